@@ -1,0 +1,49 @@
+# Two commands do everything on a fresh clone: `make demo` and `make test`.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+CHAIN  ?= biomed
+export DAGSTER_HOME := $(CURDIR)/.dagster_home
+
+.PHONY: setup demo test ui check format bench bench-report tensorboard clean
+
+setup: $(VENV)/.installed
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt torch
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(DAGSTER_HOME)/dagster.yaml: dagster.yaml
+	@mkdir -p $(DAGSTER_HOME) && cp dagster.yaml $@
+
+demo: setup $(DAGSTER_HOME)/dagster.yaml  ## run the whole sample chain through Dagster and print the results
+	@$(BIN)/python -m graphmill.orchestration.demo $(CHAIN)
+
+ui: setup $(DAGSTER_HOME)/dagster.yaml  ## webserver and daemon on http://localhost:3000
+	@$(BIN)/python -m graphmill.orchestration.ui
+
+test: setup
+	@$(BIN)/python -m pytest
+
+check: setup
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: setup
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: setup
+	@for b in ingest engine hgt; do $(BIN)/python -m benchmarks.$$b --json || exit 1; done
+
+bench-report: setup
+	@$(BIN)/python -m benchmarks.report
+
+tensorboard: setup
+	@$(BIN)/tensorboard --logdir data/06_models
+
+clean:
+	rm -rf $(VENV) .dagster_home .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,1 @@
+"""YAML instances of the components, and the resources they share."""

@@ -1,0 +1,52 @@
+"""The errors a user can meet, each with the exit code that the command line returns.
+
+A message says what is wrong, where, and what to do. Whoever raises one of these promises that no traceback is needed to
+understand it; a bug raises anything else.
+"""
+
+EXIT_OK = 0
+EXIT_CHECK_FAILED = 1
+EXIT_USER_ERROR = 2
+EXIT_STOPPED = 75  # EX_TEMPFAIL: stopped with a checkpoint saved; run the same command again to go on
+
+
+class GraphmillError(Exception):
+    """Base of all errors that are addressed to the user; ``exit_code`` is what the command line returns."""
+
+    exit_code = EXIT_USER_ERROR
+
+
+class InputError(GraphmillError):
+    """A file or table cannot be used: names the file, the line or column, and the remedy."""
+
+
+class SettingsError(GraphmillError):
+    """A setting is unknown, out of bounds, or cannot be honoured by the recipe or on this machine."""
+
+
+class ResourceError(GraphmillError):
+    """The run does not fit: memory, disk space, a missing device. Carries the figures and the setting to turn."""
+
+
+class TrainingError(GraphmillError):
+    """The training went wrong in a way that repeating it would not mend (a non-finite loss, an exhausted skip budget)."""
+
+
+class CheckFailedError(GraphmillError):
+    """A quality check failed; nothing is broken, but the result should not be used as it is."""
+
+    exit_code = EXIT_CHECK_FAILED
+
+
+class StoppedError(GraphmillError):
+    """The run was asked to stop (a signal) and has saved a checkpoint: the same command continues it."""
+
+    exit_code = EXIT_STOPPED
+
+
+class RunLockedError(GraphmillError):
+    """Another process is writing the run directory."""
+
+
+class GraphmillWarning(UserWarning):
+    """Something odd that the user should see, although the work goes on."""

@@ -1,0 +1,1 @@
+"""Ranking, recommendation, embedding health: functions on arrays and Scorers. Nothing here trains."""

@@ -1,0 +1,1 @@
+"""Embedding and prediction writers behind one protocol, and the manifest."""

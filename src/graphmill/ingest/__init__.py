@@ -1,0 +1,1 @@
+"""Bytes become checked Arrow tables: one reader a format, rejects with file, line, column and reason. No torch."""

@@ -1,0 +1,1 @@
+"""Neighbours, negatives, sequences: vectorised, with random numbers keyed by what they are for. No loops over rows."""
