@@ -29,7 +29,7 @@ class ResourceError(GraphmillError):
 
 
 class TrainingError(GraphmillError):
-    """The training went wrong in a way that repeating it would not mend (a non-finite loss, an exhausted skip budget)."""
+    """The training went wrong in a way that repeating would not mend (a non-finite loss, an exhausted skip budget)."""
 
 
 class CheckFailedError(GraphmillError):

@@ -1,5 +1,6 @@
-"""The base of every settings model. Each field is defined once: the command line, ``settings.yaml``, the Launchpad and the
-table in the docs are derived from it.
+"""The base of every settings model.
+
+Each field is defined once: the command line, ``settings.yaml``, the Launchpad and the table in the docs are derived from it.
 
 Only types that survive the Launchpad are allowed: bool, int, float, str, ``Literal`` of str, lists of those, and nested
 ``Settings``. No ``None`` defaults, tuples or unions: ``0``, ``""`` and ``"auto"`` say "off" or "decide for me".
@@ -24,8 +25,8 @@ SettingsT = TypeVar("SettingsT", bound=Settings)
 def setting(default: Any, description: str, *, identity: bool = True, **bounds: Any) -> Any:
     """A settings field. ``identity=False`` marks an execution setting, which does not enter the run's fingerprint.
 
-    ``bounds`` are pydantic's ``ge``, ``gt``, ``le``, ``lt``, ``min_length`` ... They are repeated in the description, because
-    the Launchpad shows descriptions and knows no bounds.
+    ``bounds`` are pydantic's ``ge``, ``gt``, ``le``, ``lt``, ``min_length`` ... They are repeated in the description,
+    because the Launchpad shows descriptions and knows no bounds.
     """
     words = {"ge": "≥", "gt": ">", "le": "≤", "lt": "<"}
     shown = ", ".join(f"{words[k]} {v}" for k, v in bounds.items() if k in words)

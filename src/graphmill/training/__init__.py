@@ -1,1 +1,1 @@
-"""The one engine that trains every system: contract, loop, precision, reduction, memory, checkpoints, processes, progress."""
+"""The one engine that trains every system: contract, loop, precision, reduction, memory, checkpoints, processes."""

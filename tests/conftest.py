@@ -1,0 +1,23 @@
+"""Fixtures that every test may use."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """The checkout's root."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def datasets() -> Path:
+    """The public data sets (docs/datasets.md): ``$GRAPHMILL_DATASETS``, or ``../shared/datasets`` beside the checkout."""
+    path = Path(os.environ.get("GRAPHMILL_DATASETS", ROOT.parent / "shared" / "datasets"))
+    if not path.is_dir():
+        pytest.skip(f"the public data sets are not at {path}; set GRAPHMILL_DATASETS to run the real_data tests")
+    return path
