@@ -1,0 +1,123 @@
+"""Run config from settings: the Launchpad's nested ``dg.Config`` is generated from the library's pydantic settings.
+
+Dagster cannot nest plain pydantic models, shows no bounds, and lets a violated bound fail inside the run. So the classes
+made here carry the same names, types, defaults and descriptions, and no constraints; :func:`to_settings` hands the values
+back to the settings model, whose messages name the remedy. Nothing here knows a particular recipe.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from enum import Enum
+from typing import Any, Literal, get_args, get_origin
+
+import dagster as dg
+from pydantic import Field, create_model
+
+from graphmill.settings import Settings, SettingsT, parse
+
+_SCALARS = (bool, int, float, str)
+
+
+def config_class(settings: Settings, *, without: Collection[str] = ()) -> type[dg.Config]:
+    """The ``dg.Config`` class that mirrors ``type(settings)``; the values of ``settings`` are its defaults.
+
+    ``without`` names fields that the Launchpad does not show, by their dotted path (``"data"``, ``"acceleration.device"``).
+    A field of a type that the Launchpad cannot hold raises ``TypeError``, which names it: that is a mistake in the
+    settings model, not a user's.
+    """
+    known = set(paths(type(settings)))
+    if unknown := sorted(set(without) - known):
+        raise ValueError(f"{type(settings).__name__} has no field {unknown[0]!r} to leave out")
+    return _mirror(settings, prefix="", without=frozenset(without))
+
+
+def to_settings(config: dg.Config, settings: SettingsT, *, given: Mapping[str, Any] | None = None) -> SettingsT:
+    """The settings that the Launchpad's ``config`` asks for.
+
+    ``settings`` is the instance that :func:`config_class` was called with: it supplies the fields that were left out of
+    the Launchpad. ``given`` overrides by dotted path (``{"acceleration.device": "cpu"}``). Raises
+    :class:`graphmill.errors.SettingsError`, one sentence a problem, when a value is out of bounds or two contradict.
+    """
+    values = settings.model_dump()
+    _update(values, _plain(config))
+    for path, value in (given or {}).items():
+        *parents, name = path.split(".")
+        place = values
+        for parent in parents:
+            place = place[parent]
+        place[name] = value
+    return parse(type(settings), values, "the Launchpad")
+
+
+def paths(model: type[Settings], prefix: str = "") -> Iterator[str]:
+    """The dotted path of every field of ``model``, sections (nested models) included."""
+    for name, field in model.model_fields.items():
+        yield prefix + name
+        if _is_section(field.annotation):
+            yield from paths(field.annotation, f"{prefix}{name}.")  # type: ignore[arg-type]
+
+
+def _mirror(settings: Settings, prefix: str, without: frozenset[str]) -> type[dg.Config]:
+    model = type(settings)
+    fields: dict[str, Any] = {}
+    for name, field in model.model_fields.items():
+        path = prefix + name
+        if path in without:
+            continue
+        value = getattr(settings, name)
+        if isinstance(value, Settings):
+            section = _mirror(value, f"{path}.", without)
+            # A section's text in the Launchpad is the class docstring; the field's own says why it is in this place.
+            fields[name] = (section, Field(default=section(), description=field.description or section.__doc__))
+        else:
+            annotation, default = _launchpad_type(field.annotation, value, f"{model.__name__}.{name}")
+            fields[name] = (annotation, Field(default=default, description=field.description))
+    return create_model(f"{model.__name__}Config", __base__=dg.Config, __doc__=model.__doc__, **fields)
+
+
+def _launchpad_type(annotation: Any, default: Any, where: str) -> tuple[Any, Any]:
+    """The annotation and default that Dagster understands for a settings field."""
+    if annotation in _SCALARS or _is_choice(annotation):
+        return annotation, default
+    if get_origin(annotation) is list:
+        (item,) = get_args(annotation)
+        if item in _SCALARS:
+            return annotation, list(default)
+        if _is_choice(item):
+            # Dagster takes Literal as a field's type, but not as a list's; and it converts no enum in a list's default.
+            return list[_enumeration(get_args(item))], list(default)  # type: ignore[misc]
+    raise TypeError(
+        f"{where}: {annotation} does not survive the Launchpad; "
+        "use bool, int, float, str, Literal of str, a list of those, or a nested Settings"
+    )
+
+
+def _enumeration(values: tuple[str, ...]) -> Any:
+    # Enum types are compared by name across the whole schema, so equal choices must have equal names.
+    return Enum(f"OneOf[{', '.join(values)}]", {value: value for value in values}, type=str)
+
+
+def _is_section(annotation: Any) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, Settings)
+
+
+def _is_choice(annotation: Any) -> bool:
+    return get_origin(annotation) is Literal and all(isinstance(value, str) for value in get_args(annotation))
+
+
+def _plain(value: Any) -> Any:
+    """Config objects and enum members as dictionaries and strings."""
+    if isinstance(value, dg.Config):
+        return {name: _plain(getattr(value, name)) for name in type(value).model_fields}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, list):
+        return [_plain(item) for item in value]
+    return value
+
+
+def _update(base: dict[str, Any], new: Mapping[str, Any]) -> None:
+    for name, value in new.items():
+        if isinstance(value, Mapping) and isinstance(base.get(name), dict):
+            _update(base[name], value)
+        else:
+            base[name] = value
