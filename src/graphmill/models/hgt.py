@@ -1,0 +1,165 @@
+"""The Heterogeneous Graph Transformer as a pure module: tables and features in, one embedding per node out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from graphmill.kernels.hgt import hgt_attention
+from graphmill.kernels.hgt_plan import MessageGraph
+
+TABLE_STD = 0.1
+
+
+class HGTLayer(nn.Module):
+    """One HGT convolution (Hu et al. 2020), equal to PyTorch Geometric's ``HGTConv`` with the same weights.
+
+    ``relations`` are (source_type, target_type) in the order of the graph's relations. ``projections[t]`` holds q (if
+    the type is a target) and k, v (if it is a source) side by side, each ``out_dim`` wide.
+    """
+
+    def __init__(
+        self, num_types: int, relations: Sequence[tuple[int, int]], in_dim: int, out_dim: int, num_heads: int
+    ) -> None:
+        super().__init__()
+        if out_dim % num_heads:
+            raise ValueError(f"width {out_dim} is not divisible by {num_heads} heads")
+        self.out_dim, self.num_heads = out_dim, num_heads
+        self.is_source = [any(s == t for s, _ in relations) for t in range(num_types)]
+        self.is_target = [any(d == t for _, d in relations) for t in range(num_types)]
+        head_dim = out_dim // num_heads
+        self.projections = nn.ModuleDict()
+        self.outputs = nn.ModuleDict()
+        for t in range(num_types):
+            parts = self.is_target[t] + 2 * self.is_source[t]
+            if parts:
+                self.projections[str(t)] = nn.Linear(in_dim, parts * out_dim)
+            if self.is_target[t]:
+                self.outputs[str(t)] = nn.Linear(out_dim, out_dim)
+        self.skip = nn.Parameter(torch.ones(num_types)) if in_dim == out_dim else None
+        self.w_k = nn.Parameter(torch.empty(len(relations), num_heads, head_dim, head_dim))
+        self.w_v = nn.Parameter(torch.empty(len(relations), num_heads, head_dim, head_dim))
+        self.prior = nn.Parameter(torch.ones(len(relations), num_heads))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draw the relation matrices anew; priors start at 1."""
+        bound = (6 / (2 * self.w_k.shape[-1])) ** 0.5  # Glorot, per matrix
+        nn.init.uniform_(self.w_k, -bound, bound)
+        nn.init.uniform_(self.w_v, -bound, bound)
+
+    def forward(self, x: Sequence[Tensor], graph: MessageGraph, masked_pairs: Tensor | None = None) -> list[Tensor]:
+        """Per type [N_t, in_dim] to [N_t, out_dim]; types that no relation ends in keep their input."""
+        q: list[Tensor | None] = []
+        k: list[Tensor | None] = []
+        v: list[Tensor | None] = []
+        for t, rows in enumerate(x):
+            parts = self._project(t, rows)
+            q.append(parts.pop(0) if self.is_target[t] else None)
+            k.append(parts.pop(0) if self.is_source[t] else None)
+            v.append(parts.pop(0) if self.is_source[t] else None)
+        messages = hgt_attention(q, k, v, self.w_k, self.w_v, self.prior, graph, masked_pairs)
+        out = []
+        for t, rows in enumerate(x):
+            m = messages[t]
+            if m is None:
+                out.append(rows)
+                continue
+            y = self.outputs[str(t)](F.gelu(m))
+            out.append(y if self.skip is None else torch.lerp(rows, y, self.skip[t].sigmoid()))
+        return out
+
+    def _project(self, node_type: int, rows: Tensor) -> list[Tensor]:
+        if str(node_type) not in self.projections:
+            return []
+        return list(self.projections[str(node_type)](rows).split(self.out_dim, dim=1))
+
+
+class HGT(nn.Module):
+    """A learnable table (and a projection of features) per node type, HGT layers, and a two-layer head per type.
+
+    ``type_counts``: nodes per type; ``relations``: (source_type, target_type) in the graph's order; ``feature_dims``:
+    width of the features of the types that have some. ``num_layers`` 0 is the same model without message passing.
+    """
+
+    def __init__(
+        self,
+        type_counts: Sequence[int],
+        relations: Sequence[tuple[int, int]],
+        hidden_dim: int,
+        embedding_dim: int,
+        num_layers: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        layer_norm: bool = True,
+        feature_dims: Mapping[int, int] | None = None,
+        gradient_checkpointing: bool = False,
+    ) -> None:
+        super().__init__()
+        if hidden_dim % num_heads:
+            raise ValueError(f"hidden_dim {hidden_dim} is not divisible by num_heads {num_heads}")
+        self.type_counts = tuple(type_counts)
+        self.embedding_dim = embedding_dim
+        self.dropout = dropout
+        self.gradient_checkpointing = gradient_checkpointing
+        types = len(type_counts)
+        self.tables = nn.ParameterList(nn.Parameter(torch.randn(n, hidden_dim) * TABLE_STD) for n in type_counts)
+        self.features = nn.ModuleDict({str(t): nn.Linear(f, hidden_dim) for t, f in (feature_dims or {}).items()})
+        self.layers = nn.ModuleList(
+            HGTLayer(types, relations, hidden_dim, hidden_dim, num_heads) for _ in range(num_layers)
+        )
+        self.norms = nn.ModuleList(
+            nn.ModuleList(nn.LayerNorm(hidden_dim) if layer_norm else nn.Identity() for _ in range(types))
+            for _ in range(num_layers)
+        )
+        self.heads = nn.ModuleList(
+            nn.Sequential(nn.Linear(hidden_dim, embedding_dim), nn.GELU(), nn.Linear(embedding_dim, embedding_dim))
+            for _ in range(types)
+        )
+
+    def forward(
+        self,
+        graph: MessageGraph,
+        features: Mapping[int, Tensor] | None = None,
+        masked_pairs: Tensor | None = None,
+        node_rows: Sequence[Tensor] | None = None,
+    ) -> Tensor:
+        """Embeddings [N, embedding_dim] in global node order (types contiguous).
+
+        ``features``: per type [N_t, f], of all nodes of the type; ``masked_pairs``: bool [pairs], pairs without
+        messages in this step; ``node_rows``: per type the local numbers of the graph's nodes, where the graph is cut.
+        """
+        x = self._inputs(features, node_rows)
+        for number in range(len(self.layers)):
+            if self.gradient_checkpointing and torch.is_grad_enabled():
+                x = checkpoint(self._layer, number, x, graph, masked_pairs, use_reentrant=False)
+            else:
+                x = self._layer(number, x, graph, masked_pairs)
+        return torch.cat([head(rows) for head, rows in zip(self.heads, x, strict=True)])
+
+    def _inputs(self, features: Mapping[int, Tensor] | None, node_rows: Sequence[Tensor] | None) -> list[Tensor]:
+        inputs = []
+        for t, table in enumerate(self.tables):
+            rows: Tensor = table if node_rows is None else F.embedding(node_rows[t], table)
+            if str(t) in self.features:
+                if features is None or t not in features:
+                    raise ValueError(f"node type {t} was built with features, but none were given")
+                given = features[t] if node_rows is None else features[t].index_select(0, node_rows[t])
+                rows = rows + self.features[str(t)](given.to(rows.dtype))
+            inputs.append(rows)
+        return inputs
+
+    def _layer(
+        self, number: int, x: Sequence[Tensor], graph: MessageGraph, masked_pairs: Tensor | None
+    ) -> list[Tensor]:
+        layer: HGTLayer = self.layers[number]  # type: ignore[assignment]
+        norms: nn.ModuleList = self.norms[number]  # type: ignore[assignment]
+        out = layer(x, graph, masked_pairs)
+        return [
+            F.dropout(F.gelu(norms[t](rows)), self.dropout, self.training) if layer.is_target[t] else rows
+            for t, rows in enumerate(out)
+        ]

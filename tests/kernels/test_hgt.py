@@ -1,0 +1,109 @@
+"""The fast attention against the obvious one: values, gradients, masks, odd graphs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from torch import Tensor
+
+from graphmill.kernels.hgt import hgt_attention
+from graphmill.kernels.hgt_plan import MessageGraph
+from graphmill.kernels.hgt_reference import hgt_attention_reference
+from tests.kernels.graphs import Inputs, Shape, hub, inputs, random_edges, shapes
+
+
+def run(attend, given: Inputs, graph: MessageGraph, masked: Tensor | None) -> tuple[list[Tensor], list[Tensor]]:
+    outputs = [x for x in attend(*given, graph, masked) if x is not None]
+    g = torch.Generator().manual_seed(9)
+    loss = sum((x * torch.randn(x.shape, generator=g).to(x.dtype)).sum() for x in outputs)
+    gradients = torch.autograd.grad(loss, given.leaves(), allow_unused=True)
+    leaves = given.leaves()
+    return outputs, [torch.zeros_like(x) if d is None else d for d, x in zip(gradients, leaves, strict=True)]
+
+
+def assert_close(ours: list[Tensor], theirs: list[Tensor], tolerance: float) -> None:
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.shape == b.shape
+        assert (a - b).norm() <= tolerance * (1 + b.norm()), f"{(a - b).norm()} of {b.norm()}"
+
+
+@settings(max_examples=60, deadline=None)
+@given(shapes())
+def test_values_and_gradients_equal_the_reference(shape: Shape) -> None:
+    counts, relations, seed = shape
+    graph = MessageGraph.build(counts, random_edges(counts, relations, seed))
+    x = inputs(graph, heads=2, width=3, seed=seed)
+    masked = torch.rand(max(graph.num_pairs, 1), generator=torch.Generator().manual_seed(seed)) < 0.3
+    for mask in (None, masked):
+        ours, theirs = run(hgt_attention, x, graph, mask), run(hgt_attention_reference, x, graph, mask)
+        assert_close(ours[0], theirs[0], 1e-10)
+        assert_close(ours[1], theirs[1], 1e-10)
+
+
+def test_single_precision_agrees_to_one_part_in_a_hundred_thousand() -> None:
+    counts, relations = [30, 50, 4], [(0, 1, 300), (1, 0, 300), (2, 1, 90), (1, 1, 500)]
+    graph = MessageGraph.build(counts, random_edges(counts, relations, 1))
+    x = inputs(graph, 4, 16, torch.float32)
+    exact = Inputs(
+        *(([None if t is None else t.detach().double().requires_grad_() for t in part]) for part in x[:3]),
+        *(t.detach().double().requires_grad_() for t in x[3:]),
+    )
+    ours, theirs = run(hgt_attention, x, graph, None), run(hgt_attention_reference, exact, graph, None)
+    for a, b in zip([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], strict=True):
+        assert (a - b).norm() <= 1e-5 * b.norm()
+
+
+def test_one_hub_that_receives_every_edge() -> None:
+    graph = MessageGraph.build([5, 4], hub(3000))
+    x = inputs(graph, 2, 8)
+    ours, theirs = run(hgt_attention, x, graph, None), run(hgt_attention_reference, x, graph, None)
+    assert_close([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], 1e-10)
+
+
+def test_gradients_agree_with_finite_differences() -> None:
+    counts, relations = [3, 4], [(0, 1, 6), (1, 0, 5), (1, 1, 4)]
+    graph = MessageGraph.build(counts, random_edges(counts, relations, 3))
+    x = inputs(graph, 2, 2)
+    masked = torch.tensor([False, True, False])
+
+    def attend(*flat: Tensor) -> tuple[Tensor, ...]:
+        q, k, v = list(flat[:2]), list(flat[2:4]), list(flat[4:6])
+        return tuple(t for t in hgt_attention(q, k, v, *flat[6:], graph, masked) if t is not None)
+
+    assert torch.autograd.gradcheck(attend, x.leaves())
+
+
+def test_a_masked_pair_is_as_good_as_an_absent_edge() -> None:
+    edges = random_edges([6, 5], [(0, 1, 25), (1, 0, 25)], 4)
+    masked = torch.rand(13, generator=torch.Generator().manual_seed(1)) < 0.5
+    without = [e._replace(**{n: getattr(e, n)[~masked[e.pair]] for n in ("src", "dst", "pair")}) for e in edges]
+    graph, smaller = MessageGraph.build([6, 5], edges), MessageGraph.build([6, 5], without)
+    x = inputs(graph, 2, 4)
+    ours, theirs = run(hgt_attention, x, graph, masked), run(hgt_attention, x, smaller, None)
+    assert_close([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], 1e-12)
+
+
+def test_large_logits_do_not_overflow() -> None:
+    graph = MessageGraph.build([6, 5], random_edges([6, 5], [(0, 1, 30), (1, 1, 30)], 2))
+    x = inputs(graph, 1, 4)
+    scaled = x._replace(q=[None if t is None else (t * 1e4).detach().requires_grad_() for t in x.q])
+    outputs, gradients = run(hgt_attention, scaled, graph, None)
+    assert all(t.isfinite().all() for t in [*outputs, *gradients])
+
+
+def test_two_backward_passes_are_equal_bit_by_bit() -> None:
+    graph = MessageGraph.build([60, 50], random_edges([60, 50], [(0, 1, 900), (1, 0, 900)], 2))
+    x = inputs(graph, 4, 8, torch.float32)
+    first, second = run(hgt_attention, x, graph, None), run(hgt_attention, x, graph, None)
+    assert all(torch.equal(a, b) for a, b in zip([*first[0], *first[1]], [*second[0], *second[1]], strict=True))
+
+
+@pytest.mark.parametrize(
+    ("src", "dst", "words"),
+    [([0, 3], [0, 1], "source 3"), ([0, 1], [0, 9], "target 9"), ([0, 1], [1, 0], "sorted by dst")],
+)
+def test_edges_that_cannot_be_are_refused(src: list[int], dst: list[int], words: str) -> None:
+    edges = random_edges([3, 3], [(0, 1, 2)], 0)[0]._replace(src=torch.tensor(src), dst=torch.tensor(dst))
+    with pytest.raises(ValueError, match=words):
+        MessageGraph.build([3, 3], [edges])
