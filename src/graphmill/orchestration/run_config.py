@@ -1,8 +1,8 @@
 """Run config from settings: the Launchpad's nested ``dg.Config`` is generated from the library's pydantic settings.
 
-Dagster cannot nest plain pydantic models, shows no bounds, and lets a violated bound fail inside the run. So the classes
-made here carry the same names, types, defaults and descriptions, and no constraints; :func:`to_settings` hands the values
-back to the settings model, whose messages name the remedy. Nothing here knows a particular recipe.
+Dagster cannot nest plain pydantic models, shows no bounds, and lets a violated bound fail inside the run. So the
+classes made here carry the same names, types, defaults and descriptions, and no constraints; :func:`to_settings` hands
+the values back to the settings model, whose messages name the remedy. Nothing here knows a particular recipe.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -20,9 +20,9 @@ _SCALARS = (bool, int, float, str)
 def config_class(settings: Settings, *, without: Collection[str] = ()) -> type[dg.Config]:
     """The ``dg.Config`` class that mirrors ``type(settings)``; the values of ``settings`` are its defaults.
 
-    ``without`` names fields that the Launchpad does not show, by their dotted path (``"data"``, ``"acceleration.device"``).
-    A field of a type that the Launchpad cannot hold raises ``TypeError``, which names it: that is a mistake in the
-    settings model, not a user's.
+    ``without`` names fields that the Launchpad does not show, by their dotted path (``"acceleration.device"``). A field
+    of a type that the Launchpad cannot hold raises ``TypeError``, which names it: that is a mistake in the settings
+    model, not a user's.
     """
     known = set(paths(type(settings)))
     if unknown := sorted(set(without) - known):

@@ -1,0 +1,151 @@
+"""Metadata for the UI: plain numbers, table schemas, small tables, small inline pictures, code to paste.
+
+Dagster takes Python scalars only, and stores an inline picture several times over; both limits are kept here and
+nowhere else. What the figures mean is not decided here.
+"""
+
+import base64
+import io
+import math
+from collections.abc import Mapping, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+
+INLINE_IMAGE_BYTES = 80_000
+TABLE_ROWS = 50
+_SHRINK = 0.8
+_SMALLEST_SIDE = 160
+
+
+def scalar(value: Any) -> Any:
+    """``value`` as a bool, int, float or str that Dagster takes: NumPy and torch scalars, enums and paths converted.
+
+    NaN and infinities become text: as numbers they would come back from the event log as null.
+    """
+    if hasattr(value, "item") and callable(value.item):
+        value = value.item()
+    if isinstance(value, Enum):
+        value = value.value
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Path):
+        return dg.MetadataValue.path(str(value))
+    if isinstance(value, list | tuple):
+        return ", ".join(str(scalar(item)) for item in value)
+    raise TypeError(f"{type(value).__name__} is no scalar: {value!r}")
+
+
+def scalars(values: Mapping[str, Any]) -> dict[str, Any]:
+    """:func:`scalar` of each value; nested mappings are flattened (``loss_link``), ``None`` is left out."""
+    out: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            out.update({f"{key}_{name}": inner for name, inner in scalars(value).items()})
+        elif value is not None:
+            out[key] = scalar(value)
+    return out
+
+
+def table_metadata(table: pa.Table, descriptions: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Row count and column schema under the keys that the UI knows."""
+    return {
+        "dagster/row_count": table.num_rows,
+        "dagster/column_schema": column_schema(table.schema, descriptions),
+    }
+
+
+def column_schema(schema: pa.Schema, descriptions: Mapping[str, str] | None = None) -> dg.TableSchema:
+    """An Arrow schema as Dagster's, each column with its description where one is given."""
+    texts = descriptions or {}
+    return dg.TableSchema(
+        columns=[
+            dg.TableColumn(
+                field.name,
+                _type_name(field.type),
+                description=texts.get(field.name),
+                constraints=dg.TableColumnConstraints(nullable=field.nullable),
+            )
+            for field in schema
+        ]
+    )
+
+
+def _type_name(kind: pa.DataType) -> str:
+    # "dictionary<values=string, indices=int32, ordered=0>" says less to a reader than "string".
+    return str(kind.value_type) if pa.types.is_dictionary(kind) else str(kind)
+
+
+def records(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue:
+    """A table of at most ``TABLE_ROWS`` rows; columns are the keys of the first row."""
+    if not rows:
+        return dg.MetadataValue.text("none")
+    shown = [dg.TableRecord({key: _cell(value) for key, value in row.items()}) for row in rows[:TABLE_ROWS]]
+    kinds = {bool: "bool", int: "int", float: "float"}
+    columns = [dg.TableColumn(key, kinds.get(type(value), "string")) for key, value in shown[0].data.items()]
+    return dg.MetadataValue.table(shown, dg.TableSchema(columns=columns))
+
+
+def _cell(value: Any) -> Any:
+    return "" if value is None else scalar(value)
+
+
+def markdown_table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows as a Markdown table (at most ``TABLE_ROWS``); numbers to four significant digits."""
+    if not rows:
+        return "none"
+    names = list(rows[0])
+    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
+    lines += ["| " + " | ".join(_shown(row.get(name)) for name in names) + " |" for row in rows[:TABLE_ROWS]]
+    if len(rows) > TABLE_ROWS:
+        lines.append(f"\n{len(rows) - TABLE_ROWS} more rows are not shown.")
+    return "\n".join(lines)
+
+
+def _shown(value: Any) -> str:
+    value = _cell(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    return str(value).replace("|", "\\|").replace("\n", " ")
+
+
+def snippet(code: str) -> dg.MetadataValue:
+    """Python to paste."""
+    return dg.MetadataValue.md(f"```python\n{code.strip()}\n```")
+
+
+def picture(path: Path, title: str, max_bytes: int = INLINE_IMAGE_BYTES) -> dg.MetadataValue:
+    """The PNG at ``path`` as an inline image of at most ``max_bytes`` (as stored), with the full-size file's path."""
+    encoded = _small_png(path, max_bytes - len(title) - len(str(path)) - 100)
+    shown = f"![{title}](data:image/png;base64,{encoded})\n\n" if encoded else ""
+    return dg.MetadataValue.md(f"{shown}Full size: `{path}`")
+
+
+def _small_png(path: Path, max_bytes: int) -> str:
+    """Base64 of the image, scaled down until it fits; empty if it would have to become unreadably small."""
+    from PIL import Image  # a dependency of matplotlib; imported late, as most steps draw nothing
+
+    with Image.open(path) as original:
+        image = original.convert("RGB")
+    # Few colours are enough for a plot, and make the file several times smaller.
+    width, height = image.size
+    scale = 1.0
+    while min(width, height) * scale >= min(_SMALLEST_SIDE, width, height):
+        size = (max(1, round(width * scale)), max(1, round(height * scale)))
+        scaled = image.resize(size, Image.Resampling.LANCZOS) if scale < 1 else image
+        buffer = io.BytesIO()
+        scaled.quantize(colors=64).save(buffer, format="PNG", optimize=True)
+        encoded = base64.b64encode(buffer.getvalue()).decode("ascii")
+        if len(encoded) <= max_bytes:
+            return encoded
+        scale *= _SHRINK
+    return ""

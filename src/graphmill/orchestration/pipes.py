@@ -1,0 +1,209 @@
+"""Runs the worker process from a Dagster step: live figures while it works, no process left when it is cancelled.
+
+Dagster's own subprocess client signals the direct child only and hands custom messages over at the end, so this one
+owns the loop. The worker's side of the contract: ``docs/dagster.md``, "The worker".
+"""
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from graphmill.errors import EXIT_OK, EXIT_STOPPED
+from graphmill.orchestration.processes import ChildTree
+from graphmill.orchestration.progress import (
+    Message,
+    progress_line,
+    progress_metadata,
+    started_line,
+    started_metadata,
+)
+
+POLL_SECONDS = 0.2
+NOTE_DESCENDANTS_EVERY_SECONDS = 1.0
+WORKER_MODULE = "graphmill.worker"
+# The worker's names for "the machine had too little memory this time"; all else that it names would fail again.
+MEMORY_ERRORS = frozenset({"MemoryError", "OutOfMemoryError", "ArrowMemoryError"})
+
+
+@dataclass
+class WorkerReport:
+    """What the worker told: the latest message of each kind, as plain dictionaries (empty: never sent)."""
+
+    started: Message = field(default_factory=dict)
+    progress: Message = field(default_factory=dict)
+    result: Message = field(default_factory=dict)
+    error: Message = field(default_factory=dict)
+
+    def take(self, message: Message) -> None:
+        """Remember ``message`` by its kind; kinds that this version does not know are ignored."""
+        kind = message.get("kind")
+        if kind in ("started", "progress", "result", "error"):
+            setattr(self, kind, message)
+
+
+def worker_command(processes: int = 1) -> list[str]:
+    """The command that starts the worker; more than one process goes through torchrun."""
+    if processes > 1:
+        launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m"]
+        return [sys.executable, "-m", *launcher, WORKER_MODULE]
+    return [sys.executable, "-m", WORKER_MODULE]
+
+
+class WorkerClient(dg.ConfigurableResource):
+    """Starts the worker, shows its figures live, and ends it with all its children when the run is cancelled."""
+
+    observe_seconds: float = Field(5.0, description="Shortest time between two observations on the asset, in seconds.")
+    grace_seconds: float = Field(
+        60.0, description="Time that a cancelled worker has to save its checkpoint, in seconds; then it is killed."
+    )
+    max_retries: int = Field(
+        2, description="How often the step is repeated after a kill, a stop or too little memory; it resumes each time."
+    )
+    retry_wait_seconds: float = Field(5.0, description="Pause before such a repetition, in seconds.")
+
+    def run(
+        self,
+        context: dg.AssetExecutionContext,
+        *,
+        extras: Mapping[str, Any],
+        asset_key: dg.AssetKey,
+        cwd: str,
+        processes: int = 1,
+        command: Sequence[str] | None = None,
+    ) -> WorkerReport:
+        """Run one job in the worker and return what it reported.
+
+        ``extras`` is the job, as JSON; ``cwd`` the directory that its relative paths start from; observations go to
+        ``asset_key``. Raises ``Failure`` without retries for what would fail again (exit codes 1 and 2), and
+        ``RetryRequested`` for what may not (a signal, exit code 75, too little memory) while attempts are left.
+        """
+        report = WorkerReport()
+        observe = _Observer(context, asset_key, self.observe_seconds)
+        with dg.open_pipes_session(
+            context=context,
+            context_injector=dg.PipesTempFileContextInjector(),
+            message_reader=dg.PipesTempFileMessageReader(),
+            extras=dict(extras),
+        ) as session:
+            inbox = _Inbox(session, (report.take, observe))
+            env = {**os.environ, **_WORKER_ENV, **session.get_bootstrap_env_vars()}
+            tree = ChildTree(command or worker_command(processes), env=env, cwd=cwd)
+            try:
+                code = _watch(tree, inbox)
+            except BaseException as interrupt:
+                # Not only a cancellation: whatever ends the watching must end the worker.
+                context.log.info(f"stopping the worker ({type(interrupt).__name__}): {self.grace_seconds:g} s of grace")
+                tree.stop(self.grace_seconds)
+                raise
+            tree.kill()  # what the worker may have left behind
+        inbox.read()  # the session's end is when the last messages are there
+        observe.last(report.progress)
+        self._judge(context, code, report, tree.stderr_tail())
+        return report
+
+    def _judge(self, context: dg.AssetExecutionContext, code: int, report: WorkerReport, stderr: str) -> None:
+        """Return if the worker did its job; raise what Dagster should do otherwise."""
+        if code == EXIT_OK and report.result:
+            return
+        cause, may_pass = explain(code, report)
+        if report.progress:
+            cause += f", in epoch {report.progress.get('epoch', '?')} at step {report.progress.get('step', '?')}"
+        metadata: dict[str, Any] = {"exit_code": code, "cause": cause}
+        if run_dir := report.started.get("run_dir"):
+            metadata["run_dir"] = dg.MetadataValue.path(str(run_dir))
+        if stderr:
+            metadata["stderr"] = dg.MetadataValue.md(f"```\n{stderr}\n```")
+        if may_pass and context.retry_number < self.max_retries:
+            failure = dg.Failure(f"{cause}; the next attempt resumes from the last checkpoint", metadata=metadata)
+            context.log.warning(f"{cause}; attempt {context.retry_number + 2} of {self.max_retries + 1} will resume")
+            raise dg.RetryRequested(self.max_retries, self.retry_wait_seconds) from failure
+        attempts = f" ({context.retry_number + 1} attempts)" if may_pass else ""
+        raise dg.Failure(f"{cause}{attempts}", metadata=metadata, allow_retries=False)
+
+
+def explain(code: int, report: WorkerReport) -> tuple[str, bool]:
+    """One sentence on why the worker ended with ``code``, and whether another attempt may go well."""
+    if report.error and code > 0 and code != EXIT_STOPPED:
+        name, message = report.error.get("type", "error"), report.error.get("message", "")
+        return f"{name}: {message}", name in MEMORY_ERRORS
+    if code == EXIT_STOPPED:
+        return "the worker was told to stop and saved a checkpoint", True
+    if code < 0 or code > 128:
+        number = -code if code < 0 else code - 128
+        try:
+            name = signal.Signals(number).name
+        except ValueError:
+            name = f"signal {number}"
+        hint = "; most often the machine was out of memory" if number == signal.SIGKILL else ""
+        return f"the worker was killed ({name}{hint})", True
+    if code == EXIT_OK:
+        return "the worker ended without a result", False
+    return f"the worker ended with exit code {code}; its last words are under 'stderr'", False
+
+
+_WORKER_ENV = {
+    "PYTHONUNBUFFERED": "1",
+    "PYTORCH_ENABLE_MPS_FALLBACK": "1",  # read when torch is imported, so it has to be there before
+}
+
+
+class _Inbox:
+    """Hands each custom message of a Pipes session on once."""
+
+    def __init__(self, session: dg.PipesSession, receivers: Sequence[Callable[[Message], None]]) -> None:
+        self._session, self._receivers, self._seen = session, receivers, 0
+
+    def read(self) -> None:
+        """Hand on what has come in since the last call."""
+        messages = self._session.get_custom_messages()
+        for message in messages[self._seen :]:
+            for receive in self._receivers:
+                receive(message)
+        self._seen = len(messages)
+
+
+def _watch(tree: ChildTree, inbox: _Inbox) -> int:
+    """Wait for the end of the worker, handing on its messages; return the exit code."""
+    noted = time.monotonic()
+    while (code := tree.poll()) is None:
+        inbox.read()
+        if time.monotonic() - noted >= NOTE_DESCENDANTS_EVERY_SECONDS:
+            tree.note_descendants()
+            noted = time.monotonic()
+        time.sleep(POLL_SECONDS)
+    return code
+
+
+class _Observer:
+    """Turns progress messages into observations of the asset, not faster than the event log should grow."""
+
+    def __init__(self, context: dg.AssetExecutionContext, asset_key: dg.AssetKey, every_seconds: float) -> None:
+        self._context, self._asset_key, self._every = context, asset_key, every_seconds
+        self._next = 0.0
+        self._shown: Message = {}
+
+    def __call__(self, message: Message) -> None:
+        kind = message.get("kind")
+        if kind == "started":
+            self._context.log.info(started_line(message))
+            self._context.log_event(dg.AssetObservation(asset_key=self._asset_key, metadata=started_metadata(message)))
+        elif kind == "progress" and time.monotonic() >= self._next:
+            self._show(message)
+
+    def last(self, message: Message) -> None:
+        """Show the last progress message, which may have come too soon after the one before."""
+        if message and message != self._shown:
+            self._show(message)
+
+    def _show(self, message: Message) -> None:
+        self._next = time.monotonic() + self._every
+        self._shown = message
+        self._context.log.info(progress_line(message))
+        self._context.log_event(dg.AssetObservation(asset_key=self._asset_key, metadata=progress_metadata(message)))

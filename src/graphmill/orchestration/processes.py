@@ -1,0 +1,124 @@
+"""A child process and everything that it starts: watched, asked to stop, and ended without orphans.
+
+A worker may start processes in sessions of their own (torchrun does), which no signal to the worker's group reaches,
+and which belong to nobody's tree once their parent is gone. So the descendants are noted down while they can be found.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping, Sequence
+from typing import IO
+
+import psutil
+
+STDERR_LINES = 40
+STDERR_BYTES = 4096
+
+
+class ChildTree:
+    """A child process in its own session, with the descendants that were seen so far."""
+
+    def __init__(self, command: Sequence[str], *, env: Mapping[str, str], cwd: str | None) -> None:
+        self._process = subprocess.Popen(
+            list(command), env=dict(env), cwd=cwd, stderr=subprocess.PIPE, start_new_session=True
+        )
+        self._seen: set[psutil.Process] = set()
+        assert self._process.stderr is not None
+        self._stderr = _Tail(self._process.stderr)
+        self.note_descendants()
+
+    @property
+    def pid(self) -> int:
+        """Process id; also the id of the process group and of the session."""
+        return self._process.pid
+
+    def poll(self) -> int | None:
+        """The exit code (negative: the signal), or None while it runs."""
+        return self._process.poll()
+
+    def stderr_tail(self) -> str:
+        """The last lines of standard error, at most ``STDERR_LINES`` lines and ``STDERR_BYTES`` bytes."""
+        return self._stderr.text(wait=self._process.poll() is not None)
+
+    def note_descendants(self) -> None:
+        """Add the present descendants to those seen; call it now and then while the child runs."""
+        try:
+            self._seen.update(psutil.Process(self.pid).children(recursive=True))
+        except psutil.NoSuchProcess:
+            return
+
+    def stop(self, grace_seconds: float) -> None:
+        """Ask the group to stop (SIGINT), give it ``grace_seconds`` to save its state, then end all that is left."""
+        try:
+            self.note_descendants()
+            _signal_group(self.pid, signal.SIGINT)
+            deadline = time.monotonic() + grace_seconds
+            while self._process.poll() is None and time.monotonic() < deadline:
+                self.note_descendants()
+                time.sleep(0.05)
+        finally:  # also when a second interrupt cuts the grace short
+            self.kill()
+
+    def kill(self) -> None:
+        """End the child and every descendant seen, at once; harmless when they are gone."""
+        self.note_descendants()
+        if self._process.poll() is None:
+            _signal_group(self.pid, signal.SIGKILL)
+            self._process.wait()
+        for process in self._seen | _orphans_of_group(self.pid):
+            try:
+                process.kill()  # psutil compares the start time, so a reused process id is left alone
+            except psutil.NoSuchProcess:
+                continue
+        psutil.wait_procs(self._seen, timeout=5)
+
+
+class _Tail:
+    """Passes a stream on to our own standard error and remembers its end."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._lines: deque[str] = deque(maxlen=STDERR_LINES)
+        self._thread = threading.Thread(target=self._pump, args=(stream,), daemon=True)
+        self._thread.start()
+
+    def _pump(self, stream: IO[bytes]) -> None:
+        with stream:
+            for line in stream:
+                text = line.decode("utf-8", errors="replace")
+                self._lines.append(text.rstrip("\n"))
+                try:
+                    sys.stderr.write(text)
+                    sys.stderr.flush()
+                except (OSError, ValueError):  # our own stderr is closed; the tail still counts
+                    continue
+
+    def text(self, wait: bool) -> str:
+        if wait:
+            # A surviving grandchild may hold the pipe open: the lines read so far are what there is to tell.
+            self._thread.join(timeout=2)
+        encoded = "\n".join(tuple(self._lines)).encode()
+        return encoded[-STDERR_BYTES:].decode("utf-8", errors="ignore")
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return
+
+
+def _orphans_of_group(group: int) -> set[psutil.Process]:
+    """What is left of a process group whose leader is gone (a group's id is not reused while it has a member)."""
+    left = set()
+    for process in psutil.process_iter():
+        try:
+            if process.pid != group and os.getpgid(process.pid) == group:
+                left.add(process)
+        except (ProcessLookupError, PermissionError):
+            continue
+    return left

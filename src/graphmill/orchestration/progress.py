@@ -1,0 +1,74 @@
+"""The worker's messages as people read them: a log line, an observation's figures."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from graphmill.orchestration.metadata import scalars
+
+Message = Mapping[str, Any]
+
+
+def started_metadata(message: Message) -> dict[str, Any]:
+    """The observation that marks a run's start: what runs where, from which epoch, and how long it should take."""
+    plain = {key: message[key] for key in ("fingerprint", "device", "device_reason") if message.get(key)}
+    out = scalars(
+        {
+            **plain,
+            "resumed_from_epoch": int(message.get("resumed_from_epoch") or 0),
+            "reused": bool(message.get("reused")),
+            "estimated": message.get("estimate") or {},
+        }
+    )
+    if message.get("run_dir"):
+        out["run_dir"] = dg.MetadataValue.path(str(message["run_dir"]))
+    return out
+
+
+def progress_metadata(message: Message) -> dict[str, Any]:
+    """The figures of one moment, under stable keys, so that the UI plots them over time."""
+    plain = ("epoch", "epochs", "step", "edges_per_second", "seconds_left", "memory_bytes")
+    return scalars(
+        {
+            **{key: message.get(key) for key in plain},
+            "loss": message.get("losses") or {},
+            "health": message.get("health") or {},
+        }
+    )
+
+
+def started_line(message: Message) -> str:
+    """One line on the start."""
+    if message.get("reused"):
+        return f"a finished run with these settings and data exists and is reused: {message.get('run_dir', '')}"
+    parts = [f"training on {message.get('device', 'an unnamed device')}"]
+    if message.get("device_reason"):
+        parts[0] += f" ({message['device_reason']})"
+    if message.get("resumed_from_epoch"):
+        parts.append(f"going on after epoch {message['resumed_from_epoch']}")
+    estimate = message.get("estimate") or {}
+    if estimate.get("seconds_total"):
+        parts.append(f"about {duration(estimate['seconds_total'])} to go")
+    return " · ".join(parts)
+
+
+def progress_line(message: Message) -> str:
+    """One line: epoch, step, losses, throughput, time left."""
+    parts = [f"epoch {message.get('epoch', '?')}/{message.get('epochs', '?')} · step {message.get('step', '?')}"]
+    losses = message.get("losses") or {}
+    if losses:
+        parts.append("loss " + ", ".join(f"{name} {value:.4g}" for name, value in losses.items()))
+    if message.get("edges_per_second"):
+        parts.append(f"{message['edges_per_second']:,.0f} edges/s")
+    if message.get("seconds_left") is not None:
+        parts.append(f"{duration(message['seconds_left'])} left")
+    return " · ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them: ``45 s``, ``12 min``, ``3 h 5 min``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
