@@ -17,7 +17,6 @@ import pyarrow as pa
 
 INLINE_IMAGE_BYTES = 80_000
 TABLE_ROWS = 50
-_SHRINK = 0.8
 _SMALLEST_SIDE = 160
 
 
@@ -143,9 +142,10 @@ def _small_png(path: Path, max_bytes: int) -> str:
         size = (max(1, round(width * scale)), max(1, round(height * scale)))
         scaled = image.resize(size, Image.Resampling.LANCZOS) if scale < 1 else image
         buffer = io.BytesIO()
-        scaled.quantize(colors=64).save(buffer, format="PNG", optimize=True)
+        scaled.quantize(colors=64).save(buffer, format="PNG")
         encoded = base64.b64encode(buffer.getvalue()).decode("ascii")
         if len(encoded) <= max_bytes:
             return encoded
-        scale *= _SHRINK
+        # The size goes with the area; a little less than that, as detail shrinks more slowly.
+        scale *= min(0.9, 0.95 * math.sqrt(max(max_bytes, 1) / len(encoded)))
     return ""

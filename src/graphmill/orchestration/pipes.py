@@ -76,6 +76,7 @@ class WorkerClient(dg.ConfigurableResource):
         asset_key: dg.AssetKey,
         cwd: str,
         processes: int = 1,
+        environment: Mapping[str, str] | None = None,
         command: Sequence[str] | None = None,
     ) -> WorkerReport:
         """Run one job in the worker and return what it reported.
@@ -93,7 +94,7 @@ class WorkerClient(dg.ConfigurableResource):
             extras=dict(extras),
         ) as session:
             inbox = _Inbox(session, (report.take, observe))
-            env = {**os.environ, **_WORKER_ENV, **session.get_bootstrap_env_vars()}
+            env = {**os.environ, **_WORKER_ENV, **(environment or {}), **session.get_bootstrap_env_vars()}
             tree = ChildTree(command or worker_command(processes), env=env, cwd=cwd)
             try:
                 code = _watch(tree, inbox)

@@ -1,0 +1,126 @@
+"""How values travel between assets: tables (Arrow, data frames) as Parquet, small plain values as JSON, no pickles.
+
+Large things that are not tables (a typed graph, a run directory) stay where they were written; what travels is a small
+dictionary that says where they are.
+"""
+
+import json
+import os
+import uuid
+from typing import Any
+
+import dagster as dg
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pydantic import Field
+from upath import UPath
+
+from graphmill.errors import InputError
+
+LARGEST_JSON_BYTES = 1_000_000
+PARQUET = ".parquet"
+JSON = ".json"
+
+
+class ArtifactIOManager(dg.UPathIOManager):
+    """One file an asset (or partition) below ``base_path``: ``<asset key>.parquet`` or ``<asset key>.json``.
+
+    ``base_path`` may be local or any fsspec URL. A local file appears whole or not at all.
+    """
+
+    def dump_to_path(self, context: dg.OutputContext, obj: Any, path: UPath) -> None:
+        """Write ``obj``; raise :class:`InputError` for what is neither table nor small plain value."""
+        if obj is None:
+            return
+        if isinstance(obj, pd.DataFrame):
+            obj = pa.Table.from_pandas(obj)
+        if isinstance(obj, pa.Table):
+            _write(_with_suffix(path, PARQUET), lambda file: pq.write_table(obj, file))
+            _with_suffix(path, JSON).unlink(missing_ok=True)  # the asset's kind of value may have changed
+        else:
+            data = _as_json(obj, path.name)
+            _write(_with_suffix(path, JSON), lambda file: file.write(data))
+            _with_suffix(path, PARQUET).unlink(missing_ok=True)
+
+    def get_metadata(self, context: dg.OutputContext, obj: Any) -> dict[str, dg.MetadataValue]:
+        """The path with its suffix; the base class knows it without."""
+        if obj is None:
+            return {}
+        paths = self._get_paths_for_partitions(context).values() if context.has_asset_partitions else ()
+        path = next(iter(paths), None) or self._get_path(context)
+        suffix = PARQUET if isinstance(obj, pa.Table | pd.DataFrame) else JSON
+        return {"path": dg.MetadataValue.path(str(_with_suffix(path, suffix)))}
+
+    def load_from_path(self, context: dg.InputContext, path: UPath) -> Any:
+        """The value as written; a table as a data frame where the input is annotated so."""
+        parquet = _with_suffix(path, PARQUET)
+        if parquet.exists():
+            table = pq.read_table(str(parquet), memory_map=True) if _is_local(parquet) else _read_remote(parquet)
+            wanted = context.dagster_type.typing_type if context.dagster_type else None
+            return table.to_pandas() if wanted is pd.DataFrame else table
+        plain = _with_suffix(path, JSON)
+        if plain.exists():
+            return json.loads(plain.read_text(encoding="utf-8"))
+        raise FileNotFoundError(f"{parquet} is not there: materialize the asset '{path.name}' first")
+
+    def path_exists(self, path: UPath) -> bool:
+        """Whether either file is there; ``path`` has no suffix yet."""
+        return _with_suffix(path, PARQUET).exists() or _with_suffix(path, JSON).exists()
+
+
+class ArtifactStore(dg.ConfigurableIOManagerFactory):
+    """Keeps the tables and references of all assets below one directory or URL."""
+
+    base_path: str = Field(description="Directory or fsspec URL; credentials come from the environment.")
+
+    def create_io_manager(self, context: dg.InitResourceContext) -> ArtifactIOManager:
+        """The manager for ``base_path``."""
+        return ArtifactIOManager(base_path=UPath(self.base_path))
+
+
+def _with_suffix(path: UPath, suffix: str) -> UPath:
+    return path.parent / (path.name + suffix)  # with_suffix() would cut a partition key at its last dot
+
+
+def _is_local(path: UPath) -> bool:
+    return path.protocol in ("", "file", "local")
+
+
+def _write(target: UPath, write: Any) -> None:
+    if not _is_local(target):
+        with target.open("wb") as file:  # object stores show a file when it is closed
+            write(file)
+        return
+    scratch = f"{target}.{uuid.uuid4().hex}.tmp"
+    try:
+        with open(scratch, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(scratch, str(target))
+    except BaseException:
+        if os.path.exists(scratch):
+            os.remove(scratch)
+        raise
+
+
+def _read_remote(path: UPath) -> pa.Table:
+    with path.open("rb") as file:
+        return pq.read_table(file)
+
+
+def _as_json(value: Any, name: str) -> bytes:
+    try:
+        data = json.dumps(value, indent=1, allow_nan=False).encode()
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"asset '{name}' returned a {type(value).__name__} ({error}): return a pyarrow table, a pandas frame or a "
+            "small JSON value, or give the asset an io_manager_key of your own"
+        ) from None
+    if len(data) > LARGEST_JSON_BYTES:
+        raise InputError(
+            f"asset '{name}' returned {len(data):,} bytes of JSON (limit {LARGEST_JSON_BYTES:,}); "
+            "return a pyarrow table"
+        )
+    return data

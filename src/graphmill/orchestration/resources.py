@@ -1,0 +1,44 @@
+"""Resources that the Launchpad shows: which device a training runs on.
+
+The worker resolves the device, as it imports torch and would hold it; it reports the choice and the reason.
+"""
+
+import os
+from typing import Literal
+
+import dagster as dg
+from pydantic import Field
+
+from graphmill.errors import SettingsError
+
+
+class AcceleratorResource(dg.ConfigurableResource):
+    """The device for training, export and ranking."""
+
+    device: Literal["auto", "cuda", "mps", "cpu"] = Field(
+        "auto", description="auto takes cuda, then mps, then cpu; the choice and its reason are in the metadata."
+    )
+    index: int = Field(0, description="Which CUDA device of this machine (≥ 0).")
+    allow_fallback: bool = Field(
+        True, description="Use the CPU when the device is absent or fails; recorded. false: fail instead."
+    )
+
+    def overrides(self) -> dict[str, object]:
+        """What the resource decides of a recipe's settings, by dotted path."""
+        return {"acceleration.device": self.device, "acceleration.allow_fallback": self.allow_fallback}
+
+    def environment(self) -> dict[str, str]:
+        """Variables that show the worker the device of this index as its first (empty for index 0).
+
+        Raises :class:`SettingsError` for an index that this machine's list of visible devices does not have.
+        """
+        if self.index < 0:
+            raise SettingsError(f"resources.accelerator.index = {self.index}: must be ≥ 0")
+        visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+        if not visible:
+            return {"CUDA_VISIBLE_DEVICES": str(self.index)} if self.index else {}
+        if self.index >= len(visible):
+            raise SettingsError(
+                f"resources.accelerator.index = {self.index}, but CUDA_VISIBLE_DEVICES names {len(visible)} device(s)"
+            )
+        return {"CUDA_VISIBLE_DEVICES": visible[self.index]} if self.index else {}
