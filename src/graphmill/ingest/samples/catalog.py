@@ -1,0 +1,45 @@
+"""Which synthetic samples exist, and writing one to disk. The generators are in the modules beside this one."""
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from graphmill.errors import InputError, SettingsError
+from graphmill.ingest.samples import biomed
+
+CHAINS = {"biomed": biomed.PRESETS}
+"""The presets of each chain."""
+
+
+def write_sample(chain: str, preset: str, out: str | Path, seed: int = 0) -> Path:
+    """Write the sample ``preset`` of ``chain``; the same bytes for the same arguments. Returns the file written.
+
+    ``out`` is the file where it ends in ``.csv``, else a directory that gets ``kg.csv``. The file appears whole or not
+    at all.
+
+    Raises :class:`SettingsError` for a chain or preset that does not exist, :class:`InputError` where the file cannot
+    be written.
+    """
+    if chain not in CHAINS:
+        raise SettingsError(f"there is no sample chain '{chain}'; choose one of {', '.join(CHAINS)}")
+    if preset not in CHAINS[chain]:
+        raise SettingsError(
+            f"the sample chain '{chain}' has no preset '{preset}'; choose one of {', '.join(CHAINS[chain])}"
+        )
+    path = Path(out) if str(out).endswith(".csv") else Path(out) / "kg.csv"
+    _write_whole(path, biomed.Biomed(preset, seed).csv_chunks())
+    return path
+
+
+def _write_whole(path: Path, chunks: Iterable[bytes]) -> None:
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            with part.open("wb") as file:
+                file.writelines(chunks)
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}; choose another place") from None

@@ -1,0 +1,83 @@
+"""The tables that ingestion hands to the graph: their schemas, a reader's result, the check against a schema.
+
+What belongs here: names, types and meaning of columns. How a file becomes such a table is the reader's business.
+
+``nodes``
+    ``index`` int64: the source's own node number, or the row number where the source has none; ``id`` string: the
+    source's id as written (leading zeros survive); ``type``; ``name``; ``source``. One row a node. The key of a node is
+    ``index`` where the source has an index column, else ``(type, id)``: ids collide across types.
+``edges``
+    ``relation``, ``display_relation``, and ``head``, ``tail`` int32: row numbers in ``nodes``. Rows are as given: both
+    directions where the file has both, duplicates kept.
+``features``
+    one table per node type: ``node`` int32, row number in ``nodes``; ``values``: fixed-size list of float32.
+``rejects``
+    rows that cannot be used: ``file``; ``line``, the 1-based line of the file on which the record starts; ``column``
+    (empty where the whole row is at fault); ``reason``; ``value`` as written, cut to :data:`MAX_SHOWN` characters.
+"""
+
+from dataclasses import dataclass, field
+
+import pyarrow as pa
+
+from graphmill.errors import InputError
+
+CATEGORY = pa.dictionary(pa.int32(), pa.string())
+"""Columns with few distinct values: 4 bytes a row."""
+
+NODES = pa.schema(
+    [("index", pa.int64()), ("id", pa.string()), ("type", CATEGORY), ("name", pa.string()), ("source", CATEGORY)]
+)
+EDGES = pa.schema([("relation", CATEGORY), ("display_relation", CATEGORY), ("head", pa.int32()), ("tail", pa.int32())])
+REJECTS = pa.schema(
+    [
+        ("file", pa.string()),
+        ("line", pa.int64()),
+        ("column", pa.string()),
+        ("reason", pa.string()),
+        ("value", pa.string()),
+    ]
+)
+
+MAX_SHOWN = 120
+"""Characters of an offending value that a reject keeps."""
+
+
+def features_schema(width: int) -> pa.Schema:
+    """The schema of a feature table with ``width`` float32 values a node."""
+    return pa.schema([("node", pa.int32()), ("values", pa.list_(pa.float32(), width))])
+
+
+@dataclass(frozen=True)
+class IngestResult:
+    """What one reader made of one source.
+
+    ``features`` maps a node type to its table. ``counts`` are whole numbers by name: rows read, rows rejected, and each
+    oddity that is legal but worth knowing. ``notes`` say the same in sentences, for people.
+    """
+
+    nodes: pa.Table
+    edges: pa.Table
+    rejects: pa.Table
+    features: dict[str, pa.Table] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def check_table(table: pa.Table, schema: pa.Schema, name: str) -> None:
+    """Hold ``table`` against ``schema``: same columns in the same order, same types, no nulls.
+
+    Raises :class:`InputError` that names the table and the first column at fault.
+    """
+    if table.column_names != schema.names:
+        raise InputError(
+            f"table '{name}' has the columns {', '.join(table.column_names) or 'none'}; "
+            f"expected {', '.join(schema.names)}"
+        )
+    for wanted, column in zip(schema, table.columns, strict=True):
+        if column.type != wanted.type:
+            raise InputError(f"table '{name}': column '{wanted.name}' is {column.type}; expected {wanted.type}")
+        if column.null_count:
+            raise InputError(
+                f"table '{name}': column '{wanted.name}' has {column.null_count} empty values; none allowed"
+            )
