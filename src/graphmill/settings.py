@@ -1,6 +1,6 @@
 """The base of every settings model.
 
-Each field is defined once: the command line, ``settings.yaml``, the Launchpad and the table in the docs are derived from it.
+Each field is defined once: the command line, ``settings.yaml``, the Launchpad and the table in the docs derive from it.
 
 Only types that survive the Launchpad are allowed: bool, int, float, str, ``Literal`` of str, lists of those, and nested
 ``Settings``. No ``None`` defaults, tuples or unions: ``0``, ``""`` and ``"auto"`` say "off" or "decide for me".

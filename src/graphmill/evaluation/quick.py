@@ -1,0 +1,42 @@
+"""Health figures that are cheap enough to be taken while training: they show a collapse long before the full report."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.sampling.keyed import generator
+
+ROWS = 4096
+
+
+def quick_health(X: NDArray[np.float32], types: NDArray[np.int64], *, seed: int) -> dict[str, float]:
+    """Of at most 4,096 seeded rows: ``participation_ratio`` (uncentred), ``mean_cosine``, least ``within_type_rank``.
+
+    The participation ratio is (Σλ)² / Σλ² of the uncentred Gram matrix; the rank is exp of the entropy of the centred
+    singular values of one type (RankMe, Garrido et al. 2023), over types with 32 rows or more.
+    """
+    rows = np.arange(len(X))
+    if len(X) > ROWS:
+        rows = np.sort(generator(seed, "quick-health").choice(len(X), ROWS, replace=False))
+    sample, kinds = X[rows].astype(np.float32), types[rows]
+    gram = sample.T @ sample
+    trace = float(np.trace(gram))
+    unit = sample / np.maximum(np.linalg.norm(sample, axis=1, keepdims=True), 1e-12)
+    total = unit.sum(0, dtype=np.float64)
+    n = len(sample)
+    out = {
+        "participation_ratio": trace**2 / max(float((gram.astype(np.float64) ** 2).sum()), 1e-30),
+        "mean_cosine": (float(total @ total) - n) / max(n * (n - 1), 1),
+    }
+    ranks = [_effective_rank(sample[kinds == kind]) for kind in np.unique(kinds) if (kinds == kind).sum() >= 32]
+    return out | ({"within_type_rank": min(ranks)} if ranks else {})
+
+
+def _effective_rank(rows: NDArray[np.float32]) -> float:
+    centred = rows - rows.mean(0)
+    small = centred @ centred.T if len(centred) < centred.shape[1] else centred.T @ centred
+    values = np.sqrt(np.clip(np.linalg.eigvalsh(small.astype(np.float64)), 0.0, None))
+    share = values / max(values.sum(), 1e-30)
+    share = share[share > 1e-12]
+    return float(np.exp(-(share * np.log(share)).sum())) if len(share) else 0.0

@@ -1,0 +1,37 @@
+"""Scores of typed links from node embeddings: DistMult or dot product, with an optional popularity term."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class LinkDecoder(nn.Module):
+    """score(h, r, t) = Σ_k z_hk · r_k · z_tk (DistMult, Yang et al. 2015; r = 1 for ``dot``) + w_r · log(1 + deg_r(t)).
+
+    The popularity term holds what the degree of the target alone predicts, so that the vectors need not.
+    """
+
+    def __init__(self, num_relations: int, dim: int, decoder: str, popularity: bool) -> None:
+        super().__init__()
+        self.relation = nn.Parameter(torch.ones(num_relations, dim)) if decoder == "distmult" else None
+        self.popularity = nn.Parameter(torch.zeros(num_relations)) if popularity else None
+        self.offset = nn.Parameter(torch.zeros(num_relations))
+
+    def forward(self, heads: Tensor, relations: Tensor, tails: Tensor, log_degree: Tensor) -> Tensor:
+        """Pairwise scores: ``heads`` and ``tails`` [B, d], ``relations`` int64 [B], ``log_degree`` [B] → fp32 [B]."""
+        left = heads.float() if self.relation is None else heads.float() * self.relation[relations]
+        return (left * tails.float()).sum(-1) + self._rest(relations, log_degree)
+
+    def against_all(self, heads: Tensor, relation: int, targets: Tensor, log_degree: Tensor) -> Tensor:
+        """All candidates of one relation: ``heads`` [B, d], ``targets`` [C, d], ``log_degree`` [C] → fp32 [B, C]."""
+        left = heads if self.relation is None else heads * self.relation[relation]
+        scores = left.float() @ targets.float().T
+        which = torch.full_like(log_degree, relation, dtype=torch.int64)
+        return scores + self._rest(which, log_degree)
+
+    def _rest(self, relations: Tensor, log_degree: Tensor) -> Tensor:
+        rest = self.offset[relations]
+        if self.popularity is not None:
+            rest = rest + self.popularity[relations] * log_degree
+        return rest

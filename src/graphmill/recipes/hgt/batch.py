@@ -1,0 +1,114 @@
+"""The data of one HGT step: supervised links with their negatives, contrastive anchors, and the pairs to mask.
+
+Node numbers are global. A batch is plain arrays; where it is a sample of the graph (``edge_sampled``), it also says
+which edges carry its messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+LINK = "link"
+CONTRASTIVE = "contrastive"
+
+
+@dataclass(frozen=True)
+class HgtBatch:
+    """Rows of one step (or of one micro-batch, chunk or shard of it).
+
+    ``relation``, ``head``, ``tail`` int64 [P]; ``negative`` int64 [P, k] (−1 = none); ``share`` float64 [P] is
+    1 / (links of the relation supervised in the whole step), so that their sum is a mean over each relation;
+    ``tail_degree`` [P] and ``negative_degree`` [P, k] float32 are log(1 + degree) without the step's own link.
+    ``anchor`` int64 [A] with positives as CSR (``positive_indptr`` [A + 1], ``positive``).
+    ``masked`` int64: undirected pairs whose edges carry no message in this step.
+    ``messages``: per relation the positions of its edges that carry messages, or None for all.
+    """
+
+    relation: np.ndarray
+    head: np.ndarray
+    tail: np.ndarray
+    negative: np.ndarray
+    share: np.ndarray
+    tail_degree: np.ndarray
+    negative_degree: np.ndarray
+    anchor: np.ndarray
+    positive_indptr: np.ndarray
+    positive: np.ndarray
+    masked: np.ndarray
+    messages: tuple[np.ndarray, ...] | None = None
+    micro: tuple[HgtBatch, ...] = field(default=())
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """Relations with a supervised link, and anchors."""
+        parts = self.micro or (self,)
+        out = {LINK: float(sum(p.share.sum() for p in parts))}
+        anchors = sum(len(p.anchor) for p in parts)
+        return out | ({CONTRASTIVE: float(anchors)} if anchors else {})
+
+    @property
+    def replicated(self) -> bool:
+        """The full graph is encoded alike on every rank; samples are not."""
+        return not self.micro and self.messages is None
+
+    def groups(self) -> Sequence[HgtBatch]:
+        """The micro-batches of a sampled mode, or the batch itself."""
+        if self.micro:
+            return self.micro
+        return () if self.messages is not None and not self._rows() else (self,)
+
+    def split(self, parts: int) -> Sequence[HgtBatch]:
+        """At most ``parts`` chunks of links and anchors, none empty."""
+        links = np.array_split(np.arange(len(self.relation)), parts)
+        anchors = np.array_split(np.arange(len(self.anchor)), parts)
+        return [self._take(i, a) for i, a in zip(links, anchors, strict=True) if len(i) or len(a)]
+
+    def shard(self, rank: int, world: int) -> HgtBatch:
+        """Every ``world``-th micro-batch, or (whole graph) every ``world``-th link and anchor; the mask stays whole."""
+        if self.micro:
+            mine = self.micro[rank::world]
+            return replace(self, micro=mine) if mine else self._take(np.arange(0), np.arange(0), messages=())
+        links = np.arange(rank, len(self.relation), world)
+        return self._take(links, np.arange(rank, len(self.anchor), world))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All arrays, flattened over micro-batches."""
+        out = {}
+        for number, part in enumerate(self.micro or (self,)):
+            prefix = f"micro{number}." if self.micro else ""
+            for name in ("relation", "head", "tail", "negative", "share", "anchor", "positive", "masked"):
+                out[prefix + name] = getattr(part, name)
+        return out
+
+    def _rows(self) -> int:
+        return len(self.relation) + len(self.anchor)
+
+    def _take(self, links: np.ndarray, anchors: np.ndarray, messages: tuple[np.ndarray, ...] | None = None) -> HgtBatch:
+        starts, stops = self.positive_indptr[anchors], self.positive_indptr[anchors + 1]
+        indptr = np.concatenate([[0], np.cumsum(stops - starts)])
+        positive = [self.positive[a:b] for a, b in zip(starts, stops, strict=True)]
+        return replace(
+            self,
+            relation=self.relation[links],
+            head=self.head[links],
+            tail=self.tail[links],
+            negative=self.negative[links],
+            share=self.share[links],
+            tail_degree=self.tail_degree[links],
+            negative_degree=self.negative_degree[links],
+            anchor=self.anchor[anchors],
+            positive_indptr=indptr.astype(np.int64),
+            positive=np.concatenate(positive) if positive else self.positive[:0],
+            messages=self.messages if messages is None else messages,
+            micro=(),
+        )
+
+
+def empty_anchors() -> dict[str, Any]:
+    """The anchor fields of a batch without a contrastive term."""
+    none = np.zeros(0, dtype=np.int64)
+    return {"anchor": none, "positive_indptr": np.zeros(1, dtype=np.int64), "positive": none}

@@ -1,0 +1,122 @@
+"""Everything that an HGT training can be told. Importable without torch: the Launchpad is generated from it."""
+
+from typing import Any, Literal
+
+from pydantic import model_validator
+
+from graphmill.export.settings import ExportSettings
+from graphmill.settings import Settings, setting
+from graphmill.training.settings import AccelerationSettings, EvaluationSettings, TrainingSettings
+
+
+class HgtModel(Settings):
+    """The network: a table per node type, HGT layers, a two-layer head, a decoder."""
+
+    embedding_dim: int = setting(512, "Width of the exported embedding", ge=1)
+    hidden_dim: int = setting(256, "Width of tables and layers; a multiple of num_heads", ge=1)
+    num_layers: int = setting(2, "HGT layers; 0 = the same model without message passing", ge=0, le=8)
+    num_heads: int = setting(8, "Attention heads", ge=1)
+    dropout: float = setting(0.2, "Dropout after each layer", ge=0.0, lt=1.0)
+    layer_norm: bool = setting(True, "LayerNorm per node type after the skip")
+    decoder: Literal["distmult", "dot"] = setting("distmult", "Link score: Σ z_h r z_t, or the origin's z_h · z_t")
+    popularity: bool = setting(
+        True,
+        "Add w_r · log(1 + degree of the target in the relation) to the score, so that the vectors need not hold it",
+    )
+
+    @model_validator(mode="after")
+    def _divisible(self) -> "HgtModel":
+        if self.hidden_dim % self.num_heads:
+            up = -(-self.hidden_dim // self.num_heads) * self.num_heads
+            raise ValueError(
+                f"model.hidden_dim {self.hidden_dim} is no multiple of num_heads {self.num_heads}; use {up}"
+            )
+        return self
+
+
+class HgtObjective(Settings):
+    """The loss: (1 − w) · link + w · contrastive."""
+
+    negatives_per_positive: int = setting(1, "Corrupted targets per supervised edge", ge=1, le=1000)
+    negatives: Literal["uniform", "degree"] = setting("uniform", "Corrupt uniformly, or in proportion to degree")
+    contrastive_weight: float = setting(0.5, "w: share of the contrastive term; 0 = links only", ge=0.0, le=1.0)
+    temperature: float = setting(0.07, "InfoNCE temperature", gt=0.0)
+    similarity_threshold: float = setting(
+        0.1, "Jaccard above which two nodes are positives of each other", ge=0.0, lt=1.0
+    )
+    contrastive_type: str = setting("disease", "Node type of the contrastive term")
+    contrastive_via: str = setting("gene/protein", "Node type whose shared neighbours make two of them similar")
+    contrastive_anchors: int = setting(1024, "Anchors per step, at most", ge=1)
+
+
+class HgtTraining(TrainingSettings):
+    """HGT's training defaults."""
+
+    steps_per_epoch: int = setting(10, "Optimizer steps per epoch", ge=1)
+
+
+class HgtAcceleration(AccelerationSettings):
+    """HGT's acceleration defaults."""
+
+    accumulation_steps: int = setting(4, "Micro-batches per optimizer step", ge=1)
+    clip_norm: float = setting(1.0, "Largest norm of the gradient; 0 = off", ge=0.0)
+
+
+class HgtSettings(Settings):
+    """One HGT run: the shape of ``settings.yaml``."""
+
+    recipe: Literal["hgt"] = setting("hgt", "The system to train")
+    data: str = setting("", "Directory of the typed graph", identity=False)
+    preset: Literal["auto", "none", "low_memory", "fast", "quality", "m1_8gb", "m1_16gb", "m1_32gb"] = setting(
+        "auto", "Fills the fields that are not written", identity=False
+    )
+    model: HgtModel = setting(HgtModel(), "The network")
+    objective: HgtObjective = setting(HgtObjective(), "The loss")
+    training: HgtTraining = setting(HgtTraining(), "Length and optimizer")
+    acceleration: HgtAcceleration = setting(HgtAcceleration(), "How the arithmetic is done")
+    evaluation: EvaluationSettings = setting(EvaluationSettings(), "What is measured while training", identity=False)
+    export: ExportSettings = setting(ExportSettings(), "What is written afterwards", identity=False)
+
+    @model_validator(mode="after")
+    def _honoured(self) -> "HgtSettings":
+        acceleration = self.acceleration
+        if acceleration.batch_size or acceleration.batch_size_per_device:
+            raise ValueError(
+                "HGT's step is acceleration.edge_sample_size pairs per relation; batch_size and batch_size_per_device "
+                "do not apply, leave them at 0"
+            )
+        known = ["mrr", "mr", "amri", "hits"]
+        unknown = sorted(set(self.evaluation.metrics) - set(known))
+        if unknown:
+            raise ValueError(f"evaluation.metrics: unknown {', '.join(unknown)} (known: {', '.join(known)})")
+        return self
+
+
+# The origin's hardware table and its tuning advice; `auto` chooses among them by device and memory.
+PRESETS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "low_memory": {
+        "acceleration": {
+            "batching": "edge_sampled",
+            "edge_sample_size": 3000,
+            "accumulation_steps": 8,
+            "gradient_checkpointing": True,
+        }
+    },
+    "fast": {"acceleration": {"edge_sample_size": 8000, "accumulation_steps": 2}},
+    "quality": {"training": {"epochs": 200, "learning_rate": 0.0005}},
+    "m1_8gb": {"acceleration": {"batching": "edge_sampled", "edge_sample_size": 3000, "accumulation_steps": 8}},
+    "m1_16gb": {"acceleration": {"batching": "edge_sampled", "edge_sample_size": 5000, "accumulation_steps": 4}},
+    "m1_32gb": {"acceleration": {"batching": "edge_sampled", "edge_sample_size": 8000, "accumulation_steps": 2}},
+}
+
+
+def choose_preset(device: str, memory_bytes: int) -> tuple[str, str]:
+    """The preset that ``auto`` stands for on this device, and why. ``memory_bytes``: what the device may use."""
+    gib = memory_bytes / 2**30
+    if device == "mps":
+        name = "m1_8gb" if gib <= 8 else "m1_16gb" if gib <= 16 else "m1_32gb"
+        return name, f"Apple GPU with {gib:.0f} GiB"
+    if gib < 6:
+        return "low_memory", f"{gib:.1f} GiB of memory for {device}"
+    return "none", f"{gib:.0f} GiB of memory for {device} need no preset"

@@ -1,0 +1,94 @@
+"""torch.compile on what a step really calls, counted, timed apart, and turned off when it does not pay."""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+
+from graphmill.errors import SettingsError
+from graphmill.training.contract import Compilable
+
+MAX_RECOMPILES = 4
+
+
+@dataclass(frozen=True)
+class CompileReport:
+    """What was compiled and what it brought: recorded in the manifest."""
+
+    mode: str
+    functions: int
+    graphs: int
+    recompiles: int
+    compile_seconds: float
+    eager_seconds: float
+    compiled_seconds: float
+    kept: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    def sentence(self) -> str:
+        """For the log."""
+        verdict = "kept" if self.kept else "turned off: not faster"
+        return (
+            f"compile ({self.mode}): {self.functions} functions, {self.graphs} graphs in {self.compile_seconds:.1f} s; "
+            f"probe {self.eager_seconds * 1e3:.1f} ms eager, {self.compiled_seconds * 1e3:.1f} ms compiled: {verdict}"
+        )
+
+
+def require_compiler(device: torch.device) -> None:
+    """Refuse compilation in one sentence where there is no compiler for it."""
+    if device.type == "cpu" and not any(shutil.which(name) for name in ("g++", "c++", "clang++", "cl")):
+        raise SettingsError(
+            "acceleration.compile needs a C++ compiler on the CPU, and there is none here; install one, or set it off"
+        )
+    if device.type == "mps":
+        raise SettingsError("acceleration.compile is not supported on MPS; set compile: off")
+
+
+def recompilations() -> int:
+    """Compilations of frames beyond the first of each, in this process."""
+    from torch._dynamo.utils import counters
+
+    return int(sum(counters["recompiles"].values())) if "recompiles" in counters else 0
+
+
+def compile_with_probe(
+    compilables: list[Compilable], mode: str, trial: Callable[[], None], *, repeats: int = 3
+) -> CompileReport:
+    """Compile in place, time ``trial`` (one step's gradient, nothing applied) both ways in turn, keep the faster."""
+    from torch._dynamo.utils import counters
+
+    originals = [getattr(c.owner, c.attribute) for c in compilables]
+    # Past the limit dynamo falls back to eager for that function instead of compiling for ever.
+    torch._dynamo.config.recompile_limit = MAX_RECOMPILES
+    compiled = [torch.compile(f, mode=None if mode == "default" else mode) for f in originals]
+    before = int(counters["stats"]["unique_graphs"])
+
+    def use(functions: list[Any]) -> None:
+        for compilable, function in zip(compilables, functions, strict=True):
+            setattr(compilable.owner, compilable.attribute, function)
+
+    use(compiled)
+    started = time.perf_counter()
+    trial()
+    compile_seconds = time.perf_counter() - started
+    times: dict[bool, list[float]] = {True: [], False: []}
+    for _ in range(repeats):
+        for is_compiled, functions in ((False, originals), (True, compiled)):
+            use(functions)
+            started = time.perf_counter()
+            trial()
+            times[is_compiled].append(time.perf_counter() - started)
+    eager, fast = statistics.median(times[False]), statistics.median(times[True])
+    graphs = int(counters["stats"]["unique_graphs"]) - before
+    kept = graphs > 0 and fast < eager
+    use(compiled if kept else originals)
+    return CompileReport(mode, len(compilables), graphs, recompilations(), compile_seconds, eager, fast, kept)

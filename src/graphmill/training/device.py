@@ -1,0 +1,68 @@
+"""Which device a run uses, and why; threads and determinism with it."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import torch
+
+from graphmill.errors import ResourceError
+from graphmill.training.settings import AccelerationSettings
+
+
+@dataclass(frozen=True)
+class DeviceChoice:
+    """The device, what was asked for, and the reason for the difference, as recorded in the manifest."""
+
+    device: torch.device
+    requested: str
+    reason: str
+
+
+def available_devices() -> dict[str, str]:
+    """Device type → "" where it can be used, else why not."""
+    out = {"cpu": ""}
+    out["cuda"] = "" if torch.cuda.is_available() else "no CUDA device, or a CPU build of torch"
+    built = torch.backends.mps.is_built()
+    out["mps"] = "" if torch.backends.mps.is_available() else ("no Apple GPU" if built else "torch built without MPS")
+    return out
+
+
+def choose_device(requested: str, *, allow_fallback: bool, local_rank: int = 0) -> DeviceChoice:
+    """``auto`` takes cuda, then mps, then cpu. A device that is absent falls back to the CPU where that is allowed.
+
+    Raises:
+        ResourceError: the device asked for is absent and ``allow_fallback`` is off.
+    """
+    state = available_devices()
+    if requested == "auto":
+        kind = next(name for name in ("cuda", "mps", "cpu") if not state[name])
+        skipped = [f"{name}: {state[name]}" for name in ("cuda", "mps") if state[name] and name != kind]
+        reason = f"auto took {kind}" + (f" ({'; '.join(skipped)})" if skipped and kind == "cpu" else "")
+    elif not state[requested]:
+        kind, reason = requested, f"{requested} as asked for"
+    elif allow_fallback:
+        kind, reason = "cpu", f"{requested} asked for, but {state[requested]}; fell back to the CPU"
+    else:
+        raise ResourceError(
+            f"device '{requested}' was asked for, but there is {state[requested]}; set acceleration.device: auto, "
+            "or acceleration.allow_fallback: true to use the CPU instead"
+        )
+    device = torch.device("cuda", local_rank) if kind == "cuda" else torch.device(kind)
+    return DeviceChoice(device, requested, reason)
+
+
+def allowed_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def configure_torch(settings: AccelerationSettings, device: torch.device, processes: int) -> int:
+    """Set threads and determinism for this process; returns the number of threads."""
+    threads = settings.threads or max(1, allowed_cores() // processes)
+    torch.set_num_threads(threads)
+    deterministic = settings.deterministic == "on" or (settings.deterministic == "auto" and device.type == "cpu")
+    # warn_only: an operator without a deterministic form on this device is better named in the log than a dead run.
+    torch.use_deterministic_algorithms(deterministic, warn_only=settings.deterministic == "auto")
+    return threads

@@ -1,0 +1,458 @@
+"""The loop that trains every system: epochs, phases, steps, evaluation, early stopping, checkpoints, recovery.
+
+Files other than checkpoints, terminals and Dagster are the listener's business (``worker/``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import torch
+from torch import nn
+
+from graphmill.errors import StoppedError, TrainingError
+from graphmill.training.checkpoint import CheckpointStore, Snapshot
+from graphmill.training.compiling import CompileReport, compile_with_probe, require_compiler
+from graphmill.training.contract import Execution, Phase, Recipe, StepBatch
+from graphmill.training.guards import NonFiniteError, first_nonfinite, save_batch
+from graphmill.training.ladder import with_ladder
+from graphmill.training.memory import process_memory
+from graphmill.training.optimizers import PhaseOptimizer
+from graphmill.training.precision import Precision, safer_precision
+from graphmill.training.prefetch import Batches
+from graphmill.training.processes import Ranks
+from graphmill.training.schedule import batch_scale, learning_rate
+from graphmill.training.settings import AccelerationSettings, EvaluationSettings, TrainingSettings
+from graphmill.training.signals import StopRequest
+from graphmill.training.state import TrainState, load_model, pack, restore_scaler, unpack
+from graphmill.training.step import Gradient, clip_, compute_gradient
+from graphmill.training.stopping import out_of_patience, record_metric
+
+_MAX_LOSS_CHUNKS = 4096
+
+
+class Listener(Protocol):
+    """Who is told what happens. Called on rank 0 only, at most once a step."""
+
+    def on_step(self, state: TrainState, losses: dict[str, float], rate: float) -> None:
+        """After every attempted step."""
+
+    def on_epoch(self, record: dict[str, Any]) -> None:
+        """After every epoch, with its evaluation if there was one."""
+
+    def on_note(self, text: str) -> None:
+        """Something that a person should read."""
+
+
+@dataclass
+class FitResult:
+    """How a training ended."""
+
+    state: TrainState
+    reason: str
+    steps_this_process: int = 0
+    seconds_this_process: float = 0.0
+    compile: CompileReport | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+class _RollBackError(Exception):
+    """Leave the loop and go back to the last good state in a safer precision."""
+
+    def __init__(self, precision: str) -> None:
+        self.precision = precision
+
+
+class Engine:
+    """Trains one recipe. ``store`` is None for trials that leave no trace."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        training: TrainingSettings,
+        acceleration: AccelerationSettings,
+        evaluation: EvaluationSettings,
+        *,
+        device: torch.device,
+        precision: str,
+        execution: Execution,
+        listener: Listener,
+        ranks: Ranks | None = None,
+        store: CheckpointStore | None = None,
+        stop: StopRequest | None = None,
+        nonfinite_dir: Path | None = None,
+        initialise: Callable[[nn.Module], None] | None = None,
+    ) -> None:
+        self.recipe = recipe
+        self.training = training
+        self.acceleration = acceleration
+        self.evaluation = evaluation
+        self.device = device
+        self.execution = execution
+        self.listener = listener
+        self.ranks = ranks or Ranks()
+        self.store = store
+        self.stop = stop
+        self.nonfinite_dir = nonfinite_dir
+        self.initialise = initialise
+        self.batches = Batches(recipe, acceleration.num_workers)
+        self.resumed = False
+        recipe.to(device)
+        self._fresh(precision)
+
+    def _fresh(self, precision: str) -> None:
+        """Model, optimizers and state as at step 0."""
+        self.model = self.recipe.build(self.execution)
+        if self.initialise is not None:
+            self.initialise(self.model)
+        self.model.to(self.device)
+        self.optimizers: dict[str, PhaseOptimizer] = {}
+        for phase in self.recipe.phases:
+            groups = self.recipe.parameter_groups(self.model, phase)
+            self.optimizers[phase.name] = PhaseOptimizer(self.training, groups, self.device)
+        self.state = TrainState(
+            updates={phase.name: 0 for phase in self.recipe.phases},
+            decay_epochs=self.training.lr_decay_epochs or self.training.epochs,
+        )
+        self._use_precision(precision)
+
+    def _use_precision(self, name: str) -> None:
+        self.precision = Precision(name, self.device)
+        self.state.precision = name
+        restore_scaler(self.state, self.precision.scaler)
+
+    # ------------------------------------------------------------------ resume
+
+    def resume(self, which: str | int = "last") -> list[str]:
+        """Continue from a checkpoint of the store; returns what the store had to say (a damaged file passed over)."""
+        assert self.store is not None
+        loaded = self.store.load(which)
+        self._restore(loaded.snapshot, str(loaded.path))
+        return list(loaded.notes)
+
+    def _restore(self, snapshot: Snapshot, path: str) -> None:
+        unpack(snapshot.tensors, self.model, self.optimizers, path)
+        self.resumed = True
+        self.state = TrainState.from_json(snapshot.state)
+        for key, value in self.state.execution.items():
+            setattr(self.execution, key, value)
+        self._use_precision(self.state.precision)
+
+    def load_weights(self, which: str | int) -> int:
+        """Weights and buffers alone of a checkpoint, for evaluation and export; returns its epoch."""
+        assert self.store is not None
+        loaded = self.store.load(which)
+        load_model(loaded.snapshot.tensors, self.model, str(loaded.path))
+        return loaded.epoch
+
+    def save(self, *, final: bool = False, metric: float | None = None) -> None:
+        """Write a checkpoint of this moment (rank 0; the others wait)."""
+        if self.store is not None and self.ranks.main:
+            self.state.scaler = self.precision.scaler.state() if self.precision.scaler.enabled else {}
+            self.state.execution = {
+                "loss_chunks": self.execution.loss_chunks,
+                "propagation_rows": self.execution.propagation_rows,
+                "checkpointing": self.execution.checkpointing,
+            }
+            self.store.save(
+                Snapshot(pack(self.model, self.optimizers), self.state.to_json()),
+                epoch=self.state.epoch,
+                step=self.state.steps,
+                metric=metric,
+                final=final,
+                learning_rate=self._rate(self.recipe.phases[0]),
+                loss=self.state.sums.get("last_total", float("nan")),
+            )
+        self._saved_at = time.monotonic()
+        self.ranks.barrier()
+
+    # ------------------------------------------------------------------ the loop
+
+    def fit(self) -> FitResult:
+        """Train until ``epochs``, out of patience, or asked to stop.
+
+        Raises:
+            StoppedError: a signal asked for it; the checkpoint is saved and the same command continues.
+            TrainingError: a number was not finite and the policy is to stop, or skips ran out.
+        """
+        self._saved_at = time.monotonic()
+        self._started, self._steps_here = time.monotonic(), 0
+        compile_report = self._compile()
+        while True:
+            try:
+                reason = self._epochs()
+                break
+            except _RollBackError as rollback:
+                self._roll_back(rollback.precision)
+        self.batches.close()
+        self.save(final=True, metric=self._metric_now())
+        return FitResult(
+            self.state, reason, self._steps_here, time.monotonic() - self._started, compile_report, self.state.notes
+        )
+
+    def _epochs(self) -> str:
+        if self.resumed and self.state.epoch and not (self.state.phase or self.state.index):
+            self._finish_epoch()
+        while True:
+            if out_of_patience(self.state, self.training.patience_epochs):
+                return f"no better {self.evaluation.selection_metric} for {self.training.patience_epochs} epochs"
+            if self.state.epoch >= self.training.epochs:
+                return "all epochs done"
+            self._epoch()
+
+    def _epoch(self) -> None:
+        state, started = self.state, time.monotonic()
+        epoch = state.epoch
+        if state.phase == 0 and state.index == 0:
+            state.sums = {}
+            self.recipe.begin_epoch(self.model, epoch)
+        for number, phase in enumerate(self.recipe.phases):
+            if number < state.phase:
+                continue
+            while state.index < phase.steps_per_epoch:
+                self._step(phase, epoch, state.index)
+                state.index += 1
+                self._between_steps()
+            state.phase, state.index = number + 1, 0
+        state.epoch, state.phase, state.index = epoch + 1, 0, 0
+        state.epoch_seconds = time.monotonic() - started
+        state.seconds += state.epoch_seconds
+        self._cleanup("phase")
+        # Saved before the evaluation, so that a stop inside it loses nothing; a new best is saved again after it.
+        if self._epoch_save_is_due():
+            self.save()
+        self._finish_epoch()
+
+    def _finish_epoch(self) -> None:
+        """Evaluate where it is due and report; repeated after a resume at an epoch's end, whose report may be lost."""
+        state, record = self.state, self._record()
+        if self._evaluation_is_due():
+            self._evaluate()
+        if state.evaluated_epoch == state.epoch:
+            record |= {"valid": state.last_metrics, "health": state.last_health, "best_epoch": state.best_epoch}
+        if self.ranks.main:
+            self.listener.on_epoch(record)
+
+    def _step(self, phase: Phase, epoch: int, index: int) -> None:
+        state = self.state
+        batch = self.batches(phase, epoch, index)
+        optimizer = self.optimizers[phase.name]
+        gradient = with_ladder(
+            lambda: self._gradient(phase, batch, epoch, index),
+            execution=self.execution,
+            policy=self.acceleration.on_oom,
+            max_loss_chunks=_MAX_LOSS_CHUNKS,
+            clear=self._clear_after_oom,
+            note=self._note,
+        )
+        rate = self._rate(phase)
+        state.steps += 1
+        self._steps_here += 1
+        if gradient.finite:
+            clip_(optimizer.parameters, gradient.norm, self.acceleration.clip_norm)
+            optimizer.step(rate)
+            state.updates[phase.name] += 1
+            state.skips_in_row = 0
+            self.precision.scaler.update(overflow=False)
+            for name, value in gradient.losses.items():
+                key = f"{phase.name}/{name}"
+                state.sums[key] = state.sums.get(key, 0.0) + value
+            state.sums["last_total"] = gradient.losses["total"]
+        else:
+            self._on_nonfinite(phase, batch, gradient, epoch, index)
+        for parameter in self.model.parameters():
+            parameter.grad = None
+        if self.ranks.main:
+            self.listener.on_step(state, gradient.losses, rate)
+
+    def _gradient(self, phase: Phase, batch: StepBatch, epoch: int, index: int) -> Gradient:
+        self.model.train()
+        return compute_gradient(
+            self.recipe,
+            self.model,
+            self.optimizers[phase.name].parameters,
+            batch,
+            execution=self.execution,
+            precision=self.precision,
+            ranks=self.ranks,
+            seed_parts=(self.training.seed, phase.name, epoch, index, "dropout"),
+            norm_type=self.acceleration.clip_norm_type,
+        )
+
+    def _between_steps(self) -> None:
+        every = self.acceleration.checkpoint_every_seconds
+        if (
+            self.acceleration.memory_cleanup == "steps"
+            and self.state.steps % self.acceleration.memory_cleanup_every == 0
+        ):
+            self._cleanup("steps")
+        stop = self.ranks.any(self.stop is not None and self.stop.requested)
+        due = self.ranks.any(bool(every) and self.ranks.main and time.monotonic() - self._saved_at >= every)
+        if stop or due:
+            self.save()
+        if stop:
+            self._stopped()
+
+    def _stopped(self) -> None:
+        self.batches.close()
+        state = self.state
+        raise StoppedError(
+            f"stopped as asked after {state.epoch} epochs and {state.steps} steps; the checkpoint is saved, and the "
+            "same command goes on from it"
+        )
+
+    # ------------------------------------------------------------------ evaluation
+
+    def _evaluation_is_due(self) -> bool:
+        state = self.state
+        if state.epoch == 0 or state.phase or state.index or state.evaluated_epoch == state.epoch:
+            return False
+        return state.epoch % self.evaluation.eval_every == 0 or state.epoch == self.training.epochs
+
+    def _evaluate(self) -> None:
+        state = self.state
+        self.model.eval()
+
+        def poll() -> None:
+            if self.ranks.world == 1 and self.stop is not None and self.stop.requested:
+                self.save()
+                self._stopped()
+
+        with torch.no_grad():
+            # Rank 0's figures serve all: every rank would compute the same ones from the same weights.
+            metrics = self.recipe.evaluate(self.model, "valid", final=False, poll=poll) if self.ranks.main else {}
+            health = self.recipe.health(self.model) if self.ranks.main else {}
+        metrics, health = self.ranks.broadcast((metrics, health))  # type: ignore[misc]
+        state.evaluated_epoch = state.epoch
+        state.last_metrics, state.last_health = metrics, health
+        selection = metrics.get(self.evaluation.selection_metric)
+        best = selection is not None and record_metric(state, selection, self.training.min_delta)
+        if best or self._epoch_save_is_due():
+            self.save(metric=selection)
+        self._cleanup("phase")
+
+    def _metric_now(self) -> float | None:
+        if self.state.evaluated_epoch != self.state.epoch:
+            return None
+        return self.state.last_metrics.get(self.evaluation.selection_metric)
+
+    # ------------------------------------------------------------------ guards and recovery
+
+    def _on_nonfinite(self, phase: Phase, batch: StepBatch, gradient: Gradient, epoch: int, index: int) -> None:
+        state, policy = self.state, self.acceleration.on_nonfinite
+        losses_finite = all(v == v and abs(v) != float("inf") for v in gradient.losses.values())
+        if self.precision.scaler.enabled and losses_finite and self.precision.scaler.scale > 1.0:
+            # fp16's own business: the scale was too high for this batch. The step is skipped and the scale halved.
+            self.precision.scaler.update(overflow=True)
+            state.skips += 1
+            return
+        culprit = first_nonfinite(self.model, batch, gradient.losses, gradients=True)
+        where = f"phase {phase.name}, epoch {epoch + 1}, step {index + 1} of {phase.steps_per_epoch}"
+        saved = None
+        if self.ranks.main:
+            saved = save_batch(self.nonfinite_dir, batch, {"phase-": phase.name, "epoch": epoch, "step": index})
+        error = NonFiniteError(culprit, where, saved)
+        if policy == "skip":
+            state.skips += 1
+            state.skips_in_row += 1
+            if state.skips_in_row > self.acceleration.max_skips:
+                raise TrainingError(f"{state.skips_in_row} steps in a row were not finite (max_skips); last: {error}")
+            self._note(f"step skipped: {culprit} is not finite at {where} ({state.skips_in_row} in a row)")
+            return
+        safer = safer_precision(self.precision.name, self.device) if policy == "safer_precision" else None
+        if safer is None:
+            raise error
+        self._note(f"{culprit} is not finite at {where} in {self.precision.name}; going back and on in {safer}")
+        raise _RollBackError(safer)
+
+    def _roll_back(self, precision: str) -> None:
+        notes = list(self.state.notes)
+        for parameter in self.model.parameters():
+            parameter.grad = None
+        if self.store is not None and self.store.list():
+            self.resume("last")
+        else:
+            self._fresh(precision)
+        self._use_precision(precision)
+        self.state.notes = notes
+        self._note(f"rolled back to epoch {self.state.epoch}, step {self.state.steps}; precision is now {precision}")
+        self.save()
+
+    def _clear_after_oom(self) -> None:
+        for parameter in self.model.parameters():
+            parameter.grad = None
+        self._cleanup("steps")
+
+    # ------------------------------------------------------------------ small parts
+
+    def _rate(self, phase: Phase) -> float:
+        scale = batch_scale(self.acceleration.lr_scaling, phase.batch_size, phase.base_batch_size)
+        total = self.state.decay_epochs * phase.steps_per_epoch
+        return learning_rate(self.training, self.state.updates[phase.name], total, scale)
+
+    def _epoch_save_is_due(self) -> bool:
+        every = self.acceleration.checkpoint_every_epochs
+        return every > 0 and self.state.epoch % every == 0
+
+    def _record(self) -> dict[str, Any]:
+        state = self.state
+        losses: dict[str, float] = {}
+        units: dict[str, float] = {}
+        for phase in self.recipe.phases:
+            prefix = f"{phase.name}/"
+            for key, value in state.sums.items():
+                if key.startswith(prefix):
+                    name = key.removeprefix(prefix) if len(self.recipe.phases) == 1 else key
+                    losses[name] = value / phase.steps_per_epoch
+            unit, amount = self.recipe.units_per_step(phase)
+            units[unit] = units.get(unit, 0.0) + amount * phase.steps_per_epoch
+        return {
+            "epoch": state.epoch,
+            "steps": state.steps,
+            "losses": losses,
+            "learning_rate": self._rate(self.recipe.phases[0]),
+            "precision": self.precision.name,
+            "skips": state.skips,
+            "seconds": state.epoch_seconds,
+            "per_second": {unit: amount / state.epoch_seconds for unit, amount in units.items()},
+            "memory_bytes": process_memory(),
+        }
+
+    def _compile(self) -> CompileReport | None:
+        mode = self.acceleration.compile
+        if mode == "off":
+            return None
+        require_compiler(self.device)
+        compilables = self.recipe.compilables(self.model)
+        if not compilables:
+            self._note(f"compile: {self.recipe.name} has nothing that is worth compiling")
+            return None
+        phase = self.recipe.phases[0]
+        batch = self.recipe.step(phase, self.state.epoch, 0)
+
+        def trial() -> None:
+            self._gradient(phase, batch, self.state.epoch, 0)
+            for parameter in self.model.parameters():
+                parameter.grad = None
+
+        report = compile_with_probe(compilables, mode, trial)
+        self._note(report.sentence())
+        return report
+
+    def _cleanup(self, when: str) -> None:
+        if self.acceleration.memory_cleanup == "off":
+            return
+        if when == "phase" or self.acceleration.memory_cleanup == "steps":
+            if self.device.type == "cuda":
+                torch.cuda.empty_cache()
+            elif self.device.type == "mps":
+                torch.mps.empty_cache()
+
+    def _note(self, text: str) -> None:
+        self.state.notes.append(text)
+        if self.ranks.main:
+            self.listener.on_note(text)

@@ -1,0 +1,73 @@
+"""What happens when a number is not finite: name it, keep the batch, and never apply the step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from graphmill.errors import TrainingError
+
+if TYPE_CHECKING:
+    from graphmill.training.contract import StepBatch
+
+REMEDIES = (
+    "lower training.learning_rate (half of it is a good first try), set acceleration.clip_norm: 1.0, use "
+    "acceleration.precision: fp32 or bf16, or acceleration.on_nonfinite: safer_precision to go back to the last "
+    "checkpoint and on in a safer precision by itself"
+)
+
+
+class NonFiniteError(TrainingError):
+    """A loss, gradient, parameter or input is not finite. ``culprit`` names the first such tensor."""
+
+    def __init__(self, culprit: str, where: str, saved: Path | None) -> None:
+        self.culprit = culprit
+        batch = f" The batch is in {saved}." if saved else ""
+        super().__init__(f"{culprit} is not finite at {where}; the step was not applied.{batch} Remedies: {REMEDIES}.")
+
+
+def first_nonfinite(model: nn.Module, batch: StepBatch, losses: dict[str, float], *, gradients: bool) -> str:
+    """Name the first bad tensor in the order in which the numbers flow: input, parameter, loss term, gradient."""
+    for name, array in batch.arrays().items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            return f"input '{name}'"
+    for name, buffer in model.named_buffers():
+        if buffer.is_floating_point() and not _finite(buffer):
+            return f"input '{name}'"
+    for name, parameter in model.named_parameters():
+        if not _finite(parameter):
+            return f"parameter '{name}'"
+    for name, value in losses.items():
+        if not np.isfinite(value):
+            return f"loss '{name}'"
+    if gradients:
+        for name, parameter in model.named_parameters():
+            if parameter.grad is not None and not _finite(parameter.grad):
+                return f"gradient of '{name}'"
+    return "the gradient's norm"
+
+
+def save_batch(directory: Path | None, batch: StepBatch, where: dict[str, int | str]) -> Path | None:
+    """Write the batch's arrays beside the run so that the step can be repeated by hand; None without a directory."""
+    if directory is None:
+        return None
+    directory.mkdir(parents=True, exist_ok=True)
+    path = directory / ("-".join(f"{key}{value}" for key, value in where.items()) + ".npz")
+    np.savez_compressed(path, **batch.arrays())  # type: ignore[arg-type]
+    return path
+
+
+def gradient_norm(parameters: list[nn.Parameter], norm_type: float) -> Tensor:
+    """The norm of all gradients together (0-d). Serves clipping and the guard: one pass for both."""
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    if not gradients:
+        return torch.zeros(())
+    return torch.nn.utils.get_total_norm(gradients, norm_type)
+
+
+def _finite(tensor: Tensor) -> bool:
+    return bool(torch.isfinite(tensor).all())

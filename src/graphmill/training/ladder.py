@@ -1,0 +1,71 @@
+"""What to do when memory runs out: one ladder whose rungs keep the gradient, for the planner and for real failures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from graphmill.errors import ResourceError
+from graphmill.training.contract import Execution
+from graphmill.training.memory import available_memory, is_out_of_memory, process_memory
+
+T = TypeVar("T")
+
+
+def shrink(execution: Execution, *, max_loss_chunks: int, min_propagation_rows: int = 256) -> str | None:
+    """Take the next rung in place and say which; None when there is none left.
+
+    Order: halve the loss chunk, halve the propagation chunk, turn on checkpointing.
+    """
+    if execution.loss_chunks < max_loss_chunks:
+        execution.loss_chunks = min(execution.loss_chunks * 2, max_loss_chunks)
+        return _record(execution, f"loss in {execution.loss_chunks} chunks")
+    if execution.propagation_rows > min_propagation_rows:
+        execution.propagation_rows = max(execution.propagation_rows // 2, min_propagation_rows)
+        return _record(execution, f"propagation in chunks of {execution.propagation_rows} rows")
+    if not execution.checkpointing:
+        execution.checkpointing = True
+        return _record(execution, "gradient checkpointing on")
+    return None
+
+
+def with_ladder(
+    attempt: Callable[[], T],
+    *,
+    execution: Execution,
+    policy: str,
+    max_loss_chunks: int,
+    clear: Callable[[], None],
+    note: Callable[[str], None],
+) -> T:
+    """Run ``attempt``; on out-of-memory take a rung, ``clear`` what was half done and try the same step again.
+
+    Raises:
+        ResourceError: the ladder is at its end, or ``policy`` is "stop"; with the figures and the settings to turn.
+    """
+    while True:
+        try:
+            return attempt()
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            reason = str(error).splitlines()[0]
+        clear()
+        rung = shrink(execution, max_loss_chunks=max_loss_chunks) if policy == "shrink" else None
+        if rung is None:
+            tried = "; ".join(execution.history) or "nothing (acceleration.on_oom: stop)"
+            raise ResourceError(
+                f"out of memory ({reason}); in use {_gib(process_memory())}, available {_gib(available_memory())}; "
+                f"tried: {tried}. Reduce acceleration.edge_sample_size or the batch size, raise "
+                "acceleration.accumulation_steps, choose acceleration.batching: edge_sampled, or a smaller model"
+            ) from None
+        note(f"out of memory ({reason}): going on with {rung}; the gradient stays the same")
+
+
+def _record(execution: Execution, text: str) -> str:
+    execution.history.append(text)
+    return text
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.2f} GiB"

@@ -1,0 +1,80 @@
+"""Mixed precision: which dtype a run computes in, the autocast region, and the loss scaler that fp16 needs."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+
+SAFER = {"fp16": ("bf16", "fp32"), "bf16": ("fp32",), "fp32": ()}
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
+
+def resolve_precision(requested: str, device: torch.device) -> str:
+    """``auto``: bf16 on CUDA that has it, fp16 on older CUDA, fp32 on CPU and MPS."""
+    if requested != "auto":
+        return requested
+    if device.type != "cuda":
+        return "fp32"
+    return "bf16" if torch.cuda.is_bf16_supported() else "fp16"
+
+
+def safer_precision(current: str, device: torch.device) -> str | None:
+    """The next safer precision that this device has, or None when there is none."""
+    for name in SAFER[current]:
+        if name == "bf16" and device.type == "cuda" and not torch.cuda.is_bf16_supported():
+            continue
+        return name
+    return None
+
+
+@dataclass
+class LossScaler:
+    """Scales the loss so that small fp16 gradients do not vanish: halves on overflow, doubles after a quiet stretch.
+
+    The rule and constants of mixed-precision training (Micikevicius et al. 2018; torch.amp.GradScaler), kept as plain
+    numbers so that they are checkpointed and agree on every rank.
+    """
+
+    scale: float = 65536.0
+    growth_interval: int = 2000
+    quiet_steps: int = 0
+    enabled: bool = True
+
+    def update(self, overflow: bool) -> None:
+        """After each step: ``overflow`` says that a scaled gradient was not finite, so the step was skipped."""
+        if not self.enabled:
+            return
+        if overflow:
+            self.scale, self.quiet_steps = max(self.scale * 0.5, 1e-6), 0
+            return
+        self.quiet_steps += 1
+        if self.quiet_steps >= self.growth_interval:
+            self.scale, self.quiet_steps = min(self.scale * 2.0, 2.0**24), 0
+
+    def state(self) -> dict[str, float]:
+        """What a checkpoint stores."""
+        return {"scale": self.scale, "quiet_steps": self.quiet_steps}
+
+    def load(self, state: dict[str, float]) -> None:
+        """Restore :meth:`state`."""
+        self.scale, self.quiet_steps = float(state["scale"]), int(state["quiet_steps"])
+
+
+class Precision:
+    """The autocast region and scaler of one precision on one device."""
+
+    def __init__(self, name: str, device: torch.device) -> None:
+        self.name = name
+        self.device = device
+        self.dtype = _DTYPES[name]
+        self.scaler = LossScaler(enabled=name == "fp16")
+        if name != "fp16":
+            self.scaler.scale = 1.0
+
+    def autocast(self) -> AbstractContextManager[object]:
+        """The region in which matrix products run in the low precision; losses leave it themselves."""
+        if self.name == "fp32":
+            return nullcontext()
+        return torch.autocast(self.device.type, dtype=self.dtype)

@@ -1,0 +1,36 @@
+"""The learning rate as a function of the number of applied updates: warm-up, then decay to a floor."""
+
+from __future__ import annotations
+
+import math
+
+from graphmill.training.settings import TrainingSettings
+
+
+def batch_scale(rule: str, batch: int, base: int) -> float:
+    """Factor on the rate for k = batch / base: 1, √k (the rule that suits Adam, arXiv 2205.10287) or k (SGD)."""
+    k = batch / base
+    return {"none": 1.0, "sqrt": math.sqrt(k), "linear": k}[rule]
+
+
+def learning_rate(settings: TrainingSettings, update: int, decay_updates: int, scale: float = 1.0) -> float:
+    """Rate of update number ``update`` (from 0).
+
+    Warm-up W: peak · (update + 1) / W while update < W. Then, with t = update − W and T = decay_updates − W:
+    cosine  floor + (1 − floor) · ½(1 + cos(π · min(t / T, 1))); linear  1 − (1 − floor) · min(t / T, 1);
+    exponential  rate^(t / steps). Past T the rate stays at its floor, so that continuing is well defined.
+    """
+    peak = settings.learning_rate * scale
+    warmup = settings.warmup_steps
+    if update < warmup:
+        return peak * (update + 1) / warmup
+    t = update - warmup
+    progress = min(t / max(decay_updates - warmup, 1), 1.0)
+    floor = settings.lr_floor
+    if settings.lr_decay == "cosine":
+        return peak * (floor + (1.0 - floor) * 0.5 * (1.0 + math.cos(math.pi * progress)))
+    if settings.lr_decay == "linear":
+        return peak * (1.0 - (1.0 - floor) * progress)
+    if settings.lr_decay == "exponential":
+        return peak * settings.lr_decay_rate ** (t / settings.lr_decay_steps)
+    return peak

@@ -1,0 +1,111 @@
+"""The settings that every recipe shares: training, acceleration, evaluation.
+
+Execution settings (``identity=False``) may change between a run and its continuation; the others are part of the
+fingerprint. Meaning of each: docs/settings.md, which is generated from here.
+"""
+
+from typing import Literal
+
+from graphmill.settings import Settings, setting
+
+
+class TrainingSettings(Settings):
+    """How long and with which optimizer a model is trained."""
+
+    epochs: int = setting(100, "Passes to make; raising it continues a finished run", identity=False, ge=1)
+    steps_per_epoch: int = setting(0, "Optimizer steps per epoch; 0 = the recipe's own (one pass over its data)", ge=0)
+    optimizer: Literal["adamw", "adam", "sgd"] = setting("adamw", "Optimizer; weight decay never acts on lookup tables")
+    learning_rate: float = setting(0.001, "Peak learning rate at the recipe's base batch", gt=0.0)
+    beta1: float = setting(0.9, "Adam's first decay rate; momentum for sgd", ge=0.0, lt=1.0)
+    beta2: float = setting(0.999, "Adam's second decay rate", ge=0.0, lt=1.0)
+    weight_decay: float = setting(0.00001, "Weight decay on dense weights (decoupled for adamw)", ge=0.0)
+    warmup_steps: int = setting(100, "Linear warm-up: rate × (step + 1) / warmup_steps; 0 = none", ge=0)
+    lr_decay: Literal["none", "cosine", "linear", "exponential"] = setting(
+        "cosine", "Shape of the decay after the warm-up"
+    )
+    lr_decay_epochs: int = setting(
+        0, "Epochs until the rate is at its floor, where it stays; 0 = epochs at the first start, then stored", ge=0
+    )
+    lr_decay_rate: float = setting(0.98, "exponential only: factor per lr_decay_steps", gt=0.0, le=1.0)
+    lr_decay_steps: int = setting(1000, "exponential only: steps per factor", ge=1)
+    lr_floor: float = setting(0.01, "Lowest rate, as a part of the peak rate (cosine and linear)", ge=0.0, le=1.0)
+    patience_epochs: int = setting(
+        20, "Stop after this many epochs without a better selection metric; 0 = never", identity=False, ge=0
+    )
+    min_delta: float = setting(0.0, "Smallest gain that counts as better", identity=False, ge=0.0)
+    init_from: str = setting("", "RUN or RUN@EPOCH whose vectors to start from, by node id; empty = fresh")
+    force: bool = setting(False, "Start over even where the same training has been done", identity=False)
+    seed: int = setting(0, "Seed of every random number of the run", ge=0)
+
+
+class AccelerationSettings(Settings):
+    """How the arithmetic is done: device, batching, precision, memory, processes. The same model for every recipe."""
+
+    device: Literal["auto", "cuda", "mps", "cpu"] = setting("auto", "cuda, then mps, then cpu", identity=False)
+    allow_fallback: bool = setting(True, "Use the CPU when the device asked for is absent or fails", identity=False)
+    batching: Literal["auto", "full", "edge_sampled", "neighbor_sampled"] = setting(
+        "auto", "What one step's messages run over: the whole graph, or a sample per micro-batch"
+    )
+    num_neighbors: list[int] = setting([10, 10], "neighbor_sampled: fan-out per hop and relation")
+    node_batch_size: int = setting(2048, "neighbor_sampled: seed nodes per batch", ge=1)
+    edge_sample_size: int = setting(5000, "Supervision pairs per relation and step, at most", ge=1)
+    supervision_fraction: float = setting(
+        0.1, "Never supervise on more than this part of a relation in one step", gt=0.0, le=0.5
+    )
+    batch_size: int = setting(0, "Rows per optimizer step over all processes; 0 = the recipe's", ge=0)
+    batch_size_per_device: int = setting(0, "Rows per optimizer step and process; 0 = use batch_size", ge=0)
+    accumulation_steps: int = setting(1, "Micro-batches per optimizer step", ge=1)
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = setting(
+        "auto", "bf16 on CUDA that has it, fp16 on older CUDA, else fp32; losses and softmax are always fp32"
+    )
+    gradient_checkpointing: bool = setting(False, "Recompute each layer in the backward pass", identity=False)
+    compile: Literal["off", "default", "reduce-overhead"] = setting(
+        "off", "torch.compile what is called; a probe turns it off when it is not faster", identity=False
+    )
+    memory_cleanup: Literal["phase", "off", "steps"] = setting(
+        "phase", "When to empty the device cache", identity=False
+    )
+    memory_cleanup_every: int = setting(8, "memory_cleanup: steps only: every so many steps", identity=False, ge=1)
+    memory_budget: str = setting("auto", 'What the run may use: "auto" or a size such as "6GiB"', identity=False)
+    on_oom: Literal["shrink", "stop"] = setting(
+        "shrink", "When memory runs out: smaller chunks of the same step, or stop", identity=False
+    )
+    clip_norm: float = setting(0.0, "Largest norm of the gradient; 0 = off", ge=0.0)
+    clip_norm_type: float = setting(2.0, "p of the norm; inf for the largest entry", gt=0.0)
+    lr_scaling: Literal["none", "sqrt", "linear"] = setting(
+        "none", "Scale the rate with batch / base batch (sqrt suits Adam, linear SGD)"
+    )
+    num_workers: int = setting(0, "Threads that prepare batches ahead", identity=False, ge=0)
+    pin_memory: bool = setting(False, "Page-locked host batches (CUDA)", identity=False)
+    processes: int = setting(1, "Processes on this machine, started with torchrun", identity=False, ge=1)
+    backend: Literal["auto", "nccl", "gloo"] = setting("auto", "auto: nccl on CUDA, else gloo", identity=False)
+    checkpoint_every_seconds: int = setting(300, "Save at least this often; 0 = off", identity=False, ge=0)
+    checkpoint_every_epochs: int = setting(1, "Save after every so many epochs; 0 = off", identity=False, ge=0)
+    keep_last: int = setting(2, "Newest checkpoints to keep", identity=False, ge=1)
+    keep_best: int = setting(1, "Best checkpoints to keep", identity=False, ge=0)
+    keep_influence: int = setting(0, "Checkpoints spread over the falling loss, for TracIn", identity=False, ge=0)
+    resume: Literal["auto", "never", "require"] = setting(
+        "auto", "Go on from the last checkpoint of the same fingerprint", identity=False
+    )
+    on_nonfinite: Literal["stop", "skip", "safer_precision"] = setting(
+        "stop", "When a loss or gradient is not finite; the step is never applied", identity=False
+    )
+    max_skips: int = setting(10, "on_nonfinite: skip gives up after so many steps in a row", identity=False, ge=1)
+    deterministic: Literal["auto", "on", "off"] = setting("auto", "auto: on for the CPU", identity=False)
+    threads: int = setting(0, "CPU threads per process; 0 = all cores / processes", identity=False, ge=0)
+    keep_runs: int = setting(5, "Older run directories of a model to keep", identity=False, ge=1)
+
+
+class EvaluationSettings(Settings):
+    """What is measured while training, and by what the best epoch is chosen."""
+
+    eval_every: int = setting(5, "Epochs between evaluations on the validation split", identity=False, ge=1)
+    metrics: list[str] = setting(["mrr", "hits"], "Metrics computed at each evaluation", identity=False)
+    top_k: list[int] = setting([1, 3, 10], "Cut-offs of the @k metrics", identity=False)
+    selection_metric: str = setting("mrr", "The metric that chooses the best epoch", identity=False)
+    final_metrics: Literal["all", "same"] = setting(
+        "all", "Metrics of the final evaluation: every one, or those of `metrics`", identity=False
+    )
+    max_queries: int = setting(
+        0, "Validation queries per relation while training (seeded sample); 0 = all", identity=False, ge=0
+    )

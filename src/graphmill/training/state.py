@@ -1,0 +1,95 @@
+"""Where a run stands, and how it becomes a checkpoint and back.
+
+Batches and dropout masks are pure functions of the position, so no random state, sampler state or half-accumulated
+gradient needs saving: the position, the weights, the optimizers, the scaler and the running sums are everything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from graphmill.errors import InputError
+from graphmill.training.optimizers import PhaseOptimizer
+from graphmill.training.precision import LossScaler
+
+
+@dataclass
+class TrainState:
+    """The position (``epoch`` completed ones, then ``phase`` and step ``index`` in the next), and what history left."""
+
+    epoch: int = 0
+    phase: int = 0
+    index: int = 0
+    steps: int = 0
+    updates: dict[str, int] = field(default_factory=dict)
+    decay_epochs: int = 0
+    precision: str = "fp32"
+    scaler: dict[str, float] = field(default_factory=dict)
+    sums: dict[str, float] = field(default_factory=dict)
+    skips_in_row: int = 0
+    skips: int = 0
+    evaluated_epoch: int = 0
+    best_metric: float | None = None
+    best_epoch: int = 0
+    last_metrics: dict[str, float] = field(default_factory=dict)
+    last_health: dict[str, float] = field(default_factory=dict)
+    epoch_seconds: float = 0.0
+    seconds: float = 0.0
+    notes: list[str] = field(default_factory=list)
+    execution: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> TrainState:
+        """The inverse of :meth:`to_json`; names that a newer minor version added are ignored."""
+        known = {name: values[name] for name in cls.__dataclass_fields__ if name in values}
+        return cls(**known)
+
+
+def pack(model: nn.Module, optimizers: dict[str, PhaseOptimizer]) -> dict[str, Tensor]:
+    """Weights, persistent buffers and optimizer moments by name."""
+    tensors = {f"model.{name}": tensor.detach() for name, tensor in model.state_dict().items()}
+    for phase, optimizer in optimizers.items():
+        tensors.update(optimizer.tensors(f"optimizer.{phase}"))
+    return tensors
+
+
+def unpack(tensors: dict[str, Tensor], model: nn.Module, optimizers: dict[str, PhaseOptimizer], path: str) -> None:
+    """Restore :func:`pack` in place.
+
+    Raises:
+        InputError: names or shapes do not fit the model (the message lists the first).
+    """
+    load_model(tensors, model, path)
+    for phase, optimizer in optimizers.items():
+        optimizer.load(f"optimizer.{phase}", tensors)
+
+
+def load_model(tensors: dict[str, Tensor], model: nn.Module, path: str) -> None:
+    """Restore the weights and buffers alone, as for export and evaluation."""
+    own = model.state_dict()
+    stored = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
+    if set(own) != set(stored):
+        odd = sorted(set(own) ^ set(stored))[:3]
+        raise InputError(f"{path} does not fit this model: {', '.join(odd)} on one side only; train with force: true")
+    with torch.no_grad():
+        for name, tensor in own.items():
+            if tensor.shape != stored[name].shape:
+                raise InputError(
+                    f"{path} does not fit this model: '{name}' is {tuple(stored[name].shape)} there and "
+                    f"{tuple(tensor.shape)} here; train with force: true"
+                )
+            tensor.copy_(stored[name])
+
+
+def restore_scaler(state: TrainState, scaler: LossScaler) -> None:
+    """Put the saved loss scale back, where there is one for this precision."""
+    if scaler.enabled and state.scaler:
+        scaler.load(state.scaler)

@@ -1,0 +1,170 @@
+"""One optimizer step, up to and including the guarded update: the mathematics that every system shares.
+
+The gradient of a step is that of  Σ_terms coefficient · Σ sums / Σ weights  over the whole batch, whatever the number
+of chunks, groups and ranks. Nothing here knows about epochs, files or time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from graphmill.sampling.keyed import key_of
+from graphmill.training.contract import Encoded, Execution, Recipe, StepBatch
+from graphmill.training.guards import gradient_norm
+from graphmill.training.precision import Precision
+from graphmill.training.processes import Ranks
+
+
+@dataclass
+class Gradient:
+    """What one batch's backward left: the norm (unscaled, before clipping) and the loss per term and in total."""
+
+    norm: float
+    losses: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def finite(self) -> bool:
+        """Whether the norm and every loss are finite."""
+        return all(v == v and abs(v) != float("inf") for v in (self.norm, *self.losses.values()))
+
+
+@dataclass
+class _Sums:
+    """Losses summed on the device: reading them costs one synchronisation a step, not one a term."""
+
+    totals: dict[str, Tensor] = field(default_factory=dict)
+    coefficients: dict[str, float] = field(default_factory=dict)
+
+    def add(self, name: str, value: Tensor, coefficient: float) -> None:
+        value = value.detach().double()
+        self.totals[name] = self.totals[name] + value if name in self.totals else value
+        self.coefficients[name] = coefficient
+
+
+def compute_gradient(
+    recipe: Recipe,
+    model: nn.Module,
+    parameters: list[nn.Parameter],
+    batch: StepBatch,
+    *,
+    execution: Execution,
+    precision: Precision,
+    ranks: Ranks,
+    seed_parts: tuple[int | str, ...],
+    norm_type: float = 2.0,
+) -> Gradient:
+    """Accumulate the gradient of ``batch`` into ``parameters``, reduced over ranks and unscaled.
+
+    ``seed_parts`` key the dropout masks, so that a repeated or resumed step draws the same ones.
+    """
+    weights = dict(batch.weights)
+    local = batch.shard(ranks.rank, ranks.world) if ranks.world > 1 else batch
+    sums = _Sums()
+    scale = precision.scaler.scale
+    # An encoding that every rank computes alike has the same parameter gradient everywhere once its own gradient is
+    # reduced; it must not be added up once more. Only a single group can be replicated.
+    replicated = ranks.world > 1 and batch.replicated
+    pending: tuple[Encoded, dict[str, Tensor]] | None = None
+    groups = list(local.groups())
+    for number, group in enumerate(groups):
+        _seed(seed_parts, number, ranks, replicated)
+        with precision.autocast():
+            encoded = recipe.encode(model, group)
+        detached = _detach(encoded)
+        for part, chunk in enumerate(group.split(execution.loss_chunks)):
+            _seed((*seed_parts, "chunk", part), number, ranks, replicated)
+            with precision.autocast():
+                terms = recipe.terms(model, chunk, detached)
+            loss = None
+            for term in terms:
+                share = term.sum.float() * (term.coefficient / weights[term.name])
+                loss = share if loss is None else loss + share
+                sums.add(term.name, term.sum / weights[term.name], term.coefficient)
+            if loss is not None and loss.requires_grad:
+                (loss * scale).backward()
+        if encoded is None or detached is None:
+            continue
+        if replicated:
+            pending = (encoded, detached.tensors)
+        else:
+            _backward_through(encoded, detached.tensors, {})
+    _reduce(parameters, pending, ranks, replicated)
+    if scale != 1.0:
+        for parameter in parameters:
+            if parameter.grad is not None:
+                parameter.grad.div_(scale)
+    norm = gradient_norm(parameters, norm_type)
+    return _read(norm, sums, weights, ranks)
+
+
+def clip_(parameters: list[nn.Parameter], norm: float, max_norm: float) -> None:
+    """Scale the gradients down to ``max_norm`` where ``norm`` is above it (after unscaling; 0 = off)."""
+    if max_norm > 0.0 and norm > max_norm:
+        factor = max_norm / (norm + 1e-6)
+        torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], factor)
+
+
+def _seed(parts: tuple[int | str, ...], group: int, ranks: Ranks, replicated: bool) -> None:
+    # Replicated encodings must draw one mask on all ranks; everything else one of its own.
+    rank = 0 if replicated and "chunk" not in parts else ranks.rank
+    torch.manual_seed(key_of(*parts, "group", group, "rank", rank) & 0x7FFF_FFFF_FFFF_FFFF)
+
+
+def _detach(encoded: Encoded | None) -> Encoded | None:
+    if encoded is None:
+        return None
+    return Encoded({name: t.detach().requires_grad_(t.requires_grad) for name, t in encoded.tensors.items()})
+
+
+def _backward_through(encoded: Encoded, detached: Mapping[str, Tensor], reduced: Mapping[str, Tensor]) -> None:
+    outputs, gradients = [], []
+    for name, tensor in encoded.tensors.items():
+        gradient = reduced.get(name, detached[name].grad)
+        if tensor.requires_grad and gradient is not None:
+            outputs.append(tensor)
+            gradients.append(gradient)
+    if outputs:
+        torch.autograd.backward(outputs, gradients)
+
+
+def _reduce(
+    parameters: list[nn.Parameter],
+    pending: tuple[Encoded, dict[str, Tensor]] | None,
+    ranks: Ranks,
+    replicated: bool,
+) -> None:
+    """Add gradients up over ranks: those of the loss terms now, the encoding's before going back through it."""
+    if ranks.world > 1:
+        # A rank with an empty shard has no gradient where others have one: agree on who takes part, then fill up.
+        present = ranks.sum_floats([float(p.grad is not None) for p in parameters])
+        taking_part = [p for p, count in zip(parameters, present, strict=True) if count > 0]
+        for parameter in taking_part:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        reduce = [p.grad for p in taking_part if p.grad is not None]
+        encoded_gradients: dict[str, Tensor] = {}
+        if replicated and pending is not None:
+            for name, tensor in pending[1].items():
+                if tensor.requires_grad:
+                    gradient = tensor.grad if tensor.grad is not None else torch.zeros_like(tensor)
+                    encoded_gradients[name] = gradient
+        ranks.sum_([*reduce, *encoded_gradients.values()])
+        if pending is not None:
+            _backward_through(pending[0], pending[1], encoded_gradients)
+
+
+def _read(norm: Tensor, sums: _Sums, weights: Mapping[str, float], ranks: Ranks) -> Gradient:
+    names = list(weights)
+    zero = torch.zeros((), dtype=torch.float64)
+    values = [sums.totals.get(name, zero) for name in names]
+    # One transfer for the norm and all losses.
+    read = torch.stack([norm.detach().double().cpu(), *(value.cpu() for value in values)]).tolist()
+    losses = ranks.sum_floats(read[1:])
+    coefficients = ranks.max_floats([sums.coefficients.get(name, -float("inf")) for name in names])
+    out = dict(zip(names, losses, strict=True))
+    out["total"] = sum(c * v for c, v in zip(coefficients, losses, strict=True) if c != -float("inf"))
+    return Gradient(norm=read[0], losses=out)
