@@ -1,0 +1,309 @@
+"""Which checkpoints a run keeps, and which one it goes on from.
+
+One checkpoint is one file whose name ends in the hash of its content (``e00010-s00000100-<hash>.safetensors``), so a
+file vouches for itself and there is no index that could disagree with the directory. What is inside a file:
+``checkpoint_format.py``. One process writes a store at a time: the holder of the run directory's lock.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from graphmill.errors import InputError, ResourceError
+from graphmill.training import checkpoint_format
+from graphmill.training.checkpoint_format import DamagedError, NewerFormatError, Snapshot
+from graphmill.training.checkpoint_roles import CheckpointInfo, assign, best_first, falling, spread
+from graphmill.training.files import PARTIAL, partial_file, remove_partial_files, sync_directory
+from graphmill.training.memory import format_size
+
+__all__ = ["CheckpointInfo", "CheckpointMissingError", "CheckpointStore", "Loaded", "Snapshot"]
+
+_NAME = re.compile(rf"e(\d{{5,}})-s(\d{{8,}})-([0-9a-f]{{{checkpoint_format.HASH_DIGITS}}})\.safetensors")
+_DAMAGED = ".damaged"
+_OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+# Inside the class ``list`` is the store's own method.
+Infos = list[CheckpointInfo]
+Names = list[tuple[Path, int, int, str]]  # path, epoch, step, hash
+
+_logger = logging.getLogger(__name__)
+
+
+class CheckpointMissingError(InputError):
+    """There is no such checkpoint, or none that is whole; ``notes`` says which files were set aside."""
+
+    def __init__(self, message: str, notes: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.notes = list(notes)
+
+
+@dataclass
+class Loaded:
+    """A verified snapshot, where it came from, and sentences about what was passed over on the way."""
+
+    snapshot: Snapshot
+    path: Path
+    epoch: int
+    step: int
+    notes: list[str] = field(default_factory=list)
+
+
+class CheckpointStore:
+    """The checkpoints of one run.
+
+    Kept are the ``keep_last`` newest, the ``keep_best`` of highest metric (the earlier one of equals), the newest final
+    one, and candidates for the ``keep_influence`` ones (see :meth:`influence`). The newest is never removed.
+    """
+
+    def __init__(self, directory: Path, *, keep_last: int = 2, keep_best: int = 1, keep_influence: int = 0) -> None:
+        self.directory = Path(directory)
+        self.keep_last = max(1, keep_last)
+        self.keep_best = keep_best
+        self.keep_influence = keep_influence
+
+    # -- writing -----------------------------------------------------------------------------------------------------
+
+    def check_writable(self, expected_bytes: int) -> None:
+        """Make the directory and prove, before any training, that what will be kept fits and can be written.
+
+        ``expected_bytes`` is the size of one checkpoint.
+
+        Raises:
+            ResourceError: it cannot be written, or there is no room; with bytes needed and free.
+        """
+        kept = self.keep_last + self.keep_best + 2 * self.keep_influence
+        missing = max(1, kept + 1 - len(self._names()))
+        needed = expected_bytes * missing
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            remove_partial_files(self.directory)
+            with partial_file(self.directory) as (file, path):
+                file.write(b"graphmill")
+                os.fsync(file.fileno())
+                os.replace(path, path.with_name(f".probe{PARTIAL}"))
+                path.with_name(f".probe{PARTIAL}").unlink()
+        except OSError as error:
+            raise self._write_error(error, expected_bytes) from None
+        if self._free() < needed:
+            raise ResourceError(
+                f"{self.directory} has {format_size(self._free())} free, but up to {missing} more checkpoints of "
+                f"{format_size(expected_bytes)} need {format_size(needed)}: free some space, choose another output "
+                "directory, or lower acceleration.keep_last, keep_best or keep_influence"
+            )
+
+    def save(
+        self,
+        snapshot: Snapshot,
+        *,
+        epoch: int,
+        step: int,
+        learning_rate: float,
+        loss: float,
+        metric: float | None = None,
+        final: bool = False,
+    ) -> Path:
+        """Write a checkpoint durably, then remove those that are no longer kept.
+
+        A second save of the same epoch and step takes the place of the first, and inherits its metric and its being
+        final.
+
+        Raises:
+            ResourceError: it could not be written (disk full, quota, read-only); what was there before is untouched and
+                nothing is left behind.
+        """
+        before = [info for info in self._infos() if (info.epoch, info.step) == (epoch, step)]
+        if metric is None:
+            metric = next((info.metric for info in before if info.metric is not None), None)
+        final = final or any(info.final for info in before)
+        details = {"epoch": epoch, "step": step, "metric": metric, "final": final}
+        details |= {"learning_rate": float(learning_rate), "loss": float(loss)}
+        layout = checkpoint_format.plan(snapshot, details)
+        try:
+            self.directory.mkdir(parents=True, exist_ok=True)
+            remove_partial_files(self.directory)
+            if self._free() < layout.size:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            with partial_file(self.directory) as (file, temporary):
+                digest = checkpoint_format.write(file, layout)
+                os.fsync(file.fileno())
+                path = self.directory / f"e{epoch:05d}-s{step:08d}-{digest}.safetensors"
+                os.replace(temporary, path)
+            sync_directory(self.directory)
+        except OSError as error:
+            raise self._write_error(error, layout.size) from None
+        superseded = [info.path for info in before if info.path != path]
+        self._prune(path, superseded)
+        return path
+
+    def discard_after(self, step: int) -> None:
+        """Remove every checkpoint beyond ``step`` (-1: all of them): the run goes on from an earlier one, or afresh."""
+        for path, _, at, _ in self._names():
+            if at > step:
+                self._delete(path)
+
+    def _prune(self, newest: Path, superseded: Sequence[Path]) -> None:
+        for path in superseded:
+            self._delete(path)
+        kept = {info.path for info in self.list() if info.roles} | {newest}
+        # Only files of a known format and readable header are removed; what a newer graphmill wrote is not ours.
+        for info in self._infos():
+            if info.path not in kept:
+                self._delete(info.path)
+        damaged = sorted(self.directory.glob(f"*{_DAMAGED}"), key=lambda path: path.name)
+        for path in damaged[:-1]:  # one is evidence enough
+            self._delete(path)
+
+    def _delete(self, path: Path) -> None:
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:  # the run is safe without it; the next save tries again
+            _logger.warning("could not remove the old checkpoint %s: %s", path, error.strerror)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def list(self) -> Infos:
+        """What there is, oldest first, by the headers alone: cheap, and not yet verified."""
+        # A kill may have come between writing a step's second file and removing its first: the later one counts.
+        by_step = {(info.epoch, info.step): info for info in self._infos()}
+        return assign(
+            list(by_step.values()),
+            keep_last=self.keep_last,
+            keep_best=self.keep_best,
+            keep_influence=self.keep_influence,
+        )
+
+    def influence(self) -> Infos:
+        """At most ``keep_influence`` checkpoints for TracIn, evenly spread over the falling part of the loss.
+
+        Candidates are the checkpoints whose loss is below that of every earlier candidate, so neither noise nor a
+        converged tail counts. At most 2 × ``keep_influence`` stay on disk while training: when there are more, the
+        inner one goes whose neighbours are closest in loss. The same rule thins the candidates to the number asked for.
+        """
+        return spread(falling(self.list()), self.keep_influence)
+
+    def load(self, which: str | int | CheckpointInfo = "last") -> Loaded:
+        """A verified checkpoint: "last", "best", "final", an epoch, or one of :meth:`list`.
+
+        A damaged file is set aside (renamed to ``*.damaged``) and the next one that fits is taken: the one before, the
+        next best, an earlier final one, an earlier step of the same epoch. ``notes`` says so.
+
+        Raises:
+            CheckpointMissingError: nothing that is whole fits; the sentence lists what there is.
+            InputError: the file that fits was written by a newer graphmill.
+        """
+        notes = []
+        for path, epoch, step, digest in self._candidates(which):
+            try:
+                snapshot, _ = checkpoint_format.read(path, digest)
+            except FileNotFoundError:
+                continue  # pruned by the writer since it was listed
+            except DamagedError as error:
+                notes.append(self._set_aside(path, f"is damaged: {error}"))
+            except NewerFormatError as error:
+                raise InputError(
+                    f"{path} was written by a newer graphmill (format {error}, this one reads up to "
+                    f"{checkpoint_format.FORMAT_VERSION}): upgrade graphmill, or start a new run"
+                ) from None
+            except OSError as error:
+                notes.append(f"the checkpoint {path} cannot be read ({error.strerror})")
+            else:
+                if notes:
+                    notes.append(f"went on from {path.name} (epoch {epoch}, step {step})")
+                return Loaded(snapshot, path, epoch, step, notes)
+        raise self._missing(which, notes)
+
+    def _candidates(self, which: str | int | CheckpointInfo) -> Names:
+        names = self._names()
+        if isinstance(which, CheckpointInfo):
+            return [name for name in names if name[0] == which.path]
+        if isinstance(which, int):
+            return [name for name in names[::-1] if name[1] == which]
+        if which == "last":
+            return names[::-1]
+        if which == "best":
+            chosen = best_first(self._infos())
+        elif which == "final":
+            chosen = [info for info in self._infos()[::-1] if info.final]
+        else:
+            raise ValueError(which)
+        # What even its header does not describe is tried first: it may have been the one, and load() then says so.
+        listed = {info.path for info in self._infos()}
+        by_path = {name[0]: name for name in names}
+        return [name for name in names if name[0] not in listed] + [
+            by_path[info.path] for info in chosen if info.path in by_path
+        ]
+
+    def _set_aside(self, path: Path, why: str) -> str:
+        aside = path.with_name(path.name + _DAMAGED)
+        try:
+            os.replace(path, aside)
+        except OSError:
+            return f"the checkpoint {path} {why}; it could not be renamed"
+        return f"the checkpoint {path} {why}; set aside as {aside.name}"
+
+    def _missing(self, which: str | int | CheckpointInfo, notes: Sequence[str]) -> CheckpointMissingError:
+        if isinstance(which, CheckpointInfo):
+            wanted = f"checkpoint {which.path.name}"
+        else:
+            wanted = f"checkpoint of epoch {which}" if isinstance(which, int) else f"{which} checkpoint"
+        there = [
+            f"epoch {i.epoch} step {i.step}" + (f" ({', '.join(i.roles)})" if i.roles else "") for i in self.list()
+        ]
+        text = f"there is no {wanted} in {self.directory}; there is: {'; '.join(there) or 'none at all'}"
+        return CheckpointMissingError(". ".join([text, *notes]), notes)
+
+    # -- the directory -----------------------------------------------------------------------------------------------
+
+    def _names(self) -> Names:
+        """(path, epoch, step, hash) of every checkpoint by its name, oldest first."""
+        paths = self.directory.iterdir() if self.directory.is_dir() else ()
+        matches = [(path, match) for path in paths if (match := _NAME.fullmatch(path.name))]
+        found = [(path, int(match[1]), int(match[2]), match[3]) for path, match in matches]
+        # Two files of one step: a kill came before the older was removed. The later one knows more.
+        return sorted(found, key=lambda name: (name[2], name[1], _modified(name[0]), name[3]))
+
+    def _infos(self) -> Infos:
+        infos = []
+        for path, epoch, step, _ in self._names():
+            try:
+                header = checkpoint_format.read_header(path)
+                if header.version > checkpoint_format.FORMAT_VERSION:
+                    continue
+                size, info = path.stat().st_size, header.info
+                metric = None if info["metric"] is None else float(info["metric"])
+                rate, loss = float(info["learning_rate"]), float(info["loss"])
+                infos.append(CheckpointInfo(path, epoch, step, (), metric, rate, loss, size, bool(info["final"])))
+            except (DamagedError, OSError, KeyError, TypeError, ValueError):
+                continue  # load() says so when it gets there
+        return infos
+
+    def _free(self) -> int:
+        return shutil.disk_usage(self.directory).free
+
+    def _write_error(self, error: OSError, size: int) -> ResourceError:
+        try:
+            free = f"{format_size(self._free())} are free there"
+        except OSError:
+            free = "how much is free is unknown"
+        if error.errno in _OUT_OF_SPACE:
+            remedy = "free some space, raise the quota, or choose another output directory"
+        else:
+            remedy = "make the directory writable, or choose another output directory"
+        return ResourceError(
+            f"cannot write a checkpoint to {self.directory}: {error.strerror}; it needs {format_size(size)}, and "
+            f"{free}. Earlier checkpoints are untouched: {remedy}, and run the same command again"
+        )
+
+
+def _modified(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0

@@ -1,0 +1,278 @@
+"""One checkpoint as one file: safetensors, written and read in a single pass that also hashes it.
+
+The layout is that of safetensors (8 bytes of header length, JSON header, data), so that any tool reads the tensors;
+nothing is ever pickled. Its ``__metadata__`` holds ``format``, ``format_version``, ``state``, ``info`` and ``aliases``
+as JSON texts. The library's own writer would not fsync and its reader maps the file, so a second pass would be needed
+for the checksum; here the bytes go by once, and a tensor is the only copy in memory.
+
+Which checkpoints are kept, and which is loaded, is decided in ``checkpoint.py``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from torch import Tensor
+
+from graphmill.training.files import write_all
+from graphmill.training.plain_values import decode, encode
+
+FORMAT = "graphmill-checkpoint"
+FORMAT_VERSION = 1
+HASH_DIGITS = 16
+_CHUNK = 8 << 20  # hashed right after it was written, while it is in the cache
+_LARGEST_HEADER = 100_000_000  # safetensors' own limit
+
+_DTYPES: dict[str, torch.dtype] = {
+    "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16,
+    "I64": torch.int64, "I32": torch.int32, "I16": torch.int16, "I8": torch.int8,
+    "U64": torch.uint64, "U32": torch.uint32, "U16": torch.uint16, "U8": torch.uint8,
+    "BOOL": torch.bool, "C64": torch.complex64,
+}  # fmt: skip
+_DTYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
+
+
+@dataclass
+class Snapshot:
+    """All that is needed to go on: tensors by name, and the rest as plain values.
+
+    ``state`` may hold dicts with string keys, lists, tuples, str, int, float (also inf and nan), bool and None; it
+    comes back exactly. Tensors that are the same view of the same memory (tied weights) come back as one tensor.
+    """
+
+    tensors: dict[str, Tensor]
+    state: dict[str, Any] = field(default_factory=dict)
+
+
+class DamagedError(Exception):
+    """The bytes are not those that were written. Never leaves this package."""
+
+
+class NewerFormatError(Exception):
+    """The file is whole, but its format version is above ``FORMAT_VERSION``. Never leaves this package."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """Where one tensor's bytes are, counted from the end of the header."""
+
+    name: str
+    dtype: torch.dtype
+    shape: list[int]
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Header:
+    """The front of a file: cheap to read, consistent in itself, not verified by the checksum."""
+
+    version: int
+    info: dict[str, Any]
+    state: str
+    aliases: dict[str, str]
+    entries: list[Entry]  # in the order of their bytes
+    raw: bytes  # length prefix included
+
+
+def _json(value: Any) -> str:
+    return json.dumps(encode(value), allow_nan=False, separators=(",", ":"))
+
+
+# -- writing ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What will be written, with its size known before the first byte."""
+
+    header: bytes
+    tensors: list[Tensor]
+    size: int
+
+
+def plan(snapshot: Snapshot, info: Mapping[str, Any]) -> Plan:
+    """Lay out a file. Equal content gives equal bytes.
+
+    Raises:
+        TypeError: a tensor or value that the format cannot hold exactly.
+    """
+    aliases: dict[str, str] = {}
+    unique: dict[str, Tensor] = {}
+    seen: dict[tuple[Any, ...], str] = {}
+    for name, tensor in snapshot.tensors.items():
+        if tensor.layout != torch.strided or tensor.dtype not in _DTYPE_NAMES:
+            raise TypeError(f"a checkpoint cannot hold '{name}': {tensor.layout}, {tensor.dtype}")
+        # is_conj and is_neg are lazy views of the same memory with another value.
+        view = (tensor.data_ptr(), tensor.device, tensor.dtype, tensor.shape, tensor.stride())
+        identity = (*view, tensor.is_conj(), tensor.is_neg())
+        if tensor.numel() and identity in seen:
+            aliases[name] = seen[identity]
+        else:
+            seen[identity] = name
+            unique[name] = tensor
+    # Wide dtypes first, as the library does: every tensor is then aligned to its element size.
+    order = sorted(unique, key=lambda name: (-unique[name].element_size(), name))
+    entries: dict[str, Any] = {
+        "__metadata__": {
+            "format": FORMAT,
+            "format_version": str(FORMAT_VERSION),
+            "info": _json(dict(info)),
+            "state": _json(snapshot.state),
+            "aliases": _json(aliases),
+        }
+    }
+    offset = 0
+    for name in order:
+        tensor = unique[name]
+        end = offset + tensor.numel() * tensor.element_size()
+        entries[name] = {
+            "dtype": _DTYPE_NAMES[tensor.dtype],
+            "shape": list(tensor.shape),
+            "data_offsets": [offset, end],
+        }
+        offset = end
+    text = json.dumps(entries, separators=(",", ":")).encode("ascii")
+    text += b" " * (-len(text) % 8)
+    if len(text) > _LARGEST_HEADER:
+        raise TypeError(f"a checkpoint's state must stay under {_LARGEST_HEADER:,} characters; put arrays into tensors")
+    header = len(text).to_bytes(8, "little") + text
+    return Plan(header, [unique[name] for name in order], len(header) + offset)
+
+
+def write(file: BinaryIO, layout: Plan) -> str:
+    """Write the planned file; returns the first ``HASH_DIGITS`` hex digits of its SHA-256."""
+    digest = hashlib.sha256()
+    for part in _parts(layout):
+        for start in range(0, len(part), _CHUNK):
+            chunk = part[start : start + _CHUNK]
+            write_all(file, chunk)
+            digest.update(chunk)
+    return digest.hexdigest()[:HASH_DIGITS]
+
+
+def _parts(layout: Plan) -> Iterator[memoryview]:
+    yield memoryview(layout.header)
+    for tensor in layout.tensors:  # one at a time: at most one tensor is copied (off the device, or to contiguous)
+        if tensor.numel():
+            plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+            yield plain.reshape(-1).view(torch.uint8).numpy().data
+
+
+# -- reading ---------------------------------------------------------------------------------------------------------
+
+
+def read_header(path: Path) -> Header:
+    """The header alone, unverified: enough to list what there is.
+
+    Raises:
+        DamagedError: not even the header makes sense.
+        OSError: the file cannot be read.
+    """
+    with open(path, "rb") as file:
+        return _parse_header(file, path.stat().st_size)
+
+
+def _parse_header(file: BinaryIO, size: int) -> Header:
+    prefix = file.read(8)
+    length = int.from_bytes(prefix, "little")
+    if len(prefix) < 8 or length > min(_LARGEST_HEADER, size - 8):
+        raise DamagedError("it is cut short")
+    text = file.read(length)
+    try:
+        content = json.loads(text)
+        metadata = content.pop("__metadata__")
+        if metadata["format"] != FORMAT:
+            raise ValueError(metadata["format"])
+        return Header(
+            version=int(metadata["format_version"]),
+            info=dict(decode(json.loads(metadata["info"]))),
+            state=metadata["state"],
+            aliases=dict(json.loads(metadata["aliases"])),
+            entries=_entries(content, size - 8 - length),
+            raw=prefix + text,
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        raise DamagedError("its header makes no sense") from None
+
+
+def _entries(content: dict[str, Any], data_size: int) -> list[Entry]:
+    """The tensors without gap or overlap. Sizes are checked against the file before anything is allocated."""
+    entries = []
+    offset = 0
+    for name, value in sorted(content.items(), key=lambda item: tuple(item[1]["data_offsets"])):
+        (start, end), dtype, shape = value["data_offsets"], _DTYPES[value["dtype"]], value["shape"]
+        if not all(isinstance(length, int) and length >= 0 for length in shape):
+            raise ValueError(shape)
+        if start != offset or end - start != math.prod(shape) * dtype.itemsize:
+            raise ValueError(name)
+        entries.append(Entry(name, dtype, shape, start, end))
+        offset = end
+    if offset != data_size:
+        raise ValueError(offset)
+    return entries
+
+
+def read(path: Path, expected_hash: str) -> tuple[Snapshot, dict[str, Any]]:
+    """The snapshot and its info, verified against ``expected_hash``; tensors are on the CPU.
+
+    Raises:
+        DamagedError: a byte differs, is missing, or is one too many.
+        NewerFormatError: whole, but written by a newer graphmill.
+        OSError: the file cannot be read.
+    """
+    size = path.stat().st_size
+    with open(path, "rb", buffering=0) as file:
+        try:
+            header = _parse_header(file, size)
+            newer = header.version > FORMAT_VERSION
+        except DamagedError:
+            # A newer format may look like this; only the checksum tells damage from news.
+            file.seek(0)
+            if _hash_rest(file, hashlib.sha256()) != expected_hash:
+                raise
+            raise NewerFormatError("unknown") from None
+        digest = hashlib.sha256(header.raw)
+        tensors = {} if newer else _read_tensors(file, header, digest)
+        if _hash_rest(file, digest) != expected_hash:
+            raise DamagedError("its checksum differs")
+        if newer:
+            raise NewerFormatError(str(header.version))
+    for name, original in header.aliases.items():
+        tensors[name] = tensors[original]
+    return Snapshot(tensors, decode(json.loads(header.state))), header.info
+
+
+def _read_tensors(file: BinaryIO, header: Header, digest: Any) -> dict[str, Tensor]:
+    tensors: dict[str, Tensor] = {}
+    for entry in header.entries:
+        flat = torch.empty(math.prod(entry.shape), dtype=entry.dtype)
+        if flat.numel():
+            view = flat.view(torch.uint8).numpy().data
+            for at in range(0, len(view), _CHUNK):
+                _read_into(file, view[at : at + _CHUNK], digest)
+        tensors[entry.name] = flat.reshape(entry.shape)
+    return tensors
+
+
+def _read_into(file: BinaryIO, view: memoryview, digest: Any) -> None:
+    whole = view
+    while len(view):
+        count = file.readinto(view)  # type: ignore[attr-defined]
+        if not count:
+            raise DamagedError("it is cut short")
+        view = view[count:]
+    digest.update(whole)
+
+
+def _hash_rest(file: BinaryIO, digest: Any) -> str:
+    while chunk := file.read(_CHUNK):
+        digest.update(chunk)
+    return str(digest.hexdigest()[:HASH_DIGITS])

@@ -1,0 +1,72 @@
+"""Which of a run's checkpoints have which role, decided from what their headers say. Touches no file."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class CheckpointInfo:
+    """One checkpoint as its header describes it. ``epoch`` and ``step`` are those done.
+
+    ``roles``: "last", "best", "final", "influence"; what has none is removed at the next save. ``metric`` (higher is
+    better) is None where the model was not evaluated; ``loss`` may be nan.
+    """
+
+    path: Path
+    epoch: int
+    step: int
+    roles: tuple[str, ...]
+    metric: float | None
+    learning_rate: float
+    loss: float
+    bytes: int
+    final: bool
+
+
+def assign(
+    infos: Sequence[CheckpointInfo], *, keep_last: int, keep_best: int, keep_influence: int
+) -> list[CheckpointInfo]:
+    """``infos``, oldest first, with their roles."""
+    newest_first = list(infos)[::-1]
+    roles: dict[Path, list[str]] = {info.path: [] for info in infos}
+    for info in newest_first[:keep_last]:
+        roles[info.path].append("last")
+    for info in best_first(infos)[:keep_best]:
+        roles[info.path].append("best")
+    for info in [info for info in newest_first if info.final][:1]:
+        roles[info.path].append("final")
+    # While the run goes on, twice as many are kept: what is evenly spread is only known at the end.
+    count = keep_influence * (1 if newest_first and newest_first[0].final else 2)
+    for info in spread(falling(infos), count):
+        roles[info.path].append("influence")
+    return [replace(info, roles=tuple(roles[info.path])) for info in infos]
+
+
+def best_first(infos: Sequence[CheckpointInfo]) -> list[CheckpointInfo]:
+    """Those with a metric, highest first, the earlier one of equals first."""
+    measured = [info for info in infos if info.metric is not None and not math.isnan(info.metric)]
+    return sorted(measured, key=lambda info: -float(info.metric or 0.0))
+
+
+def falling(infos: Sequence[CheckpointInfo]) -> list[CheckpointInfo]:
+    """Those whose finite loss is below that of every earlier one: neither noise nor a converged tail."""
+    records: list[CheckpointInfo] = []
+    for info in infos:
+        if math.isfinite(info.loss) and (not records or info.loss < records[-1].loss):
+            records.append(info)
+    return records
+
+
+def spread(candidates: Sequence[CheckpointInfo], count: int) -> list[CheckpointInfo]:
+    """At most ``count`` of ``candidates`` (falling loss), evenly spread in loss; the lowest is always among them."""
+    kept = list(candidates)
+    if count <= 1:
+        return kept[-1:] if count else []
+    while len(kept) > count:
+        closest = min(range(1, len(kept) - 1), key=lambda i: kept[i - 1].loss - kept[i + 1].loss, default=0)
+        del kept[closest]
+    return kept

@@ -1,0 +1,65 @@
+"""Writing files so that a kill or a power cut leaves either the old one or the new one, never a torn one.
+
+The way: a temporary file in the same directory, written and fsynced, renamed over the target, directory fsynced.
+A writer that was killed leaves only files that end in ``PARTIAL``; whoever holds the run's lock may delete those.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+PARTIAL = ".partial"
+
+
+def sync_directory(path: Path) -> None:
+    """Make renames in ``path`` durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def partial_file(directory: Path) -> Iterator[tuple[BinaryIO, Path]]:
+    """An unbuffered temporary file in ``directory``; gone afterwards unless it was renamed inside the block."""
+    path = directory / f".{os.getpid()}-{secrets.token_hex(4)}{PARTIAL}"
+    try:
+        with open(path, "xb", buffering=0) as file:
+            yield file, path
+    finally:
+        # Absent after the rename; where even deleting fails, the next writer cleans up.
+        with contextlib.suppress(OSError):
+            path.unlink()
+
+
+def write_all(file: BinaryIO, data: bytes | memoryview) -> None:
+    """Write every byte: an unbuffered file may take fewer than it was given (a full disk, more than 2 GiB)."""
+    view = memoryview(data).cast("B")
+    while len(view):
+        view = view[file.write(view) :]
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace ``path`` by ``data``, durably and in one step.
+
+    Raises:
+        OSError: nothing was changed, and no temporary file is left.
+    """
+    with partial_file(path.parent) as (file, temporary):
+        write_all(file, data)
+        os.fsync(file.fileno())
+        os.replace(temporary, path)
+    sync_directory(path.parent)
+
+
+def remove_partial_files(directory: Path) -> None:
+    """Delete what a killed writer left. Only the holder of the run's lock may: another writer's file looks the same."""
+    for path in directory.glob(f".*{PARTIAL}"):
+        with contextlib.suppress(OSError):
+            path.unlink()

@@ -1,0 +1,231 @@
+"""How much memory there is, how much is used, and what "out of memory" looks like.
+
+Light: torch is imported only where a device is asked for. The sampler that draws the memory plot is in
+``memory_sampler.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from graphmill.errors import SettingsError
+
+try:
+    import resource
+except ImportError:  # pragma: no cover - not a POSIX system
+    resource = None  # type: ignore[assignment]
+
+LIMIT_VARIABLE = "GRAPHMILL_ALLOCATION_LIMIT"
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+_SIZE = re.compile(r"\s*([0-9]*\.?[0-9]+)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
+
+# Wordings of torch's allocators and of the libraries that it calls, in lower case.
+_OUT_OF_MEMORY = (
+    "defaultcpuallocator: can't allocate memory",
+    "defaultcpuallocator: not enough memory",
+    "cuda out of memory",
+    "cuda error: out of memory",
+    "cublas_status_alloc_failed",
+    "cudnn_status_alloc_failed",
+    "mps backend out of memory",
+    "hip out of memory",
+    "std::bad_alloc",
+)
+
+
+# -- sizes -----------------------------------------------------------------------------------------------------------
+
+
+def parse_size(text: str, *, auto: int | None = None, name: str = "size") -> int:
+    """Bytes of "6GiB", "512 MB", "1.5g" or "1000"; ``auto`` for "auto". A unit without i is decimal: 1 GB = 10⁹.
+
+    Raises:
+        SettingsError: not a size; the sentence names ``name`` and shows what is understood.
+    """
+    if text.strip().lower() == "auto" and auto is not None:
+        return auto
+    match = _SIZE.fullmatch(text)
+    if match and (match[2] or not match[3]):
+        value = float(match[1]) * (1024 if match[3] else 1000) ** _POWERS[match[2].lower()]
+        if value >= 1:
+            return int(value)
+    understood = '"auto" or a size' if auto is not None else "a size"
+    raise SettingsError(f'{name} = "{text}" is not understood; give {understood} such as "6GiB" or "800MB"')
+
+
+def format_size(count: float) -> str:
+    """Three significant digits and a binary unit: "1.5 GiB"."""
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if abs(count) < (1024 if unit == "bytes" else 1000):
+            return f"{count:.0f} bytes" if unit == "bytes" else f"{count:.3g} {unit}"
+        count /= 1024
+    return f"{count:.3g} TiB"
+
+
+# -- this process ----------------------------------------------------------------------------------------------------
+
+
+def process_memory() -> int:
+    """Resident bytes of this process now."""
+    return int(psutil.Process().memory_info().rss)
+
+
+def reset_peak() -> bool:
+    """Start a new high-water mark; False where the system cannot (then :func:`peak_memory` is since the start)."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def peak_memory() -> int:
+    """Largest resident bytes of this process since :func:`reset_peak`, or since its start."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    if resource is None:
+        return process_memory()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak if sys.platform == "darwin" else peak * 1024)
+
+
+# -- this machine ----------------------------------------------------------------------------------------------------
+
+
+def available_memory(root: Path = Path("/")) -> int:
+    """Bytes that this process can still take: the least of free memory, every cgroup limit above it, and RLIMIT_AS.
+
+    ``root`` is where ``proc`` and ``sys`` are (tests put a small tree there).
+    """
+    process = psutil.Process()
+    amounts = [int(psutil.virtual_memory().available), *_cgroup_rooms(root)]
+    if resource is not None:
+        soft, _ = resource.getrlimit(resource.RLIMIT_AS)
+        if soft != resource.RLIM_INFINITY:
+            amounts.append(soft - int(process.memory_info().vms))
+    return max(0, min(amounts))
+
+
+def _cgroup_rooms(root: Path) -> Iterator[int]:
+    """Limit minus use of each memory cgroup that this process is in, outer ones included; v2 and v1."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            mount, limit, usage, cache = root / "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"
+        elif "memory" in controllers.split(","):
+            mount, limit = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+            usage, cache = "memory.usage_in_bytes", "total_inactive_file"
+        else:
+            continue
+        # In a container the path may be the host's: what is mounted then starts at the container's own group.
+        group = mount / path.lstrip("/")
+        while group == mount or mount in group.parents:
+            with contextlib.suppress(OSError, ValueError):  # "max" is a ValueError: no limit
+                used = int((group / usage).read_text()) - _cache(group / "memory.stat", cache)
+                yield int((group / limit).read_text()) - used
+            group = group.parent
+
+
+def _cache(stat: Path, field: str) -> int:
+    """File cache that the kernel gives back before it refuses: counted as used, but not in the way."""
+    with contextlib.suppress(OSError):
+        for line in stat.read_text().splitlines():
+            if line.startswith(field + " "):
+                return int(line.split()[1])
+    return 0
+
+
+@dataclass(frozen=True)
+class DeviceMemory:
+    """Bytes on an accelerator: held by tensors now and at most, still free, and in all. Zeros for the CPU."""
+
+    allocated: int = 0
+    peak: int = 0
+    free: int = 0
+    total: int = 0
+
+
+def device_memory(device: Any) -> DeviceMemory:
+    """Memory of a ``torch.device``. MPS has no high-water mark: there ``peak`` is what the driver holds now."""
+    if device.type == "cuda":
+        import torch
+
+        free, total = torch.cuda.mem_get_info(device)
+        return DeviceMemory(
+            torch.cuda.memory_allocated(device), torch.cuda.max_memory_allocated(device), int(free), int(total)
+        )
+    if device.type == "mps":
+        import torch
+
+        used, held = torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory()
+        total = torch.mps.recommended_max_memory()
+        return DeviceMemory(used, held, max(0, total - held), total)
+    return DeviceMemory()
+
+
+# -- out of memory ---------------------------------------------------------------------------------------------------
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed: on the CPU, CUDA or MPS, in torch or in a library that it called."""
+    if isinstance(error, MemoryError):
+        return True
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    if type(error).__name__ == "OutOfMemoryError":  # torch.OutOfMemoryError, without importing torch
+        return True
+    if not isinstance(error, RuntimeError):
+        return False
+    text = str(error).lower()
+    return any(words in text for words in _OUT_OF_MEMORY)
+
+
+_simulated_limits: list[int] = []  # for the whole process: autograd and prefetching allocate in other threads
+
+
+@contextlib.contextmanager
+def allocation_limit(limit: int) -> Iterator[None]:
+    """Inside, :func:`check_allocation` refuses single allocations above ``limit`` bytes. The innermost limit holds."""
+    _simulated_limits.append(limit)
+    try:
+        yield
+    finally:
+        _simulated_limits.pop()
+
+
+def check_allocation(count: int, what: str) -> None:
+    """Fail like torch's CPU allocator when ``count`` bytes are above the simulated limit; else do nothing.
+
+    The limit is that of :func:`allocation_limit`, or the environment's ``GRAPHMILL_ALLOCATION_LIMIT`` (a size), which
+    reaches worker processes. It makes the ladder of ``on_oom`` testable, and shows how a run behaves on a small device.
+
+    Raises:
+        RuntimeError: in the allocator's words, so that :func:`is_out_of_memory` knows it.
+    """
+    if _simulated_limits:
+        limit = _simulated_limits[-1]
+    elif text := os.environ.get(LIMIT_VARIABLE, ""):
+        limit = parse_size(text, name=LIMIT_VARIABLE)
+    else:
+        return
+    if count > limit:
+        raise RuntimeError(
+            f"DefaultCPUAllocator: can't allocate memory: you tried to allocate {count} bytes for {what}, "
+            f"and the simulated limit is {limit} bytes"
+        )
