@@ -94,9 +94,13 @@ class HgtData:
             return None
         from graphmill.graph.jaccard import shared_neighbour_jaccard
 
-        indptr, indices, _ = shared_neighbour_jaccard(graph, anchor, via, objective.similarity_threshold)
+        joined = any({r.source, r.target} == {anchor, via} for r in graph.relations)
+        if not joined:
+            return None
+        similarity = shared_neighbour_jaccard(graph, anchor, via, threshold=objective.similarity_threshold)
+        indptr, indices = similarity.indptr, similarity.indices
         anchors = np.flatnonzero(np.diff(indptr) > 0)
         if not len(anchors):
             return None
         node_type = graph.node_types[types[anchor]]
-        return Similar(node_type.offset, node_type.count, anchors, np.asarray(indptr), np.asarray(indices))
+        return Similar(node_type.offset, node_type.count, anchors, indptr, indices)
