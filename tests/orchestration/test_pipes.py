@@ -27,7 +27,7 @@ def save_when_asked():
         sys.exit(75)
 def progress(pipes, step, **more):
     pipes.report_custom_message({"kind": "progress", "epoch": 1, "epochs": 2, "step": step,
-                                 "losses": {"link": 0.5, "total": 0.75}, "edges_per_second": 10.0, **more})
+                                 "losses": {"link": 0.5, "total": 0.75}, "per_second": {"edges": 10.0}, **more})
 """
 
 
@@ -91,7 +91,7 @@ def test_figures_become_observations(materialize: Materialize) -> None:
             pipes.report_custom_message({"kind": "started", "run_dir": "r/1", "resumed_from_epoch": 3, "device": "cpu",
                                          "device_reason": "no GPU", "estimate": {"seconds_total": 60}})
             for step in range(3):
-                progress(pipes, step, health={"mean_cosine": 0.25}, memory_bytes=1024)
+                progress(pipes, step, health={"mean_cosine": 0.25}, valid={"hits@1": 0.5})
             pipes.report_custom_message({"kind": "result"})
     """).success
     started, *steps = observations(materialize)
@@ -108,9 +108,9 @@ def test_figures_become_observations(materialize: Materialize) -> None:
         "epochs": 2,
         "step": 2,
         "edges_per_second": 10.0,
-        "memory_bytes": 1024,
         "loss_link": 0.5,
         "loss_total": 0.75,
+        "valid_hits@1": 0.5,
         "health_mean_cosine": 0.25,
     }
 

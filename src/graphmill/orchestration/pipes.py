@@ -192,7 +192,9 @@ class _Observer:
 
     def __call__(self, message: Message) -> None:
         kind = message.get("kind")
-        if kind == "started":
+        if kind == "note":
+            self._context.log.info(str(message.get("text", "")))
+        elif kind == "started":
             self._context.log.info(started_line(message))
             self._context.log_event(dg.AssetObservation(asset_key=self._asset_key, metadata=started_metadata(message)))
         elif kind == "progress" and time.monotonic() >= self._next:

@@ -28,12 +28,15 @@ def started_metadata(message: Message) -> dict[str, Any]:
 
 def progress_metadata(message: Message) -> dict[str, Any]:
     """The figures of one moment, under stable keys, so that the UI plots them over time."""
-    plain = ("epoch", "epochs", "step", "edges_per_second", "seconds_left", "memory_bytes")
+    plain = ("epoch", "epochs", "step", "seconds_left", "memory_bytes")
     return scalars(
         {
             **{key: message.get(key) for key in plain},
+            **{f"{unit}_per_second": amount for unit, amount in (message.get("per_second") or {}).items()},
             "loss": message.get("losses") or {},
+            "valid": message.get("valid") or {},
             "health": message.get("health") or {},
+            "estimated": message.get("estimate") or {},
         }
     )
 
@@ -59,8 +62,8 @@ def progress_line(message: Message) -> str:
     losses = message.get("losses") or {}
     if losses:
         parts.append("loss " + ", ".join(f"{name} {value:.4g}" for name, value in losses.items()))
-    if message.get("edges_per_second"):
-        parts.append(f"{message['edges_per_second']:,.0f} edges/s")
+    parts += [f"{amount:,.0f} {unit}/s" for unit, amount in (message.get("per_second") or {}).items()]
+    parts += [f"{name} {value:.4g}" for name, value in (message.get("valid") or {}).items() if "@" not in name]
     if message.get("seconds_left") is not None:
         parts.append(f"{duration(message['seconds_left'])} left")
     return " · ".join(parts)

@@ -1,0 +1,51 @@
+"""Source files, local or by fsspec URL: where they are, whether they changed, what they hold."""
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fsspec
+
+from graphmill.errors import InputError
+from graphmill.ingest.files import shown
+
+_BLOCK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class FileState:
+    """What a look tells without reading the file: size in bytes, and the time or tag of its version."""
+
+    size: int
+    version: str
+
+
+def located(path: str, root: Path) -> str:
+    """``path`` as given if it is a URL or absolute, else below ``root``."""
+    return path if "://" in path or Path(path).is_absolute() else str(root / path)
+
+
+def state(path: str) -> FileState:
+    """Size and version of the file at ``path`` (local or URL). Raises :class:`InputError` if there is no such file."""
+    filesystem, inner = fsspec.core.url_to_fs(path)
+    try:
+        info: dict[str, Any] = filesystem.info(inner)
+    except FileNotFoundError:
+        raise InputError(
+            f"{shown(path)} does not exist; put the file there, or correct 'path' in the defs.yaml"
+        ) from None
+    if info.get("type") == "directory":
+        raise InputError(f"{shown(path)} is a directory; name a file in the defs.yaml")
+    version = next((info[key] for key in ("mtime", "ETag", "etag", "LastModified", "updated") if info.get(key)), "")
+    return FileState(int(info.get("size") or 0), str(version))
+
+
+def digest(path: str) -> str:
+    """Hex digest (BLAKE2b, 128 bits) of the content of the file at ``path``. Raises :class:`InputError` as above."""
+    state(path)
+    hasher = hashlib.blake2b(digest_size=16)
+    with fsspec.open(path, "rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            hasher.update(block)
+    return hasher.hexdigest()

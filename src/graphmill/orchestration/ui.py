@@ -1,0 +1,121 @@
+"""``python -m graphmill.orchestration.ui``: webserver and daemon together; one Ctrl-C stops both.
+
+The daemon runs the queue, so that runs launched in the UI respect the accelerator pool, and schedules and sensors tick.
+"""
+
+import argparse
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from graphmill.errors import EXIT_OK, GraphmillError, ResourceError
+from graphmill.orchestration.home import dagster_home, project_root
+from graphmill.orchestration.processes import ChildTree
+
+READY_SECONDS = 180.0
+GRACE_SECONDS = 20.0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run until interrupted; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m graphmill.orchestration.ui", description=__doc__)
+    parser.add_argument("--port", type=int, default=3000, help="port of the UI (default 3000)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
+    options = parser.parse_args(arguments)
+    try:
+        return serve(project_root(), options.host, options.port)
+    except GraphmillError as error:
+        print(f"graphmill: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+def serve(root: Path, host: str, port: int) -> int:
+    """Start both, say where the UI is, wait for an interrupt or for one of them to end, stop both.
+
+    Raises :class:`ResourceError` when the port is taken or the webserver does not come up.
+    """
+    _require_free(host, port)
+    home = dagster_home(root)
+    stopping = _Interrupts()  # before the children start: a handler of ours is reset to the default in them
+    workspace = ["-w", str(root / "workspace.yaml")]
+    commands = {
+        "webserver": ["dagster_webserver", "-h", host, "-p", str(port), *workspace],
+        "daemon": ["dagster._daemon", "run", *workspace],
+    }
+    with contextlib.ExitStack() as stack:
+        children = {}
+        for name, command in commands.items():
+            child = ChildTree([sys.executable, "-m", *command], env=os.environ, cwd=str(root))
+            stack.callback(child.stop, GRACE_SECONDS)
+            children[name] = child
+        address = f"http://{'localhost' if host in ('127.0.0.1', '0.0.0.0') else host}:{port}"
+        _wait_until_ready(f"http://{host}:{port}/server_info", children, stopping)
+        if not stopping:
+            print(f"\n  graphmill is at {address} (history in {home}). Ctrl-C stops it.\n", flush=True)
+        while not stopping:
+            if ended := _ended(children):
+                raise ResourceError(f"{ended}; its messages are above")
+            for child in children.values():
+                child.note_descendants()
+            time.sleep(0.5)
+        print("stopping webserver and daemon", flush=True)
+    return EXIT_OK
+
+
+class _Interrupts:
+    """True once SIGINT or SIGTERM has come."""
+
+    def __init__(self) -> None:
+        self._came = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._handle)
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        self._came = True
+
+    def __bool__(self) -> bool:
+        return self._came
+
+
+def _require_free(host: str, port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise ResourceError(
+                f"port {port} on {host} cannot be used ({error.strerror}); choose another with --port"
+            ) from None
+
+
+def _wait_until_ready(url: str, children: dict[str, ChildTree], stopping: _Interrupts) -> None:
+    deadline = time.monotonic() + READY_SECONDS
+    while not stopping and time.monotonic() < deadline:
+        if ended := _ended(children):
+            raise ResourceError(f"{ended}; its messages are above")
+        try:
+            with urllib.request.urlopen(url, timeout=5):
+                return
+        except (urllib.error.URLError, OSError):
+            time.sleep(0.3)
+    if not stopping:
+        raise ResourceError(f"the webserver did not answer within {READY_SECONDS:.0f} s")
+
+
+def _ended(children: dict[str, ChildTree]) -> str:
+    for name, child in children.items():
+        if (code := child.poll()) is not None:
+            return f"the {name} ended with exit code {code}"
+    return ""
+
+
+if __name__ == "__main__":
+    sys.exit(main())
