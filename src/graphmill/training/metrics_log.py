@@ -1,0 +1,146 @@
+"""``metrics.jsonl``: one JSON object a line, appended while training, cut back to the checkpoint when a run resumes.
+
+JSON has no inf and nan: here they are the strings "inf", "-inf" and "nan", which ``float()`` and pandas understand.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, BinaryIO, Literal
+
+from graphmill.errors import ResourceError
+from graphmill.training.files import write_all, write_atomically
+
+Kind = Literal["step", "epoch"]
+
+
+def readable(value: Any) -> Any:
+    """``value`` for JSON that people and other programs read: arrays as lists, paths as text, inf and nan as words."""
+    if isinstance(value, bool | int | str) or value is None:
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if isinstance(value, Mapping):
+        return {str(key): readable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [readable(item) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    return readable(value.tolist())  # numpy arrays and scalars, tensors
+
+
+class MetricsLog:
+    """The trace of a run. Reading is for everyone, writing for the holder of the run's lock."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: BinaryIO | None = None
+
+    def append(self, kind: Kind, epoch: int, step: int, values: Mapping[str, Any]) -> None:
+        """Add a record: ``kind`` "step" after an optimizer step, "epoch" after an epoch; ``step`` counts those done.
+
+        One write a record and no fsync: a killed process loses nothing, a power cut what :meth:`sync` did not cover.
+
+        Raises:
+            ResourceError: it cannot be written (disk full).
+        """
+        record = {"kind": kind, "epoch": epoch, "step": step} | readable(values)
+        try:
+            if self._file is None:
+                self._file = open(self.path, "ab", buffering=0)  # noqa: SIM115 - closed by close()
+                self._file.truncate(_whole_lines(self.path))
+            write_all(self._file, json.dumps(record, allow_nan=False).encode() + b"\n")
+        except OSError as error:
+            raise ResourceError(
+                f"cannot write {self.path}: {error.strerror}; free some space or make the directory writable, and run "
+                "the same command again"
+            ) from None
+
+    def sync(self) -> None:
+        """Make what was appended durable; called before a checkpoint, so that the trace never lacks what it covers."""
+        if self._file is not None:
+            os.fsync(self._file.fileno())
+
+    def read(self, kind: Kind | None = None) -> list[dict[str, Any]]:
+        """All records, or those of one kind. A line torn by a kill or a power cut is left out."""
+        records = (_parse(line) for line in self._lines())
+        return [record for record in records if record is not None and kind in (None, record["kind"])]
+
+    def truncate_after(self, epoch: int, step: int) -> int:
+        """Forget what a resume from the checkpoint (``epoch``, ``step``) will report again; returns how many records.
+
+        Kept are the steps up to ``step`` and the epochs that ended before it. The epoch that ends exactly at the
+        checkpoint goes, because a resume at an epoch's end evaluates and reports that epoch once more.
+        """
+        self.close()
+        lines = self._lines()
+        kept = [line for line in lines if _survives(_parse(line), epoch, step)]
+        if len(kept) < len(lines) or _whole_lines(self.path) < _size(self.path):
+            write_atomically(self.path, b"".join(line + b"\n" for line in kept))
+        return len(lines) - len(kept)
+
+    def history(self) -> dict[str, list[Any]]:
+        """The epochs as columns of equal length: nested names joined by "/", None where an epoch lacks one."""
+        return _columns(self.read("epoch"))
+
+    def close(self) -> None:
+        """Close the file; appending opens it again."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _lines(self) -> list[bytes]:
+        return self.path.read_bytes().split(b"\n")[:-1] if self.path.exists() else []
+
+
+def _survives(record: dict[str, Any] | None, epoch: int, step: int) -> bool:
+    if record is None:
+        return False
+    at = (record["epoch"], record["step"])
+    return at[1] <= step and at[0] <= epoch and (record["kind"] == "step" or at[1] < step)
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and {"kind", "epoch", "step"} <= record.keys() else None
+
+
+def _size(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0
+
+
+def _whole_lines(path: Path) -> int:
+    """Bytes up to the last line feed: what follows was torn by a kill."""
+    size = _size(path)
+    with open(path, "rb") if size else open(os.devnull, "rb") as file:
+        while size:
+            start = max(0, size - 65536)
+            file.seek(start)
+            found = file.read(size - start).rfind(b"\n")
+            if found >= 0:
+                return start + found + 1
+            size = start
+    return 0
+
+
+def _columns(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
+    flat = [_flatten(record) for record in records]
+    names = dict.fromkeys(name for record in flat for name in record if name != "kind")
+    return {name: [record.get(name) for record in flat] for name in names}
+
+
+def _flatten(record: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, value in record.items():
+        if isinstance(value, Mapping):
+            out |= _flatten(value, f"{prefix}{name}/")
+        else:
+            out[prefix + name] = value
+    return out

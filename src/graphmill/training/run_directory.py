@@ -1,0 +1,251 @@
+"""One training's directory: layout, lock, atomic JSON files, logs, and the removal of old ones.
+
+``settings.json``, ``manifest.json``, ``report.json``, ``history.json``, ``metrics.jsonl``, ``train.log``, ``val.log``,
+``checkpoints/``, ``embeddings/``, ``tensorboard/``. It lives on a local disk and has one writer at a time. What the
+JSON files say is their writers' business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import logging
+import os
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from graphmill.errors import InputError, ResourceError, RunLockedError
+from graphmill.training.files import remove_partial_files, write_atomically
+from graphmill.training.metrics_log import MetricsLog, readable
+
+_PRUNED = ".pruned-"
+_logger = logging.getLogger(__name__)
+
+
+class RunDirectory:
+    """Paths and files of one run. Making one touches nothing; :meth:`create` and :meth:`lock` do."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.metrics = MetricsLog(self.path / "metrics.jsonl")
+        self._logs: dict[str, logging.Logger] = {}
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where the ``CheckpointStore`` is."""
+        return self.path / "checkpoints"
+
+    @property
+    def embeddings(self) -> Path:
+        """Where exports go; complete when it has a ``manifest.json``."""
+        return self.path / "embeddings"
+
+    @property
+    def tensorboard(self) -> Path:
+        """Where event files go."""
+        return self.path / "tensorboard"
+
+    def create(self) -> RunDirectory:
+        """Make the directory and its folders where they are missing.
+
+        Raises:
+            ResourceError: it cannot be made or written.
+        """
+        try:
+            for folder in (self.path, self.checkpoints, self.embeddings, self.tensorboard):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ResourceError(
+                f"the run directory {self.path} cannot be made: {error.strerror}; choose another output directory"
+            ) from None
+        return self
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        """Be the only writer. The system releases the lock when the process ends, however it ends.
+
+        Raises:
+            RunLockedError: another process (or another lock of this one) is writing; names it.
+            ResourceError: the directory cannot be written, or its file system has no locks.
+        """
+        self.create()
+        path = self.path / ".lock"
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise ResourceError(
+                f"the run directory {self.path} cannot be written: {error.strerror}; make it writable or choose another"
+            ) from None
+        try:
+            self._acquire(descriptor)
+            holder = {"pid": os.getpid(), "host": socket.gethostname(), "since": timestamp()}
+            with contextlib.suppress(OSError):  # a full disk: the lock holds, only its holder stays unnamed
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, json.dumps(holder).encode(), 0)
+            remove_partial_files(self.path)
+            try:
+                yield
+            finally:
+                self.close()
+                os.ftruncate(descriptor, 0)
+                # Explicitly, because a child that was forked meanwhile shares the descriptor and would keep the lock.
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+        finally:
+            os.close(descriptor)
+
+    def _acquire(self, descriptor: int) -> None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                raise RunLockedError(_locked_sentence(self.path, os.pread(descriptor, 4096, 0))) from None
+            raise ResourceError(
+                f"the run directory {self.path} cannot be locked ({error.strerror}); run directories belong on a "
+                "local disk, exports can go anywhere"
+            ) from None
+
+    def write_json(self, name: str, value: Any) -> Path:
+        """Replace ``name`` (such as "manifest.json") by ``value``, durably and in one step; returns its path.
+
+        Raises:
+            ResourceError: it could not be written; the file that was there is untouched.
+        """
+        path = self.path / name
+        text = json.dumps(readable(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        try:
+            write_atomically(path, text.encode())
+        except OSError as error:
+            raise ResourceError(
+                f"cannot write {path}: {error.strerror}; free some space or make the directory writable, and run the "
+                "same command again"
+            ) from None
+        return path
+
+    def read_json(self, name: str) -> Any:
+        """What :meth:`write_json` wrote.
+
+        Raises:
+            InputError: there is no such file, or it is not JSON.
+        """
+        path = self.path / name
+        try:
+            return json.loads(path.read_text())
+        except FileNotFoundError:
+            raise InputError(f"{self.path} has no {name}: it is not a run directory, or its run never began") from None
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path} cannot be read: {error}") from None
+
+    def write_history(self) -> Path:
+        """``history.json``: the epochs of ``metrics.jsonl`` as columns."""
+        return self.write_json("history.json", self.metrics.history())
+
+    def log(self, name: str) -> logging.Logger:
+        """A logger into ``<name>.log`` ("train", "val"), each line with its time. Not part of the global tree."""
+        if name not in self._logs:
+            handler = _QuietFileHandler(self.path / f"{name}.log", encoding="utf-8")
+            handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S"))
+            self._logs[name] = logging.Logger(f"graphmill.run.{name}", logging.INFO)
+            self._logs[name].addHandler(handler)
+        return self._logs[name]
+
+    def close(self) -> None:
+        """Close the logs and the metrics; writing opens them again."""
+        self.metrics.close()
+        for logger in self._logs.values():
+            for handler in logger.handlers:
+                handler.close()
+        self._logs.clear()
+
+
+class _QuietFileHandler(logging.FileHandler):
+    """A full disk must not print a traceback per line: the next checkpoint says it in a sentence."""
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
+        pass
+
+
+def timestamp() -> str:
+    """Now, in UTC, as ISO 8601 with seconds."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+
+
+def _locked_sentence(path: Path, content: bytes) -> str:
+    try:
+        holder = json.loads(content)
+        pid, host, since = int(holder["pid"]), str(holder["host"]), holder["since"]
+    except (ValueError, KeyError, TypeError):
+        return f"the run directory {path} is being written by another process; wait for it, or choose another directory"
+    gone = host == socket.gethostname() and not _alive(pid)
+    whose = "has ended, but a process it started still holds the lock" if gone else "is writing it"
+    return (
+        f"the run directory {path} is locked: process {pid} on {host} (since {since}) {whose}; wait for it, stop it, "
+        "or choose another directory"
+    )
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+# -- old runs --------------------------------------------------------------------------------------------------------
+
+
+def prune_runs(root: Path, keep: int, protect: set[str]) -> list[Path]:
+    """Remove all but the ``keep`` newest run directories right under ``root``; returns those that were removed.
+
+    Never removed: the names in ``protect``, what a symbolic link in ``root`` points to, a run that is locked, and the
+    newest good one (with complete embeddings, or a final checkpoint). What is no run directory is not touched.
+    """
+    if not root.is_dir():
+        return []
+    for leftover in root.glob(f"{_PRUNED}*"):  # of a removal that was interrupted
+        shutil.rmtree(leftover, ignore_errors=True)
+    runs = sorted((path for path in root.iterdir() if _is_run(path)), key=lambda path: (_written(path), path.name))
+    spared = set(protect) | {path.name for path in runs[len(runs) - max(keep, 0) :]}
+    spared |= {path.resolve().name for path in root.iterdir() if path.is_symlink()}
+    good = next((path.name for path in reversed(runs) if _is_good(path)), None)
+    return [path for path in runs if path.name not in spared and path.name != good and _remove(path)]
+
+
+def _is_run(path: Path) -> bool:
+    return path.is_dir() and not path.is_symlink() and not path.name.startswith(".") and (path / ".lock").exists()
+
+
+def _written(path: Path) -> int:
+    names = ("settings.json", "manifest.json", "metrics.jsonl", "report.json")
+    return max((file.stat().st_mtime_ns for file in map(path.joinpath, names) if file.exists()), default=0)
+
+
+def _is_good(path: Path) -> bool:
+    if (path / "embeddings" / "manifest.json").exists():
+        return True
+    from graphmill.training.checkpoint import CheckpointStore  # imports torch, which most calls can do without
+
+    return any(info.final for info in CheckpointStore(path / "checkpoints").list())
+
+
+def _remove(path: Path) -> bool:
+    """Renamed first, under its lock: a removal that is interrupted leaves nothing that looks like a run."""
+    aside = path.with_name(_PRUNED + path.name)
+    try:
+        with RunDirectory(path).lock():
+            os.replace(path, aside)
+    except RunLockedError:
+        return False
+    except (OSError, ResourceError) as error:
+        _logger.warning("the old run directory %s could not be removed: %s", path, error)
+        return False
+    shutil.rmtree(aside, ignore_errors=True)
+    return True
