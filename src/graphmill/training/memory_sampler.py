@@ -1,0 +1,78 @@
+"""A thread that watches this process's memory, for the plot and for the leak test."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from graphmill.training.memory import device_memory, process_memory
+
+
+@dataclass(frozen=True)
+class MemorySample:
+    """Seconds since the start, resident bytes, and bytes held by tensors on the device (0 on the CPU)."""
+
+    seconds: float
+    resident: int
+    device: int = 0
+
+
+class MemorySampler:
+    """Samples every ``interval`` seconds while its block runs; holds at most ``capacity`` samples of the whole run.
+
+    When full, it merges neighbours, keeping the larger one, and doubles the interval: a long run is seen from start to
+    end, peaks included, in bounded memory. ``device`` is a ``torch.device``, or None.
+    """
+
+    def __init__(self, interval: float = 0.5, *, capacity: int = 1024, device: Any = None) -> None:
+        self.interval = interval
+        self.capacity = max(2, capacity - capacity % 2)
+        self._device = device
+        self._samples: list[MemorySample] = []
+        self._lock = threading.Lock()
+        self._end = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._started = 0.0
+
+    def __enter__(self) -> MemorySampler:
+        self._started = time.monotonic()
+        self._end.clear()
+        self._take()
+        self._thread = threading.Thread(target=self._run, name="graphmill-memory", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._end.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        self._take()
+
+    def samples(self) -> list[MemorySample]:
+        """What was seen so far, in order of time."""
+        with self._lock:
+            return list(self._samples)
+
+    def peak(self) -> int:
+        """Largest resident bytes seen; shorter peaks than the interval can be missed."""
+        return max((sample.resident for sample in self.samples()), default=0)
+
+    def _run(self) -> None:
+        while not self._end.wait(self.interval):
+            self._take()
+
+    def _take(self) -> None:
+        device = device_memory(self._device).allocated if self._device is not None else 0
+        sample = MemorySample(time.monotonic() - self._started, process_memory(), device)
+        with self._lock:
+            if len(self._samples) >= self.capacity:
+                pairs = zip(self._samples[::2], self._samples[1::2], strict=True)
+                self._samples = [max(pair, key=lambda one: (one.resident, one.device)) for pair in pairs]
+                self.interval *= 2
+            self._samples.append(sample)

@@ -1,0 +1,59 @@
+"""SIGTERM and SIGINT as a polite request: the engine looks at it between steps, saves and ends with exit code 75."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+import time
+from types import FrameType, TracebackType
+from typing import Any
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+
+class StopRequest:
+    """A flag that a signal sets. As a context manager it installs the handlers and puts the old ones back.
+
+    The second Ctrl-C raises ``KeyboardInterrupt`` at once, for a person who does not want to wait for the checkpoint.
+    Handlers can only be installed in the main thread; elsewhere, :meth:`request` is called by hand. A signal that the
+    parent set to be ignored (``nohup``, a shell's background job) stays ignored.
+    """
+
+    def __init__(self) -> None:
+        self.requested = False
+        self.reason = ""
+        self.at = 0.0  # time.monotonic() of the first request
+        self._interrupts = 0
+        self._before: dict[signal.Signals, Any] = {}
+
+    def request(self, reason: str = "request") -> None:
+        """Ask to stop; the first reason stays."""
+        if not self.requested:
+            self.reason, self.at = reason, time.monotonic()
+            self.requested = True
+
+    def __enter__(self) -> StopRequest:
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                before = signal.getsignal(number)
+                if before is not signal.SIG_IGN:
+                    signal.signal(number, self._handle)
+                    self._before[number] = before
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        for number, before in self._before.items():
+            # None: installed by C code, which Python cannot put back.
+            with contextlib.suppress(ValueError):
+                signal.signal(number, signal.SIG_DFL if before is None else before)
+        self._before.clear()
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT:
+            self._interrupts += 1
+            if self._interrupts > 1:
+                raise KeyboardInterrupt
+        self.request(signal.Signals(number).name)
