@@ -6,6 +6,9 @@ from pathlib import Path
 
 from graphmill.errors import InputError
 
+OUTPUTS = "data/06_models"
+"""Where all outputs go, below the project's root: tables and references of assets, typed graphs, run directories."""
+
 
 def project_root() -> Path:
     """The checkout: the nearest directory above this file, or else the working directory, that has a workspace.yaml.

@@ -1,0 +1,87 @@
+"""The component type ``graphmill.components.EmbeddingModel``: one system on one dataset, from a few lines of YAML."""
+
+from typing import Annotated, Any
+
+import dagster as dg
+from pydantic import Field
+
+from graphmill.components.embeddings_asset import embeddings_asset
+from graphmill.components.fields import Freshness, Schedule, checked_name, section
+from graphmill.components.model_asset import model_asset
+from graphmill.components.plan import ModelChecks, ModelPlan
+from graphmill.errors import SettingsError
+from graphmill.orchestration.automation import chain_job, freshness_policy, retraining_schedule
+from graphmill.settings import Settings
+from graphmill.worker.job import parse_settings
+
+
+def _resolve_settings(context: dg.ResolutionContext, model: Any) -> Settings:
+    return launchpad_defaults(str(model.recipe), context.resolve_value(model.settings))
+
+
+def launchpad_defaults(recipe: str, written: dict[str, Any]) -> Settings:
+    """The recipe's settings with what the YAML says; a named preset fills what it does not say.
+
+    ``preset: auto`` is none here: the machine that loads the definitions need not be the one that trains.
+    """
+    for name in ("recipe", "data"):
+        if name in written:
+            raise SettingsError(f"settings.{name} is decided by the component; remove it from the settings")
+    preset = written.get("preset", "auto")
+    values = {**written, "recipe": recipe, "preset": "none" if preset == "auto" else preset}
+    return parse_settings(values, "settings")
+
+
+class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
+    """Trains one system on a dataset's graph; exports, validates and ranks its embeddings."""
+
+    dataset: str = Field(description="Name of the GraphDataset that it is trained on.")
+    recipe: str = Field(description="The system: hgt.")
+    name: str = Field("", description="Name in the asset keys; empty: the recipe's.")
+    settings: Annotated[
+        Any,
+        dg.Resolver.from_model(
+            _resolve_settings,
+            model_field_type=dict[str, Any],
+            description="Settings that differ from the recipe's; they become the Launchpad's defaults.",
+        ),
+    ] = Field(default_factory=dict)
+    checks: Annotated[Any, section(ModelChecks, "checks")] = Field(default_factory=ModelChecks)
+    schedule: Schedule | None = Field(None, description="Retrain by the clock.")
+    freshness: Freshness | None = Field(None, description="How old the embeddings may become.")
+    publish: str = Field("", description="Where the CSV is copied when its blocking checks pass; empty: nowhere.")
+    owners: list[str] = Field(default_factory=list, description='People ("a@b.org") or teams ("team:ml").')
+
+    def plan(self, context: dg.ComponentLoadContext) -> ModelPlan:
+        """Everything that the asset factories need; raises :class:`SettingsError` for a name that cannot be a key."""
+        settings = (
+            self.settings if isinstance(self.settings, Settings) else launchpad_defaults(self.recipe, self.settings)
+        )
+        fresh = self.freshness
+        return ModelPlan(
+            dataset=checked_name(self.dataset, "dataset"),
+            name=checked_name(self.name or self.recipe, "name"),
+            recipe=self.recipe,
+            settings=settings,
+            checks=self.checks if isinstance(self.checks, ModelChecks) else ModelChecks(**self.checks),
+            root=context.project_root,
+            publish=self.publish,
+            owners=self.owners,
+            freshness=freshness_policy(fresh.warn_hours, fresh.fail_hours) if fresh else None,
+        )
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """The assets, the retraining job, and the schedule if one is asked for."""
+        plan = self.plan(context)
+        assets = [model_asset(plan), embeddings_asset(plan)]
+        own = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
+        prefix = f"{plan.dataset}_{plan.name}"
+        job = chain_job(
+            f"{prefix}_retrain",
+            own.upstream(),
+            f"From the files of {plan.dataset} to the checked embeddings of {plan.name}.",
+        )
+        schedules = []
+        if self.schedule:
+            schedules.append(retraining_schedule(f"{prefix}_schedule", job, self.schedule.cron, self.schedule.timezone))
+        return dg.Definitions(assets=assets, jobs=[job], schedules=schedules)

@@ -1,0 +1,185 @@
+"""The asset ``<dataset>/<model>_embeddings``: the run's vectors in every format, checked before anything uses them."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from graphmill.components.plan import POOL, ModelPlan
+from graphmill.errors import InputError
+from graphmill.evaluation.quick import quick_health
+from graphmill.evaluation.rows import row_figures
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.orchestration.checks import Check, specs
+from graphmill.orchestration.failures import user_errors
+from graphmill.orchestration.metadata import column_schema, snippet
+from graphmill.orchestration.pipes import WorkerClient
+
+CODE_VERSION = "1"
+BLOCK_ROWS = 4096
+COLUMNS = {
+    "node_index": "the source's own node number, or the row number where it has none",
+    "node_id": "the source's id, as written",
+    "node_name": "the source's name",
+    "node_type": "node type",
+    "embedding": "the vector, float32",
+}
+
+FINITE = Check("finite", "Every number is finite.", blocking=True)
+SHAPE = Check("shape", "One row a node of the graph, as wide as model.embedding_dim.", blocking=True)
+ALIGNED = Check("ids_aligned", "Indices, ids and types are those of the graph, row for row.", blocking=True)
+ALIVE = Check("no_dead_rows", "No row is zero or vanishes beside the others.", blocking=True)
+SPREAD = Check("not_collapsed", "The rows are not all practically one vector.", blocking=True)
+CHECKS = (FINITE, SHAPE, ALIGNED, ALIVE, SPREAD)
+
+Reference = dict[str, Any]
+
+
+def embeddings_asset(plan: ModelPlan) -> dg.AssetsDefinition:
+    """The export asset; its value says where the files are."""
+    key = plan.key("embeddings")
+
+    @dg.asset(
+        key=key,
+        ins={"model": dg.AssetIn(plan.key("model"))},
+        group_name=plan.group("training"),
+        kinds={"parquet", "csv"},
+        owners=list(plan.owners),
+        description=(
+            f"One vector a node of {plan.dataset}, from the best epoch of the training, computed layer by layer. "
+            "Nothing downstream runs unless the rows are finite, complete, aligned, alive and apart."
+        ),
+        code_version=CODE_VERSION,
+        pool=POOL,
+        check_specs=specs(key, CHECKS),
+        freshness_policy=plan.freshness,
+    )
+    def embeddings(
+        context: dg.AssetExecutionContext, model: dict[str, Any], worker: WorkerClient
+    ) -> dg.MaterializeResult[Reference]:
+        report = worker.run(
+            context, extras={"mode": "export", "run_dir": model["run_dir"]}, asset_key=key, cwd=str(plan.root)
+        )
+        with user_errors():
+            return _materialized(plan, model, report.result)
+
+    return embeddings
+
+
+def read_vectors(path: Path) -> tuple[pa.Table, NDArray[np.float32]]:
+    """The table without its vectors, and the vectors: float32 (rows × dimensions), a view of the mapped file."""
+    table = pq.read_table(path, memory_map=True)
+    column = table["embedding"].combine_chunks()
+    vectors = column.flatten().to_numpy(zero_copy_only=True).reshape(len(column), column.type.list_size)
+    return table.drop_columns(["embedding"]), vectors
+
+
+def _materialized(
+    plan: ModelPlan, model: Mapping[str, Any], exported: Mapping[str, Any]
+) -> dg.MaterializeResult[Reference]:
+    directory = Path(str(model["run_dir"])) / "embeddings"
+    files = {Path(name).suffix[1:]: str(directory / name) for name in exported["files"]}
+    if "parquet" not in files:
+        raise InputError("export.parquet is off, but the assets downstream read it: set export.parquet: true")
+    rows, vectors = read_vectors(plan.root / files["parquet"])
+    graph = TypedGraph.open(plan.root / str(model["graph"]["path"]))
+    results = _check_results(plan, rows, vectors, graph, int(exported["dim"]))
+    published = _publish(plan, files) if all(result.passed for result in results) else ""
+    schema = pq.read_schema(plan.root / files["parquet"])
+    return dg.MaterializeResult(
+        asset_key=plan.key("embeddings"),
+        value={**{name: model[name] for name in ("run_dir", "fingerprint", "graph")}, "files": files},
+        data_version=dg.DataVersion(f"{model['data_version']}-e{exported['epoch']}"),
+        metadata={
+            "dagster/row_count": rows.num_rows,
+            "dagster/column_schema": column_schema(schema, COLUMNS),
+            "dimensions": vectors.shape[1],
+            "epoch": int(exported["epoch"]),
+            "bytes": sum(int(file["bytes"]) for file in exported["files"].values()),
+            **{f"{kind}_file": dg.MetadataValue.path(path) for kind, path in files.items()},
+            **({"published": dg.MetadataValue.path(published)} if published else {}),
+            "how_to_load": _how_to_load(model, rows, files["parquet"]),
+        },
+        check_results=results,
+    )
+
+
+def _how_to_load(model: Mapping[str, Any], rows: pa.Table, parquet: str) -> dg.MetadataValue:
+    example = rows["node_id"][0].as_py()
+    return snippet(f"""
+import graphmill
+
+run = graphmill.load({str(model["run_dir"])!r})
+run[{example!r}]                    # one vector
+run.neighbors({example!r}, k=10)    # the nearest nodes by cosine
+frame = run.to_pandas()
+
+# or without graphmill
+import pandas as pd
+frame = pd.read_parquet({parquet!r})
+""")
+
+
+def _publish(plan: ModelPlan, files: Mapping[str, str]) -> str:
+    """Copy the CSV to the path that the YAML names, whole or not at all; returns the path."""
+    if not plan.publish:
+        return ""
+    if "csv" not in files:
+        raise InputError("'publish' in the defs.yaml copies the CSV, but export.csv is off: set export.csv: true")
+    target = plan.root / plan.publish
+    target.parent.mkdir(parents=True, exist_ok=True)
+    scratch = target.with_name(target.name + ".part")
+    shutil.copyfile(plan.root / files["csv"], scratch)
+    scratch.replace(target)
+    return plan.publish
+
+
+def _check_results(
+    plan: ModelPlan, rows: pa.Table, vectors: NDArray[np.float32], graph: TypedGraph, dim: int
+) -> list[dg.AssetCheckResult]:
+    key, found = plan.key("embeddings"), row_figures(vectors, BLOCK_ROWS)
+    broken, dead = int((~found.finite).sum()), int(found.dead.sum())
+    bound = plan.checks.complete_cosine_min
+    live = vectors[found.live]
+    cosine = quick_health(live, np.zeros(len(live), np.int64), seed=0)["mean_cosine"] if len(live) > 1 else 1.0
+    return [
+        FINITE.result(key, broken == 0, f"{broken} rows hold NaN or infinity", metadata={"rows": broken}),
+        SHAPE.result(
+            key,
+            vectors.shape == (graph.num_nodes, dim),
+            f"{vectors.shape[0]} × {vectors.shape[1]}, expected {graph.num_nodes} × {dim}",
+        ),
+        ALIGNED.result(key, *_alignment(rows, graph.node_table())),
+        ALIVE.result(key, dead <= plan.checks.dead_rows_max, f"{dead} dead rows", metadata={"rows": dead}),
+        SPREAD.result(
+            key,
+            cosine < bound,
+            f"mean cosine {cosine:.3f} of up to 4,096 rows, complete collapse from {bound:g} on",
+            metadata={"mean_cosine": float(cosine)},
+        ),
+    ]
+
+
+def _text(column: pa.ChunkedArray) -> NDArray[np.object_]:
+    return column.cast(pa.string()).to_numpy(zero_copy_only=False)
+
+
+def _alignment(rows: pa.Table, nodes: pa.Table) -> tuple[bool, str]:
+    """Whether the exported identities are the graph's, and the first place where they are not."""
+    if rows.num_rows != nodes.num_rows:
+        return False, f"{rows.num_rows} rows for {nodes.num_rows} nodes"
+    for exported, own in (("node_index", "index"), ("node_id", "id"), ("node_type", "type")):
+        left, right = (
+            column.cast(pa.string()).to_numpy(zero_copy_only=False) for column in (rows[exported], nodes[own])
+        )
+        different = np.flatnonzero(left != right)
+        if len(different):
+            row = int(different[0])
+            return False, f"row {row}: {exported} is {left[row]!r}, the graph's {own} is {right[row]!r}"
+    return True, f"all {rows.num_rows} rows"

@@ -1,0 +1,64 @@
+"""Pieces of YAML that both component types use, and how a section becomes a settings model.
+
+A section is validated by the library's own settings model, so that a mistake is one sentence, shown by
+``dg check defs`` with file and line.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import dagster as dg
+from pydantic import Field
+
+from graphmill.errors import SettingsError
+from graphmill.settings import Settings, parse
+
+SettingsT = TypeVar("SettingsT", bound=Settings)
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+
+
+class Schedule(dg.Model, dg.Resolvable):
+    """When to retrain; the schedule is stopped until a person starts it."""
+
+    cron: str = Field(description='Five cron fields, such as "0 3 * * 1".')
+    timezone: str = Field("UTC", description="Name in the time zone database, such as Europe/Berlin.")
+
+
+class Freshness(dg.Model, dg.Resolvable):
+    """How old the embeddings may become."""
+
+    warn_hours: float = Field(0, description="Warn from this age on, in hours; 0: no warning.")
+    fail_hours: float = Field(description="Fail from this age on, in hours (> 0).")
+
+
+class Watch(dg.Model, dg.Resolvable):
+    """A sensor that launches the whole chain when a source file changed; stopped until a person starts it."""
+
+    enabled: bool = Field(False, description="Whether there is a sensor.")
+    interval_seconds: int = Field(60, description="Pause between two looks at the files, in seconds (≥ 5).")
+
+
+def section(model: type[SettingsT], name: str) -> dg.Resolver:
+    """A resolver that turns the YAML section ``name`` into ``model``."""
+
+    def resolve(context: dg.ResolutionContext, value: Any) -> SettingsT:
+        return as_settings(model, context.resolve_value(value), name)
+
+    return dg.Resolver(resolve, model_field_type=dict[str, Any], description=model.__doc__)
+
+
+def as_settings(model: type[SettingsT], value: Any, name: str) -> SettingsT:
+    """``value`` (a mapping, or already a ``model``) as ``model``; raises :class:`SettingsError` in one sentence."""
+    if isinstance(value, model):
+        return value
+    if not isinstance(value, Mapping):
+        raise SettingsError(f"{name} must be a mapping, not {value!r}")
+    return parse(model, dict(value), name)
+
+
+def checked_name(value: str, what: str) -> str:
+    """``value`` if it can be part of an asset key; raises :class:`SettingsError` otherwise."""
+    if not _NAME.fullmatch(value):
+        raise SettingsError(f"{what} {value!r} must be letters, digits and underscores, beginning with no digit")
+    return value

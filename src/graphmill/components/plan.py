@@ -1,0 +1,62 @@
+"""What the assets of one model share: names, places, settings. Filled by the component, read by the asset factories."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import dagster as dg
+
+from graphmill.evaluation.comparison import RankingThresholds
+from graphmill.evaluation.thresholds import HealthThresholds
+from graphmill.orchestration.checks import SeverityName
+from graphmill.orchestration.home import OUTPUTS
+from graphmill.settings import Settings, SettingsT, setting
+
+POOL = "accelerator"
+
+
+class ModelChecks(HealthThresholds, RankingThresholds):
+    """Bounds of the checks on a model, its embeddings and its ranking, and how loudly they fail."""
+
+    severity: SeverityName = setting("warn", "What a check on health, ranking or loss says when it fails")
+    loss_swing_max: float = setting(
+        0.1, "Scatter of the epochs' losses about their trend, relative to the loss, in the second half", gt=0
+    )
+    message_share_min: float = setting(0.7, "Part of a relation's edges that must carry messages", ge=0, le=1)
+
+    def part(self, model: type[SettingsT]) -> SettingsT:
+        """The bounds that the library's own thresholds model ``model`` knows."""
+        return model(**{name: getattr(self, name) for name in model.model_fields})
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """One model on one dataset."""
+
+    dataset: str
+    name: str
+    recipe: str
+    settings: Settings
+    checks: ModelChecks
+    root: Path
+    publish: str
+    owners: Sequence[str]
+    freshness: dg.FreshnessPolicy | None
+
+    def key(self, part: str) -> dg.AssetKey:
+        """The asset key of one of the model's parts: ``<dataset>/<name>_<part>``."""
+        return dg.AssetKey([self.dataset, f"{self.name}_{part}"])
+
+    @property
+    def graph_key(self) -> dg.AssetKey:
+        """The typed graph that it is trained on."""
+        return dg.AssetKey([self.dataset, "graph"])
+
+    @property
+    def run_root(self) -> str:
+        """Where its run directories are, relative to ``root``."""
+        return f"{OUTPUTS}/{self.dataset}/{self.name}"
+
+    def group(self, stage: str) -> str:
+        """The asset group of a stage ("training", "validation")."""
+        return f"{self.dataset}_{stage}"

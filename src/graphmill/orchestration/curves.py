@@ -1,0 +1,40 @@
+"""What a loss curve says: finite, falling, steady. Judged from the epochs' mean losses alone."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The total loss of each epoch, in order (floats; nan and inf where the training went wrong)."""
+
+    losses: Sequence[float]
+
+    @property
+    def first_nonfinite(self) -> int:
+        """1-based epoch of the first loss that is not finite; 0 if all are."""
+        return next((epoch for epoch, loss in enumerate(self.losses, 1) if not math.isfinite(loss)), 0)
+
+    @property
+    def drop(self) -> float:
+        """Mean of the first quarter of the epochs less that of the last; nan for fewer than two finite epochs."""
+        if len(self.losses) < 2 or self.first_nonfinite:
+            return math.nan
+        quarter = max(1, len(self.losses) // 4)
+        return float(np.mean(self.losses[:quarter]) - np.mean(self.losses[-quarter:]))
+
+    @property
+    def swing(self) -> float:
+        """Standard deviation about a straight line over the second half of the epochs, relative to the mean loss there.
+
+        nan for fewer than six finite epochs: a line through two or three points has no residual worth the name.
+        """
+        if len(self.losses) < 6 or self.first_nonfinite:
+            return math.nan
+        half = np.asarray(self.losses[len(self.losses) // 2 :], dtype=float)
+        epochs = np.arange(len(half))
+        residual = half - np.polyval(np.polyfit(epochs, half, 1), epochs)
+        return float(np.sqrt((residual**2).sum() / (len(half) - 2)) / max(abs(half.mean()), 1e-12))
