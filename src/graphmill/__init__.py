@@ -1,6 +1,25 @@
 """graphmill: knowledge graphs and interactions in, validated and versioned embeddings out.
 
-Only light names live here; importing graphmill imports neither torch nor dagster.
+``graphmill.load(RUN)`` opens a run's embeddings; ``graphmill.generate_hgt_embeddings_batched`` goes from an edge CSV to
+an embedding CSV in one call. Importing graphmill imports neither torch nor dagster.
 """
 
+from typing import Any
+
 __version__ = "0.1.0"
+__all__ = ["generate_hgt_embeddings_batched", "load"]
+
+
+def load(path: str) -> Any:
+    """The exported embeddings of a run: ``run["DB00997"]``, ``run.to_pandas()``, ``run.neighbors("DB00997", k=10)``."""
+    from graphmill.worker.library import Run
+
+    return Run(path)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "generate_hgt_embeddings_batched":
+        from graphmill.worker.library import generate_hgt_embeddings_batched
+
+        return generate_hgt_embeddings_batched
+    raise AttributeError(f"module 'graphmill' has no attribute {name!r}")

@@ -129,6 +129,9 @@ class Recipe(Protocol):
     def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
         """What the phase's optimizer updates."""
 
+    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
+        """Parameter name → (a label stable between graphs, its rows' keys or []), for ``init_from`` by node id."""
+
     def begin_epoch(self, model: nn.Module, epoch: int) -> None:
         """State that changes once an epoch (KGAT's attention) goes into persistent buffers here."""
 

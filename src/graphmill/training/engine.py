@@ -47,6 +47,9 @@ class Listener(Protocol):
     def on_note(self, text: str) -> None:
         """Something that a person should read."""
 
+    def on_rewind(self, epoch: int, step: int) -> None:
+        """The run goes on from a checkpoint: what was reported after it will be reported again."""
+
 
 @dataclass
 class FitResult:
@@ -130,9 +133,17 @@ class Engine:
     def resume(self, which: str | int = "last") -> list[str]:
         """Continue from a checkpoint of the store; returns what the store had to say (a damaged file passed over)."""
         assert self.store is not None
-        loaded = self.store.load(which)
-        self._restore(loaded.snapshot, str(loaded.path))
-        return list(loaded.notes)
+        # Rank 0 alone reads: run directories are local to its machine.
+        found: Any = None
+        if self.ranks.main:
+            loaded = self.store.load(which)
+            self.store.discard_after(loaded.step)
+            found = (loaded.snapshot, str(loaded.path), list(loaded.notes))
+        snapshot, path, notes = self.ranks.broadcast(found)  # type: ignore[misc]
+        self._restore(snapshot, path)
+        if self.ranks.main:
+            self.listener.on_rewind(self.state.epoch, self.state.steps)
+        return list(notes)
 
     def _restore(self, snapshot: Snapshot, path: str) -> None:
         unpack(snapshot.tensors, self.model, self.optimizers, path)
@@ -373,10 +384,12 @@ class Engine:
         notes = list(self.state.notes)
         for parameter in self.model.parameters():
             parameter.grad = None
-        if self.store is not None and self.store.list():
+        if self.store is not None and self.ranks.any(self.ranks.main and bool(self.store.list())):
             self.resume("last")
         else:
             self._fresh(precision)
+            if self.ranks.main:
+                self.listener.on_rewind(0, -1)
         self._use_precision(precision)
         self.state.notes = notes
         self._note(f"rolled back to epoch {self.state.epoch}, step {self.state.steps}; precision is now {precision}")

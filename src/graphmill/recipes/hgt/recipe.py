@@ -291,7 +291,10 @@ class HgtRecipe:
         return MessageGraph.build([t.count for t in self.graph.node_types], edges)
 
     def _tensor(self, array: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array)).to(self.device)
+        tensor = torch.from_numpy(np.ascontiguousarray(array))
+        if self.settings.acceleration.pin_memory and self.device.type == "cuda":
+            return tensor.pin_memory().to(self.device, non_blocking=True)
+        return tensor.to(self.device)
 
     def _rows(self, nodes: np.ndarray, lookup: Tensor | None) -> Tensor:
         rows = self._tensor(nodes)

@@ -77,6 +77,10 @@ class HgtSettings(Settings):
     evaluation: EvaluationSettings = setting(EvaluationSettings(), "What is measured while training", identity=False)
     export: ExportSettings = setting(ExportSettings(), "What is written afterwards", identity=False)
 
+    def without_messages(self) -> "HgtSettings":
+        """The same training without message passing: what a link ranking is held against."""
+        return self.model_copy(update={"model": self.model.model_copy(update={"num_layers": 0})})
+
     @model_validator(mode="after")
     def _honoured(self) -> "HgtSettings":
         acceleration = self.acceleration

@@ -1,0 +1,288 @@
+"""``graphmill …``: thin commands over the library. Results go to stdout (``--json`` for programs), progress to stderr.
+
+Exit codes: 0 well; 1 a check failed; 2 a user's error; 75 stopped, to be resumed (docs/exit_codes.md).
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from graphmill.errors import EXIT_CHECK_FAILED, EXIT_STOPPED, GraphmillError, InputError
+
+app = typer.Typer(
+    name="graphmill",
+    help="Knowledge graphs and interactions in, validated and versioned embeddings out.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program instead of a table.")]
+
+
+def main() -> None:
+    """Entry point: errors with a sentence end with their exit code and no traceback."""
+    os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
+    try:
+        app(standalone_mode=True)
+    except GraphmillError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except BrokenPipeError:
+        # Somebody closed the pipe (head, less): not an error of ours.
+        sys.stderr.close()
+        sys.exit(0)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_STOPPED)
+
+
+@app.command()
+def train(
+    settings: Annotated[Path, typer.Argument(help="settings.yaml (docs/settings.md)")],
+    output: Annotated[str, typer.Option(help="Folder of this model's runs; default beside the graph")] = "",
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Override, such as training.epochs=20")] = None,
+    force: Annotated[bool, typer.Option(help="Start over even where this training has been done")] = False,
+    as_json: Json = False,
+) -> None:
+    """Train, or go on, or reuse what is done; then export the embeddings."""
+    from graphmill.worker.job import merge, read_settings
+
+    values = merge(read_settings(settings), _overrides(set_ or []))
+    if force:
+        values = merge(values, {"training": {"force": True}})
+    result = _train(values, str(settings), output)
+    if as_json:
+        _print_json(result)
+    else:
+        _show_result(result)
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="Run directory")],
+    checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
+    as_json: Json = False,
+) -> None:
+    """Held-out figures of a run's checkpoint, with every metric."""
+    from graphmill.worker.export import evaluate_run, restore
+
+    found = evaluate_run(restore(run, int(checkpoint) if checkpoint.isdigit() else checkpoint))
+    if as_json:
+        _print_json(found)
+        return
+    rows = [[name, _number(found["valid"].get(name)), _number(value)] for name, value in found["test"].items()]
+    _table(f"{run} at epoch {found['epoch']}", ["metric", "valid", "test"], rows)
+
+
+@app.command()
+def validate(
+    embeddings: Annotated[Path, typer.Argument(help="embeddings.parquet, .csv or .npy, or a run directory")],
+    graph: Annotated[str, typer.Option(help="The typed graph, for link ranking by cosine")] = "",
+    as_json: Json = False,
+) -> None:
+    """Health of an embedding: figures, verdicts, and the failure's name. Exit code 1 when it fails."""
+    from graphmill.worker.validation import validate_file
+
+    report = validate_file(embeddings, graph)
+    if as_json:
+        _print_json(report.to_dict())
+    else:
+        rows = [
+            [v.name, _number(v.value), _number(v.threshold), v.status, f"{v.meaning} {v.remedy}".strip()]
+            for v in report.verdicts
+        ]
+        _table(f"Health of {embeddings}", ["figure", "value", "bound", "verdict", "meaning"], rows)
+        print(f"failure: {report.failure}: {report.detail}" if report.failure else "no failure found")
+    if report.status == "fail":
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+@app.command()
+def neighbors(
+    run: Annotated[Path, typer.Argument(help="Run directory")],
+    node: Annotated[str, typer.Argument(help="Node id")],
+    k: Annotated[int, typer.Option(help="How many", min=1)] = 10,
+    node_type: Annotated[str, typer.Option("--type", help="Node type, where ids of several types collide")] = "",
+    as_json: Json = False,
+) -> None:
+    """The nearest nodes by cosine."""
+    from graphmill.worker.library import Run
+
+    found = Run(run).neighbors(node, k, node_type)
+    if as_json:
+        _print_json(found.to_dict(orient="records"))
+        return
+    rows = [[str(r.node_id), str(r.node_name), str(r.node_type), _number(r.cosine)] for r in found.itertuples()]
+    _table(f"Neighbours of {node}", ["id", "name", "type", "cosine"], rows)
+
+
+@app.command("ingest-report")
+def ingest_report(
+    path: Annotated[str, typer.Argument(help="The file, local or a URL")],
+    format_: Annotated[str, typer.Option("--format", help="kg_csv, node_features, …")] = "kg_csv",
+    as_json: Json = False,
+) -> None:
+    """Columns, guessed mapping, first bad rows, counts, and a ready defs.yaml."""
+    from graphmill.ingest.report import ingest_report as report
+
+    found = report(path, format_)
+    if as_json:
+        _print_json(found.to_dict())
+    else:
+        print(found.text())
+
+
+@app.command()
+def sample(
+    chain: Annotated[str, typer.Argument(help="biomed, …")],
+    preset: Annotated[str, typer.Argument(help="tiny, small or paper")],
+    out: Annotated[Path, typer.Argument(help="File (or folder) to write")],
+) -> None:
+    """Write seeded synthetic data of a chain."""
+    from graphmill.ingest.samples import write_sample
+
+    print(write_sample(chain, preset, out))
+
+
+@app.command()
+def prune(
+    root: Annotated[Path, typer.Argument(help="Folder of a model's runs")],
+    keep: Annotated[int, typer.Option(help="Newest runs to keep", min=1)] = 5,
+) -> None:
+    """Remove older runs of a model; never the last good one."""
+    from graphmill.training.run_directory import prune_runs
+
+    if not root.is_dir():
+        raise InputError(f"{root} is not a folder of runs")
+    removed = prune_runs(root, keep, set())
+    print("\n".join(f"removed {path}" for path in removed) or "nothing to remove")
+
+
+@app.command()
+def doctor(
+    processes: Annotated[int, typer.Option(help="Also do one all-reduce over so many processes", min=0)] = 0,
+    as_json: Json = False,
+) -> None:
+    """What this machine can do, and why not."""
+    from graphmill.worker.doctor import examine
+
+    found = examine(processes)
+    if as_json:
+        _print_json([vars(f) for f in found])
+    else:
+        _table("This machine", ["what", "", "detail"], [[f.what, "yes" if f.ok else "no", f.detail] for f in found])
+    if any(f.required and not f.ok for f in found):
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+@app.command("compare-devices")
+def compare_devices(settings: Annotated[Path, typer.Argument(help="settings.yaml")], as_json: Json = False) -> None:
+    """The same training on the CPU and on the accelerator: time, memory, loss trace, metrics, neighbours."""
+    from graphmill.worker.compare_devices import compare
+    from graphmill.worker.job import read_settings
+
+    found = compare(read_settings(settings), str(settings))
+    if as_json:
+        _print_json(found.to_dict())
+    else:
+        _table("Devices", ["", *found.devices, "agree"], found.rows())
+        print(found.sentence)
+    if not found.agree:
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+@app.command()
+def demo(
+    chain: Annotated[str, typer.Argument(help="biomed, …")] = "biomed",
+    folder: Annotated[Path, typer.Option(help="Where to put everything")] = Path("data/06_models/demo"),
+) -> None:
+    """The sample chain without Dagster, with a table of the results at the end."""
+    from graphmill.worker.demo import run_demo
+
+    rows = run_demo(chain, folder)
+    _table(f"The {chain} chain", ["what", "value"], rows)
+
+
+def _train(values: dict[str, Any], where: str, root: str) -> dict[str, Any]:
+    from graphmill.training.signals import StopRequest
+    from graphmill.worker.export import export_run, restore
+    from graphmill.worker.job import parse_settings
+    from graphmill.worker.launch import run_processes
+    from graphmill.worker.messages import Terminal
+
+    processes = parse_settings(values, where).acceleration.processes  # type: ignore[attr-defined]
+    if processes > 1:
+        run_processes(values, processes, root=root)
+        values = {**values, "acceleration": {**values.get("acceleration", {}), "processes": 1}}
+        values = {**values, "training": {**values.get("training", {}), "force": False}}
+    from graphmill.worker.run import train as run_training
+
+    terminal = Terminal()
+    try:
+        with StopRequest() as stop:
+            result = run_training(values, where, root=root, outlets=[terminal], stop=stop)
+    finally:
+        terminal.close()
+    manifest = export_run(restore(result["run_dir"]))
+    return {**result, "embeddings": sorted(manifest["files"])}
+
+
+def _overrides(pairs: list[str]) -> dict[str, Any]:
+    import yaml
+
+    out: dict[str, Any] = {}
+    for pair in pairs:
+        path, equals, text = pair.partition("=")
+        if not equals:
+            raise InputError(f"--set {pair}: write it as section.name=value, such as training.epochs=20")
+        place = out
+        *parents, name = path.split(".")
+        for parent in parents:
+            place = place.setdefault(parent, {})
+        place[name] = yaml.safe_load(text)
+    return out
+
+
+def _show_result(result: dict[str, Any]) -> None:
+    rows = [
+        ["run", result["run_dir"] + (" (reused)" if result["reused"] else "")],
+        ["epochs, steps", f"{result['epochs_done']}, {result['steps_done']} ({result['reason']})"],
+        ["best epoch", str(result["best_epoch"])],
+        ["time", f"{result['seconds']:.1f} s, {result['seconds_per_step']:.3f} s a step"],
+        ["peak memory", f"{result['peak_memory_bytes'] / 2**30:.2f} GiB"],
+        *[[name, _number(value)] for name, value in result["metrics"].items() if "mistic" not in name],
+        ["embeddings", ", ".join(result.get("embeddings", []))],
+    ]
+    _table("Training", ["what", "value"], rows)
+
+
+def _table(title: str, columns: list[str], rows: list[list[str]]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*[escape(str(cell)) for cell in row])
+    # Wide enough that a file or a pipe does not fold paths.
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4f}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+def _print_json(value: Any) -> None:
+    from graphmill.training.metrics_log import readable
+
+    print(json.dumps(readable(value), indent=2, ensure_ascii=False))
+
+
+if __name__ == "__main__":
+    main()

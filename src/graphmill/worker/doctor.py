@@ -1,0 +1,104 @@
+"""What this machine can do, and why not: devices, precisions, compilers, optional packages, several processes."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from graphmill.training.device import allowed_cores, available_devices
+from graphmill.training.memory import available_memory
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the report. ``required`` ones make the command end with exit code 1 when they are not ok."""
+
+    what: str
+    ok: bool
+    detail: str
+    required: bool = False
+
+
+def examine(processes: int = 0) -> list[Finding]:
+    """Everything that decides what a run can use here; with ``processes`` also one real all-reduce."""
+    out = [Finding("torch", True, torch.__version__), Finding("cores", True, f"{allowed_cores()} may be used")]
+    out.append(
+        Finding("memory", True, f"{available_memory() / 2**30:.1f} GiB available (limits of the container count)")
+    )
+    for name, why in available_devices().items():
+        out.append(Finding(f"device {name}", not why, why or "usable"))
+    out += [_matmul("bf16", torch.bfloat16), _matmul("fp16", torch.float16)]
+    compiler = next((path for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None)
+    out.append(
+        Finding("compile on the CPU", compiler is not None, compiler or "no C++ compiler; acceleration.compile: off")
+    )
+    for package, what in (("numba", "fast CPU kernels"), ("triton", "fast CUDA kernels")):
+        there = importlib.util.find_spec(package) is not None
+        out.append(Finding(what, there, f"{package} is installed" if there else f"pip install {package} to have them"))
+    out.append(_writable(Path.cwd()))
+    if processes:
+        out.append(_all_reduce(processes))
+    return out
+
+
+def _matmul(name: str, dtype: torch.dtype) -> Finding:
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        a = torch.ones(8, 8, dtype=dtype, device=device)
+        ok = bool((a @ a == 8).all())
+    except RuntimeError as error:
+        return Finding(f"{name} on {device}", False, str(error).splitlines()[0])
+    return Finding(f"{name} on {device}", ok, "matrix products work")
+
+
+def _writable(folder: Path) -> Finding:
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        return Finding("working folder", False, f"{folder} cannot be written: {error.strerror}", required=True)
+    free = shutil.disk_usage(folder).free / 2**30
+    return Finding("working folder", True, f"writable, {free:.1f} GiB free", required=True)
+
+
+_PROGRAM = """
+import torch
+from graphmill.training.processes import join
+ranks = join("auto", timeout_seconds=60)
+total = ranks.sum_floats([ranks.rank + 1.0])[0]
+assert total == ranks.world * (ranks.world + 1) / 2, total
+if ranks.main:
+    print(f"ALL-REDUCE OK over {ranks.world} processes")
+ranks.close()
+"""
+
+
+def _all_reduce(processes: int) -> Finding:
+    with tempfile.TemporaryDirectory() as folder:
+        program = Path(folder) / "all_reduce.py"
+        program.write_text(_PROGRAM, encoding="utf-8")
+        command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}"]
+        try:
+            done = subprocess.run(
+                [*command, str(program)],
+                capture_output=True,
+                text=True,
+                timeout=120,
+                env={**os.environ, "OMP_NUM_THREADS": "1"},
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return Finding(
+                f"{processes} processes", False, "no answer within 120 s; is loopback blocked?", required=True
+            )
+    ok = done.returncode == 0 and "ALL-REDUCE OK" in done.stdout
+    detail = done.stdout.strip().splitlines()[-1] if ok else done.stderr.strip()[-400:]
+    return Finding(f"{processes} processes", ok, detail, required=True)
