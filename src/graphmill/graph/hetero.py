@@ -1,0 +1,37 @@
+"""A typed graph as PyTorch Geometric's ``HeteroData``. Imports torch, so nothing imports this at module level."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch_geometric.data import HeteroData
+
+from graphmill.graph.typed_graph import TypedGraph
+
+
+def to_hetero_data(graph: TypedGraph) -> HeteroData:
+    """All nodes and edges of ``graph``, copied into tensors, types and relations in the graph's order.
+
+    Nodes: ``num_nodes``; ``x`` (count, f) float32 and ``has_x`` (count,) bool where the type has features. Edges:
+    ``edge_index`` (2, E) int64, sorted by destination; ``split`` (E,) uint8; ``pair`` (E,) int64; ``edge_weight``
+    (E,) float32 and ``time`` (E,) int64 where the data has them.
+    """
+    data = HeteroData()
+    for node_type in graph.node_types:
+        store = data[node_type.name]
+        store.num_nodes = node_type.count
+        features, mask = graph.features(node_type.name), graph.feature_mask(node_type.name)
+        if features is not None and mask is not None:
+            store.x = torch.from_numpy(features.copy())
+            store.has_x = torch.from_numpy(mask.copy())
+    for relation in graph.relations:
+        edges = graph.edges(relation)
+        store = data[relation.key]
+        store.edge_index = torch.from_numpy(np.stack((edges.src, edges.dst)).astype(np.int64))
+        store.split = torch.from_numpy(edges.split.copy())
+        store.pair = torch.from_numpy(edges.pair.astype(np.int64))
+        if edges.weight is not None:
+            store.edge_weight = torch.from_numpy(edges.weight.copy())
+        if edges.timestamp is not None:
+            store.time = torch.from_numpy(edges.timestamp.copy())
+    return data

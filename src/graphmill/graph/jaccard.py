@@ -1,0 +1,111 @@
+"""Which nodes of a type share neighbours: the positives of the contrastive term (diseases that share genes)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse
+
+from graphmill.errors import InputError
+from graphmill.graph.splits import TRAIN
+from graphmill.graph.typed_graph import TypedGraph
+
+BLOCK_PRODUCTS = 4_000_000
+"""Shared neighbours that one block looks at, with repetition; its product needs up to 12 bytes for each."""
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """A sparse symmetric matrix over the nodes of one type.
+
+    Row i has the columns ``indices[indptr[i] : indptr[i + 1]]``, ascending, never i itself.
+
+    ``indptr`` (n + 1,) int64; ``indices`` (nnz,) int32, local node numbers; ``values`` (nnz,) float32.
+    """
+
+    indptr: npt.NDArray[np.int64]
+    indices: npt.NDArray[np.int32]
+    values: npt.NDArray[np.float32]
+
+
+def shared_neighbour_jaccard(
+    graph: TypedGraph,
+    anchor_type: str = "disease",
+    neighbour_type: str = "gene/protein",
+    relations: Sequence[str] = (),
+    threshold: float = 0.1,
+) -> Similarity:
+    """Jaccard similarity of the neighbour sets of all nodes of ``anchor_type``, where it is greater than ``threshold``.
+
+    The set G_i of anchor i holds its neighbours of ``neighbour_type`` over train edges of ``relations`` (names; empty
+    = all between the two types), in either direction, each once. J_ij = |G_i ∩ G_j| / |G_i ∪ G_j|, from the sparse
+    product B·Bᵀ of the incidence matrix, block of rows by block of rows: only pairs that share a neighbour are ever
+    looked at, and no n × n matrix is made.
+
+    Raises :class:`InputError` for a node type or relation that the graph does not have between the two types, and for
+    a threshold outside 0 ≤ threshold < 1.
+    """
+    if not 0.0 <= threshold < 1.0:
+        raise InputError(f"similarity threshold {threshold} is outside 0 ≤ threshold < 1")
+    incidence = _incidence(graph, anchor_type, neighbour_type, relations)
+    size = np.diff(incidence.indptr).astype(np.int64)
+    transposed = incidence.T.tocsr()
+    # Row i of the product looks at the neighbours' degrees, summed over G_i.
+    work = incidence @ np.diff(transposed.indptr).astype(np.int64)
+    counts, columns, values = [], [], []
+    for first, end in _blocks(work):
+        shared = (incidence[first:end] @ transposed).tocoo()
+        row = shared.row.astype(np.int64) + first
+        union = size[row] + size[shared.col] - shared.data
+        jaccard = shared.data / union  # float64: compared with the threshold before it is rounded
+        keep = (jaccard > threshold) & (row != shared.col)
+        row, column, value = row[keep], shared.col[keep], jaccard[keep]
+        order = np.lexsort((column, row))
+        counts.append(np.bincount(row - first, minlength=end - first))
+        columns.append(column[order].astype(np.int32))
+        values.append(value[order].astype(np.float32))
+    indptr = np.concatenate(([0], np.cumsum(np.concatenate(counts)))).astype(np.int64)
+    return Similarity(indptr, np.concatenate(columns), np.concatenate(values))
+
+
+def _incidence(graph: TypedGraph, anchor: str, neighbour: str, names: Sequence[str]) -> scipy.sparse.csr_array:
+    """(anchors, neighbours) of ones, int32."""
+    shape = (graph.node_type(anchor).count, graph.node_type(neighbour).count)
+    between = [r for r in graph.relations if (r.source, r.target) in ((anchor, neighbour), (neighbour, anchor))]
+    known = sorted({r.name for r in between})
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise InputError(
+            f"the graph has no relation {', '.join(map(repr, unknown))} between {anchor!r} and {neighbour!r}; "
+            f"it has {', '.join(map(repr, known)) or 'none'}"
+        )
+    keys = [np.empty(0, np.int64)]
+    for relation in between:
+        if names and relation.name not in names:
+            continue
+        edges = graph.edges(relation)
+        train = edges.split == TRAIN
+        src, dst = edges.src[train].astype(np.int64), edges.dst[train].astype(np.int64)
+        if relation.source == anchor:
+            keys.append(src * shape[1] + dst)
+        if relation.target == anchor:
+            keys.append(dst * shape[1] + src)
+    key = np.unique(np.concatenate(keys))
+    row, column = np.divmod(key, shape[1])
+    indptr = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=shape[0]))))
+    return scipy.sparse.csr_array((np.ones(len(key), np.int32), column, indptr), shape=shape)
+
+
+def _blocks(work: npt.NDArray[np.int64]) -> list[tuple[int, int]]:
+    """Ranges of rows, in order, each with at most :data:`BLOCK_PRODUCTS` of ``work`` (or a single row)."""
+    total = np.concatenate(([0], np.cumsum(work)))
+    blocks, first = [], 0
+    while first < len(work):
+        end = int(np.searchsorted(total, total[first] + BLOCK_PRODUCTS, side="right")) - 1
+        end = max(end, first + 1)
+        blocks.append((first, end))
+        first = end
+    return blocks

@@ -1,0 +1,199 @@
+"""Does training see what is held out? The audit compares node pairs across splits, from the edges alone.
+
+A held-out edge leaks when its two nodes are joined by any edge of the other split, in either direction and under any
+relation: then the answer can be read off instead of predicted. This finds a triple that is simply repeated, one that
+is repeated in reverse, and one whose inverse is another relation (the defect of WN18 and FB15k: Toutanova and Chen
+2015; Dettmers et al. 2018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN, VALID
+from graphmill.graph.typed_graph import TypedGraph
+
+COMPARISONS = ((VALID, TRAIN), (TEST, TRAIN), (TEST, VALID))
+"""(held out, seen): training must see neither valid nor test, and the choice of a model by valid must not see test."""
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Edges of one split whose node pair occurs in another split.
+
+    ``leaked`` of ``edges`` held-out edges have their pair in the seen split; a leaked edge is counted once there, and
+    in each of the three that fit: ``duplicates``: the same relation in the same direction is seen;
+    ``other_relation``: another relation in the same direction; ``reversed``: any relation in the opposite direction
+    (a self loop is its own reverse and is not counted here). ``pairs`` (k, 2) int32: the k distinct undirected pairs,
+    as global node numbers, low first, ascending. ``relations``: for each relation with held-out edges its name, those
+    edges, and how many of them leak.
+    """
+
+    held_out: str
+    seen: str
+    edges: int
+    leaked: int
+    duplicates: int
+    other_relation: int
+    reversed: int
+    pairs: npt.NDArray[np.int32] = field(compare=False)
+    relations: tuple[tuple[str, int, int], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Counts as plain values, with the relations that leak."""
+        return {
+            "held_out": self.held_out,
+            "seen": self.seen,
+            "edges": self.edges,
+            "leaked_edges": self.leaked,
+            "duplicates": self.duplicates,
+            "other_relation": self.other_relation,
+            "reversed": self.reversed,
+            "leaked_pairs": len(self.pairs),
+            "relations": {name: {"edges": edges, "leaked": leaked} for name, edges, leaked in self.relations if leaked},
+        }
+
+
+@dataclass(frozen=True)
+class LeakageReport:
+    """The three overlaps of :data:`COMPARISONS`; ``overlap("test", "train")`` picks one."""
+
+    overlaps: tuple[Overlap, ...]
+
+    def overlap(self, held_out: str, seen: str = "train") -> Overlap:
+        """The overlap of one split with another."""
+        for overlap in self.overlaps:
+            if (overlap.held_out, overlap.seen) == (held_out, seen):
+                return overlap
+        known = ", ".join(f"{o.held_out} against {o.seen}" for o in self.overlaps)
+        raise KeyError(f"{held_out} against {seen}; there are {known}")
+
+    @property
+    def leaked_pairs(self) -> int:
+        """Undirected node pairs that occur in more than one split."""
+        return len(np.unique(np.concatenate([overlap.pairs for overlap in self.overlaps]), axis=0))
+
+    @property
+    def clean(self) -> bool:
+        """Whether no pair occurs in more than one split."""
+        return self.leaked_pairs == 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """All counts as plain values."""
+        return {"leaked_pairs": self.leaked_pairs, "overlaps": [overlap.to_dict() for overlap in self.overlaps]}
+
+    def summary(self) -> str:
+        """One sentence for people."""
+        if self.clean:
+            return "No node pair occurs in more than one split."
+        parts = [
+            f"{o.leaked:,} of {o.edges:,} {o.held_out} edges have their node pair in {o.seen} "
+            f"({o.reversed:,} reversed, {o.duplicates:,} repeated, {o.other_relation:,} under another relation)"
+            for o in self.overlaps
+            if o.leaked
+        ]
+        return "; ".join(parts) + "."
+
+
+def audit_leakage(graph: TypedGraph) -> LeakageReport:
+    """Audit the splits of a typed graph from its edges alone; ``pair`` is not consulted.
+
+    Counts of edges are of the graph's: an undirected edge counts in both directions.
+    """
+    offset = {node_type.name: node_type.offset for node_type in graph.node_types}
+    src, dst, relation, split = [], [], [], []
+    for r in graph.relations:
+        edges = graph.edges(r)
+        src.append(edges.src + np.int32(offset[r.source]))
+        dst.append(edges.dst + np.int32(offset[r.target]))
+        relation.append(np.full(r.edges, r.index, np.int32))
+        split.append(edges.split)
+    return audit_edges(
+        np.concatenate(src),
+        np.concatenate(dst),
+        np.concatenate(relation),
+        np.concatenate(split),
+        [f"{r.source} | {r.name} | {r.target}" for r in graph.relations],
+    )
+
+
+def audit_edges(
+    src: npt.NDArray[np.integer],
+    dst: npt.NDArray[np.integer],
+    relation: npt.NDArray[np.integer],
+    split: npt.NDArray[np.integer],
+    relation_names: Sequence[str],
+) -> LeakageReport:
+    """Audit edges ``src`` → ``dst`` (E,), global node numbers, with each one's relation number and split (0, 1, 2).
+
+    Sorts pair numbers and looks them up: O(E log E), no loop over edges.
+    """
+    num_nodes = 1 + int(max(src.max(initial=0), dst.max(initial=0)))
+    pair = np.minimum(src, dst) * np.int64(num_nodes) + np.maximum(src, dst)
+    overlaps = []
+    for held_out, seen in COMPARISONS:
+        held = np.flatnonzero(split == held_out)
+        seen_pairs = np.sort(pair[split == seen])
+        leaked = held[_contains(seen_pairs, pair[held])]
+        leaked_pairs = np.unique(pair[leaked])
+        # Only the few seen edges that join a leaked pair decide on the kind of leak.
+        witnesses = np.flatnonzero(split == seen)
+        witnesses = witnesses[_contains(leaked_pairs, pair[witnesses])] if len(leaked_pairs) else witnesses[:0]
+        kinds = _kinds(src, dst, relation, leaked, witnesses, num_nodes)
+        edges_of = np.bincount(relation[held], minlength=len(relation_names))
+        leaked_of = np.bincount(relation[leaked], minlength=len(relation_names))
+        overlaps.append(
+            Overlap(
+                SPLIT_NAMES[held_out],
+                SPLIT_NAMES[seen],
+                len(held),
+                len(leaked),
+                *kinds,
+                pairs=np.stack((leaked_pairs // num_nodes, leaked_pairs % num_nodes), axis=1).astype(np.int32),
+                relations=tuple(
+                    (name, int(n), int(k)) for name, n, k in zip(relation_names, edges_of, leaked_of, strict=True) if n
+                ),
+            )
+        )
+    return LeakageReport(tuple(overlaps))
+
+
+def _kinds(
+    src: npt.NDArray[np.integer],
+    dst: npt.NDArray[np.integer],
+    relation: npt.NDArray[np.integer],
+    leaked: npt.NDArray[np.int64],
+    witnesses: npt.NDArray[np.int64],
+    num_nodes: int,
+) -> tuple[int, int, int]:
+    """How many of the ``leaked`` edges have a witness: repeated, under another relation, reversed."""
+    forward = src * np.int64(num_nodes) + dst if len(leaked) else np.empty(0, np.int64)
+    if not len(leaked):
+        return 0, 0, 0
+    directions, place = np.unique(forward[witnesses], return_inverse=True)
+    num_relations = 1 + int(relation.max())
+    typed = np.unique(place * np.int64(num_relations) + relation[witnesses])
+    relations_there = np.bincount(typed // num_relations, minlength=len(directions))
+
+    wanted = forward[leaked]
+    at = np.searchsorted(directions, wanted)
+    at[at == len(directions)] = 0
+    same_direction = directions[at] == wanted
+    repeated = same_direction & _contains(typed, at * np.int64(num_relations) + relation[leaked])
+    other = same_direction & (relations_there[at] > repeated)
+    backward = dst[leaked] * np.int64(num_nodes) + src[leaked]
+    is_reversed = _contains(directions, backward) & (src[leaked] != dst[leaked])
+    return int(repeated.sum()), int(other.sum()), int(is_reversed.sum())
+
+
+def _contains(ascending: npt.NDArray[np.int64], wanted: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    if not len(ascending):
+        return np.zeros(len(wanted), bool)
+    at = np.searchsorted(ascending, wanted)
+    at[at == len(ascending)] = 0
+    return ascending[at] == wanted

@@ -1,0 +1,203 @@
+"""Rows of the nodes table become global node numbers, contiguous by type; edges become pairs of those.
+
+What belongs here: which nodes and edges are in the graph, and what each node is called. Relations are grouped in
+``relations``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from graphmill.errors import InputError, SettingsError
+from graphmill.graph.settings import GraphSettings
+
+IntArray = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True)
+class Numbering:
+    """Which node has which number. Node ``g`` of the graph is row ``rows[g]`` of the nodes table.
+
+    ``of_row`` (rows of the nodes table, int32) is the way back, -1 for a node that is not in the graph. The nodes of
+    type ``t`` are ``offsets[t] .. offsets[t + 1] - 1``. ``isolated`` counts, by type, nodes without an edge, whether
+    kept or dropped.
+    """
+
+    types: tuple[str, ...]
+    offsets: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.int64]
+    of_row: IntArray
+    isolated: dict[str, int]
+    excluded_nodes: int
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes in the graph."""
+        return len(self.rows)
+
+    def type_of_node(self) -> IntArray:
+        """(num_nodes,) int32: number of each node's type."""
+        return np.repeat(np.arange(len(self.types), dtype=np.int32), np.diff(self.offsets))
+
+
+@dataclass(frozen=True)
+class EdgeColumns:
+    """The edges table as arrays, (E,) each: rows of the nodes table, category codes, optional columns as given."""
+
+    head: IntArray
+    tail: IntArray
+    relation: IntArray
+    relation_names: list[str]
+    display: IntArray | None
+    split: npt.NDArray[np.uint8] | None
+    attributes: dict[str, npt.NDArray[Any]]
+
+    def without_split(self) -> EdgeColumns:
+        """The same edges without the split that came with them."""
+        return replace(self, split=None)
+
+    def take(self, keep: npt.NDArray[np.bool_]) -> EdgeColumns:
+        """The edges where ``keep`` (E,) holds."""
+        if keep.all():
+            return self
+        return EdgeColumns(
+            self.head[keep],
+            self.tail[keep],
+            self.relation[keep],
+            self.relation_names,
+            None if self.display is None else self.display[keep],
+            None if self.split is None else self.split[keep],
+            {name: values[keep] for name, values in self.attributes.items()},
+        )
+
+
+ATTRIBUTES = {"weight": pa.float32(), "timestamp": pa.int64()}
+"""Optional columns of the edges table that are carried through to the graph, with their Arrow types."""
+
+
+def categories(table: pa.Table, name: str, table_name: str) -> tuple[IntArray, list[str]]:
+    """Codes (rows,) int32 of a text or dictionary column, and the names that occur, in order of first appearance.
+
+    Raises :class:`InputError` where the column is missing or has empty cells.
+    """
+    if name not in table.column_names:
+        raise InputError(
+            f"table '{table_name}' has no column '{name}'; it has {', '.join(table.column_names) or 'none'}"
+        )
+    column = table.column(name)
+    if column.null_count:
+        raise InputError(f"table '{table_name}': column '{name}' has {column.null_count} empty cells; none allowed")
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    array = column.unify_dictionaries().combine_chunks()
+    if isinstance(array, pa.ChunkedArray):  # no chunks at all
+        return np.empty(0, np.int32), []
+    names = array.dictionary.to_pylist()
+    # Encoding the codes once more puts the names in order of appearance and drops those that no row has.
+    codes = array.indices.dictionary_encode()
+    return (
+        codes.indices.to_numpy(zero_copy_only=False).astype(np.int32, copy=False),
+        [names[code] for code in codes.dictionary.to_pylist()],
+    )
+
+
+def read_edges(edges: pa.Table, num_rows: int) -> EdgeColumns:
+    """The edges table as arrays. Raises :class:`InputError` for a cell that cannot be used, naming column and row."""
+    relation, names = categories(edges, "relation", "edges")
+    ends = {}
+    for name in ("head", "tail"):
+        values = _numbers(edges, name, pa.int32())
+        bad = np.flatnonzero((values < 0) | (values >= num_rows))
+        if len(bad):
+            raise InputError(
+                f"table 'edges', row {bad[0]}: {name} = {values[bad[0]]}, but the nodes table has {num_rows} rows"
+            )
+        ends[name] = values
+    split = None
+    if "split" in edges.column_names:
+        split = _numbers(edges, "split", pa.uint8())
+        bad = np.flatnonzero(split > 2)
+        if len(bad):
+            raise InputError(
+                f"table 'edges', row {bad[0]}: split = {split[bad[0]]}; allowed are 0 (train), 1 (valid), 2 (test)"
+            )
+    display = categories(edges, "display_relation", "edges")[0] if "display_relation" in edges.column_names else None
+    attributes = {name: _numbers(edges, name, kind) for name, kind in ATTRIBUTES.items() if name in edges.column_names}
+    if "weight" in attributes:
+        bad = np.flatnonzero(~np.isfinite(attributes["weight"]))
+        if len(bad):
+            raise InputError(f"table 'edges', row {bad[0]}: weight = {attributes['weight'][bad[0]]} is not finite")
+    return EdgeColumns(ends["head"], ends["tail"], relation, names, display, split, attributes)
+
+
+def _numbers(table: pa.Table, name: str, kind: pa.DataType) -> npt.NDArray[Any]:
+    if name not in table.column_names:
+        raise InputError(f"table 'edges' has no column '{name}'; it has {', '.join(table.column_names) or 'none'}")
+    column = table.column(name)
+    if column.type != kind:
+        raise InputError(f"table 'edges': column '{name}' is {column.type}; expected {kind}")
+    if column.null_count:
+        raise InputError(f"table 'edges': column '{name}' has {column.null_count} empty cells; none allowed")
+    return column.to_numpy()
+
+
+def number_nodes(
+    codes: IntArray, known: Sequence[str], edges: EdgeColumns, settings: GraphSettings
+) -> tuple[Numbering, EdgeColumns]:
+    """Choose the nodes and edges of the graph and number the nodes.
+
+    ``codes`` (rows,) is each node's type, a number in ``known``. An edge is in the graph when both ends have an
+    included type. Nodes are ordered by type (``include_node_types``, or first appearance), within a type as in the
+    table. A type that is left without nodes is left out.
+
+    Raises :class:`SettingsError` for an unknown node type and :class:`InputError` where no edge is left.
+    """
+    wanted = _wanted_types(settings.include_node_types, known)
+    rank = np.full(len(known), -1, np.int32)
+    rank[[known.index(name) for name in wanted]] = np.arange(len(wanted), dtype=np.int32)
+    node_rank = rank[codes]
+    included = node_rank >= 0
+    edges = edges.take(included[edges.head] & included[edges.tail])
+    if not len(edges.head):
+        raise InputError(
+            f"no edge has both ends in the node types {', '.join(map(repr, wanted))}; "
+            "include more types (include_node_types), or check the edges table"
+        )
+    touched = np.zeros(len(included), bool)
+    touched[edges.head] = True
+    touched[edges.tail] = True
+    lonely = np.bincount(node_rank[included & ~touched], minlength=len(wanted))
+    excluded = int((~included).sum())
+    if settings.isolated_nodes == "drop":
+        included &= touched
+    rows = np.flatnonzero(included)
+    rows = rows[np.argsort(node_rank[rows], kind="stable")]
+    counts = np.bincount(node_rank[rows], minlength=len(wanted))
+    of_row = np.full(len(included), -1, np.int32)
+    of_row[rows] = np.arange(len(rows), dtype=np.int32)
+    filled = np.flatnonzero(counts)
+    numbering = Numbering(
+        types=tuple(wanted[t] for t in filled),
+        offsets=np.concatenate(([0], np.cumsum(counts[filled]))).astype(np.int64),
+        rows=rows,
+        of_row=of_row,
+        isolated={wanted[t]: int(n) for t, n in enumerate(lonely) if n},
+        excluded_nodes=excluded,
+    )
+    return numbering, edges
+
+
+def _wanted_types(include: Sequence[str], known: Sequence[str]) -> list[str]:
+    unknown = [name for name in include if name not in known]
+    if unknown:
+        raise SettingsError(
+            f"include_node_types: unknown node type {', '.join(map(repr, unknown))}; "
+            f"the data has {', '.join(map(repr, sorted(known)))}"
+        )
+    return list(include or known)

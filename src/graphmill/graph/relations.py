@@ -1,0 +1,233 @@
+"""Edges grouped by relation, sorted by (destination, source), without duplicates, with their reverses if asked for.
+
+What belongs here: everything that is decided within one relation or between a relation and its mirror. Splits see all
+relations at once and live in ``splits``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from graphmill.errors import InputError
+from graphmill.graph.numbering import EdgeColumns, Numbering
+
+Key = tuple[str, str, str]
+"""(source type, relation name, target type)."""
+
+INVERSE_PREFIX = "inverse_"
+_LARGEST_KEY = 2**63 - 1
+
+
+@dataclass(frozen=True)
+class RelationDraft:
+    """The edges of one relation while the graph is being built.
+
+    Arrays (E,) are sorted by (dst, src), node numbers are local to their type. ``display`` tells parallel edges apart
+    and is not stored; ``split`` is None until it is drawn. ``added`` of the edges are reverses that the table does
+    not hold; ``duplicates`` rows of the table were left out because an equal one is there.
+    """
+
+    key: Key
+    num_source: int
+    num_target: int
+    src: npt.NDArray[np.int32]
+    dst: npt.NDArray[np.int32]
+    display: npt.NDArray[np.int32]
+    split: npt.NDArray[np.uint8] | None
+    attributes: dict[str, npt.NDArray[Any]] = field(default_factory=dict)
+    added: int = 0
+    duplicates: int = 0
+
+    def __len__(self) -> int:
+        return len(self.src)
+
+    @property
+    def unit(self) -> tuple[str, ...]:
+        """The relation without its direction: its name and its two node types in alphabetical order."""
+        return self.key[1], *sorted((self.key[0], self.key[2]))
+
+    @property
+    def mirror(self) -> Key:
+        """The key under which the reverse of an edge is found."""
+        return self.key[2], self.key[1], self.key[0]
+
+    def self_loops(self) -> int:
+        """Edges from a node to itself."""
+        return int((self.src == self.dst).sum()) if self.key[0] == self.key[2] else 0
+
+    def parallel(self) -> int:
+        """Edges beyond the first from one node to another (within a split, where one is given)."""
+        key = self.sort_key()
+        same = key[1:] == key[:-1]
+        if self.split is not None:
+            same &= self.split[1:] == self.split[:-1]
+        return int(same.sum())
+
+    def sort_key(self) -> npt.NDArray[np.int64]:
+        """(E,) int64, ascending: dst · num_source + src."""
+        return self.dst * np.int64(self.num_source) + self.src
+
+    def reverse_key(self) -> npt.NDArray[np.int64]:
+        """(E,) int64: the ``sort_key`` that each edge's reverse has in the mirror relation."""
+        return self.src * np.int64(self.num_target) + self.dst
+
+    def reversed(self, key: Key, pick: npt.NDArray[np.bool_]) -> RelationDraft:
+        """The reverses of the picked edges, as edges of ``key``, all of them counted as added; not sorted."""
+        return RelationDraft(
+            key,
+            self.num_target,
+            self.num_source,
+            self.dst[pick],
+            self.src[pick],
+            self.display[pick],
+            None if self.split is None else self.split[pick],
+            {name: values[pick] for name, values in self.attributes.items()},
+            added=int(pick.sum()),
+        )
+
+    def take(self, order: npt.NDArray[np.int64]) -> RelationDraft:
+        """The edges ``order``, in that order."""
+        return replace(
+            self,
+            src=self.src[order],
+            dst=self.dst[order],
+            display=self.display[order],
+            split=None if self.split is None else self.split[order],
+            attributes={name: values[order] for name, values in self.attributes.items()},
+        )
+
+
+def group_edges(edges: EdgeColumns, numbering: Numbering, *, merge_parallel: bool) -> list[RelationDraft]:
+    """One sorted draft without duplicates per (source type, relation, target type), in order of first appearance.
+
+    Of rows that agree in relation, display_relation, head and tail (and split, where one is given) the first is kept.
+    With ``merge_parallel`` the display_relation is not compared. Sorting dominates: O(E log E), no loop over edges.
+    """
+    node_type = numbering.type_of_node()
+    head, tail = numbering.of_row[edges.head], numbering.of_row[edges.tail]
+    num_types = len(numbering.types)
+    code = (edges.relation.astype(np.int64) * num_types + node_type[head]) * num_types + node_type[tail]
+    encoded = pa.array(code).dictionary_encode()
+    which = encoded.indices.to_numpy()
+    # Radix sort where numpy has one: 16-bit keys.
+    order = np.argsort(which.astype(np.int16) if len(encoded.dictionary) < 2**15 else which, kind="stable")
+    bounds = np.concatenate(([0], np.cumsum(np.bincount(which))))
+    drafts = []
+    for i, packed in enumerate(encoded.dictionary.to_pylist()):
+        rest, target = divmod(packed, num_types)
+        relation, source = divmod(rest, num_types)
+        rows = order[bounds[i] : bounds[i + 1]]
+        display = None if merge_parallel else edges.display
+        draft = RelationDraft(
+            key=(numbering.types[source], edges.relation_names[relation], numbering.types[target]),
+            num_source=int(np.diff(numbering.offsets)[source]),
+            num_target=int(np.diff(numbering.offsets)[target]),
+            src=(head[rows] - numbering.offsets[source]).astype(np.int32),
+            dst=(tail[rows] - numbering.offsets[target]).astype(np.int32),
+            display=np.zeros(len(rows), np.int32) if display is None else display[rows],
+            split=None if edges.split is None else edges.split[rows],
+            attributes={name: values[rows] for name, values in edges.attributes.items()},
+        )
+        drafts.append(sort_unique(draft))
+    return drafts
+
+
+def sort_unique(draft: RelationDraft) -> RelationDraft:
+    """Sorted by (dst, src, split, display); of equal edges the first stays, the others are counted as duplicates.
+
+    Raises :class:`InputError` where the two node types are so large that a pair of nodes no longer has a 64-bit number.
+    """
+    kinds = int(draft.display.max(initial=0)) + 1
+    if draft.num_source * draft.num_target * 3 * kinds > _LARGEST_KEY:
+        raise InputError(
+            f"relation {draft.key}: {draft.num_source} × {draft.num_target} nodes are more than the format can "
+            "number; split the node type"
+        )
+    key = draft.sort_key()
+    key *= 3
+    if draft.split is not None:
+        key += draft.split
+    key *= kinds
+    key += draft.display
+    if np.all(key[1:] > key[:-1]):
+        return draft
+    order = np.argsort(key, kind="stable")
+    key = key[order]
+    first = np.concatenate(([True], key[1:] != key[:-1]))
+    kept = order[first]
+    return replace(draft.take(kept), duplicates=draft.duplicates + len(order) - len(kept))
+
+
+def add_missing_reverses(drafts: Sequence[RelationDraft]) -> list[RelationDraft]:
+    """Each edge (u, name, v) gets (v, name, u), where the table does not hold it.
+
+    New relations come after the given ones. A reverse is held when the mirror relation has an edge from v to u,
+    whatever its display_relation, split or attributes. A reverse that is added takes its edge's split and attributes.
+    Edges from a node to itself are their own reverses.
+    """
+    given = {draft.key: draft for draft in drafts}
+    out = dict(given)
+    for draft in drafts:
+        mirror = given.get(draft.mirror)
+        missing = ~_held_in(draft.reverse_key(), None if mirror is None else mirror.sort_key())
+        if not missing.any():
+            continue
+        extra = draft.reversed(draft.mirror, missing)
+        present = out.get(draft.mirror)
+        out[draft.mirror] = sort_unique(extra if present is None else _concatenate(present, extra))
+    return list(out.values())
+
+
+def add_inverse_relations(drafts: Sequence[RelationDraft]) -> list[RelationDraft]:
+    """Each directed relation gets a relation 'inverse_<name>' that holds the reverse of each of its edges.
+
+    A relation is undirected, and gets none, when the table holds the reverse of every edge of the relation and of its
+    mirror. Raises :class:`InputError` where the data already has a relation of the new name between the two types.
+    """
+    given = {draft.key: draft for draft in drafts}
+    directed = set()
+    for draft in drafts:
+        mirror = given.get(draft.mirror)
+        if not _held_in(draft.reverse_key(), None if mirror is None else mirror.sort_key()).all():
+            directed.add(draft.unit)
+    out = dict(given)
+    for draft in drafts:
+        if draft.unit not in directed:
+            continue
+        key = (draft.key[2], INVERSE_PREFIX + draft.key[1], draft.key[0])
+        if key in out:
+            raise InputError(
+                f"the data already has a relation {key[1]!r} from {key[0]!r} to {key[2]!r}, the name for the "
+                f"inverse of {draft.key[1]!r}; rename it, or set add_reverse to 'missing' or 'never'"
+            )
+        out[key] = sort_unique(draft.reversed(key, np.ones(len(draft), bool)))
+    return list(out.values())
+
+
+def _held_in(wanted: npt.NDArray[np.int64], held: npt.NDArray[np.int64] | None) -> npt.NDArray[np.bool_]:
+    """(len(wanted),) bool: which of ``wanted`` occur in the ascending ``held``."""
+    if held is None or not len(held):
+        return np.zeros(len(wanted), bool)
+    if len(wanted) == len(held) and np.array_equal(np.sort(wanted), held):
+        return np.ones(len(wanted), bool)  # the usual case: every edge written in both directions
+    at = np.searchsorted(held, wanted)
+    at[at == len(held)] = 0
+    return held[at] == wanted
+
+
+def _concatenate(a: RelationDraft, b: RelationDraft) -> RelationDraft:
+    return replace(
+        a,
+        src=np.concatenate((a.src, b.src)),
+        dst=np.concatenate((a.dst, b.dst)),
+        display=np.concatenate((a.display, b.display)),
+        split=None if a.split is None or b.split is None else np.concatenate((a.split, b.split)),
+        attributes={name: np.concatenate((values, b.attributes[name])) for name, values in a.attributes.items()},
+        added=a.added + b.added,
+    )

@@ -1,0 +1,163 @@
+"""Which node pairs are held out. The unit is the undirected pair: training keeps nothing about a held-out pair.
+
+An edge, its reverse, its duplicates and every other relation between the same two nodes are one pair, and share one
+split. What belongs here: numbering pairs and drawing splits. Whether a split leaks is ``leakage``'s question, asked
+without trusting this module.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from graphmill.graph.settings import SplitSettings
+
+TRAIN, VALID, TEST = 0, 1, 2
+SPLIT_NAMES = ("train", "valid", "test")
+
+SMALL_RELATION = 10
+"""From this many pairs on, a relation has a pair in each held-out split, if that leaves each node a training pair."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The undirected node pairs of a graph, numbered in ascending order of (low, high).
+
+    ``of_edge`` (E,) int32 is each edge's pair; ``low``, ``high`` (num_pairs,) int32 are the pair's global node
+    numbers, low ≤ high.
+    """
+
+    of_edge: npt.NDArray[np.int32]
+    low: npt.NDArray[np.int32]
+    high: npt.NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.low)
+
+
+def number_pairs(src: npt.NDArray[np.int32], dst: npt.NDArray[np.int32], num_nodes: int) -> Pairs:
+    """Pairs of the edges ``src`` → ``dst`` (E,), given as global node numbers below ``num_nodes``."""
+    key = np.minimum(src, dst) * np.int64(num_nodes) + np.maximum(src, dst)
+    unique, of_edge = np.unique(key, return_inverse=True)
+    return Pairs(
+        of_edge.astype(np.int32), (unique // num_nodes).astype(np.int32), (unique % num_nodes).astype(np.int32)
+    )
+
+
+def node_keys(types: Iterable[str], ids: Iterable[str], seed: int) -> npt.NDArray[np.uint64]:
+    """(num_nodes,) uint64: a hash of each node's type and id, keyed by the seed; it depends on nothing else."""
+    key = seed.to_bytes(16, "little")
+    digests = b"".join(
+        hashlib.blake2b(f"{kind}\0{name}".encode(), digest_size=8, key=key).digest()
+        for kind, name in zip(types, ids, strict=True)
+    )
+    return np.frombuffer(digests, dtype="<u8").astype(np.uint64)
+
+
+def draw_splits(
+    pairs: Pairs,
+    relation_edges: Sequence[slice],
+    units: Sequence[tuple[str, ...]],
+    keys: npt.NDArray[np.uint64],
+    settings: SplitSettings,
+) -> npt.NDArray[np.uint8]:
+    """(num_pairs,) uint8: 0 train, 1 valid, 2 test, drawn pair by pair, in proportion in every relation.
+
+    ``relation_edges[r]`` are the edges of relation r in ``pairs.of_edge``; ``units[r]`` names relation r without its
+    direction, so that a relation and its mirror count as one. ``keys`` (num_nodes,) uint64 come from
+    :func:`node_keys`.
+
+    Each pair belongs to the rarest of its relations. There its pairs are ranked by a hash of the two nodes: the
+    lowest ``test`` part is the test set, the next ``valid`` part the validation set. The hash does not depend on row
+    order or on the other pairs, so that data that grows keeps its held-out pairs, except for a few at the borders.
+
+    - A relation with :data:`SMALL_RELATION` pairs or more has at least one pair in each split asked for.
+    - A pair of a node with itself stays in train.
+    - Each node keeps one training pair: its highest-ranked one is never held out. Relations of which most pairs are
+      some node's only pair therefore fall short of their share.
+    """
+    split = np.zeros(len(pairs), np.uint8)
+    loops = pairs.low == pairs.high
+    rank = _ranks(keys[pairs.low], keys[pairs.high])
+    free = ~_last_pair_of_a_node(pairs, rank, len(keys), ~loops) & ~loops
+
+    members = _pairs_by_unit(pairs, relation_edges, units, ~loops)
+    stratum = np.full(len(pairs), -1, np.int32)
+    for number, pair_numbers in enumerate(members):  # most frequent first: the rarest unit of a pair has the last word
+        stratum[pair_numbers] = number
+    order = np.lexsort((rank, stratum))
+    bounds = np.searchsorted(stratum[order], np.arange(len(members) + 1))
+    for number in range(len(members)):
+        in_rank_order = order[bounds[number] : bounds[number + 1]]
+        candidates = in_rank_order[free[in_rank_order]]
+        test, valid = _shares(len(in_rank_order), len(candidates), settings)
+        split[candidates[:test]] = TEST
+        split[candidates[test : test + valid]] = VALID
+
+    for pair_numbers in reversed(members):
+        if len(pair_numbers) < SMALL_RELATION:
+            continue
+        for part, wanted in ((TEST, settings.test), (VALID, settings.valid)):
+            if wanted and not (split[pair_numbers] == part).any():
+                candidates = pair_numbers[free[pair_numbers] & (split[pair_numbers] == TRAIN)]
+                if len(candidates):
+                    split[candidates[np.argmin(rank[candidates])]] = part
+    return split
+
+
+def _ranks(a: npt.NDArray[np.uint64], b: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
+    """(P,) int64: place of each pair in the order of a hash that is the same for (a, b) and (b, a)."""
+    mixed = _mix(np.minimum(a, b) + _mix(np.maximum(a, b)))
+    rank = np.empty(len(mixed), np.int64)
+    rank[np.argsort(mixed, kind="stable")] = np.arange(len(mixed))
+    return rank
+
+
+def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    """The finaliser of splitmix64 (Steele, Lea, Flood 2014): every input bit changes about half of the output bits."""
+    x = x + np.uint64(0x9E3779B97F4A7C15)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return x ^ (x >> np.uint64(31))
+
+
+def _last_pair_of_a_node(
+    pairs: Pairs, rank: npt.NDArray[np.int64], num_nodes: int, eligible: npt.NDArray[np.bool_]
+) -> npt.NDArray[np.bool_]:
+    """(num_pairs,) bool: pairs that have the highest rank among the eligible pairs of one of their nodes."""
+    highest = np.full(num_nodes, -1, np.int64)
+    np.maximum.at(highest, pairs.low[eligible], rank[eligible])
+    np.maximum.at(highest, pairs.high[eligible], rank[eligible])
+    return (rank == highest[pairs.low]) | (rank == highest[pairs.high])
+
+
+def _pairs_by_unit(
+    pairs: Pairs, relation_edges: Sequence[slice], units: Sequence[tuple[str, ...]], eligible: npt.NDArray[np.bool_]
+) -> list[npt.NDArray[np.int32]]:
+    """The distinct eligible pairs of each unit, ascending; units from the most pairs to the fewest, ties by name."""
+    edges_of: dict[tuple[str, ...], list[npt.NDArray[np.int32]]] = {}
+    for edges, unit in zip(relation_edges, units, strict=True):
+        edges_of.setdefault(unit, []).append(pairs.of_edge[edges])
+    distinct = [(_distinct(np.concatenate(parts)), unit) for unit, parts in edges_of.items()]
+    members = [(numbers[eligible[numbers]], name) for numbers, name in distinct]
+    members.sort(key=lambda item: (-len(item[0]), item[1]))
+    return [numbers for numbers, _ in members if len(numbers)]
+
+
+def _distinct(numbers: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
+    """Each number once, ascending. ``np.unique`` hashes, which takes six times as long on millions of numbers."""
+    numbers = np.sort(numbers)
+    return numbers[np.concatenate(([True], numbers[1:] != numbers[:-1]))]
+
+
+def _shares(pairs: int, candidates: int, settings: SplitSettings) -> tuple[int, int]:
+    """How many of ``pairs`` go to test and valid; in proportion to each other where there are too few candidates."""
+    test, valid = round(pairs * settings.test), round(pairs * settings.valid)
+    if test + valid > candidates:
+        test = round(candidates * test / (test + valid))
+        valid = candidates - test
+    return test, valid

@@ -1,0 +1,218 @@
+"""The directory of a typed graph as files: names, hashes, and how a directory appears whole or not at all.
+
+What belongs here: bytes and paths. What the arrays mean is ``typed_graph``'s business.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from graphmill.errors import InputError, RunLockedError
+
+FORMAT = "graphmill.graph"
+VERSION = 1
+MANIFEST = "manifest.json"
+NODES = "nodes.arrow"
+
+_NOT_CONTENT = ("content_hash", "written_by", "settings", "report")
+"""Parts of the manifest that tell how the graph came about; graphs that differ only there have one content hash."""
+
+
+def features_file(type_number: int) -> str:
+    """Name of a node type's feature matrix."""
+    return f"features_{type_number:03d}.npy"
+
+
+def feature_mask_file(type_number: int) -> str:
+    """Name of the mask that tells which nodes of the type have features."""
+    return f"features_{type_number:03d}_present.npy"
+
+
+def write_array(directory: Path, name: str, values: npt.NDArray[Any]) -> None:
+    """Write ``name`` as NPY, on disk when this returns."""
+    with (directory / name).open("wb") as file:
+        np.save(file, np.ascontiguousarray(values), allow_pickle=False)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def write_table(directory: Path, name: str, table: pa.Table) -> None:
+    """Write ``name`` as an Arrow file of one batch, which maps without a copy; on disk when this returns."""
+    path = directory / name
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table.combine_chunks())
+    _sync(path)
+
+
+def read_array(path: Path, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Map an NPY file into memory, read-only. Raises :class:`InputError` where it is not what the manifest promises."""
+    try:
+        values = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise _damaged(path, str(error)) from None
+    if values.dtype != np.dtype(dtype) or values.shape != shape:
+        raise _damaged(path, f"it holds {values.dtype}{list(values.shape)}; expected {dtype}{list(shape)}")
+    return values.view(np.ndarray)
+
+
+def read_table(path: Path) -> pa.Table:
+    """Map an Arrow file into memory. Raises :class:`InputError` where it cannot be read."""
+    try:
+        return pa.ipc.open_file(pa.memory_map(str(path))).read_all()
+    except (OSError, pa.ArrowInvalid) as error:
+        raise _damaged(path, str(error)) from None
+
+
+def describe_files(directory: Path) -> dict[str, dict[str, Any]]:
+    """Size and SHA-256 of every file but the manifest, by name in ascending order."""
+    return {
+        path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)}
+        for path in sorted(directory.iterdir())
+        if path.name != MANIFEST
+    }
+
+
+def sha256(path: Path) -> str:
+    """SHA-256 of a file's bytes, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def content_hash(manifest: Mapping[str, Any]) -> str:
+    """SHA-256 over what the graph is: nodes, relations, hashes of its files; neither time, place nor settings."""
+    content = {name: value for name, value in manifest.items() if name not in _NOT_CONTENT}
+    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def write_manifest(directory: Path, manifest: Mapping[str, Any]) -> None:
+    """Write the manifest, on disk when this returns."""
+    path = directory / MANIFEST
+    path.write_text(json.dumps(manifest, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    _sync(path)
+
+
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """The manifest of a graph that this version can read.
+
+    Raises :class:`InputError` where there is none, where it is damaged, or where another version of the format wrote
+    it.
+    """
+    path = directory / MANIFEST
+    try:
+        manifest = json.loads(path.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise InputError(f"{directory} is not a typed graph: it has no {MANIFEST}; build the graph first") from None
+    except (OSError, ValueError) as error:
+        raise _damaged(path, str(error)) from None
+    found = manifest.get("format") if isinstance(manifest, dict) else None
+    if found != FORMAT:
+        raise InputError(f"{path} describes {found!r}, not a typed graph ({FORMAT}); check the path")
+    version = manifest.get("version")
+    if not isinstance(version, int) or version < VERSION:
+        raise InputError(
+            f"{directory} has graph format {version!r}, older than {VERSION}: build the graph again from its tables"
+        )
+    if version > VERSION:
+        raise InputError(
+            f"{directory} has graph format {version}, written by {manifest.get('written_by', 'a newer version')}; "
+            f"this version reads {VERSION}: update graphmill"
+        )
+    if manifest.get("content_hash") != content_hash(manifest):
+        raise _damaged(path, "its contents do not match its content_hash")
+    return manifest
+
+
+def check_sizes(directory: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise :class:`InputError` that names the first file that is missing or does not have the size in the manifest."""
+    for name, entry in manifest["files"].items():
+        try:
+            size = (directory / name).stat().st_size
+        except OSError:
+            raise _damaged(directory / name, "it is missing") from None
+        if size != entry["bytes"]:
+            raise _damaged(directory / name, f"it has {size} bytes; the manifest says {entry['bytes']}")
+
+
+def check_hashes(directory: Path, manifest: Mapping[str, Any]) -> None:
+    """Raise :class:`InputError` that names the first file whose bytes are not those that were written."""
+    check_sizes(directory, manifest)
+    for name, entry in manifest["files"].items():
+        if sha256(directory / name) != entry["sha256"]:
+            raise _damaged(directory / name, "its SHA-256 is not the one in the manifest")
+
+
+@contextmanager
+def building(out: Path) -> Iterator[Path]:
+    """An empty directory beside ``out`` to build in; gone afterwards unless :func:`publish` moved it.
+
+    One builder at a time: another one gets :class:`RunLockedError`. What a killed builder left behind is removed.
+    """
+    out.parent.mkdir(parents=True, exist_ok=True)
+    prefix = f".{out.name}.building-"
+    with (out.parent / f".{out.name}.lock").open("a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise RunLockedError(
+                f"another process is building the graph {out}; wait for it, or choose another path"
+            ) from None
+        for leftover in out.parent.glob(prefix + "*"):
+            shutil.rmtree(leftover, ignore_errors=True)
+        directory = Path(tempfile.mkdtemp(prefix=prefix, dir=out.parent))
+        directory.chmod(0o755)  # mkdtemp's 0700 would keep other users from the finished graph
+        try:
+            yield directory
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def publish(directory: Path, manifest: Mapping[str, Any], out: Path) -> None:
+    """Put a finished directory in the place ``out``; keep what is there where it is the same graph and undamaged.
+
+    Readers see the old graph or the new one, never a half-written one. Where ``out`` holds another graph, it is
+    replaced; a crash between the two renames leaves no graph at ``out``, and the next build starts from that.
+
+    Raises :class:`InputError` where ``out`` is something else than a graph: that is not ours to replace.
+    """
+    if out.exists():
+        if not (out / MANIFEST).is_file() and (not out.is_dir() or any(out.iterdir())):
+            raise InputError(f"{out} exists and is not a typed graph; choose another path, or remove it")
+        with suppress(InputError):
+            if read_manifest(out) == manifest:
+                check_hashes(out, manifest)
+                return
+    write_manifest(directory, manifest)
+    _sync(directory)
+    if out.exists():
+        old = Path(tempfile.mkdtemp(prefix=f".{out.name}.building-", dir=out.parent))
+        out.rename(old / "old")
+        directory.rename(out)
+        shutil.rmtree(old, ignore_errors=True)
+    else:
+        directory.rename(out)
+    _sync(out.parent)
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _damaged(path: Path, what: str) -> InputError:
+    return InputError(f"{path} is damaged: {what}; build the graph again from its tables")

@@ -1,0 +1,229 @@
+"""The typed graph as its readers see it: an immutable directory, mapped into memory, opened lazily.
+
+What belongs here: reading. ``build`` writes; the files themselves are ``storage``'s business; the format is described
+in docs/graph.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from graphmill.errors import InputError
+from graphmill.graph import storage
+from graphmill.graph.splits import SPLIT_NAMES, TRAIN
+
+if TYPE_CHECKING:
+    from torch_geometric.data import HeteroData
+
+ARRAYS = {"src": "<i4", "dst": "<i4", "split": "|u1", "pair": "<i4", "weight": "<f4", "timestamp": "<i8"}
+"""Per-edge files and their dtypes; ``weight`` and ``timestamp`` exist where the edges table has them."""
+
+
+@dataclass(frozen=True)
+class NodeType:
+    """A node type: its nodes have the global numbers ``offset .. offset + count - 1``."""
+
+    name: str
+    count: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Relation:
+    """Edges of one name between two node types. ``added_edges`` of them are reverses that the data did not hold."""
+
+    index: int
+    source: str
+    name: str
+    target: str
+    edges: int
+    added_edges: int
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """(source, name, target), unique in a graph."""
+        return self.source, self.name, self.target
+
+    @property
+    def added_reverse(self) -> bool:
+        """Whether the data had no edge of this relation: it consists of added reverses."""
+        return self.added_edges == self.edges
+
+
+@dataclass(frozen=True)
+class RelationEdges:
+    """The edges of one relation, read-only and mapped into memory, sorted by (dst, src).
+
+    ``src``, ``dst`` (E,) int32 are local to their node types; ``indptr`` (N_dst + 1,) int64: the edges into node v
+    are ``indptr[v] .. indptr[v + 1] - 1``; ``split`` (E,) uint8: 0 train, 1 valid, 2 test; ``pair`` (E,) int32:
+    number of the undirected node pair. ``weight`` (E,) float32 and ``timestamp`` (E,) int64 are None where the data
+    has none.
+    """
+
+    relation: Relation
+    src: npt.NDArray[np.int32]
+    dst: npt.NDArray[np.int32]
+    indptr: npt.NDArray[np.int64]
+    split: npt.NDArray[np.uint8]
+    pair: npt.NDArray[np.int32]
+    weight: npt.NDArray[np.float32] | None = None
+    timestamp: npt.NDArray[np.int64] | None = None
+
+
+class TypedGraph:
+    """A typed graph on disk.
+
+    ``TypedGraph.open(path)`` reads the manifest alone; arrays are mapped when first asked for. Nodes are numbered
+    globally, contiguous by type. Messages in training may use edges with ``split == 0`` only. A pickled graph is its
+    path, so that worker processes map the same files.
+    """
+
+    def __init__(self, path: Path, manifest: Mapping[str, Any]) -> None:
+        self.path = path
+        self.manifest = manifest
+        self.content_hash: str = manifest["content_hash"]
+        self.node_types = tuple(NodeType(t["name"], t["count"], t["offset"]) for t in manifest["node_types"])
+        self.relations = tuple(
+            Relation(r["index"], r["source"], r["name"], r["target"], r["edges"], r["added_edges"])
+            for r in manifest["relations"]
+        )
+        self.num_nodes: int = manifest["num_nodes"]
+        self.num_edges: int = manifest["num_edges"]
+        self.num_pairs: int = manifest["num_pairs"]
+        self._type_number = {node_type.name: number for number, node_type in enumerate(self.node_types)}
+        self._by_key = {relation.key: relation for relation in self.relations}
+        self._files: dict[str, npt.NDArray[Any]] = {}
+        self._edges: dict[int, RelationEdges] = {}
+        counts = [self.node_type(relation.target).count for relation in self.relations]
+        self._edge_bounds = np.concatenate(([0], np.cumsum([relation.edges for relation in self.relations])))
+        self._indptr_bounds = np.concatenate(([0], np.cumsum([count + 1 for count in counts])))
+
+    @classmethod
+    def open(cls, path: str | Path) -> TypedGraph:
+        """Open the graph in directory ``path``.
+
+        Raises :class:`InputError` where there is no graph, where its format is older or newer than this version
+        reads, and where a file is missing or truncated. Damage that keeps a file's size is found by :meth:`verify`.
+        """
+        path = Path(path).resolve()
+        manifest = storage.read_manifest(path)
+        storage.check_sizes(path, manifest)
+        return cls(path, manifest)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TypedGraph.open, (str(self.path),)
+
+    def __repr__(self) -> str:
+        return (
+            f"TypedGraph({str(self.path)!r}: {self.num_nodes:,} nodes of {len(self.node_types)} types, "
+            f"{self.num_edges:,} edges in {len(self.relations)} relations)"
+        )
+
+    def node_type(self, name: str) -> NodeType:
+        """The node type ``name``. Raises :class:`InputError` with the known ones."""
+        try:
+            return self.node_types[self._type_number[name]]
+        except KeyError:
+            known = ", ".join(repr(node_type.name) for node_type in self.node_types)
+            raise InputError(f"the graph has no node type {name!r}; it has {known}") from None
+
+    def relation(self, source: str, name: str, target: str) -> Relation:
+        """The relation with this key. Raises :class:`InputError` with the known ones."""
+        try:
+            return self._by_key[source, name, target]
+        except KeyError:
+            known = ", ".join(str(relation.key) for relation in self.relations)
+            raise InputError(f"the graph has no relation {(source, name, target)}; it has {known}") from None
+
+    def edges(self, relation: Relation | int) -> RelationEdges:
+        """The edges of a relation, given itself or by its index; the same arrays at every call."""
+        index = relation if isinstance(relation, int) else relation.index
+        if index not in self._edges:
+            here = slice(self._edge_bounds[index], self._edge_bounds[index + 1])
+            pointers = slice(self._indptr_bounds[index], self._indptr_bounds[index + 1])
+            columns = {
+                name: self._array(name + ".npy", dtype, (self.num_edges,))[here]
+                for name, dtype in ARRAYS.items()
+                if name + ".npy" in self.manifest["files"]
+            }
+            indptr = self._array("indptr.npy", "<i8", (int(self._indptr_bounds[-1]),))[pointers]
+            self._edges[index] = RelationEdges(self.relations[index], indptr=indptr, **columns)
+        return self._edges[index]
+
+    def node_table(self) -> pa.Table:
+        """The nodes in global order: index int64, id, type, name, source; mapped into memory."""
+        self._check_current()
+        return storage.read_table(self.path / storage.NODES)
+
+    def features(self, node_type: str) -> npt.NDArray[np.float32] | None:
+        """(count, f) float32: features of a type's nodes, zero for a node without any; None where the type has none."""
+        return self._feature_array(node_type, storage.features_file, "<f4", wide=True)
+
+    def feature_mask(self, node_type: str) -> npt.NDArray[np.bool_] | None:
+        """(count,) bool: which nodes of a type have features; None where the type has none."""
+        return self._feature_array(node_type, storage.feature_mask_file, "|b1", wide=False)
+
+    def cold_nodes(self) -> npt.NDArray[np.bool_]:
+        """(num_nodes,) bool: nodes without any edge in train. No message reaches them; their vectors are noise."""
+        warm = np.zeros(self.num_nodes, bool)
+        for relation in self.relations:
+            edges = self.edges(relation)
+            train = edges.split == TRAIN
+            warm[edges.src[train] + self.node_type(relation.source).offset] = True
+            warm[edges.dst[train] + self.node_type(relation.target).offset] = True
+        return ~warm
+
+    def verify(self) -> None:
+        """Hash every file again. Raises :class:`InputError` that names the first damaged one."""
+        self._check_current()
+        storage.check_hashes(self.path, self.manifest)
+
+    def describe(self) -> dict[str, Any]:
+        """What there is to know at a glance, as plain values."""
+        return {
+            "path": str(self.path),
+            "content_hash": self.content_hash,
+            "nodes": self.num_nodes,
+            "edges": self.num_edges,
+            "pairs": self.num_pairs,
+            "node_types": {node_type.name: node_type.count for node_type in self.node_types},
+            "relations": {" | ".join(relation.key): relation.edges for relation in self.relations},
+            "split": {name: sum(r["split"][name] for r in self.manifest["relations"]) for name in SPLIT_NAMES},
+            "edge_attributes": [name for name in ("weight", "timestamp") if name + ".npy" in self.manifest["files"]],
+            "features": {
+                t["name"]: t["features"]["width"] for t in self.manifest["node_types"] if t["features"] is not None
+            },
+            **self.manifest["report"],
+        }
+
+    def to_hetero_data(self) -> HeteroData:
+        """The whole graph, all splits, as PyTorch Geometric's ``HeteroData`` (see ``hetero``). Imports torch."""
+        from graphmill.graph.hetero import to_hetero_data
+
+        return to_hetero_data(self)
+
+    def _feature_array(self, node_type: str, file_name: Any, dtype: str, *, wide: bool) -> npt.NDArray[Any] | None:
+        count = self.node_type(node_type).count
+        number = self._type_number[node_type]
+        entry = self.manifest["node_types"][number]["features"]
+        if entry is None:
+            return None
+        return self._array(file_name(number), dtype, (count, entry["width"]) if wide else (count,))
+
+    def _array(self, name: str, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        if name not in self._files:
+            self._check_current()
+            self._files[name] = storage.read_array(self.path / name, dtype, shape)
+        return self._files[name]
+
+    def _check_current(self) -> None:
+        # Files that are mapped already stay readable when the directory is replaced; new ones would be another graph's.
+        if storage.read_manifest(self.path)["content_hash"] != self.content_hash:
+            raise InputError(f"{self.path} was replaced by another graph after it was opened; open it again")
