@@ -178,6 +178,7 @@ def test_a_crash_shows_the_last_words(materialize: Materialize) -> None:
         raise RuntimeError("a bug")
     """)
     assert not [e for e in result.all_events if e.event_type_value == "STEP_UP_FOR_RETRY"]
+    assert "the worker ended with exit code 1: RuntimeError: a bug" in str(failure_of(result).user_failure_data)
     words = failure_of(result).user_failure_data.metadata["stderr"].value
     assert "RuntimeError: a bug" in words
     assert "line 10 " not in words
@@ -308,7 +309,7 @@ def test_several_processes_go_through_torchrun() -> None:
     [
         (-signal.SIGTERM, "the worker was killed (SIGTERM)", True),
         (137, "the worker was killed (SIGKILL; most often the machine was out of memory)", True),
-        (3, "the worker ended with exit code 3; its last words are under 'stderr'", False),
+        (3, "the worker ended with exit code 3: it wrote nothing to stderr", False),
     ],
 )
 def test_exit_codes_are_explained(code: int, cause: str, may_pass: bool) -> None:

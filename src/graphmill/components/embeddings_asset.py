@@ -1,7 +1,7 @@
 """The asset ``<dataset>/<model>_embeddings``: the run's vectors in every format, checked before anything uses them."""
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +62,13 @@ def embeddings_asset(plan: ModelPlan) -> dg.AssetsDefinition:
     )
     def embeddings(
         context: dg.AssetExecutionContext, model: dict[str, Any], worker: WorkerClient
-    ) -> dg.MaterializeResult[Reference]:
+    ) -> Iterator[dg.MaterializeResult[Reference]]:
         report = worker.run(
             context, extras={"mode": "export", "run_dir": model["run_dir"]}, asset_key=key, cwd=str(plan.root)
         )
         with user_errors():
-            return _materialized(plan, model, report.result)
+            materialized = _materialized(plan, model, report.result)
+        yield materialized
 
     return embeddings
 

@@ -1,6 +1,6 @@
 """The asset ``<dataset>/graph``: tables become a typed graph on disk, with held-out pairs and an audit of them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,12 +68,12 @@ def graph_asset(plan: GraphPlan) -> dg.AssetsDefinition:
         code_version=CODE_VERSION,
         check_specs=specs(key, CHECKS),
     )
-    def graph(context: dg.AssetExecutionContext, **tables: Any) -> dg.MaterializeResult[Reference]:
+    def graph(context: dg.AssetExecutionContext, **tables: Any) -> Iterator[dg.MaterializeResult[Reference]]:
         previous = PreviousRun(context.instance, key)
         with user_errors():
             features = {kind: pq.read_table(plan.root / path) for kind, path in tables.get("features", {}).items()}
             built = build_graph(tables["nodes"], tables["edges"], plan.settings, plan.root / plan.path, features)
-        return _materialized(plan, built, previous)
+        yield _materialized(plan, built, previous)
 
     return graph
 
@@ -100,7 +100,7 @@ def _materialized(plan: GraphPlan, graph: TypedGraph, previous: PreviousRun) -> 
         data_version=dg.DataVersion(graph.content_hash),
         metadata={
             **figures,
-            "path": dg.MetadataValue.path(plan.path),
+            "directory": dg.MetadataValue.path(plan.path),
             "content_hash": graph.content_hash,
             "split_source": report["split_source"],
             "types": records([_type_row(kind, report) for kind in manifest["node_types"]]),
@@ -135,7 +135,7 @@ def _type_row(kind: Mapping[str, Any], report: Mapping[str, Any]) -> dict[str, A
 
 
 def _relation_row(relation: Mapping[str, Any]) -> dict[str, Any]:
-    plain = ("source", "name", "target", "edges", "added_edges", "duplicates", "self_loops")
+    plain = ("source", "name", "target", "edges", "added_edges", "self_loops")
     return {**{name: relation[name] for name in plain}, **relation["split"]}
 
 

@@ -1,7 +1,7 @@
 """The asset ``<dataset>/<model>_model``: a training in the worker process, its figures, and the checks on its loss."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import dagster as dg
@@ -55,7 +55,7 @@ def model_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         graph: dict[str, Any],
         accelerator: AcceleratorResource,
         worker: WorkerClient,
-    ) -> dg.MaterializeResult[Reference]:
+    ) -> Iterator[dg.MaterializeResult[Reference]]:
         with user_errors():
             given = {"data": graph["path"], **accelerator.overrides()}
             settings: Any = to_settings(config, plan.settings, given=given)
@@ -69,7 +69,7 @@ def model_asset(plan: ModelPlan) -> dg.AssetsDefinition:
             processes=settings.acceleration.processes,
             environment=environment,
         )
-        return _materialized(plan, report, graph, settings, previous)
+        yield _materialized(plan, report, graph, settings, previous)
 
     return model
 

@@ -4,10 +4,12 @@ Dagster's own subprocess client signals the direct child only and hands custom m
 owns the loop. The worker's side of the contract: ``docs/dagster.md``, "The worker".
 """
 
+import contextlib
 import os
 import signal
 import sys
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -59,14 +61,18 @@ def worker_command(processes: int = 1) -> list[str]:
 class WorkerClient(dg.ConfigurableResource):
     """Starts the worker, shows its figures live, and ends it with all its children when the run is cancelled."""
 
-    observe_seconds: float = Field(5.0, description="Shortest time between two observations on the asset, in seconds.")
+    observe_seconds: float = Field(
+        default=5.0, description="Shortest time between two observations on the asset, in seconds."
+    )
     grace_seconds: float = Field(
-        60.0, description="Time that a cancelled worker has to save its checkpoint, in seconds; then it is killed."
+        default=60.0,
+        description="Time that a cancelled worker has to save its checkpoint, in seconds; then it is killed.",
     )
     max_retries: int = Field(
-        2, description="How often the step is repeated after a kill, a stop or too little memory; it resumes each time."
+        default=2,
+        description="How often the step is repeated after a kill, a stop or too little memory; it resumes each time.",
     )
-    retry_wait_seconds: float = Field(5.0, description="Pause before such a repetition, in seconds.")
+    retry_wait_seconds: float = Field(default=5.0, description="Pause before such a repetition, in seconds.")
 
     def run(
         self,
@@ -87,12 +93,8 @@ class WorkerClient(dg.ConfigurableResource):
         """
         report = WorkerReport()
         observe = _Observer(context, asset_key, self.observe_seconds)
-        with dg.open_pipes_session(
-            context=context,
-            context_injector=dg.PipesTempFileContextInjector(),
-            message_reader=dg.PipesTempFileMessageReader(),
-            extras=dict(extras),
-        ) as session:
+        with contextlib.ExitStack() as stack:
+            session = _open_session(stack, context, extras)
             inbox = _Inbox(session, (report.take, observe))
             env = {**os.environ, **_WORKER_ENV, **(environment or {}), **session.get_bootstrap_env_vars()}
             tree = ChildTree(command or worker_command(processes), env=env, cwd=cwd)
@@ -113,7 +115,7 @@ class WorkerClient(dg.ConfigurableResource):
         """Return if the worker did its job; raise what Dagster should do otherwise."""
         if code == EXIT_OK and report.result:
             return
-        cause, may_pass = explain(code, report)
+        cause, may_pass = explain(code, report, stderr)
         if report.progress:
             cause += f", in epoch {report.progress.get('epoch', '?')} at step {report.progress.get('step', '?')}"
         metadata: dict[str, Any] = {"exit_code": code, "cause": cause}
@@ -129,7 +131,7 @@ class WorkerClient(dg.ConfigurableResource):
         raise dg.Failure(f"{cause}{attempts}", metadata=metadata, allow_retries=False)
 
 
-def explain(code: int, report: WorkerReport) -> tuple[str, bool]:
+def explain(code: int, report: WorkerReport, stderr: str = "") -> tuple[str, bool]:
     """One sentence on why the worker ended with ``code``, and whether another attempt may go well."""
     if report.error and code > 0 and code != EXIT_STOPPED:
         name, message = report.error.get("type", "error"), report.error.get("message", "")
@@ -146,13 +148,31 @@ def explain(code: int, report: WorkerReport) -> tuple[str, bool]:
         return f"the worker was killed ({name}{hint})", True
     if code == EXIT_OK:
         return "the worker ended without a result", False
-    return f"the worker ended with exit code {code}; its last words are under 'stderr'", False
+    last_words = stderr.strip().rpartition("\n")[2][:200] or "it wrote nothing to stderr"
+    return f"the worker ended with exit code {code}: {last_words}", False
 
 
 _WORKER_ENV = {
     "PYTHONUNBUFFERED": "1",
     "PYTORCH_ENABLE_MPS_FALLBACK": "1",  # read when torch is imported, so it has to be there before
 }
+
+
+def _open_session(
+    stack: contextlib.ExitStack, context: dg.AssetExecutionContext, extras: Mapping[str, Any]
+) -> dg.PipesSession:
+    with warnings.catch_warnings():
+        # Dagster warns of its own preview and deprecated parts here, at every step; the user can do nothing about it.
+        warnings.simplefilter("ignore", dg.PreviewWarning)
+        warnings.simplefilter("ignore", DeprecationWarning)
+        return stack.enter_context(
+            dg.open_pipes_session(
+                context=context,
+                context_injector=dg.PipesTempFileContextInjector(),
+                message_reader=dg.PipesTempFileMessageReader(),
+                extras=dict(extras),
+            )
+        )
 
 
 class _Inbox:

@@ -16,11 +16,12 @@ class AcceleratorResource(dg.ConfigurableResource):
     """The device for training, export and ranking."""
 
     device: Literal["auto", "cuda", "mps", "cpu"] = Field(
-        "auto", description="auto takes cuda, then mps, then cpu; the choice and its reason are in the metadata."
+        default="auto",
+        description="auto takes cuda, then mps, then cpu; the choice and its reason are in the metadata.",
     )
-    index: int = Field(0, description="Which CUDA device of this machine (≥ 0).")
+    index: int = Field(default=0, description="Which CUDA device of this machine (≥ 0).")
     allow_fallback: bool = Field(
-        True, description="Use the CPU when the device is absent or fails; recorded. false: fail instead."
+        default=True, description="Use the CPU when the device is absent or fails; recorded. false: fail instead."
     )
 
     def overrides(self) -> dict[str, object]:
