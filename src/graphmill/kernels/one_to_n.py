@@ -1,0 +1,139 @@
+"""The 1-N loss of ConvE (Dettmers et al. 2018) without storing batch × entities: each query against every entity.
+
+BCE(s, y) = softplus(s) − y·s, so a row's loss is Σ softplus(s_n) − zero · Σ s_n − (one − zero) · Σ_{n positive} s_n,
+and its gradient in s is σ(s) − y. The loss is a scalar: its gradient is known, up to the factor that arrives later, as
+soon as a block of scores is there. So one pass over blocks of entities makes the loss *and* all gradients, nothing is
+recomputed, and a block's scores are dropped before the next are made: memory is batch × block, whatever the number of
+entities.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+#: Scores held at a time when the caller names no chunk. A block of this size stays in the caches and costs no fresh
+#: memory; larger ones gain nothing. Where batch × entities is below it there is one block.
+BLOCK_BYTES = 16 * 2**20
+
+#: (label smoothing ε, entities N) → targets of a known tail and of any other entity.
+SMOOTHING = {
+    "pykeen": lambda e, n: (1.0 - e, e / max(n - 1, 1)),
+    "uniform": lambda e, n: (1.0 - e + e / n, e / n),
+    "dettmers": lambda e, n: (1.0 - e + 1.0 / n, 1.0 / n),
+}
+
+
+def smoothed_targets(epsilon: float, entities: int, convention: str) -> tuple[float, float]:
+    """(target of a known tail, target of another entity).
+
+    ``pykeen``: 1 − ε and ε/(N − 1). ``uniform``: (1 − ε) + ε/N and ε/N, the textbook form. ``dettmers``: the authors'
+    code, (1 − ε) + 1/N and 1/N, whose larger target passes 1 for small N. Without smoothing (ε = 0) all are 1 and 0.
+    """
+    return SMOOTHING[convention](epsilon, entities) if epsilon > 0.0 else (1.0, 0.0)
+
+
+def entities_per_block(batch: int, entities: int, *, chunk: int = 0, parts: int = 1) -> int:
+    """Entities scored at a time: ``chunk`` or what fits :data:`BLOCK_BYTES`, and so few that there are ``parts``."""
+    size = chunk or max(1, BLOCK_BYTES // (4 * max(batch, 1)))
+    return max(1, min(size, -(-entities // max(parts, 1))))
+
+
+def one_to_n_loss(
+    x: Tensor,
+    entities: Tensor,
+    bias: Tensor | None,
+    rows: Tensor,
+    columns: Tensor,
+    *,
+    one: float,
+    zero: float,
+    block: int,
+    dtype: torch.dtype | None = None,
+) -> Tensor:
+    """Σ_b Σ_n BCE(σ(x_b · e_n + b_n), y_bn) as a 0-d tensor, at least fp32.
+
+    Args:
+        x: [B, d] queries. entities: [N, d]. bias: [N] or None.
+        rows, columns: int64 [P], distinct pairs: where y is ``one``; elsewhere it is ``zero``.
+        block: entities scored at a time (:func:`entities_per_block`); it changes no result beyond rounding.
+        dtype: the matrix products' (bf16, fp16), or None for that of ``entities``. Logistic function, logarithm and
+            sums are at least fp32 in any case.
+
+    The gradients exist when this returns; backward may be called once.
+    """
+    return _OneToN.apply(x, entities, bias, rows, columns, one, zero, block, dtype)
+
+
+class _OneToN(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, entities, bias, rows, columns, one, zero, block, dtype):  # type: ignore[no-untyped-def]
+        need_x, need_e, need_b = ctx.needs_input_grad[:3]
+        wide = torch.float64 if entities.dtype == torch.float64 else torch.float32
+        low = dtype or entities.dtype
+        queries = x.to(low)
+        count = len(entities)
+        single = block >= count
+        total = torch.zeros((), dtype=torch.float64 if x.device.type != "mps" else wide, device=x.device)
+        dx = torch.zeros(x.shape, dtype=wide, device=x.device) if need_x and not single else None
+        de = torch.empty(entities.shape, dtype=wide, device=x.device) if need_e else None
+        db = torch.empty(count, dtype=wide, device=x.device) if need_b else None
+        bounds = [0, len(columns)]
+        if not single:
+            columns, order = torch.sort(columns)
+            rows = rows[order]
+            edges = torch.arange(0, count + block, block, device=columns.device)
+            bounds = torch.searchsorted(columns, edges).tolist()
+        for number, low_end in enumerate(range(0, count, block)):
+            high_end = min(low_end + block, count)
+            part = slice(low_end, high_end)
+            keys = entities[part].to(low)
+            scores = _scores(queries, keys, None if bias is None else bias[part], wide)
+            mine = slice(bounds[number], bounds[number + 1])
+            row, column = rows[mine], columns[mine] - low_end
+            total += F.softplus(scores).sum(1).to(total.dtype).sum()
+            if zero:
+                total -= zero * scores.sum(1).to(total.dtype).sum()
+            total -= (one - zero) * scores[row, column].to(total.dtype).sum()
+            if not (need_x or need_e or need_b):
+                continue
+            slope = scores.sigmoid_()
+            if zero:
+                slope -= zero
+            # The pairs are distinct, so nothing is added up and the order of writes does not matter.
+            slope.view(-1).index_add_(0, row * (high_end - low_end) + column, slope.new_full(row.shape, zero - one))
+            slope_low = slope.to(low)
+            if need_x:
+                step = (slope_low @ keys).to(wide)
+                dx = step if dx is None else dx.add_(step)
+            if de is not None:
+                if low == wide:
+                    torch.mm(slope_low.T, queries, out=de[part])
+                else:
+                    de[part] = slope_low.T @ queries
+            if db is not None:
+                torch.sum(slope, 0, out=db[part])
+        ctx.gradients = (dx, de, db)
+        ctx.dtypes = (x.dtype, entities.dtype, None if bias is None else bias.dtype)
+        return total.to(wide)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient):  # type: ignore[no-untyped-def]
+        if ctx.gradients is None:
+            raise RuntimeError("the 1-N loss scales its gradients in place: backward can be called once only")
+        found = [
+            None if g is None else g.mul_(gradient.to(g.dtype)).to(dtype)
+            for g, dtype in zip(ctx.gradients, ctx.dtypes, strict=True)
+        ]
+        ctx.gradients = None  # so that the parameter may take the memory over instead of copying it
+        return (*found, None, None, None, None, None, None)
+
+
+def _scores(queries: Tensor, keys: Tensor, bias: Tensor | None, wide: torch.dtype) -> Tensor:
+    if bias is not None and queries.dtype == wide:
+        return torch.addmm(bias, queries, keys.T)
+    scores = (queries @ keys.T).to(wide)
+    return scores if bias is None else scores.add_(bias)

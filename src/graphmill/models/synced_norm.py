@@ -1,0 +1,93 @@
+"""Batch normalisation whose statistics are those of the whole step, however it is spread over processes.
+
+``torch.nn.SyncBatchNorm`` exists for CUDA alone. With one process this is torch's own batch norm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+
+class SyncedBatchNorm(nn.Module):
+    """Normalises channel 1 of [B, C, ...] (Ioffe & Szegedy 2015), in fp32 or wider; affine, with running statistics.
+
+    Over several processes mean and variance are weighted by each one's number of entries, and the backward pass is that
+    of the whole batch; a process may hold no row. A batch of a single entry per channel gives β.
+    """
+
+    weight: nn.Parameter
+    bias: nn.Parameter
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(self, channels: int, *, eps: float = 1e-5, momentum: float = 0.1) -> None:
+        super().__init__()
+        self.eps = eps
+        self.momentum = momentum
+        self.recording = True
+        self.weight = nn.Parameter(torch.ones(channels))
+        self.bias = nn.Parameter(torch.zeros(channels))
+        self.register_buffer("running_mean", torch.zeros(channels))
+        self.register_buffer("running_var", torch.ones(channels))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[B, C, ...] → the same shape."""
+        wide = x if x.dtype == torch.float64 else x.float()
+        if not self.training:
+            return F.batch_norm(wide, self.running_mean, self.running_var, self.weight, self.bias, False, 0.0, self.eps)
+        entries = wide.numel() // max(wide.shape[1], 1)
+        if not _several_processes() and entries > 1:
+            # A copy takes the update where it must not count twice: in the recomputation of a checkpointed layer.
+            mean = self.running_mean if self.recording else self.running_mean.clone()
+            variance = self.running_var if self.recording else self.running_var.clone()
+            return F.batch_norm(wide, mean, variance, self.weight, self.bias, True, self.momentum, self.eps)
+        return self._over_processes(wide)
+
+    def _over_processes(self, x: Tensor) -> Tensor:
+        axes = [0, *range(2, x.dim())]
+        shape = [1, -1, *(1 for _ in axes[1:])]
+        count = x.new_full((1,), x.numel() // x.shape[1])
+        first = _summed(torch.cat([x.sum(axes), count]))
+        total = first[-1].detach().clamp(min=1.0)
+        mean = first[:-1] / total
+        centred = x - mean.view(shape)
+        variance = _summed((centred * centred).sum(axes)) / total
+        if self.recording:
+            with torch.no_grad():
+                unbiased = variance * (total / (total - 1).clamp(min=1.0))
+                self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
+                self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
+        return centred * ((variance + self.eps).rsqrt() * self.weight).view(shape) + self.bias.view(shape)
+
+
+@contextmanager
+def statistics_kept(model: nn.Module) -> Iterator[None]:
+    """Leave running statistics alone meanwhile: a checkpointed layer runs twice, but is one pass over the batch."""
+    norms = [module for module in model.modules() if isinstance(module, SyncedBatchNorm)]
+    for norm in norms:
+        norm.recording = False
+    try:
+        yield
+    finally:
+        for norm in norms:
+            norm.recording = True
+
+
+def _several_processes() -> bool:
+    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
+
+
+def _summed(x: Tensor) -> Tensor:
+    """The sum over all processes; its gradient is likewise the sum of theirs."""
+    if not _several_processes():
+        return x
+    from torch.distributed.nn.functional import all_reduce
+
+    summed: Tensor = all_reduce(x)
+    return summed
