@@ -20,13 +20,13 @@ class LinkDecoder(nn.Module):
 
     def forward(self, heads: Tensor, relations: Tensor, tails: Tensor, log_degree: Tensor) -> Tensor:
         """Pairwise scores: ``heads`` and ``tails`` [B, d], ``relations`` int64 [B], ``log_degree`` [B] → fp32 [B]."""
-        left = heads.float() if self.relation is None else heads.float() * self.relation[relations]
-        return (left * tails.float()).sum(-1) + self._rest(relations, log_degree)
+        left = _wide(heads) if self.relation is None else _wide(heads) * self.relation[relations]
+        return (left * _wide(tails)).sum(-1) + self._rest(relations, log_degree)
 
     def against_all(self, heads: Tensor, relation: int, targets: Tensor, log_degree: Tensor) -> Tensor:
         """All candidates of one relation: ``heads`` [B, d], ``targets`` [C, d], ``log_degree`` [C] → fp32 [B, C]."""
         left = heads if self.relation is None else heads * self.relation[relation]
-        scores = left.float() @ targets.float().T
+        scores = _wide(left) @ _wide(targets).T
         which = torch.full_like(log_degree, relation, dtype=torch.int64)
         return scores + self._rest(which, log_degree)
 
@@ -35,3 +35,8 @@ class LinkDecoder(nn.Module):
         if self.popularity is not None:
             rest = rest + self.popularity[relations] * log_degree
         return rest
+
+
+def _wide(x: Tensor) -> Tensor:
+    """At least fp32: products of half-precision vectors are summed in fp32."""
+    return x if x.dtype == torch.float64 else x.float()

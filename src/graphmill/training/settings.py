@@ -1,4 +1,4 @@
-"""The settings that every recipe shares: training, acceleration, evaluation.
+"""The settings that every recipe shares: training, acceleration, evaluation, export.
 
 Execution settings (``identity=False``) may change between a run and its continuation; the others are part of the
 fingerprint. Meaning of each: docs/settings.md, which is generated from here.
@@ -109,3 +109,11 @@ class EvaluationSettings(Settings):
     max_queries: int = setting(
         0, "Validation queries per relation while training (seeded sample); 0 = all", identity=False, ge=0
     )
+
+
+class ExportSettings(Settings):
+    """What is written after a training. Parquet is what the other stations read, so it is on by default."""
+
+    csv: bool = setting(True, "The origin's CSV: node_index, node_id, node_name, node_type, embedding", identity=False)
+    parquet: bool = setting(True, "Parquet with a fixed-size list of float32 per node", identity=False)
+    npy: bool = setting(False, "A .npy matrix and the ids beside it", identity=False)

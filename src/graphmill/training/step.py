@@ -81,7 +81,8 @@ def compute_gradient(
                 terms = recipe.terms(model, chunk, detached)
             loss = None
             for term in terms:
-                share = term.sum.float() * (term.coefficient / weights[term.name])
+                value = term.sum if term.sum.dtype == torch.float64 else term.sum.float()
+                share = value * (term.coefficient / weights[term.name])
                 loss = share if loss is None else loss + share
                 sums.add(term.name, term.sum / weights[term.name], term.coefficient)
             if loss is not None and loss.requires_grad:

@@ -11,13 +11,13 @@ import torch
 
 from graphmill.errors import InputError
 from graphmill.export.embeddings import export_embeddings
-from graphmill.export.settings import ExportSettings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.recipes import registry
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import Execution, Recipe
 from graphmill.training.device import configure_torch
 from graphmill.training.run_directory import RunDirectory
+from graphmill.training.settings import ExportSettings
 from graphmill.training.state import load_model
 from graphmill.worker.job import Job, resolve
 

@@ -4,9 +4,8 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from graphmill.export.settings import ExportSettings
 from graphmill.settings import Settings, setting
-from graphmill.training.settings import AccelerationSettings, EvaluationSettings, TrainingSettings
+from graphmill.training.settings import AccelerationSettings, EvaluationSettings, ExportSettings, TrainingSettings
 
 
 class HgtModel(Settings):

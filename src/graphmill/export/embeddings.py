@@ -1,0 +1,110 @@
+"""Writes a model's embeddings in every format asked for, in one pass, with a manifest that is written last.
+
+A reader that finds the manifest finds whole files; one that is killed in between leaves none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from graphmill.errors import InputError, TrainingError
+from graphmill.export.writers import CsvEmbeddings, EmbeddingWriter, NpyEmbeddings, ParquetEmbeddings
+from graphmill.training.contract import EmbeddingBlock
+from graphmill.training.settings import ExportSettings
+
+MANIFEST = "manifest.json"
+
+
+def export_embeddings(
+    blocks: Iterable[EmbeddingBlock],
+    nodes: pa.Table,
+    dim: int,
+    directory: Path,
+    formats: ExportSettings,
+    about: dict[str, Any],
+) -> dict[str, Any]:
+    """Stream ``blocks`` (in row order) beside the node table into ``directory``; returns the manifest.
+
+    ``about`` (fingerprint, settings, data hashes, versions) goes into the manifest as it is.
+
+    Raises:
+        TrainingError: a vector is not finite, or the rows do not match the node table. Nothing is left behind.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / MANIFEST).unlink(missing_ok=True)
+    writers: list[EmbeddingWriter] = []
+    if formats.parquet:
+        writers.append(ParquetEmbeddings(directory / "embeddings.parquet", dim))
+    if formats.csv:
+        writers.append(CsvEmbeddings(directory / "embeddings.csv", dim))
+    if formats.npy:
+        writers.append(NpyEmbeddings(directory / "embeddings.npy", dim, nodes.num_rows))
+    try:
+        rows = _stream(blocks, nodes, writers)
+        if rows != nodes.num_rows:
+            raise TrainingError(f"{rows} embeddings for {nodes.num_rows} nodes; the run and the graph do not match")
+        for writer in writers:
+            writer.commit()
+    except BaseException:
+        for writer in writers:
+            writer.abort()
+        raise
+    manifest = {
+        "format": "graphmill-embeddings",
+        "version": 1,
+        "rows": nodes.num_rows,
+        "dim": dim,
+        "files": {writer.path.name: _describe(writer.path) for writer in writers},
+        **about,
+    }
+    temporary = directory / f".{MANIFEST}.part"
+    temporary.write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    os.replace(temporary, directory / MANIFEST)
+    return manifest
+
+
+def read_manifest(directory: Path) -> dict[str, Any]:
+    """The manifest of an exported directory.
+
+    Raises:
+        InputError: nothing whole was exported there.
+    """
+    path = directory / MANIFEST
+    if not path.is_file():
+        raise InputError(f"{directory} holds no finished export; run `graphmill train` or materialize the embeddings")
+    manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return manifest
+
+
+def _stream(blocks: Iterable[EmbeddingBlock], nodes: pa.Table, writers: list[EmbeddingWriter]) -> int:
+    expected = 0
+    for block in blocks:
+        if block.start != expected:
+            raise TrainingError(f"embedding rows are out of order: row {block.start} came where {expected} was due")
+        if not np.isfinite(block.vectors).all():
+            bad = int(np.flatnonzero(~np.isfinite(block.vectors).all(axis=1))[0]) + block.start
+            raise TrainingError(
+                f"the embedding of node row {bad} is not finite; train again with acceleration.on_nonfinite: "
+                "safer_precision or a lower learning rate"
+            )
+        rows = nodes.slice(block.start, len(block.vectors))
+        for writer in writers:
+            writer.write(rows, block.vectors)
+        expected += len(block.vectors)
+    return expected
+
+
+def _describe(path: Path) -> dict[str, Any]:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 22):
+            digest.update(chunk)
+    return {"bytes": path.stat().st_size, "sha256": digest.hexdigest()}

@@ -1,0 +1,143 @@
+"""One writer a format, behind one protocol. Each writes a temporary file and puts it in place only when it is whole."""
+
+from __future__ import annotations
+
+import csv
+import os
+from pathlib import Path
+from typing import IO, Protocol
+
+import numpy as np
+import orjson
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+COLUMNS = ("node_index", "node_id", "node_name", "node_type", "embedding")
+
+
+class EmbeddingWriter(Protocol):
+    """Consecutive rows in, one file out."""
+
+    path: Path
+
+    def write(self, nodes: pa.Table, vectors: np.ndarray) -> None:
+        """``nodes``: columns index, id, name, type of the rows; ``vectors`` float32 [rows, d]."""
+
+    def commit(self) -> None:
+        """Make the file durable and put it in place."""
+
+    def abort(self) -> None:
+        """Leave nothing behind."""
+
+
+class ParquetEmbeddings:
+    """node_index int64, node_id, node_name string, node_type dictionary, embedding fixed-size list of float32."""
+
+    def __init__(self, path: Path, dim: int) -> None:
+        self.path, self.temporary = path, _temporary(path)
+        self.schema = pa.schema(
+            [
+                ("node_index", pa.int64()),
+                ("node_id", pa.string()),
+                ("node_name", pa.string()),
+                ("node_type", pa.dictionary(pa.int32(), pa.string())),
+                ("embedding", pa.list_(pa.float32(), dim)),
+            ]
+        )
+        # Random floats do not compress: storing them plain reads and writes several times faster.
+        self.writer = pq.ParquetWriter(
+            self.temporary, self.schema, compression={c: "NONE" if c == "embedding" else "zstd" for c in COLUMNS},
+            use_dictionary=["node_type"],
+        )  # fmt: skip
+
+    def write(self, nodes: pa.Table, vectors: np.ndarray) -> None:
+        """A row group."""
+        flat = pa.array(np.ascontiguousarray(vectors, dtype=np.float32).reshape(-1))
+        columns = {
+            "node_index": nodes.column("index").cast(pa.int64()),
+            "node_id": nodes.column("id"),
+            "node_name": nodes.column("name"),
+            "node_type": nodes.column("type").cast(pa.string()).combine_chunks().dictionary_encode(),
+            "embedding": pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1]),
+        }
+        self.writer.write_table(pa.table(columns, schema=self.schema))
+
+    def commit(self) -> None:
+        """Close, sync, rename."""
+        self.writer.close()
+        _put_in_place(self.temporary, self.path)
+
+    def abort(self) -> None:
+        """Remove the temporary file."""
+        self.writer.close()
+        self.temporary.unlink(missing_ok=True)
+
+
+class CsvEmbeddings:
+    """The origin's CSV: the embedding is a JSON list in one quoted field."""
+
+    def __init__(self, path: Path, dim: int) -> None:
+        self.path, self.temporary = path, _temporary(path)
+        self.file: IO[str] = self.temporary.open("w", encoding="utf-8", newline="")
+        self.rows = csv.writer(self.file, lineterminator="\n")
+        self.rows.writerow(COLUMNS)
+
+    def write(self, nodes: pa.Table, vectors: np.ndarray) -> None:
+        """Rows of text; float32 in the shortest form that reads back the same."""
+        vectors = np.ascontiguousarray(vectors, dtype=np.float32)
+        columns = (nodes.column(name).to_pylist() for name in ("index", "id", "name", "type"))
+        for row, vector in zip(zip(*columns, strict=True), vectors, strict=True):
+            self.rows.writerow((*row, orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY).decode()))
+
+    def commit(self) -> None:
+        """Sync, rename."""
+        self.file.close()
+        _put_in_place(self.temporary, self.path)
+
+    def abort(self) -> None:
+        """Remove the temporary file."""
+        self.file.close()
+        self.temporary.unlink(missing_ok=True)
+
+
+class NpyEmbeddings:
+    """A float32 matrix as ``.npy``, with ``<name>.ids.txt`` beside it: one ``type<TAB>id`` per row."""
+
+    def __init__(self, path: Path, dim: int, rows: int) -> None:
+        self.path, self.temporary = path, _temporary(path)
+        self.ids_path = path.with_suffix(".ids.txt")
+        self.ids_temporary = _temporary(self.ids_path)
+        self.matrix = np.lib.format.open_memmap(self.temporary, mode="w+", dtype=np.float32, shape=(rows, dim))
+        self.ids: IO[str] = self.ids_temporary.open("w", encoding="utf-8", newline="")
+        self.at = 0
+
+    def write(self, nodes: pa.Table, vectors: np.ndarray) -> None:
+        """The next rows."""
+        self.matrix[self.at : self.at + len(vectors)] = vectors
+        self.at += len(vectors)
+        kinds, ids = nodes.column("type").to_pylist(), nodes.column("id").to_pylist()
+        self.ids.writelines(f"{kind}\t{node}\n" for kind, node in zip(kinds, ids, strict=True))
+
+    def commit(self) -> None:
+        """Flush, sync, rename both."""
+        self.matrix.flush()
+        self.ids.close()
+        _put_in_place(self.temporary, self.path)
+        _put_in_place(self.ids_temporary, self.ids_path)
+
+    def abort(self) -> None:
+        """Remove the temporary files."""
+        self.ids.close()
+        self.temporary.unlink(missing_ok=True)
+        self.ids_temporary.unlink(missing_ok=True)
+
+
+def _temporary(path: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
+def _put_in_place(temporary: Path, path: Path) -> None:
+    with temporary.open("rb") as file:
+        os.fsync(file.fileno())
+    os.replace(temporary, path)

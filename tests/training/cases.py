@@ -1,0 +1,109 @@
+"""One small training per recipe and mode: what the parametrised suites of tests/training run on.
+
+A new recipe joins by adding its cases here; ``test_every_registered_recipe_has_a_case`` fails until it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from graphmill.graph.build import build_graph
+from graphmill.graph.settings import GraphSettings
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.recipes import registry
+from graphmill.training.contract import Execution, Recipe
+from graphmill.worker.job import Job, merge, resolve
+
+
+def typed_graph(out: Path) -> TypedGraph:
+    """Three node types, two relations in both directions and one symmetric, with communities to learn."""
+    rng = np.random.default_rng(5)
+    counts = {"disease": 30, "gene/protein": 60, "drug": 24}
+    types = np.repeat(list(counts), list(counts.values()))
+    first = dict(zip(counts, np.cumsum([0, *counts.values()][:-1]), strict=True))
+    rows = []
+    for name, a, b, m in (("disease_protein", "disease", "gene/protein", 150), ("drug_protein", "drug", "gene/protein", 110),
+                          ("protein_protein", "gene/protein", "gene/protein", 120)):  # fmt: skip
+        heads = rng.integers(0, counts[a], m)
+        # Same community (number mod 6) nine times in ten.
+        tails = (
+            rng.integers(0, counts[b] // 6, m) * 6 + np.where(rng.random(m) < 0.9, heads % 6, rng.integers(0, 6, m))
+        ) % counts[b]
+        rows += [(name, first[a] + h, first[b] + t) for h, t in zip(heads, tails, strict=True) if a != b or h != t]
+    rows += [(name, t, h) for name, h, t in rows]
+    names = pa.array([r[0] for r in rows]).dictionary_encode()
+    edges = pa.table(
+        {
+            "relation": names,
+            "display_relation": names,
+            "head": pa.array([r[1] for r in rows], pa.int32()),
+            "tail": pa.array([r[2] for r in rows], pa.int32()),
+        }
+    )
+    n = len(types)
+    nodes = pa.table(
+        {
+            "index": pa.array(range(n), pa.int64()),
+            "id": pa.array([f"n{i}" for i in range(n)]),
+            "type": pa.array(types.tolist()).dictionary_encode(),
+            "name": pa.array([f"node {i}" for i in range(n)]),
+            "source": pa.array(["synthetic"] * n).dictionary_encode(),
+        }
+    )
+    return build_graph(nodes, edges, GraphSettings.model_validate({"split": {"valid": 0.1, "test": 0.1}}), out)
+
+
+@dataclass(frozen=True)
+class Case:
+    """A recipe in one mode, on a graph that it can learn something from in seconds.
+
+    ``row_split``: whether the loss of one step may be cut into chunks and shards of rows.
+    """
+
+    recipe: str
+    settings: dict[str, Any]
+    graph: Callable[[Path], TypedGraph] = typed_graph
+    row_split: bool = True
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def job(self, graph: TypedGraph, **sections: dict[str, Any]) -> Job:
+        """The resolved job, with some settings overridden."""
+        values = merge({"recipe": self.recipe, "data": str(graph.path), "preset": "none", **self.settings}, sections)
+        return resolve(values, "test")
+
+    def build(self, graph: TypedGraph, **sections: dict[str, Any]) -> tuple[Job, Recipe]:
+        """The recipe on the CPU."""
+        job = self.job(graph, **sections)
+        recipe = registry.create(self.recipe, graph, job.settings, job.batching)
+        recipe.to(torch.device("cpu"))
+        return job, recipe
+
+    def model(
+        self, recipe: Recipe, dtype: torch.dtype = torch.float32, execution: Execution | None = None
+    ) -> torch.nn.Module:
+        """A fresh model in ``dtype``, in train mode."""
+        return recipe.build(execution or Execution()).to(dtype).train()
+
+
+_HGT = {
+    "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 2},
+    "objective": {"contrastive_anchors": 16, "negatives_per_positive": 2},
+    "training": {"epochs": 4, "steps_per_epoch": 5, "warmup_steps": 3, "learning_rate": 0.01},
+    "evaluation": {"eval_every": 2},
+}
+
+CASES = {
+    "hgt-full": Case("hgt", merge(_HGT, {"acceleration": {"batching": "full"}})),
+    "hgt-edge-sampled": Case(
+        "hgt",
+        merge(_HGT, {"acceleration": {"batching": "edge_sampled", "edge_sample_size": 80, "accumulation_steps": 3}}),
+    ),
+    "hgt-no-messages": Case("hgt", merge(_HGT, {"model": {"num_layers": 0}, "acceleration": {"batching": "full"}})),
+}
