@@ -1,5 +1,6 @@
 """The Dagster component types that a ``defs.yaml`` names: a dataset and a model."""
 
 from graphmill.components.embedding_model import EmbeddingModel
+from graphmill.components.graph_dataset import GraphDataset
 
-__all__ = ["EmbeddingModel"]
+__all__ = ["EmbeddingModel", "GraphDataset"]

@@ -9,6 +9,7 @@ from graphmill.components.embeddings_asset import embeddings_asset
 from graphmill.components.fields import Freshness, Schedule, checked_name, section
 from graphmill.components.model_asset import model_asset
 from graphmill.components.plan import ModelChecks, ModelPlan
+from graphmill.components.scaffolding import EmbeddingModelScaffolder
 from graphmill.errors import SettingsError
 from graphmill.orchestration.automation import chain_job, freshness_policy, retraining_schedule
 from graphmill.settings import Settings
@@ -32,6 +33,7 @@ def launchpad_defaults(recipe: str, written: dict[str, Any]) -> Settings:
     return parse_settings(values, "settings")
 
 
+@dg.scaffold_with(EmbeddingModelScaffolder)
 class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
     """Trains one system on a dataset's graph; exports, validates and ranks its embeddings."""
 

@@ -93,7 +93,6 @@ def _materialized(
         metadata={
             **figures,
             "run_dir": dg.MetadataValue.path(str(result["run_dir"])),
-            "full_path": dg.MetadataValue.path(str(plan.root / str(result["run_dir"]))),
             "fingerprint": result["fingerprint"],
             "device": str(report.started.get("device", "")),
             "device_reason": str(report.started.get("device_reason", "")),

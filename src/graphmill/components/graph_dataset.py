@@ -1,0 +1,64 @@
+"""The component type ``graphmill.components.GraphDataset``: files become a typed graph, from a few lines of YAML."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import dagster as dg
+from pydantic import Field
+
+from graphmill.components.fields import Watch, as_settings, checked_name, section
+from graphmill.components.graph_asset import GraphPlan, graph_asset
+from graphmill.components.scaffolding import GraphDatasetScaffolder
+from graphmill.components.sources import parse_sources
+from graphmill.components.table_assets import TablePlan, raw_asset, table_assets
+from graphmill.errors import SettingsError
+from graphmill.graph.settings import GraphSettings
+from graphmill.orchestration.automation import chain_job, file_sensor
+
+
+def _resolve_sources(context: dg.ResolutionContext, value: Any) -> Any:
+    sources = context.resolve_value(value)
+    parse_sources(sources, root=Path())  # here, so that a mistake is shown with its line
+    return sources
+
+
+@dg.scaffold_with(GraphDatasetScaffolder)
+class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
+    """A dataset: its files, how they become a typed graph, and whether a sensor watches them."""
+
+    name: str = Field(description="Name of the dataset; the first part of its asset keys.")
+    sources: Annotated[
+        Any,
+        dg.Resolver(
+            _resolve_sources,
+            model_field_type=list[dict[str, Any]],
+            description="Files: name, format, path (local or fsspec URL) and the settings of the format.",
+        ),
+    ]
+    graph: Annotated[Any, section(GraphSettings, "graph")] = Field(default_factory=GraphSettings)
+    rejected_share_max: float = Field(0.01, description="Part of the rows that may be unusable (0 to 1); more blocks.")
+    watch: Watch = Field(default_factory=Watch, description="A sensor on the files.")
+    owners: list[str] = Field(default_factory=list, description='People ("a@b.org") or teams ("team:ml").')
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """The assets from the files to the graph, two jobs, and the sensor if one is asked for."""
+        name, root = checked_name(self.name, "dataset name"), context.project_root
+        sources = parse_sources(self.sources, root)
+        if not 0 <= self.rejected_share_max <= 1:
+            raise SettingsError(f"rejected_share_max = {self.rejected_share_max:g}: must be between 0 and 1")
+        if self.watch.interval_seconds < 5:
+            raise SettingsError(f"watch.interval_seconds = {self.watch.interval_seconds}: must be ≥ 5")
+        tables = TablePlan(name, sources, self.rejected_share_max, root, self.owners)
+        graph = GraphPlan(
+            name, as_settings(GraphSettings, self.graph, "graph"), root, tuple(self.owners), has_features=False
+        )
+        assets = [*(raw_asset(tables, source) for source in sources), table_assets(tables), graph_asset(graph)]
+        own = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
+        everything = dg.AssetSelection.key_prefixes([name])
+        refresh = chain_job(f"{name}_refresh", everything, f"Everything of {name}, from its files on.")
+        jobs = [chain_job(f"{name}_build_graph", own, f"From the files of {name} to its graph."), refresh]
+        sensors = []
+        if self.watch.enabled:
+            locations = {source.name: source.location for source in sources}
+            sensors.append(file_sensor(f"{name}_files", refresh, locations, self.watch.interval_seconds))
+        return dg.Definitions(assets=assets, jobs=jobs, sensors=sensors)
