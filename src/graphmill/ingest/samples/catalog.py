@@ -5,17 +5,20 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.ingest.samples import biomed
+from graphmill.ingest.samples import biomed, watch
 
-CHAINS = {"biomed": biomed.PRESETS}
+CHAINS = {"biomed": biomed.PRESETS, "watch": watch.PRESETS}
 """The presets of each chain."""
+
+FILES = {"biomed": "kg.csv", "watch": "views.tsv"}
+"""The file that each chain's sample is."""
 
 
 def write_sample(chain: str, preset: str, out: str | Path, seed: int = 0) -> Path:
     """Write the sample ``preset`` of ``chain``; the same bytes for the same arguments. Returns the file written.
 
-    ``out`` is the file where it ends in ``.csv``, else a directory that gets ``kg.csv``. The file appears whole or not
-    at all.
+    ``out`` is the file where it ends in ``.csv`` or ``.tsv``, else a directory that gets the chain's :data:`FILES`. The
+    file appears whole or not at all.
 
     Raises :class:`SettingsError` for a chain or preset that does not exist, :class:`InputError` where the file cannot
     be written.
@@ -26,8 +29,9 @@ def write_sample(chain: str, preset: str, out: str | Path, seed: int = 0) -> Pat
         raise SettingsError(
             f"the sample chain '{chain}' has no preset '{preset}'; choose one of {', '.join(CHAINS[chain])}"
         )
-    path = Path(out) if str(out).endswith(".csv") else Path(out) / "kg.csv"
-    _write_whole(path, biomed.Biomed(preset, seed).csv_chunks())
+    path = Path(out) if str(out).endswith((".csv", ".tsv")) else Path(out) / FILES[chain]
+    chunks = biomed.Biomed(preset, seed).csv_chunks() if chain == "biomed" else watch.Watch(preset, seed).chunks()
+    _write_whole(path, chunks)
     return path
 
 

@@ -1,0 +1,47 @@
+"""The leave-one-out split: of every sequence the last interaction is the test, the one before it the validation.
+
+It is decided on the edges table, before duplicates are merged and reverses added, so that a reverse takes the split of
+its edge. Pairs drawn at random are ``splits``'s business; reading sequences back is that of ``sequences``.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from graphmill.errors import SettingsError
+from graphmill.graph.numbering import EdgeColumns
+from graphmill.graph.splits import TEST, TRAIN, VALID
+
+SHORTEST = 3
+"""A sequence with fewer interactions is in train as a whole: nothing would be left to predict from."""
+
+
+def leaves_one_out(method: str, edges: EdgeColumns) -> bool:
+    """Whether ``split.method`` asks for this split on these edges.
+
+    Raises :class:`SettingsError` where it is asked for and the edges are no sequences.
+    """
+    if method == "leave_one_out" and "position" not in edges.attributes:
+        raise SettingsError(
+            "split.method: leave_one_out needs sequences, and the edges table has no column 'position'; use the format "
+            "sequence or interactions_csv (with a timestamp), or method: pairs"
+        )
+    return method == "leave_one_out" or (method == "auto" and "position" in edges.attributes)
+
+
+def leave_one_out(edges: EdgeColumns) -> npt.NDArray[np.uint8]:
+    """(E,) uint8: 2 for the last edge of each head in each relation by ``position``, 1 for the one before, else 0."""
+    position = edges.attributes["position"]
+    order = np.lexsort((position, edges.head, edges.relation))
+    head, relation = edges.head[order], edges.relation[order]
+    new = np.ones(len(order), bool)
+    new[1:] = (head[1:] != head[:-1]) | (relation[1:] != relation[:-1])
+    starts = np.flatnonzero(new)
+    counts = np.diff(np.append(starts, len(order)))
+    long = counts >= SHORTEST
+    ends = (starts + counts)[long]
+    split = np.full(len(order), TRAIN, np.uint8)
+    split[order[ends - 1]] = TEST
+    split[order[ends - 2]] = VALID
+    return split

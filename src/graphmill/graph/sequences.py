@@ -1,0 +1,126 @@
+"""Interactions of a typed graph as sequences: for each user the items in order, with times and split.
+
+What belongs here: reading a relation with ``position`` (or ``timestamp``) back as sequences, and the histories that
+training and evaluation may see. Splitting happens when the graph is built (``sequence_split``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from graphmill.errors import InputError
+from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import Relation, TypedGraph
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """All sequences, one after the other; user and item numbers are local to their node types.
+
+    ``indptr`` (U + 1,) int64: the interactions of user u are ``indptr[u] .. indptr[u + 1] - 1``, in order; ``items``
+    (E,) int64; ``split`` (E,) uint8: 0 train, 1 valid, 2 test, ascending within a user; ``timestamps`` (E,) int64
+    seconds, or None where the data has none. ``user_offset`` and ``item_offset`` lead to global node numbers.
+    """
+
+    num_users: int
+    num_items: int
+    user_offset: int
+    item_offset: int
+    indptr: npt.NDArray[np.int64]
+    items: npt.NDArray[np.int64]
+    split: npt.NDArray[np.uint8]
+    timestamps: npt.NDArray[np.int64] | None
+
+    @property
+    def users(self) -> npt.NDArray[np.int64]:
+        """(E,) int64: the user of each interaction."""
+        return np.repeat(np.arange(self.num_users), np.diff(self.indptr))
+
+    def train_ends(self) -> npt.NDArray[np.int64]:
+        """(U,) int64: where each user's training interactions end; they start at ``indptr[u]``."""
+        return self._ends(TRAIN)
+
+    def targets(self, split: str) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Users with an interaction in ``split`` ("valid" or "test") and where it is: two int64 (Q,).
+
+        What comes before that place is the history it is predicted from; for the test it includes the validation item.
+        """
+        at = np.flatnonzero(self.split == SPLIT_NAMES.index(split))
+        users = np.searchsorted(self.indptr, at, side="right") - 1
+        first = np.ones(len(at), bool)
+        first[1:] = users[1:] != users[:-1]
+        return users[first], at[first]
+
+    def same_second(self) -> npt.NDArray[np.bool_]:
+        """(E,) bool: interactions that share their second with the one before, so that their order is the file's."""
+        out = np.zeros(len(self.items), bool)
+        if self.timestamps is not None:
+            out[1:] = (self.timestamps[1:] == self.timestamps[:-1]) & (self.users[1:] == self.users[:-1])
+        return out
+
+    def describe(self) -> dict[str, Any]:
+        """What there is to know at a glance."""
+        lengths = np.diff(self.indptr)
+        return {
+            "users": self.num_users,
+            "items": self.num_items,
+            "interactions": len(self.items),
+            "mean_length": float(lengths.mean()) if len(lengths) else 0.0,
+            "longest": int(lengths.max(initial=0)),
+            "evaluated_users": int((self.split == TEST).sum()),
+            "same_second": int(self.same_second().sum()),
+            "timestamps": self.timestamps is not None,
+        }
+
+    def _ends(self, split: int) -> npt.NDArray[np.int64]:
+        later = np.concatenate(([0], np.cumsum(self.split > split)))
+        return self.indptr[1:] - (later[self.indptr[1:]] - later[self.indptr[:-1]])
+
+
+def sequence_view(graph: TypedGraph) -> Sequences:
+    """The sequences of the graph's one relation with positions or times.
+
+    Raises :class:`InputError` where there is no such relation, or several.
+    """
+    relation = _relation(graph)
+    edges = graph.edges(relation)
+    source, target = graph.node_type(relation.source), graph.node_type(relation.target)
+    user = np.asarray(edges.src).astype(np.int64)
+    times = None if edges.timestamp is None else np.asarray(edges.timestamp)
+    within = np.asarray(edges.position) if edges.position is not None else times
+    assert within is not None
+    # A split that came with the data need not be in time order: what is held out comes after what may be trained on.
+    order = np.lexsort((np.asarray(edges.dst), within, np.asarray(edges.split), user))
+    counts = np.bincount(user, minlength=source.count)
+    return Sequences(
+        num_users=source.count,
+        num_items=target.count,
+        user_offset=source.offset,
+        item_offset=target.offset,
+        indptr=np.concatenate(([0], np.cumsum(counts))).astype(np.int64),
+        items=np.asarray(edges.dst)[order].astype(np.int64),
+        split=np.asarray(edges.split)[order],
+        timestamps=None if times is None else times[order],
+    )
+
+
+def _relation(graph: TypedGraph) -> Relation:
+    found = []
+    for relation in graph.relations:
+        edges = graph.edges(relation)
+        ordered = edges.position is not None or edges.timestamp is not None
+        if ordered and not relation.added_reverse and relation.source != relation.target:
+            found.append(relation)
+    if len(found) != 1:
+        has = ", ".join(" | ".join(r.key) for r in found) or "none"
+        raise InputError(
+            f"{graph.path} has no single relation of interactions in order (relations with positions or times: {has}); "
+            "build it from the format sequence, or interactions_csv with a timestamp column"
+        )
+    return found[0]

@@ -1,0 +1,244 @@
+"""Interactions (who, what, when, how strongly) become nodes and edges: users and items, one relation, in order.
+
+What belongs here: everything that is the same for every format of interactions. Reading bytes is the readers' business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from graphmill.errors import InputError
+from graphmill.ingest.tables import CATEGORY, REJECTS, IngestResult
+
+USER, ITEM, RELATION = "user", "item", "interacted"
+MILLISECONDS_FROM = 100_000_000_000
+"""Seconds reach this number in the year 5138: larger timestamps are milliseconds."""
+
+
+@dataclass(frozen=True)
+class Interactions:
+    """Columns of E interactions in the order of the file.
+
+    ``user`` and ``item`` are codes (int64) into ``users`` and ``items`` (ids, string); ``timestamp`` int64 seconds and
+    ``weight`` float32, or None.
+    """
+
+    users: pa.Array
+    items: pa.Array
+    user: np.ndarray
+    item: np.ndarray
+    timestamp: np.ndarray | None
+    weight: np.ndarray | None
+
+    def take(self, rows: np.ndarray) -> Interactions:
+        """The interactions ``rows`` (mask or numbers), with the ids that are left, in order of first appearance."""
+        users, user = _compact(self.users, self.user[rows])
+        items, item = _compact(self.items, self.item[rows])
+        return Interactions(
+            users,
+            items,
+            user,
+            item,
+            None if self.timestamp is None else self.timestamp[rows],
+            None if self.weight is None else self.weight[rows],
+        )
+
+
+def encode(users: pa.Array, items: pa.Array, timestamp: np.ndarray | None, weight: np.ndarray | None) -> Interactions:
+    """Ids as codes, in order of first appearance; milliseconds become seconds."""
+    user, item = users.dictionary_encode(), items.dictionary_encode()
+    return Interactions(
+        user.dictionary.cast(pa.string()),
+        item.dictionary.cast(pa.string()),
+        user.indices.to_numpy(zero_copy_only=False).astype(np.int64),
+        item.indices.to_numpy(zero_copy_only=False).astype(np.int64),
+        timestamp,
+        weight,
+    )
+
+
+def interaction_tables(
+    interactions: Interactions,
+    name: str,
+    *,
+    rejects: pa.Table | None = None,
+    rows: int = 0,
+    k_core: int = 0,
+    strict: bool = False,
+    ordered: bool = True,
+) -> IngestResult:
+    """Nodes and edges of one source.
+
+    Edges have, beyond the standard columns, ``position`` int32 (place in the user's sequence: by time, ties in the
+    order of the file), ``timestamp`` and ``weight`` where there are any. A user's n-th interaction with one item has the
+    display_relation "interacted n", so that repetitions are edges of their own. ``k_core``: keep users and items with
+    at least so many interactions each, repeated until all have them. ``rows``: rows of the file, for the counts.
+    ``ordered`` False: the order of the file means nothing, and there are no positions.
+
+    Raises :class:`InputError` where nothing is left, and with ``strict`` for the first reject or duplicate row.
+    """
+    rejects = REJECTS.empty_table() if rejects is None else rejects
+    if strict and rejects.num_rows:
+        first = rejects.slice(0, 1).to_pylist()[0]
+        raise InputError(
+            f"{first['file']}, line {first['line']}: {first['reason']} ({first['value']!r}); mend the file, or set "
+            "strict: false to leave such rows out"
+        )
+    if not len(interactions.user):
+        raise InputError(f"{name} has no usable interaction ({rejects.num_rows} rows refused)")
+    notes = []
+    before = len(interactions.user)
+    if interactions.timestamp is not None and np.median(interactions.timestamp) >= MILLISECONDS_FROM:
+        interactions = replace(interactions, timestamp=interactions.timestamp // 1000)
+        notes.append("timestamps are milliseconds; they were divided by 1000")
+    if k_core > 1:
+        interactions = _core(interactions, k_core)
+        if not len(interactions.user):
+            raise InputError(f"{name}: no user and item have {k_core} interactions each; reduce k_core")
+    order, position = _sequence(interactions)
+    repeat = _repetition(interactions, order)
+    counts = {
+        "rows": rows or before + rejects.num_rows,
+        "rejects": rejects.num_rows,
+        "interactions": len(interactions.user),
+        "users": len(interactions.users),
+        "items": len(interactions.items),
+        "dropped_by_k_core": before - len(interactions.user),
+        **_oddities(interactions, order, repeat),
+    }
+    if strict and counts["duplicate_rows"]:
+        raise InputError(
+            f"{name}: {counts['duplicate_rows']} rows repeat a user, item and time; remove them, or set strict: false"
+        )
+    notes += _notes(counts)
+    return IngestResult(
+        nodes=_nodes(interactions, name),
+        edges=_edges(interactions, order, position if ordered else None, repeat),
+        rejects=rejects,
+        counts=counts,
+        notes=notes,
+    )
+
+
+def _compact(ids: pa.Array, codes: np.ndarray) -> tuple[pa.Array, np.ndarray]:
+    encoded = pa.array(codes).dictionary_encode()
+    return ids.take(encoded.dictionary), encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _core(interactions: Interactions, k: int) -> Interactions:
+    keep = np.ones(len(interactions.user), bool)
+    while True:
+        users = np.bincount(interactions.user[keep], minlength=len(interactions.users))
+        items = np.bincount(interactions.item[keep], minlength=len(interactions.items))
+        fewer = keep & (users[interactions.user] >= k) & (items[interactions.item] >= k)
+        if fewer.sum() == keep.sum():
+            return interactions.take(keep)
+        keep = fewer
+
+
+def _sequence(interactions: Interactions) -> tuple[np.ndarray, np.ndarray]:
+    """Rows by user, then time, then place in the file; and each row's position in its user's sequence."""
+    keys = [interactions.user] if interactions.timestamp is None else [interactions.timestamp, interactions.user]
+    order = np.lexsort(keys)  # stable: ties keep the order of the file
+    user = interactions.user[order]
+    starts = np.concatenate(([0], np.cumsum(np.bincount(user))))
+    return order, (np.arange(len(user)) - starts[user]).astype(np.int32)
+
+
+def _repetition(interactions: Interactions, order: np.ndarray) -> np.ndarray:
+    """For each row of ``order``, how often its user had met its item before."""
+    key = (interactions.user * np.int64(len(interactions.items)) + interactions.item)[order]
+    by_pair = np.argsort(key, kind="stable")
+    sorted_key = key[by_pair]
+    first = np.ones(len(key), bool)
+    first[1:] = sorted_key[1:] != sorted_key[:-1]
+    starts = np.maximum.accumulate(np.where(first, np.arange(len(key)), 0))
+    repeat = np.empty(len(key), np.int64)
+    repeat[by_pair] = np.arange(len(key)) - starts
+    return repeat
+
+
+def _oddities(interactions: Interactions, order: np.ndarray, repeat: np.ndarray) -> dict[str, int]:
+    lengths = np.bincount(interactions.user)
+    counts = {
+        "repeated_pairs": int((repeat > 0).sum()),
+        "single_interaction_users": int((lengths == 1).sum()),
+        "short_sequences": int((lengths < 3).sum()),
+        "duplicate_rows": 0,
+        "same_second": 0,
+        "users_out_of_order": 0,
+    }
+    times = interactions.timestamp
+    if times is None:
+        return counts
+    user, item, time = interactions.user[order], interactions.item[order], times[order]
+    same = (user[1:] == user[:-1]) & (time[1:] == time[:-1])
+    counts["same_second"] = int(same.sum())
+    by_row = np.lexsort((item, time, user))
+    equal = np.ones(len(user) - 1, bool)
+    for column in (user, item, time):
+        equal &= column[by_row][1:] == column[by_row][:-1]
+    counts["duplicate_rows"] = int(equal.sum())
+    in_file = np.argsort(interactions.user, kind="stable")
+    back = (interactions.user[in_file][1:] == interactions.user[in_file][:-1]) & (np.diff(times[in_file]) < 0)
+    counts["users_out_of_order"] = len(np.unique(interactions.user[in_file][1:][back]))
+    return counts
+
+
+_SENTENCES = {
+    "rejects": "{} rows cannot be used; see the rejects",
+    "dropped_by_k_core": "{} interactions of rare users and items were left out (k_core)",
+    "repeated_pairs": "{} interactions repeat an item that the user had met before; they are kept",
+    "duplicate_rows": "{} rows repeat a user, item and time; they are kept",
+    "same_second": "{} interactions share their second with the user's one before; there the file's order counts",
+    "users_out_of_order": "{} users are not in time order in the file; they were sorted",
+    "short_sequences": "{} users have fewer than 3 interactions; they are trained on, not evaluated",
+}
+
+
+def _notes(counts: dict[str, int]) -> list[str]:
+    return [text.format(counts[name]) for name, text in _SENTENCES.items() if counts[name]]
+
+
+def _nodes(interactions: Interactions, name: str) -> pa.Table:
+    users, items = len(interactions.users), len(interactions.items)
+    ids = pa.concat_arrays([interactions.users, interactions.items])
+    types = pa.DictionaryArray.from_arrays(
+        pa.array(np.repeat(np.array([0, 1], np.int32), [users, items])), pa.array([USER, ITEM])
+    )
+    source = pa.DictionaryArray.from_arrays(
+        pa.array(np.zeros(users + items, np.int32)), pa.array([name.rsplit("/")[-1]])
+    )
+    return pa.table(
+        {"index": pa.array(np.arange(users + items)), "id": ids, "type": types, "name": ids, "source": source}
+    )
+
+
+def _edges(interactions: Interactions, order: np.ndarray, position: np.ndarray | None, repeat: np.ndarray) -> pa.Table:
+    relation = pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(order), np.int32)), pa.array([RELATION]))
+    names = [RELATION, *(f"{RELATION} {n}" for n in range(2, int(repeat.max(initial=0)) + 2))]
+    columns: dict[str, Any] = {
+        "relation": relation,
+        "display_relation": pa.DictionaryArray.from_arrays(pa.array(repeat.astype(np.int32)), pa.array(names)),
+        "head": pa.array(interactions.user[order].astype(np.int32)),
+        "tail": pa.array((interactions.item[order] + len(interactions.users)).astype(np.int32)),
+    }
+    if position is not None:
+        columns["position"] = pa.array(position)
+    if interactions.timestamp is not None:
+        columns["timestamp"] = pa.array(interactions.timestamp[order])
+    if interactions.weight is not None:
+        columns["weight"] = pa.array(interactions.weight[order])
+    table = pa.table(columns)
+    assert table.schema.field("relation").type == CATEGORY
+    return table
+
+
+def blank(values: pa.Array) -> bool:
+    """Whether any of the texts is empty or white space."""
+    return bool(pc.any(pc.equal(pc.utf8_trim_whitespace(values), "")).as_py())

@@ -1,0 +1,60 @@
+"""The format ``interactions_csv``: named or guessed columns, numbers checked, the rest as every format of interactions."""
+
+import pytest
+
+from graphmill.errors import InputError, SettingsError
+from graphmill.ingest.interactions_csv import ColumnMap, read_interactions_csv
+
+TEXT = 'userId,movieId,rating,timestamp\n1,"a,b",3.5,200\n1,c,1,100\n2,c,,5\n'
+
+
+def write(tmp_path, text):
+    path = tmp_path / "x.csv"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_common_names_are_guessed_and_quotes_honoured(tmp_path):
+    result = read_interactions_csv(write(tmp_path, TEXT))
+    assert result.nodes["id"].to_pylist() == ["1", "a,b", "c"]
+    assert result.edges["weight"].to_pylist() == [1.0, 3.5]
+    assert result.edges["timestamp"].to_pylist() == [100, 200]
+    assert result.edges["position"].to_pylist() == [0, 1]
+
+
+def test_a_cell_that_is_no_number_is_a_reject_with_its_line(tmp_path):
+    (reject,) = read_interactions_csv(write(tmp_path, TEXT)).rejects.to_pylist()
+    assert (reject["line"], reject["column"]) == (4, "rating")
+
+
+def test_columns_can_be_named_or_left_out(tmp_path):
+    path = write(tmp_path, "who;what;when\nx;a;1\nx;b;2\n")
+    with pytest.raises(InputError, match=r"columns\.user"):
+        read_interactions_csv(path)
+    result = read_interactions_csv(path, columns=ColumnMap(user="who", item="what", timestamp="when"))
+    assert result.counts["interactions"] == 2
+    untimed = read_interactions_csv(path, columns=ColumnMap(user="who", item="what"))
+    assert "position" not in untimed.edges.column_names
+    with pytest.raises(InputError, match="no column 'nobody'"):
+        read_interactions_csv(path, columns=ColumnMap(user="nobody", item="what"))
+    with pytest.raises(InputError, match="two roles"):
+        read_interactions_csv(path, columns=ColumnMap(user="who", item="who"))
+
+
+def test_recbole_headers_and_tabs_are_understood(tmp_path):
+    path = write(tmp_path, "user_id:token\titem_id:token\ttimestamp:float\nu\ta\t1.0\n")
+    assert read_interactions_csv(path).edges["timestamp"].to_pylist() == [1]
+
+
+def test_light_interactions_can_be_left_out(tmp_path):
+    result = read_interactions_csv(write(tmp_path, TEXT), min_weight=2)
+    assert result.counts["below_min_weight"] == 1
+    assert result.counts["interactions"] == 1
+    with pytest.raises(SettingsError, match="weight column"):
+        read_interactions_csv(write(tmp_path, "user,item\nu,a\n"), min_weight=2)
+
+
+@pytest.mark.real_data
+def test_movielens_ratings_with_the_five_core_are_the_published_subset(datasets):
+    result = read_interactions_csv(datasets / "ml-latest-small" / "ratings.csv.gz", k_core=5)
+    assert (result.counts["users"], result.counts["items"], result.counts["interactions"]) == (671, 3496, 90072)
