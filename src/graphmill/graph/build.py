@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -18,6 +19,7 @@ from graphmill.graph.features import AlignedFeatures, align_features
 from graphmill.graph.leakage import audit_edges
 from graphmill.graph.numbering import Numbering, categories, number_nodes, read_edges
 from graphmill.graph.relations import RelationDraft, add_inverse_relations, add_missing_reverses, group_edges
+from graphmill.graph.sequence_split import leave_one_out, leaves_one_out
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.splits import SPLIT_NAMES, TRAIN, Pairs, draw_splits, node_keys, number_pairs
 from graphmill.graph.typed_graph import TypedGraph
@@ -35,7 +37,8 @@ def build_graph(
     """Write the typed graph of ``nodes`` and ``edges`` to the directory ``out`` and open it.
 
     The tables are those of ``ingest.tables``; ``edges`` may have more columns: ``split`` uint8 (0 train, 1 valid, 2
-    test), ``weight`` float32, ``timestamp`` int64. ``features`` maps a node type to its feature table.
+    test), ``weight`` float32, ``timestamp`` int64, ``position`` int32 (place in the head's sequence). ``features`` maps
+    a node type to its feature table.
 
     The directory appears whole or not at all. Where ``out`` already holds the same graph, undamaged, it is left
     alone; another graph there is replaced. The same tables and settings give the same bytes.
@@ -53,6 +56,9 @@ def build_graph(
     columns = read_edges(edges, len(nodes))
     if settings.split.given == "redraw":
         columns = columns.without_split()
+    split_source = "drawn" if columns.split is None else "given"
+    if columns.split is None and leaves_one_out(settings.split.method, columns):
+        columns, split_source = replace(columns, split=leave_one_out(columns)), "leave_one_out"
     numbering, inside = number_nodes(type_of_row, known_types, columns, settings)
     excluded_edges = len(columns.head) - len(inside.head)
     drafts = group_edges(inside, numbering, merge_parallel=settings.parallel_edges == "merge")
@@ -97,7 +103,7 @@ def build_graph(
             "parallel_edges": sum(draft.parallel() for draft in drafts),
             "self_loops": sum(draft.self_loops() for draft in drafts),
             "added_edges": sum(draft.added for draft in drafts),
-            "split_source": "drawn" if drafts[0].split is None else "given",
+            "split_source": split_source,
             "features_unused": {numbering.types[number]: each.unused for number, each in sorted(aligned.items())},
             "leakage": leakage.to_dict(),
         }

@@ -77,7 +77,7 @@ class EdgeColumns:
         )
 
 
-ATTRIBUTES = {"weight": pa.float32(), "timestamp": pa.int64()}
+ATTRIBUTES = {"weight": pa.float32(), "timestamp": pa.int64(), "position": pa.int32()}
 """Optional columns of the edges table that are carried through to the graph, with their Arrow types."""
 
 

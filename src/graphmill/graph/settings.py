@@ -8,8 +8,13 @@ from graphmill.settings import Settings, setting
 
 
 class SplitSettings(Settings):
-    """How node pairs are held out for validation and test."""
+    """What is held out for validation and test: node pairs, or the end of each sequence."""
 
+    method: Literal["auto", "pairs", "leave_one_out"] = setting(
+        "auto",
+        "pairs: parts of each relation's node pairs; leave_one_out: the last interaction of a sequence for the "
+        "test, the one before for validation (valid, test, seed have no part); auto: leave_one_out for sequences",
+    )
     valid: float = setting(0.05, "Part of each relation's node pairs held out for validation", ge=0.0, lt=1.0)
     test: float = setting(0.05, "Part of each relation's node pairs held out for the test", ge=0.0, lt=1.0)
     seed: int = setting(0, "Seed of the draw; the same seed holds out the same pairs when the data grows", ge=0)

@@ -22,8 +22,16 @@ from graphmill.graph.splits import SPLIT_NAMES, TRAIN
 if TYPE_CHECKING:
     from torch_geometric.data import HeteroData
 
-ARRAYS = {"src": "<i4", "dst": "<i4", "split": "|u1", "pair": "<i4", "weight": "<f4", "timestamp": "<i8"}
-"""Per-edge files and their dtypes; ``weight`` and ``timestamp`` exist where the edges table has them."""
+ARRAYS = {
+    "src": "<i4",
+    "dst": "<i4",
+    "split": "|u1",
+    "pair": "<i4",
+    "weight": "<f4",
+    "timestamp": "<i8",
+    "position": "<i4",
+}
+"""Per-edge files and their dtypes; the last three exist where the edges table has them."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +71,8 @@ class RelationEdges:
 
     ``src``, ``dst`` (E,) int32 are local to their node types; ``indptr`` (N_dst + 1,) int64: the edges into node v
     are ``indptr[v] .. indptr[v + 1] - 1``; ``split`` (E,) uint8: 0 train, 1 valid, 2 test; ``pair`` (E,) int32:
-    number of the undirected node pair. ``weight`` (E,) float32 and ``timestamp`` (E,) int64 are None where the data
-    has none.
+    number of the undirected node pair. ``weight`` (E,) float32, ``timestamp`` (E,) int64 and ``position`` (E,) int32
+    (place in the sequence of the node that acts) are None where the data has none.
     """
 
     relation: Relation
@@ -75,6 +83,7 @@ class RelationEdges:
     pair: npt.NDArray[np.int32]
     weight: npt.NDArray[np.float32] | None = None
     timestamp: npt.NDArray[np.int64] | None = None
+    position: npt.NDArray[np.int32] | None = None
 
 
 class TypedGraph:
@@ -196,7 +205,7 @@ class TypedGraph:
             "node_types": {node_type.name: node_type.count for node_type in self.node_types},
             "relations": {" | ".join(relation.key): relation.edges for relation in self.relations},
             "split": {name: sum(r["split"][name] for r in self.manifest["relations"]) for name in SPLIT_NAMES},
-            "edge_attributes": [name for name in ("weight", "timestamp") if name + ".npy" in self.manifest["files"]],
+            "edge_attributes": [n for n in ("weight", "timestamp", "position") if n + ".npy" in self.manifest["files"]],
             "features": {
                 t["name"]: t["features"]["width"] for t in self.manifest["node_types"] if t["features"] is not None
             },
