@@ -92,20 +92,29 @@ def _read_parquet(path: Path) -> Embeddings:
         raise InputError(f"column embedding of {path.name} is {kind}, not a list of floats")
     columns = [name for name in (*OPTIONAL, *REQUIRED) if name in names]
     try:
-        return _assembled(path, (file.read_row_group(i, columns=columns) for i in range(file.num_row_groups)))
+        blocks = (file.read_row_group(i, columns=columns) for i in range(file.num_row_groups))
+        return _assembled(path, blocks, file.metadata.num_rows)
     except (pa.ArrowInvalid, OSError) as error:
         raise InputError(f"{path.name} is damaged ({_first_line(error)}); export it again") from None
 
 
-def _assembled(path: Path, blocks: Iterable[pa.Table]) -> Embeddings:
-    """Put tables of consecutive rows together; ``embedding`` is a list column of any kind."""
+def _assembled(path: Path, blocks: Iterable[pa.Table], rows: int = 0) -> Embeddings:
+    """Put tables of consecutive rows together; ``embedding`` is a list column of any kind.
+
+    ``rows``: how many there will be, where that is known; the vectors are then held once, not twice.
+    """
     parts: list[pa.Table] = []
     vectors: list[NDArray[np.float32]] = []
     row = 0
     for block in blocks:
         if block.num_rows:
             _require_ids(path, block, row)
-            vectors.append(_vectors(path, block, row, vectors[0].shape[1] if vectors else 0))
+            found = _vectors(path, block, row, vectors[0].shape[1] if vectors else 0)
+            if not rows:
+                vectors.append(found)
+            else:
+                vectors = vectors or [np.empty((rows, found.shape[1]), dtype=np.float32)]
+                vectors[0][row : row + len(found)] = found
             parts.append(block.drop_columns(["embedding"]))
             row += block.num_rows
     if not parts:

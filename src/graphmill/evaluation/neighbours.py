@@ -1,0 +1,151 @@
+"""Exact nearest neighbours in an embedding, and how much two embeddings agree about them."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.errors import InputError
+from graphmill.sampling.keyed import generator
+
+Metric = Literal["cosine", "dot"]
+Int64 = NDArray[np.int64]
+
+#: Similarities held at a time: 64 MiB in float32.
+BLOCK_SIMILARITIES = 2**24
+#: Candidates kept beyond k before exact similarities decide: float32 products misplace near ties only.
+MARGIN = 16
+#: Stands for the similarity of a row without a direction: below every real one, above the query itself.
+LEAST = np.finfo(np.float32).min
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """For each query, nearest first: ``rows`` int64 (Q × k) and ``similarities`` float64 (Q × k)."""
+
+    rows: Int64
+    similarities: NDArray[np.float64]
+
+
+def nearest(
+    X: NDArray[Any], query_rows: NDArray[np.integer], k: int, metric: Metric = "cosine", *, block_rows: int = 4096
+) -> Neighbours:
+    """The k most similar rows of X (n × d floats) to each of the rows ``query_rows`` (Q), itself left out.
+
+    Every row is compared. Equal similarities are ordered by row number, so that neither block size nor thread count
+    decides (unless more than 16 rows lie within float32 rounding of the k-th). A row that is not finite, and by cosine
+    a zero row, comes last with similarity −inf. Raises :class:`InputError` when there are not k other rows.
+    """
+    if not 1 <= k < len(X):
+        raise InputError(f"{k} neighbours were asked for; possible are 1 to {len(X) - 1}, the other rows")
+    queries = query_rows.astype(np.int64)
+    kept = min(k + MARGIN, len(X) - 1)
+    rows, similarities = np.zeros((len(queries), k), dtype=np.int64), np.zeros((len(queries), k))
+    queries_at_a_time = max(1, BLOCK_SIMILARITIES // max(block_rows, kept))
+    for start in range(0, len(queries), queries_at_a_time):
+        part = queries[start : start + queries_at_a_time]
+        candidates = _candidates(X, part, kept, metric, block_rows)
+        exact = _exact(X, part, candidates, metric)
+        order = np.lexsort((candidates, -exact), axis=1)[:, :k]
+        rows[start : start + len(part)] = np.take_along_axis(candidates, order, axis=1)
+        similarities[start : start + len(part)] = np.take_along_axis(exact, order, axis=1)
+    return Neighbours(rows, similarities)
+
+
+def _prepared(block: NDArray[Any], metric: Metric, dtype: type[np.floating]) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+    """Rows to multiply, and which of them can be a neighbour."""
+    wide = np.asarray(block, dtype=np.float64)
+    usable: NDArray[np.bool_] = np.asarray(np.isfinite(wide).all(axis=-1))
+    wide = np.where(usable[..., None], wide, 0.0)
+    if metric == "cosine":
+        norms = np.sqrt(np.square(wide).sum(axis=-1))
+        usable &= norms > 0
+        wide /= np.where(norms > 0, norms, 1.0)[..., None]
+    return wide.astype(dtype), usable
+
+
+def _candidates(X: NDArray[Any], queries: Int64, kept: int, metric: Metric, block_rows: int) -> Int64:
+    """The ``kept`` most similar rows of each query by float32 products, in row order: int64 (Q × kept)."""
+    left, _ = _prepared(X[queries], metric, np.float32)
+    best = np.zeros((len(queries), 0), dtype=np.float32)
+    rows = np.zeros((len(queries), 0), dtype=np.int64)
+    for start in range(0, len(X), block_rows):
+        right, usable = _prepared(X[start : start + block_rows], metric, np.float32)
+        found = left @ right.T
+        found[:, ~usable] = LEAST
+        inside = np.flatnonzero((queries >= start) & (queries < start + len(right)))
+        found[inside, queries[inside] - start] = -np.inf  # itself, behind everything
+        numbers = np.broadcast_to(np.arange(start, start + len(right)), found.shape)
+        best, rows = np.concatenate([best, found], axis=1), np.concatenate([rows, numbers], axis=1)
+        chosen = _largest(best, min(kept, best.shape[1]))
+        best, rows = best[chosen].reshape(len(queries), -1), rows[chosen].reshape(len(queries), -1)
+    return rows
+
+
+def _largest(values: NDArray[np.float32], count: int) -> NDArray[np.bool_]:
+    """Mask of the ``count`` largest of each row, of equal ones those that come first."""
+    bound = -np.partition(-values, count - 1, axis=1)[:, count - 1 : count]
+    above, equal = values > bound, values == bound
+    room = count - above.sum(axis=1, keepdims=True)
+    return above | (equal & (np.cumsum(equal, axis=1) <= room))
+
+
+def _exact(X: NDArray[Any], queries: Int64, candidates: Int64, metric: Metric) -> NDArray[np.float64]:
+    """Similarities in float64 (Q × candidates), each pair by itself; −inf where a row has no direction."""
+    left, left_usable = _prepared(X[queries], metric, np.float64)
+    similarities = np.empty(candidates.shape)
+    for place in range(candidates.shape[1]):
+        right, usable = _prepared(X[candidates[:, place]], metric, np.float64)
+        products = np.einsum("ij,ij->i", left, right)
+        similarities[:, place] = np.where(usable & left_usable, products, -np.inf)
+    return similarities
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Agreement of two embeddings about neighbours: ``mean`` Jaccard index of the k-sets, over ``queries`` shared nodes.
+
+    ``by_query`` float64 (queries), ``shared`` how many nodes both have. 1 is the same neighbours everywhere; two
+    unrelated embeddings have about k / (2n).
+    """
+
+    mean: float
+    k: int
+    shared: int
+    queries: int
+    by_query: NDArray[np.float64]
+
+
+def neighbour_overlap(
+    A: NDArray[Any],
+    B: NDArray[Any],
+    ids_a: NDArray[Any],
+    ids_b: NDArray[Any],
+    *,
+    k: int = 10,
+    queries: int = 2000,
+    seed: int = 0,
+    metric: Metric = "cosine",
+) -> Overlap:
+    """Mean Jaccard index of the two k-nearest-neighbour sets of the same nodes, matched by id.
+
+    A (n × d) and B (m × e) may differ in dimension and row order; only nodes with an id in both take part, as queries
+    and as neighbours. ``ids_a`` (n), ``ids_b`` (m): unique within each. ``queries``: at most so many nodes, drawn by
+    ``seed``. Raises :class:`InputError` when ids repeat or fewer than k + 1 nodes are shared.
+    """
+    ids_a, ids_b = np.asarray(ids_a).astype(str), np.asarray(ids_b).astype(str)
+    for name, ids in (("first", ids_a), ("second", ids_b)):
+        if len(np.unique(ids)) < len(ids):
+            raise InputError(f"the {name} embedding has repeated ids; neighbours can only be matched by unique ones")
+    common, rows_a, rows_b = np.intersect1d(ids_a, ids_b, assume_unique=True, return_indices=True)
+    if len(common) <= k:
+        raise InputError(f"the embeddings share {len(common)} ids; at least {k + 1} are needed for {k} neighbours")
+    chosen = np.arange(len(common))
+    if queries < len(common):
+        chosen = np.sort(generator("neighbour-overlap", seed).choice(len(common), queries, replace=False))
+    first = nearest(A[rows_a], chosen, k, metric).rows
+    second = nearest(B[rows_b], chosen, k, metric).rows
+    same = (first[:, :, None] == second[:, None, :]).sum(axis=(1, 2))
+    jaccard = same / (2 * k - same)
+    return Overlap(float(jaccard.mean()), k, len(common), len(chosen), jaccard)
