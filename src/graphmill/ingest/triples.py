@@ -1,0 +1,342 @@
+"""Reader of the format ``triples``: ``head<TAB>relation<TAB>tail`` lines, as FB15k-237, WN18RR and ROBOKOP exports have.
+
+A directory with ``train.txt`` and, where given, ``valid.txt`` and ``test.txt``; optionally ``node_dict.txt`` and
+``rel_dict.txt`` (``symbol<TAB>index``) and ``node_name_dict.txt`` (``name<TAB>index``, names may repeat). Without
+dictionaries symbols are numbered in order of appearance. A file may also be gzipped (``train.txt.gz``).
+
+A line that cannot be used is a reject. A dictionary that cannot be used is refused, with its line: were one of its
+entries guessed, every vector after it could stand beside the wrong name.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from graphmill.errors import InputError
+from graphmill.ingest.files import Source, shown
+from graphmill.ingest.tables import CATEGORY, MAX_SHOWN, NODES, REJECTS, IngestResult
+from graphmill.settings import Settings, setting
+
+SPLITS = ("train", "valid", "test")
+FILES = {"entities": "node_dict.txt", "relations": "rel_dict.txt", "names": "node_name_dict.txt"}
+EDGES_WITH_SPLIT = pa.schema(
+    [("relation", CATEGORY), ("display_relation", CATEGORY), ("head", pa.int32()), ("tail", pa.int32()),
+     ("split", pa.uint8())]
+)  # fmt: skip
+"""Edges as in ``tables``, and the split that came with them: 0 train, 1 valid, 2 test."""
+
+_COLUMNS = ("head", "relation", "tail")
+_BLOCK = 1 << 22
+
+
+@dataclass
+class _Symbols:
+    """Numbers of symbols: fixed by a dictionary, or given out as symbols appear."""
+
+    number: dict[str, int] = field(default_factory=dict)
+    fixed: str = ""
+
+    def of(self, symbol: str) -> int:
+        """The symbol's number, or −1 where a dictionary does not have it."""
+        found = self.number.get(symbol, -1)
+        if found < 0 and not self.fixed:
+            found = self.number[symbol] = len(self.number)
+        return found
+
+
+@dataclass
+class _Rejects:
+    rows: list[tuple[str, int, str, str, str]] = field(default_factory=list)
+
+    def add(self, file: str, line: int, column: str, reason: str, value: str) -> None:
+        self.rows.append((file, line, column, reason, value[:MAX_SHOWN]))
+
+    def table(self) -> pa.Table:
+        columns: list[Any] = list(zip(*self.rows, strict=True)) or [[] for _ in REJECTS.names]
+        return pa.table([pa.array(c, t) for c, t in zip(columns, REJECTS.types, strict=True)], schema=REJECTS)
+
+
+class TriplesSettings(Settings):
+    """Which files make up a triples data set, where they do not have their usual names, and how strict to be."""
+
+    train: str = setting("", "Training triples; empty = train.txt in the directory")
+    valid: str = setting("", "Validation triples; empty = valid.txt where there is one")
+    test: str = setting("", "Test triples; empty = test.txt where there is one")
+    entity_to_id: str = setting("", "entity<TAB>index lines; empty = node_dict.txt, or numbered in order of appearance")
+    relation_to_id: str = setting("", "relation<TAB>index lines; empty = rel_dict.txt, or numbered likewise")
+    names: str = setting("", "name<TAB>index lines; empty = node_name_dict.txt, or each entity's id")
+    node_type: str = setting("entity", "The type of all nodes", min_length=1)
+    source: str = setting("", "The source of all nodes; empty = the directory's name")
+    strict: bool = setting(False, "Refuse the data set when a line is rejected or a triple is in two splits")
+    max_rejects: int = setting(0, "Refuse the data set when more lines than this cannot be used; 0 = no limit", ge=0)
+
+
+def read_triples(path: str | Path = "", settings: TriplesSettings | None = None) -> IngestResult:
+    """Read a triples data set into ``nodes``, ``edges`` (with a ``split`` column where splits are given), ``rejects``.
+
+    ``path`` is a directory whose files have their usual names, unless the settings name others. Nodes are in the order
+    of their numbers; an entity that a dictionary has and no triple uses is a node all the same. Duplicates within a
+    split are kept and counted; so are triples that occur in two splits (a leak), and self loops.
+
+    Raises :class:`InputError` where a file is missing or no text, a dictionary is unusable, no line can be used, more
+    than ``max_rejects`` cannot, or, with ``strict``, anything was rejected or leaks.
+    """
+    settings = settings or TriplesSettings()
+    files = _locate(path, {"train": settings.train, "valid": settings.valid, "test": settings.test})
+    rejects = _Rejects()
+    entities = _symbols(_dictionary(path, settings.entity_to_id, FILES["entities"]))
+    relations = _symbols(_dictionary(path, settings.relation_to_id, FILES["relations"]))
+    parts, rows_read = {}, 0
+    for name, file in files.items():
+        parts[name], lines = _read_lines(file, entities, relations, rejects)
+        rows_read += lines
+    triples = np.concatenate(list(parts.values()))
+    if settings.max_rejects and len(rejects.rows) > settings.max_rejects:
+        where, line, _, reason, _ = rejects.rows[0]
+        raise InputError(
+            f"{len(rejects.rows):,} lines cannot be used, more than max_rejects = {settings.max_rejects:,}; the first is "
+            f"{where}, line {line}: {reason}"
+        )
+    if not len(parts["train"]):
+        first = "; ".join(f"line {r[1]}: {r[3]}" for r in rejects.rows[:3])
+        raise InputError(f"{shown(files['train'])} has no usable line{f' ({first})' if first else ''}")
+    split = np.repeat(np.arange(len(parts), dtype=np.uint8), [len(part) for part in parts.values()])
+    if "valid" not in parts:
+        split[split == 1] = SPLITS.index("test")
+    labels = _names(_dictionary(path, settings.names, FILES["names"]), list(entities.number))
+    nodes = _nodes(
+        list(entities.number), labels, settings.node_type, settings.source or _source_name(path, files["train"])
+    )
+    edges = _edges(triples, list(relations.number), split if len(parts) > 1 else None)
+    counts, notes = _oddities(triples, split, len(entities.number), len(relations.number), labels)
+    counts = {"rows": rows_read, "rejected_rows": len(rejects.rows)} | counts
+    if rejects.rows:
+        where, line, _, reason, _ = rejects.rows[0]
+        notes.insert(
+            0, f"{len(rejects.rows):,} of {rows_read:,} lines were rejected; the first is {where}:{line} ({reason})"
+        )
+    if settings.strict and (rejects.rows or counts["in_two_splits"]):
+        raise InputError(f"strict: {notes[0]}; correct the files, or read them without strict")
+    return IngestResult(nodes, edges, rejects.table(), counts=counts, notes=notes)
+
+
+def _locate(path: str | Path, given: dict[str, str | Path]) -> dict[str, str | Path]:
+    found: dict[str, str | Path] = {}
+    for split in SPLITS:
+        file = given[split] or _in_directory(path, f"{split}.txt")
+        if file:
+            found[split] = file
+    if "train" not in found:
+        place = f"{shown(path)} has no train.txt or train.txt.gz" if path else "no training file was named"
+        raise InputError(f"{place}; the format triples needs head<TAB>relation<TAB>tail lines in it")
+    return found
+
+
+def _dictionary(path: str | Path, given: str | Path, name: str) -> str | Path:
+    return given or _in_directory(path, name)
+
+
+def _in_directory(path: str | Path, name: str) -> str | Path:
+    if not path:
+        return ""
+    if "://" in str(path):
+        import fsspec.core
+
+        system, inner = fsspec.core.url_to_fs(str(path))
+        return next((f"{str(path).rstrip('/')}/{n}" for n in (name, name + ".gz") if system.exists(f"{inner}/{n}")), "")
+    return next((file for file in (Path(path) / name, Path(path) / f"{name}.gz") if file.is_file()), "")
+
+
+def _source_name(path: str | Path, train: str | Path) -> str:
+    return Path(shown(path)).name or Path(shown(train)).parent.name or "triples"
+
+
+# ---------------------------------------------------------------------- lines
+
+
+def _lines(file: str | Path) -> Iterator[tuple[int, list[bytes]]]:
+    """Lines without their ends, a block at a time, with the 1-based number of the first."""
+    with Source(file) as source:
+        number, rest = 1, b""
+        while block := source.read(_BLOCK):
+            rest += block
+            end = rest.rfind(b"\n") + 1
+            lines = rest[:end].split(b"\n")[:-1]
+            rest = rest[end:]
+            yield number, lines
+            number += len(lines)
+        if rest:
+            yield number, [rest]
+
+
+def _cells(file: str | Path, columns: tuple[str, ...], complain: "_Complaint") -> Iterator[tuple[int, list[str]]]:
+    """(line number, cells) of every line with one filled cell per column; what is wrong with others goes to ``complain``."""
+    for first, lines in _lines(file):
+        for number, raw in enumerate(lines, first):
+            line = raw.removesuffix(b"\r")
+            if not line:
+                continue
+            try:
+                cells = line.decode("utf-8").split("\t")
+            except UnicodeDecodeError:
+                complain(number, "", "is not UTF-8", repr(line)[2:-1])
+                continue
+            if len(cells) != len(columns):
+                wanted = "<TAB>".join(columns)
+                complain(number, "", f"has {len(cells)} columns, not {len(columns)} ({wanted})", line.decode("utf-8"))
+                continue
+            empty = [name for name, cell in zip(columns, cells, strict=True) if not cell.strip()]
+            if empty:
+                complain(number, empty[0], "is empty", line.decode("utf-8"))
+                continue
+            yield number, cells
+
+
+class _Complaint:
+    """What to do with a line that cannot be used: keep it as a reject, or (no rejects given) refuse the file."""
+
+    def __init__(self, file: str | Path, rejects: _Rejects | None) -> None:
+        self.file, self.rejects = shown(file), rejects
+
+    def __call__(self, line: int, column: str, reason: str, value: str) -> None:
+        if self.rejects is None:
+            subject = f"column '{column}'" if column else "the line"
+            raise InputError(f"{self.file}, line {line}: {subject} {reason}: {value[:MAX_SHOWN]!r}")
+        self.rejects.add(self.file, line, column, reason, value)
+
+
+def _read_lines(file: str | Path, entities: _Symbols, relations: _Symbols, rejects: _Rejects) -> tuple[np.ndarray, int]:
+    """int32 [n, 3] of (head, relation, tail) numbers, and how many lines there were (blank ones not counted)."""
+    complain = _Complaint(file, rejects)
+    before, found = len(rejects.rows), []
+    kinds = (entities, relations, entities)
+    for number, cells in _cells(file, _COLUMNS, complain):
+        # Known first: a line that is rejected must not number its other symbols.
+        unknown = [
+            i for i, (cell, kind) in enumerate(zip(cells, kinds, strict=True)) if kind.fixed and cell not in kind.number
+        ]
+        if unknown:
+            i = unknown[0]
+            complain(number, _COLUMNS[i], f"is not in {kinds[i].fixed}", cells[i])
+            continue
+        found.append((entities.of(cells[0]), relations.of(cells[1]), entities.of(cells[2])))
+    array = np.array(found, dtype=np.int32).reshape(-1, 3)
+    return array, len(array) + len(rejects.rows) - before
+
+
+# ---------------------------------------------------------------------- dictionaries
+
+
+def _symbols(file: str | Path) -> _Symbols:
+    """The symbols of a dictionary in the order of their indices; none where there is no dictionary.
+
+    Raises :class:`InputError` for a symbol or an index that occurs twice, a gap, and an index that is no number.
+    """
+    if not file:
+        return _Symbols()
+    name, by_index, line_of = shown(file), dict[int, str](), dict[str, int]()
+    where: dict[int, int] = {}
+    for number, (symbol, text) in _cells(file, ("symbol", "index"), _Complaint(file, None)):
+        index = _index(text, name, number)
+        if index in by_index:
+            raise InputError(
+                f"{name}, line {number}: index {index} is given to {symbol!r} and, on line {where[index]}, to "
+                f"{by_index[index]!r}; each symbol needs an index of its own"
+            )
+        if symbol in line_of:
+            raise InputError(f"{name}, line {number}: {symbol!r} is on line {line_of[symbol]}, too; name each once")
+        by_index[index], where[index], line_of[symbol] = symbol, number, number
+    if not by_index:
+        raise InputError(f"{name} is empty; leave the dictionary out to have one made")
+    for expected, index in enumerate(sorted(by_index)):
+        if index != expected:
+            raise InputError(
+                f"{name}: index {expected} is missing (line {where[index]} goes on with {index}); indices must run from "
+                f"0 to {len(by_index) - 1} without gaps. Renumber, or leave the dictionary out to have one made"
+            )
+    return _Symbols({by_index[i]: i for i in range(len(by_index))}, name)
+
+
+def _names(file: str | Path, ids: list[str]) -> list[str]:
+    """A name for each node: from ``name<TAB>index`` lines, else its id. Names may repeat, indices may not."""
+    labels = list(ids)
+    if not file:
+        return labels
+    name, line_of = shown(file), dict[int, int]()
+    for number, (label, text) in _cells(file, ("name", "index"), _Complaint(file, None)):
+        index = _index(text, name, number)
+        if index >= len(ids):
+            raise InputError(
+                f"{name}, line {number}: index {index}, but there are {len(ids)} entities (0 to {len(ids) - 1})"
+            )
+        if index in line_of:
+            raise InputError(f"{name}, line {number}: index {index} has a name on line {line_of[index]}, too")
+        labels[index], line_of[index] = label, number
+    return labels
+
+
+def _index(text: str, file: str, line: int) -> int:
+    if not (text.isascii() and text.isdigit()):
+        raise InputError(f"{file}, line {line}: index {text[:MAX_SHOWN]!r} is not a whole number ≥ 0")
+    return int(text)
+
+
+# ---------------------------------------------------------------------- tables
+
+
+def _category(codes: np.ndarray, values: list[str]) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), pa.array(values, pa.string()))
+
+
+def _nodes(ids: list[str], labels: list[str], node_type: str, source: str) -> pa.Table:
+    zeros = np.zeros(len(ids), dtype=np.int32)
+    columns = [
+        pa.array(np.arange(len(ids), dtype=np.int64)),
+        pa.array(ids, pa.string()),
+        _category(zeros, [node_type]),
+        pa.array(labels, pa.string()),
+        _category(zeros, [source]),
+    ]
+    return pa.table(columns, schema=NODES)
+
+
+def _edges(triples: np.ndarray, relations: list[str], split: np.ndarray | None) -> pa.Table:
+    head, relation, tail = triples.T
+    category = _category(np.ascontiguousarray(relation), relations)
+    columns = [category, category, pa.array(np.ascontiguousarray(head)), pa.array(np.ascontiguousarray(tail))]
+    if split is None:
+        return pa.table(columns, schema=pa.schema(list(EDGES_WITH_SPLIT)[:4]))
+    return pa.table([*columns, pa.array(split)], schema=EDGES_WITH_SPLIT)
+
+
+def _oddities(
+    triples: np.ndarray, split: np.ndarray, entities: int, relations: int, labels: list[str]
+) -> tuple[dict[str, int], list[str]]:
+    head, relation, tail = triples.astype(np.int64).T
+    key = (head * relations + relation) * entities + tail
+    within = len(key) - len(np.unique(key * len(SPLITS) + split))
+    shared = len(np.unique(key * len(SPLITS) + split)) - len(np.unique(key))
+    held_out = np.unique(np.concatenate([head[split > 0], tail[split > 0]]))
+    unseen = np.setdiff1d(held_out, np.concatenate([head[split == 0], tail[split == 0]]))
+    counts = {
+        "entities": entities,
+        "relations": relations,
+        **{name: int((split == number).sum()) for number, name in enumerate(SPLITS)},
+        "duplicates": within,
+        "in_two_splits": shared,
+        "self_loops": int((head == tail).sum()),
+        "unseen_entities": len(unseen),
+        "repeated_names": len(labels) - len(set(labels)),
+    }
+    sentences = {
+        "in_two_splits": "triples occur in more than one split: figures on held-out ones flatter the model",
+        "duplicates": "lines repeat an earlier one of their split",
+        "self_loops": "triples join an entity with itself",
+        "unseen_entities": "entities occur in valid or test and never in train: nothing can be learned of them",
+        "repeated_names": "entities share a name with another one: a name is no key",
+    }
+    return counts, [f"{counts[name]:,} {text}" for name, text in sentences.items() if counts[name]]
