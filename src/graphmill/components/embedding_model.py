@@ -9,7 +9,9 @@ from graphmill.components.embeddings_asset import embeddings_asset
 from graphmill.components.fields import Freshness, Schedule, checked_name, section
 from graphmill.components.model_asset import model_asset
 from graphmill.components.plan import ModelChecks, ModelPlan
+from graphmill.components.ranking_asset import ranking_asset
 from graphmill.components.scaffolding import EmbeddingModelScaffolder
+from graphmill.components.validation_asset import validation_asset
 from graphmill.errors import SettingsError
 from graphmill.orchestration.automation import chain_job, freshness_policy, retraining_schedule
 from graphmill.settings import Settings
@@ -75,7 +77,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The assets, the retraining job, and the schedule if one is asked for."""
         plan = self.plan(context)
-        assets = [model_asset(plan), embeddings_asset(plan)]
+        assets = [model_asset(plan), embeddings_asset(plan), validation_asset(plan), ranking_asset(plan)]
         own = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
         prefix = f"{plan.dataset}_{plan.name}"
         job = chain_job(

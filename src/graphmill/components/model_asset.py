@@ -11,7 +11,8 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
 from graphmill.orchestration.curves import Curve
 from graphmill.orchestration.failures import user_errors
-from graphmill.orchestration.metadata import scalars
+from graphmill.orchestration.metadata import picture, scalars
+from graphmill.orchestration.pictures import draw_losses
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport
 from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.orchestration.run_config import config_class, to_settings
@@ -79,7 +80,9 @@ def _materialized(
 ) -> dg.MaterializeResult[Reference]:
     result = report.result
     log = MetricsLog(plan.root / str(result["run_dir"]) / "metrics.jsonl")
-    losses = [float(record["losses"]["total"]) for record in log.read("epoch")]
+    epochs = log.read("epoch")
+    losses = [float(record["losses"]["total"]) for record in epochs]
+    curve = draw_losses(epochs, log.path.parent / "losses.png")
     figures = _figures(report, losses)
     return dg.MaterializeResult(
         asset_key=plan.key("model"),
@@ -98,6 +101,7 @@ def _materialized(
             "device_reason": str(report.started.get("device_reason", "")),
             "reused": bool(result.get("reused")),
             "figures": compared(figures, previous),
+            **({"loss_curve": picture(curve, "loss")} if curve else {}),
             **_notes(result),
         },
         check_results=_check_results(plan, losses, graph, settings, previous),

@@ -1,0 +1,217 @@
+"""The asset ``<dataset>/<model>_validation``: the health report of the embeddings, as figures, checks and pictures."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from graphmill.components.embeddings_asset import read_vectors
+from graphmill.components.plan import ModelPlan
+from graphmill.errors import InputError
+from graphmill.evaluation.baselines import SimilarityScorer
+from graphmill.evaluation.figures import TypeFigures
+from graphmill.evaluation.health import HealthReport, health_report
+from graphmill.evaluation.queries import link_queries
+from graphmill.evaluation.ranking import LinkRanking, rank_links
+from graphmill.evaluation.thresholds import HealthThresholds
+from graphmill.evaluation.verdicts import Verdict
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
+from graphmill.orchestration.failures import user_errors
+from graphmill.orchestration.metadata import markdown_table, picture, records, scalars
+from graphmill.orchestration.pictures import draw_health
+
+CODE_VERSION = "1"
+# Links per relation that the vectors are tried on: enough to tell shuffled ids from sound ones within seconds.
+SIGNAL_QUERIES = 200
+FOLDER = "validation"
+
+
+@dataclass(frozen=True)
+class HealthCheck:
+    """One check of the UI: the verdicts that it stands for, and the picture that shows what it is about."""
+
+    check: Check
+    verdicts: tuple[str, ...]
+    picture: str = ""
+    absent: str = ""
+
+
+NAMED = Check("no_named_failure", "The report finds none of the failures that it can name (docs/checks.md).")
+HEALTH_CHECKS = (
+    HealthCheck(
+        Check("mean_cosine", "Two random rows point in different directions."), ("mean_cosine", "uniformity"), "cosines"
+    ),
+    HealthCheck(
+        Check("pca_variance", "Many principal components share the variance."),
+        ("components_90", "effective_rank_share", "participation_uncentred", "participation_share"),
+        "spectrum",
+    ),
+    HealthCheck(
+        Check("types_vary", "Every node type varies inside, and types differ from each other."),
+        ("type_cosine", "type_rank_share", "type_top1_ratio", "type_separation"),
+        "pca",
+    ),
+    HealthCheck(
+        Check("disease_band", "Diseases are not too alike; the usual band of their mean cosine is shown."),
+        ("disease_cosine",),
+        absent="the graph has no node type 'disease' with enough rows",
+    ),
+    HealthCheck(
+        Check("rows_are_sound", "No row is missing, dead, repeated, or far longer than the rest."),
+        ("non_finite_rows", "dead_rows", "duplicated_share", "norm_spread"),
+    ),
+    HealthCheck(Check("no_rogue_dimension", "No one to three dimensions decide every similarity."), ("rogue_share",)),
+    HealthCheck(
+        Check("ids_fit_links", "Held-out links rank better than chance by cosine: vectors and ids belong together."),
+        ("link_signal",),
+        absent="the graph holds out no links, or too few to tell",
+    ),
+)
+
+Reference = dict[str, Any]
+
+
+def validation_asset(plan: ModelPlan) -> dg.AssetsDefinition:
+    """The validation asset; it always materializes, whatever the verdicts."""
+    key = plan.key("validation")
+
+    @dg.asset(
+        key=key,
+        ins={"embeddings": dg.AssetIn(plan.key("embeddings"))},
+        group_name=plan.group("validation"),
+        kinds={"numpy", "markdown"},
+        owners=list(plan.owners),
+        description=(
+            "Cosine similarity, PCA variance and what else shows a collapsed embedding; if something is wrong, its "
+            "name. What each check means and what to do: docs/checks.md."
+        ),
+        code_version=CODE_VERSION,
+        check_specs=specs(key, [NAMED, *(each.check for each in HEALTH_CHECKS)]),
+    )
+    def validation(
+        context: dg.AssetExecutionContext, embeddings: dict[str, Any]
+    ) -> Iterator[dg.MaterializeResult[Reference]]:
+        previous = PreviousRun(context.instance, key)
+        with user_errors():
+            report, pictures = _measured(plan, embeddings)
+        yield _materialized(plan, embeddings, report, pictures, previous)
+
+    return validation
+
+
+def _measured(plan: ModelPlan, embeddings: Mapping[str, Any]) -> tuple[HealthReport, dict[str, Path]]:
+    """The report and the pictures by name; both are written into the run directory."""
+    rows, vectors = read_vectors(plan.root / str(embeddings["files"]["parquet"]))
+    graph = TypedGraph.open(plan.root / str(embeddings["graph"]["path"]))
+    names, codes = np.unique(rows["node_type"].cast(pa.string()).to_numpy(zero_copy_only=False), return_inverse=True)
+    type_names = [str(name) for name in names]
+    thresholds = plan.checks.part(HealthThresholds)
+    report = health_report(vectors, codes, type_names, thresholds=thresholds, ranking=_signal(vectors, graph))
+    folder = plan.root / str(embeddings["run_dir"]) / FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(report.to_dict(), indent=1, allow_nan=False)
+    (folder / "health.json").write_text(text + "\n", encoding="utf-8")
+    return report, draw_health(vectors, codes, type_names, folder)
+
+
+def _signal(vectors: NDArray[np.float32], graph: TypedGraph) -> LinkRanking | None:
+    """How held-out links rank by cosine, or None where none is held out."""
+    try:
+        queries = link_queries(graph, "test", max_per_relation=SIGNAL_QUERIES)
+    except InputError:
+        return None
+    return rank_links(SimilarityScorer(vectors, graph), queries, auc_negatives=0)
+
+
+def _materialized(
+    plan: ModelPlan,
+    embeddings: Mapping[str, Any],
+    report: HealthReport,
+    pictures: Mapping[str, Path],
+    previous: PreviousRun,
+) -> dg.MaterializeResult[Reference]:
+    key, figures = plan.key("validation"), scalars(report.numbers())
+    folder = f"{embeddings['run_dir']}/{FOLDER}"
+    named = f"{report.failure}: {report.detail}" if report.failure else "none"
+    shown = {name: picture(path, name) for name, path in pictures.items()}
+    return dg.MaterializeResult(
+        asset_key=key,
+        value={"run_dir": embeddings["run_dir"], "status": report.status, "failure": report.failure},
+        metadata={
+            **figures,
+            "status": report.status,
+            "failure": named,
+            "verdicts": dg.MetadataValue.md(markdown_table([_verdict_row(verdict) for verdict in report.verdicts])),
+            "by_type": records([_type_row(own) for own in report.figures.types]),
+            "figures": compared(figures, previous),
+            "report": dg.MetadataValue.path(f"{folder}/health.json"),
+            **shown,
+        },
+        check_results=[
+            NAMED.result(
+                key,
+                not report.failure,
+                named if report.failure else "the embedding has none of the named failures",
+                severity=plan.checks.severity,
+            ),
+            *(_check_result(plan, each, report.verdicts, previous, shown) for each in HEALTH_CHECKS),
+        ],
+    )
+
+
+def _check_result(
+    plan: ModelPlan,
+    each: HealthCheck,
+    verdicts: Sequence[Verdict],
+    previous: PreviousRun,
+    pictures: Mapping[str, dg.MetadataValue],
+) -> dg.AssetCheckResult:
+    """One check: passed if all its verdicts pass; a verdict that only warns never fails louder than a warning."""
+    own = [verdict for verdict in verdicts if verdict.name in each.verdicts]
+    bad = [verdict for verdict in own if verdict.status != "pass"]
+    told = " ".join(f"{verdict.meaning} {verdict.remedy}" for verdict in bad)
+    only_warned = all(verdict.status == "warn" for verdict in bad)
+    rows = [{**_verdict_row(verdict), "previous": previous.figure(verdict.name)} for verdict in own]
+    metadata: dict[str, Any] = scalars({verdict.name: verdict.value for verdict in own})
+    if rows:
+        metadata["figures"] = dg.MetadataValue.md(markdown_table(rows))
+    if each.picture in pictures:
+        metadata["picture"] = pictures[each.picture]
+    good = " ".join(verdict.meaning for verdict in own)
+    return each.check.result(
+        plan.key("validation"),
+        not bad,
+        told or good or each.absent,
+        severity="warn" if only_warned else plan.checks.severity,
+        metadata=metadata,
+    )
+
+
+def _verdict_row(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "figure": verdict.name,
+        "value": verdict.value,
+        "bound": verdict.threshold,
+        "verdict": verdict.status,
+        "meaning": verdict.meaning,
+        "what to do": verdict.remedy,
+    }
+
+
+def _type_row(own: TypeFigures) -> dict[str, Any]:
+    return {
+        "type": own.name,
+        "rows": own.rows,
+        "mean_cosine": own.cosine,
+        "effective_rank": own.effective_rank,
+        "rank_share": own.rank_share,
+        "top1_ratio": own.top1_ratio,
+        "judged": own.judged,
+    }
