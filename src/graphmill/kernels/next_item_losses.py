@@ -1,0 +1,133 @@
+"""Losses of next-item prediction, weight-tied: the score of an item is the product of the state and the item's vector.
+
+All are sums over rows in at least fp32. The full softmax computes its gradient with its value, a block of rows at a
+time, so that the [rows, items] matrix never exists as a whole.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+BLOCK_NUMBERS = 4 << 20
+"""Scores that a block of the full softmax holds at once (16 MiB in fp32): what stays in a cache pays."""
+
+
+def score_items(states: Tensor, table: Tensor, items: Tensor) -> Tensor:
+    """State · item vector: [N, d], [I, d] and ``items`` int64 [N] or [N, k] → the same shape, at least fp32."""
+    vectors = F.embedding(items, table)
+    if items.dim() == 1:
+        return (_wide(states) * _wide(vectors)).sum(-1)
+    return torch.bmm(_wide(vectors), _wide(states)[:, :, None]).squeeze(-1)
+
+
+def bce_sum(positive: Tensor, negative: Tensor, exists: Tensor | None = None) -> Tensor:
+    """Σ_rows −log σ(s⁺) − mean_k log(1 − σ(s⁻)): ``positive`` [N], ``negative`` [N, k]; SASRec's loss for k = 1.
+
+    ``exists`` bool [N, k]: False where a user has met every item, so that there is no negative.
+    """
+    wrong = F.softplus(_wide(negative))
+    if exists is not None:
+        wrong = wrong * exists
+    return F.softplus(-_wide(positive)).sum() + wrong.sum() / negative.shape[1]
+
+
+def gbce_sum(
+    positive: Tensor, negative: Tensor, items: int, calibration: float, exists: Tensor | None = None
+) -> Tensor:
+    """Generalised BCE (gSASRec, arXiv 2308.07192): Σ_rows (−β log σ(s⁺) − Σ_k log(1 − σ(s⁻))) / (k + 1).
+
+    α = k / (I − 1) is the sampling rate and β = α (t (1 − 1/α) + 1/α); t = ``calibration`` in 0 .. 1: 0 is plain BCE
+    (β = 1), 1 undoes the bias of sampling (β = α).
+    """
+    k = negative.shape[1]
+    rate = k / max(items - 1, 1)
+    beta = rate * (calibration * (1.0 - 1.0 / rate) + 1.0 / rate)
+    wrong = F.softplus(_wide(negative))
+    if exists is not None:
+        wrong = wrong * exists
+    return (beta * F.softplus(-_wide(positive)).sum() + wrong.sum()) / (k + 1)
+
+
+def sampled_softmax_sum(
+    states: Tensor, table: Tensor, target: Tensor, sampled: Tensor, log_expected: Tensor, target_log_expected: Tensor
+) -> Tensor:
+    """Σ_rows −log softmax over the target and items sampled for all rows, corrected by log of the expected count.
+
+    ``sampled`` int64 [M]; ``log_expected`` [M] and ``target_log_expected`` [N]: log of how often the sampler draws the
+    item in M draws (Bengio and Senécal 2008). A sampled item that is a row's target is left out of that row.
+    """
+    positive = score_items(states, table, target) - _wide(target_log_expected)
+    scores = _wide(_product(states, F.embedding(sampled, table))) - _wide(log_expected)
+    scores = scores.masked_fill(target[:, None] == sampled[None, :], -torch.inf)
+    total = torch.logsumexp(torch.cat([positive[:, None], scores], dim=1), dim=1)
+    return (total - positive).sum()
+
+
+def full_softmax_sum(states: Tensor, table: Tensor, target: Tensor, block_rows: int = 0) -> Tensor:
+    """Σ_rows −log softmax(state · tableᵀ)[target]: [N, d], [I, d], int64 [N] → 0-d.
+
+    ``block_rows`` 0: what :data:`BLOCK_NUMBERS` allows. Twice differentiable it is not.
+    """
+    rows = block_rows or max(BLOCK_NUMBERS // max(len(table), 1), 16)
+    result: Tensor = _FullSoftmax.apply(states, table, target, rows)
+    return result
+
+
+class _FullSoftmax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, table: Tensor, target: Tensor, rows: int) -> Tensor:
+        kind = states.device.type
+        low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else states.dtype
+        wide = torch.float64 if states.dtype == torch.float64 else torch.float32
+        needs_states, needs_table = ctx.needs_input_grad[:2]
+        with torch.autocast(kind, enabled=False):
+            items = table.to(low)
+            total = torch.zeros((), dtype=wide, device=states.device)
+            grad_states = torch.empty_like(states) if needs_states else None
+            grad_table = torch.zeros(table.shape, dtype=wide, device=table.device) if needs_table else None
+            for start in range(0, len(states), rows):
+                part = slice(start, start + rows)
+                block = states[part].to(low)
+                scores = (block @ items.T).to(wide)
+                own = target[part, None]
+                total += torch.logsumexp(scores, dim=1).sum() - scores.gather(1, own).sum()
+                if not (needs_states or needs_table):
+                    continue
+                share = torch.softmax(scores, dim=1)
+                share.scatter_add_(1, own, torch.full_like(own, -1, dtype=wide))
+                share = share.to(low)
+                if grad_states is not None:
+                    grad_states[part] = (share @ items).to(states.dtype)
+                if grad_table is not None:
+                    grad_table += (share.T @ block).to(wide)
+        ctx.save_for_backward(grad_states, grad_table)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        grad_states, grad_table = ctx.saved_tensors
+        scale = gradients[0]
+        return (
+            None if grad_states is None else grad_states * scale.to(grad_states.dtype),
+            None if grad_table is None else grad_table * scale.to(grad_table.dtype),
+            None,
+            None,
+        )
+
+
+def _product(states: Tensor, vectors: Tensor) -> Tensor:
+    return states @ vectors.T.to(states.dtype)
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def expected_log_counts(probability: Tensor, draws: int) -> Tensor:
+    """log(draws · q), elementwise: what :func:`sampled_softmax_sum` subtracts."""
+    return torch.log(probability) + math.log(draws)

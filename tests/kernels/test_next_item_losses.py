@@ -1,0 +1,80 @@
+"""Next-item losses against the sums that define them."""
+
+import pytest
+import torch
+
+from graphmill.kernels import next_item_losses as ours
+from graphmill.kernels import next_item_losses_reference as plain
+
+ROWS, ITEMS, WIDTH, K = 9, 13, 5, 3
+
+
+@pytest.fixture
+def case():
+    torch.manual_seed(0)
+    states = torch.randn(ROWS, WIDTH, dtype=torch.float64, requires_grad=True)
+    table = torch.randn(ITEMS, WIDTH, dtype=torch.float64, requires_grad=True)
+    return states, table, torch.randint(0, ITEMS, (ROWS,)), torch.randint(0, ITEMS, (ROWS, K))
+
+
+def same(a, b, variables):
+    torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+    for x, y in zip(torch.autograd.grad(a, variables), torch.autograd.grad(b, variables), strict=True):
+        torch.testing.assert_close(x, y, rtol=1e-10, atol=1e-12)
+
+
+def test_bce_and_generalised_bce(case):
+    states, table, target, negative = case
+    for calibration in (None, 0.0, 0.75, 1.0):
+        scores = ours.score_items(states, table, target), ours.score_items(states, table, negative)
+        if calibration is None:
+            same(ours.bce_sum(*scores), plain.bce_reference(states, table, target, negative), (states, table))
+        else:
+            expected = plain.gbce_reference(states, table, target, negative, calibration)
+            same(ours.gbce_sum(*scores, ITEMS, calibration), expected, (states, table))
+
+
+def test_uncalibrated_generalised_bce_is_bce_with_sums(case):
+    states, table, target, negative = case
+    positive, wrong = ours.score_items(states, table, target), ours.score_items(states, table, negative[:, :1])
+    torch.testing.assert_close(2 * ours.gbce_sum(positive, wrong, ITEMS, 0.0), ours.bce_sum(positive, wrong))
+
+
+@pytest.mark.parametrize("block", [1, 4, 100])
+def test_the_full_softmax_in_blocks_is_cross_entropy(case, block):
+    states, table, target, _ = case
+    same(
+        3 * ours.full_softmax_sum(states, table, target, block),
+        3 * plain.full_softmax_reference(states, table, target),
+        (states, table),
+    )
+
+
+def test_the_full_softmax_needs_no_gradient_to_be_evaluated(case):
+    states, table, target, _ = case
+    with torch.no_grad():
+        got = ours.full_softmax_sum(states, table, target)
+    torch.testing.assert_close(got, plain.full_softmax_reference(states, table, target).detach())
+
+
+def test_sampled_softmax_is_corrected_and_leaves_the_target_out(case):
+    states, table, target, _ = case
+    sampled = torch.tensor([0, int(target[0]), 4, 4])
+    probability = torch.rand(ITEMS, dtype=torch.float64)
+    logs = ours.expected_log_counts(probability, len(sampled))
+    got = ours.sampled_softmax_sum(states, table, target, sampled, logs[sampled], logs[target])
+    same(got, plain.sampled_softmax_reference(states, table, target, sampled, probability), (states, table))
+
+
+def test_missing_negatives_count_nothing(case):
+    states, table, target, negative = case
+    scores = ours.score_items(states, table, target), ours.score_items(states, table, negative)
+    none = torch.zeros(ROWS, K, dtype=torch.bool)
+    expected = torch.nn.functional.softplus(-scores[0]).sum()
+    torch.testing.assert_close(ours.bce_sum(*scores, none), expected)
+
+
+def test_losses_are_finite_for_any_finite_score():
+    far = torch.tensor([1e4, -1e4])
+    assert torch.isfinite(ours.bce_sum(far, far[:, None]))
+    assert torch.isfinite(ours.full_softmax_sum(far[:, None], torch.tensor([[1e3], [-1e3]]), torch.tensor([0, 1])))
