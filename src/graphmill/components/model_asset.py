@@ -1,18 +1,18 @@
 """The asset ``<dataset>/<model>_model``: a training in the worker process, its figures, and the checks on its loss."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
 from graphmill.components.plan import POOL, ModelPlan
-from graphmill.graph.typed_graph import TypedGraph
+from graphmill.evaluation.pictures import loss_curve, memory_curve
 from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
 from graphmill.orchestration.curves import Curve
 from graphmill.orchestration.failures import user_errors
-from graphmill.orchestration.metadata import picture, scalars
-from graphmill.orchestration.pictures import draw_losses
+from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, saved_picture, scalars
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport
 from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.orchestration.run_config import config_class, to_settings
@@ -70,19 +70,18 @@ def model_asset(plan: ModelPlan) -> dg.AssetsDefinition:
             processes=settings.acceleration.processes,
             environment=environment,
         )
-        yield _materialized(plan, report, graph, settings, previous)
+        yield _materialized(plan, report, graph, previous)
 
     return model
 
 
 def _materialized(
-    plan: ModelPlan, report: WorkerReport, graph: Mapping[str, Any], settings: Any, previous: PreviousRun
+    plan: ModelPlan, report: WorkerReport, graph: Mapping[str, Any], previous: PreviousRun
 ) -> dg.MaterializeResult[Reference]:
     result = report.result
     log = MetricsLog(plan.root / str(result["run_dir"]) / "metrics.jsonl")
     epochs = log.read("epoch")
     losses = [float(record["losses"]["total"]) for record in epochs]
-    curve = draw_losses(epochs, log.path.parent / "losses.png")
     figures = _figures(report, losses)
     return dg.MaterializeResult(
         asset_key=plan.key("model"),
@@ -101,10 +100,10 @@ def _materialized(
             "device_reason": str(report.started.get("device_reason", "")),
             "reused": bool(result.get("reused")),
             "figures": compared(figures, previous),
-            **({"loss_curve": picture(curve, "loss")} if curve else {}),
+            **_pictures(epochs, result, log.path.parent),
             **_notes(result),
         },
-        check_results=_check_results(plan, losses, graph, settings, previous),
+        check_results=_check_results(plan, losses, result, previous),
     )
 
 
@@ -128,13 +127,27 @@ def _figures(report: WorkerReport, losses: list[float]) -> dict[str, Any]:
     )
 
 
+def _pictures(
+    epochs: Sequence[Mapping[str, Any]], result: Mapping[str, Any], run_dir: Path
+) -> dict[str, dg.MetadataValue]:
+    shown = {}
+    if epochs:
+        png = loss_curve(epochs, max_bytes=FULL_IMAGE_BYTES)
+        shown["loss_curve"] = saved_picture(png, run_dir / "losses.png", "loss")
+    if memory := result.get("memory"):
+        samples = [dict(zip(("seconds", "resident", "device"), sample, strict=True)) for sample in memory]
+        png = memory_curve(samples, max_bytes=FULL_IMAGE_BYTES)
+        shown["memory_curve"] = saved_picture(png, run_dir / "memory.png", "memory")
+    return shown
+
+
 def _notes(result: Mapping[str, Any]) -> dict[str, dg.MetadataValue]:
     notes = [str(note) for note in (*(result.get("notes") or ()), *(result.get("shrunk") or ()))]
     return {"notes": dg.MetadataValue.md("\n".join(f"- {note}" for note in notes))} if notes else {}
 
 
 def _check_results(
-    plan: ModelPlan, losses: list[float], graph: Mapping[str, Any], settings: Any, previous: PreviousRun
+    plan: ModelPlan, losses: list[float], result: Mapping[str, Any], previous: PreviousRun
 ) -> list[dg.AssetCheckResult]:
     key, severity, curve = plan.key("model"), plan.checks.severity, Curve(losses)
     wrong = curve.first_nonfinite
@@ -160,7 +173,7 @@ def _check_results(
             severity=severity,
             metadata=scalars({"swing": curve.swing, "bound": plan.checks.loss_swing_max}),
         ),
-        _messages_result(plan, graph, settings.acceleration),
+        _messages_result(plan, result),
     ]
 
 
@@ -168,32 +181,16 @@ def _told(value: float, sentence: str) -> str:
     return "too few epochs to say" if math.isnan(value) else sentence.format(value)
 
 
-def _messages_result(plan: ModelPlan, graph: Mapping[str, Any], acceleration: Any) -> dg.AssetCheckResult:
+def _messages_result(plan: ModelPlan, result: Mapping[str, Any]) -> dg.AssetCheckResult:
     bound = plan.checks.message_share_min
-    shares = message_shares(TypedGraph.open(plan.root / graph["path"]).manifest["relations"], acceleration)
-    least: dict[str, Any] = min(shares, key=lambda row: row["share"], default={"relation": "none", "share": 1.0})
+    share = (result.get("health") or {}).get("message_coverage")
+    if share is None:
+        return MESSAGES.result(plan.key("model"), True, "not measured: this system passes no messages")
     return MESSAGES.result(
         plan.key("model"),
-        least["share"] >= bound,
-        f"least: {least['relation']} with {least['share']:.0%} of its edges, bound {bound:.0%}; "
-        "acceleration.supervision_fraction and the graph's split lower it",
+        share >= bound,
+        f"the relation with the least has {share:.0%} of its training edges, bound {bound:.0%}; "
+        "lower acceleration.supervision_fraction to raise it",
         severity=plan.checks.severity,
-        metadata=scalars({"least_share": least["share"], "relation": least["relation"], "bound": bound}),
+        metadata=scalars({"least_share": share, "bound": bound}),
     )
-
-
-def message_shares(relations: list[Mapping[str, Any]], acceleration: Any) -> list[dict[str, Any]]:
-    """Per relation the part of its edges that carries messages: those of the train split that a step does not ask for.
-
-    A step asks for at most ``edge_sample_size`` pairs and ``supervision_fraction`` of a relation, and masks them; the
-    reverse relation's questions mask the same edges, so that both count.
-    """
-    rows = []
-    for relation in relations:
-        edges, train = int(relation["edges"]), int(relation["split"]["train"])
-        if not edges:
-            continue
-        asked = min(acceleration.edge_sample_size / max(train, 1), acceleration.supervision_fraction)
-        name = f"{relation['source']} | {relation['name']} | {relation['target']}"
-        rows.append({"relation": name, "edges": edges, "share": train / edges * (1 - asked) ** 2})
-    return rows

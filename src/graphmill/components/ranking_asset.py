@@ -1,6 +1,7 @@
 """The asset ``<dataset>/<model>_ranking``: held-out links, ranked by the model beside what it has to beat."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,9 +9,10 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.plan import POOL, ModelPlan
-from graphmill.evaluation.comparison import RankingThresholds
+from graphmill.evaluation.comparison import ComparedRelation, RankingComparison, RankingThresholds
+from graphmill.evaluation.pictures import ranking_bars
 from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
-from graphmill.orchestration.metadata import markdown_table, records, scalars
+from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, markdown_table, records, saved_picture, scalars
 from graphmill.orchestration.pipes import WorkerClient
 
 CODE_VERSION = "1"
@@ -99,9 +101,23 @@ def _materialized(
             "by_relation": records([_relation_row(relation) for relation in comparison["relations"]]),
             "by_degree": dg.MetadataValue.md(markdown_table(_degree_rows(report["rankings"]["model"]))),
             "report": dg.MetadataValue.path(f"{run_dir}/ranking.json"),
+            "mrr_by_relation": saved_picture(_bars(comparison), plan.root / run_dir / "ranking.png", "MRR by relation"),
         },
         check_results=[_check_result(plan, each, comparison, previous) for each in RATIO_CHECKS],
     )
+
+
+def _bars(comparison: Mapping[str, Any]) -> bytes:
+    rows = tuple(
+        ComparedRelation(**{**row, "mrr": _numbers(row["mrr"]), "auc_degree": _numbers(row["auc_degree"])})
+        for row in comparison["relations"]
+    )
+    plain = RankingComparison(rows, comparison["macro"], comparison["micro"], comparison["ratios"], verdicts=())
+    return ranking_bars(plain, max_bytes=FULL_IMAGE_BYTES)
+
+
+def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: math.nan if value is None else value for name, value in values.items()}
 
 
 def _plain_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:

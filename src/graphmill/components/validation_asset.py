@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -17,6 +16,7 @@ from graphmill.errors import InputError
 from graphmill.evaluation.baselines import SimilarityScorer
 from graphmill.evaluation.figures import TypeFigures
 from graphmill.evaluation.health import HealthReport, health_report
+from graphmill.evaluation.pictures import cosine_histograms, pca_scatter, spectrum_curve
 from graphmill.evaluation.queries import link_queries
 from graphmill.evaluation.ranking import LinkRanking, rank_links
 from graphmill.evaluation.thresholds import HealthThresholds
@@ -24,8 +24,7 @@ from graphmill.evaluation.verdicts import Verdict
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
 from graphmill.orchestration.failures import user_errors
-from graphmill.orchestration.metadata import markdown_table, picture, records, scalars
-from graphmill.orchestration.pictures import draw_health
+from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, markdown_table, records, saved_picture, scalars
 
 CODE_VERSION = "1"
 # Links per relation that the vectors are tried on: enough to tell shuffled ids from sound ones within seconds.
@@ -76,6 +75,7 @@ HEALTH_CHECKS = (
 )
 
 Reference = dict[str, Any]
+Pictures = Mapping[str, dg.MetadataValue]
 
 
 def validation_asset(plan: ModelPlan) -> dg.AssetsDefinition:
@@ -106,7 +106,7 @@ def validation_asset(plan: ModelPlan) -> dg.AssetsDefinition:
     return validation
 
 
-def _measured(plan: ModelPlan, embeddings: Mapping[str, Any]) -> tuple[HealthReport, dict[str, Path]]:
+def _measured(plan: ModelPlan, embeddings: Mapping[str, Any]) -> tuple[HealthReport, Pictures]:
     """The report and the pictures by name; both are written into the run directory."""
     rows, vectors = read_vectors(plan.root / str(embeddings["files"]["parquet"]))
     graph = TypedGraph.open(plan.root / str(embeddings["graph"]["path"]))
@@ -118,7 +118,12 @@ def _measured(plan: ModelPlan, embeddings: Mapping[str, Any]) -> tuple[HealthRep
     folder.mkdir(parents=True, exist_ok=True)
     text = json.dumps(report.to_dict(), indent=1, allow_nan=False)
     (folder / "health.json").write_text(text + "\n", encoding="utf-8")
-    return report, draw_health(vectors, codes, type_names, folder)
+    drawn = {
+        "pca": pca_scatter(vectors, codes, type_names, max_bytes=FULL_IMAGE_BYTES),
+        "cosines": cosine_histograms(vectors, codes, max_bytes=FULL_IMAGE_BYTES),
+        "spectrum": spectrum_curve(report.figures.spectrum, max_bytes=FULL_IMAGE_BYTES),
+    }
+    return report, {name: saved_picture(png, folder / f"{name}.png", name) for name, png in drawn.items()}
 
 
 def _signal(vectors: NDArray[np.float32], graph: TypedGraph) -> LinkRanking | None:
@@ -134,13 +139,12 @@ def _materialized(
     plan: ModelPlan,
     embeddings: Mapping[str, Any],
     report: HealthReport,
-    pictures: Mapping[str, Path],
+    pictures: Pictures,
     previous: PreviousRun,
 ) -> dg.MaterializeResult[Reference]:
     key, figures = plan.key("validation"), scalars(report.numbers())
     folder = f"{embeddings['run_dir']}/{FOLDER}"
     named = f"{report.failure}: {report.detail}" if report.failure else "none"
-    shown = {name: picture(path, name) for name, path in pictures.items()}
     return dg.MaterializeResult(
         asset_key=key,
         value={"run_dir": embeddings["run_dir"], "status": report.status, "failure": report.failure},
@@ -152,7 +156,7 @@ def _materialized(
             "by_type": records([_type_row(own) for own in report.figures.types]),
             "figures": compared(figures, previous),
             "report": dg.MetadataValue.path(f"{folder}/health.json"),
-            **shown,
+            **pictures,
         },
         check_results=[
             NAMED.result(
@@ -161,7 +165,7 @@ def _materialized(
                 named if report.failure else "the embedding has none of the named failures",
                 severity=plan.checks.severity,
             ),
-            *(_check_result(plan, each, report.verdicts, previous, shown) for each in HEALTH_CHECKS),
+            *(_check_result(plan, each, report.verdicts, previous, pictures) for each in HEALTH_CHECKS),
         ],
     )
 
@@ -171,7 +175,7 @@ def _check_result(
     each: HealthCheck,
     verdicts: Sequence[Verdict],
     previous: PreviousRun,
-    pictures: Mapping[str, dg.MetadataValue],
+    pictures: Pictures,
 ) -> dg.AssetCheckResult:
     """One check: passed if all its verdicts pass; a verdict that only warns never fails louder than a warning."""
     own = [verdict for verdict in verdicts if verdict.name in each.verdicts]

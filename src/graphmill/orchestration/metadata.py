@@ -16,6 +16,7 @@ import dagster as dg
 import pyarrow as pa
 
 INLINE_IMAGE_BYTES = 80_000
+FULL_IMAGE_BYTES = 10_000_000
 TABLE_ROWS = 50
 _SMALLEST_SIDE = 160
 
@@ -120,6 +121,13 @@ def _shown(value: Any) -> str:
 def snippet(code: str) -> dg.MetadataValue:
     """Python to paste."""
     return dg.MetadataValue.md(f"```python\n{code.strip()}\n```")
+
+
+def saved_picture(png: bytes, path: Path, title: str) -> dg.MetadataValue:
+    """Write a full-size picture to ``path`` and show it with :func:`picture`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(png)
+    return picture(path, title)
 
 
 def picture(path: Path, title: str, max_bytes: int = INLINE_IMAGE_BYTES) -> dg.MetadataValue:
