@@ -15,7 +15,9 @@ class LinkDecoder(nn.Module):
     def __init__(self, num_relations: int, dim: int, decoder: str, popularity: bool) -> None:
         super().__init__()
         self.relation = nn.Parameter(torch.ones(num_relations, dim)) if decoder == "distmult" else None
-        self.popularity = nn.Parameter(torch.zeros(num_relations)) if popularity else None
+        # With uniform negatives log P(link) / P(no link) is log degree + constant: weight 1 is the best that popularity
+        # alone can do, so training starts there and the vectors learn what it does not explain.
+        self.popularity = nn.Parameter(torch.ones(num_relations)) if popularity else None
         self.offset = nn.Parameter(torch.zeros(num_relations))
 
     def forward(self, heads: Tensor, relations: Tensor, tails: Tensor, log_degree: Tensor) -> Tensor:

@@ -65,6 +65,7 @@ class HgtRecipe:
         self.features = {number: torch.from_numpy(rows) for number, rows in self.data.features().items()}
         self.log_degree = [torch.from_numpy(np.log1p(r.degree).astype(np.float32)) for r in self.data.relations]
         self._queries: dict[tuple[str, int], Any] = {}
+        self.execution = Execution()
 
     # ---------------------------------------------------------------- model
 
@@ -266,7 +267,11 @@ class HgtRecipe:
         encoder.eval()
         with torch.no_grad():
             start = 0
-            for block in encoder.infer(self.messages, self.features, INFERENCE_ROWS):
+            for block in (
+                encoder.infer(self.messages, self.features, INFERENCE_ROWS)
+                if hasattr(encoder, "infer")
+                else [encoder(self.messages, self.features)]
+            ):
                 vectors = block.float().cpu().numpy()
                 yield EmbeddingBlock(start, vectors)
                 start += len(vectors)
