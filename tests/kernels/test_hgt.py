@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+import importlib.util
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from graphmill.kernels.hgt import hgt_attention
+from graphmill.kernels import hgt
 from graphmill.kernels.hgt_plan import MessageGraph
 from graphmill.kernels.hgt_reference import hgt_attention_reference
 from tests.kernels.graphs import Inputs, Shape, hub, inputs, random_edges, shapes
+
+
+def numba_installed() -> bool:
+    return importlib.util.find_spec("numba") is not None
+
+
+BACKENDS = ["torch", pytest.param("numba", marks=pytest.mark.skipif(not numba_installed(), reason="numba is optional"))]
+
+
+@pytest.fixture(params=BACKENDS)
+def hgt_attention(request: pytest.FixtureRequest):
+    return partial(hgt.hgt_attention, backend=request.param)
 
 
 def run(attend, given: Inputs, graph: MessageGraph, masked: Tensor | None) -> tuple[list[Tensor], list[Tensor]]:
@@ -28,20 +43,22 @@ def assert_close(ours: list[Tensor], theirs: list[Tensor], tolerance: float) -> 
         assert (a - b).norm() <= tolerance * (1 + b.norm()), f"{(a - b).norm()} of {b.norm()}"
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
 @settings(max_examples=60, deadline=None)
-@given(shapes())
-def test_values_and_gradients_equal_the_reference(shape: Shape) -> None:
+@given(shape=shapes())
+def test_values_and_gradients_equal_the_reference(backend: str, shape: Shape) -> None:
     counts, relations, seed = shape
     graph = MessageGraph.build(counts, random_edges(counts, relations, seed))
     x = inputs(graph, heads=2, width=3, seed=seed)
     masked = torch.rand(max(graph.num_pairs, 1), generator=torch.Generator().manual_seed(seed)) < 0.3
     for mask in (None, masked):
-        ours, theirs = run(hgt_attention, x, graph, mask), run(hgt_attention_reference, x, graph, mask)
+        attend = partial(hgt.hgt_attention, backend=backend)
+        ours, theirs = run(attend, x, graph, mask), run(hgt_attention_reference, x, graph, mask)
         assert_close(ours[0], theirs[0], 1e-10)
         assert_close(ours[1], theirs[1], 1e-10)
 
 
-def test_single_precision_agrees_to_one_part_in_a_hundred_thousand() -> None:
+def test_single_precision_agrees_to_one_part_in_a_hundred_thousand(hgt_attention) -> None:
     counts, relations = [30, 50, 4], [(0, 1, 300), (1, 0, 300), (2, 1, 90), (1, 1, 500)]
     graph = MessageGraph.build(counts, random_edges(counts, relations, 1))
     x = inputs(graph, 4, 16, torch.float32)
@@ -54,14 +71,14 @@ def test_single_precision_agrees_to_one_part_in_a_hundred_thousand() -> None:
         assert (a - b).norm() <= 1e-5 * b.norm()
 
 
-def test_one_hub_that_receives_every_edge() -> None:
+def test_one_hub_that_receives_every_edge(hgt_attention) -> None:
     graph = MessageGraph.build([5, 4], hub(3000))
     x = inputs(graph, 2, 8)
     ours, theirs = run(hgt_attention, x, graph, None), run(hgt_attention_reference, x, graph, None)
     assert_close([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], 1e-10)
 
 
-def test_gradients_agree_with_finite_differences() -> None:
+def test_gradients_agree_with_finite_differences(hgt_attention) -> None:
     counts, relations = [3, 4], [(0, 1, 6), (1, 0, 5), (1, 1, 4)]
     graph = MessageGraph.build(counts, random_edges(counts, relations, 3))
     x = inputs(graph, 2, 2)
@@ -74,7 +91,7 @@ def test_gradients_agree_with_finite_differences() -> None:
     assert torch.autograd.gradcheck(attend, x.leaves())
 
 
-def test_a_masked_pair_is_as_good_as_an_absent_edge() -> None:
+def test_a_masked_pair_is_as_good_as_an_absent_edge(hgt_attention) -> None:
     edges = random_edges([6, 5], [(0, 1, 25), (1, 0, 25)], 4)
     masked = torch.rand(13, generator=torch.Generator().manual_seed(1)) < 0.5
     without = [e._replace(**{n: getattr(e, n)[~masked[e.pair]] for n in ("src", "dst", "pair")}) for e in edges]
@@ -84,7 +101,7 @@ def test_a_masked_pair_is_as_good_as_an_absent_edge() -> None:
     assert_close([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], 1e-12)
 
 
-def test_large_logits_do_not_overflow() -> None:
+def test_large_logits_do_not_overflow(hgt_attention) -> None:
     graph = MessageGraph.build([6, 5], random_edges([6, 5], [(0, 1, 30), (1, 1, 30)], 2))
     x = inputs(graph, 1, 4)
     scaled = x._replace(q=[None if t is None else (t * 1e4).detach().requires_grad_() for t in x.q])
@@ -92,7 +109,7 @@ def test_large_logits_do_not_overflow() -> None:
     assert all(t.isfinite().all() for t in [*outputs, *gradients])
 
 
-def test_two_backward_passes_are_equal_bit_by_bit() -> None:
+def test_two_backward_passes_are_equal_bit_by_bit(hgt_attention) -> None:
     graph = MessageGraph.build([60, 50], random_edges([60, 50], [(0, 1, 900), (1, 0, 900)], 2))
     x = inputs(graph, 4, 8, torch.float32)
     first, second = run(hgt_attention, x, graph, None), run(hgt_attention, x, graph, None)

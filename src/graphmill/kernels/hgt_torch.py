@@ -1,7 +1,8 @@
 """The edge part of HGT's attention for one relation, in operators that cpu, cuda and mps all have.
 
 Everything here is compact: row i of ``q`` is the relation's i-th target node, row j of ``k`` and ``v`` its j-th source
-node. Edges are taken in chunks that stay in cache, so that edges × width never exists; edges × heads does.
+node; shapes are [h, n, D] for h heads, whatever the order in memory. Edges are taken in chunks that stay in cache, so
+that edges × width never exists; edges × heads does.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from torch import Tensor
 
 from graphmill.kernels.hgt_plan import RelationPlan
 
+SOURCES_HEAD_MAJOR = False
 _CHUNK_BYTES = 1 << 20
 
 
 class Partial(NamedTuple):
     """One relation's share of the softmax, per target.
 
-    ``sums`` [n_t, h·D]: Σ exp(a − highest)·v; ``total`` [n_t, h]: Σ exp(a − highest); ``highest`` [n_t, h]: max a.
+    ``sums`` [h, n_t, D]: Σ exp(a − highest)·v; ``total`` [h, n_t]: Σ exp(a − highest); ``highest`` [h, n_t]: max a.
     """
 
     sums: Tensor
@@ -30,7 +32,7 @@ class Partial(NamedTuple):
 
 
 class EdgeGradients(NamedTuple):
-    """Gradients of the compact rows; ``prior`` [h] is that of the logits' factor; ``sums`` = Σ α·v where asked for."""
+    """Gradients of the compact rows; ``factor`` [h] is that of the logits' factor; ``sums`` = Σ α·v where asked for."""
 
     q: Tensor
     k: Tensor
@@ -39,19 +41,53 @@ class EdgeGradients(NamedTuple):
     sums: Tensor | None
 
 
+def gather(rows: Tensor, nodes: Tensor, first: int, last: int, width: int, dtype: torch.dtype) -> Tensor:
+    """Heads ``first:last`` of some rows of [N, H·D], as [h, n, D] in ``dtype``."""
+    chosen = rows[:, first * width : last * width].index_select(0, nodes).to(dtype)
+    return _heads_first(chosen, last - first)
+
+
+def scatter_add(rows: Tensor, nodes: Tensor, first: int, last: int, values: Tensor) -> None:
+    """Add [h, n, D] to heads ``first:last`` of some distinct rows of [N, H·D]."""
+    width = values.shape[2]
+    rows[:, first * width : last * width].index_add_(0, nodes, _rows(values).to(rows.dtype))
+
+
 def forward(r: RelationPlan, q: Tensor, k: Tensor, v: Tensor, factor: Tensor, kept: Tensor | None) -> Partial:
     """Attention of one relation's targets over its sources, not yet divided by the softmax's total.
 
-    ``q`` [n_t, h·D], ``k``, ``v`` [n_s, h·D]; ``factor`` [h] multiplies the logits; ``kept`` bool [E] drops edges.
+    ``q`` [h, n_t, D], ``k``, ``v`` [h, n_s, D]; ``factor`` [h] multiplies the logits; ``kept`` bool [E] drops edges.
     """
-    heads = factor.numel()
-    logits = _logits(r, q, k, factor, kept)
+    heads, targets, _ = q.shape
+    logits = _dots(r, _rows(q), _rows(k), heads).mul_(factor)
+    if kept is not None:
+        logits.masked_fill_(~kept[:, None], -math.inf)
     index = r.target.long()
-    highest = logits.new_full((q.shape[0], heads), -math.inf)
+    highest = logits.new_full((targets, heads), -math.inf)
     highest.scatter_reduce_(0, index[:, None].expand_as(logits), logits, "amax")
     weights = (logits - highest.clamp_min(torch.finfo(logits.dtype).min)[index]).exp_()
     total = torch.zeros_like(highest).index_add_(0, r.target, weights)
-    return Partial(_weighted_sums(r.target, r.source, weights, v, q.shape[0]), total, highest)
+    sums = _weighted_sums(r.target, r.source, weights, _rows(v), targets)
+    return Partial(_heads_first(sums, heads), total.mT, highest.mT)
+
+
+def merge(sums: Tensor, total: Tensor, highest: Tensor, nodes: Tensor, first: int, last: int, part: Partial) -> None:
+    """Add one relation's share to the running softmax of heads ``first:last``, both brought to the higher maximum.
+
+    ``sums`` [N, H·D], ``total`` and ``highest`` [N, H] are changed at the rows ``nodes``.
+    """
+    width = part.sums.shape[2]
+    columns = sums[:, first * width : last * width]
+    total, highest = total[:, first:last], highest[:, first:last]
+    old_highest = highest.index_select(0, nodes)
+    both = torch.maximum(old_highest, part.highest.mT)
+    finite = both.clamp_min(torch.finfo(both.dtype).min)
+    old_scale, new_scale = (old_highest - finite).exp_(), (part.highest.mT - finite).exp_()
+    merged = columns.index_select(0, nodes).view(nodes.numel(), last - first, width).mul_(old_scale.unsqueeze(-1))
+    merged.addcmul_(part.sums.transpose(0, 1), new_scale.unsqueeze(-1))
+    columns.index_copy_(0, nodes, merged.flatten(1))
+    total.index_copy_(0, nodes, total.index_select(0, nodes) * old_scale + part.total.mT * new_scale)
+    highest.index_copy_(0, nodes, both)
 
 
 def backward(
@@ -68,55 +104,58 @@ def backward(
 ) -> EdgeGradients:
     """Gradients of :func:`forward` followed by the softmax's division, with the logits computed anew.
 
-    ``d_out`` [n_t, h·D]: gradient of Σ α·v; ``log_total`` [n_t, h]: log of the softmax's total over *all* relations;
-    ``delta`` [n_t, h]: Σ α·dα over all relations.
+    ``d_out`` [h, n_t, D]: gradient of Σ α·v; ``log_total`` [h, n_t]: log of the softmax's total over *all* relations;
+    ``delta`` [h, n_t]: Σ α·dα over all relations.
     """
-    heads, width = factor.numel(), q.shape[1] // factor.numel()
-    raw = _logits(r, q, k, torch.ones_like(factor), None)
-    index = r.target.long()
-    alpha = (raw * factor - log_total[index]).exp_()
+    heads, targets, _ = q.shape
+    q_rows, k_rows, v_rows, d_rows = _rows(q), _rows(k), _rows(v), _rows(d_out)
+    raw = _dots(r, q_rows, k_rows, heads)
+    alpha = (raw * factor).sub_(log_total.mT.index_select(0, r.target)).exp_()
     if kept is not None:
         alpha *= kept[:, None]
-    d_logits = torch.empty_like(alpha)
-    for c in _chunks(r, d_out):
-        products = d_out.index_select(0, r.target[c]) * v.index_select(0, r.source[c])
-        torch.sum(products.view(-1, heads, width), -1, out=d_logits[c])
-    d_logits -= delta[index]
-    d_logits *= alpha
+    d_logits = _dots(r, d_rows, v_rows, heads).sub_(delta.mT.index_select(0, r.target)).mul_(alpha)
     d_factor = (d_logits * raw).sum(0)
     d_logits *= factor
-    d_q = _weighted_sums(r.target, r.source, d_logits, k, q.shape[0])
-    sums = _weighted_sums(r.target, r.source, alpha, v, q.shape[0]) if want_sums else None
+    d_q = _weighted_sums(r.target, r.source, d_logits, k_rows, targets)
+    sums = _weighted_sums(r.target, r.source, alpha, v_rows, targets) if want_sums else None
     order = r.by_source
-    source, target = r.source[order], r.target[order]
-    d_k = _weighted_sums(source, target, d_logits[order], q, k.shape[0])
-    d_v = _weighted_sums(source, target, alpha[order], d_out, v.shape[0])
-    return EdgeGradients(d_q, d_k, d_v, d_factor, sums)
+    source, target = r.source.index_select(0, order), r.target.index_select(0, order)
+    d_k = _weighted_sums(source, target, d_logits.index_select(0, order), q_rows, k.shape[1])
+    d_v = _weighted_sums(source, target, alpha.index_select(0, order), d_rows, v.shape[1])
+    first, second, third = (_heads_first(x, heads) for x in (d_q, d_k, d_v))
+    return EdgeGradients(first, second, third, d_factor, None if sums is None else _heads_first(sums, heads))
 
 
-def _logits(r: RelationPlan, q: Tensor, k: Tensor, factor: Tensor, kept: Tensor | None) -> Tensor:
-    heads, width = factor.numel(), q.shape[1] // factor.numel()
-    logits = q.new_empty(r.num_edges, heads)
-    for c in _chunks(r, q):
-        products = q.index_select(0, r.target[c]) * k.index_select(0, r.source[c])
-        torch.sum(products.view(-1, heads, width), -1, out=logits[c])
-    logits *= factor
-    return logits if kept is None else logits.masked_fill_(~kept[:, None], -math.inf)
+def _dots(r: RelationPlan, left: Tensor, right: Tensor, heads: int) -> Tensor:
+    """[E, h]: head-wise products of each edge's row of ``left`` (by target) and ``right`` (by source)."""
+    out = left.new_empty(r.num_edges, heads)
+    for c in _chunks(r.num_edges, left):
+        products = left.index_select(0, r.target[c]).mul_(right.index_select(0, r.source[c]))
+        torch.sum(products.unflatten(1, (heads, -1)), -1, out=out[c])
+    return out
 
 
 def _weighted_sums(into: Tensor, of: Tensor, weights: Tensor, rows: Tensor, size: int) -> Tensor:
     """[size, h·D]: Σ over edges e with into[e] = i of weights[e, head] · rows[of[e]]; ``into`` ascending."""
-    heads, width = weights.shape[1], rows.shape[1] // weights.shape[1]
+    heads = weights.shape[1]
     sums = rows.new_zeros(size, rows.shape[1])
-    step = max(1, _CHUNK_BYTES // (rows.element_size() * rows.shape[1]))
-    for start in range(0, into.numel(), step):
-        c = slice(start, start + step)
-        part = rows.index_select(0, of[c]).view(-1, heads, width)
-        sums.index_add_(0, into[c], part.mul_(weights[c, :, None]).flatten(1))
+    for c in _chunks(into.numel(), rows):
+        part = rows.index_select(0, of[c])
+        part.unflatten(1, (heads, -1)).mul_(weights[c, :, None])
+        sums.index_add_(0, into[c], part)
     return sums
 
 
-def _chunks(r: RelationPlan, rows: Tensor) -> Iterator[slice]:
+def _chunks(edges: int, rows: Tensor) -> Iterator[slice]:
     step = max(1, _CHUNK_BYTES // (rows.element_size() * rows.shape[1]))
-    for start in range(0, r.num_edges, step):
+    for start in range(0, edges, step):
         yield slice(start, start + step)
+
+
+def _rows(x: Tensor) -> Tensor:
+    """[h, n, D] as [n, h·D]; no copy where heads lie side by side."""
+    return x.transpose(0, 1).flatten(1)
+
+
+def _heads_first(rows: Tensor, heads: int) -> Tensor:
+    return rows.unflatten(1, (heads, rows.shape[1] // heads)).transpose(0, 1)

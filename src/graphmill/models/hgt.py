@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from graphmill.kernels.hgt import hgt_attention
+from graphmill.kernels.hgt import Backend, hgt_attention_packed
 from graphmill.kernels.hgt_plan import MessageGraph
 
 TABLE_STD = 0.1
@@ -29,6 +29,7 @@ class HGTLayer(nn.Module):
         if out_dim % num_heads:
             raise ValueError(f"width {out_dim} is not divisible by {num_heads} heads")
         self.out_dim, self.num_heads = out_dim, num_heads
+        self.backend: Backend = "auto"
         self.is_source = [any(s == t for s, _ in relations) for t in range(num_types)]
         self.is_target = [any(d == t for _, d in relations) for t in range(num_types)]
         head_dim = out_dim // num_heads
@@ -54,15 +55,8 @@ class HGTLayer(nn.Module):
 
     def forward(self, x: Sequence[Tensor], graph: MessageGraph, masked_pairs: Tensor | None = None) -> list[Tensor]:
         """Per type [N_t, in_dim] to [N_t, out_dim]; types that no relation ends in keep their input."""
-        q: list[Tensor | None] = []
-        k: list[Tensor | None] = []
-        v: list[Tensor | None] = []
-        for t, rows in enumerate(x):
-            parts = self._project(t, rows)
-            q.append(parts.pop(0) if self.is_target[t] else None)
-            k.append(parts.pop(0) if self.is_source[t] else None)
-            v.append(parts.pop(0) if self.is_source[t] else None)
-        messages = hgt_attention(q, k, v, self.w_k, self.w_v, self.prior, graph, masked_pairs)
+        projected = [self.projections[str(t)](rows) if str(t) in self.projections else None for t, rows in enumerate(x)]
+        messages = hgt_attention_packed(projected, self.w_k, self.w_v, self.prior, graph, masked_pairs, self.backend)
         out = []
         for t, rows in enumerate(x):
             m = messages[t]
@@ -72,11 +66,6 @@ class HGTLayer(nn.Module):
             y = self.outputs[str(t)](F.gelu(m))
             out.append(y if self.skip is None else torch.lerp(rows, y, self.skip[t].sigmoid()))
         return out
-
-    def _project(self, node_type: int, rows: Tensor) -> list[Tensor]:
-        if str(node_type) not in self.projections:
-            return []
-        return list(self.projections[str(node_type)](rows).split(self.out_dim, dim=1))
 
 
 class HGT(nn.Module):

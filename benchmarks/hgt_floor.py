@@ -1,0 +1,90 @@
+"""The floor under one training step of the kernel workload: its matrix products, and nothing else, timed one by one.
+
+From the graph alone: per type and layer the projections to q, k, v and the output product, per relation two products on
+the side with fewer occurring nodes; each forward, for its input's gradient and for its weight's gradient. Operands and
+results are allocated before the clock starts; each distinct shape is timed on its own, best of several.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections import Counter
+from itertools import pairwise
+
+import torch
+
+from benchmarks import hgt_graphs
+from graphmill.kernels.hgt_plan import MessageGraph
+
+WIDTHS = (512, 256, 512)
+HEADS = 8
+
+Product = tuple[str, int, int, int, int]  # kind, batch, rows, inner, columns
+
+
+def products(graph: MessageGraph, widths: tuple[int, ...] = WIDTHS, heads: int = HEADS) -> Counter[Product]:
+    """How often each product occurs in one step."""
+    found: Counter[Product] = Counter()
+    for d_in, d_out in pairwise(widths):
+        for t, count in enumerate(graph.source_counts):
+            parts = (t in graph.target_types) + 2 * (t in graph.source_types)
+            if parts:
+                found["mm", 1, count, d_in, parts * d_out] += 1
+            if t in graph.target_types:
+                found["mm", 1, count, d_out, d_out] += 1
+        for r in graph.relations:
+            rows = min(r.source_nodes.numel(), r.target_nodes.numel())
+            found["bmm", heads, rows, d_out // heads, d_out // heads] += 2
+    return found
+
+
+def gflop(found: Counter[Product]) -> float:
+    """10⁹ floating point operations of a step, the three products of each counted."""
+    return sum(3 * 2 * b * n * k * m * times for (_, b, n, k, m), times in found.items()) / 1e9
+
+
+def seconds(found: Counter[Product], dtype: torch.dtype = torch.float32, repeats: int = 3) -> float:
+    """Time of a step's products."""
+    return sum(times * _time(product, dtype, repeats) for product, times in found.items())
+
+
+def _time(product: Product, dtype: torch.dtype, repeats: int) -> float:
+    _, batch, rows, inner, columns = product
+    if not rows:
+        return 0.0
+    if batch == 1:
+        x, w, y = (torch.randn(*s, dtype=dtype) for s in ((rows, inner), (inner, columns), (rows, columns)))
+        dx, dw = torch.empty_like(x), torch.empty_like(w)
+        calls = ((x, w, y), (y, w.mT, dx), (x.mT, y, dw))
+    else:  # heads side by side in memory, as they are in the model
+        x, y, dx = (torch.randn(rows, batch, s, dtype=dtype).transpose(0, 1) for s in (inner, columns, inner))
+        w, dw = torch.randn(batch, inner, columns, dtype=dtype), torch.empty(batch, inner, columns, dtype=dtype)
+        calls = ((x, w, y), (y, w.mT, dx), (x.mT, y, dw))
+    multiply = torch.mm if batch == 1 else torch.bmm
+    total = 0.0
+    for a, b, out in calls:
+        best = float("inf")
+        for _ in range(repeats):
+            start = time.perf_counter()
+            multiply(a, b, out=out)
+            best = min(best, time.perf_counter() - start)
+        total += best
+    return total
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--graph", default="67k")
+    parser.add_argument("--dtype", default="float32")
+    args = parser.parse_args()
+    found = products(hgt_graphs.plan(hgt_graphs.load(args.graph)))
+    taken = seconds(found, getattr(torch, args.dtype))
+    print(
+        json.dumps({"graph": args.graph, "gflop": gflop(found), "seconds": taken, "gflop_per_s": gflop(found) / taken})
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""One variant of the kernel workload in this process: two HGT layers 512 → 256 → 512, 8 heads, tables, Adam.
+
+``python -m benchmarks.hgt_step --graph 67k --variant ours`` prints one JSON line: seconds of each step, peak memory of the
+process and after imports. ``benchmarks.hgt`` runs it for each row of the table, in a fresh process each time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from benchmarks import hgt_floor, hgt_graphs
+
+WIDTHS, HEADS = hgt_floor.WIDTHS, hgt_floor.HEADS
+
+
+class Ours(nn.Module):
+    """The workload on our layer. ``options``: bf16, checkpoint, torch or numba for the edges."""
+
+    def __init__(self, typed: hgt_graphs.Typed, options: set[str]) -> None:
+        from graphmill.models.hgt import HGTLayer
+
+        super().__init__()
+        counts, edges = typed
+        self.graph = hgt_graphs.plan(typed)
+        self.options = options
+        self.tables = nn.ParameterList(nn.Parameter(torch.randn(n, WIDTHS[0]) * 0.1) for n in counts)
+        relations = [(e.source_type, e.target_type) for e in edges]
+        self.layers = nn.ModuleList(HGTLayer(len(counts), relations, a, b, HEADS) for a, b in pairwise(WIDTHS))
+        for layer in self.layers:
+            layer.backend = next(  # type: ignore[assignment]
+                (b for b in ("torch", "numba") if b in options), "auto"
+            )
+
+    def forward(self) -> list[Tensor]:
+        x: list[Tensor] = list(self.tables)
+        with torch.autocast("cpu", torch.bfloat16) if "bf16" in self.options else nullcontext():
+            for layer in self.layers:
+                x = (
+                    checkpoint(layer, x, self.graph, use_reentrant=False)
+                    if "checkpoint" in self.options
+                    else layer(x, self.graph)
+                )
+        return x
+
+
+class PyG(nn.Module):
+    """The workload on PyTorch Geometric's HGTConv, as installed or with its loop of in-place slices repaired."""
+
+    def __init__(self, typed: hgt_graphs.Typed, options: set[str]) -> None:
+        from torch_geometric.nn import HGTConv
+        from torch_geometric.nn.dense import HeteroLinear
+
+        super().__init__()
+        if "repaired" in options:
+            HeteroLinear.forward_naive = _split_and_cat
+        counts, edges = typed
+        self.types = [str(t) for t in range(len(counts))]
+        names = [(str(e.source_type), f"r{i}", str(e.target_type)) for i, e in enumerate(edges)]
+        ends = [torch.stack([torch.from_numpy(e.src).long(), torch.from_numpy(e.dst).long()]) for e in edges]
+        self.index = dict(zip(names, ends, strict=True))
+        self.tables = nn.ParameterList(nn.Parameter(torch.randn(n, WIDTHS[0]) * 0.1) for n in counts)
+        self.layers = nn.ModuleList(HGTConv(a, b, (self.types, names), heads=HEADS) for a, b in pairwise(WIDTHS))
+
+    def forward(self) -> list[Tensor]:
+        x = dict(zip(self.types, self.tables, strict=True))
+        for layer in self.layers:
+            x = layer(x, self.index)
+        return list(x.values())
+
+
+def _split_and_cat(self: Any, x: Tensor, type_ptr: Tensor) -> Tensor:
+    parts = x.split((type_ptr[1:] - type_ptr[:-1]).tolist())
+    return torch.cat([part @ w for part, w in zip(parts, self.weight, strict=True)])
+
+
+def run(model: nn.Module, steps: int, after: Callable[[], None] | None = None) -> list[float]:
+    """Seconds of each optimizer step: forward, backward, Adam."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+    seconds = []
+    for _ in range(steps):
+        start = time.perf_counter()
+        out = model()
+        loss = sum(y.float().square().sum() for y in out) / sum(y.shape[0] for y in out)
+        del out
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        seconds.append(time.perf_counter() - start)
+        if after is not None:
+            after()
+    return seconds
+
+
+def memory(field: str) -> float:
+    """``VmHWM`` (the peak) or ``VmRSS`` of this process in GB (10⁹ bytes)."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024 / 1e9
+    raise OSError(f"no {field} in /proc/self/status: this benchmark needs Linux")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--graph", default="67k")
+    parser.add_argument("--variant", default="ours", help="ours or pyg, then options: ours,bf16 or pyg,repaired")
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--floor", action="store_true", help="measure the floor after the steps, in the same process")
+    args = parser.parse_args()
+    kind, *options = args.variant.split(",")
+    torch.manual_seed(0)
+    typed = hgt_graphs.load(args.graph)
+    base = memory("VmRSS")
+    model = (Ours if kind == "ours" else PyG)(typed, set(options))
+    if args.profile:
+        run(model, 1)
+        with torch.profiler.profile() as profile:
+            run(model, 1)
+        print(profile.key_averages().table(sort_by="self_cpu_time_total", row_limit=30, max_name_column_width=40))
+        return
+    seconds = run(model, args.steps)
+    result: dict[str, Any] = {"graph": args.graph, "variant": args.variant, "seconds": seconds}
+    result |= {"peak_gb": memory("VmHWM"), "imported_gb": base, "threads": torch.get_num_threads()}
+    if args.floor:
+        dtype = torch.bfloat16 if "bf16" in options else torch.float32
+        result["floor"] = hgt_floor.seconds(hgt_floor.products(hgt_graphs.plan(typed)), dtype)
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,277 @@
+"""The edge part of HGT's attention for one relation, compiled for the CPU; optional, same contract as ``hgt_torch``.
+
+Source rows are head-major, [h, n, D] contiguous: edges meet them at random, and one head's keys and values of one relation
+fit the cache. Target rows are met in order and stay node-major, [n, h, D], as they were gathered. Threads take whole
+heads: no two write to one place, and the result does not depend on how many there are.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from numba import types
+from numba.extending import intrinsic
+from torch import Tensor
+
+from graphmill.kernels.hgt_plan import RelationPlan
+from graphmill.kernels.hgt_torch import EdgeGradients, Partial
+from graphmill.kernels.threads import over_ranges
+
+# Sums may be reassociated and fused; infinities and NaN keep their meaning (a masked logit is −∞).
+_FAST = {"reassoc", "contract", "nsz", "arcp"}
+# Unsigned offsets: numba would otherwise test every index for being negative, which keeps LLVM from vectorising.
+_U = np.uint64
+_LOG2E, _LN2_HIGH, _LN2_LOW = np.float32(1.44269504), np.float32(0.693359375), np.float32(-2.12194440e-4)
+SOURCES_HEAD_MAJOR = True
+_SPECIALISED = (16, 32, 64, 128)
+
+_jit = numba.njit(nogil=True, fastmath=_FAST, error_model="numpy", cache=True)
+
+
+@intrinsic
+def _float_of_bits(_typing: Any, bits: Any) -> Any:
+    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+        from llvmlite import ir
+
+        return builder.bitcast(args[0], ir.FloatType())
+
+    return types.float32(types.int32), generate
+
+
+def scatter_add(rows: Tensor, nodes: Tensor, first: int, last: int, values: Tensor) -> None:
+    """Add [h, n, D] to heads ``first:last`` of some distinct rows of [N, H·D]."""
+    columns, values = rows[:, first * values.shape[2] : last * values.shape[2]], _node_major(values)
+    arrays = (_flat(columns), columns.stride(0), nodes.numpy(), _flat(values), columns.shape[1])
+    kernel = _compiled(0)["scatter"]
+    over_ranges(nodes.numel(), lambda a, b: kernel(*arrays, a, b), values.numel())
+
+
+def forward(r: RelationPlan, q: Tensor, k: Tensor, v: Tensor, factor: Tensor, kept: Tensor | None) -> Partial:
+    """See :func:`graphmill.kernels.hgt_torch.forward`."""
+    heads, targets, width = q.shape
+    q, k, v = _node_major(q), k.contiguous(), v.contiguous()
+    sums = torch.empty_like(q)
+    total, highest = q.new_empty(heads, targets), q.new_empty(heads, targets)
+    scratch = q.new_empty(heads, r.num_edges)
+    kernel = _kernels(width)["forward"]
+    arrays = [_flat(x) for x in (q, k, v, factor, sums, total, highest, scratch)]
+    edges = (r.source.numpy(), r.indptr.numpy(), _bytes(kept))
+    over_ranges(heads, lambda a, b: kernel(*edges, *arrays, targets, k.shape[1], a, b, width), q.numel() + k.numel())
+    return Partial(sums, total, highest)
+
+
+def merge(sums: Tensor, total: Tensor, highest: Tensor, nodes: Tensor, first: int, last: int, part: Partial) -> None:
+    """See :func:`graphmill.kernels.hgt_torch.merge`."""
+    heads, _, width = part.sums.shape
+    part = part._replace(sums=_node_major(part.sums))
+    arrays = [_flat(x) for x in (sums, total, highest, *part)]
+    index, all_heads = nodes.numpy(), total.shape[1]
+    kernel = _kernels(width)["merge"]
+    over_ranges(nodes.numel(), lambda a, b: kernel(*arrays, index, all_heads, first, heads, a, b, width), sums.numel())
+
+
+def backward(
+    r: RelationPlan,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    factor: Tensor,
+    kept: Tensor | None,
+    d_out: Tensor,
+    log_total: Tensor,
+    delta: Tensor,
+    want_sums: bool,
+) -> EdgeGradients:
+    """See :func:`graphmill.kernels.hgt_torch.backward`."""
+    heads, targets, width = q.shape
+    q, k, v, d_out = _node_major(q), k.contiguous(), v.contiguous(), _node_major(d_out)
+    d_q, d_k, d_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+    sums = torch.empty_like(q) if want_sums else q.new_empty(0)
+    d_factor = torch.zeros_like(factor)
+    scratch = q.new_empty(heads, 2, r.num_edges)
+    kernel = _kernels(width)["backward"]
+    rows = (q, k, v, factor, d_out, log_total, delta, d_q, d_k, d_v, sums, d_factor, scratch)
+    arrays = [_flat(x) for x in rows]
+    edges = (r.source.numpy(), r.indptr.numpy(), _bytes(kept))
+    over_ranges(heads, lambda a, b: kernel(*edges, *arrays, targets, k.shape[1], a, b, width), q.numel() + k.numel())
+    return EdgeGradients(d_q, d_k, d_v, d_factor, sums if want_sums else None)
+
+
+def _node_major(x: Tensor) -> Tensor:
+    """[h, n, D] as a view of [n, h, D] contiguous."""
+    return x.transpose(0, 1).contiguous().transpose(0, 1)
+
+
+def _flat(x: Tensor) -> np.ndarray:
+    """The memory from the tensor's first element to its last as a flat array; bfloat16 as uint16."""
+    if not x.numel():
+        return (x.view(torch.uint16) if x.dtype == torch.bfloat16 else x).detach().reshape(-1).numpy()
+    length = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
+    flat = x.detach().as_strided((length,), (1,))
+    return (flat.view(torch.uint16) if x.dtype == torch.bfloat16 else flat).numpy()
+
+
+def _bytes(kept: Tensor | None) -> np.ndarray:
+    return np.empty(0, np.uint8) if kept is None else kept.view(torch.uint8).numpy()
+
+
+def _kernels(width: int) -> dict[str, Any]:
+    return _compiled(width if width in _SPECIALISED else 0)
+
+
+@lru_cache
+def _compiled(fixed: int) -> dict[str, Any]:
+    """The kernels for one head width known to the compiler (0: any width, slower by the loops' remainders)."""
+    known = fixed > 0
+    constant = _U(fixed)
+
+    @_jit
+    def exponential(x):  # type: ignore[no-untyped-def]
+        return math.exp(x)
+
+    @_jit
+    def scatter(target, stride, nodes, values, length, a, b):  # type: ignore[no-untyped-def]
+        for i in range(_U(a), _U(b)):
+            to, at = _U(nodes[i]) * _U(stride), i * _U(length)
+            for d in range(_U(length)):
+                target[to + d] += values[at + d]
+
+    @_jit
+    def forward(  # type: ignore[no-untyped-def]
+        source, indptr, kept, q, k, v, factor, sums, total, highest, scratch, targets, sources, a, b, width
+    ):
+        D = constant if known else _U(width)
+        masked, edges, heads = kept.shape[0] > 0, _U(source.shape[0]), _U(factor.shape[0])
+        lowest = -np.inf
+        for h in range(_U(a), _U(b)):
+            f, own, to_k = factor[h], h * edges, h * _U(sources) * D
+            for i in range(_U(targets)):
+                row = (i * heads + h) * D
+                start, stop = _U(indptr[i]), _U(indptr[i + _U(1)])
+                top = scratch.dtype.type(lowest)
+                for e in range(start, stop):
+                    at = to_k + _U(source[e]) * D
+                    s = scratch.dtype.type(0)
+                    for d in range(D):
+                        s += q[row + d] * k[at + d]
+                    s *= f
+                    if masked and kept[e] == 0:
+                        s = scratch.dtype.type(lowest)
+                    scratch[own + e] = s
+                    top = max(top, s)
+                for d in range(D):
+                    sums[row + d] = 0
+                z = scratch.dtype.type(0)
+                if top > lowest:
+                    for e in range(start, stop):
+                        p = exponential(scratch[own + e] - top)
+                        scratch[own + e] = p
+                        z += p
+                    for e in range(start, stop):
+                        p = scratch[own + e]
+                        at = to_k + _U(source[e]) * D
+                        for d in range(D):
+                            sums[row + d] += p * v[at + d]
+                total[h * _U(targets) + i] = z
+                highest[h * _U(targets) + i] = top
+
+    @_jit
+    def merge(  # type: ignore[no-untyped-def]
+        sums, total, highest, new_sums, new_total, new_highest, nodes, all_heads, first, heads, a, b, width
+    ):
+        D = constant if known else _U(width)
+        n = _U(nodes.shape[0])
+        for i in range(_U(a), _U(b)):
+            for h in range(_U(heads)):
+                own, new = _U(nodes[i]) * _U(all_heads) + _U(first) + h, h * n + i
+                if new_total[new] == 0:
+                    continue
+                top = max(highest[own], new_highest[new])
+                old_scale, new_scale = exponential(highest[own] - top), exponential(new_highest[new] - top)
+                highest[own] = top
+                total[own] = total[own] * old_scale + new_total[new] * new_scale
+                to, at = own * D, (i * _U(heads) + h) * D
+                for d in range(D):
+                    sums[to + d] = sums[to + d] * old_scale + new_sums[at + d] * new_scale
+
+    @_jit
+    def backward(  # type: ignore[no-untyped-def]
+        source,
+        indptr,
+        kept,
+        q,
+        k,
+        v,
+        factor,
+        d_out,
+        log_total,
+        delta,
+        d_q,
+        d_k,
+        d_v,
+        sums,
+        d_factor,
+        scratch,
+        targets,
+        sources,
+        a,
+        b,
+        width,
+    ):
+        D = constant if known else _U(width)
+        masked, edges, want_sums = kept.shape[0] > 0, _U(source.shape[0]), sums.shape[0] > 0
+        heads = _U(factor.shape[0])
+        for h in range(_U(a), _U(b)):
+            f, to_k = factor[h], h * _U(sources) * D
+            at_s, at_p = h * _U(2) * edges, (h * _U(2) + _U(1)) * edges
+            total_factor = scratch.dtype.type(0)
+            for own in range(to_k, to_k + _U(sources) * D):
+                d_k[own] = 0
+                d_v[own] = 0
+            for i in range(_U(targets)):
+                row = (i * heads + h) * D
+                for d in range(D):
+                    d_q[row + d] = 0
+                if want_sums:
+                    for d in range(D):
+                        sums[row + d] = 0
+                start, stop = _U(indptr[i]), _U(indptr[i + _U(1)])
+                for e in range(start, stop):
+                    at = to_k + _U(source[e]) * D
+                    s = scratch.dtype.type(0)
+                    g = scratch.dtype.type(0)
+                    for d in range(D):
+                        s += q[row + d] * k[at + d]
+                        g += d_out[row + d] * v[at + d]
+                    scratch[at_s + e] = s
+                    scratch[at_p + e] = g
+                shift, own_delta = log_total[h * _U(targets) + i], delta[h * _U(targets) + i]
+                for e in range(start, stop):
+                    s = scratch[at_s + e]
+                    p = exponential(s * f - shift)
+                    if masked and kept[e] == 0:
+                        p = scratch.dtype.type(0)
+                    ds = p * (scratch[at_p + e] - own_delta)
+                    total_factor += ds * s
+                    scratch[at_s + e] = ds * f
+                    scratch[at_p + e] = p
+                for e in range(start, stop):
+                    at = to_k + _U(source[e]) * D
+                    ds, p = scratch[at_s + e], scratch[at_p + e]
+                    for d in range(D):
+                        d_q[row + d] += ds * k[at + d]
+                    for d in range(D):
+                        d_k[at + d] += ds * q[row + d]
+                    for d in range(D):
+                        d_v[at + d] += p * d_out[row + d]
+                    if want_sums:
+                        for d in range(D):
+                            sums[row + d] += p * v[at + d]
+            d_factor[h] += total_factor
+
+    return {"scatter": scatter, "forward": forward, "merge": merge, "backward": backward}

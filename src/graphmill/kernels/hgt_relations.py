@@ -1,0 +1,187 @@
+"""HGT's attention without autograd: relation by relation, forward and backward, on a backend for the edges.
+
+Per relation the matrices are applied on the side with fewer occurring nodes, as q·(k W) = (q Wᵀ)·k and
+Σ α (v W) = (Σ α v) W; the softmax runs over all relations of a target by streaming: each relation adds its unnormalised
+sums, total and highest logit. The backward pass recomputes the logits from the inputs and the softmax's log-total.
+Heads go in groups, so that a relation's working set stays near the cache.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from graphmill.kernels.hgt_plan import MessageGraph, RelationPlan
+from graphmill.kernels.hgt_torch import gather
+
+_GROUP_BYTES = 16 << 20
+
+Rows = Sequence[Tensor | None]
+
+
+class Weights(NamedTuple):
+    """``w_k``, ``w_v`` [relations, H, D, D] and ``prior`` [relations, H]."""
+
+    w_k: Tensor
+    w_v: Tensor
+    prior: Tensor
+
+    def factor(self, relation: int, first: int, last: int) -> Tensor:
+        """[h]: what the logits of heads ``first:last`` are multiplied with, p / √D."""
+        return self.prior[relation, first:last] / math.sqrt(self.w_k.shape[-1])
+
+
+def attend(
+    node_type: int,
+    q: Rows,
+    k: Rows,
+    v: Rows,
+    weights: Weights,
+    graph: MessageGraph,
+    masked_pairs: Tensor | None,
+    edges: ModuleType,
+) -> tuple[Tensor, Tensor]:
+    """Output [targets, H·D] of one type, and log Σ exp(logit) [targets, H] (+∞ where there is no message)."""
+    heads, width = weights.w_k.shape[1], weights.w_k.shape[2]
+    queries = _present(q[node_type])
+    dtype = weights.w_k.dtype
+    sums = queries.new_zeros(queries.shape, dtype=dtype)
+    total = queries.new_zeros(queries.shape[0], heads, dtype=dtype)
+    highest = torch.full_like(total, -math.inf)
+    for number, r in enumerate(graph.relations):
+        if r.target_type != node_type or not r.num_edges:
+            continue
+        kept = _kept(r, masked_pairs)
+        keys, values = _present(k[r.source_type]), _present(v[r.source_type])
+        for a, b in _groups(r, heads, width, dtype):
+            q_r = gather(queries, r.target_nodes, a, b, width, dtype)
+            k_r = gather(keys, r.source_nodes, a, b, width, dtype)
+            v_r = gather(values, r.source_nodes, a, b, width, dtype)
+            w_k, w_v = weights.w_k[number, a:b], weights.w_v[number, a:b]
+            if r.on_target:
+                q_r = _times(q_r, w_k.mT)
+            else:
+                k_r, v_r = _times(k_r, w_k, edges.SOURCES_HEAD_MAJOR), _times(v_r, w_v, edges.SOURCES_HEAD_MAJOR)
+            part = edges.forward(r, q_r, k_r, v_r, weights.factor(number, a, b), kept)
+            if r.on_target:
+                part = part._replace(sums=_times(part.sums, w_v))
+            edges.merge(sums, total, highest, r.target_nodes, a, b, part)
+    empty = total == 0
+    sums.view(-1, heads, width).div_(total.masked_fill(empty, 1.0).unsqueeze(-1))
+    return sums, (highest + total.log()).masked_fill_(empty, math.inf)
+
+
+class Saved(NamedTuple):
+    """What the forward pass leaves for the backward pass, per type: inputs, outputs, log-totals."""
+
+    q: Rows
+    k: Rows
+    v: Rows
+    out: Rows
+    log_total: Rows
+
+
+def attend_backward(
+    saved: Saved,
+    d_out: Rows,
+    d_q: Rows,
+    d_k: Rows,
+    d_v: Rows,
+    weights: Weights,
+    graph: MessageGraph,
+    masked_pairs: Tensor | None,
+    edges: ModuleType,
+) -> Weights:
+    """Add the gradients of q, k and v to ``d_q``, ``d_k``, ``d_v``; return those of the weights."""
+    heads, width = weights.w_k.shape[1], weights.w_k.shape[2]
+    d_weights = Weights(*(torch.zeros_like(w) for w in weights))
+    deltas = [_delta(d, o, heads) for d, o in zip(d_out, saved.out, strict=True)]
+    for number, r in enumerate(graph.relations):
+        s, t = r.source_type, r.target_type
+        d_rows, delta = d_out[t], deltas[t]
+        if not r.num_edges or d_rows is None or delta is None:
+            continue
+        kept = _kept(r, masked_pairs)
+        log_total = _present(saved.log_total[t]).index_select(0, r.target_nodes)
+        delta = delta.index_select(0, r.target_nodes)
+        rows = (_present(saved.q[t]), _present(saved.k[s]), _present(saved.v[s]), d_rows)
+        outputs = (_present(d_q[t]), _present(d_k[s]), _present(d_v[s]))
+        for a, b in _groups(r, heads, width, weights.w_k.dtype):
+            scalars = (log_total[:, a:b].T.contiguous(), delta[:, a:b].T.contiguous())
+            _relation_backward(number, r, a, b, rows, scalars, outputs, weights, d_weights, kept, edges)
+    return d_weights
+
+
+def _relation_backward(
+    number: int,
+    r: RelationPlan,
+    a: int,
+    b: int,
+    rows: tuple[Tensor, Tensor, Tensor, Tensor],
+    scalars: tuple[Tensor, Tensor],
+    outputs: tuple[Tensor, Tensor, Tensor],
+    weights: Weights,
+    d_weights: Weights,
+    kept: Tensor | None,
+    edges: ModuleType,
+) -> None:
+    """One relation, heads ``a:b``."""
+    width, dtype = weights.w_k.shape[2], weights.w_k.dtype
+    queries, keys, values, d_rows = rows
+    q_r = gather(queries, r.target_nodes, a, b, width, dtype)
+    d_r = gather(d_rows, r.target_nodes, a, b, width, dtype)
+    k_r = gather(keys, r.source_nodes, a, b, width, dtype)
+    v_r = gather(values, r.source_nodes, a, b, width, dtype)
+    w_k, w_v = weights.w_k[number, a:b], weights.w_v[number, a:b]
+    factor = weights.factor(number, a, b)
+    if r.on_target:
+        g = edges.backward(r, _times(q_r, w_k.mT), k_r, v_r, factor, kept, _times(d_r, w_v.mT), *scalars, True)
+        torch.bmm(g.q.mT, q_r, out=d_weights.w_k[number, a:b])
+        torch.bmm(g.sums.mT, d_r, out=d_weights.w_v[number, a:b])
+        g_q, g_k, g_v = _times(g.q, w_k), g.k, g.v
+    else:
+        left = (q_r, _times(k_r, w_k, edges.SOURCES_HEAD_MAJOR), _times(v_r, w_v, edges.SOURCES_HEAD_MAJOR))
+        g = edges.backward(r, *left, factor, kept, d_r, *scalars, False)
+        torch.bmm(k_r.mT, g.k, out=d_weights.w_k[number, a:b])
+        torch.bmm(v_r.mT, g.v, out=d_weights.w_v[number, a:b])
+        g_q, g_k, g_v = g.q, _times(g.k, w_k.mT), _times(g.v, w_v.mT)
+    d_weights.prior[number, a:b] = g.factor / math.sqrt(width)
+    edges.scatter_add(outputs[0], r.target_nodes, a, b, g_q)
+    edges.scatter_add(outputs[1], r.source_nodes, a, b, g_k)
+    edges.scatter_add(outputs[2], r.source_nodes, a, b, g_v)
+
+
+def _groups(r: RelationPlan, heads: int, width: int, dtype: torch.dtype) -> Iterator[tuple[int, int]]:
+    rows = max(r.source_nodes.numel(), r.target_nodes.numel(), 1)
+    size = _GROUP_BYTES // (rows * width * dtype.itemsize)
+    groups = -(-heads // min(heads, max(size, torch.get_num_threads(), 1)))
+    for i in range(groups):
+        yield heads * i // groups, heads * (i + 1) // groups
+
+
+def _times(rows: Tensor, matrices: Tensor, head_major: bool = False) -> Tensor:
+    """[h, n, D] times [h, D, D]; in memory [h, n, D] or [n, h, D]."""
+    heads, n, width = rows.shape
+    out = rows.new_empty(rows.shape) if head_major else rows.new_empty(n, heads, width).transpose(0, 1)
+    return torch.bmm(rows, matrices, out=out)
+
+
+def _delta(d_out: Tensor | None, out: Tensor | None, heads: int) -> Tensor | None:
+    """[targets, H]: Σ α·dα, which equals the product of output and its gradient."""
+    if d_out is None or out is None:
+        return None
+    return (d_out * out).unflatten(1, (heads, out.shape[1] // heads)).sum(-1)
+
+
+def _kept(r: RelationPlan, masked_pairs: Tensor | None) -> Tensor | None:
+    return None if masked_pairs is None else ~masked_pairs.index_select(0, r.pair)
+
+
+def _present(x: Tensor | None) -> Tensor:
+    assert x is not None
+    return x
