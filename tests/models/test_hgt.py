@@ -9,6 +9,7 @@ from torch_geometric.nn import HGTConv
 
 from graphmill.kernels.hgt_plan import MessageGraph
 from graphmill.models.hgt import HGT, HGTLayer
+from graphmill.models.hgt_inference import infer
 from tests.kernels.graphs import Shape, hub, random_edges
 
 SHAPES: dict[str, Shape] = {
@@ -143,3 +144,32 @@ def test_features_are_added_and_asked_for() -> None:
 def test_a_width_that_the_heads_do_not_divide_is_refused() -> None:
     with pytest.raises(ValueError, match="hidden_dim 10 is not divisible by num_heads 4"):
         HGT([3], [(0, 0)], 10, 8, 1, 4)
+
+
+@pytest.mark.parametrize("num_layers", [0, 2])
+def test_only_the_needed_rows_come_back_and_equal_the_full_forward(num_layers: int) -> None:
+    model, graph = small_model(num_layers)
+    model, needed = model.double(), [torch.tensor([1, 4]), None, torch.tensor([], dtype=torch.int64)]
+    masked = torch.rand(graph.num_pairs, generator=torch.Generator().manual_seed(0)) < 0.3
+    full, part = model(graph, masked_pairs=masked), model(graph, masked_pairs=masked, needed=needed)
+    rows = [1, 4, 7, 8, 9, 10, 11]
+    assert_equal(part, full[rows])
+    ours, theirs = (torch.autograd.grad(y.square().sum(), [*model.tables]) for y in (part, full[rows]))
+    for a, b in zip(ours, theirs, strict=True):
+        assert_equal(a, b)
+
+
+@pytest.mark.parametrize("name", list(SHAPES))
+@pytest.mark.parametrize("chunk_rows", [1, 7, 1000])
+def test_inference_in_chunks_equals_the_forward_pass(name: str, chunk_rows: int) -> None:
+    counts, sizes, seed = SHAPES[name]
+    edges = random_edges(counts, sizes, seed)
+    graph = MessageGraph.build(counts, edges)
+    torch.manual_seed(3)
+    model = HGT(counts, [(e.source_type, e.target_type) for e in edges], 8, 10, 2, 2, 0.5, feature_dims={0: 3}).double()
+    features = {0: torch.randn(counts[0], 3)}
+    chunks = list(infer(model, graph, features, chunk_rows))
+    assert model.training
+    assert max(c.rows.shape[0] for c in chunks) <= chunk_rows
+    assert [(c.node_type, c.start) for c in chunks] == sorted((c.node_type, c.start) for c in chunks)
+    assert_equal(torch.cat([c.rows for c in chunks]), model.eval()(graph, features).detach())

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from graphmill.kernels.hgt import Backend, hgt_attention_packed
+from graphmill.kernels.hgt import Backend, hgt_attention, hgt_attention_packed
 from graphmill.kernels.hgt_plan import MessageGraph
 
 TABLE_STD = 0.1
@@ -57,15 +57,46 @@ class HGTLayer(nn.Module):
         """Per type [N_t, in_dim] to [N_t, out_dim]; types that no relation ends in keep their input."""
         projected = [self.projections[str(t)](rows) if str(t) in self.projections else None for t, rows in enumerate(x)]
         messages = hgt_attention_packed(projected, self.w_k, self.w_v, self.prior, graph, masked_pairs, self.backend)
-        out = []
-        for t, rows in enumerate(x):
-            m = messages[t]
-            if m is None:
-                out.append(rows)
-                continue
-            y = self.outputs[str(t)](F.gelu(m))
-            out.append(y if self.skip is None else torch.lerp(rows, y, self.skip[t].sigmoid()))
-        return out
+        return [self.update(t, rows, m) for t, (rows, m) in enumerate(zip(x, messages, strict=True))]
+
+    def receive(
+        self,
+        receivers: Sequence[Tensor],
+        keys: Sequence[Tensor | None],
+        values: Sequence[Tensor | None],
+        graph: MessageGraph,
+        masked_pairs: Tensor | None = None,
+    ) -> list[Tensor]:
+        """:meth:`forward` for some receivers only: per type [targets of ``graph``, in_dim], with the senders' k and v."""
+        queries = [self.queries(t, rows) for t, rows in enumerate(receivers)]
+        weights = (self.w_k, self.w_v, self.prior)
+        messages = hgt_attention(queries, keys, values, *weights, graph, masked_pairs, self.backend)
+        return [self.update(t, rows, m) for t, (rows, m) in enumerate(zip(receivers, messages, strict=True))]
+
+    def queries(self, node_type: int, rows: Tensor) -> Tensor | None:
+        """q of some rows, [n, out_dim]; None where the type is never a target."""
+        if not self.is_target[node_type]:
+            return None
+        weight, bias = self._projection(node_type)
+        return F.linear(rows, weight[: self.out_dim], bias[: self.out_dim])
+
+    def keys_values(self, node_type: int, rows: Tensor) -> Tensor | None:
+        """k and v of some rows side by side, [n, 2·out_dim]; None where the type is never a source."""
+        if not self.is_source[node_type]:
+            return None
+        weight, bias = self._projection(node_type)
+        return F.linear(rows, weight[-2 * self.out_dim :], bias[-2 * self.out_dim :])
+
+    def update(self, node_type: int, rows: Tensor, message: Tensor | None) -> Tensor:
+        """What becomes of some rows when their messages arrive: output product, skip."""
+        if message is None:
+            return rows
+        y: Tensor = self.outputs[str(node_type)](F.gelu(message))
+        return y if self.skip is None else torch.lerp(rows, y, self.skip[node_type].sigmoid())
+
+    def _projection(self, node_type: int) -> tuple[Tensor, Tensor]:
+        projection: nn.Linear = self.projections[str(node_type)]  # type: ignore[assignment]
+        return projection.weight, projection.bias
 
 
 class HGT(nn.Module):
@@ -116,21 +147,28 @@ class HGT(nn.Module):
         features: Mapping[int, Tensor] | None = None,
         masked_pairs: Tensor | None = None,
         node_rows: Sequence[Tensor] | None = None,
+        needed: Sequence[Tensor | None] | None = None,
     ) -> Tensor:
         """Embeddings [N, embedding_dim] in global node order (types contiguous).
 
         ``features``: per type [N_t, f], of all nodes of the type; ``masked_pairs``: bool [pairs], pairs without
         messages in this step; ``node_rows``: per type the local numbers of the graph's nodes, where the graph is cut.
+        ``needed``: per type the ascending numbers of the nodes whose embedding is wanted (None: all of the type); the
+        last layer and the head then compute no others, and only those are returned.
         """
-        x = self._inputs(features, node_rows)
+        x = self.inputs(features, node_rows)
         for number in range(len(self.layers)):
+            chosen = needed if number == len(self.layers) - 1 else None
             if self.gradient_checkpointing and torch.is_grad_enabled():
-                x = checkpoint(self._layer, number, x, graph, masked_pairs, use_reentrant=False)
+                x = checkpoint(self._layer, number, x, graph, masked_pairs, chosen, use_reentrant=False)
             else:
-                x = self._layer(number, x, graph, masked_pairs)
+                x = self._layer(number, x, graph, masked_pairs, chosen)
+        if needed is not None and not self.layers:
+            x = _take(x, needed)
         return torch.cat([head(rows) for head, rows in zip(self.heads, x, strict=True)])
 
-    def _inputs(self, features: Mapping[int, Tensor] | None, node_rows: Sequence[Tensor] | None) -> list[Tensor]:
+    def inputs(self, features: Mapping[int, Tensor] | None, node_rows: Sequence[Tensor] | None) -> list[Tensor]:
+        """Per type [N_t, hidden_dim]: what the first layer reads."""
         inputs = []
         for t, table in enumerate(self.tables):
             rows: Tensor = table if node_rows is None else F.embedding(node_rows[t], table)
@@ -142,13 +180,36 @@ class HGT(nn.Module):
             inputs.append(rows)
         return inputs
 
-    def _layer(
-        self, number: int, x: Sequence[Tensor], graph: MessageGraph, masked_pairs: Tensor | None
-    ) -> list[Tensor]:
+    def layer(self, number: int) -> HGTLayer:
+        """The convolution of one layer, 0 to num_layers − 1."""
         layer: HGTLayer = self.layers[number]  # type: ignore[assignment]
+        return layer
+
+    def finish(self, number: int, node_type: int, rows: Tensor) -> Tensor:
+        """What follows layer ``number``'s convolution: norm, gelu, dropout; nothing for types that receive nothing."""
+        if not self.layer(number).is_target[node_type]:
+            return rows
         norms: nn.ModuleList = self.norms[number]  # type: ignore[assignment]
-        out = layer(x, graph, masked_pairs)
-        return [
-            F.dropout(F.gelu(norms[t](rows)), self.dropout, self.training) if layer.is_target[t] else rows
-            for t, rows in enumerate(out)
-        ]
+        return F.dropout(F.gelu(norms[node_type](rows)), self.dropout, self.training)
+
+    def _layer(
+        self,
+        number: int,
+        x: Sequence[Tensor],
+        graph: MessageGraph,
+        masked_pairs: Tensor | None,
+        needed: Sequence[Tensor | None] | None,
+    ) -> list[Tensor]:
+        layer = self.layer(number)
+        if needed is None:
+            out = layer(x, graph, masked_pairs)
+        else:
+            both = [layer.keys_values(t, rows) for t, rows in enumerate(x)]
+            keys = [None if kv is None else kv[:, : layer.out_dim] for kv in both]
+            values = [None if kv is None else kv[:, layer.out_dim :] for kv in both]
+            out = layer.receive(_take(x, needed), keys, values, graph.for_targets(needed), masked_pairs)
+        return [self.finish(number, t, rows) for t, rows in enumerate(out)]
+
+
+def _take(x: Sequence[Tensor], rows: Sequence[Tensor | None]) -> list[Tensor]:
+    return [part if chosen is None else part.index_select(0, chosen) for part, chosen in zip(x, rows, strict=True)]
