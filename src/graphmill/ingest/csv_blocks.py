@@ -1,0 +1,165 @@
+"""Any CSV file as a stream of checked Arrow blocks, with the line number of every row and of every reject.
+
+Speed and line numbers do not go together in one parser: pyarrow's names no lines when it uses threads. So the file is
+cut at record boundaries into blocks, threads parse the blocks with pyarrow, and each block is checked as a whole. A
+block with which anything is wrong is taken apart, and the part at fault is read again by a parser that knows its lines
+(:mod:`graphmill.ingest.csv_parsers`). Both ways give the same rows and the same rejects.
+
+What the columns mean is the readers' business.
+"""
+
+import csv
+import os
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from graphmill.errors import InputError
+from graphmill.ingest.csv_parsers import CsvLayout, Doubt, Reject, read_carefully, read_fast
+from graphmill.ingest.files import Source
+from graphmill.ingest.records import cut
+
+BLOCK_BYTES = 16 << 20
+_HEADER_BYTES = 1 << 20
+_LONGEST_RECORD = 64 << 20
+_MAX_THREADS = 4
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Lines:
+    """On which line of the file each row of a block starts: ``exact[row]`` or, where that is empty, ``first + row``."""
+
+    first: int
+    exact: np.ndarray
+
+    def of(self, rows: np.ndarray) -> np.ndarray:
+        """The lines (int64) of ``rows``."""
+        return self.exact[rows] if len(self.exact) else self.first + rows.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class CsvBlock:
+    """The usable rows of one block, a ``table`` with the layout's columns, and what was refused."""
+
+    table: pa.Table
+    lines: Lines
+    rejects: list[Reject] = field(default_factory=list)
+
+    def line(self, row: int) -> int:
+        """The line of the file on which ``row`` starts."""
+        return int(self.lines.of(np.array([row]))[0])
+
+
+@dataclass(frozen=True)
+class Header:
+    """The names of the columns, and the line on which the rows begin. ``crlf``: the header line ends in CR LF."""
+
+    names: tuple[str, ...]
+    first_line: int
+    bom: bool
+    crlf: bool
+
+
+def read_header(source: Source, delimiter: str) -> tuple[Header, bytes]:
+    """The header of ``source`` and the bytes already read beyond it.
+
+    Raises :class:`InputError` for an empty file and for a header that is not UTF-8 or not closed.
+    """
+    data = source.read(_HEADER_BYTES)
+    blank = len(data) - len(data.lstrip(b"\r\n"))
+    if blank == len(data):
+        raise InputError(f"{source.name} is empty; expected a header line with the names of the columns")
+    if b"\n" not in data[blank:] and b"\r" in data[blank:].rstrip(b"\r"):
+        raise InputError(f"{source.name}: lines end in CR alone; save it with LF (or CR LF) line ends")
+    layout = CsvLayout((), delimiter)
+    rest = data[blank:]
+    record = next(layout.records(rest, final=len(data) < _HEADER_BYTES), None)
+    if record is None or record.fault:
+        raise InputError(f"{source.name}: the header line is not whole; check its quotes")
+    raw = rest[: record.end]
+    try:
+        names = layout.split(raw.decode("utf-8"))
+    except UnicodeDecodeError:
+        raise InputError(
+            f"{source.name}: the header is not UTF-8 text; convert the file (iconv -f latin1 -t utf-8)"
+        ) from None
+    except csv.Error as error:
+        raise InputError(f"{source.name}: the header line cannot be read ({error})") from None
+    first_line = 1 + data[: blank + record.end].count(b"\n")
+    header = Header(tuple(n.strip() for n in names), first_line, source.bom, raw.endswith(b"\r\n"))
+    return header, rest[record.end :]
+
+
+def read_blocks(
+    source: Source,
+    header: Header,
+    rest: bytes,
+    layout: CsvLayout,
+    digest: Callable[[CsvBlock], T],
+) -> Iterator[tuple[T, list[Reject]]]:
+    """What ``digest`` makes of each block, in the order of the file, with the rejects of the block.
+
+    ``digest`` runs in the threads that parse, so that blocks need not outlive it. At most a few
+    blocks are in memory at a time. Raises :class:`InputError` as reading does.
+    """
+    threads = max(1, min(_MAX_THREADS, _usable_cpus()))
+    pending: deque[Future[tuple[T, list[Reject]]]] = deque()
+    with ThreadPoolExecutor(threads, thread_name_prefix="ingest") as pool:
+        try:
+            for data, first_line, regular in _pieces(source, header, rest, layout):
+                pending.append(pool.submit(_work, data, first_line, regular, layout, digest))
+                if len(pending) > threads:
+                    yield pending.popleft().result()
+            while pending:
+                yield pending.popleft().result()
+        finally:
+            for future in pending:
+                future.cancel()
+
+
+def _work(
+    data: bytes, first_line: int, regular: bool, layout: CsvLayout, digest: Callable[[CsvBlock], T]
+) -> tuple[T, list[Reject]]:
+    block = _parse(data, first_line, regular, layout)
+    return digest(block), block.rejects
+
+
+def _parse(data: bytes, first_line: int, regular: bool, layout: CsvLayout) -> CsvBlock:
+    if regular:
+        try:
+            table, lines = read_fast(data, first_line, layout)
+            return CsvBlock(table, Lines(first_line, lines))
+        except Doubt:
+            pass
+    table, lines, rejects = read_carefully(data, first_line, layout)
+    return CsvBlock(table, Lines(first_line, lines), rejects)
+
+
+def _pieces(source: Source, header: Header, rest: bytes, layout: CsvLayout) -> Iterator[tuple[bytes, int, bool]]:
+    """Blocks of whole records: their bytes, the line on which they start, and whether their quotes are regular."""
+    line, final = header.first_line, False
+    while not final:
+        more = source.read(max(BLOCK_BYTES - len(rest), BLOCK_BYTES // 4, 1))
+        final = not more
+        data = rest + more
+        end, regular = cut(data, layout.delimiter_byte, final)
+        if end == 0 and len(data) > _LONGEST_RECORD:
+            raise InputError(
+                f"{source.name}: line {line} goes on for more than {_LONGEST_RECORD >> 20} MiB; is this a CSV file?"
+            )
+        if end:
+            piece = data[:end] if end < len(data) else data
+            yield piece, line, regular
+            line += int(np.count_nonzero(np.frombuffer(piece, dtype=np.uint8) == ord("\n")))
+        rest = data[end:]
+
+
+def _usable_cpus() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

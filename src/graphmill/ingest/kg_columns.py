@@ -1,0 +1,173 @@
+"""The column map of ``kg_csv``: which column of a CSV file plays which part in an edge.
+
+Resolved once per file against its header, before any row is read.
+"""
+
+from dataclasses import dataclass, replace
+
+from pydantic import field_validator, model_validator
+
+from graphmill.errors import InputError
+from graphmill.ingest.csv_parsers import Column, CsvLayout
+from graphmill.settings import Settings, setting
+
+PRIMEKG = (
+    "relation",
+    "display_relation",
+    "x_index",
+    "x_id",
+    "x_type",
+    "x_name",
+    "x_source",
+    "y_index",
+    "y_id",
+    "y_type",
+    "y_name",
+    "y_source",
+)
+"""The columns of PrimeKG's ``kg.csv``, in its order."""
+
+
+class KgColumns(Settings):
+    """The name of the column that plays each part; all empty means PrimeKG's twelve columns."""
+
+    relation: str = setting("", "column with the relation's name")
+    display_relation: str = setting("", "column with the relation as shown to people; empty: the relation itself")
+    head_index: str = setting(
+        "", "column with the head's number, unique over all types; empty: nodes are keyed by (type, id)"
+    )
+    head_id: str = setting("", "column with the head's id")
+    head_type: str = setting("", "column with the head's node type")
+    head_name: str = setting("", "column with the head's name; empty: the id")
+    head_source: str = setting("", "column with the vocabulary that the head's id is from")
+    tail_index: str = setting("", "column with the tail's number; set both or neither")
+    tail_id: str = setting("", "column with the tail's id")
+    tail_type: str = setting("", "column with the tail's node type")
+    tail_name: str = setting("", "column with the tail's name; empty: the id")
+    tail_source: str = setting("", "column with the vocabulary that the tail's id is from")
+    relation_constant: str = setting("", "one relation for all rows, where no column has it")
+    head_type_constant: str = setting("", "one node type for all heads, where no column has it")
+    tail_type_constant: str = setting("", "one node type for all tails, where no column has it")
+
+    @model_validator(mode="after")
+    def _complete(self) -> "KgColumns":
+        if not any(getattr(self, name) for name in KgColumns.model_fields):
+            return self
+        for part in ("relation", "head_type", "tail_type"):
+            column, constant = getattr(self, part), getattr(self, f"{part}_constant")
+            if not column and not constant:
+                raise ValueError(f"the column map lacks {part}: name its column, or set {part}_constant")
+            if column and constant:
+                raise ValueError(f"both {part} and {part}_constant are set; remove one")
+        for part in ("head_id", "tail_id"):
+            if not getattr(self, part):
+                raise ValueError(f"the column map lacks {part}: name the column")
+        if bool(self.head_index) != bool(self.tail_index):
+            raise ValueError("set both head_index and tail_index, or neither")
+        for index in {self.head_index, self.tail_index} - {""}:
+            if index in [getattr(self, name) for name in KgColumns.model_fields if not name.endswith("_index")]:
+                raise ValueError(f"column {index} cannot be the index and something else; leave the index empty")
+        return self
+
+
+class KgCsvSettings(Settings):
+    """How a ``kg_csv`` source is read."""
+
+    columns: KgColumns = setting(KgColumns(), "column map; empty: PrimeKG's twelve columns")
+    delimiter: str = setting(",", "one ASCII character between fields, or the word tab")
+    limit_nodes: int = setting(0, "keep the first N nodes of the file and the edges among them; 0: all", ge=0)
+    strict: bool = setting(False, "refuse the file where a row is rejected or anything odd is found")
+    max_rejects: int = setting(
+        100_000, "refuse the file as soon as more rows than this cannot be used; 0: never", ge=0, identity=False
+    )
+
+    @field_validator("delimiter")
+    @classmethod
+    def _one_character(cls, value: str) -> str:
+        if value in ("tab", "\\t"):
+            return "\t"
+        if len(value) != 1 or not value.isascii() or value.isalnum() or value in '"\r\n\0':
+            raise ValueError("the delimiter must be one ASCII character, such as , or ; or |, or the word tab")
+        return value
+
+
+@dataclass(frozen=True)
+class Side:
+    """The columns of one end of the edges, empty where there is none; ``constant``: the type where no column has it."""
+
+    index: str
+    id: str
+    type: str
+    name: str
+    source: str
+    constant: str
+
+
+@dataclass(frozen=True)
+class KgLayout:
+    """A column map resolved against a header."""
+
+    relation: str
+    relation_constant: str
+    display_relation: str
+    head: Side
+    tail: Side
+    csv: CsvLayout
+    ignored: tuple[str, ...]
+
+    @property
+    def indexed(self) -> bool:
+        """Whether nodes are keyed by an index column."""
+        return bool(self.head.index)
+
+
+def resolve(settings: KgCsvSettings, header: tuple[str, ...], file: str) -> KgLayout:
+    """The layout of ``file`` with these column names.
+
+    Raises :class:`InputError` where a mapped column is missing or stands in the header twice, saying which columns there
+    are and, where another delimiter would explain it, which.
+    """
+    columns = settings.columns
+    if columns == KgColumns():
+        columns = _primekg()
+    head, tail = (
+        Side(*(getattr(columns, f"{end}_{part}") for part in (*_PARTS, "type_constant"))) for end in ("head", "tail")
+    )
+    wanted = [Column(columns.relation, "category", required=True), Column(columns.display_relation, "category")]
+    for side in (head, tail):
+        wanted += [Column(side.index, "whole", required=True)]
+        wanted += [Column(name, "text", required=True) for name in (side.id, side.type)]
+        wanted += [Column(name, "text") for name in (side.name, side.source)]
+    by_name: dict[str, Column] = {}
+    for column in wanted:
+        if column.name:
+            # One column may play two parts (id and name, say): it is read once, and required if either part is.
+            known = by_name.setdefault(column.name, column)
+            by_name[column.name] = replace(known, required=known.required or column.required)
+    _check_header(tuple(by_name), header, settings.delimiter, file)
+    csv = CsvLayout(tuple(by_name.values()), settings.delimiter, header)
+    ignored = tuple(name for name in header if name not in by_name)
+    return KgLayout(columns.relation, columns.relation_constant, columns.display_relation, head, tail, csv, ignored)
+
+
+def _primekg() -> KgColumns:
+    parts = {f"{end}_{part}": f"{xy}_{part}" for end, xy in (("head", "x"), ("tail", "y")) for part in _PARTS}
+    return KgColumns(relation="relation", display_relation="display_relation", **parts)
+
+
+_PARTS = ("index", "id", "type", "name", "source")
+
+
+def _check_header(wanted: tuple[str, ...], header: tuple[str, ...], delimiter: str, file: str) -> None:
+    missing = [name for name in wanted if name not in header]
+    if missing:
+        for other, word in ((",", ","), ("\t", "tab"), (";", ";"), ("|", "|")):
+            if other != delimiter and len(header) == 1 and all(n in header[0].split(other) for n in wanted):
+                raise InputError(f"{file}: the fields are separated by '{word}'; set delimiter: '{word}'")
+        raise InputError(
+            f"{file}: column {', '.join(missing)} is missing; the header has {', '.join(header)}. "
+            "Name your columns in the source's column map (`graphmill ingest-report` suggests one)"
+        )
+    twice = [name for name in wanted if header.count(name) > 1]
+    if twice:
+        raise InputError(f"{file}: the header names column {', '.join(twice)} more than once; rename one")

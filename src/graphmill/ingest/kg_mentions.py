@@ -1,0 +1,224 @@
+"""From rows to nodes: which node each end of each edge means, and whether the file says the same of it everywhere.
+
+A row *mentions* two nodes. A block's mentions are boiled down to distinct ones in the thread that parsed it
+(:func:`digest`), and the distinct ones of all blocks to nodes as they come (:class:`NodeTable`), so that the strings of
+the whole file are never in memory at once. Both steps compare strings by gathering the first mention's and testing for
+equality, which costs a fraction of hashing them.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from graphmill.ingest.csv_blocks import CsvBlock, Lines
+from graphmill.ingest.kg_columns import KgLayout, Side
+
+
+@dataclass(frozen=True)
+class Mentions:
+    """Distinct mentions of nodes, in the order of their first appearance; all columns have the same length.
+
+    Two mentions are the same where ``index``, ``id`` and ``type`` are (``index``: int64, empty where nodes have none).
+    ``name`` and ``source`` are the first that is not empty, found at ``name_at`` and ``source_at`` (int64, growing
+    through the file); ``renamed`` and ``resourced`` tell where another one follows. ``line`` is the line of the file
+    with the first appearance.
+    """
+
+    index: np.ndarray
+    id: pa.StringArray
+    type: pa.StringArray
+    name: pa.StringArray
+    source: pa.StringArray
+    name_at: np.ndarray
+    source_at: np.ndarray
+    renamed: np.ndarray
+    resourced: np.ndarray
+    line: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+
+@dataclass(frozen=True)
+class EdgeRows:
+    """Edges of one block: ``head`` and ``tail`` (int32) number mentions; ``lines`` knows the lines of its rows."""
+
+    head: np.ndarray
+    tail: np.ndarray
+    relation: pa.DictionaryArray
+    display_relation: pa.DictionaryArray
+    lines: Lines
+
+
+def digest(block: CsvBlock, layout: KgLayout) -> tuple[Mentions, EdgeRows]:
+    """The distinct mentions of nodes in ``block``, and its edges by their numbers among these."""
+    relation = _category(block.table, layout.relation, layout.relation_constant)
+    display = _category(block.table, layout.display_relation, "") if layout.display_relation else relation
+    ends, codes, positions = [], [], []
+    for number, side in enumerate((layout.head, layout.tail)):
+        mentions, code, first = _side(block, side, number, layout.indexed)
+        ends.append(mentions)
+        codes.append(code)
+        positions.append(2 * first.astype(np.int64) + number)
+    order = np.argsort(np.concatenate(positions))
+    rank = np.empty(len(order), dtype=np.int32)
+    rank[order] = np.arange(len(order), dtype=np.int32)
+    heads = len(ends[0])
+    head, tail = rank[:heads][codes[0]], rank[heads:][codes[1]]
+    return take(concat(ends), order), EdgeRows(head, tail, relation, display, block.lines)
+
+
+def _side(block: CsvBlock, side: Side, number: int, indexed: bool) -> tuple[Mentions, np.ndarray, np.ndarray]:
+    """The distinct mentions at one end (``number`` 0 or 1) of the edges, the mention of each row, each one's first row."""
+    table = block.table
+    index = table[side.index].combine_chunks() if indexed else pa.nulls(0, pa.int64())
+    ids = _text(table, side.id, "")
+    types = _text(table, side.type, side.constant)
+    names = _text(table, side.name, "")
+    sources = _text(table, side.source, "")
+    code, first = _distinct(index, ids, types, indexed)
+    rows = np.arange(len(code))
+    named, renamed = first_filled(names, code, first, rows)
+    sourced, resourced = first_filled(sources, code, first, rows)
+    where = pa.array(first)
+    mentions = Mentions(
+        index.take(where).to_numpy() if indexed else np.zeros(0, dtype=np.int64),
+        ids.take(where),
+        types.take(where),
+        names.take(pa.array(named)),
+        sources.take(pa.array(sourced)),
+        2 * block.lines.of(named) + number,
+        2 * block.lines.of(sourced) + number,
+        renamed,
+        resourced,
+        block.lines.of(first),
+    )
+    return mentions, code, first
+
+
+def _distinct(
+    index: pa.Int64Array, ids: pa.StringArray, types: pa.StringArray, indexed: bool
+) -> tuple[np.ndarray, np.ndarray]:
+    """A number for each distinct (index, id, type), in order of first appearance, and the first row of each (int32)."""
+    if not indexed:
+        code = codes_of(ids, types)
+        return code, first_rows(code)
+    code = codes_of(index)
+    first = first_rows(code)
+    if not all(_agrees(column, first[code]) for column in (ids, types)):
+        code = codes_of(index, ids, types)
+        first = first_rows(code)
+    return code, first
+
+
+def codes_of(*columns: pa.Array) -> np.ndarray:
+    """A number (int32) for each distinct row of ``columns``, counting up in the order of first appearance."""
+    code: np.ndarray | None = None
+    for column in columns:
+        encoded = column.dictionary_encode()
+        found = encoded.indices.to_numpy()
+        if code is not None:
+            pairs = code.astype(np.int64) * max(len(encoded.dictionary), 1) + found
+            found = pa.array(pairs).dictionary_encode().indices.to_numpy()
+        code = found
+    assert code is not None
+    return code
+
+
+def first_rows(code: np.ndarray) -> np.ndarray:
+    """The first row (int32) that has each code."""
+    first = np.zeros(int(code.max(initial=-1)) + 1, dtype=np.int32)
+    # The last assignment stays, so going backwards leaves the first row.
+    first[code[::-1]] = np.arange(len(code) - 1, -1, -1, dtype=np.int32)
+    return first
+
+
+def first_filled(
+    text: pa.StringArray, code: np.ndarray, first: np.ndarray, at: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """For each code, the row of its string that is not empty and first by ``at``, and whether another one differs (bool).
+
+    ``first`` has the first row of each code; it is the answer where all strings of the code are empty.
+    """
+    if _agrees(text, first[code]):
+        return first, np.zeros(len(first), dtype=bool)
+    filled = np.flatnonzero(pc.greater(pc.binary_length(text), 0).to_numpy(zero_copy_only=False))
+    filled = filled[np.argsort(at[filled], kind="stable")]
+    chosen = first.copy()
+    chosen[code[filled][::-1]] = filled[::-1]
+    same = pc.equal(text.take(pa.array(filled)), text.take(pa.array(chosen[code[filled]])))
+    different = np.zeros(len(first), dtype=bool)
+    different[code[filled[~same.to_numpy(zero_copy_only=False)]]] = True
+    return chosen, different
+
+
+def _agrees(column: pa.Array, rows: np.ndarray) -> bool:
+    return bool(pc.all(pc.equal(column, column.take(pa.array(rows))), min_count=0).as_py())
+
+
+def _text(table: pa.Table, name: str, constant: str) -> pa.StringArray:
+    if not name:
+        return pa.repeat(pa.scalar(constant, pa.string()), table.num_rows)
+    array = table[name].combine_chunks()
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def _category(table: pa.Table, name: str, constant: str) -> pa.DictionaryArray:
+    if not name:
+        codes = pa.array(np.zeros(table.num_rows, dtype=np.int32))
+        return pa.DictionaryArray.from_arrays(codes, pa.repeat(pa.scalar(constant, pa.string()), 1))
+    array = table[name].combine_chunks()
+    return array if pa.types.is_dictionary(array.type) else array.dictionary_encode()
+
+
+def concat(parts: list[Mentions]) -> Mentions:
+    """The mentions of all ``parts``, one after the other."""
+    columns = [[getattr(p, name) for p in parts] for name in Mentions.__dataclass_fields__]
+    joined = [np.concatenate(c) if isinstance(c[0], np.ndarray) else pa.concat_arrays(c) for c in columns]
+    return Mentions(*joined)
+
+
+def take(mentions: Mentions, rows: np.ndarray) -> Mentions:
+    """The mentions ``rows``, in that order."""
+    where = pa.array(rows)
+    columns = [getattr(mentions, name) for name in Mentions.__dataclass_fields__]
+    return Mentions(*[(c[rows] if len(c) else c) if isinstance(c, np.ndarray) else c.take(where) for c in columns])
+
+
+class NodeTable:
+    """All distinct mentions so far, numbered in the order of first appearance; numbers once given stay."""
+
+    def __init__(self, indexed: bool) -> None:
+        text, flags, numbers = pa.nulls(0, pa.string()), np.zeros(0, dtype=bool), np.zeros(0, dtype=np.int64)
+        self.indexed = indexed
+        self.mentions = Mentions(numbers, text, text, text, text, numbers, numbers, flags, flags, numbers)
+
+    def add(self, blocks: list[Mentions]) -> list[np.ndarray]:
+        """Take in the mentions of ``blocks``; returns, for each block, the number of each of its mentions (int32)."""
+        every = concat([self.mentions, *blocks])
+        code, first = _distinct(pa.array(every.index), every.id, every.type, self.indexed)
+        named, renamed = first_filled(every.name, code, first, every.name_at)
+        sourced, resourced = first_filled(every.source, code, first, every.source_at)
+        renamed[code[every.renamed]] = True
+        resourced[code[every.resourced]] = True
+        self.mentions = replace(
+            take(every, first),
+            name=every.name.take(pa.array(named)),
+            source=every.source.take(pa.array(sourced)),
+            name_at=every.name_at[named],
+            source_at=every.source_at[sourced],
+            renamed=renamed,
+            resourced=resourced,
+        )
+        ends = np.cumsum([len(code) - sum(map(len, blocks)), *map(len, blocks)])
+        return [code[start:end] for start, end in pairwise(ends)]
+
+    def owners(self) -> np.ndarray:
+        """For each mention, the first one with the same key (int32): itself, unless two things are said of an index."""
+        if not self.indexed:
+            return np.arange(len(self.mentions), dtype=np.int32)
+        key = codes_of(pa.array(self.mentions.index))
+        return first_rows(key)[key]

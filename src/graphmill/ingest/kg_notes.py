@@ -1,0 +1,58 @@
+"""The counts of ``kg_csv`` in words: notes for the reader of a report, and what ``strict`` objects to."""
+
+from graphmill.ingest.csv_blocks import Header
+from graphmill.ingest.kg_columns import KgLayout
+
+_PROBLEMS = {
+    "rejected_rows": "rejected rows",
+    "duplicate_rows": "duplicate rows",
+    "self_loops": "self loops",
+    "half_reversed_pairs": "pairs without their reverse in relations that otherwise have both directions",
+    "index_gaps": "gaps in the index",
+    "nodes_with_two_names": "nodes with two names",
+    "nodes_with_two_sources": "nodes with two sources",
+    "nodes_without_name": "nodes without a name",
+    "ids_with_two_indices": "ids with two indices",
+    "spaced_ids": "ids with white space around them",
+    "lookalike_ids": "ids that look like another one (Unicode composition)",
+}
+_REMARKS = {
+    "rejected_rows": "cannot be used: see the rejects for line, column and reason",
+    "duplicate_rows": "were kept",
+    "self_loops": "were kept",
+    "half_reversed_pairs": "were kept as they are; the graph's add_reverse: missing completes them",
+    "index_gaps": "do no harm: tables number their rows themselves",
+    "nodes_with_two_names": "have the first one that is not blank",
+    "nodes_with_two_sources": "have the first one that is not blank",
+    "nodes_without_name": "are shown by their id",
+    "ids_with_two_indices": "are separate nodes: the index is the key",
+    "spaced_ids": "were kept as written",
+    "lookalike_ids": "were kept apart",
+}
+
+
+def problems(counts: dict[str, int]) -> list[str]:
+    """What ``strict`` objects to, with its number."""
+    return [f"{counts[name]:,} {words}" for name, words in _PROBLEMS.items() if counts[name]]
+
+
+def describe(counts: dict[str, int], header: Header, layout: KgLayout) -> list[str]:
+    """A sentence for everything that was found, normalised or left out."""
+    notes = [f"{counts[name]:,} {words} {_REMARKS[name]}" for name, words in _PROBLEMS.items() if counts[name]]
+    if counts["ids_in_two_types"]:
+        key = "by index" if layout.indexed else "by (type, id)"
+        notes.append(f"{counts['ids_in_two_types']:,} ids occur in two types; nodes are told apart {key}")
+    if counts["names_with_line_breaks"]:
+        notes.append(f"{counts['names_with_line_breaks']:,} names hold a line break, within quotes")
+    if counts["one_directional_pairs"] > counts["half_reversed_pairs"]:
+        number = counts["one_directional_pairs"] - counts["half_reversed_pairs"]
+        notes.append(f"{number:,} of {counts['pairs']:,} pairs are written in one direction only")
+    if counts["nodes_left_out"]:
+        notes.append(f"limit_nodes left out {counts['nodes_left_out']:,} nodes and {counts['edges_left_out']:,} edges")
+    if layout.ignored:
+        notes.append(f"columns that no part of an edge is mapped to were skipped: {', '.join(layout.ignored)}")
+    if header.bom:
+        notes.append("a byte order mark at the start was skipped")
+    if header.crlf:
+        notes.append("lines end in CR LF; read as LF")
+    return notes
