@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from graphmill.ingest.records import MAX_FIELD_BYTES, Record, is_regular, records
+from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import CATEGORY, MAX_SHOWN
 
 _GROUP_BYTES = 64 << 10
@@ -22,15 +23,6 @@ _NUMBER = re.compile(r"-?[0-9]+|0[xX][0-9a-fA-F]+", re.ASCII)
 _BLANK = " \t\r\n\v\f\u00a0"
 _BOM = b"\xef\xbb\xbf"
 _TYPES = {"text": pa.string(), "category": CATEGORY, "whole": pa.int64()}
-
-
-class Reject(NamedTuple):
-    """One row that cannot be used."""
-
-    line: int
-    column: str
-    reason: str
-    value: str
 
 
 class Doubt(Exception):  # noqa: N818 - a signal between the two parsers, not an error that anyone sees

@@ -44,15 +44,15 @@ class Source:
     """An open input file that yields bytes; a context manager.
 
     ``name`` is the path to show. ``bom`` says whether a byte order mark was skipped. Reading raises :class:`InputError`
-    where the file breaks off or its compression is damaged.
+    where the file breaks off or its compression is damaged. ``text`` false: the first bytes are not looked at.
     """
 
-    def __init__(self, path: str | Path) -> None:
+    def __init__(self, path: str | Path, *, text: bool = True) -> None:
         self.name = shown(path)
         self._outer = _open(path, self.name)
         try:
             self._file = self._unpacked()
-            self.bom = self._check_signature()
+            self.bom = self._check_signature() if text else False
         except BaseException:
             self._outer.close()
             raise

@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
-from graphmill.ingest.csv_parsers import Reject
 from graphmill.ingest.kg_columns import KgLayout, Side
 from graphmill.ingest.kg_mentions import EdgeRows, Mentions, NodeTable, take
+from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import EDGES, MAX_SHOWN, NODES
 
 _PENDING_MENTIONS = 1_000_000

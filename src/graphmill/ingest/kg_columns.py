@@ -28,6 +28,15 @@ PRIMEKG = (
 """The columns of PrimeKG's ``kg.csv``, in its order."""
 
 
+def checked_delimiter(value: str) -> str:
+    """The delimiter as one character; raises ``ValueError`` for what cannot be one."""
+    if value in ("tab", "\\t"):
+        return "\t"
+    if len(value) != 1 or not value.isascii() or value.isalnum() or value in '"\r\n\0':
+        raise ValueError("the delimiter must be one ASCII character, such as , or ; or |, or the word tab")
+    return value
+
+
 class KgColumns(Settings):
     """The name of the column that plays each part; all empty means PrimeKG's twelve columns."""
 
@@ -81,14 +90,7 @@ class KgCsvSettings(Settings):
         100_000, "refuse the file as soon as more rows than this cannot be used; 0: never", ge=0, identity=False
     )
 
-    @field_validator("delimiter")
-    @classmethod
-    def _one_character(cls, value: str) -> str:
-        if value in ("tab", "\\t"):
-            return "\t"
-        if len(value) != 1 or not value.isascii() or value.isalnum() or value in '"\r\n\0':
-            raise ValueError("the delimiter must be one ASCII character, such as , or ; or |, or the word tab")
-        return value
+    _delimiter = field_validator("delimiter")(checked_delimiter)
 
 
 @dataclass(frozen=True)

@@ -8,19 +8,18 @@ outcomes.
 from dataclasses import asdict
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
 from graphmill.ingest.csv_blocks import Header, read_blocks, read_header
-from graphmill.ingest.csv_parsers import Reject
 from graphmill.ingest.files import Source
 from graphmill.ingest.kg_assemble import Assembled, Assembly, first_nodes
 from graphmill.ingest.kg_columns import KgCsvSettings, KgLayout, resolve
 from graphmill.ingest.kg_mentions import digest
 from graphmill.ingest.kg_notes import describe, problems
 from graphmill.ingest.oddities import edge_oddities, node_oddities
-from graphmill.ingest.tables import EDGES, NODES, REJECTS, IngestResult, check_table
+from graphmill.ingest.rejects import Reject, reject_table
+from graphmill.ingest.tables import EDGES, NODES, IngestResult, check_table
 
 
 def read_kg_csv(path: str | Path, settings: KgCsvSettings | None = None) -> IngestResult:
@@ -43,7 +42,7 @@ def read_kg_csv(path: str | Path, settings: KgCsvSettings | None = None) -> Inge
     rejects = sorted(rejects + made.rejects)
     _check_number(rejects, settings, source.name)
     if made.edges.num_rows == 0:
-        because = f"; {len(rejects):,} rows were rejected, the first on {_place(rejects[0])}" if rejects else ""
+        because = f"; {len(rejects):,} rows were rejected, the first on {rejects[0].place}" if rejects else ""
         raise InputError(f"{source.name} has no usable row below its header{because}")
     return _result(source.name, made, rejects, header, layout, settings)
 
@@ -51,14 +50,9 @@ def read_kg_csv(path: str | Path, settings: KgCsvSettings | None = None) -> Inge
 def _check_number(rejects: list[Reject], settings: KgCsvSettings, file: str) -> None:
     if settings.max_rejects and len(rejects) > settings.max_rejects:
         raise InputError(
-            f"{file}: more than {settings.max_rejects:,} rows cannot be used; the first on {_place(rejects[0])}. "
+            f"{file}: more than {settings.max_rejects:,} rows cannot be used; the first on {rejects[0].place}. "
             "Check the format, the delimiter and the column map (max_rejects: 0 reads on regardless)"
         )
-
-
-def _place(reject: Reject) -> str:
-    column = f", column {reject.column}" if reject.column else ""
-    return f"line {reject.line}{column}: {reject.reason}"
 
 
 def _result(
@@ -80,7 +74,7 @@ def _result(
     }
     found = problems(counts)
     if settings.strict and found:
-        first = f" (the first on {_place(rejects[0])})" if rejects else ""
+        first = f" (the first on {rejects[0].place})" if rejects else ""
         raise InputError(f"{file}: strict is set, and there are {'; '.join(found)}{first}")
     if settings.limit_nodes:
         nodes, edges = first_nodes(nodes, edges, settings.limit_nodes)
@@ -94,9 +88,3 @@ def _result(
     return IngestResult(
         nodes, edges, reject_table(file, rejects), counts=counts, notes=describe(counts, header, layout)
     )
-
-
-def reject_table(file: str, rejects: list[Reject]) -> pa.Table:
-    """Rejects of ``file`` as a table of the schema :data:`REJECTS`."""
-    columns = [list(c) for c in zip(*rejects, strict=True)] if rejects else [[] for _ in Reject._fields]
-    return pa.table([[file] * len(rejects), *columns], REJECTS)

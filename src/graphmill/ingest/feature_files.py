@@ -1,0 +1,235 @@
+"""Files of numbers by node: ``.npy`` with a list of ids, Parquet, CSV. Rows as they are in the file, checked one by one.
+
+Which node a row belongs to is decided in :mod:`graphmill.ingest.node_features`.
+"""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet
+
+from graphmill.errors import InputError
+from graphmill.ingest.csv_blocks import CsvBlock, read_blocks, read_header
+from graphmill.ingest.csv_parsers import Column, CsvLayout
+from graphmill.ingest.files import Source, shown
+from graphmill.ingest.rejects import Reject
+from graphmill.ingest.tables import MAX_SHOWN
+
+_BLANK = " \t\r\n\v\f\u00a0"
+
+
+@dataclass(frozen=True)
+class FeatureRows:
+    """Rows of one file: ``key`` (text), ``type`` (text; empty where the file has none), ``values`` float32 n × f.
+
+    ``line`` (int64) is the line of a CSV file or an id list, and the row (from 1) of a Parquet file.
+    """
+
+    key: pa.StringArray
+    type: pa.StringArray
+    values: np.ndarray
+    line: np.ndarray
+    rejects: list[Reject]
+
+
+def read_npy(path: str | Path, ids_path: str) -> FeatureRows:
+    """A matrix with one row a node, and the ids of the rows, one a line: ``id``, or ``type<TAB>id``.
+
+    ``ids_path`` empty: the file beside it that ends in ``.ids.txt``. Relative: from the directory of the matrix.
+    """
+    matrix = _load_matrix(path)
+    beside = str(path).removesuffix(".npy") + ".ids.txt"
+    ids = (
+        ids_path
+        if "://" in ids_path or Path(ids_path).is_absolute()
+        else f"{str(path).rpartition('/')[0] or '.'}/{ids_path}"
+    )
+    key, kind = _load_ids(ids if ids_path else beside)
+    if len(key) != len(matrix):
+        raise InputError(
+            f"{shown(path)} has {len(matrix):,} rows, but {shown(ids if ids_path else beside)} has {len(key):,} ids; "
+            "there must be one for each row, in the same order"
+        )
+    with np.errstate(over="ignore"):
+        values = np.ascontiguousarray(matrix, dtype=np.float32)
+    return FeatureRows(key, kind, values, np.arange(1, len(key) + 1), [])
+
+
+def _load_matrix(path: str | Path) -> np.ndarray:
+    with Source(path, text=False) as source:
+        data = source.read()
+    try:
+        matrix = np.load(io.BytesIO(data), allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise InputError(
+            f"{shown(path)} is no .npy file that can be read ({error}); write it with numpy.save"
+        ) from None
+    if not isinstance(matrix, np.ndarray) or matrix.dtype.kind not in "fiub":
+        kind = matrix.dtype if isinstance(matrix, np.ndarray) else "an archive of arrays"
+        raise InputError(f"{shown(path)} holds {kind}; expected one array of numbers")
+    if matrix.ndim != 2 or matrix.shape[1] == 0:
+        raise InputError(f"{shown(path)} has the shape {matrix.shape}; expected two dimensions, a row for each node")
+    return matrix
+
+
+def _load_ids(path: str) -> tuple[pa.StringArray, pa.StringArray]:
+    with Source(path) as source:
+        data = source.read()
+    try:
+        lines = data.decode("utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise InputError(f"{shown(path)} is not UTF-8 text; convert it (iconv -f latin1 -t utf-8)") from None
+    kinds, tabs, keys = zip(*(line.rpartition("\t") for line in lines), strict=True) if lines else ((), (), ())
+    return pa.array(keys, pa.string()), pa.array(kinds if any(tabs) else (), pa.string())
+
+
+def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) -> FeatureRows:
+    """A Parquet file with the column ``key`` and either one column of lists, or columns of numbers.
+
+    ``kind``: the column with the node type, empty where there is none. ``columns`` empty: all columns of numbers, or the
+    one of lists, beside these two.
+    """
+    with Source(path, text=False) as source:
+        data = source.read()
+    try:
+        table = pyarrow.parquet.read_table(io.BytesIO(data))
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputError(f"{shown(path)} is no Parquet file that can be read ({error})") from None
+    chosen = _choose(table.column_names, key, kind, columns, shown(path))
+    if not columns:
+        chosen = [c for c in chosen if _is_list(table.schema.field(c).type)] or [
+            c for c in chosen if _is_number(table.schema.field(c).type)
+        ]
+    odd = [c for c in chosen if not _is_list(table.schema.field(c).type) and not _is_number(table.schema.field(c).type)]
+    lists = [c for c in chosen if _is_list(table.schema.field(c).type)]
+    if odd or not chosen or (lists and len(chosen) > 1):
+        wrong = ", ".join(odd or lists) or "none of them"
+        raise InputError(
+            f"{shown(path)}: expected columns of numbers, or one column of lists of numbers; of "
+            f"{', '.join(table.column_names)}, {wrong} cannot be used. Name the right ones in `columns`"
+        )
+    line = np.arange(1, table.num_rows + 1)
+    found = _from_lists(table[lists[0]], lists[0]) if lists else _from_numbers(table, chosen)
+    values, kept, rejects = found
+    text = pc.fill_null(table[key].combine_chunks().cast(pa.string()), "")
+    kinds = pc.fill_null(table[kind].combine_chunks().cast(pa.string()), "") if kind else pa.nulls(0, pa.string())
+    where = pa.array(kept)
+    return FeatureRows(text.take(where), kinds.take(where) if kind else kinds, values, line[kept], rejects)
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    nested = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return nested and _is_number(kind.value_type)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)
+
+
+def _from_numbers(table: pa.Table, columns: list[str]) -> tuple[np.ndarray, np.ndarray, list[Reject]]:
+    arrays = [table[c].combine_chunks().cast(pa.float64(), safe=False) for c in columns]
+    blank = np.stack([a.is_null().to_numpy(zero_copy_only=False) for a in arrays], axis=1)
+    rejects = [Reject(int(r) + 1, columns[int(c)], "blank", "") for r, c in _firsts(blank)]
+    with np.errstate(over="ignore"):
+        values = np.stack([a.fill_null(0).to_numpy() for a in arrays], axis=1).astype(np.float32)
+    kept = np.flatnonzero(~blank.any(axis=1))
+    return values[kept], kept, rejects
+
+
+def _from_lists(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, np.ndarray, list[Reject]]:
+    """Lists as long as most; others, and those with holes, are rejected."""
+    array = column.combine_chunks()
+    lengths = pc.fill_null(pc.list_value_length(array), -1).to_numpy().astype(np.int64)
+    usable = lengths[lengths > 0]
+    width = int(np.bincount(usable).argmax()) if len(usable) else 1
+    right = np.flatnonzero(lengths == width)
+    flat = pc.list_flatten(array.take(pa.array(right))).cast(pa.float64(), safe=False)
+    hole = flat.is_null().to_numpy(zero_copy_only=False).reshape(len(right), width).any(axis=1)
+    with np.errstate(over="ignore"):
+        values = flat.fill_null(0).to_numpy().reshape(len(right), width).astype(np.float32)
+    rejects = [
+        Reject(int(r) + 1, name, "blank" if lengths[r] < 0 else f"{lengths[r]} values; most rows have {width}", "")
+        for r in np.flatnonzero(lengths != width)
+    ]
+    rejects += [Reject(int(r) + 1, name, "a value is missing", "") for r in right[hole]]
+    return values[~hole], right[~hole], rejects
+
+
+def read_csv(path: str | Path, key: str, kind: str, columns: Sequence[str], delimiter: str) -> FeatureRows:
+    """A CSV file with the column ``key`` and columns of numbers; ``kind`` and ``columns`` as for Parquet."""
+    with Source(path) as source:
+        header, rest = read_header(source, delimiter)
+        chosen = _choose(header.names, key, kind, columns, source.name)
+        read = [Column(key, "text", required=True), *(Column(kind, "text") for _ in [0] if kind)]
+        layout = CsvLayout((*read, *(Column(c, "text") for c in chosen)), delimiter, header.names)
+        parts, rejects = [], list[Reject]()
+        for part, refused in read_blocks(source, header, rest, layout, lambda b: _digest(b, key, kind, chosen)):
+            parts.append(part)
+            rejects += [*refused, *part.rejects]
+    if not parts:
+        none = pa.nulls(0, pa.string())
+        return FeatureRows(none, none, np.zeros((0, len(chosen)), np.float32), np.zeros(0, np.int64), rejects)
+    return FeatureRows(
+        pa.concat_arrays([p.key for p in parts]),
+        pa.concat_arrays([p.type for p in parts]),
+        np.concatenate([p.values for p in parts]),
+        np.concatenate([p.line for p in parts]),
+        rejects,
+    )
+
+
+def _digest(block: CsvBlock, key: str, kind: str, columns: list[str]) -> FeatureRows:
+    rows = block.table.num_rows
+    values = np.zeros((rows, len(columns)), dtype=np.float32)
+    wrong = np.zeros((rows, len(columns)), dtype=bool)
+    for position, name in enumerate(columns):
+        text = pc.utf8_trim(block.table[name].combine_chunks(), _BLANK)
+        with np.errstate(over="ignore"):
+            try:
+                values[:, position] = pc.cast(text, pa.float64()).to_numpy()
+            except pa.ArrowInvalid:
+                for row, value in enumerate(text.to_pylist()):
+                    number = _number(value)
+                    wrong[row, position] = number is None
+                    values[row, position] = 0 if number is None else number
+    kept = np.flatnonzero(~wrong.any(axis=1))
+    lines = block.lines.of(np.arange(rows))
+    rejects = []
+    for row, position in _firsts(wrong):
+        value = block.table[columns[position]][row].as_py()
+        reason = "not a number" if value.strip(_BLANK) else "blank"
+        rejects.append(Reject(int(lines[row]), columns[position], reason, value[:MAX_SHOWN]))
+    where = pa.array(kept)
+    keys = block.table[key].combine_chunks().take(where)
+    kinds = block.table[kind].combine_chunks().take(where) if kind else pa.nulls(0, pa.string())
+    return FeatureRows(keys, kinds, values[kept], lines[kept], rejects)
+
+
+def _number(text: str) -> float | None:
+    """A number as pyarrow reads it."""
+    try:
+        return float(pc.cast(pa.scalar(text), pa.float64()).as_py())
+    except pa.ArrowInvalid:
+        return None
+
+
+def _firsts(wrong: np.ndarray) -> list[tuple[int, int]]:
+    """(row, first column) of each row in which anything is wrong."""
+    rows = np.flatnonzero(wrong.any(axis=1))
+    return [(int(r), int(c)) for r, c in zip(rows, wrong[rows].argmax(axis=1), strict=True)]
+
+
+def _choose(names: Sequence[Any], key: str, kind: str, columns: Sequence[str], file: str) -> list[str]:
+    missing = [c for c in (key, kind, *columns) if c and c not in names]
+    if missing:
+        raise InputError(f"{file}: column {', '.join(missing)} is missing; there are {', '.join(names)}")
+    chosen = list(columns) or [c for c in names if c not in (key, kind)]
+    if not chosen:
+        raise InputError(f"{file} has no column of features beside {key}")
+    return chosen

@@ -1,0 +1,170 @@
+"""The format ``node_features``: numbers for the nodes of one type, from ``.npy`` with ids, Parquet or CSV.
+
+A row that belongs to no node, comes a second time, or holds anything but finite numbers is a reject; nodes without a row
+are counted. docs/ingestion.md has the table of outcomes.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pydantic import field_validator
+
+from graphmill.errors import InputError
+from graphmill.ingest import feature_files
+from graphmill.ingest.feature_files import FeatureRows
+from graphmill.ingest.files import shown
+from graphmill.ingest.kg_columns import checked_delimiter
+from graphmill.ingest.rejects import Reject, reject_table
+from graphmill.ingest.tables import EDGES, MAX_SHOWN, IngestResult, check_table, features_schema
+from graphmill.settings import Settings, setting
+
+
+class NodeFeatureSettings(Settings):
+    """How a ``node_features`` source is read."""
+
+    node_type: str = setting("", "the type of node that the features are of; required")
+    key: Literal["id", "index"] = setting("id", "what a row names its node by: its id within the type, or its index")
+    key_column: str = setting("", "CSV and Parquet: the column with the key; empty: named as the key is")
+    type_column: str = setting("", "CSV and Parquet: a column with the node type; rows of other types are left out")
+    columns: list[str] = setting([], "CSV and Parquet: the columns to read; empty: all others that hold numbers")
+    ids_path: str = setting("", ".npy: the list of ids, one a line; empty: the file beside it that ends in .ids.txt")
+    delimiter: str = setting(",", "CSV: one ASCII character between fields, or the word tab")
+    strict: bool = setting(False, "refuse the file where a row is rejected, or a node has no features")
+
+    @field_validator("node_type")
+    @classmethod
+    def _given(cls, value: str) -> str:
+        if not value:
+            raise ValueError("a source of node features needs node_type")
+        return value
+
+    _delimiter = field_validator("delimiter")(checked_delimiter)
+
+
+def read_node_features(path: str | Path, nodes: pa.Table, settings: NodeFeatureSettings) -> IngestResult:
+    """Read features for nodes of ``settings.node_type`` in ``nodes`` (schema :data:`graphmill.ingest.tables.NODES`).
+
+    The result has ``nodes`` as given, no edges, and in ``features`` the table of that type: rows of ``nodes`` in
+    increasing order, float32 values. Raises :class:`InputError` where the type is unknown, no row is usable, or the file
+    as a whole cannot be read.
+    """
+    file, kind = shown(path), settings.node_type
+    types = nodes["type"].unique().to_pylist()
+    if kind not in types:
+        raise InputError(f"{file}: there are no nodes of type '{kind}'; the types are {', '.join(map(repr, types))}")
+    rows = _load(path, settings)
+    skipped = 0
+    if len(rows.type):
+        own = pc.equal(rows.type, kind)
+        skipped = len(rows.key) - int(pc.sum(own).as_py() or 0)
+        rows = _take(rows, np.flatnonzero(own.to_numpy(zero_copy_only=False)))
+    of_type = np.flatnonzero(pc.equal(nodes["type"].cast(pa.string()), kind).to_numpy())
+    found, rejects = _match(rows, nodes, of_type, settings, file)
+    node, values = _in_order(found, rows.values)
+    rejects = sorted([*rows.rejects, *rejects])
+    counts = {
+        "rows": len(rows.key) + len(rows.rejects),
+        "rows_of_other_types": skipped,
+        "rejected_rows": len(rejects),
+        "nodes_with_features": len(node),
+        "nodes_without_features": len(of_type) - len(node),
+        "zero_rows": int((values == 0).all(axis=1).sum()),
+    }
+    if len(node) == 0:
+        because = f"; the first on {rejects[0].place}" if rejects else ""
+        raise InputError(f"{file} has no usable row for nodes of type '{kind}'{because}")
+    if settings.strict and (rejects or counts["nodes_without_features"]):
+        raise InputError(
+            f"{file}: strict is set, and there are {len(rejects):,} rejected rows and "
+            f"{counts['nodes_without_features']:,} nodes of type '{kind}' without features"
+        )
+    flat = pa.array(np.ascontiguousarray(values).reshape(-1))
+    table = pa.table(
+        [pa.array(node), pa.FixedSizeListArray.from_arrays(flat, values.shape[1])], features_schema(values.shape[1])
+    )
+    check_table(table, features_schema(values.shape[1]), f"features of {kind}")
+    return IngestResult(
+        nodes, EDGES.empty_table(), reject_table(file, rejects), {kind: table}, counts, _notes(counts, kind)
+    )
+
+
+def with_features(result: IngestResult, path: str | Path, settings: NodeFeatureSettings) -> IngestResult:
+    """``result`` with the features of one more source; its rejects, counts (by type) and notes are added."""
+    if settings.node_type in result.features:
+        raise InputError(f"{shown(path)}: nodes of type '{settings.node_type}' already have features; give one source")
+    more = read_node_features(path, result.nodes, settings)
+    counts = {f"{settings.node_type} features: {name}": number for name, number in more.counts.items()}
+    return replace(
+        result,
+        features=result.features | more.features,
+        rejects=pa.concat_tables([result.rejects, more.rejects]),
+        counts=result.counts | counts,
+        notes=result.notes + more.notes,
+    )
+
+
+def _load(path: str | Path, settings: NodeFeatureSettings) -> FeatureRows:
+    key = settings.key_column or settings.key
+    suffix = str(path).removesuffix(".gz").rpartition(".")[2].lower()
+    if suffix == "npy":
+        return feature_files.read_npy(path, settings.ids_path)
+    if suffix in ("parquet", "pq"):
+        return feature_files.read_parquet(path, key, settings.type_column, settings.columns)
+    if suffix in ("csv", "tsv", "txt"):
+        return feature_files.read_csv(path, key, settings.type_column, settings.columns, settings.delimiter)
+    raise InputError(f"{shown(path)}: node features are read from .npy, .parquet, .csv, .tsv and .txt files")
+
+
+def _take(rows: FeatureRows, which: np.ndarray) -> FeatureRows:
+    where = pa.array(which)
+    return FeatureRows(rows.key.take(where), rows.type.take(where), rows.values[which], rows.line[which], rows.rejects)
+
+
+def _match(
+    rows: FeatureRows, nodes: pa.Table, of_type: np.ndarray, settings: NodeFeatureSettings, file: str
+) -> tuple[np.ndarray, list[Reject]]:
+    """The row of ``nodes`` for each feature row, -1 where it is rejected, and why."""
+    own = nodes[settings.key].combine_chunks().take(pa.array(of_type)).cast(pa.string())
+    if len(own.unique()) < len(own):
+        raise InputError(f"{file}: ids of type '{settings.node_type}' are not unique in the nodes; use key: index")
+    position = pc.fill_null(pc.index_in(rows.key, value_set=own), -1).to_numpy()
+    finite = np.isfinite(rows.values).all(axis=1)
+    first = np.full(len(own) + 1, -1, dtype=np.int64)
+    candidates = np.flatnonzero(finite & (position >= 0))
+    first[position[candidates[::-1]]] = candidates[::-1]
+    chosen = np.zeros(len(position), dtype=bool)
+    chosen[first[first >= 0]] = True
+    rejects = []
+    for row in np.flatnonzero(~chosen).tolist():
+        if position[row] < 0:
+            reason = f"no node of type '{settings.node_type}' has this {settings.key}"
+        elif not finite[row]:
+            reason = "a value is not finite as a 32-bit number"
+        else:
+            reason = f"a second row for this node; the first is on line {rows.line[first[position[row]]]}"
+        rejects.append(Reject(int(rows.line[row]), settings.key, reason, rows.key[row].as_py()[:MAX_SHOWN]))
+    return np.where(chosen, of_type[np.maximum(position, 0)], -1), rejects
+
+
+def _in_order(found: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    kept = np.flatnonzero(found >= 0)
+    kept = kept[np.argsort(found[kept])]
+    return found[kept].astype(np.int32), values[kept]
+
+
+def _notes(counts: dict[str, int], kind: str) -> list[str]:
+    notes = []
+    if counts["rejected_rows"]:
+        notes.append(f"{counts['rejected_rows']:,} feature rows cannot be used: see the rejects")
+    if counts["nodes_without_features"]:
+        total = counts["nodes_without_features"] + counts["nodes_with_features"]
+        notes.append(f"{counts['nodes_without_features']:,} of {total:,} nodes of type '{kind}' have no features")
+    if counts["rows_of_other_types"]:
+        notes.append(f"{counts['rows_of_other_types']:,} feature rows of other types than '{kind}' were left out")
+    if counts["zero_rows"]:
+        notes.append(f"{counts['zero_rows']:,} nodes of type '{kind}' have nothing but zeros for features")
+    return notes

@@ -1,0 +1,29 @@
+"""Rejects as the readers collect them, and as the table that they hand on."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+
+from graphmill.ingest.tables import REJECTS
+
+
+class Reject(NamedTuple):
+    """One row that cannot be used; the fields are those of :data:`graphmill.ingest.tables.REJECTS` without the file."""
+
+    line: int
+    column: str
+    reason: str
+    value: str
+
+    @property
+    def place(self) -> str:
+        """Where and why, for a message."""
+        column = f", column {self.column}" if self.column else ""
+        return f"line {self.line}{column}: {self.reason}"
+
+
+def reject_table(file: str, rejects: Sequence[Reject]) -> pa.Table:
+    """The rejects of ``file`` as a table of the schema :data:`graphmill.ingest.tables.REJECTS`."""
+    columns = [list(c) for c in zip(*rejects, strict=True)] if rejects else [[] for _ in Reject._fields]
+    return pa.table([[file] * len(rejects), *columns], REJECTS)
