@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphmill.evaluation.negatives import auc, draw_negatives
+from graphmill.evaluation.negatives import auc, degree_weights, draw_negatives, uniform_weights
 from graphmill.evaluation.queries import link_queries, relation_queries
 
 from .graphs import random_graph
@@ -17,7 +17,7 @@ NOTHING = np.zeros(0, dtype=np.int64)
 @settings(max_examples=30, deadline=None)
 def test_no_negative_is_a_known_link_or_has_no_weight(seed: int, by_degree: bool) -> None:
     for queries in link_queries(random_graph(seed), "test").relations:
-        weights = queries.known_degree if by_degree else np.ones(queries.candidates, dtype=np.int64)
+        weights = degree_weights(queries) if by_degree else uniform_weights(queries)
         drawn = draw_negatives(queries, weights, 20, 0, "x")
         assert drawn.shape == (len(queries.heads), 20)
         for head, row in zip(queries.heads, drawn, strict=True):
@@ -37,7 +37,7 @@ def test_negatives_are_drawn_in_proportion_to_their_weight() -> None:
 
 def test_draws_depend_on_seed_kind_and_relation_only() -> None:
     queries = link_queries(random_graph(0), "test").relations[0]
-    ones = np.ones(queries.candidates, dtype=np.int64)
+    ones = uniform_weights(queries)
     first = draw_negatives(queries, ones, 5, 0, "x")
     np.testing.assert_array_equal(draw_negatives(queries, ones, 5, 0, "x"), first)
     assert (draw_negatives(queries, ones, 5, 1, "x") != first).any()

@@ -20,7 +20,6 @@ def test_queries_filters_and_degrees_of_a_small_graph() -> None:
     assert relation.known_indptr.tolist() == [0, 3, 5]
     assert relation.known_tails.tolist() == [0, 1, 3, 0, 2]
     assert relation.train_degree.tolist() == [1, 0, 1, 0]
-    assert relation.known_degree.tolist() == [2, 1, 1, 1]
 
 
 def test_fewer_queries_are_drawn_by_seed_and_keep_the_whole_filter() -> None:

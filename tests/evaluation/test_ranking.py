@@ -43,6 +43,7 @@ def test_metrics_worked_by_hand() -> None:
     assert (second["optimistic_hits@1"], second["pessimistic_hits@1"]) == (1.0, 0.0)
     assert second["amri"] == 0.0
     assert second["auc_uniform"] == 0.5
+    assert math.isnan(second["auc_degree"])  # no other query, no other tail
     assert ranking.macro["mrr"] == pytest.approx(2 / 3)
     assert ranking.micro["mrr"] == pytest.approx((1 + 1 / 3 + 1 / 1.5) / 3)
     assert ranking.micro["amri"] == pytest.approx(1 - (0 + 2 + 0.5) / 3 / ((1.5 + 1.5 + 0.5) / 3))

@@ -1,8 +1,9 @@
 """Negative tails for the AUC: drawn from the unknown candidates, uniformly or in proportion to their degree.
 
-A degree-matched negative appears as often as its node does at the end of a true link, so that a score which only knows
-degrees gets an AUC of one half ("Implicit degree bias in the link prediction task", arXiv 2405.14985). Heads are those
-of the true links in both cases and need no correction.
+A degree-matched negative is the tail of another query of the relation: nodes then appear as negatives exactly as often
+as at the end of a true link, and a score that only knows degrees gets an AUC of about one half ("Implicit degree bias
+in the link prediction task", arXiv 2405.14985). Weighing by the degree over all splits instead would favour negatives:
+a held-out link is not among its own tail's training links. Heads are those of the true links and need no correction.
 """
 
 import numpy as np
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from graphmill.evaluation.queries import Int64, RelationQueries
 from graphmill.sampling.keyed import generator
 
-#: A query whose head is linked to everything (or, by degree, to every node that has a link) has no negatives.
+#: A query has no negative when its head is linked to everything (by degree: to the tail of every query).
 NONE = -1
 
 
@@ -40,6 +41,16 @@ def draw_negatives(queries: RelationQueries, weights: Int64, count: int, seed: i
     shifted = drawn + removed[passed] - removed[start[heads, None]]
     tails = np.searchsorted(below, shifted, side="right") - 1
     return np.where(room[:, None] > 0, tails, NONE).astype(np.int64)
+
+
+def uniform_weights(queries: RelationQueries) -> Int64:
+    """Every candidate once (candidates)."""
+    return np.ones(queries.candidates, dtype=np.int64)
+
+
+def degree_weights(queries: RelationQueries) -> Int64:
+    """How often each candidate is the tail of a query (candidates): its degree in the split that is ranked."""
+    return np.bincount(queries.tails, minlength=queries.candidates).astype(np.int64)
 
 
 def auc(positives: NDArray[np.floating], negatives: NDArray[np.floating]) -> float:

@@ -51,11 +51,6 @@ class RelationQueries:
         if len(asked) and (place[-1] == len(known) or np.any(known[place] != asked)):
             raise ValueError(f"{self.name}: the asked links must be among the known ones")
 
-    @property
-    def known_degree(self) -> Int64:
-        """Known links into each candidate, all splits (candidates)."""
-        return np.bincount(self.known_tails, minlength=self.candidates).astype(np.int64)
-
 
 @dataclass(frozen=True)
 class LinkQueries:

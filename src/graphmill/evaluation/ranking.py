@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.evaluation.negatives import auc, draw_negatives
+from graphmill.evaluation.negatives import auc, degree_weights, draw_negatives, uniform_weights
 from graphmill.evaluation.plain import plain
 from graphmill.evaluation.queries import LinkQueries, RelationQueries, link_queries, relation_queries
 from graphmill.evaluation.ranks import QueryRanks, Scorer, ranks_of
@@ -125,9 +125,8 @@ def rank_links(
             continue
         negatives = {}
         if auc_negatives:
-            ones = np.ones(relation.candidates, dtype=np.int64)
-            negatives["auc_uniform"] = draw_negatives(relation, ones, auc_negatives, seed, "uniform")
-            negatives["auc_degree"] = draw_negatives(relation, relation.known_degree, auc_negatives, seed, "degree")
+            for kind, weights in (("auc_uniform", uniform_weights), ("auc_degree", degree_weights)):
+                negatives[kind] = draw_negatives(relation, weights(relation), auc_negatives, seed, kind)
         found = ranks_of(scorer, relation, negatives=negatives, batch_rows=batch_rows)
         degree = relation.train_degree[relation.tails]
         metrics = _rank_metrics(found, ks) | {
