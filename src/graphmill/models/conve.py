@@ -92,7 +92,7 @@ class ConvE(nn.Module):
 
     def picture(self, head: Tensor, relation: Tensor) -> Tensor:
         """Two [B, d] → [B, 1, 2 · height, width]: the head's picture above the relation's."""
-        shape = (-1, 1, self.config.embedding_height, self.config.embedding_width)
+        shape = (len(head), 1, self.config.embedding_height, self.config.embedding_width)
         return torch.cat([head.view(shape), relation.view(shape)], dim=2)
 
     def feature_map(self, picture: Tensor) -> Tensor:

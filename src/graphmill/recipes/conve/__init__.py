@@ -1,0 +1,1 @@
+"""The ConvE recipe: triples to entity embeddings, each query scored against every entity."""

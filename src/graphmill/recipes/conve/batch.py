@@ -1,0 +1,64 @@
+"""The data of one ConvE step: queries with their known tails, or triples with random tails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+LOSS = "bce"
+
+
+@dataclass(frozen=True)
+class ConveBatch:
+    """Queries ``head``, ``relation`` int64 [B], and what they are scored against.
+
+    kvsall: every one of ``entities``, with known tails at (``row``, ``column``) int64 [P]. slcwa: ``candidates`` int64
+    [B, 1 + k], the true tail first, −1 for none. ``parts``: into how many blocks of entities the loss is cut.
+    """
+
+    head: np.ndarray
+    relation: np.ndarray
+    row: np.ndarray
+    column: np.ndarray
+    entities: int
+    candidates: np.ndarray | None = None
+    parts: int = 1
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """Scores in the loss: their mean is what is minimised."""
+        if self.candidates is not None:
+            return {LOSS: float((self.candidates >= 0).sum())}
+        return {LOSS: float(len(self.head)) * self.entities}
+
+    @property
+    def replicated(self) -> bool:
+        """Each rank encodes its own rows."""
+        return False
+
+    def groups(self) -> Sequence[ConveBatch]:
+        """The batch itself, also where a rank has no row of it: the norms' statistics need every rank."""
+        return (self,)
+
+    def split(self, parts: int) -> Sequence[ConveBatch]:
+        """One chunk that cuts its loss over entities; rows stay together, as the batch norms were told."""
+        return (replace(self, parts=parts),)
+
+    def shard(self, rank: int, world: int) -> ConveBatch:
+        """Every ``world``-th row."""
+        mine = self.row % world == rank
+        return replace(
+            self,
+            head=self.head[rank::world],
+            relation=self.relation[rank::world],
+            row=self.row[mine] // world,
+            column=self.column[mine],
+            candidates=None if self.candidates is None else self.candidates[rank::world],
+        )
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All arrays."""
+        arrays = {"head": self.head, "relation": self.relation, "row": self.row, "column": self.column}
+        return arrays if self.candidates is None else arrays | {"candidates": self.candidates}

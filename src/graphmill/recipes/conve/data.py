@@ -1,0 +1,85 @@
+"""What ConvE trains on: the training triples of a typed graph and their inverses, grouped into queries.
+
+Entities are the graph's nodes by global number. Relation r of the graph is r here, and its inverse is r + M.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphmill.errors import InputError
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+
+
+class ConveData:
+    """Training triples, both ways, as labels grouped by query.
+
+    ``triples`` int64 [T, 3]: (head, relation, tail) in graph order, without inverses. Query q asks for the tails of
+    (``query_head[q]``, ``query_relation[q]``); its known ones are ``tails[indptr[q] : indptr[q + 1]]``, ascending.
+    """
+
+    def __init__(self, graph: TypedGraph) -> None:
+        self.graph = graph
+        self.num_entities = graph.num_nodes
+        self.num_relations = len(graph.relations)
+        self.triples = triples_of(graph, "train")
+        if not len(self.triples):
+            raise InputError(f"{graph.path} has no training edges; reduce graph.split.valid and graph.split.test")
+        head, relation, tail = both_directions(self.triples, self.num_relations).T
+        query = head * (2 * self.num_relations) + relation
+        keys = np.unique(query * self.num_entities + tail)
+        asked, start = np.unique(keys // self.num_entities, return_index=True)
+        self.query_head = asked // (2 * self.num_relations)
+        self.query_relation = asked % (2 * self.num_relations)
+        self.indptr = np.append(start, len(keys)).astype(np.int64)
+        self.tails = keys % self.num_entities
+
+    @property
+    def num_queries(self) -> int:
+        """Distinct (head, relation) with a known tail, inverses included."""
+        return len(self.query_head)
+
+    @cached_property
+    def label_query(self) -> np.ndarray:
+        """int64 [labels]: the query of each entry of ``tails``."""
+        return np.repeat(np.arange(self.num_queries), np.diff(self.indptr))
+
+    @cached_property
+    def label_keys(self) -> np.ndarray:
+        """Sorted int64 keys ``query × entities + tail``: what random tails are filtered against."""
+        return self.label_query * self.num_entities + self.tails
+
+    def positives(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Known tails of ``queries`` int64 [B], as (row, tail) int64 [P] each; row counts within ``queries``."""
+        counts = self.indptr[queries + 1] - self.indptr[queries]
+        rows = np.repeat(np.arange(len(queries)), counts)
+        within = np.arange(int(counts.sum())) - np.repeat(np.cumsum(counts) - counts, counts)
+        return rows, self.tails[np.repeat(self.indptr[queries], counts) + within]
+
+
+def triples_of(graph: TypedGraph, split: str) -> np.ndarray:
+    """int64 [T, 3] of (head, relation, tail), global node numbers, distinct, in graph order.
+
+    ``split``: "train", "valid", "test".
+    """
+    number = {"train": 0, "valid": 1, "test": 2}[split]
+    offset = {t.name: t.offset for t in graph.node_types}
+    parts = [np.zeros((0, 3), dtype=np.int64)]
+    for relation in graph.relations:
+        edges = graph.edges(relation.index)
+        keep = np.asarray(edges.split) == number
+        src = np.asarray(edges.src)[keep].astype(np.int64) + offset[relation.source]
+        dst = np.asarray(edges.dst)[keep].astype(np.int64) + offset[relation.target]
+        parts.append(np.unique(np.stack([src, np.full_like(src, relation.index), dst], axis=1), axis=0))
+    return np.concatenate(parts)
+
+
+def both_directions(triples: np.ndarray, num_relations: int) -> np.ndarray:
+    """[2T, 3]: the triples, then their inverses (tail, relation + M, head)."""
+    inverse = np.stack([triples[:, 2], triples[:, 1] + num_relations, triples[:, 0]], axis=1)
+    return np.concatenate([triples, inverse])
