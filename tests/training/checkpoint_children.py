@@ -6,6 +6,7 @@
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -35,7 +36,7 @@ def last_step(store: CheckpointStore) -> int:
 
 
 def storm(directory: Path) -> None:
-    """Fifteen writers that do nothing but save, each killed after a random time."""
+    """Fifteen writers that do nothing but save, each killed at a random moment after a few saves."""
     torch.set_num_threads(1)
     store, chance = CheckpointStore(directory, keep_last=2, keep_influence=2), random.Random(0)
     partial = 0
@@ -50,10 +51,13 @@ def storm(directory: Path) -> None:
                 save(store, step, 2_000_000)
                 os.write(writes, b".")  # said only after save() returned
         os.close(writes)
-        time.sleep(chance.uniform(0.01, 0.12))
+        promised = before
+        for _ in range(chance.randrange(1, 4)):
+            promised += len(os.read(reads, 1))
+        time.sleep(chance.uniform(0.0, 0.02))
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        promised = before + len(os.read(reads, 1 << 16))
+        promised += len(os.read(reads, 1 << 16))
         os.close(reads)
         partial += len(list(directory.glob(".*.partial")))
         after = last_step(store)
@@ -100,8 +104,10 @@ def too_small(directory: Path) -> None:
 
 
 def read_only(directory: Path) -> None:
-    """On a file system mounted read-only that has a checkpoint: it loads, and nothing pretends to write."""
+    """On a file system that becomes read-only after a checkpoint: it loads, and nothing pretends to write."""
     store = CheckpointStore(directory)
+    save(store, 1, 1000)
+    subprocess.run(["mount", "-o", "remount,ro", directory], check=True)
     assert last_step(store) == 1
     try:
         store.check_writable(1000)
@@ -110,11 +116,6 @@ def read_only(directory: Path) -> None:
     else:
         raise AssertionError("a read-only directory passed the check")
     _expect_refusal(store, 2, 1000)
-
-
-def seed(directory: Path) -> None:
-    """One checkpoint, for ``read_only``."""
-    save(CheckpointStore(directory), 1, 1000)
 
 
 if __name__ == "__main__":

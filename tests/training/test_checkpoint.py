@@ -174,6 +174,13 @@ class TestWhatIsKept:
         assert (info.epoch, info.metric, info.final, info.loss) == (2, 0.5, True, 0.3)
         assert epochs(store) == [1, 2]
 
+    def test_that_does_not_hang_on_the_clock(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("graphmill.training.checkpoint._modified", lambda _: 0)  # two saves within one tick
+        store = CheckpointStore(tmp_path)
+        for loss in (0.9, 0.1, 0.5, 0.7):
+            save(store, 1, loss=loss)
+            assert [info.loss for info in store.list()] == [loss]
+
     def test_pruning_survives_a_failed_delete(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         store = CheckpointStore(tmp_path, keep_last=1, keep_best=0)
         save(store, 1)
