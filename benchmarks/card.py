@@ -1,0 +1,196 @@
+"""What all benchmarks share: fresh processes, the machine card, and results that say whether they hold.
+
+A benchmark measures graphmill and its rival in turn, each in a fresh process, and writes
+``benchmarks/results/<name>.json``: one row a target. ``holds`` is computed from the figures, never written by hand.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+PACKAGES = ("numpy", "pyarrow", "scipy", "numba", "torch", "torch-geometric", "pykeen", "recbole", "dagster")
+_TARGET = re.compile(r"(ratio|ours) (<=|>=|<|>) ([0-9.]+)")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One figure. ``ratio`` is ours / theirs; ``target`` reads like ``ratio <= 3`` or ``ours >= 0.8``; empty: none."""
+
+    workload: str
+    metric: str
+    unit: str
+    ours: float
+    rival: str
+    theirs: float | None
+    ratio: float | None
+    target: str
+    holds: bool | None
+    note: str
+
+
+def row(
+    workload: str,
+    metric: str,
+    unit: str,
+    ours: float,
+    *,
+    rival: str = "",
+    theirs: float | None = None,
+    target: str = "",
+    note: str = "",
+) -> Row:
+    """A row with its ratio and whether it holds. ``theirs`` may be missing where a target is about ours alone."""
+    ratio = ours / theirs if theirs else None
+    return Row(workload, metric, unit, ours, rival, theirs, ratio, target, holds(target, ours, ratio), note)
+
+
+def holds(target: str, ours: float, ratio: float | None) -> bool | None:
+    """Whether the figures meet ``target``; None where there is no target. Raises ``ValueError`` for a target unread."""
+    if not target:
+        return None
+    found = _TARGET.fullmatch(target)
+    if found is None:
+        raise ValueError(f"target {target!r} is not of the form 'ratio <= 3' or 'ours >= 0.8'")
+    what, relation, bound = found.groups()
+    value = ours if what == "ours" else ratio
+    if value is None:
+        raise ValueError(f"target {target!r} needs the rival's figure")
+    limit = float(bound)
+    return {"<=": value <= limit, ">=": value >= limit, "<": value < limit, ">": value > limit}[relation]
+
+
+def write(name: str, rows: Sequence[Row], command: str) -> Path:
+    """Write ``benchmarks/results/<name>.json`` and return its path. ``command`` is what repeats the measurement."""
+    content = {
+        "benchmark": name,
+        "commit": _commit(),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine(),
+        "command": command,
+        "rows": [asdict(r) for r in rows],
+    }
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    path = RESULTS / f"{name}.json"
+    path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    return path
+
+
+def machine() -> dict[str, Any]:
+    """The card: processor, cores, memory, system, versions, threads and load; nothing that names the host."""
+    versions = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return {
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
+        "accelerator": _accelerator(),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": platform.python_version(),
+        "packages": versions,
+        "threads": {k: os.environ[k] for k in ("OMP_NUM_THREADS", "MKL_NUM_THREADS") if k in os.environ},
+        "load_average": round(os.getloadavg()[0], 2),
+    }
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.is_file():
+        names = re.findall(r"^model name\s*: (.+)$", info.read_text(), flags=re.MULTILINE)
+        if names:
+            return str(names[0])
+    return platform.processor() or platform.machine()
+
+
+def _accelerator() -> str:
+    # Only where torch is in use anyway: a benchmark of something else should not pay for importing it.
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return "none"
+    return str(torch.cuda.get_device_name())
+
+
+def _commit() -> str:
+    """The commit measured, with a plus where tracked files differ from it."""
+    try:
+        head = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=ROOT, capture_output=True, text=True)
+        changed = subprocess.run(
+            ["git", "status", "--porcelain", "--untracked-files=no", "--", "src", "benchmarks/*.py"],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+        )
+    except OSError:
+        return "unknown"
+    return (head.stdout.strip() or "unknown") + ("+" if changed.stdout.strip() else "")
+
+
+def peak_rss() -> float:
+    """The largest resident set of this process so far, GiB. Not that of the parent, which ``ru_maxrss`` can inherit."""
+    status = Path("/proc/self/status")
+    if status.is_file():
+        found = re.search(r"^VmHWM:\s*(\d+) kB$", status.read_text(), flags=re.MULTILINE)
+        if found:
+            return int(found[1]) / 2**20
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
+
+
+def fresh(module: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Run ``python -m module arguments`` and return the JSON object of its last line. Raises with its output if it fails."""
+    done = subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        cwd=ROOT,
+        env={**os.environ, **(environment or {})},
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{module} {' '.join(arguments)} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
+
+
+def in_turn(
+    module: str, variants: Mapping[str, Sequence[str]], repeats: int, environment: Mapping[str, str] | None = None
+) -> dict[str, list[dict[str, Any]]]:
+    """Measure the ``variants`` (name to arguments) one after the other, ``repeats`` times over, each in a fresh process.
+
+    In turn, so that what else the machine does falls on all alike.
+    """
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in variants}
+    for _ in range(repeats):
+        for name, arguments in variants.items():
+            found[name].append(fresh(module, arguments, environment))
+    return found
+
+
+def typical(runs: Sequence[Mapping[str, Any]], key: str) -> tuple[float, str]:
+    """The median of ``key`` over ``runs``, and a note with all of them."""
+    values = [float(r[key]) for r in runs]
+    return median(values), f"median of {len(values)}: " + ", ".join(f"{v:.3g}" for v in values)
+
+
+def typical_ratio(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]], key: str) -> float:
+    """The median of the ratios of runs that followed each other: steadier than the ratio of medians where load varies."""
+    return float(np.median([float(a[key]) / float(b[key]) for a, b in zip(ours, theirs, strict=True)]))
