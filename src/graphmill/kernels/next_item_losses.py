@@ -95,10 +95,15 @@ class _FullSoftmax(torch.autograd.Function):
                 block = states[part].to(low)
                 scores = (block @ items.T).to(wide)
                 own = target[part, None]
-                total += torch.logsumexp(scores, dim=1).sum() - scores.gather(1, own).sum()
+                # In place from here on: exp is taken once, and serves the value and the gradient.
+                highest = scores.amax(dim=1, keepdim=True)
+                share = scores.sub_(highest)
+                wanted = share.gather(1, own)
+                norm = share.exp_().sum(dim=1, keepdim=True)
+                total += (norm.log() - wanted).sum()
                 if not (needs_states or needs_table):
                     continue
-                share = torch.softmax(scores, dim=1)
+                share.mul_(norm.reciprocal())
                 share.scatter_add_(1, own, torch.full_like(own, -1, dtype=wide))
                 share = share.to(low)
                 if grad_states is not None:

@@ -1,0 +1,131 @@
+"""Recommendation by full ranking: every item is scored, what a user knows is masked, lists and ranks are measured.
+
+Works on blocks of scores, whoever computes them. Set metrics (several held-out items a user) follow MMRec's definitions;
+ranks of a single held-out item are ``next_item``'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.errors import TrainingError
+
+if TYPE_CHECKING:
+    import torch
+
+Int64 = NDArray[np.int64]
+Float = NDArray[np.float64]
+ScoreBlock = Callable[[Int64], "torch.Tensor"]
+"""Users int64 [b] → scores of all items [b, I], higher is better."""
+
+BLOCK_NUMBERS = 8 << 20
+"""Scores in memory at a time."""
+
+
+@dataclass(frozen=True)
+class KnownItems:
+    """Items per user as CSR: those of user u are ``items[indptr[u] : indptr[u + 1]]``; repetitions do no harm."""
+
+    indptr: Int64
+    items: Int64
+
+    def of(self, users: Int64) -> tuple[Int64, Int64]:
+        """(row, item) int64 pairs: what ``users[row]`` knows."""
+        start, stop = self.indptr[users], self.indptr[users + 1]
+        counts = stop - start
+        before = np.cumsum(counts) - counts
+        return np.repeat(np.arange(len(users)), counts), self.items[
+            np.arange(int(counts.sum())) + np.repeat(start - before, counts)
+        ]
+
+
+def top_k(score: ScoreBlock, users: Int64, num_items: int, known: KnownItems, k: int) -> tuple[Int64, Float]:
+    """The ``k`` best items that each user does not know, best first: items int64 [U, k] and scores [U, k].
+
+    −1 and −inf where a user knows so many that fewer are left. Raises :class:`TrainingError` for a score that is not
+    finite.
+    """
+    import torch
+
+    k = min(k, num_items)
+    found, best = np.full((len(users), k), -1, np.int64), np.full((len(users), k), -np.inf)
+    for start, stop in blocks(len(users), num_items):
+        scores = masked_scores(score, users[start:stop], known)
+        values, items = torch.topk(scores, k, dim=1)
+        best[start:stop] = values.double().cpu().numpy()
+        found[start:stop] = np.where(np.isfinite(best[start:stop]), items.cpu().numpy(), -1)
+    return found, best
+
+
+def masked_scores(score: ScoreBlock, users: Int64, known: KnownItems) -> torch.Tensor:
+    """A block of scores, at least fp32, −inf at what the users know."""
+    import torch
+
+    scores = usable(score(users)).clone()
+    row, item = known.of(users)
+    scores[torch.from_numpy(row).to(scores.device), torch.from_numpy(item).to(scores.device)] = -torch.inf
+    return scores
+
+
+def usable(scores: torch.Tensor) -> torch.Tensor:
+    """The scores in at least fp32. Raises :class:`TrainingError` where one is not finite."""
+    import torch
+
+    scores = scores if scores.dtype == torch.float64 else scores.float()
+    if scores.numel() and not all(torch.isfinite(bound).item() for bound in torch.aminmax(scores)):
+        raise TrainingError(
+            "scores are not finite: the model has diverged; use an earlier checkpoint, a lower learning rate or "
+            "precision fp32"
+        )
+    return scores
+
+
+def blocks(rows: int, columns: int) -> list[tuple[int, int]]:
+    """Ranges of rows whose scores fit :data:`BLOCK_NUMBERS`."""
+    size = max(BLOCK_NUMBERS // max(columns, 1), 1)
+    return [(start, min(start + size, rows)) for start in range(0, rows, size)]
+
+
+def set_metrics(lists: Int64, held_out: KnownItems, users: Int64, ks: Sequence[int]) -> dict[str, float]:
+    """Recall, NDCG, precision and MAP @k of ranked lists (int64 [U, K], −1 for none) against each user's held-out items.
+
+    Means over the users with at least one held-out item, by MMRec's definitions: with P held-out items and hit_i,
+
+        recall@k = Σ hit / P                     precision@k = Σ hit / k
+        ndcg@k = Σ hit_i / log2(i + 1) / Σ_{i ≤ min(k, P)} 1 / log2(i + 1)
+        map@k = Σ hit_i · (hits up to i) / i / min(k, P)
+    """
+    num_items = int(max(lists.max(initial=0), held_out.items.max(initial=0))) + 1
+    row, item = held_out.of(users)
+    keys = np.unique(row * num_items + item)
+    positives = np.bincount(keys // num_items, minlength=len(users))
+    wanted = np.arange(len(users))[:, None] * num_items + lists
+    hit = np.isin(wanted, keys) & (lists >= 0)
+    return hit_metrics(hit[positives > 0], positives[positives > 0], ks)
+
+
+def hit_metrics(hit: NDArray[np.bool_], positives: Int64, ks: Sequence[int]) -> dict[str, float]:
+    """The metrics of :func:`set_metrics` from hits (bool [U, K], best first) and the number of held-out items [U]."""
+    place = np.arange(1, hit.shape[1] + 1)
+    discount = 1.0 / np.log2(place + 1)
+    ideal = np.concatenate(([0.0], np.cumsum(discount)))
+    so_far = np.cumsum(hit, axis=1)
+    out = {}
+    for k in ks:
+        if k > hit.shape[1]:
+            raise ValueError(f"@{k} needs lists of at least {k} items, not {hit.shape[1]}")
+        top, reachable = hit[:, :k], np.minimum(positives, k)
+        out[f"recall@{k}"] = _mean(top.sum(1) / positives)
+        out[f"ndcg@{k}"] = _mean((top * discount[:k]).sum(1) / ideal[reachable])
+        out[f"precision@{k}"] = _mean(top.sum(1) / k)
+        out[f"map@{k}"] = _mean((top * so_far[:, :k] / place[:k]).sum(1) / reachable)
+    return out
+
+
+def _mean(values: Float) -> float:
+    return float(values.mean()) if len(values) else float("nan")

@@ -1,0 +1,86 @@
+"""Manifold-constrained hyper-connections (mHC, arXiv 2512.24880): a residual of several streams that persist over layers.
+
+Around one branch F, per row, with streams X [n, C] and u = RMSNorm(vec X):
+
+    h = σ(α_pre u Φ_pre + b_pre)    p = 2 σ(α_post u Φ_post + b_post)    H = D(α_res u Φ_res + b_res)
+    X' = H X + p ⊗ F(Σ_s h_s X_s)
+
+D makes H doubly stochastic: by Sinkhorn iterations, or exactly as a mean of permutations ("lite", arXiv 2601.05732). So the
+mean over streams is kept, and no product over layers grows.
+
+At the start Φ = 0, p = 1, Σ h = 1 and the streams are equal, so that the model is the plain residual one exactly. b_pre
+prefers one stream, another one in each layer: that is what lets the streams part from the first step on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor, nn
+
+from graphmill.kernels.hyper_connections import read_streams, scaled_projection, write_streams
+from graphmill.kernels.sinkhorn import permutation_matrices, permutation_mixture, sinkhorn
+
+SINKHORN, LITE = "sinkhorn", "lite"
+_PREFERRED = 0.7
+_OFF_DIAGONAL = -8.0
+
+
+class HyperConnection(nn.Module):
+    """One mHC residual. ``layer`` chooses the preferred stream; ``fp32``: maps leave autocast altogether."""
+
+    def __init__(
+        self, dim: int, streams: int, kind: str, iterations: int, gate: float, layer: int, fp32: bool = True
+    ) -> None:
+        super().__init__()
+        self.streams, self.kind, self.iterations, self.fp32 = streams, kind, iterations, fp32
+        mixing = streams * streams if kind == SINKHORN else math.factorial(streams)
+        self.phi = nn.Parameter(torch.zeros(streams * dim, 2 * streams + mixing))
+        self.alpha = nn.Parameter(torch.full((3,), gate))
+        others = (1.0 - _PREFERRED) / max(streams - 1, 1)
+        shares = torch.full((streams,), others if streams > 1 else 1.0 - 1e-6)
+        if streams > 1:
+            shares[layer % streams] = _PREFERRED
+        self.bias_pre = nn.Parameter(torch.logit(shares))
+        self.bias_post = nn.Parameter(torch.zeros(streams))
+        if kind == SINKHORN:
+            self.bias_res = nn.Parameter(_OFF_DIAGONAL * (1.0 - torch.eye(streams)).flatten())
+        else:
+            identity_first = torch.full((mixing,), _OFF_DIAGONAL)
+            identity_first[0] = 0.0
+            self.bias_res = nn.Parameter(identity_first)
+            self.register_buffer("matrices", permutation_matrices(streams), persistent=False)
+
+    def maps(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Streams [R, n, C] → h [R, n], p [R, n], H [R, n, n], all at least fp32."""
+        n = self.streams
+        with torch.autocast(x.device.type, enabled=False) if self.fp32 else nullcontext():
+            wide = x if x.dtype == torch.float64 or not self.fp32 else x.float()
+            projected = scaled_projection(wide, self.phi.to(wide.dtype), 1e-6)
+        projected = projected if projected.dtype == torch.float64 else projected.float()
+        pre, post, res = projected.split([n, n, projected.shape[1] - 2 * n], dim=1)
+        h = torch.sigmoid(self.alpha[0] * pre + self.bias_pre)
+        p = 2.0 * torch.sigmoid(self.alpha[1] * post + self.bias_post)
+        logits = self.alpha[2] * res + self.bias_res
+        with torch.autocast(x.device.type, enabled=False):
+            if self.kind == SINKHORN:
+                return h, p, sinkhorn(logits.view(-1, n, n), self.iterations)
+            return h, p, permutation_mixture(logits, self.matrices)  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor, branch: Callable[[Tensor], Tensor]) -> Tensor:
+        """Streams [R, n, C] → streams; ``branch`` [R, C] → [R, C] has no residual of its own."""
+        h, p, mixing = self.maps(x)
+        return write_streams(x, mixing, p, branch(read_streams(x, h)))
+
+
+def expand_streams(x: Tensor, streams: int) -> Tensor:
+    """[R, C] → [R, n, C]: every stream starts as the same."""
+    return x[:, None, :].expand(-1, streams, -1).contiguous()
+
+
+def reduce_streams(x: Tensor) -> Tensor:
+    """[R, n, C] → [R, C]: the mean over streams."""
+    return x.mean(dim=1)

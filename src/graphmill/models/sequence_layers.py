@@ -1,0 +1,126 @@
+"""What SASRec and TiSASRec share: projections, feed-forward, and the ways a residual can be arranged around them.
+
+Rows of all sequences stand in buckets (``kernels/sequence_attention``); everything but attention is row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graphmill.kernels.dropout import dropout
+from graphmill.kernels.sequence_attention import Bucket
+from graphmill.models.hyper_connections import HyperConnection
+
+Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""query, key, value [R, d] → [R, d]."""
+
+PRE, POST, ORIGINAL = "pre", "post", "original"
+
+
+@dataclass(frozen=True)
+class SequenceInputs:
+    """Rows in buckets: ``items`` and ``positions`` int64 [R]; ``times`` int64 [R], scaled, or None.
+
+    ``positions`` count from the end: the newest item of every sequence has the last position. Rows of padding hold any
+    valid number; what becomes of them is never read.
+    """
+
+    items: Tensor
+    positions: Tensor
+    times: Tensor | None
+    buckets: Sequence[Bucket]
+
+
+class Projections(nn.Module):
+    """Q, K and V of one attention, as one product where all have one input, and the output projection, if any."""
+
+    def __init__(self, dim: int, output: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(3 * dim, dim))
+        self.bias = nn.Parameter(torch.zeros(3 * dim))
+        self.output = nn.Linear(dim, dim) if output else None
+
+    def forward(self, query: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """``query`` [R, d] gives Q; ``other`` gives K and V."""
+        dim = query.shape[1]
+        if query is other:
+            q, k, v = F.linear(query, self.weight, self.bias).split(dim, dim=1)
+        else:
+            q = F.linear(query, self.weight[:dim], self.bias[:dim])
+            k, v = F.linear(other, self.weight[dim:], self.bias[dim:]).split(dim, dim=1)
+        return q.contiguous(), k.contiguous(), v.contiguous()
+
+
+class FeedForward(nn.Module):
+    """W₂ relu(W₁ x), each followed by dropout, at one width throughout (as in SASRec)."""
+
+    def __init__(self, dim: int, rate: float) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(dim, dim), nn.Linear(dim, dim)
+        self.rate = rate
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[R, d] → [R, d]."""
+        inner = torch.relu(dropout(self.first(x), self.rate, self.training))
+        return dropout(self.second(inner), self.rate, self.training)
+
+
+class Block(nn.Module):
+    """Attention and feed-forward with their residuals.
+
+    * pre: x + A(LN x), then x + F(LN x);
+    * post: LN(x + A(x)), then LN(x + F(x));
+    * original (SASRec's first code, and TiSASRec): q = LN x queries the raw x, and what is added to is the normalised
+      input: q + A(q, x), then z + F(z) with z = LN of that; no output projection.
+
+    With hyper-connections (``mhc`` is given) x is [R, n, d], branches are those of *pre* without an inner residual.
+    """
+
+    def __init__(self, dim: int, rate: float, norm: str, eps: float, mhc: Callable[[], HyperConnection] | None) -> None:
+        super().__init__()
+        self.norm = norm
+        self.projections = Projections(dim, output=norm != ORIGINAL)
+        self.feed_forward = FeedForward(dim, rate)
+        self.norm_attention, self.norm_feed_forward = nn.LayerNorm(dim, eps), nn.LayerNorm(dim, eps)
+        self.mhc = nn.ModuleList([mhc(), mhc()]) if mhc is not None else None
+
+    def forward(self, x: Tensor, attention: Attention) -> Tensor:
+        """[R, d] (or streams [R, n, d]) → the same."""
+        if self.mhc is not None:
+            x = self.mhc[0](x, lambda y: self._attend(self.norm_attention(y), None, attention))
+            streams: Tensor = self.mhc[1](x, lambda y: self.feed_forward(self.norm_feed_forward(y)))
+            return streams
+        if self.norm == PRE:
+            x = x + self._attend(self.norm_attention(x), None, attention)
+            return x + self.feed_forward(self.norm_feed_forward(x))
+        if self.norm == POST:
+            x = self.norm_attention(x + self._attend(x, None, attention))
+            return self.norm_feed_forward(x + self.feed_forward(x))
+        query = self.norm_attention(x)
+        z = self.norm_feed_forward(query + self._attend(query, x, attention))
+        return z + self.feed_forward(z)
+
+    def _attend(self, query: Tensor, other: Tensor | None, attention: Attention) -> Tensor:
+        out = attention(*self.projections(query, query if other is None else other))
+        return out if self.projections.output is None else self.projections.output(out)
+
+
+def initialise(model: nn.Module, draw: Callable[[Tensor], Tensor], skip: Sequence[type[nn.Module]]) -> None:
+    """Xavier initialisation of every matrix and table (of the three parts of a projection apart), biases zero."""
+    for module in model.modules():
+        if isinstance(module, tuple(skip)):
+            continue
+        for name, parameter in module.named_parameters(recurse=False):
+            if parameter.dim() < 2:
+                if name == "bias":
+                    nn.init.zeros_(parameter)
+            elif isinstance(module, Projections):
+                for part in parameter.chunk(3):
+                    draw(part)
+            else:
+                draw(parameter)

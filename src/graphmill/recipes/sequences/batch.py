@@ -1,0 +1,80 @@
+"""The data of one step of a sequence model: sequences, what follows each of their items, and negatives."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from graphmill.sampling.sequences import Layout, lay_out, ranges
+
+NEXT_ITEM = "next_item"
+TABLES = "tables"
+
+
+@dataclass(frozen=True)
+class SequenceBatch:
+    """B sequences of N interactions in all, one after the other.
+
+    ``lengths`` int64 [B]; ``items``, ``targets`` int64 [N]; ``times`` int64 [N] or None; ``negatives`` int64 [N, k]
+    (−1 = none) or [N, 0]; ``sampled`` int64 [M]: items drawn for all rows. ``chosen`` int64: interactions whose loss this
+    chunk has. ``regularised``: whether the tables' norm is a term.
+    """
+
+    lengths: np.ndarray
+    items: np.ndarray
+    targets: np.ndarray
+    times: np.ndarray | None
+    negatives: np.ndarray
+    sampled: np.ndarray
+    chosen: np.ndarray
+    regularised: bool = False
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """Targets; the norm of the tables is shared out over them."""
+        count = float(len(self.chosen))
+        return {NEXT_ITEM: count} | ({TABLES: count} if self.regularised else {})
+
+    @property
+    def replicated(self) -> bool:
+        """Every rank encodes sequences of its own."""
+        return False
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where its sequences stand."""
+        return lay_out(self.lengths)
+
+    def groups(self) -> Sequence[SequenceBatch]:
+        """All sequences are encoded together."""
+        return (self,) if len(self.lengths) else ()
+
+    def split(self, parts: int) -> Sequence[SequenceBatch]:
+        """At most ``parts`` chunks of the targets."""
+        if parts == 1:
+            return [self]
+        return [replace(self, chosen=part) for part in np.array_split(self.chosen, parts) if len(part)]
+
+    def shard(self, rank: int, world: int) -> SequenceBatch:
+        """Every ``world``-th sequence."""
+        mine = np.arange(rank, len(self.lengths), world)
+        ends = np.cumsum(self.lengths)
+        rows = ranges((ends - self.lengths)[mine], ends[mine])
+        return replace(
+            self,
+            lengths=self.lengths[mine],
+            items=self.items[rows],
+            targets=self.targets[rows],
+            times=None if self.times is None else self.times[rows],
+            negatives=self.negatives[rows],
+            chosen=np.arange(len(rows)),
+        )
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All arrays."""
+        names = ("lengths", "items", "targets", "negatives", "sampled", "chosen")
+        out = {name: getattr(self, name) for name in names}
+        return out | ({"times": self.times} if self.times is not None else {})

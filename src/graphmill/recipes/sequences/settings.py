@@ -1,0 +1,192 @@
+"""Everything that a SASRec or TiSASRec training can be told. Importable without torch."""
+
+from typing import Any, Literal
+
+from pydantic import model_validator
+
+from graphmill.settings import Settings, setting
+from graphmill.training.settings import AccelerationSettings, EvaluationSettings, ExportSettings, TrainingSettings
+
+METRICS = ("ndcg", "hr", "mrr")
+BATCH_SIZE = 128
+
+
+class SasrecModel(Settings):
+    """The network: item and position tables, blocks of attention and feed-forward."""
+
+    embedding_dim: int = setting(64, "Width of items, states and blocks; a multiple of num_heads", ge=1)
+    num_blocks: int = setting(2, "Blocks of attention and feed-forward", ge=1, le=64)
+    num_heads: int = setting(1, "Attention heads", ge=1)
+    dropout: float = setting(0.2, "Dropout on inputs, attention weights and feed-forward", ge=0.0, lt=1.0)
+    max_length: int = setting(50, "Newest interactions of a sequence that the model sees", ge=1)
+    norm: Literal["pre", "post", "original"] = setting(
+        "pre", "Where LayerNorm stands: before each branch, after each residual, or as in SASRec's first code"
+    )
+    layer_norm_eps: float = setting(1e-8, "Added to the variance in LayerNorm", gt=0.0)
+    mhc: Literal["off", "lite", "sinkhorn"] = setting(
+        "off", "Manifold-constrained hyper-connections: off, exact by permutations (lite), or by Sinkhorn iterations"
+    )
+    mhc_streams: int = setting(4, "mhc: residual streams (the expansion rate)", ge=1, le=8)
+    mhc_init_gate: float = setting(0.01, "mhc: initial α of the maps that depend on the input", ge=0.0)
+    mhc_sinkhorn_iterations: int = setting(20, "mhc sinkhorn: iterations", ge=1, le=100)
+    mhc_fp32: bool = setting(True, "mhc: compute the maps in fp32 also under mixed precision")
+
+    @model_validator(mode="after")
+    def _fits(self) -> "SasrecModel":
+        if self.embedding_dim % self.num_heads:
+            up = -(-self.embedding_dim // self.num_heads) * self.num_heads
+            raise ValueError(
+                f"model.embedding_dim {self.embedding_dim} is no multiple of num_heads {self.num_heads}; use {up}"
+            )
+        if self.mhc != "off" and self.norm != "pre":
+            raise ValueError(
+                f"model.mhc: {self.mhc} needs model.norm: pre (its branches have a norm and no residual of their own)"
+            )
+        if self.mhc == "lite" and self.mhc_streams > 5:
+            raise ValueError(
+                f"model.mhc: lite with {self.mhc_streams} streams has too many permutations; use 5 at most"
+            )
+        return self
+
+
+class TisasrecModel(SasrecModel):
+    """SASRec's network with relative times."""
+
+    norm: Literal["pre", "post", "original"] = setting(
+        "pre", "Where LayerNorm stands: before each branch, after each residual, or as in TiSASRec's code (original)"
+    )
+    time_span: int = setting(256, "Longest interval told apart, in units of time_unit", ge=1)
+    time_unit: Literal["per_user", "second", "minute", "hour", "day"] = setting(
+        "per_user", "Unit of intervals: the user's smallest gap (as in the paper), or a fixed one"
+    )
+
+
+class SequenceObjective(Settings):
+    """The loss."""
+
+    loss: Literal["softmax", "sampled_softmax", "gbce", "bce"] = setting(
+        "softmax",
+        "softmax over all items; sampled_softmax over items shared by the batch; gbce: calibrated BCE with k negatives "
+        "(gSASRec); bce: BCE with k negatives that the user has not met (the papers', k = 1)",
+    )
+    negatives_per_positive: int = setting(1, "bce and gbce: negatives per target", ge=1, le=4096)
+    sampled_items: int = setting(1024, "sampled_softmax: items drawn per step, by popularity", ge=1)
+    gbce_calibration: float = setting(0.75, "gbce: t; 0 = plain BCE, 1 = undoes the sampling", ge=0.0, le=1.0)
+    windows: Literal["all", "last"] = setting(
+        "all",
+        "Train on every interaction, in windows of max_length, or on each user's newest window alone (the papers)",
+    )
+    l2_emb: float = setting(0.0, "Weight of the tables' norm in the loss (SASRec: Σ‖·‖², TiSASRec: Σ‖·‖)", ge=0.0)
+
+
+class SequenceTraining(TrainingSettings):
+    """Training defaults: Adam with the papers' second moment."""
+
+    epochs: int = setting(100, "Passes to make; raising it continues a finished run", identity=False, ge=1)
+    optimizer: Literal["adamw", "adam", "sgd"] = setting("adam", "Optimizer; weight decay never acts on lookup tables")
+    beta2: float = setting(0.98, "Adam's second decay rate", ge=0.0, lt=1.0)
+    weight_decay: float = setting(0.0, "Weight decay on dense weights (decoupled for adamw)", ge=0.0)
+    lr_decay: Literal["none", "cosine", "linear", "exponential"] = setting(
+        "none", "Shape of the decay after the warm-up"
+    )
+    warmup_steps: int = setting(50, "Linear warm-up: rate × (step + 1) / warmup_steps; 0 = none", ge=0)
+
+
+class SequenceEvaluation(EvaluationSettings):
+    """Next-item metrics by full ranking; the sampled protocol with the final evaluation."""
+
+    metrics: list[str] = setting(["ndcg", "hr", "mrr"], "Metrics computed at each evaluation", identity=False)
+    top_k: list[int] = setting([5, 10, 20], "Cut-offs of the @k metrics", identity=False)
+    selection_metric: str = setting("ndcg@10", "The metric that chooses the best epoch", identity=False)
+    sampled_candidates: int = setting(
+        100, "Final evaluation: negatives of the sampled protocol; 0 = without it", identity=False, ge=0
+    )
+    floors: bool = setting(
+        True, "Final evaluation: popularity, Markov and item-kNN on the same split, beside the model", identity=False
+    )
+
+
+class SequenceAcceleration(AccelerationSettings):
+    """Acceleration defaults of sequence models."""
+
+    clip_norm: float = setting(5.0, "Largest norm of the gradient; 0 = off", ge=0.0)
+
+
+class SasrecSettings(Settings):
+    """One SASRec run: the shape of ``settings.yaml``."""
+
+    recipe: Literal["sasrec"] = setting("sasrec", "The system to train")
+    data: str = setting("", "Directory of the typed graph", identity=False)
+    preset: Literal["auto", "none", "low_memory", "paper", "quality"] = setting(
+        "auto", "Fills the fields that are not written", identity=False
+    )
+    model: SasrecModel = setting(SasrecModel(), "The network")
+    objective: SequenceObjective = setting(SequenceObjective(), "The loss")
+    training: SequenceTraining = setting(SequenceTraining(), "Length and optimizer")
+    acceleration: SequenceAcceleration = setting(SequenceAcceleration(), "How the arithmetic is done")
+    evaluation: SequenceEvaluation = setting(SequenceEvaluation(), "What is measured while training", identity=False)
+    export: ExportSettings = setting(ExportSettings(), "What is written afterwards", identity=False)
+
+    @model_validator(mode="after")
+    def _honoured(self) -> "SasrecSettings":
+        acceleration, evaluation = self.acceleration, self.evaluation
+        if acceleration.batching not in ("auto", "full"):
+            raise ValueError(
+                f"acceleration.batching: {acceleration.batching} samples messages of a graph, and sequences have none; "
+                "use auto, and bound the memory with batch_size, max_length or accumulation_steps"
+            )
+        if acceleration.batch_size and acceleration.batch_size_per_device:
+            raise ValueError("acceleration: set batch_size or batch_size_per_device, not both")
+        unknown = sorted(set(evaluation.metrics) - set(METRICS))
+        if unknown:
+            raise ValueError(f"evaluation.metrics: unknown {', '.join(unknown)} (known: {', '.join(METRICS)})")
+        if evaluation.selection_metric not in self.measured():
+            raise ValueError(
+                f"evaluation.selection_metric: {evaluation.selection_metric} is not measured; it is one of "
+                f"{', '.join(self.measured())} (see evaluation.metrics and top_k)"
+            )
+        return self
+
+    def measured(self) -> list[str]:
+        """Names of the metrics that every evaluation computes."""
+        wanted = self.evaluation.metrics
+        at_k = [f"{name}@{k}" for name in ("ndcg", "hr") if name in wanted for k in self.evaluation.top_k]
+        return at_k + (["mrr"] if "mrr" in wanted else [])
+
+    def step_size(self) -> int:
+        """Sequences per optimizer step over all processes."""
+        acceleration = self.acceleration
+        per_device = acceleration.batch_size_per_device * acceleration.processes
+        return acceleration.batch_size or per_device or BATCH_SIZE
+
+
+class TisasrecSettings(SasrecSettings):
+    """One TiSASRec run."""
+
+    recipe: Literal["tisasrec"] = setting("tisasrec", "The system to train")  # type: ignore[assignment]
+    model: TisasrecModel = setting(TisasrecModel(), "The network")
+
+
+# low_memory is the origin's configuration for small GPUs; paper is the papers' training.
+PRESETS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "low_memory": {
+        "model": {"max_length": 100, "mhc_fp32": True},
+        "acceleration": {"batch_size": 64, "gradient_checkpointing": True, "accumulation_steps": 4},
+    },
+    "paper": {
+        "model": {"embedding_dim": 50, "norm": "original"},
+        "objective": {"loss": "bce", "windows": "last"},
+        "training": {"epochs": 200, "warmup_steps": 0},
+        "acceleration": {"clip_norm": 0.0},
+    },
+    "quality": {},
+}
+
+
+def choose_preset(device: str, memory_bytes: int) -> tuple[str, str]:
+    """The preset that ``auto`` stands for on this device, and why. ``memory_bytes``: what the device may use."""
+    gib = memory_bytes / 2**30
+    if gib < 2:
+        return "low_memory", f"{gib:.1f} GiB of memory for {device}"
+    return "none", f"{gib:.0f} GiB of memory for {device} need no preset"

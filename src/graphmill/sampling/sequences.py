@@ -1,0 +1,99 @@
+"""Sequences as rows: windows, length buckets, scaled times, negatives. Vectorised, no loop over users.
+
+What belongs here: arrays to arrays. Which windows a step takes is the recipe's business.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+BUCKET_OVERHEAD = 150
+"""What a bucket more costs, in rows: its attention is a handful of operations of its own."""
+_ATTENTION_ROWS = 64
+"""A row's attention over this many positions costs about as much as all else that is done with it."""
+_CLASSES = 32
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where sequences stand in one matrix of rows.
+
+    ``buckets`` int64 [K, 3]: first row, sequences, rows a sequence. ``place`` int64 [N]: the row of each interaction, in
+    the order in which they were given. ``last`` int64 [B]: the row of each sequence's newest interaction. ``rows``:
+    all rows, padding included.
+    """
+
+    buckets: np.ndarray
+    place: np.ndarray
+    last: np.ndarray
+    rows: int
+
+
+def ranges(starts: np.ndarray, stops: np.ndarray) -> np.ndarray:
+    """int64: start_0 .. stop_0 − 1, start_1 .. stop_1 − 1, and so on."""
+    lengths = stops - starts
+    before = np.cumsum(lengths) - lengths
+    return np.arange(int(lengths.sum())) + np.repeat(starts - before, lengths)
+
+
+def lay_out(lengths: np.ndarray) -> Layout:
+    """Put sequences of these lengths (int64 [B], ≥ 1) into buckets, so that rows, attention and overhead cost least."""
+    order = np.argsort(-lengths, kind="stable")
+    descending = lengths[order]
+    bounds = _bucket_bounds(descending)
+    first = np.empty(len(lengths), np.int64)
+    buckets = []
+    row = 0
+    for a, b in pairwise(bounds):
+        longest = int(descending[a])
+        buckets.append((row, b - a, longest))
+        first[order[a:b]] = row + longest * np.arange(b - a)
+        row += longest * (b - a)
+    place = np.repeat(first - (np.cumsum(lengths) - lengths), lengths) + np.arange(int(lengths.sum()))
+    return Layout(np.array(buckets, np.int64).reshape(-1, 3), place, first + lengths - 1, row)
+
+
+def _bucket_bounds(descending: np.ndarray) -> list[int]:
+    """Where to cut the sequences, sorted by falling length: a shortest path over classes of length."""
+    step = max(-(-int(descending[0]) // _CLASSES), 1)
+    classes = -(-descending // step)
+    starts = np.flatnonzero(np.concatenate(([True], classes[1:] != classes[:-1])))
+    cuts = np.append(starts, len(descending))
+    longest = descending[starts].astype(float)
+    cost, previous = np.zeros(len(cuts)), np.zeros(len(cuts), np.int64)
+    for j in range(1, len(cuts)):
+        rows = (cuts[j] - cuts[:j]) * longest[:j]
+        total = cost[:j] + rows * (1.0 + longest[:j] / _ATTENTION_ROWS) + BUCKET_OVERHEAD
+        previous[j] = np.argmin(total)
+        cost[j] = total[previous[j]]
+    bounds, j = [int(cuts[-1])], len(cuts) - 1
+    while j:
+        j = int(previous[j])
+        bounds.append(int(cuts[j]))
+    return bounds[::-1]
+
+
+def smallest_gaps(times: np.ndarray, indptr: np.ndarray, ends: np.ndarray) -> np.ndarray:
+    """int64 [U]: each user's smallest positive gap between neighbours in ``indptr[u] .. ends[u] − 1``; 1 if none."""
+    users = len(ends)
+    rows = ranges(indptr[:-1], ends)
+    owner = np.repeat(np.arange(users), ends - indptr[:-1])
+    gap = np.diff(times[rows])
+    inside = (owner[1:] == owner[:-1]) & (gap > 0)
+    out = np.full(users, np.iinfo(np.int64).max)
+    np.minimum.at(out, owner[1:][inside], gap[inside])
+    return np.where(out == np.iinfo(np.int64).max, 1, out)
+
+
+def scaled_times(times: np.ndarray, first: np.ndarray, unit: np.ndarray) -> np.ndarray:
+    """round((t − t_first) / unit) + 1, int64 [N]: TiSASRec's times, ``first`` and ``unit`` [N] being the user's."""
+    return np.rint((times - first) / unit).astype(np.int64) + 1
+
+
+def uniform_negatives(rng: np.random.Generator, targets: np.ndarray, num_items: int, k: int) -> np.ndarray:
+    """int64 [N, k]: items drawn uniformly from all but the row's target, with replacement."""
+    drawn = rng.integers(0, max(num_items - 1, 1), (len(targets), k))
+    return drawn + (drawn >= targets[:, None])
