@@ -101,6 +101,23 @@ def test_a_masked_pair_is_as_good_as_an_absent_edge(hgt_attention) -> None:
     assert_close([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], 1e-12)
 
 
+def test_bfloat16_rows_keep_float32_sums(hgt_attention) -> None:
+    counts, relations = [30, 50], [(0, 1, 300), (1, 0, 300), (1, 1, 500)]
+    graph = MessageGraph.build(counts, random_edges(counts, relations, 1))
+    x = inputs(graph, 2, 16, torch.float32)
+    half = [[None if t is None else t.detach().bfloat16() for t in part] for part in x[:3]]
+    low = Inputs(*([None if t is None else t.requires_grad_() for t in part] for part in half), *x[3:])
+    same = Inputs(
+        *([None if t is None else t.detach().float().requires_grad_() for t in part] for part in half), *x[3:]
+    )
+    with torch.autocast("cpu", torch.bfloat16):
+        ours = run(hgt_attention, low, graph, None)
+    theirs = run(hgt_attention_reference, same, graph, None)
+    assert ours[0][0].dtype == ours[1][0].dtype == torch.bfloat16
+    for a, b in zip([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], strict=True):
+        assert (a.float() - b).norm() <= 0.03 * b.norm()
+
+
 def test_large_logits_do_not_overflow(hgt_attention) -> None:
     graph = MessageGraph.build([6, 5], random_edges([6, 5], [(0, 1, 30), (1, 1, 30)], 2))
     x = inputs(graph, 1, 4)

@@ -37,7 +37,8 @@ def hgt_attention(
     q: per node type [targets, H·D], None for types that are never a target; k, v: [sources, H·D], None for types that
     are never a source; w_k, w_v: [relations, H, D, D]; prior: [relations, H]; masked_pairs: bool [pairs], true where an
     edge's pair carries no message in this step. Returns per type [targets, H·D], zero for nodes without a message, None
-    for types that are never a target. Deterministic on CPU; on CUDA under ``torch.use_deterministic_algorithms``.
+    for types that are never a target. Rows may be bfloat16 beside float32 weights: products, softmax and sums are then in
+    float32, the result in bfloat16. Deterministic on CPU; on CUDA under ``torch.use_deterministic_algorithms``.
     ``backend``: who does the edges; auto takes numba on the CPU where it is installed, else torch.
     """
     edges = edge_backend(backend, w_k.device)
@@ -90,11 +91,11 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, *d_out: Tensor | None) -> tuple[Tensor | None, ...]:
         n = ctx.graph.num_types
         rows, outputs, log_totals, weights, masked_pairs = _restore(ctx, 3 * n)
-        d_rows = [None if x is None else torch.zeros_like(x) for x in rows]
+        d_rows = _accumulators(rows, weights)
         saved = Saved(rows[:n], rows[n : 2 * n], rows[2 * n :], outputs, log_totals)
         parts = (d_rows[:n], d_rows[n : 2 * n], d_rows[2 * n :])
         d_weights = attend_backward(saved, d_out, *parts, weights, ctx.graph, masked_pairs, ctx.edges)
-        return (None, None, None, *d_weights, *d_rows)
+        return (None, None, None, *d_weights, *_cast(d_rows, rows))
 
 
 class _PackedAttention(torch.autograd.Function):
@@ -111,11 +112,11 @@ class _PackedAttention(torch.autograd.Function):
     def backward(ctx: Any, *d_out: Tensor | None) -> tuple[Tensor | None, ...]:
         graph: MessageGraph = ctx.graph
         packed, outputs, log_totals, weights, masked_pairs = _restore(ctx, graph.num_types)
-        d_packed = [None if x is None else torch.zeros_like(x) for x in packed]
+        d_packed = _accumulators(packed, weights)
         saved = Saved(*_unpack(packed, graph, weights.w_k), outputs, log_totals)
         parts = _unpack(d_packed, graph, weights.w_k)
         d_weights = attend_backward(saved, d_out, *parts, weights, graph, masked_pairs, ctx.edges)
-        return (None, None, None, *d_weights, *d_packed)
+        return (None, None, None, *d_weights, *_cast(d_packed, packed))
 
 
 def _forward(
@@ -130,8 +131,10 @@ def _forward(
     n = graph.num_types
     outputs: list[Tensor | None] = [None] * n
     log_totals: list[Tensor | None] = [None] * n
-    for t in sorted(graph.target_types):
-        outputs[t], log_totals[t] = attend(t, *parts, Weights(*weights), graph, masked_pairs, edges)  # type: ignore[arg-type]
+    assert weights[0] is not None
+    with torch.autocast(weights[0].device.type, enabled=False):
+        for t in sorted(graph.target_types):
+            outputs[t], log_totals[t] = attend(t, *parts, Weights(*weights), graph, masked_pairs, edges)  # type: ignore[arg-type]
     ctx.graph, ctx.edges = graph, edges
     ctx.save_for_backward(masked_pairs, *weights, *inputs, *outputs, *log_totals)
     return tuple(outputs)
@@ -142,6 +145,15 @@ def _restore(ctx: Any, num_inputs: int) -> tuple[list[Any], list[Any], list[Any]
     n = ctx.graph.num_types
     inputs, outputs, log_totals = rest[:num_inputs], rest[num_inputs : num_inputs + n], rest[num_inputs + n :]
     return inputs, outputs, log_totals, Weights(w_k, w_v, prior), masked_pairs
+
+
+def _accumulators(rows: Rows, weights: Weights) -> list[Tensor | None]:
+    """Zeros to add gradients up in: in the weights' precision, also where the rows are bfloat16."""
+    return [None if x is None else torch.zeros_like(x, dtype=weights.w_k.dtype) for x in rows]
+
+
+def _cast(gradients: Rows, rows: Rows) -> list[Tensor | None]:
+    return [None if g is None or x is None else g.to(x.dtype) for g, x in zip(gradients, rows, strict=True)]
 
 
 def _unpack(packed: Rows, graph: MessageGraph, w_k: Tensor) -> tuple[Rows, Rows, Rows]:

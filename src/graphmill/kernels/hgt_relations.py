@@ -73,7 +73,7 @@ def attend(
             edges.merge(sums, total, highest, r.target_nodes, a, b, part)
     empty = total == 0
     sums.view(-1, heads, width).div_(total.masked_fill(empty, 1.0).unsqueeze(-1))
-    return sums, (highest + total.log()).masked_fill_(empty, math.inf)
+    return sums.to(queries.dtype), (highest + total.log()).masked_fill_(empty, math.inf)
 
 
 class Saved(NamedTuple):
@@ -175,7 +175,8 @@ def _delta(d_out: Tensor | None, out: Tensor | None, heads: int) -> Tensor | Non
     """[targets, H]: Σ α·dα, which equals the product of output and its gradient."""
     if d_out is None or out is None:
         return None
-    return (d_out * out).unflatten(1, (heads, out.shape[1] // heads)).sum(-1)
+    product = d_out * out if out.dtype != torch.bfloat16 else d_out.float() * out.float()
+    return product.unflatten(1, (heads, out.shape[1] // heads)).sum(-1)
 
 
 def _kept(r: RelationPlan, masked_pairs: Tensor | None) -> Tensor | None:

@@ -92,7 +92,7 @@ class HGTLayer(nn.Module):
         if message is None:
             return rows
         y: Tensor = self.outputs[str(node_type)](F.gelu(message))
-        return y if self.skip is None else torch.lerp(rows, y, self.skip[node_type].sigmoid())
+        return y if self.skip is None else torch.lerp(rows, y.to(rows.dtype), self.skip[node_type].sigmoid())
 
     def _projection(self, node_type: int) -> tuple[Tensor, Tensor]:
         projection: nn.Linear = self.projections[str(node_type)]  # type: ignore[assignment]
