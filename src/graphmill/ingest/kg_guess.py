@@ -1,0 +1,111 @@
+"""Guessing the delimiter and the column map of an edge file from its header, for the report to suggest."""
+
+import csv
+import re
+from itertools import product
+
+from graphmill.errors import InputError
+from graphmill.ingest.csv_blocks import Header, read_header
+from graphmill.ingest.files import Source
+from graphmill.ingest.kg_columns import PRIMEKG, KgColumns
+
+DELIMITERS = {",": ",", "\t": "tab", ";": ";", "|": "|"}
+"""The delimiters that are tried, and how a settings file writes them."""
+
+_ENDS = (("x", "y"), ("head", "tail"), ("subject", "object"), ("source", "target"), ("from", "to"), ("start", "end"),
+         ("src", "dst"), ("node1", "node2"), ("entity1", "entity2"), ("node_1", "node_2"), ("u", "v"), ("s", "o"),
+         ("h", "t"))  # fmt: skip
+_PARTS = {
+    "index": ("index", "idx"),
+    "id": ("id", "identifier", "curie", ""),
+    "type": ("type", "category", "kind", "class"),
+    "name": ("name", "label", "title"),
+    "source": ("source", "vocabulary", "database", "db"),
+}
+_RELATION = (
+    "relation",
+    "predicate",
+    "edge_type",
+    "relationship",
+    "relation_type",
+    "rel",
+    "interaction",
+    "edge",
+    "type",
+    "p",
+    "r",
+)
+_DISPLAY = ("display_relation", "relation_label", "predicate_label")
+
+
+def guess_header(path: str) -> tuple[Header, str, list[str]]:
+    """The header read with the likeliest delimiter, that delimiter, and the fields of the first row (if there is one)."""
+    best: tuple[Header, str, list[str]] | None = None
+    for delimiter in DELIMITERS:
+        with Source(path) as source:
+            try:
+                header, rest = read_header(source, delimiter)
+            except InputError:
+                if delimiter == ",":
+                    raise
+                continue
+        if best is None or len(header.names) > len(best[0].names):
+            best = header, delimiter, _fields(rest, delimiter)
+    assert best is not None
+    return best
+
+
+def _fields(rest: bytes, delimiter: str) -> list[str]:
+    lines = rest[: 1 << 16].decode("utf-8", errors="replace").splitlines()
+    return next((row for row in csv.reader(lines, delimiter=delimiter) if row), [])
+
+
+def guess_columns(header: tuple[str, ...]) -> tuple[KgColumns | None, list[str]]:
+    """A column map for ``header`` with a remark on each thing that was guessed; None where no two ends can be told.
+
+    PrimeKG's twelve columns give the empty map.
+    """
+    if set(PRIMEKG) <= set(header):
+        return KgColumns(), []
+    plain = {re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_"): name for name in reversed(header)}
+    remarks: list[str] = []
+    found = _ends(plain)
+    if not found and len(header) in (2, 3):
+        found = {"head_id": header[0], "tail_id": header[-1]}
+        remarks.append(f"the first column is taken for the head and the last for the tail of {len(header)}")
+    if not found:
+        return None, [f"no two columns could be told to be the ends of an edge among {', '.join(header)}"]
+    taken = set(found.values()) - {""}
+    relation = next((plain[n] for n in _RELATION if n in plain and plain[n] not in taken), "")
+    if not relation and len(header) == 3 and len(taken) == 2:
+        (relation,) = [name for name in header if name not in taken]
+        remarks.append(f"column {relation} is taken for the relation")
+    display = next((plain[n] for n in _DISPLAY if n in plain and plain[n] not in {*taken, relation}), "")
+    found |= {"relation": relation, "display_relation": display}
+    if not relation:
+        found["relation_constant"] = "related_to"
+        remarks.append("there seems to be no column for the relation: all edges are called related_to")
+    for end in ("head", "tail"):
+        if not found.get(f"{end}_type"):
+            found[f"{end}_type_constant"] = "node"
+            remarks.append(f"there seems to be no column for the {end}'s type: all are of type node; change it")
+    return KgColumns(**{k: v for k, v in found.items() if v}), remarks
+
+
+def _ends(plain: dict[str, str]) -> dict[str, str]:
+    """Columns of both ends, from the first pair of words that names two ids."""
+    for words in _ENDS:
+        sides = [{part: _part(plain, word, part) for part in _PARTS} for word in words]
+        if all(side["id"] for side in sides) and sides[0]["id"] != sides[1]["id"]:
+            if not all(side["index"] for side in sides):
+                sides = [side | {"index": ""} for side in sides]
+            return {f"{end}_{part}": name for end, side in zip(("head", "tail"), sides, strict=True)
+                    for part, name in side.items()}  # fmt: skip
+    return {}
+
+
+def _part(plain: dict[str, str], word: str, part: str) -> str:
+    patterns = (f"{word}_{suffix}".rstrip("_") for suffix in _PARTS[part])
+    joined = (f"{word}{suffix}" for suffix in _PARTS[part] if suffix and len(word) > 1)
+    swapped = (f"{a}_{b}" for a, b in product(_PARTS[part], (word,)) if a)
+    return next((plain[name] for name in (*patterns, *joined, *swapped) if name in plain), "")

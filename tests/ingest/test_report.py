@@ -1,0 +1,138 @@
+"""The ingest report: columns, guesses, first bad rows, counts, and a defs.yaml that reads the file."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from graphmill.errors import InputError, SettingsError
+from graphmill.ingest.kg_columns import KgColumns, KgCsvSettings
+from graphmill.ingest.kg_csv import read_kg_csv
+from graphmill.ingest.kg_guess import guess_columns
+from graphmill.ingest.report import ingest_report
+from graphmill.settings import parse
+from tests.ingest.kg_text import CLEAN, GENE, row, text, write
+
+
+def source_of(defs: str) -> dict:
+    """The source in the first document of a defs.yaml."""
+    dataset = next(iter(yaml.safe_load_all(defs)))
+    assert dataset["type"] == "graphmill.components.GraphDataset"
+    (source,) = dataset["attributes"]["sources"]
+    return dict(source)
+
+
+class TestPrimeKg:
+    def test_columns_counts_and_kinds(self, tmp_path: Path) -> None:
+        found = ingest_report(write(tmp_path, text(*CLEAN)))
+        assert [c["part"] for c in found.columns][:4] == ["relation", "display_relation", "head index", "head id"]
+        assert found.columns[3]["example"] == "DB00997"
+        assert found.node_types == {"gene/protein": 2, "drug": 1, "disease": 1}
+        assert found.relations == {"drug_protein": 2, "protein_protein": 2, "disease_protein": 2}
+        assert found.counts["ids_in_two_types"] == 1
+
+    def test_first_bad_rows(self, tmp_path: Path) -> None:
+        path = write(tmp_path, text(*CLEAN, *[row(GENE, f"-{i},a,drug,a,x") for i in range(1, 15)]))
+        found = ingest_report(path)
+        assert len(found.rejects) == 10
+        assert found.rejects[0] == {
+            "file": str(path), "line": 8, "column": "y_index", "reason": "negative", "value": "-1",
+        }  # fmt: skip
+        assert "8     y_index  negative  -1" in found.text()
+
+    def test_the_defs_yaml_is_understood_by_the_components(self, tmp_path: Path) -> None:
+        from graphmill.components.sources import parse_sources
+
+        found = ingest_report(write(tmp_path, text(*CLEAN), "my kg.csv"))
+        dataset, model = yaml.safe_load_all(found.defs)
+        assert dataset["attributes"]["name"] == model["attributes"]["dataset"] == "my_kg"
+        assert dataset["attributes"]["graph"]["include_node_types"] == ["gene/protein", "drug", "disease"]
+        (source,) = parse_sources(dataset["attributes"]["sources"], tmp_path)
+        assert isinstance(source.settings, KgCsvSettings)
+        assert read_kg_csv(source.location, source.settings).edges.num_rows == 6
+
+    def test_json_has_the_same(self, tmp_path: Path) -> None:
+        found = ingest_report(write(tmp_path, text(*CLEAN)))
+        assert json.loads(json.dumps(found.to_dict()))["counts"] == found.counts
+
+
+class TestOtherEdgeFiles:
+    def test_the_guess_is_shown_and_reads_the_file(self, tmp_path: Path) -> None:
+        path = write(tmp_path, "Subject;Predicate;Object;Object Category\na;treats;b;disease\n", "edges.csv")
+        found = ingest_report(path)
+        assert [c["part"] for c in found.columns] == ["head id", "relation", "tail id", "tail type"]
+        assert found.remarks == [
+            "the fields are separated by ';'",
+            "there seems to be no column for the head's type: all are of type node; change it",
+        ]
+        source = source_of(found.defs)
+        assert (source.pop("name"), source.pop("format"), source.pop("path")) == ("edges", "kg_csv", str(path))
+        result = read_kg_csv(path, parse(KgCsvSettings, source, "defs.yaml"))
+        assert result.nodes["type"].to_pylist() == ["node", "disease"]
+
+    @pytest.mark.parametrize(
+        ("header", "expected"),
+        [
+            ("head,relation,tail", {"head_id": "head", "relation": "relation", "tail_id": "tail"}),
+            ("source,metaedge,target", {"head_id": "source", "relation": "metaedge", "tail_id": "target"}),
+            (":START_ID,:TYPE,:END_ID", {"head_id": ":START_ID", "relation": ":TYPE", "tail_id": ":END_ID"}),
+            ("who,whom", {"head_id": "who", "tail_id": "whom", "relation_constant": "related_to"}),
+            (
+                "from_id,from_label,to_id,to_label,edge_type",
+                {"head_id": "from_id", "head_name": "from_label", "tail_name": "to_label", "relation": "edge_type"},
+            ),
+            ("x_index,x_id,y_id,relation", {"head_index": "", "head_id": "x_id"}),
+        ],
+    )
+    def test_common_headers_are_guessed(self, header: str, expected: dict[str, str]) -> None:
+        columns, _ = guess_columns(tuple(header.split(",")))
+        assert columns is not None
+        assert {name: getattr(columns, name) for name in expected} == expected
+
+    def test_primekgs_own_columns_need_no_map(self, tmp_path: Path) -> None:
+        found = ingest_report(write(tmp_path, text(*CLEAN)))
+        assert guess_columns(tuple(c["name"] for c in found.columns)) == (KgColumns(), [])
+        assert "columns" not in source_of(found.defs)
+
+    def test_what_cannot_be_guessed_is_said(self, tmp_path: Path) -> None:
+        found = ingest_report(write(tmp_path, "alpha,beta,gamma,delta\n1,2,3,4\n"))
+        assert "no column map could be guessed" in found.problem
+        assert "CANNOT BE USED" in found.text()
+        assert found.defs == ""
+
+
+class TestNodeFeatures:
+    def test_csv(self, tmp_path: Path) -> None:
+        found = ingest_report(write(tmp_path, "node_id\ta\n d1\t1\nd2\tx\n", "f.tsv"), "node_features")
+        assert [c["part"] for c in found.columns] == ["key", "feature"]
+        assert (found.counts["rows"], found.counts["width"], found.rejects[0]["reason"]) == (2, 1, "not a number")
+        source = yaml.safe_load(found.defs)["sources"][0]
+        assert (source["key_column"], source["delimiter"]) == ("node_id", "tab")
+
+    def test_npy(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "f.npy", np.zeros((2, 5)))
+        (tmp_path / "f.ids.txt").write_text("a\nb\n")
+        assert ingest_report(tmp_path / "f.npy", "node_features").counts["width"] == 5
+
+
+class TestWhatCannotBeRead:
+    def test_a_problem_is_part_of_the_report(self, tmp_path: Path) -> None:
+        found = ingest_report(write(tmp_path, text()))
+        assert "no usable row" in found.problem
+        assert found.columns
+
+    def test_a_missing_file_too(self, tmp_path: Path) -> None:
+        assert "does not exist" in ingest_report(tmp_path / "no.csv").problem
+
+    def test_an_unknown_format_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(SettingsError, match="no report on format 'kg'; choose one of kg_csv, node_features"):
+            ingest_report(tmp_path / "no.csv", "kg")
+
+    def test_a_password_in_a_url_is_not_repeated(self) -> None:
+        try:
+            said = ingest_report("nosuch://me:secret@host/kg.csv").text()
+        except InputError as error:
+            said = str(error)
+        assert "secret" not in said
