@@ -1,0 +1,58 @@
+"""How the memory allocator of a training process is set up, which has to happen before the process starts.
+
+glibc hands big blocks back to the system when they are freed and fetches them again, page by page, in the next step. Where
+page faults are dear (virtual machines above all), loops with big temporaries then spend most of their time in the
+kernel. The remedy is environment variables that keep freed memory in the process (``keep_heap``). Its price is a larger
+peak, up to 1.6 times in the loops measured, because a heap cannot reuse every hole; so it is used only where there is room.
+
+torch's huge pages (``THP_MEM_ALLOC_ENABLE``) gained less and lost time in one loop of three, and together with
+``keep_heap`` took up to 4.5 times the memory: they are left off. ``python -m benchmarks.allocator`` measures all of
+them; the figures behind the choice are in ``benchmarks/results/allocator.json``.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Mapping
+from pathlib import Path
+
+from graphmill.training.memory import available_memory
+
+KEEP_HEAP = {
+    "MALLOC_MMAP_MAX_": "0",  # every block from the heap, none mapped on its own and unmapped when freed
+    "MALLOC_TRIM_THRESHOLD_": "100000000000",  # never hand the end of the heap back
+    "MALLOC_TOP_PAD_": "67108864",  # grow by 64 MiB at a time
+}
+ROOM = 2.0  # keep_heap only where this many times the expected peak is available
+ENOUGH = 8 << 30  # ... or, without an estimate, this many bytes
+
+# Everything that steers the allocator; who has set one of them has chosen.
+VARIABLES = (
+    *KEEP_HEAP, "THP_MEM_ALLOC_ENABLE", "LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_ARENA_MAX", "MALLOC_MMAP_THRESHOLD_",
+)  # fmt: skip
+_HUGE_PAGE_STATE = Path("/sys/kernel/mm/transparent_hugepage/enabled")
+
+
+def allocator_environment(expected_bytes: int = 0, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """What to add to the environment of a worker before it starts; empty where nothing is to be set.
+
+    ``expected_bytes`` is the planner's estimate of the worker's peak, 0 where there is none. Whoever has set one of
+    ``VARIABLES`` has chosen already, and nothing is added. Other systems than Linux with glibc need none of this.
+    """
+    if platform.libc_ver()[0] != "glibc" or any(name in environment for name in VARIABLES):
+        return {}
+    needed = ROOM * expected_bytes if expected_bytes else ENOUGH
+    return dict(KEEP_HEAP) if available_memory() >= needed else {}
+
+
+def describe_allocator(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """How this process was set up, for the manifest: C library, choice, its variables, and the system's huge pages."""
+    found = {name: environment[name] for name in VARIABLES if name in environment}
+    choice = "stock" if not found else "keep_heap" if found == KEEP_HEAP else "the user's own"
+    try:
+        state = _HUGE_PAGE_STATE.read_text().partition("[")[2].partition("]")[0]
+    except OSError:
+        state = "unknown"
+    library = " ".join(platform.libc_ver()) or platform.system()
+    return {"library": library.strip(), "choice": choice, "huge_pages": state} | found

@@ -1,0 +1,70 @@
+"""The allocator's environment: chosen by room, silent where someone chose already, and recorded."""
+
+import subprocess
+import sys
+
+import pytest
+
+from graphmill.training import allocator
+from graphmill.training.allocator import KEEP_HEAP, allocator_environment, describe_allocator
+
+GIB = 1 << 30
+
+
+@pytest.fixture(autouse=True)
+def linux_with_16_gib(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.libc_ver", lambda: ("glibc", "2.36"))
+    monkeypatch.setattr(allocator, "available_memory", lambda: 16 * GIB)
+
+
+@pytest.mark.parametrize(
+    ("expected", "chosen"), [(0, KEEP_HEAP), (GIB, KEEP_HEAP), (8 * GIB, KEEP_HEAP), (9 * GIB, {})]
+)
+def test_the_heap_is_kept_where_there_is_room_for_it(expected: int, chosen: dict[str, str]) -> None:
+    assert allocator_environment(expected, {}) == chosen
+
+
+def test_a_small_machine_without_an_estimate_keeps_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(allocator, "available_memory", lambda: 7 * GIB)
+    assert allocator_environment(0, {}) == {}
+
+
+@pytest.mark.parametrize("name", ["LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_TOP_PAD_", "THP_MEM_ALLOC_ENABLE"])
+def test_whoever_has_chosen_is_left_alone(name: str) -> None:
+    assert allocator_environment(0, {name: "x"}) == {}
+    assert describe_allocator({name: "x"})["choice"] == "the user's own"
+
+
+@pytest.mark.parametrize("library", [("", ""), ("musl", "1.2")])
+def test_other_systems_need_nothing(monkeypatch: pytest.MonkeyPatch, library: tuple[str, str]) -> None:
+    monkeypatch.setattr("platform.libc_ver", lambda: library)
+    assert allocator_environment(0, {}) == {}
+
+
+def test_what_was_chosen_is_recorded() -> None:
+    assert describe_allocator({})["choice"] == "stock"
+    described = describe_allocator(allocator_environment(GIB, {}))
+    assert described["choice"] == "keep_heap"
+    assert described["library"] == "glibc 2.36"
+    assert described["MALLOC_MMAP_MAX_"] == "0"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's variables")
+def test_a_process_started_with_it_keeps_what_it_freed() -> None:
+    script = (
+        "import ctypes, resource\nlibc = ctypes.CDLL(None)\nlibc.malloc.restype = ctypes.c_void_p\n"
+        "faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt\n"
+        "def use():\n    block = libc.malloc(ctypes.c_size_t(32 << 20))\n    ctypes.memset(block, 1, 32 << 20)\n"
+        "    libc.free(ctypes.c_void_p(block))\n"
+        "use()\nbefore = faults()\nuse()\nprint(faults() - before)\n"
+    )
+
+    def faults(environment: dict[str, str]) -> int:
+        done = subprocess.run(
+            [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+        )
+        return int(done.stdout)
+
+    if faults({}) < 4000:
+        pytest.skip("this C library keeps freed memory by itself")
+    assert faults(KEEP_HEAP) < 100
