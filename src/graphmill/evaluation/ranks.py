@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from graphmill.errors import TrainingError
 from graphmill.evaluation.queries import Int64, RelationQueries
+from graphmill.evaluation.sharing import current_share
 
 if TYPE_CHECKING:
     import torch
@@ -69,7 +70,8 @@ def ranks_of(
 ) -> QueryRanks:
     """Rank every query. ``negatives``: per kind, tails (Q × m, −1 for none) whose scores are wanted, too.
 
-    Heads are scored once each, ``batch_rows`` at a time (0: what fits :data:`BLOCK_BYTES`). The target's score is taken
+    Heads are scored once each, ``batch_rows`` at a time (0: what fits :data:`BLOCK_BYTES`); with several processes the
+    blocks are dealt out (:mod:`graphmill.evaluation.sharing`). The target's score is taken
     from the same row of the same product as its rivals', so that it ties with itself exactly. Raises
     :class:`TrainingError` when a score is not finite.
     """
@@ -83,12 +85,18 @@ def ranks_of(
     found = {kind: np.full(tails.shape, np.nan) for kind, tails in asked.items()}
     heads, first = np.unique(queries.heads, return_index=True)
     bounds = np.append(first, total)
+    share, error = current_share(), None
+    done = np.zeros(total, dtype=bool)
     with torch.no_grad():
         for start in range(0, len(heads), rows):
+            if not share.takes_next():
+                continue
             block_heads = heads[start : start + rows]
             block = scorer.score_targets(queries.relation, block_heads)
-            _require_usable(block, queries, len(block_heads))
+            if error := _unusable(block, queries, len(block_heads)):
+                break
             last = bounds[start + len(block_heads)]
+            done[bounds[start] : last] = True
             for begin in range(bounds[start], last, rows):
                 part = slice(begin, min(begin + rows, last))
                 place = np.searchsorted(block_heads, queries.heads[part])
@@ -97,6 +105,11 @@ def ranks_of(
                 for kind, tails in asked.items():
                     wanted = torch.gather(own, 1, _on(own, np.maximum(tails[part], 0))).double().cpu().numpy()
                     found[kind][part] = np.where(tails[part] >= 0, wanted, np.nan)
+    for values in found.values():
+        values[~done] = 0.0
+    merged = share.merge([above, tied, scores, *found.values()], error)
+    above, tied, scores = merged[:3]  # type: ignore[assignment]
+    found = dict(zip(found, merged[3:], strict=True))
     known = np.diff(queries.known_indptr)[queries.heads] if total else np.zeros(0, dtype=np.int64)
     return QueryRanks(above, tied, queries.candidates - known + 1, scores, found)
 
@@ -127,14 +140,15 @@ def _on(like: "torch.Tensor", index: NDArray[np.integer]) -> "torch.Tensor":
     return torch.from_numpy(np.ascontiguousarray(index, dtype=np.int64)).to(like.device)
 
 
-def _require_usable(scores: "torch.Tensor", queries: RelationQueries, rows: int) -> None:
+def _unusable(scores: "torch.Tensor", queries: RelationQueries, rows: int) -> TrainingError | None:
     import torch
 
     if tuple(scores.shape) != (rows, queries.candidates):
         raise ValueError(f"{queries.name}: scores are {tuple(scores.shape)}, not {(rows, queries.candidates)}")
     if scores.numel() and not all(torch.isfinite(bound).item() for bound in torch.aminmax(scores)):
         bad = int((~torch.isfinite(scores)).sum())
-        raise TrainingError(
+        return TrainingError(
             f"relation '{queries.name}': {bad} of {scores.numel()} scores in a block are not finite: the model has "
             "diverged; use an earlier checkpoint, a lower learning rate or precision fp32"
         )
+    return None

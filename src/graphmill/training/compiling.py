@@ -6,7 +6,7 @@ import shutil
 import statistics
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -29,6 +29,11 @@ class CompileReport:
     eager_seconds: float
     compiled_seconds: float
     kept: bool
+    graphs_before: int = 0
+
+    def at_the_end(self) -> CompileReport:
+        """With the recompilations of the whole run so far."""
+        return replace(self, recompiles=graphs_compiled() - self.graphs_before - self.graphs)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -53,24 +58,32 @@ def require_compiler(device: torch.device) -> None:
         raise SettingsError("acceleration.compile is not supported on MPS; set compile: off")
 
 
-def recompilations() -> int:
-    """Compilations of frames beyond the first of each, in this process."""
+def graphs_compiled() -> int:
+    """Graphs that dynamo has compiled in this process, recompilations included."""
     from torch._dynamo.utils import counters
 
-    return int(sum(counters["recompiles"].values())) if "recompiles" in counters else 0
+    return int(counters["stats"]["unique_graphs"])
 
 
 def compile_with_probe(
-    compilables: list[Compilable], mode: str, trial: Callable[[], None], *, repeats: int = 3
+    compilables: list[Compilable],
+    mode: str,
+    trial: Callable[[], None],
+    *,
+    repeats: int = 3,
+    agree: Callable[[bool], bool] = bool,
 ) -> CompileReport:
-    """Compile in place, time ``trial`` (one step's gradient, nothing applied) both ways in turn, keep the faster."""
-    from torch._dynamo.utils import counters
+    """Compile in place, time ``trial`` (one step's gradient, nothing applied) both ways in turn, keep the faster.
 
+    ``agree`` makes one decision of those of several processes. ``recompiles`` counts those of the probe; the engine
+    replaces it at the end by those of the whole run.
+    """
     originals = [getattr(c.owner, c.attribute) for c in compilables]
     # Past the limit dynamo falls back to eager for that function instead of compiling for ever.
     torch._dynamo.config.recompile_limit = MAX_RECOMPILES
+    torch._dynamo.reset()
     compiled = [torch.compile(f, mode=None if mode == "default" else mode) for f in originals]
-    before = int(counters["stats"]["unique_graphs"])
+    before = graphs_compiled()
 
     def use(functions: list[Any]) -> None:
         for compilable, function in zip(compilables, functions, strict=True):
@@ -80,6 +93,7 @@ def compile_with_probe(
     started = time.perf_counter()
     trial()
     compile_seconds = time.perf_counter() - started
+    graphs = graphs_compiled() - before
     times: dict[bool, list[float]] = {True: [], False: []}
     for _ in range(repeats):
         for is_compiled, functions in ((False, originals), (True, compiled)):
@@ -88,7 +102,7 @@ def compile_with_probe(
             trial()
             times[is_compiled].append(time.perf_counter() - started)
     eager, fast = statistics.median(times[False]), statistics.median(times[True])
-    graphs = int(counters["stats"]["unique_graphs"]) - before
-    kept = graphs > 0 and fast < eager
+    kept = agree(graphs > 0 and fast < eager)
     use(compiled if kept else originals)
-    return CompileReport(mode, len(compilables), graphs, recompilations(), compile_seconds, eager, fast, kept)
+    recompiles = graphs_compiled() - before - graphs
+    return CompileReport(mode, len(compilables), graphs, recompiles, compile_seconds, eager, fast, kept, before)

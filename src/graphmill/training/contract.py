@@ -104,6 +104,14 @@ class Execution:
     checkpointing: bool = False
     history: list[str] = field(default_factory=list)
 
+    def sizes(self) -> dict[str, int | bool]:
+        """The rungs as plain values."""
+        return {
+            "loss_chunks": self.loss_chunks,
+            "propagation_rows": self.propagation_rows,
+            "checkpointing": self.checkpointing,
+        }
+
 
 @dataclass(frozen=True)
 class Compilable:
@@ -148,7 +156,11 @@ class Recipe(Protocol):
         """Scores for ranking, from the model in eval mode."""
 
     def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
-        """Metrics on a split ("valid", "test"), unrounded; calls ``poll`` often, which may raise to stop."""
+        """Metrics on a split ("valid", "test"), unrounded; calls ``poll`` often, which may raise to stop.
+
+        With several processes every rank calls it at the same time; ``graphmill.evaluation.sharing`` says which part of
+        the queries is whose, and every rank returns the figures of the whole.
+        """
 
     def health(self, model: nn.Module) -> dict[str, float]:
         """Cheap figures that show a collapse while training."""

@@ -66,3 +66,11 @@ def configure_torch(settings: AccelerationSettings, device: torch.device, proces
     # warn_only: an operator without a deterministic form on this device is better named in the log than a dead run.
     torch.use_deterministic_algorithms(deterministic, warn_only=settings.deterministic == "auto")
     return threads
+
+
+def empty_device_cache(device: torch.device) -> None:
+    """Give cached, unused device memory back to the driver; nothing on the CPU."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+    elif device.type == "mps":
+        torch.mps.empty_cache()

@@ -5,26 +5,29 @@ Files other than checkpoints, terminals and Dagster are the listener's business 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
 
 from graphmill.errors import StoppedError, TrainingError
+from graphmill.evaluation.sharing import Share, shared
 from graphmill.training.checkpoint import CheckpointStore, Snapshot
 from graphmill.training.compiling import CompileReport, compile_with_probe, require_compiler
 from graphmill.training.contract import Execution, Phase, Recipe, StepBatch
-from graphmill.training.guards import NonFiniteError, first_nonfinite, save_batch
+from graphmill.training.device import empty_device_cache
+from graphmill.training.guards import REMEDIES, NonFiniteError, first_nonfinite, nonfinite_parameter, save_batch
 from graphmill.training.ladder import with_ladder
-from graphmill.training.memory import process_memory
 from graphmill.training.optimizers import PhaseOptimizer
 from graphmill.training.precision import Precision, safer_precision
 from graphmill.training.prefetch import Batches
 from graphmill.training.processes import Ranks
+from graphmill.training.reporting import Listener, epoch_record
 from graphmill.training.schedule import batch_scale, learning_rate
 from graphmill.training.settings import AccelerationSettings, EvaluationSettings, TrainingSettings
 from graphmill.training.signals import StopRequest
@@ -33,22 +36,6 @@ from graphmill.training.step import Gradient, clip_, compute_gradient
 from graphmill.training.stopping import out_of_patience, record_metric
 
 _MAX_LOSS_CHUNKS = 4096
-
-
-class Listener(Protocol):
-    """Who is told what happens. Called on rank 0 only, at most once a step."""
-
-    def on_step(self, state: TrainState, losses: dict[str, float], rate: float) -> None:
-        """After every attempted step."""
-
-    def on_epoch(self, record: dict[str, Any]) -> None:
-        """After every epoch, with its evaluation if there was one."""
-
-    def on_note(self, text: str) -> None:
-        """Something that a person should read."""
-
-    def on_rewind(self, epoch: int, step: int) -> None:
-        """The run goes on from a checkpoint: what was reported after it will be reported again."""
 
 
 @dataclass
@@ -70,6 +57,10 @@ class _RollBackError(Exception):
         self.precision = precision
 
 
+class _AbandonedError(Exception):
+    """A stop was asked for in the middle of a step, which is given up: nothing of it has been applied."""
+
+
 class Engine:
     """Trains one recipe. ``store`` is None for trials that leave no trace."""
 
@@ -89,6 +80,7 @@ class Engine:
         stop: StopRequest | None = None,
         nonfinite_dir: Path | None = None,
         initialise: Callable[[nn.Module], None] | None = None,
+        before_save: Callable[[], None] = lambda: None,
     ) -> None:
         self.recipe = recipe
         self.training = training
@@ -102,6 +94,8 @@ class Engine:
         self.stop = stop
         self.nonfinite_dir = nonfinite_dir
         self.initialise = initialise
+        self.before_save = before_save
+        self.asked = execution.sizes()
         self.batches = Batches(recipe, acceleration.num_workers)
         self.resumed = False
         recipe.to(device)
@@ -135,12 +129,13 @@ class Engine:
         assert self.store is not None
         # Rank 0 alone reads: run directories are local to its machine.
         found: Any = None
+        tensors = None
         if self.ranks.main:
             loaded = self.store.load(which)
             self.store.discard_after(loaded.step)
-            found = (loaded.snapshot, str(loaded.path), list(loaded.notes))
-        snapshot, path, notes = self.ranks.broadcast(found)  # type: ignore[misc]
-        self._restore(snapshot, path)
+            tensors, found = loaded.snapshot.tensors, (loaded.snapshot.state, str(loaded.path), list(loaded.notes))
+        state, path, notes = self.ranks.broadcast(found)
+        self._restore(Snapshot(self.ranks.broadcast_tensors(tensors), state), path)
         if self.ranks.main:
             self.listener.on_rewind(self.state.epoch, self.state.steps)
         return list(notes)
@@ -149,26 +144,36 @@ class Engine:
         unpack(snapshot.tensors, self.model, self.optimizers, path)
         self.resumed = True
         self.state = TrainState.from_json(snapshot.state)
-        for key, value in self.state.execution.items():
-            setattr(self.execution, key, value)
+        # What the ladder had come to holds on, unless somebody has asked for other sizes since.
+        if self.state.execution.get("asked") == self.asked:
+            for key, value in self.state.execution["reached"].items():
+                setattr(self.execution, key, value)
         self._use_precision(self.state.precision)
 
     def load_weights(self, which: str | int) -> int:
-        """Weights and buffers alone of a checkpoint, for evaluation and export; returns its epoch."""
+        """Weights and buffers alone of a checkpoint, for evaluation and export, on every rank; returns its epoch."""
         assert self.store is not None
-        loaded = self.store.load(which)
-        load_model(loaded.snapshot.tensors, self.model, str(loaded.path))
-        return loaded.epoch
+        tensors, about = None, ("", 0)
+        if self.ranks.main:
+            loaded = self.store.load(which)
+            tensors, about = loaded.snapshot.tensors, (str(loaded.path), loaded.epoch)
+            tensors = {name: tensor for name, tensor in tensors.items() if name.startswith("model.")}
+        path, epoch = self.ranks.broadcast(about)
+        load_model(self.ranks.broadcast_tensors(tensors), self.model, path)
+        return int(epoch)
 
     def save(self, *, final: bool = False, metric: float | None = None) -> None:
-        """Write a checkpoint of this moment (rank 0; the others wait)."""
+        """Write a checkpoint of this moment (rank 0; the others wait).
+
+        Raises:
+            TrainingError: a parameter is not finite; such a state is never saved.
+        """
+        if bad := nonfinite_parameter(self.model):
+            self._refuse_parameter(bad)
         if self.store is not None and self.ranks.main:
+            self.before_save()
             self.state.scaler = self.precision.scaler.state() if self.precision.scaler.enabled else {}
-            self.state.execution = {
-                "loss_chunks": self.execution.loss_chunks,
-                "propagation_rows": self.execution.propagation_rows,
-                "checkpointing": self.execution.checkpointing,
-            }
+            self.state.execution = {"asked": self.asked, "reached": self.execution.sizes()}
             self.store.save(
                 Snapshot(pack(self.model, self.optimizers), self.state.to_json()),
                 epoch=self.state.epoch,
@@ -176,7 +181,7 @@ class Engine:
                 metric=metric,
                 final=final,
                 learning_rate=self._rate(self.recipe.phases[0]),
-                loss=self.state.sums.get("last_total", float("nan")),
+                loss=self.state.last_loss,
             )
         self._saved_at = time.monotonic()
         self.ranks.barrier()
@@ -192,15 +197,19 @@ class Engine:
         """
         self._saved_at = time.monotonic()
         self._started, self._steps_here = time.monotonic(), 0
-        compile_report = self._compile()
-        while True:
-            try:
-                reason = self._epochs()
-                break
-            except _RollBackError as rollback:
-                self._roll_back(rollback.precision)
-        self.batches.close()
-        self.save(final=True, metric=self._metric_now())
+        try:
+            compile_report = self._compile()
+            while True:
+                try:
+                    reason = self._epochs()
+                    self.save(final=True, metric=self._metric_now())
+                    break
+                except _RollBackError as rollback:
+                    self._roll_back(rollback.precision)
+        finally:
+            self.batches.close()
+        if compile_report is not None:
+            compile_report = compile_report.at_the_end()
         return FitResult(
             self.state, reason, self._steps_here, time.monotonic() - self._started, compile_report, self.state.notes
         )
@@ -219,7 +228,7 @@ class Engine:
         state, started = self.state, time.monotonic()
         epoch = state.epoch
         if state.phase == 0 and state.index == 0:
-            state.sums = {}
+            state.sums, state.counts = {}, {}
             self.recipe.begin_epoch(self.model, epoch)
         for number, phase in enumerate(self.recipe.phases):
             if number < state.phase:
@@ -240,7 +249,8 @@ class Engine:
 
     def _finish_epoch(self) -> None:
         """Evaluate where it is due and report; repeated after a resume at an epoch's end, whose report may be lost."""
-        state, record = self.state, self._record()
+        state = self.state
+        record = epoch_record(self.recipe, state, self._rate(self.recipe.phases[0]))
         if self._evaluation_is_due():
             self._evaluate()
         if state.evaluated_epoch == state.epoch:
@@ -252,14 +262,22 @@ class Engine:
         state = self.state
         batch = self.batches(phase, epoch, index)
         optimizer = self.optimizers[phase.name]
-        gradient = with_ladder(
-            lambda: self._gradient(phase, batch, epoch, index),
-            execution=self.execution,
-            policy=self.acceleration.on_oom,
-            max_loss_chunks=_MAX_LOSS_CHUNKS,
-            clear=self._clear_after_oom,
-            note=self._note,
-        )
+        calls = self.ranks.collectives
+        try:
+            gradient = with_ladder(
+                lambda: self._gradient(phase, batch, epoch, index),
+                execution=self.execution,
+                policy=self.acceleration.on_oom,
+                max_loss_chunks=_MAX_LOSS_CHUNKS,
+                # Once the ranks have begun to add up, one of them cannot start the step again by itself.
+                repeatable=lambda: self.ranks.collectives == calls,
+                clear=self._clear_after_oom,
+                note=self._note,
+            )
+        except _AbandonedError:
+            self._drop_gradients()
+            self.save()
+            self._stopped()
         rate = self._rate(phase)
         state.steps += 1
         self._steps_here += 1
@@ -272,11 +290,11 @@ class Engine:
             for name, value in gradient.losses.items():
                 key = f"{phase.name}/{name}"
                 state.sums[key] = state.sums.get(key, 0.0) + value
-            state.sums["last_total"] = gradient.losses["total"]
+            state.counts[phase.name] = state.counts.get(phase.name, 0) + 1
+            state.last_loss = gradient.losses["total"]
         else:
             self._on_nonfinite(phase, batch, gradient, epoch, index)
-        for parameter in self.model.parameters():
-            parameter.grad = None
+        self._drop_gradients()
         if self.ranks.main:
             self.listener.on_step(state, gradient.losses, rate)
 
@@ -292,7 +310,16 @@ class Engine:
             ranks=self.ranks,
             seed_parts=(self.training.seed, phase.name, epoch, index, "dropout"),
             norm_type=self.acceleration.clip_norm_type,
+            poll=self._abandon_if_asked,
         )
+
+    def _abandon_if_asked(self) -> None:
+        # Several ranks agree between steps instead: a step that one of them gives up would leave the others waiting.
+        if self.ranks.world == 1 and self._asked_to_stop():
+            raise _AbandonedError
+
+    def _asked_to_stop(self) -> bool:
+        return self.stop is not None and self.stop.requested
 
     def _between_steps(self) -> None:
         every = self.acceleration.checkpoint_every_seconds
@@ -301,15 +328,14 @@ class Engine:
             and self.state.steps % self.acceleration.memory_cleanup_every == 0
         ):
             self._cleanup("steps")
-        stop = self.ranks.any(self.stop is not None and self.stop.requested)
-        due = self.ranks.any(bool(every) and self.ranks.main and time.monotonic() - self._saved_at >= every)
+        is_time = bool(every) and self.ranks.main and time.monotonic() - self._saved_at >= every
+        stop, due = self.ranks.any(self._asked_to_stop(), is_time)
         if stop or due:
             self.save()
         if stop:
             self._stopped()
 
-    def _stopped(self) -> None:
-        self.batches.close()
+    def _stopped(self) -> NoReturn:
         state = self.state
         raise StoppedError(
             f"stopped as asked after {state.epoch} epochs and {state.steps} steps; the checkpoint is saved, and the "
@@ -328,16 +354,19 @@ class Engine:
         state = self.state
         self.model.eval()
 
-        def poll() -> None:
-            if self.ranks.world == 1 and self.stop is not None and self.stop.requested:
-                self.save()
-                self._stopped()
+        def stop() -> None:
+            self.save()
+            self._stopped()
 
+        def poll() -> None:
+            if self.ranks.world == 1 and self._asked_to_stop():
+                stop()
+
+        with torch.no_grad(), shared(self.share(stop)):
+            metrics = self.recipe.evaluate(self.model, "valid", final=False, poll=poll)
         with torch.no_grad():
-            # Rank 0's figures serve all: every rank would compute the same ones from the same weights.
-            metrics = self.recipe.evaluate(self.model, "valid", final=False, poll=poll) if self.ranks.main else {}
             health = self.recipe.health(self.model) if self.ranks.main else {}
-        metrics, health = self.ranks.broadcast((metrics, health))  # type: ignore[misc]
+        metrics, health = self.ranks.broadcast((metrics, health))
         state.evaluated_epoch = state.epoch
         state.last_metrics, state.last_health = metrics, health
         selection = metrics.get(self.evaluation.selection_metric)
@@ -345,6 +374,10 @@ class Engine:
         if best or self._epoch_save_is_due():
             self.save(metric=selection)
         self._cleanup("phase")
+
+    def share(self, stop: Callable[[], None] = lambda: None) -> Share:
+        """This rank's share of an evaluation; ``stop`` is called on all ranks once any has been asked to stop."""
+        return Share(self.ranks.rank, self.ranks.world, self.ranks.sum_array, self._asked_to_stop, stop)
 
     def _metric_now(self) -> float | None:
         if self.state.evaluated_epoch != self.state.epoch:
@@ -355,13 +388,13 @@ class Engine:
 
     def _on_nonfinite(self, phase: Phase, batch: StepBatch, gradient: Gradient, epoch: int, index: int) -> None:
         state, policy = self.state, self.acceleration.on_nonfinite
-        losses_finite = all(v == v and abs(v) != float("inf") for v in gradient.losses.values())
+        losses_finite = all(math.isfinite(v) for v in gradient.losses.values())
         if self.precision.scaler.enabled and losses_finite and self.precision.scaler.scale > 1.0:
             # fp16's own business: the scale was too high for this batch. The step is skipped and the scale halved.
             self.precision.scaler.update(overflow=True)
             state.skips += 1
             return
-        culprit = first_nonfinite(self.model, batch, gradient.losses, gradients=True)
+        culprit = first_nonfinite(self.recipe, self.model, batch, gradient.losses)
         where = f"phase {phase.name}, epoch {epoch + 1}, step {index + 1} of {phase.steps_per_epoch}"
         saved = None
         if self.ranks.main:
@@ -374,17 +407,26 @@ class Engine:
                 raise TrainingError(f"{state.skips_in_row} steps in a row were not finite (max_skips); last: {error}")
             self._note(f"step skipped: {culprit} is not finite at {where} ({state.skips_in_row} in a row)")
             return
-        safer = safer_precision(self.precision.name, self.device) if policy == "safer_precision" else None
+        self._go_safer(f"{culprit} is not finite at {where}", error)
+
+    def _refuse_parameter(self, name: str) -> NoReturn:
+        """An update with finite gradients can still overflow a parameter: seen before such a state is saved."""
+        state = self.state
+        what = f"parameter '{name}' is not finite after epoch {state.epoch}, step {state.steps}"
+        self._go_safer(what, TrainingError(f"{what}; nothing was saved of it. Remedies: {REMEDIES}."))
+
+    def _go_safer(self, what: str, error: TrainingError) -> NoReturn:
+        wanted = self.acceleration.on_nonfinite == "safer_precision"
+        safer = safer_precision(self.precision.name, self.device) if wanted else None
         if safer is None:
             raise error
-        self._note(f"{culprit} is not finite at {where} in {self.precision.name}; going back and on in {safer}")
+        self._note(f"{what} in {self.precision.name}; going back to the last checkpoint and on in {safer}")
         raise _RollBackError(safer)
 
     def _roll_back(self, precision: str) -> None:
         notes = list(self.state.notes)
-        for parameter in self.model.parameters():
-            parameter.grad = None
-        if self.store is not None and self.ranks.any(self.ranks.main and bool(self.store.list())):
+        self._drop_gradients()
+        if self.store is not None and self.ranks.any(self.ranks.main and bool(self.store.list()))[0]:
             self.resume("last")
         else:
             self._fresh(precision)
@@ -396,9 +438,8 @@ class Engine:
         self.save()
 
     def _clear_after_oom(self) -> None:
-        for parameter in self.model.parameters():
-            parameter.grad = None
-        self._cleanup("steps")
+        self._drop_gradients()
+        empty_device_cache(self.device)
 
     # ------------------------------------------------------------------ small parts
 
@@ -410,30 +451,6 @@ class Engine:
     def _epoch_save_is_due(self) -> bool:
         every = self.acceleration.checkpoint_every_epochs
         return every > 0 and self.state.epoch % every == 0
-
-    def _record(self) -> dict[str, Any]:
-        state = self.state
-        losses: dict[str, float] = {}
-        units: dict[str, float] = {}
-        for phase in self.recipe.phases:
-            prefix = f"{phase.name}/"
-            for key, value in state.sums.items():
-                if key.startswith(prefix):
-                    name = key.removeprefix(prefix) if len(self.recipe.phases) == 1 else key
-                    losses[name] = value / phase.steps_per_epoch
-            unit, amount = self.recipe.units_per_step(phase)
-            units[unit] = units.get(unit, 0.0) + amount * phase.steps_per_epoch
-        return {
-            "epoch": state.epoch,
-            "steps": state.steps,
-            "losses": losses,
-            "learning_rate": self._rate(self.recipe.phases[0]),
-            "precision": self.precision.name,
-            "skips": state.skips,
-            "seconds": state.epoch_seconds,
-            "per_second": {unit: amount / state.epoch_seconds for unit, amount in units.items()},
-            "memory_bytes": process_memory(),
-        }
 
     def _compile(self) -> CompileReport | None:
         mode = self.acceleration.compile
@@ -449,21 +466,21 @@ class Engine:
 
         def trial() -> None:
             self._gradient(phase, batch, self.state.epoch, 0)
-            for parameter in self.model.parameters():
-                parameter.grad = None
+            self._drop_gradients()
 
-        report = compile_with_probe(compilables, mode, trial)
+        # All ranks follow rank 0, or their arithmetic would differ.
+        report = compile_with_probe(compilables, mode, trial, agree=lambda kept: bool(self.ranks.broadcast(kept)))
         self._note(report.sentence())
         return report
 
+    def _drop_gradients(self) -> None:
+        for parameter in self.model.parameters():
+            parameter.grad = None
+
     def _cleanup(self, when: str) -> None:
-        if self.acceleration.memory_cleanup == "off":
-            return
-        if when == "phase" or self.acceleration.memory_cleanup == "steps":
-            if self.device.type == "cuda":
-                torch.cuda.empty_cache()
-            elif self.device.type == "mps":
-                torch.mps.empty_cache()
+        chosen = self.acceleration.memory_cleanup
+        if chosen == when or (chosen == "steps" and when == "phase"):
+            empty_device_cache(self.device)
 
     def _note(self, text: str) -> None:
         self.state.notes.append(text)

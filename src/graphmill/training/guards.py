@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from graphmill.errors import TrainingError
 
 if TYPE_CHECKING:
-    from graphmill.training.contract import StepBatch
+    from graphmill.training.contract import Recipe, StepBatch
 
 REMEDIES = (
     "lower training.learning_rate (half of it is a good first try), set acceleration.clip_norm: 1.0, use "
@@ -30,25 +31,41 @@ class NonFiniteError(TrainingError):
         super().__init__(f"{culprit} is not finite at {where}; the step was not applied.{batch} Remedies: {REMEDIES}.")
 
 
-def first_nonfinite(model: nn.Module, batch: StepBatch, losses: dict[str, float], *, gradients: bool) -> str:
+def first_nonfinite(recipe: Recipe, model: nn.Module, batch: StepBatch, losses: dict[str, float]) -> str:
     """Name the first bad tensor in the order in which the numbers flow: input, parameter, loss term, gradient."""
     for name, array in batch.arrays().items():
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             return f"input '{name}'"
-    for name, buffer in model.named_buffers():
-        if buffer.is_floating_point() and not _finite(buffer):
+    constants = [(name, tensor) for key, value in vars(recipe).items() for name, tensor in _tensors(key, value)]
+    for name, tensor in [*constants, *model.named_buffers()]:
+        if not _finite(tensor):
             return f"input '{name}'"
-    for name, parameter in model.named_parameters():
-        if not _finite(parameter):
-            return f"parameter '{name}'"
+    if name := nonfinite_parameter(model):
+        return f"parameter '{name}'"
     for name, value in losses.items():
         if not np.isfinite(value):
             return f"loss '{name}'"
-    if gradients:
-        for name, parameter in model.named_parameters():
-            if parameter.grad is not None and not _finite(parameter.grad):
-                return f"gradient of '{name}'"
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None and not _finite(parameter.grad):
+            return f"gradient of '{name}'"
     return "the gradient's norm"
+
+
+def nonfinite_parameter(model: nn.Module) -> str:
+    """The first parameter with a value that is not finite, or ""."""
+    return next((name for name, parameter in model.named_parameters() if not _finite(parameter)), "")
+
+
+def _tensors(name: str, value: object) -> Iterator[tuple[str, Tensor]]:
+    """Tensors that a recipe holds (features, constants of the graph), however it keeps them."""
+    if isinstance(value, Tensor):
+        yield name, value
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            yield from _tensors(f"{name}[{key}]", item)
+    elif isinstance(value, list | tuple):
+        for key, item in enumerate(value):
+            yield from _tensors(f"{name}[{key}]", item)
 
 
 def save_batch(directory: Path | None, batch: StepBatch, where: dict[str, int | str]) -> Path | None:
@@ -70,4 +87,4 @@ def gradient_norm(parameters: list[nn.Parameter], norm_type: float) -> Tensor:
 
 
 def _finite(tensor: Tensor) -> bool:
-    return bool(torch.isfinite(tensor).all())
+    return not tensor.is_floating_point() or bool(torch.isfinite(tensor).all())

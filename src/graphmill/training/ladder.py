@@ -37,8 +37,11 @@ def with_ladder(
     max_loss_chunks: int,
     clear: Callable[[], None],
     note: Callable[[str], None],
+    repeatable: Callable[[], bool] = lambda: True,
 ) -> T:
     """Run ``attempt``; on out-of-memory take a rung, ``clear`` what was half done and try the same step again.
+
+    ``repeatable`` says whether it can be tried again.
 
     Raises:
         ResourceError: the ladder is at its end, or ``policy`` is "stop"; with the figures and the settings to turn.
@@ -51,9 +54,11 @@ def with_ladder(
                 raise
             reason = str(error).splitlines()[0]
         clear()
-        rung = shrink(execution, max_loss_chunks=max_loss_chunks) if policy == "shrink" else None
+        may = policy == "shrink" and repeatable()
+        rung = shrink(execution, max_loss_chunks=max_loss_chunks) if may else None
         if rung is None:
-            tried = "; ".join(execution.history) or "nothing (acceleration.on_oom: stop)"
+            nothing = "acceleration.on_oom: stop" if policy == "stop" else "the processes had begun to add up"
+            tried = "; ".join(execution.history) or f"nothing ({nothing})"
             raise ResourceError(
                 f"out of memory ({reason}); in use {_gib(process_memory())}, available {_gib(available_memory())}; "
                 f"tried: {tried}. Reduce acceleration.edge_sample_size or the batch size, raise "

@@ -1,29 +1,50 @@
 """Several processes as one: who am I, and exact sums over all of us. With one process every call is free.
 
-There is no DDP wrapper (docs/adr/001): the engine itself reduces gradients, once a step, coalesced.
+There is no DDP wrapper (docs/adr/001-no-ddp-wrapper.md): the engine itself reduces gradients, once a step, coalesced.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 from torch import Tensor
+
+from graphmill.errors import ResourceError, StoppedError
+
+
+class PeerLostError(StoppedError):
+    """Another process of this training has ended or does not answer; the same command goes on from the checkpoint."""
+
+    def __init__(self, detail: str) -> None:
+        super().__init__(
+            "another process of this training has ended or does not answer, so this one ends, too; the same command "
+            f"goes on from the last checkpoint ({detail})"
+        )
 
 
 @dataclass
 class Ranks:
-    """This process among ``world``; ``bytes_sent`` counts the payload of every reduction, for the cost report."""
+    """This process among ``world``.
+
+    ``bytes_reduced`` counts the payload of the gradient reductions and ``collectives`` every collective call, for the
+    cost report (docs/adr/002-sharding-full-graph-systems.md).
+    """
 
     rank: int = 0
     world: int = 1
     local_rank: int = 0
     local_world: int = 1
-    bytes_sent: int = 0
+    bytes_reduced: int = 0
+    collectives: int = 0
 
     @property
     def main(self) -> bool:
@@ -37,8 +58,9 @@ class Ranks:
         for dtype in sorted({tensor.dtype for tensor in tensors}, key=str):
             same = [tensor for tensor in tensors if tensor.dtype == dtype]
             flat = torch.cat([tensor.reshape(-1) for tensor in same]) if len(same) > 1 else same[0].reshape(-1)
-            dist.all_reduce(flat)
-            self.bytes_sent += flat.numel() * flat.element_size()
+            with self._collective():
+                dist.all_reduce(flat)
+            self.bytes_reduced += flat.numel() * flat.element_size()
             offset = 0
             for tensor in same:
                 tensor.copy_(flat[offset : offset + tensor.numel()].view_as(tensor))
@@ -46,31 +68,52 @@ class Ranks:
 
     def sum_floats(self, values: Sequence[float]) -> list[float]:
         """Sums of float64 scalars over all ranks."""
+        return self.sum_array(np.asarray(values, dtype=np.float64)).tolist()
+
+    def sum_array(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Elementwise sums of a float64 array over all ranks."""
         if self.world == 1:
-            return list(values)
-        tensor = torch.tensor(list(values), dtype=torch.float64, device=self._device())
-        dist.all_reduce(tensor)
-        return [float(v) for v in tensor.cpu()]
+            return values
+        tensor = torch.tensor(values, dtype=torch.float64, device=self._device())
+        with self._collective():
+            dist.all_reduce(tensor)
+        return tensor.cpu().numpy()
 
     def max_floats(self, values: Sequence[float]) -> list[float]:
         """Largest of float64 scalars over all ranks."""
         if self.world == 1:
             return list(values)
         tensor = torch.tensor(list(values), dtype=torch.float64, device=self._device())
-        dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+        with self._collective():
+            dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
         return [float(v) for v in tensor.cpu()]
 
-    def any(self, flag: bool) -> bool:
-        """Whether the flag is set on any rank."""
-        return (self.world > 1 and self.max_floats([float(flag)])[0] > 0) or flag
+    def any(self, *flags: bool) -> list[bool]:
+        """For each flag, whether it is set on any rank."""
+        return [value > 0 for value in self.max_floats([float(flag) for flag in flags])]
 
-    def broadcast(self, value: object) -> object:
+    def broadcast(self, value: Any) -> Any:
         """Rank 0's (picklable, small) value on every rank."""
         if self.world == 1:
             return value
-        box = [value]
-        dist.broadcast_object_list(box, src=0, device=self._device())
+        box: list[Any] = [value]
+        with self._collective():
+            dist.broadcast_object_list(box, src=0, device=self._device())
         return box[0]
+
+    def broadcast_tensors(self, tensors: Mapping[str, Tensor] | None) -> dict[str, Tensor]:
+        """Rank 0's tensors on every rank, on the CPU, one at a time; the others pass None."""
+        if self.world == 1:
+            return dict(tensors or {})
+        shapes = self.broadcast({name: (tuple(t.shape), t.dtype) for name, t in (tensors or {}).items()})
+        out = {}
+        for name, (shape, dtype) in shapes.items():
+            own = tensors[name].detach() if self.main and tensors is not None else torch.empty(shape, dtype=dtype)
+            there = own.to(self._device()).contiguous()
+            with self._collective():
+                dist.broadcast(there, src=0)
+            out[name] = there.cpu()
+        return out
 
     def barrier(self) -> None:
         """Wait for all ranks."""
@@ -81,6 +124,15 @@ class Ranks:
         """Leave the process group."""
         if self.world > 1 and dist.is_initialized():
             dist.destroy_process_group()
+
+    @contextmanager
+    def _collective(self) -> Iterator[None]:
+        self.collectives += 1
+        try:
+            yield
+        except RuntimeError as error:
+            # The back ends have no type for it: a reset connection, a timeout and an abort are all RuntimeErrors.
+            raise PeerLostError(" ".join(str(error).split())[:200]) from None
 
     def _device(self) -> torch.device:
         if dist.get_backend() == "nccl":
@@ -93,11 +145,16 @@ def launched_by_torchrun() -> bool:
     return "RANK" in os.environ and "WORLD_SIZE" in os.environ
 
 
-def join(backend: str, *, timeout_seconds: float = 600.0) -> Ranks:
+def join(backend: str, device: str = "auto", *, timeout_seconds: float = 600.0) -> Ranks:
     """The ranks that torchrun started (also with one), or a single process.
 
-    ``timeout_seconds`` bounds how long a rank waits for one that hangs; a dead one is noticed at once (the connection
-    breaks, and torchrun ends the others).
+    ``backend`` auto: nccl where ``device`` ("auto", "cuda", "mps", "cpu") will be CUDA, else gloo. ``timeout_seconds``
+    bounds how long a rank waits for one that hangs; a dead one is noticed at once (the connection breaks, and torchrun
+    ends the others).
+
+    Raises:
+        ResourceError: nccl, but there are fewer CUDA devices here than processes.
+        PeerLostError: the others did not come.
     """
     if not launched_by_torchrun():
         return Ranks()
@@ -108,8 +165,18 @@ def join(backend: str, *, timeout_seconds: float = 600.0) -> Ranks:
         local_world=int(os.environ.get("LOCAL_WORLD_SIZE", os.environ["WORLD_SIZE"])),
     )
     if ranks.world > 1:
-        chosen = backend if backend != "auto" else ("nccl" if torch.cuda.is_available() else "gloo")
+        on_cuda = device in ("auto", "cuda") and torch.cuda.is_available()
+        chosen = backend if backend != "auto" else ("nccl" if on_cuda else "gloo")
         if chosen == "nccl":
+            there = torch.cuda.device_count()
+            if there < ranks.local_world:
+                raise ResourceError(
+                    f"acceleration.processes is {ranks.local_world}, but there are {there} CUDA devices here and nccl "
+                    "needs one for each; lower it, or set acceleration.device: cpu"
+                )
             torch.cuda.set_device(ranks.local_rank)
-        dist.init_process_group(chosen, timeout=timedelta(seconds=timeout_seconds))
+        try:
+            dist.init_process_group(chosen, timeout=timedelta(seconds=timeout_seconds))
+        except RuntimeError as error:
+            raise PeerLostError(" ".join(str(error).split())[:200]) from None
     return ranks

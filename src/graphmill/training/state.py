@@ -19,7 +19,11 @@ from graphmill.training.precision import LossScaler
 
 @dataclass
 class TrainState:
-    """The position (``epoch`` completed ones, then ``phase`` and step ``index`` in the next), and what history left."""
+    """The position (``epoch`` completed ones, then ``phase`` and step ``index`` in the next), and what history left.
+
+    ``sums`` and ``counts``: losses and applied steps of the running epoch by phase. ``execution``: what was asked for
+    and what the shrink ladder made of it.
+    """
 
     epoch: int = 0
     phase: int = 0
@@ -30,6 +34,8 @@ class TrainState:
     precision: str = "fp32"
     scaler: dict[str, float] = field(default_factory=dict)
     sums: dict[str, float] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
+    last_loss: float = float("nan")
     skips_in_row: int = 0
     skips: int = 0
     evaluated_epoch: int = 0

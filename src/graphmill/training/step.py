@@ -6,7 +6,8 @@ of chunks, groups and ranks. Nothing here knows about epochs, files or time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -29,7 +30,7 @@ class Gradient:
     @property
     def finite(self) -> bool:
         """Whether the norm and every loss are finite."""
-        return all(v == v and abs(v) != float("inf") for v in (self.norm, *self.losses.values()))
+        return math.isfinite(self.norm) and all(math.isfinite(v) for v in self.losses.values())
 
 
 @dataclass
@@ -56,10 +57,12 @@ def compute_gradient(
     ranks: Ranks,
     seed_parts: tuple[int | str, ...],
     norm_type: float = 2.0,
+    poll: Callable[[], None] = lambda: None,
 ) -> Gradient:
     """Accumulate the gradient of ``batch`` into ``parameters``, reduced over ranks and unscaled.
 
-    ``seed_parts`` key the dropout masks, so that a repeated or resumed step draws the same ones.
+    ``seed_parts`` key the dropout masks, so that a repeated or resumed step draws the same ones. ``poll`` is called
+    between chunks and may raise to give the step up.
     """
     weights = dict(batch.weights)
     local = batch.shard(ranks.rank, ranks.world) if ranks.world > 1 else batch
@@ -71,11 +74,13 @@ def compute_gradient(
     pending: tuple[Encoded, dict[str, Tensor]] | None = None
     groups = list(local.groups())
     for number, group in enumerate(groups):
+        poll()
         _seed(seed_parts, number, ranks, replicated)
         with precision.autocast():
             encoded = recipe.encode(model, group)
         detached = _detach(encoded)
         for part, chunk in enumerate(group.split(execution.loss_chunks)):
+            poll()
             _seed((*seed_parts, "chunk", part), number, ranks, replicated)
             with precision.autocast():
                 terms = recipe.terms(model, chunk, detached)

@@ -14,7 +14,11 @@ def record_metric(state: TrainState, value: float, min_delta: float) -> bool:
 
 
 def out_of_patience(state: TrainState, patience_epochs: int) -> bool:
-    """Whether ``patience_epochs`` epochs have passed since the best one, however often it is evaluated."""
+    """Whether the last evaluation came ``patience_epochs`` epochs or more after the best one, and was no better.
+
+    Counted in epochs, so that rare evaluations do not prolong a finished run; decided only at an evaluation, so that
+    epochs that nobody looked at do not end one.
+    """
     if patience_epochs <= 0 or state.best_metric is None:
         return False
-    return state.epoch - state.best_epoch >= patience_epochs
+    return state.evaluated_epoch - state.best_epoch >= patience_epochs

@@ -14,6 +14,7 @@ import torch
 
 from graphmill import __version__
 from graphmill.errors import InputError, SettingsError
+from graphmill.evaluation.sharing import shared
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.recipes import registry
 from graphmill.training.checkpoint import CheckpointStore
@@ -88,7 +89,8 @@ def train(
         StoppedError: asked to stop; the checkpoint is saved.
         GraphmillError: any mistake or failure that has a sentence.
     """
-    ranks = join(str(values.get("acceleration", {}).get("backend", "auto")))
+    wanted = values.get("acceleration", {})
+    ranks = join(str(wanted.get("backend", "auto")), str(wanted.get("device", "auto")))
     try:
         prepared = prepare(values, where, root=root)
         if not ranks.main:
@@ -123,6 +125,8 @@ def _fit(prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: Stop
         "epochs": settings.training.epochs,
     }
     if start == "reuse":
+        if not ranks.main:
+            return {}
         report: Message = run.read_json("report.json")
         listener.send({"kind": "started", "reused": True, "resumed_from_epoch": report["epochs_done"], **about})
         return {**report, "reused": True}
@@ -146,6 +150,7 @@ def _fit(prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: Stop
         stop=stop,
         nonfinite_dir=run.path / "nonfinite",
         initialise=prepared.warm_start.applied_to(recipe) if prepared.warm_start else None,
+        before_save=run.metrics.sync,
     )
     notes = list(job.notes)
     if start == "resume":
@@ -156,17 +161,20 @@ def _fit(prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: Stop
         if start == "fresh":
             listener.on_rewind(0, -1)
     listener.send({"kind": "started", "reused": False, "resumed_from_epoch": engine.state.epoch, **about})
-    for note in notes:
-        listener.on_note(note) if ranks.main else None
+    if prepared.warm_start is not None and start == "fresh":
+        notes.append(prepared.warm_start.summary)
+    for note in notes if ranks.main else ():
+        listener.on_note(note)
     sampler = MemorySampler(device=job.device if job.device.type != "cpu" else None)
     try:
         with sampler:
             fit = engine.fit()
+            metrics, epoch = _final_figures(recipe, engine)
     finally:
         listener.close()
     if not ranks.main:
         return {}
-    return _finish(prepared, engine, fit, listener, sampler, began)
+    return _finish(prepared, engine, fit, listener, sampler, began, metrics, epoch)
 
 
 def _start(prepared: Prepared, store: CheckpointStore, ranks: Ranks) -> str:
@@ -192,6 +200,7 @@ def _is_done(prepared: Prepared) -> bool:
         return False
     report = prepared.run.read_json("report.json")
     state = TrainState(epoch=report["epochs_done"], best_metric=report["best_metric"], best_epoch=report["best_epoch"])
+    state.evaluated_epoch = state.epoch  # the last epoch of a run is always evaluated
     return state.epoch >= training.epochs or out_of_patience(state, training.patience_epochs)
 
 
@@ -239,17 +248,30 @@ def _write_head(prepared: Prepared, ranks: Ranks, threads: int) -> None:
     )
 
 
-def _finish(
-    prepared: Prepared, engine: Engine, fit: FitResult, listener: RunListener, sampler: MemorySampler, began: float
-) -> Message:
-    """Evaluate the best epoch on valid and test, write the report."""
-    state, run = fit.state, prepared.run
-    epoch = engine.load_weights("best" if state.best_metric is not None else "last")
+def _final_figures(recipe: Recipe, engine: Engine) -> tuple[dict[str, float], int]:
+    """The best epoch (the last one where nothing was selected) on valid and test, over all ranks."""
+    epoch = engine.load_weights("best" if engine.state.best_metric is not None else "last")
     engine.model.eval()
     metrics: dict[str, float] = {}
     for split in ("valid", "test"):
-        found = prepared.recipe.evaluate(engine.model, split, final=True, poll=lambda: None)
+        with torch.no_grad(), shared(engine.share()):
+            found = recipe.evaluate(engine.model, split, final=True, poll=lambda: None)
         metrics |= {f"{split}_{name}": value for name, value in found.items()}
+    return metrics, epoch
+
+
+def _finish(
+    prepared: Prepared,
+    engine: Engine,
+    fit: FitResult,
+    listener: RunListener,
+    sampler: MemorySampler,
+    began: float,
+    metrics: dict[str, float],
+    epoch: int,
+) -> Message:
+    """Write the report."""
+    state, run = fit.state, prepared.run
     estimate = listener.estimate()
     report: Message = {
         "kind": "result",
@@ -271,7 +293,7 @@ def _finish(
         "seconds_per_epoch": estimate.get("seconds_per_epoch", 0.0),
         "peak_memory_bytes": peak_memory(),
         "memory": [[s.seconds, s.resident, s.device] for s in sampler.samples()],
-        "bytes_reduced": engine.ranks.bytes_sent,
+        "bytes_reduced": engine.ranks.bytes_reduced,
         "compile": fit.compile.to_json() if fit.compile else {},
         "shrunk": engine.execution.history,
         "notes": fit.notes,
