@@ -290,9 +290,13 @@ class SequenceScorer:
 
 
 def _table_norm(model: nn.Module) -> Tensor:
-    """SASRec: Σ‖E‖² over items and positions; TiSASRec: Σ‖·‖ over items, positions and times."""
+    """SASRec: Σ‖E‖² over items and positions; TiSASRec: Σ‖·‖ over items, positions and times; at least fp32."""
     network: Any = model.network
     if isinstance(network, TiSASRec):
         tables = (network.items, network.position_keys, network.position_values, network.time_keys, network.time_values)
-        return torch.stack([torch.linalg.vector_norm(t.weight.float()) for t in tables]).sum()
-    return network.items.weight.float().square().sum() + network.positions.weight.float().square().sum()
+        return torch.stack([torch.linalg.vector_norm(_wide(t.weight)) for t in tables]).sum()
+    return torch.stack([_wide(t.weight).square().sum() for t in (network.items, network.positions)]).sum()
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float64 else x.float()
