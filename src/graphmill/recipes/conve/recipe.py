@@ -16,9 +16,10 @@ from graphmill.evaluation.quick import quick_health
 from graphmill.kernels.one_to_n import entities_per_block, one_to_n_loss, smoothed_targets
 from graphmill.models.conve import ConvE, ConvEConfig
 from graphmill.recipes.conve.batch import LOSS, ConveBatch
-from graphmill.recipes.conve.data import ConveData
+from graphmill.recipes.conve.data import ConveData, both_directions, triples_of
 from graphmill.recipes.conve.ranking import ConveScorer, both_sides, rank_both_sides
 from graphmill.recipes.conve.settings import METRICS, ConveSettings
+from graphmill.recipes.conve.tracer import ConveTracer
 from graphmill.sampling.keyed import generator, key_of
 from graphmill.sampling.negatives import corrupt_tails
 from graphmill.training.contract import (
@@ -219,6 +220,21 @@ class ConveRecipe:
         for start in range(0, self.data.num_entities, EXPORT_ROWS):
             rows = model.entities.detach()[start : start + EXPORT_ROWS].float().cpu().numpy()
             yield EmbeddingBlock(start, rows)
+
+    # ---------------------------------------------------------------- influence (training.gradients.Traceable)
+
+    def tracer(self, model: nn.Module, precision: str) -> ConveTracer:
+        """Per-example gradients of the weights that ``model`` has."""
+        assert isinstance(model, ConvE)
+        return ConveTracer(model, self.data, (1.0, 0.0) if self.sampled else self.targets, precision)
+
+    def traced_triples(self, split: str) -> np.ndarray:
+        """Triples of a split, without inverses."""
+        return self.data.triples if split == "train" else triples_of(self.graph, split)
+
+    def traced_labels(self, triples: np.ndarray) -> np.ndarray:
+        """The label of a triple's tail, and that of its head as the tail of the inverse relation."""
+        return both_directions(triples, self.data.num_relations).reshape(2, -1, 3)
 
     def compilables(self, model: nn.Module) -> list[Compilable]:
         """Convolution and norms: many small operations. The rest is matrix products and a kernel of its own."""

@@ -1,0 +1,118 @@
+"""ConvE's factored gradients and their dot products against torch.func's per-example gradients, in float64."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.func import functional_call, grad, vmap
+
+from graphmill.influence.dots import paired, pairwise
+from graphmill.recipes.conve.data import both_directions
+from graphmill.training.contract import Execution
+from tests.models.test_conve import lively
+from tests.recipes.conve.graphs import random_graph, recipe_on
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["bias", "no-bias"])
+def setup(request, tmp_path_factory: pytest.TempPathFactory):
+    graph = random_graph(Path(tmp_path_factory.mktemp("traced")) / "graph", entities=7, relations=2, triples=40, seed=3)
+    model_settings = {
+        "embedding_dim": 12,
+        "output_channels": 3,
+        "kernel_height": 2,
+        "entity_bias": request.param,
+    }
+    recipe = recipe_on(graph, model=model_settings)
+    return recipe, lively(recipe.build(Execution())).double().eval()
+
+
+def reference(recipe, model, labels: np.ndarray, *, rows: bool) -> torch.Tensor:
+    """[n, parameters]: gradients of each label's (or row's) loss, one by one through torch.func."""
+    names = [name for name, _ in model.named_parameters()]
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+    buffers = dict(model.named_buffers())
+    one, zero = recipe.targets
+    data = recipe.data
+    targets = torch.full((len(labels), data.num_entities), zero, dtype=torch.float64)
+    counts = torch.ones_like(targets)  # which entities' terms are in the loss
+    for i, (h, r, t) in enumerate(labels.tolist()):
+        place = np.flatnonzero((data.query_head == h) & (data.query_relation == r))
+        if rows:
+            targets[i, data.positives(place)[1]] = one
+        else:
+            targets[i, t], counts[i] = one, torch.nn.functional.one_hot(torch.tensor(t), data.num_entities)
+
+    def loss(parameters, head, relation, target, count):
+        x = functional_call(model, (parameters, buffers), (head[None], relation[None]))
+        scores = x[0] @ parameters["entities"].T
+        if "entity_bias" in parameters:
+            scores = scores + parameters["entity_bias"]
+        return ((torch.nn.functional.softplus(scores) - target * scores) * count).sum()
+
+    columns = [torch.from_numpy(labels[:, i].copy()) for i in range(2)]
+    found = vmap(grad(loss), in_dims=(None, 0, 0, 0, 0))(parameters, *columns, targets, counts)
+    return torch.cat([found[name].flatten(1) for name in names], dim=1)
+
+
+def labels_of(recipe, split: str) -> np.ndarray:
+    return both_directions(recipe.traced_triples(split), recipe.data.num_relations)
+
+
+def test_dot_products_of_labels_are_those_of_per_example_gradients(setup) -> None:
+    recipe, model = setup
+    tracer = recipe.tracer(model, "fp32")
+    train, test = labels_of(recipe, "train"), labels_of(recipe, "test")
+    left, right = reference(recipe, model, train, rows=False), reference(recipe, model, test, rows=False)
+    mine = pairwise(tracer.label_gradients(train), tracer.label_gradients(test))
+    torch.testing.assert_close(mine, left @ right.T, rtol=1e-8, atol=1e-10)
+    half = len(train) // 2
+    own = paired(tracer.label_gradients(train[:half]), tracer.label_gradients(train[half:]))
+    torch.testing.assert_close(own, (left[:half] * left[half:]).sum(1), rtol=1e-8, atol=1e-10)
+
+
+def test_dot_products_of_whole_rows_with_labels_and_with_themselves(setup) -> None:
+    recipe, model = setup
+    tracer = recipe.tracer(model, "fp32")
+    train, test = labels_of(recipe, "train"), labels_of(recipe, "test")
+    left, right = reference(recipe, model, train, rows=True), reference(recipe, model, test, rows=False)
+    mine = pairwise(tracer.row_gradients(train[:, :2]), tracer.label_gradients(test))
+    torch.testing.assert_close(mine, left @ right.T, rtol=1e-8, atol=1e-10)
+    half = len(train) // 2
+    own = paired(tracer.row_gradients(train[:half, :2]), tracer.row_gradients(train[half:, :2]))
+    torch.testing.assert_close(own, (left[:half] * left[half:]).sum(1), rtol=1e-8, atol=1e-10)
+
+
+def test_preconditioned_products(setup) -> None:
+    recipe, model = setup
+    tracer = recipe.tracer(model, "fp32")
+    train, test = labels_of(recipe, "train"), labels_of(recipe, "test")
+    generator = torch.Generator().manual_seed(0)
+    weights = {
+        name: torch.rand(p.shape, generator=generator, dtype=torch.float64) for name, p in model.named_parameters()
+    }
+    flat = torch.cat([weights[name].flatten() for name, _ in model.named_parameters()])
+    scales = {name: tracer.scale_of(name, w) for name, w in weights.items()}
+    right = reference(recipe, model, test, rows=False)
+    half = len(train) // 2
+    for rows in (False, True):
+        left = reference(recipe, model, train, rows=rows)
+        factors = tracer.row_gradients(train[:, :2]) if rows else tracer.label_gradients(train)
+        mine = pairwise(factors, tracer.label_gradients(test), scales)
+        torch.testing.assert_close(mine, (left * flat) @ right.T, rtol=1e-8, atol=1e-10)
+        parts = [
+            tracer.row_gradients(p[:, :2]) if rows else tracer.label_gradients(p) for p in (train[:half], train[half:])
+        ]
+        own = paired(*parts, scales)
+        torch.testing.assert_close(own, (left[:half] * flat * left[half:]).sum(1), rtol=1e-8, atol=1e-10)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+def test_low_precision_stays_near(setup, precision) -> None:
+    recipe, model = setup
+    train, test = labels_of(recipe, "train"), labels_of(recipe, "test")
+    exact, low = (
+        pairwise(t.label_gradients(train), t.label_gradients(test))
+        for t in (recipe.tracer(model, "fp32"), recipe.tracer(model, precision))
+    )
+    assert float((low - exact).norm() / exact.norm()) < 0.01
