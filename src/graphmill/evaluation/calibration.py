@@ -41,6 +41,7 @@ _BOUNDS = (
     _Bound("uniformity_max", "uniformity", "max"),
     _Bound("type_cosine_max", "cosine", "max", per_type=True),
     _Bound("type_rank_share_min", "rank_share", "min", per_type=True),
+    _Bound("type_rank_min", "effective_rank", "min", per_type=True),
     _Bound("type_top1_max", "top1_ratio", "max", per_type=True),
     _Bound("type_separation_min", "type_separation", "min"),
     _Bound("norm_spread_max", "norm_spread", "max"),

@@ -67,6 +67,7 @@ def diagnose(figures: Figures, thresholds: HealthThresholds, link_signal: float)
         or _duplicates(figures, thresholds)
         or _low_rank(figures, thresholds)
         or _tight_types(figures, thresholds)
+        or _crowded(figures, thresholds)
         or _shuffled(thresholds, link_signal)
     )
     return found or HEALTHY
@@ -147,14 +148,9 @@ def _rogue(figures: Figures, thresholds: HealthThresholds) -> Diagnosis | None:
 
 
 def _cone(figures: Figures, thresholds: HealthThresholds) -> Diagnosis | None:
-    concentrated = figures.cosines.overall > thresholds.mean_cosine_max
-    if not concentrated and figures.uniformity.value <= thresholds.uniformity_max:
+    if figures.cosines.overall <= thresholds.mean_cosine_max:
         return None
-    return Diagnosis(
-        CONE,
-        f"All rows share a direction: mean cosine {figures.cosines.overall:.2f}, "
-        f"uniformity {figures.uniformity.value:.2f}.",
-    )
+    return Diagnosis(CONE, f"All rows share a direction: mean cosine {figures.cosines.overall:.2f}.")
 
 
 def _duplicates(figures: Figures, thresholds: HealthThresholds) -> Diagnosis | None:
@@ -190,6 +186,13 @@ def _tight_types(figures: Figures, thresholds: HealthThresholds) -> Diagnosis | 
         COLLAPSED_TYPE,
         "Mean cosine within type " + ", ".join(f"'{own.name}' ({own.cosine:.2f})" for own in tight) + ".",
     )
+
+
+def _crowded(figures: Figures, thresholds: HealthThresholds) -> Diagnosis | None:
+    """Concentrated although neither the mean cosine nor the rank shows it: a cone is the nearest name."""
+    if figures.uniformity.value <= thresholds.uniformity_max:
+        return None
+    return Diagnosis(CONE, f"The rows crowd on the sphere: uniformity {figures.uniformity.value:.2f}.")
 
 
 def _shuffled(thresholds: HealthThresholds, link_signal: float) -> Diagnosis | None:

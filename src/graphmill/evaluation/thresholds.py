@@ -33,9 +33,7 @@ class HealthThresholds(Settings):
         0.1, "Effective rank (RankMe, centred) as a share of the dimensions; below, a subspace.", ge=0, le=1
     )
     participation_min: float = setting(
-        3.0,
-        "Uncentred participation ratio; below, one or two directions carry everything (at most 30 % asked for).",
-        ge=1,
+        2.0, "Uncentred participation ratio; below, one direction carries nearly everything.", ge=1
     )
     participation_share_min: float = setting(
         0.01, "Centred participation ratio as a share of the dimensions; below, a subspace.", ge=0, le=1
@@ -47,10 +45,10 @@ class HealthThresholds(Settings):
         0.9, "Mean cosine within one node type; above, the type has collapsed to a point.", gt=0, le=1
     )
     type_rank_share_min: float = setting(
-        0.05,
-        "Effective rank within one type, share of the dimensions; below, or below participation_min, it has collapsed.",
-        ge=0,
-        le=1,
+        0.05, "Effective rank within one type, share of the dimensions; below, it has collapsed.", ge=0, le=1
+    )
+    type_rank_min: float = setting(
+        3.0, "The same as a number; at most 30 % of the dimensions that the type's rows can fill are asked for.", ge=1
     )
     type_top1_max: float = setting(
         0.5, "Share of a type's variance on its first component; above, it is nearly a line (warning).", gt=0, le=1
@@ -88,9 +86,13 @@ def components_90_needed(thresholds: HealthThresholds, available: int) -> int:
 
 def participation_needed(thresholds: HealthThresholds, available: int) -> float:
     """Uncentred participation ratio that an embedding with ``available`` dimensions must have."""
-    return min(thresholds.participation_min, max(1.0, SMALL_SHARE * available))
+    return _at_most_a_part(thresholds.participation_min, available)
 
 
 def type_rank_needed(thresholds: HealthThresholds, available: int) -> float:
     """Effective rank that a type with ``available`` = min(dimensions, its rows − 1) must have."""
-    return max(thresholds.type_rank_share_min * available, participation_needed(thresholds, available))
+    return max(thresholds.type_rank_share_min * available, _at_most_a_part(thresholds.type_rank_min, available))
+
+
+def _at_most_a_part(directions: float, available: int) -> float:
+    return min(directions, max(1.0, SMALL_SHARE * available))
