@@ -1,10 +1,15 @@
 """Queries of a graph: distinct links of one split, filtered by those of all splits."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from graphmill.errors import InputError
 from graphmill.evaluation.queries import RelationQueries, link_queries
+from graphmill.graph.build import build_graph
+from graphmill.graph.settings import GraphSettings, SplitSettings
+from tests.graph.tables import random_tables
 
 from .graphs import FakeGraph, random_graph
 
@@ -51,3 +56,19 @@ def test_a_query_outside_its_filter_is_a_mistake() -> None:
         RelationQueries(0, "r", np.array([0]), np.array([2]), 3, known_tails=np.array([1]), **arrays)
     with pytest.raises(ValueError, match="sorted"):
         RelationQueries(0, "r", np.array([0, 0]), np.array([1, 1]), 3, known_tails=np.array([1]), **arrays)
+
+
+def test_queries_of_a_graph_on_disk(tmp_path: Path) -> None:
+    """A true typed graph, whose relations have their reverses: both directions ask for the same held-out pairs."""
+    tables = random_tables(0, {"drug": 20, "gene": 30}, {"binds": ("drug", "gene", 150)})
+    graph = build_graph(*tables, GraphSettings(split=SplitSettings(valid=0.1, test=0.2)), tmp_path / "graph")
+    forward, backward = link_queries(graph, "test").relations
+    assert (forward.name, backward.candidates) == ("drug · binds · gene", 20)
+    asked = set(zip(forward.heads.tolist(), forward.tails.tolist(), strict=True))
+    assert len(asked) == 30
+    assert asked == set(zip(backward.tails.tolist(), backward.heads.tolist(), strict=True))
+    edges = graph.edges(0)
+    held_out = np.asarray(edges.split) == 2
+    assert asked == set(zip(edges.src[held_out].tolist(), edges.dst[held_out].tolist(), strict=True))
+    assert len(forward.known_tails) == 150
+    assert forward.train_degree.sum() == (np.asarray(edges.split) == 0).sum()
