@@ -17,6 +17,7 @@ import torch
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.ingest.sequence import read_sequence
 from graphmill.recipes import registry
 from graphmill.training.contract import Execution, Recipe
 from graphmill.worker.job import Job, merge, resolve
@@ -60,6 +61,21 @@ def typed_graph(out: Path) -> TypedGraph:
     return build_graph(nodes, edges, GraphSettings.model_validate({"split": {"valid": 0.1, "test": 0.1}}), out)
 
 
+def sequence_graph(out: Path) -> TypedGraph:
+    """Sixty users in circles of eight items, with times; lengths 1 to 12."""
+    rng = np.random.default_rng(7)
+    lines = []
+    for user in range(60):
+        first, times = int(rng.integers(24)), np.cumsum(rng.integers(0, 90, 12))
+        for i in range(int(rng.integers(1, 13))):
+            lines.append(f"u{user} i{first // 8 * 8 + (first + i) % 8} {times[i]}\n")
+    out.parent.mkdir(parents=True, exist_ok=True)
+    path = out.with_suffix(".txt")
+    path.write_text("".join(lines))
+    tables = read_sequence(path)
+    return build_graph(tables.nodes, tables.edges, GraphSettings(), out)
+
+
 @dataclass(frozen=True)
 class Case:
     """A recipe in one mode, on a graph that it can learn something from in seconds.
@@ -99,11 +115,40 @@ _HGT = {
     "evaluation": {"eval_every": 2},
 }
 
+_CONVE = {
+    "model": {"embedding_dim": 12, "output_channels": 3, "kernel_height": 2},
+    "objective": {"negatives_per_positive": 4},
+    "training": {"epochs": 4, "steps_per_epoch": 5, "learning_rate": 0.01},
+    "acceleration": {"batch_size": 60},
+    "evaluation": {"eval_every": 2},
+}
+
+_SEQUENCES = {
+    "model": {"embedding_dim": 8, "max_length": 6, "num_blocks": 1, "dropout": 0.3},
+    "training": {"epochs": 4, "steps_per_epoch": 5, "warmup_steps": 3, "learning_rate": 0.01},
+    "acceleration": {"batch_size": 24},
+    "evaluation": {"eval_every": 2, "floors": False},
+}
+
 CASES = {
+    "conve-kvsall": Case("conve", _CONVE, row_split=False),
+    "conve-slcwa": Case("conve", merge(_CONVE, {"objective": {"loop": "slcwa"}}), row_split=False),
     "hgt-full": Case("hgt", merge(_HGT, {"acceleration": {"batching": "full"}})),
     "hgt-edge-sampled": Case(
         "hgt",
         merge(_HGT, {"acceleration": {"batching": "edge_sampled", "edge_sample_size": 80, "accumulation_steps": 3}}),
     ),
     "hgt-no-messages": Case("hgt", merge(_HGT, {"model": {"num_layers": 0}, "acceleration": {"batching": "full"}})),
+    "sasrec": Case("sasrec", _SEQUENCES, graph=sequence_graph),
+    "tisasrec-mhc": Case(
+        "tisasrec",
+        merge(
+            _SEQUENCES,
+            {
+                "model": {"mhc": "lite", "num_heads": 2, "time_span": 16},
+                "objective": {"loss": "bce", "l2_emb": 0.001},
+            },
+        ),
+        graph=sequence_graph,
+    ),
 }

@@ -25,8 +25,17 @@ class Entry:
 
 
 RECIPES = {
+    "conve": Entry(
+        "graphmill.recipes.conve", "ConveSettings", "ConveRecipe", "ConvE: convolutional link prediction on triples"
+    ),
     "hgt": Entry(
         "graphmill.recipes.hgt", "HgtSettings", "HgtRecipe", "Heterogeneous Graph Transformer on a typed graph"
+    ),
+    "sasrec": Entry(
+        "graphmill.recipes.sequences", "SasrecSettings", "SequenceRecipe", "SASRec: next items from a user's sequence"
+    ),
+    "tisasrec": Entry(
+        "graphmill.recipes.sequences", "TisasrecSettings", "SequenceRecipe", "TiSASRec: next items, with time intervals"
     ),
 }
 
