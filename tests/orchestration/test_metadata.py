@@ -73,27 +73,35 @@ def test_markdown_tables_are_readable() -> None:
     )
 
 
-def noisy_picture(path: Path, side: int) -> Path:
-    Image.fromarray(np.random.default_rng(0).integers(0, 255, (side, side, 3), dtype=np.uint8)).save(path)
-    return path
+def png(image: Image.Image) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, format="PNG")
+    return buffer.getvalue()
+
+
+def noise(side: int) -> bytes:
+    return png(Image.fromarray(np.random.default_rng(0).integers(0, 255, (side, side, 3), dtype=np.uint8)))
+
+
+def inline_image(text: str) -> Image.Image:
+    return Image.open(io.BytesIO(base64.b64decode(text.split("base64,")[1].split(")")[0])))
 
 
 def test_pictures_are_shrunk_until_they_fit(tmp_path: Path) -> None:
-    path = noisy_picture(tmp_path / "plot.png", 800)
-    assert path.stat().st_size > 1_000_000
-    text = metadata.picture(path, "PCA").value
+    full = noise(800)
+    assert len(full) > 1_000_000
+    text = metadata.picture(full, tmp_path, "run/plot.png", "PCA").value
     assert len(text) <= metadata.INLINE_IMAGE_BYTES
-    assert f"`{path}`" in text
-    image = Image.open(io.BytesIO(base64.b64decode(text.split("base64,")[1].split(")")[0])))
-    assert min(image.size) >= 160
+    assert text.endswith("Full size: `run/plot.png`")
+    assert (tmp_path / "run" / "plot.png").read_bytes() == full
+    assert min(inline_image(text).size) >= 160
 
 
 def test_small_pictures_keep_their_size(tmp_path: Path) -> None:
-    Image.new("RGB", (640, 480), "white").save(tmp_path / "plot.png")
-    text = metadata.picture(tmp_path / "plot.png", "PCA").value
-    assert Image.open(io.BytesIO(base64.b64decode(text.split("base64,")[1].split(")")[0]))).size == (640, 480)
+    text = metadata.picture(png(Image.new("RGB", (640, 480), "white")), tmp_path, "plot.png", "PCA").value
+    assert inline_image(text).size == (640, 480)
 
 
 def test_a_picture_that_cannot_fit_is_linked_only(tmp_path: Path) -> None:
-    path = noisy_picture(tmp_path / "plot.png", 400)
-    assert metadata.picture(path, "PCA", max_bytes=2000).value == f"Full size: `{path}`"
+    text = metadata.picture(noise(400), tmp_path, "plot.png", "PCA", max_bytes=2000).value
+    assert text == "Full size: `plot.png`"

@@ -6,7 +6,7 @@ import dagster as dg
 from pydantic import Field
 
 from graphmill.components.embeddings_asset import embeddings_asset
-from graphmill.components.fields import Freshness, Schedule, checked_name, section
+from graphmill.components.fields import Freshness, Schedule, as_settings, checked_name, section
 from graphmill.components.model_asset import model_asset
 from graphmill.components.plan import ModelChecks, ModelPlan
 from graphmill.components.ranking_asset import ranking_asset
@@ -67,7 +67,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             name=checked_name(self.name or self.recipe, "name"),
             recipe=self.recipe,
             settings=settings,
-            checks=self.checks if isinstance(self.checks, ModelChecks) else ModelChecks(**self.checks),
+            checks=as_settings(ModelChecks, self.checks, "checks"),
             root=context.project_root,
             publish=self.publish,
             owners=self.owners,

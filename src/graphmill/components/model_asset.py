@@ -12,7 +12,7 @@ from graphmill.evaluation.pictures import loss_curve, memory_curve
 from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
 from graphmill.orchestration.curves import Curve
 from graphmill.orchestration.failures import user_errors
-from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, saved_picture, scalars
+from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, picture, scalars
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport
 from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.orchestration.run_config import config_class, to_settings
@@ -100,7 +100,7 @@ def _materialized(
             "device_reason": str(report.started.get("device_reason", "")),
             "reused": bool(result.get("reused")),
             "figures": compared(figures, previous),
-            **_pictures(epochs, result, log.path.parent),
+            **_pictures(plan.root, epochs, result),
             **_notes(result),
         },
         check_results=_check_results(plan, losses, result, previous),
@@ -128,16 +128,16 @@ def _figures(report: WorkerReport, losses: list[float]) -> dict[str, Any]:
 
 
 def _pictures(
-    epochs: Sequence[Mapping[str, Any]], result: Mapping[str, Any], run_dir: Path
+    root: Path, epochs: Sequence[Mapping[str, Any]], result: Mapping[str, Any]
 ) -> dict[str, dg.MetadataValue]:
     shown = {}
     if epochs:
         png = loss_curve(epochs, max_bytes=FULL_IMAGE_BYTES)
-        shown["loss_curve"] = saved_picture(png, run_dir / "losses.png", "loss")
+        shown["loss_curve"] = picture(png, root, f"{result['run_dir']}/losses.png", "loss")
     if memory := result.get("memory"):
         samples = [dict(zip(("seconds", "resident", "device"), sample, strict=True)) for sample in memory]
         png = memory_curve(samples, max_bytes=FULL_IMAGE_BYTES)
-        shown["memory_curve"] = saved_picture(png, run_dir / "memory.png", "memory")
+        shown["memory_curve"] = picture(png, root, f"{result['run_dir']}/memory.png", "memory")
     return shown
 
 

@@ -12,7 +12,7 @@ from graphmill.components.plan import POOL, ModelPlan
 from graphmill.evaluation.comparison import ComparedRelation, RankingComparison, RankingThresholds
 from graphmill.evaluation.pictures import ranking_bars
 from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
-from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, markdown_table, records, saved_picture, scalars
+from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, markdown_table, picture, records, scalars
 from graphmill.orchestration.pipes import WorkerClient
 
 CODE_VERSION = "1"
@@ -101,7 +101,7 @@ def _materialized(
             "by_relation": records([_relation_row(relation) for relation in comparison["relations"]]),
             "by_degree": dg.MetadataValue.md(markdown_table(_degree_rows(report["rankings"]["model"]))),
             "report": dg.MetadataValue.path(f"{run_dir}/ranking.json"),
-            "mrr_by_relation": saved_picture(_bars(comparison), plan.root / run_dir / "ranking.png", "MRR by relation"),
+            "mrr_by_relation": picture(_bars(comparison), plan.root, f"{run_dir}/ranking.png", "MRR by relation"),
         },
         check_results=[_check_result(plan, each, comparison, previous) for each in RATIO_CHECKS],
     )

@@ -24,7 +24,7 @@ from graphmill.evaluation.verdicts import Verdict
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
 from graphmill.orchestration.failures import user_errors
-from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, markdown_table, records, saved_picture, scalars
+from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, markdown_table, picture, records, scalars
 
 CODE_VERSION = "1"
 # Links per relation that the vectors are tried on: enough to tell shuffled ids from sound ones within seconds.
@@ -114,16 +114,16 @@ def _measured(plan: ModelPlan, embeddings: Mapping[str, Any]) -> tuple[HealthRep
     type_names = [str(name) for name in names]
     thresholds = plan.checks.part(HealthThresholds)
     report = health_report(vectors, codes, type_names, thresholds=thresholds, ranking=_signal(vectors, graph))
-    folder = plan.root / str(embeddings["run_dir"]) / FOLDER
-    folder.mkdir(parents=True, exist_ok=True)
+    folder = f"{embeddings['run_dir']}/{FOLDER}"
+    (plan.root / folder).mkdir(parents=True, exist_ok=True)
     text = json.dumps(report.to_dict(), indent=1, allow_nan=False)
-    (folder / "health.json").write_text(text + "\n", encoding="utf-8")
+    (plan.root / folder / "health.json").write_text(text + "\n", encoding="utf-8")
     drawn = {
         "pca": pca_scatter(vectors, codes, type_names, max_bytes=FULL_IMAGE_BYTES),
         "cosines": cosine_histograms(vectors, codes, max_bytes=FULL_IMAGE_BYTES),
         "spectrum": spectrum_curve(report.figures.spectrum, max_bytes=FULL_IMAGE_BYTES),
     }
-    return report, {name: saved_picture(png, folder / f"{name}.png", name) for name, png in drawn.items()}
+    return report, {name: picture(png, plan.root, f"{folder}/{name}.png", name) for name, png in drawn.items()}
 
 
 def _signal(vectors: NDArray[np.float32], graph: TypedGraph) -> LinkRanking | None:

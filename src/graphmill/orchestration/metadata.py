@@ -123,25 +123,23 @@ def snippet(code: str) -> dg.MetadataValue:
     return dg.MetadataValue.md(f"```python\n{code.strip()}\n```")
 
 
-def saved_picture(png: bytes, path: Path, title: str) -> dg.MetadataValue:
-    """Write a full-size picture to ``path`` and show it with :func:`picture`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(png)
-    return picture(path, title)
+def picture(png: bytes, root: Path, path: str, title: str, max_bytes: int = INLINE_IMAGE_BYTES) -> dg.MetadataValue:
+    """A picture: written in full size to ``path`` (relative to ``root``), shown inline with at most ``max_bytes``.
 
-
-def picture(path: Path, title: str, max_bytes: int = INLINE_IMAGE_BYTES) -> dg.MetadataValue:
-    """The PNG at ``path`` as an inline image of at most ``max_bytes`` (as stored), with the full-size file's path."""
-    encoded = _small_png(path, max_bytes - len(title) - len(str(path)) - 100)
+    The bound is on the text as stored: the image in base64, its title and the path.
+    """
+    (root / path).parent.mkdir(parents=True, exist_ok=True)
+    (root / path).write_bytes(png)
+    encoded = _small_png(png, max_bytes - len(title) - len(path) - 100)
     shown = f"![{title}](data:image/png;base64,{encoded})\n\n" if encoded else ""
     return dg.MetadataValue.md(f"{shown}Full size: `{path}`")
 
 
-def _small_png(path: Path, max_bytes: int) -> str:
+def _small_png(png: bytes, max_bytes: int) -> str:
     """Base64 of the image, scaled down until it fits; empty if it would have to become unreadably small."""
     from PIL import Image  # a dependency of matplotlib; imported late, as most steps draw nothing
 
-    with Image.open(path) as original:
+    with Image.open(io.BytesIO(png)) as original:
         image = original.convert("RGB")
     # Few colours are enough for a plot, and make the file several times smaller.
     width, height = image.size

@@ -96,7 +96,7 @@ class WorkerClient(dg.ConfigurableResource):
         with contextlib.ExitStack() as stack:
             session = _open_session(stack, context, extras)
             inbox = _Inbox(session, (report.take, observe))
-            env = {**os.environ, **_WORKER_ENV, **(environment or {}), **session.get_bootstrap_env_vars()}
+            env = {**_WORKER_DEFAULTS, **os.environ, **(environment or {}), **session.get_bootstrap_env_vars()}
             tree = ChildTree(command or worker_command(processes), env=env, cwd=cwd)
             try:
                 code = _watch(tree, inbox)
@@ -152,9 +152,12 @@ def explain(code: int, report: WorkerReport, stderr: str = "") -> tuple[str, boo
     return f"the worker ended with exit code {code}: {last_words}", False
 
 
-_WORKER_ENV = {
+# Read when torch is imported, so they have to be there before; what the user's environment says goes first.
+_WORKER_DEFAULTS = {
     "PYTHONUNBUFFERED": "1",
-    "PYTORCH_ENABLE_MPS_FALLBACK": "1",  # read when torch is imported, so it has to be there before
+    "PYTORCH_ENABLE_MPS_FALLBACK": "1",
+    # Threads that wait by spinning take the time of those that work as soon as anything else runs on the machine.
+    "OMP_WAIT_POLICY": "PASSIVE",
 }
 
 
@@ -212,9 +215,7 @@ class _Observer:
 
     def __call__(self, message: Message) -> None:
         kind = message.get("kind")
-        if kind == "note":
-            self._context.log.info(str(message.get("text", "")))
-        elif kind == "started":
+        if kind == "started":
             self._context.log.info(started_line(message))
             self._context.log_event(dg.AssetObservation(asset_key=self._asset_key, metadata=started_metadata(message)))
         elif kind == "progress" and time.monotonic() >= self._next:

@@ -1,0 +1,148 @@
+"""``python -m graphmill.orchestration.demo CHAIN``: a sample chain through Dagster, in this process, and what came out.
+
+The history goes to the same ``DAGSTER_HOME`` that ``make ui`` opens, so that the assets are there, green and with their
+pictures.
+"""
+
+import argparse
+import logging
+import sys
+import time
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+from rich.console import Console
+from rich.table import Table
+
+from graphmill.errors import EXIT_CHECK_FAILED, EXIT_OK, GraphmillError, InputError
+from graphmill.orchestration.home import dagster_home, project_root
+
+JOB_SUFFIX = "_refresh"
+# Per kind of asset (the end of its name) the figures that say most, in this order; an asset shows those that it has.
+FIGURES = (
+    *("dagster/row_count", "nodes", "edges", "relations", "loss", "valid_mrr", "test_mrr", "epochs_done"),
+    *("seconds_per_step", "dimensions", "status", "mean_cosine", "components_90", "mrr", "mrr_over_degree"),
+)
+SHOWN_FIGURES = 4
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the chain and print the results; return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m graphmill.orchestration.demo", description=__doc__)
+    parser.add_argument("chain", nargs="?", default="biomed", help="name of the dataset (default biomed)")
+    chain = parser.parse_args(arguments).chain
+    console = Console()
+    # Dagster's notices about its own preview and beta parts; a user can do nothing about them.
+    warnings.simplefilter("ignore", dg.PreviewWarning)
+    warnings.simplefilter("ignore", dg.BetaWarning)
+    try:
+        root = project_root()
+        dagster_home(root)
+        return run(chain, load(root), console)
+    except GraphmillError as error:
+        console.print(f"[red]graphmill:[/red] {error}", highlight=False)
+        return error.exit_code
+
+
+def load(root: Path) -> dg.Definitions:
+    """The project's definitions."""
+    return dg.load_from_defs_folder(path_within_project=root / "src" / "graphmill")
+
+
+def run(chain: str, definitions: dg.Definitions, console: Console) -> int:
+    """Execute the chain's job in process. Raises :class:`InputError` for a chain that there is not."""
+    known = [job.name.removesuffix(JOB_SUFFIX) for job in definitions.jobs or () if job.name.endswith(JOB_SUFFIX)]
+    if chain not in known:
+        raise InputError(f"there is no chain {chain!r} (known: {', '.join(sorted(known))})")
+    quiet = dg.Definitions(loggers={"console": _logger(console)})
+    job = dg.Definitions.merge(definitions, quiet).resolve_job_def(f"{chain}{JOB_SUFFIX}")
+    console.print(f"\n[bold]{chain}[/bold]: from its files to checked embeddings\n")
+    begun = time.monotonic()
+    with dg.DagsterInstance.get() as instance:
+        result = job.execute_in_process(
+            run_config={"loggers": {"console": {}}}, instance=instance, raise_on_error=False
+        )
+    console.print()
+    console.print(results_table(result))
+    checks = [evaluation for evaluation in result.get_asset_check_evaluations() if not evaluation.passed]
+    for check in checks:
+        console.print(
+            f"  [yellow]{check.asset_key.to_user_string()} · {check.check_name}[/yellow]: {check.description}"
+        )
+    verdict = "[green]done[/green]" if result.success else "[red]failed[/red]"
+    console.print(
+        f"\n{verdict} in {time.monotonic() - begun:.0f} s. `make ui` opens the assets, checks and pictures.\n"
+    )
+    return EXIT_OK if result.success else EXIT_CHECK_FAILED
+
+
+def results_table(result: dg.ExecuteInProcessResult) -> Table:
+    """One row an asset, in the order in which they were made: its main figures, and how its checks went."""
+    checks: dict[dg.AssetKey, list[bool]] = {}
+    for evaluation in result.get_asset_check_evaluations():
+        checks.setdefault(evaluation.asset_key, []).append(evaluation.passed)
+    table = Table("asset", "figures", "checks", box=None, header_style="bold", pad_edge=False)
+    for event in result.all_events:
+        if not event.is_step_materialization:
+            continue
+        materialization = event.step_materialization_data.materialization
+        key = materialization.asset_key
+        passed = checks.get(key, [])
+        colour = "green" if all(passed) else "yellow"
+        told = f"[{colour}]{sum(passed)} of {len(passed)}[/{colour}]" if passed else ""
+        table.add_row(key.to_user_string(), _figures(materialization.metadata), told)
+    return table
+
+
+def _figures(metadata: Mapping[str, dg.MetadataValue]) -> str:
+    shown = []
+    for name in FIGURES:
+        value = getattr(metadata.get(name), "value", None)
+        if isinstance(value, bool | int | float | str):
+            text = f"{value:.4g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else value
+            shown.append(f"{name.removeprefix('dagster/').replace('_', ' ')} {text}")
+    return ", ".join(shown[:SHOWN_FIGURES])
+
+
+def _logger(console: Console) -> dg.LoggerDefinition:
+    """A Dagster logger that tells a person what is going on: steps, their progress, and why one failed."""
+
+    @dg.logger
+    def tell(init_context: dg.InitLoggerContext) -> logging.Logger:
+        logger = logging.Logger("graphmill.demo", level=logging.DEBUG)  # steps begin at the debug level
+        logger.addHandler(_Teller(console))
+        return logger
+
+    return tell
+
+
+class _Teller(logging.Handler):
+    def __init__(self, console: Console) -> None:
+        super().__init__(level=logging.DEBUG)
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        meta: dict[str, Any] = getattr(record, "dagster_meta", None) or {}
+        event = meta.get("dagster_event")
+        message = str(meta.get("orig_message") or record.getMessage())
+        if event is None and record.levelno >= logging.INFO and not message.startswith("[pipes]"):
+            self._console.print(f"    {message}", style="dim", highlight=False, soft_wrap=True)
+        elif event is not None and event.event_type_value == "STEP_START":
+            self._console.print(f"  {str(event.step_key).replace('__', '/', 1)}")
+        elif event is not None and event.event_type_value == "STEP_FAILURE":
+            self._console.print(f"  [red]{_cause(event)}[/red]", highlight=False, soft_wrap=True)
+
+
+def _cause(event: Any) -> str:
+    failure = event.step_failure_data
+    if failure.user_failure_data is not None:
+        return str(failure.user_failure_data.description)
+    error = failure.error.cause or failure.error
+    return str(error.message).strip()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

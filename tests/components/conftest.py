@@ -1,0 +1,134 @@
+"""A project in a temporary directory: a small knowledge graph as CSV, and the two component types on it."""
+
+import csv
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import dagster as dg
+import numpy as np
+import pytest
+
+from graphmill.components import EmbeddingModel, GraphDataset
+from graphmill.orchestration.io_managers import ArtifactStore
+from graphmill.orchestration.pipes import WorkerClient, WorkerReport
+from graphmill.orchestration.resources import AcceleratorResource
+
+HEADER = [
+    "relation",
+    "display_relation",
+    "x_index",
+    "x_id",
+    "x_type",
+    "x_name",
+    "x_source",
+    "y_index",
+    "y_id",
+    "y_type",
+    "y_name",
+    "y_source",
+]
+TYPES = ("drug", "disease", "gene/protein")
+PER_TYPE = 40
+
+
+def write_kg(path: Path, edges: int = 400, seed: int = 0) -> None:
+    """A random graph over three types of ``PER_TYPE`` nodes, each edge in both directions, no pair twice."""
+    rng = np.random.default_rng(seed)
+    count = PER_TYPE * len(TYPES)
+    pairs = {tuple(sorted(pair)) for pair in rng.integers(0, count, (edges, 2)).tolist() if pair[0] != pair[1]}
+
+    def node(index: int) -> list[str]:
+        return [str(index), f"{index:03d}", TYPES[index // PER_TYPE], f"node {index}", "TEST"]
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(HEADER)
+        for low, high in sorted(pairs):
+            ends = sorted((TYPES[low // PER_TYPE], TYPES[high // PER_TYPE]))
+            relation = "_".join(end[:4] for end in ends)
+            writer.writerow([relation, relation, *node(low), *node(high)])
+            writer.writerow([relation, relation, *node(high), *node(low)])
+
+
+class FakeWorker(WorkerClient):
+    """Answers as the worker would, from what a test put into ``replies`` (by mode); starts no process."""
+
+    replies: dict[str, Any]
+
+    def run(self, context: dg.AssetExecutionContext, *, extras: Mapping[str, Any], **_: Any) -> WorkerReport:
+        reply = self.replies[str(extras.get("mode", "train"))]
+        return WorkerReport(**reply)
+
+
+class Project:
+    """A project root with data, and what is needed to materialize its assets."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.context: Any = SimpleNamespace(project_root=root, path=root)
+        self.instance = dg.DagsterInstance.ephemeral()
+        self.source = root / "data" / "01_raw" / "kg.csv"
+        write_kg(self.source)
+
+    def dataset(self, **attributes: Any) -> dg.Definitions:
+        sources = [{"name": "edges", "format": "kg_csv", "path": "data/01_raw/kg.csv"}]
+        return GraphDataset(**{"name": "toy", "sources": sources, **attributes}).build_defs(self.context)
+
+    def model(self, **attributes: Any) -> dg.Definitions:
+        return EmbeddingModel(**{"dataset": "toy", "recipe": "hgt", **attributes}).build_defs(self.context)
+
+    def materialize(
+        self, *definitions: dg.Definitions, only: str = "", worker: WorkerClient | None = None
+    ) -> dg.ExecuteInProcessResult:
+        assets = [asset for each in definitions for asset in each.assets or ()]
+        selection = dg.AssetSelection.from_string(only) if only else None
+        return dg.materialize(
+            assets,
+            selection=selection,
+            instance=self.instance,
+            raise_on_error=False,
+            resources={
+                "io_manager": ArtifactStore(base_path=str(self.root / "data" / "06_models")),
+                "accelerator": AcceleratorResource(device="cpu"),
+                "worker": worker or WorkerClient(),
+            },
+        )
+
+    def metadata(self, key: str) -> dict[str, Any]:
+        event = self.instance.get_latest_materialization_event(dg.AssetKey(key.split("/")))
+        assert event is not None
+        return {name: value.value for name, value in event.asset_materialization.metadata.items()}
+
+    def data_version(self, key: str) -> str:
+        event = self.instance.get_latest_materialization_event(dg.AssetKey(key.split("/")))
+        assert event is not None
+        return event.asset_materialization.tags["dagster/data_version"]
+
+    def value(self, key: str) -> dict[str, Any]:
+        return json.loads((self.root / "data" / "06_models" / f"{key}.json").read_text())
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def checks(result: dg.ExecuteInProcessResult) -> dict[str, dg.AssetCheckEvaluation]:
+    """The check evaluations by name."""
+    return {evaluation.check_name: evaluation for evaluation in result.get_asset_check_evaluations()}
+
+
+def failure(result: dg.ExecuteInProcessResult) -> str:
+    """What the failed step says: the sentence of a Failure, or the error."""
+    (event,) = result.filter_events(lambda event: event.is_step_failure)
+    data = event.step_failure_data
+    return data.user_failure_data.description if data.user_failure_data else str(data.error)
+
+
+def ran(result: dg.ExecuteInProcessResult) -> set[str]:
+    """The steps that began."""
+    return {event.step_key for event in result.all_events if event.event_type_value == "STEP_START"}

@@ -1,0 +1,403 @@
+"""One system on one dataset: what its assets promise, check and show. The worker is played by the test."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import numpy as np
+import pyarrow as pa
+import pytest
+import yaml
+from dagster.components.testing import create_defs_folder_sandbox
+from dagster_graphql.schema.run_config import default_values_yaml_from_type_snap
+
+from graphmill.components import EmbeddingModel
+from graphmill.components.embedding_model import launchpad_defaults
+from graphmill.errors import SettingsError
+from graphmill.export.writers import CsvEmbeddings, ParquetEmbeddings
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.orchestration.metadata import INLINE_IMAGE_BYTES
+from tests.components.conftest import FakeWorker, Project, checks, failure, ran
+
+RUN = "data/06_models/toy/hgt/abc"
+DIM = 16
+RESOURCES = dg.Definitions(resources={"accelerator": None, "worker": None})
+
+
+def trained(**more: Any) -> dict[str, Any]:
+    """A worker's report on a training."""
+    result = {"kind": "result", "run_dir": RUN, "fingerprint": "abc", "data_version": "abc-40", "epochs_done": 8}
+    return {"started": {"device": "cpu", "device_reason": "auto took cpu"}, "result": {**result, **more}}
+
+
+def write_losses(project: Project, losses: list[float]) -> None:
+    folder = project.root / RUN
+    folder.mkdir(parents=True, exist_ok=True)
+    records = [
+        {"kind": "epoch", "epoch": i, "step": 5 * i, "losses": {"link": loss, "total": loss}}
+        for i, loss in enumerate(losses, 1)
+    ]
+    text = "".join(json.dumps(record).replace("NaN", '"nan"') + "\n" for record in records)
+    (folder / "metrics.jsonl").write_text(text)
+
+
+def export(project: Project, vectors: np.ndarray, nodes: pa.Table) -> dict[str, Any]:
+    """Write vectors as the worker would; its report on that."""
+    folder = project.root / RUN / "embeddings"
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {}
+    for kind, name in ((ParquetEmbeddings, "embeddings.parquet"), (CsvEmbeddings, "embeddings.csv")):
+        writer = kind(folder / name, vectors.shape[1])
+        writer.write(nodes, vectors)
+        writer.commit()
+        files[name] = {"bytes": (folder / name).stat().st_size}
+    return {"result": {"kind": "result", "epoch": 8, "dim": DIM, "rows": len(vectors), "files": files}}
+
+
+def healthy(count: int) -> np.ndarray:
+    return np.random.default_rng(0).normal(size=(count, DIM)).astype(np.float32)
+
+
+@pytest.fixture
+def built(project: Project) -> Project:
+    """A project whose graph is there."""
+    assert project.materialize(project.dataset()).success
+    write_losses(project, [2.0, 1.5, 1.2, 1.1, 1.0, 0.95, 0.9, 0.88])
+    return project
+
+
+def graph_of(project: Project) -> TypedGraph:
+    return TypedGraph.open(project.root / "data" / "06_models" / "toy" / "graph")
+
+
+def run_model(project: Project, *names: str, **replies: Any) -> dg.ExecuteInProcessResult:
+    selection = " or ".join(f'key:"toy/hgt_{name}"' for name in names)
+    definitions = project.model(publish="data/06_models/embeddings/out.csv")
+    return project.materialize(project.dataset(), definitions, only=selection, worker=FakeWorker(replies=replies))
+
+
+# -- the definitions -------------------------------------------------------------------------------------------------
+
+
+def test_scaffold_writes_a_yaml_that_loads() -> None:
+    with create_defs_folder_sandbox() as sandbox:
+        path = sandbox.scaffold_component(EmbeddingModel, scaffold_params={"dataset": "mine"})
+        with sandbox.load_component_and_build_defs(defs_path=path) as (component, definitions):
+            assert isinstance(component, EmbeddingModel)
+            assert {job.name for job in definitions.jobs} == {"mine_hgt_retrain"}
+
+
+def test_assets_carry_what_the_ui_shows(project: Project) -> None:
+    definitions = project.model(owners=["team:science"], freshness={"warn_hours": 1, "fail_hours": 2})
+    graph = dg.Definitions.merge(definitions, project.dataset(), RESOURCES).resolve_asset_graph()
+    keys = [key for key in graph.materializable_asset_keys if key.path[-1].startswith("hgt_")]
+    nodes = {key.path[-1]: graph.get(key) for key in keys}
+    assert {name: node.group_name for name, node in nodes.items()} == {
+        "hgt_model": "toy_training",
+        "hgt_embeddings": "toy_training",
+        "hgt_validation": "toy_validation",
+        "hgt_ranking": "toy_validation",
+    }
+    for node in nodes.values():
+        assert node.description
+        assert node.kinds
+        assert node.code_version
+        assert list(node.owners) == ["team:science"]
+    assert {name: set(node.pools) for name, node in nodes.items()} == {
+        "hgt_model": {"accelerator"},
+        "hgt_embeddings": {"accelerator"},
+        "hgt_ranking": {"accelerator"},
+        "hgt_validation": set(),
+    }
+    assert nodes["hgt_embeddings"].freshness_policy is not None
+    embeddings = dg.AssetKey(["toy", "hgt_embeddings"])
+    assert nodes["hgt_validation"].parent_keys == nodes["hgt_ranking"].parent_keys == {embeddings}
+
+
+def test_blocking_checks_guard_the_embeddings_and_only_those(project: Project) -> None:
+    graph = dg.Definitions.merge(project.model(), project.dataset(), RESOURCES).resolve_asset_graph()
+    own = [key for key in graph.asset_check_keys if key.asset_key.path[-1].startswith("hgt_")]
+    blocking = {key.name for key in own if graph.get_check_spec(key).blocking}
+    assert blocking == {"finite", "shape", "ids_aligned", "no_dead_rows", "not_collapsed"}
+
+
+def test_the_launchpad_shows_every_setting_with_the_yamls_values(project: Project) -> None:
+    definitions = dg.Definitions.merge(
+        project.model(settings={"training": {"epochs": 7}, "model": {"decoder": "dot"}}), project.dataset(), RESOURCES
+    )
+    snapshot = definitions.resolve_job_def("toy_hgt_retrain").get_job_index().job_snapshot
+    schema = snapshot.config_schema_snapshot
+    root = schema.get_config_snap(snapshot.mode_def_snaps[0].root_config_key)
+    shown = yaml.safe_load(default_values_yaml_from_type_snap(schema, root))["ops"]["toy__hgt_model"]["config"]
+    expected = launchpad_defaults("hgt", {"training": {"epochs": 7}, "model": {"decoder": "dot"}}).model_dump()
+    for name in ("recipe", "data", "preset"):
+        assert name not in shown
+        expected.pop(name)
+    for name in ("device", "allow_fallback"):
+        expected["acceleration"].pop(name)
+    assert shown == expected
+    assert shown["training"]["epochs"] == 7
+
+
+def test_a_preset_fills_what_is_not_written() -> None:
+    settings: Any = launchpad_defaults("hgt", {"preset": "low_memory", "acceleration": {"edge_sample_size": 77}})
+    assert settings.acceleration.edge_sample_size == 77
+    assert settings.acceleration.accumulation_steps == 8
+    assert settings.preset == "low_memory"
+
+
+def test_the_schedule_is_the_yamls_and_stopped(project: Project) -> None:
+    (schedule,) = project.model(schedule={"cron": "0 3 * * 1", "timezone": "Europe/Berlin"}).schedules
+    assert (schedule.name, schedule.cron_schedule) == ("toy_hgt_schedule", "0 3 * * 1")
+    assert schedule.default_status is dg.DefaultScheduleStatus.STOPPED
+    assert not project.model().schedules
+
+
+def test_the_retraining_job_starts_at_the_files(project: Project) -> None:
+    definitions = dg.Definitions.merge(project.model(), project.dataset(), RESOURCES)
+    keys = definitions.resolve_job_def("toy_hgt_retrain").asset_layer.executable_asset_keys
+    assert {dg.AssetKey(["toy", "raw_edges"]), dg.AssetKey(["toy", "hgt_validation"])} <= set(keys)
+
+
+def test_two_models_live_beside_each_other(project: Project) -> None:
+    other = project.model(name="hgt_dot", settings={"model": {"decoder": "dot"}})
+    definitions = dg.Definitions.merge(project.model(), other, project.dataset(), RESOURCES)
+    dg.Definitions.validate_loadable(definitions)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "sentence"),
+    [
+        ({"recipe": "gcn"}, r"recipe 'gcn' is unknown \(known: .*hgt"),
+        ({"settings": {"training": {"epoch": 3}}}, r"settings: unknown setting 'training\.epoch' \(known here: epochs"),
+        ({"settings": {"training": {"epochs": 0}}}, r"settings: training\.epochs = 0"),
+        ({"settings": {"preset": "m1_64gb"}}, r"settings: preset 'm1_64gb' is unknown"),
+        ({"settings": {"data": "elsewhere"}}, r"settings\.data is decided by the component"),
+        ({"checks": {"mean_cosine": 0.5}}, r"checks: unknown setting 'mean_cosine' \(known here: .*mean_cosine_max"),
+        ({"checks": {"severity": "fatal"}}, "checks: severity = 'fatal'"),
+        ({"name": "hgt-2"}, "name 'hgt-2' must be letters, digits and underscores"),
+        ({"schedule": {"cron": "every monday"}}, "schedule: .*every monday"),
+        ({"freshness": {"warn_hours": 3, "fail_hours": 2}}, r"freshness\.warn_hours = 3 must be less than"),
+    ],
+)
+def test_mistakes_in_the_yaml_are_one_sentence(project: Project, attributes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(SettingsError, match=sentence) as error:
+        project.model(**attributes)
+    assert "\n" not in str(error.value)
+
+
+# -- training --------------------------------------------------------------------------------------------------------
+
+
+def test_a_training_becomes_a_materialization(built: Project) -> None:
+    report = trained(
+        metrics={"test_mrr": 0.25}, seconds=12.5, reused=False, memory=[[0.0, 1 << 20, 0], [1.0, 1 << 21, 0]]
+    )
+    report["progress"] = {"epoch": 8, "estimate": {"seconds_total": 14.0}}
+    assert run_model(built, "model", train=report).success
+    shown = built.metadata("toy/hgt_model")
+    assert (shown["loss"], shown["test_mrr"], shown["seconds"]) == (0.88, 0.25, 12.5)
+    assert (shown["device"], shown["device_reason"], shown["reused"]) == ("cpu", "auto took cpu", False)
+    assert shown["estimated_seconds_total"] == 14.0
+    assert shown["run_dir"] == RUN
+    assert built.data_version("toy/hgt_model") == "abc-40"
+    for name in ("loss_curve", "memory_curve"):
+        assert "data:image/png;base64," in shown[name]
+        assert len(shown[name]) <= INLINE_IMAGE_BYTES
+    assert built.value("toy/hgt_model")["run_dir"] == RUN
+
+
+@pytest.mark.parametrize(
+    ("losses", "failing"),
+    [
+        ([2.0, 1.5, 1.2, 1.1, 1.0, 0.95, 0.9, 0.88], set()),
+        ([1.0, 1.1, float("nan"), 1.0], {"loss_finite"}),
+        ([1.0, 1.1, 1.2, 1.3, 1.4, 1.5], {"loss_falling"}),
+        ([3.0, 2.0, 1.0, 1.6, 0.5, 1.7, 0.4, 1.6], {"loss_steady"}),
+        ([1.0], set()),
+    ],
+    ids=["sound", "not finite", "rising", "swinging", "one epoch"],
+)
+def test_the_loss_is_judged(built: Project, losses: list[float], failing: set[str]) -> None:
+    write_losses(built, losses)
+    result = run_model(built, "model", train=trained())
+    found = {name for name, evaluation in checks(result).items() if not evaluation.passed}
+    assert found == failing
+
+
+def test_too_few_messages_are_told(built: Project) -> None:
+    result = run_model(built, "model", train=trained(health={"message_coverage": 0.5}))
+    check = checks(result)["edges_carry_messages"]
+    assert not check.passed
+    assert check.severity is dg.AssetCheckSeverity.WARN
+    assert "50%" in check.description
+
+
+def test_a_bad_value_in_the_launchpad_fails_before_the_worker_starts(built: Project) -> None:
+    definitions = built.model(settings={})
+    assets = [asset for each in (built.dataset(), definitions) for asset in each.assets]
+    from graphmill.orchestration.io_managers import ArtifactStore
+    from graphmill.orchestration.resources import AcceleratorResource
+
+    result = dg.materialize(
+        assets,
+        selection=[dg.AssetKey(["toy", "hgt_model"])],
+        instance=built.instance,
+        raise_on_error=False,
+        run_config={"ops": {"toy__hgt_model": {"config": {"training": {"epochs": 0}}}}},
+        resources={
+            "io_manager": ArtifactStore(base_path=str(built.root / "data" / "06_models")),
+            "accelerator": AcceleratorResource(),
+            "worker": FakeWorker(replies={}),
+        },
+    )
+    assert failure(result).startswith("the Launchpad: training.epochs = 0: ")
+    assert not [event for event in result.all_events if event.event_type_value == "STEP_UP_FOR_RETRY"]
+
+
+# -- embeddings ------------------------------------------------------------------------------------------------------
+
+
+def embeddings(
+    project: Project, vectors: np.ndarray, nodes: pa.Table | None = None, *, validated: bool = False
+) -> dg.ExecuteInProcessResult:
+    table = graph_of(project).node_table() if nodes is None else nodes
+    reply = export(project, vectors, table)
+    names = ["model", "embeddings", *(["validation"] if validated else [])]
+    return run_model(project, *names, train=trained(), export=reply)
+
+
+def test_sound_embeddings_pass_and_are_published(built: Project) -> None:
+    count = graph_of(built).num_nodes
+    result = embeddings(built, healthy(count))
+    assert result.success
+    shown = built.metadata("toy/hgt_embeddings")
+    assert shown["dagster/row_count"] == count
+    assert [column.name for column in shown["dagster/column_schema"].columns][-1] == "embedding"
+    assert f"graphmill.load('{RUN}')" in shown["how_to_load"]
+    assert built.data_version("toy/hgt_embeddings") == "abc-40-e8"
+    published = built.root / "data" / "06_models" / "embeddings" / "out.csv"
+    assert published.read_bytes() == (built.root / RUN / "embeddings" / "embeddings.csv").read_bytes()
+
+
+def spoil(vectors: np.ndarray, nodes: pa.Table, how: str) -> tuple[np.ndarray, pa.Table]:
+    if how == "finite":
+        vectors[3, 2] = np.nan
+    elif how == "no_dead_rows":
+        vectors[5] = 0
+    elif how == "not_collapsed":
+        vectors = np.ones_like(vectors) + 0.001 * vectors
+    elif how == "ids_aligned":
+        order = np.arange(len(vectors))
+        order[[0, 1]] = [1, 0]
+        nodes = nodes.take(order)
+    else:
+        vectors, nodes = vectors[:-1], nodes.slice(0, len(vectors) - 1)
+    return vectors, nodes
+
+
+@pytest.mark.parametrize("how", ["finite", "no_dead_rows", "not_collapsed", "ids_aligned", "shape"])
+def test_wrong_embeddings_go_no_further(built: Project, how: str) -> None:
+    graph = graph_of(built)
+    vectors, nodes = spoil(healthy(graph.num_nodes), graph.node_table(), how)
+    result = embeddings(built, vectors, nodes, validated=True)
+    assert how in {name for name, evaluation in checks(result).items() if not evaluation.passed}
+    assert "toy__hgt_validation" not in ran(result)
+    assert not (built.root / "data" / "06_models" / "embeddings" / "out.csv").exists()
+
+
+def test_export_without_parquet_is_refused_in_a_sentence(built: Project) -> None:
+    reply = {"result": {"epoch": 1, "dim": DIM, "files": {"embeddings.csv": {"bytes": 1}}}}
+    result = run_model(built, "model", "embeddings", train=trained(), export=reply)
+    assert "set export.parquet: true" in failure(result)
+
+
+# -- validation and ranking ------------------------------------------------------------------------------------------
+
+
+def test_the_report_becomes_figures_checks_and_pictures(built: Project) -> None:
+    result = embeddings(built, healthy(graph_of(built).num_nodes), validated=True)
+    assert result.success
+    shown = built.metadata("toy/hgt_validation")
+    assert shown["rows"] == graph_of(built).num_nodes
+    assert abs(shown["mean_cosine"]) < 0.05
+    found = checks(result)
+    assert found["mean_cosine"].passed
+    assert found["rows_are_sound"].passed
+    for check, name in (("mean_cosine", "cosines"), ("pca_variance", "spectrum"), ("types_vary", "pca")):
+        assert found[check].metadata["picture"].value == shown[name]
+        assert "data:image/png;base64," in shown[name]
+        assert len(shown[name]) <= INLINE_IMAGE_BYTES
+        assert (built.root / RUN / "validation" / f"{name}.png").stat().st_size > 1000
+    health = json.loads((built.root / RUN / "validation" / "health.json").read_text())
+    assert health["figures"]["rows"] == shown["rows"]
+
+
+def test_what_is_wrong_is_named_but_blocks_nothing(built: Project) -> None:
+    rng = np.random.default_rng(1)
+    narrow = (rng.normal(size=(graph_of(built).num_nodes, 2)) @ rng.normal(size=(2, DIM))).astype(np.float32)
+    result = embeddings(built, narrow, validated=True)
+    assert result.success
+    named = checks(result)["no_named_failure"]
+    assert not named.passed
+    assert named.severity is dg.AssetCheckSeverity.WARN
+    assert named.description.startswith("subspace")
+    assert not checks(result)["pca_variance"].passed
+
+
+def ranking_report(mrr: float) -> dict[str, Any]:
+    scorers = {"model": mrr, "degree": 0.1, "random": 0.02, "no_message": 0.15}
+    relation = {
+        "relation": 0,
+        "name": "a · b · c",
+        "queries": 40,
+        "mrr": scorers,
+        "auc_degree": {**scorers, "random": None},
+    }
+    verdict = {"name": "mrr_over_degree", "remedy": "Train longer."}
+    ratios = {"mrr_over_degree": mrr / 0.1, "mrr_over_random": mrr / 0.02, "share_above_degree": 1.0}
+    macro = {name: {"mrr": value, "optimistic_mrr": value} for name, value in scorers.items()}
+    bins = [{"low": 100, "high": -1, "queries": 40, "metrics": {"mrr": mrr, "hits@10": 0.5}}]
+    return {
+        "epoch": 8,
+        "comparison": {
+            "relations": [relation],
+            "macro": macro,
+            "micro": macro,
+            "ratios": {**ratios, "mrr_over_no_message": mrr / 0.15},
+            "verdicts": [verdict],
+        },
+        "rankings": {"model": {"queries": 40, "by_degree": bins}},
+    }
+
+
+@pytest.mark.parametrize(("mrr", "failing"), [(0.3, set()), (0.12, {"beats_degree_only", "messages_help"})])
+def test_the_ranking_stands_beside_its_baselines(built: Project, mrr: float, failing: set[str]) -> None:
+    embeddings(built, healthy(graph_of(built).num_nodes))
+    (built.root / RUN / "ranking.json").write_text(json.dumps(ranking_report(mrr)))
+    result = run_model(built, "ranking", rank={"result": {"kind": "result"}})
+    assert {name for name, evaluation in checks(result).items() if not evaluation.passed} == failing
+    shown = built.metadata("toy/hgt_ranking")
+    assert shown["mrr"] == mrr
+    assert "optimistic_mrr" not in shown
+    assert re.search(rf"\| mrr \| {mrr:g} \|  \| 0.1 \| 0.02 \| 0.15 \|", shown["figures"])
+    assert "data:image/png;base64," in shown["mrr_by_relation"]
+    if failing:
+        assert "Train longer." in checks(result)["beats_degree_only"].description
+
+
+def test_a_graph_that_holds_out_nothing_is_validated_without_links(project: Project) -> None:
+    assert project.materialize(project.dataset(graph={"split": {"valid": 0.0, "test": 0.0}})).success
+    write_losses(project, [2.0, 1.0])
+    result = embeddings(project, healthy(graph_of(project).num_nodes), validated=True)
+    assert "no links" in checks(result)["ids_fit_links"].description
+
+
+def test_paths_in_the_metadata_are_relative_to_the_project(built: Project, tmp_path: Path) -> None:
+    embeddings(built, healthy(graph_of(built).num_nodes))
+    for key in ("toy/raw_edges", "toy/edges", "toy/graph", "toy/hgt_model", "toy/hgt_embeddings"):
+        shown = built.metadata(key)
+        shown.pop("path")  # the IO manager's
+        assert str(tmp_path) not in json.dumps({name: str(value) for name, value in shown.items() if name != "figures"})
