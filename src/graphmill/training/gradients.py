@@ -67,6 +67,9 @@ class Tracer(Protocol):
     def row_gradients(self, queries: np.ndarray) -> list[Factor]:
         """``queries`` int64 [n, 2] → gradient of the whole row's loss, all candidates, summed."""
 
+    def scale_of(self, parameter: str, values: Tensor) -> Tensor:
+        """A tensor of the parameter's shape [k1, ...] in the order in which the factors have their entries."""
+
 
 @runtime_checkable
 class Traceable(Protocol):

@@ -1,0 +1,103 @@
+"""What an influence analysis found, as JSON and CSV files with the columns of the origin's."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+CSV_COLUMNS = (
+    "TestHead", "TestHead_label", "TestRel", "TestRel_label", "TestTail", "TestTail_label",
+    "TrainHead", "TrainHead_label", "TrainRel", "TrainRel_label", "TrainTail", "TrainTail_label",
+    "TracInScore",
+)  # fmt: skip
+SELF_COLUMNS = (
+    "TrainHead",
+    "TrainHead_label",
+    "TrainRel",
+    "TrainRel_label",
+    "TrainTail",
+    "TrainTail_label",
+    "SelfInfluence",
+)
+
+
+@dataclass(frozen=True)
+class Names:
+    """Ids and readable names of entities by global number, and of relations by index."""
+
+    ids: Sequence[str]
+    labels: Sequence[str]
+    relations: Sequence[str]
+
+    def cells(self, triple: np.ndarray) -> list[str]:
+        """id and name of head, relation and tail in turn."""
+        h, r, t = (int(v) for v in triple)
+        return [self.ids[h], self.labels[h], self.relations[r], self.relations[r], self.ids[t], self.labels[t]]
+
+    def symbols(self, triple: np.ndarray, prefix: str) -> dict[str, str]:
+        """The origin's keys ``<prefix>_head``, ``_relation``, ``_tail``."""
+        cells = self.cells(triple)
+        return dict(zip((f"{prefix}_head", f"{prefix}_relation", f"{prefix}_tail"), cells[::2], strict=True))
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One explained triple with its strongest proponents and opponents: rows of ``train``, and their influences."""
+
+    triple: np.ndarray
+    proponents: np.ndarray
+    opponents: np.ndarray
+    values: dict[int, float]
+
+    def to_json(self, train: np.ndarray, names: Names) -> dict[str, Any]:
+        """The origin's record; ``top_influences`` are proponents, ``top_opponents`` stand beside them."""
+
+        def rows(chosen: np.ndarray) -> list[dict[str, Any]]:
+            return [names.symbols(train[i], "train") | {"influence": self.values[i]} for i in chosen.tolist()]
+
+        return names.symbols(self.triple, "test") | {
+            "top_influences": rows(self.proponents),
+            "top_opponents": rows(self.opponents),
+        }
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any], place: dict[tuple[str, ...], int], triple: np.ndarray) -> Explanation:
+        """The inverse; ``place`` maps a training triple's symbols to its row."""
+        found: list[list[int]] = []
+        values: dict[int, float] = {}
+        for key in ("top_influences", "top_opponents"):
+            rows = [place[r["train_head"], r["train_relation"], r["train_tail"]] for r in record[key]]
+            values |= {row: float(r["influence"]) for row, r in zip(rows, record[key], strict=True)}
+            found.append(rows)
+        proponents, opponents = (np.array(rows, dtype=np.int64) for rows in found)
+        return cls(triple, proponents, opponents, values)
+
+    def to_rows(self, train: np.ndarray, names: Names) -> list[list[Any]]:
+        """CSV rows, proponents falling, then opponents from the weakest to the strongest: sorted by signed influence."""
+        order = [*self.proponents.tolist(), *self.opponents.tolist()[::-1]]
+        mine = names.cells(self.triple)
+        return [[*mine, *names.cells(train[i]), repr(self.values[i])] for i in order]
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Whole or not at all."""
+    part = path.with_name(f".{path.name}.part")
+    part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+    os.replace(part, path)
+
+
+def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Whole or not at all."""
+    part = path.with_name(f".{path.name}.part")
+    with part.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(header)
+        writer.writerows(rows)
+    os.replace(part, path)

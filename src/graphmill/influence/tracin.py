@@ -1,0 +1,195 @@
+"""TracInCP: Σ over checkpoints of learning rate × ∇ℓ(training triple) · ∇ℓ(explained triple), signed.
+
+Positive: a step on the training triple lowered the loss of the explained one (a proponent); negative: it raised it (an
+opponent). A triple's gradient is that of all its labels: the one for its tail and the one for its head. Which formula a
+label has is the recipe's business (``training.gradients``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from graphmill.errors import SettingsError
+from graphmill.influence.dots import paired, pairwise
+from graphmill.training.gradients import Factor, Traceable, Tracer
+
+
+@dataclass(frozen=True)
+class TracedCheckpoint:
+    """One moment of a training: ``open`` gives the tracer of its weights, and the preconditioner where one is asked for.
+
+    ``learning_rate`` is what its next step had.
+    """
+
+    epoch: int
+    learning_rate: float
+    open: Callable[[], tuple[Tracer, Mapping[str, Tensor] | None]]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What of the gradients is looked at. ``layers`` empty: all; ``unit`` "label" or "row" of the training side."""
+
+    unit: str = "label"
+    layers: tuple[str, ...] = ()
+    last_layer: bool = False
+    batch_size: int = 1024
+
+    def choose(self, factors: Sequence[Factor], tracer: Tracer) -> list[Factor]:
+        """The factors of the layers asked for. Raises :class:`SettingsError` for a layer that there is not."""
+        if self.last_layer:
+            return [f for f in factors if f.parameter in tracer.output_parameters]
+        unknown = [name for name in self.layers if name not in tracer.layers]
+        if unknown:
+            raise SettingsError(f"layers: there is no '{unknown[0]}' (known: {', '.join(tracer.layers)})")
+        return [f for f in factors if not self.layers or f.parameter.split(".")[0] in self.layers]
+
+
+def influence(
+    recipe: Traceable,
+    checkpoints: Sequence[TracedCheckpoint],
+    train: np.ndarray,
+    explained: np.ndarray,
+    request: Request,
+    *,
+    poll: Callable[[], None] = lambda: None,
+    start: tuple[int, np.ndarray] | None = None,
+    after: Callable[[int, np.ndarray], None] = lambda done, total: None,
+) -> np.ndarray:
+    """[explained, train] influences: of each of ``train`` int64 [T, 3] on each of ``explained`` int64 [m, 3].
+
+    ``start`` is (checkpoints already added up, their sum), and ``after`` is told the same after every checkpoint: an
+    interrupted analysis goes on from there. Sums are in the model's dtype.
+    """
+    done, total = start if start is not None else (0, None)
+    for number, checkpoint in enumerate(checkpoints):
+        if number < done:
+            continue
+        tracer, scales = checkpoint.open()
+        found = _one_checkpoint(recipe, tracer, scales, train, explained, request, poll)
+        found *= checkpoint.learning_rate
+        total = found if total is None else total + found
+        after(number + 1, total)
+    if total is None:
+        raise SettingsError("influence needs at least one checkpoint; train with acceleration.keep_influence: 5")
+    return total
+
+
+def self_influence(
+    recipe: Traceable,
+    checkpoints: Sequence[TracedCheckpoint],
+    train: np.ndarray,
+    request: Request,
+    *,
+    poll: Callable[[], None] = lambda: None,
+) -> np.ndarray:
+    """[T]: Σ learning rate × ‖∇ℓ‖² of each training triple, all its labels together. Large: hard, rare or wrong."""
+    total = np.zeros(len(train))
+    labels = recipe.traced_labels(train)
+    for checkpoint in checkpoints:
+        tracer, scales = checkpoint.open()
+        for part in _blocks(len(train), max(1, request.batch_size // len(labels))):
+            poll()
+            sides = [_train_factors(tracer, request, side[part]) for side in labels]
+            norm: Tensor | None = None
+            for i, left in enumerate(sides):
+                for j in range(i, len(sides)):
+                    # ‖a + b‖² = ‖a‖² + 2 a·b + ‖b‖².
+                    product = paired(left, sides[j], scales) * (1.0 if i == j else 2.0)
+                    norm = product if norm is None else norm + product
+            assert norm is not None
+            total[part] += checkpoint.learning_rate * norm.double().cpu().numpy()
+    return total
+
+
+def _one_checkpoint(
+    recipe: Traceable,
+    tracer: Tracer,
+    scales: Mapping[str, Tensor] | None,
+    train: np.ndarray,
+    explained: np.ndarray,
+    request: Request,
+    poll: Callable[[], None],
+) -> np.ndarray:
+    labels = recipe.traced_labels(explained)
+    directions = len(labels)
+    right = request.choose(tracer.label_gradients(labels.reshape(-1, 3)), tracer)
+    mine = recipe.traced_labels(train).reshape(-1, 3)
+    # Labels of one query lie together, so that a block computes few queries.
+    width = int(mine[:, 1].max()) + 1
+    asked, which = np.unique(mine[:, 0] * width + mine[:, 1], return_inverse=True)
+    out: np.ndarray | None = None
+    if request.unit == "row":
+        rows = np.stack([asked // width, asked % width], axis=1)
+        values = np.concatenate(
+            [
+                _both(pairwise(request.choose(tracer.row_gradients(rows[part]), tracer), right, scales), directions)
+                for part in _polled(_blocks(len(rows), request.batch_size), poll)
+            ]
+        )
+        out = values[which.reshape(directions, -1)].sum(0)
+        return np.ascontiguousarray(out.T)
+    order = np.argsort(which, kind="stable")
+    for part in _polled(_blocks(len(order), request.batch_size), poll):
+        chosen = order[part]
+        left = request.choose(tracer.label_gradients(mine[chosen]), tracer)
+        block = _both(pairwise(left, right, scales), directions)
+        if out is None:
+            out = np.zeros((len(explained), len(train)), dtype=block.dtype)
+        owner = chosen % len(train)
+        # A block may hold both labels of one triple (a self loop of a symmetric relation): add, never overwrite.
+        for first in range(directions):
+            side = chosen // len(train) == first
+            out[:, owner[side]] += block[side].T
+    assert out is not None
+    return out
+
+
+def _train_factors(tracer: Tracer, request: Request, labels: np.ndarray) -> list[Factor]:
+    found = tracer.row_gradients(labels[:, :2]) if request.unit == "row" else tracer.label_gradients(labels)
+    return request.choose(found, tracer)
+
+
+def _both(products: Tensor, directions: int) -> np.ndarray:
+    """[n, directions · m] → [n, m]: an explained triple's labels count together."""
+    return products.view(len(products), directions, -1).sum(1).cpu().numpy()
+
+
+def _blocks(total: int, size: int) -> list[slice]:
+    return [slice(start, min(start + size, total)) for start in range(0, total, size)]
+
+
+def _polled(parts: Sequence[slice], poll: Callable[[], None]) -> Iterator[slice]:
+    for part in parts:
+        poll()
+        yield part
+
+
+def top(influences: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Of [T]: the k strongest proponents (positive, falling) and opponents (negative, rising), by position.
+
+    Ties by position, so that the order does not depend on how it was computed.
+    """
+    order = np.argsort(-influences, kind="stable")
+    proponents = [i for i in order[:k].tolist() if influences[i] > 0]
+    opponents = [i for i in np.argsort(influences, kind="stable")[:k].tolist() if influences[i] < 0]
+    return np.array(proponents, dtype=np.int64), np.array(opponents, dtype=np.int64)
+
+
+def adam_scales(tensors: Mapping[str, Tensor], tracer: Tracer, *, beta2: float, eps: float = 1e-8) -> dict[str, Tensor]:
+    """1 / (√v̂ + ε) per parameter, in the tracer's order, from an Adam state of ``name.exp_avg_sq`` and ``name.step``.
+
+    Raises :class:`SettingsError` where the state is not Adam's.
+    """
+    moments = {name.removesuffix(".exp_avg_sq"): t for name, t in tensors.items() if name.endswith(".exp_avg_sq")}
+    if not moments:
+        raise SettingsError("precondition: adam needs checkpoints of a run that was trained with adam or adamw")
+    out = {}
+    for name, second in moments.items():
+        unbiased = second / (1.0 - beta2 ** float(tensors[f"{name}.step"]))
+        out[name] = tracer.scale_of(name, 1.0 / (unbiased.sqrt() + eps))
+    return out
