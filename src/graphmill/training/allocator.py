@@ -6,7 +6,7 @@ kernel. The remedy is environment variables that keep freed memory in the proces
 peak, up to 1.6 times in the loops measured, because a heap cannot reuse every hole; so it is used only where there is room.
 
 torch's huge pages (``THP_MEM_ALLOC_ENABLE``) gained less and lost time in one loop of three, and together with
-``keep_heap`` took up to 4.5 times the memory: they are left off. ``python -m benchmarks.allocator`` measures all of
+``keep_heap`` took more than three times the memory: they are left off. ``python -m benchmarks.allocator`` measures all of
 them; the figures behind the choice are in ``benchmarks/results/allocator.json``.
 """
 
