@@ -7,11 +7,14 @@ import json
 import os
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from graphmill.errors import EXIT_CHECK_FAILED, EXIT_STOPPED, GraphmillError, InputError
+
+if TYPE_CHECKING:
+    from graphmill.worker.launch import Nodes
 
 app = typer.Typer(
     name="graphmill",
@@ -46,18 +49,22 @@ def train(
     output: Annotated[str, typer.Option(help="Folder of this model's runs; default beside the graph")] = "",
     set_: Annotated[list[str] | None, typer.Option("--set", help="Override, such as training.epochs=20")] = None,
     force: Annotated[bool, typer.Option(help="Start over even where this training has been done")] = False,
+    nodes: Annotated[int, typer.Option(help="Machines that train together (docs/processes.md)", min=1)] = 1,
+    node_rank: Annotated[int, typer.Option(help="Which of them this is; 0 writes the run", min=0)] = 0,
+    master: Annotated[str, typer.Option(help="HOST:PORT of machine 0, where they meet")] = "",
     as_json: Json = False,
 ) -> None:
     """Train, or go on, or reuse what is done; then export the embeddings."""
     from graphmill.worker.job import merge, read_settings
+    from graphmill.worker.launch import Nodes
 
     values = merge(read_settings(settings), _overrides(set_ or []))
     if force:
         values = merge(values, {"training": {"force": True}})
-    result = _train(values, str(settings), output)
+    result = _train(values, str(settings), output, Nodes(nodes, node_rank, master))
     if as_json:
         _print_json(result)
-    else:
+    elif result:
         _show_result(result)
 
 
@@ -105,7 +112,7 @@ def validate(
 def neighbors(
     run: Annotated[Path, typer.Argument(help="Run directory")],
     node: Annotated[str, typer.Argument(help="Node id")],
-    k: Annotated[int, typer.Option(help="How many", min=1)] = 10,
+    k: Annotated[int, typer.Option("--k", "-k", help="How many", min=1)] = 10,
     node_type: Annotated[str, typer.Option("--type", help="Node type, where ids of several types collide")] = "",
     as_json: Json = False,
 ) -> None:
@@ -143,7 +150,7 @@ def sample(
     out: Annotated[Path, typer.Argument(help="File (or folder) to write")],
 ) -> None:
     """Write seeded synthetic data of a chain."""
-    from graphmill.ingest.samples import write_sample
+    from graphmill.ingest.samples.catalog import write_sample
 
     print(write_sample(chain, preset, out))
 
@@ -189,7 +196,8 @@ def compare_devices(settings: Annotated[Path, typer.Argument(help="settings.yaml
     if as_json:
         _print_json(found.to_dict())
     else:
-        _table("Devices", ["", *found.devices, "agree"], found.rows())
+        if found.results:
+            _table("Devices", ["", *found.devices, "agree"], found.rows())
         print(found.sentence)
     if not found.agree:
         raise typer.Exit(EXIT_CHECK_FAILED)
@@ -207,7 +215,7 @@ def demo(
     _table(f"The {chain} chain", ["what", "value"], rows)
 
 
-def _train(values: dict[str, Any], where: str, root: str) -> dict[str, Any]:
+def _train(values: dict[str, Any], where: str, root: str, nodes: "Nodes") -> dict[str, Any]:
     from graphmill.training.signals import StopRequest
     from graphmill.worker.export import export_run, restore
     from graphmill.worker.job import parse_settings
@@ -215,18 +223,19 @@ def _train(values: dict[str, Any], where: str, root: str) -> dict[str, Any]:
     from graphmill.worker.messages import Terminal
 
     processes = parse_settings(values, where).acceleration.processes  # type: ignore[attr-defined]
-    if processes > 1:
-        run_processes(values, processes, root=root)
-        values = {**values, "acceleration": {**values.get("acceleration", {}), "processes": 1}}
-        values = {**values, "training": {**values.get("training", {}), "force": False}}
-    from graphmill.worker.run import train as run_training
+    with StopRequest() as stop:
+        if processes > 1 or nodes.count > 1:
+            result = run_processes(values, processes, where=where, root=root, stop=stop, nodes=nodes)
+        else:
+            from graphmill.worker.run import train as run_training
 
-    terminal = Terminal()
-    try:
-        with StopRequest() as stop:
-            result = run_training(values, where, root=root, outlets=[terminal], stop=stop)
-    finally:
-        terminal.close()
+            terminal = Terminal()
+            try:
+                result = run_training(values, where, root=root, outlets=[terminal], stop=stop)
+            finally:
+                terminal.close()
+    if not result:
+        return {}
     manifest = export_run(restore(result["run_dir"]))
     return {**result, "embeddings": sorted(manifest["files"])}
 

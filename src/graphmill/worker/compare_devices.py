@@ -92,7 +92,8 @@ def _run(values: Mapping[str, Any], where: str, device: str, seed_step: int, roo
 
 def _overlap(a: str, b: str) -> float:
     left, right = Run(a).embeddings, Run(b).embeddings
-    return neighbour_overlap(left.vectors, right.vectors, K)
+    keys = [[f"{side.type_names[t]}|{i}" for t, i in zip(side.types, side.ids, strict=True)] for side in (left, right)]
+    return neighbour_overlap(left.vectors, right.vectors, np.array(keys[0]), np.array(keys[1]), k=K).mean
 
 
 def _trace(run_dir: str) -> np.ndarray:

@@ -26,7 +26,7 @@ def run_demo(chain: str, folder: Path) -> list[list[str]]:
     from graphmill.graph.build import build_graph
     from graphmill.graph.settings import GraphSettings
     from graphmill.ingest.kg_csv import read_kg_csv
-    from graphmill.ingest.samples import write_sample
+    from graphmill.ingest.samples.catalog import write_sample
     from graphmill.worker.export import export_run, restore
     from graphmill.worker.messages import Terminal
     from graphmill.worker.ranking import rank_run

@@ -13,7 +13,6 @@ from graphmill.errors import InputError
 from graphmill.evaluation.neighbours import nearest
 from graphmill.evaluation.read import Embeddings, read_embeddings
 from graphmill.export.embeddings import read_manifest
-from graphmill.worker.validation import embeddings_file
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,9 +24,9 @@ class Run:
     def __init__(self, path: str | Path) -> None:
         path = Path(path)
         self.path = path
-        file = embeddings_file(path)
-        self.manifest = read_manifest(file.parent)
-        self.embeddings: Embeddings = read_embeddings(file)
+        directory = path / "embeddings" if (path / "embeddings").is_dir() else path
+        self.manifest = read_manifest(directory)
+        self.embeddings: Embeddings = read_embeddings(directory)
 
     @cached_property
     def _rows(self) -> dict[str, list[int]]:
@@ -44,14 +43,18 @@ class Run:
         """
         rows = self._rows.get(node, [])
         if node_type:
-            rows = [row for row in rows if self.embeddings.types[row] == node_type]
+            rows = [row for row in rows if self.type_of(row) == node_type]
         if not rows:
             kind = f" of type '{node_type}'" if node_type else ""
             raise InputError(f"{self.path} has no node '{node}'{kind}; ids are those of the input file, as text")
         if len(rows) > 1:
-            kinds = ", ".join(sorted({str(self.embeddings.types[row]) for row in rows}))
+            kinds = ", ".join(sorted({self.type_of(row) for row in rows}))
             raise InputError(f"node id '{node}' exists in several types ({kinds}); say which with node_type")
         return rows[0]
+
+    def type_of(self, row: int) -> str:
+        """Node type of a row."""
+        return self.embeddings.type_names[int(self.embeddings.types[row])]
 
     def __len__(self) -> int:
         return len(self.embeddings.ids)
@@ -65,14 +68,14 @@ class Run:
         import pandas as pd
 
         row = self.row(node, node_type)
-        rows, scores = nearest(self.embeddings.vectors, np.array([row]), k)
-        found = rows[0]
+        nearby = nearest(self.embeddings.vectors, np.array([row]), k)
+        found = nearby.rows[0].tolist()
         return pd.DataFrame(
             {
                 "node_id": [str(self.embeddings.ids[i]) for i in found],
                 "node_name": [str(self.embeddings.names[i]) for i in found],
-                "node_type": [str(self.embeddings.types[i]) for i in found],
-                "cosine": np.asarray(scores[0], dtype=float),
+                "node_type": [self.type_of(i) for i in found],
+                "cosine": nearby.similarities[0],
             }
         )
 
@@ -82,7 +85,8 @@ class Run:
 
         e = self.embeddings
         vectors = pd.DataFrame(e.vectors, columns=[f"d{i}" for i in range(e.vectors.shape[1])])
-        head = pd.DataFrame({"node_index": e.index, "node_id": e.ids, "node_name": e.names, "node_type": e.types})
+        types = pd.Categorical([e.type_names[t] for t in e.types], categories=list(e.type_names))
+        head = pd.DataFrame({"node_index": e.index, "node_id": e.ids, "node_name": e.names, "node_type": types})
         return pd.concat([head, vectors], axis=1)
 
 
@@ -123,6 +127,7 @@ def generate_hgt_embeddings_batched(
 
     from graphmill.graph.build import build_graph
     from graphmill.graph.settings import GraphSettings
+    from graphmill.ingest.kg_columns import KgCsvSettings
     from graphmill.ingest.kg_csv import read_kg_csv
     from graphmill.settings import parse
     from graphmill.worker.export import export_run, restore
@@ -130,7 +135,7 @@ def generate_hgt_embeddings_batched(
 
     output = Path(output_csv)
     folder = Path(work_dir) if work_dir else output.with_suffix(".graphmill")
-    tables = read_kg_csv(edges_csv, limit_nodes=limit_nodes or 0)
+    tables = read_kg_csv(edges_csv, KgCsvSettings(limit_nodes=limit_nodes or 0))
     chosen = parse(GraphSettings, {"include_node_types": list(include_node_types)}, "include_node_types")
     graph = build_graph(tables.nodes, tables.edges, chosen, folder / "graph")
 

@@ -14,6 +14,7 @@ from graphmill.evaluation.ranking import link_queries, rank_links
 from graphmill.kernels.hgt_plan import MessageGraph, TypedEdges
 from graphmill.kernels.losses import info_nce_sums, negative_link_loss, positive_link_loss
 from graphmill.models.hgt import HGT
+from graphmill.models.hgt_inference import infer
 from graphmill.models.link_decoder import LinkDecoder
 from graphmill.recipes.hgt.batch import CONTRASTIVE, LINK, HgtBatch
 from graphmill.recipes.hgt.data import HgtData
@@ -96,10 +97,13 @@ class HgtRecipe:
         self.log_degree = [rows.to(device) for rows in self.log_degree]
 
     def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
-        """Weight decay acts on matrices of layers and heads, not on tables, biases, norms, gates and the decoder."""
+        """Weight decay acts on matrices of layers and heads and on the relations' vectors, which shrink to popularity alone.
+
+        Not on tables, biases, norms and gates.
+        """
         groups: dict[bool, tuple[list[str], list[nn.Parameter]]] = {True: ([], []), False: ([], [])}
         for name, parameter in model.named_parameters():
-            dense = parameter.dim() >= 2 and ".tables." not in name and not name.startswith("decoder.")
+            dense = parameter.dim() >= 2 and ".tables." not in name
             groups[dense][0].append(name)
             groups[dense][1].append(parameter)
         return [ParameterGroup(names, parameters, decay) for decay, (names, parameters) in groups.items() if names]
@@ -264,17 +268,9 @@ class HgtRecipe:
     def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
         """Layer by layer in chunks of targets, equal to the full forward."""
         encoder: HGT = model.encoder  # type: ignore[assignment]
-        encoder.eval()
-        with torch.no_grad():
-            start = 0
-            for block in (
-                encoder.infer(self.messages, self.features, INFERENCE_ROWS)
-                if hasattr(encoder, "infer")
-                else [encoder(self.messages, self.features)]
-            ):
-                vectors = block.float().cpu().numpy()
-                yield EmbeddingBlock(start, vectors)
-                start += len(vectors)
+        for chunk in infer(encoder, self.messages, self.features, INFERENCE_ROWS):
+            vectors = chunk.rows.float().cpu().numpy()
+            yield EmbeddingBlock(self.graph.node_types[chunk.node_type].offset + chunk.start, vectors)
 
     def compilables(self, model: nn.Module) -> list[Compilable]:
         """Heads and decoder: dense and of fixed shapes. The attention is a kernel of its own."""

@@ -1,0 +1,134 @@
+"""The command line as a user meets it: exit codes, one sentence per mistake, JSON for programs."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+import graphmill
+from graphmill.cli import app
+from graphmill.errors import GraphmillError
+from tests.training.cases import CASES, typed_graph
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("cli")
+    graph = typed_graph(folder / "graph")
+    path = folder / "settings.yaml"
+    path.write_text(yaml.safe_dump({"recipe": "hgt", "data": str(graph.path), **CASES["hgt-full"].settings}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(settings: Path) -> dict[str, Any]:
+    return json.loads(run("train", str(settings), "--set", "training.epochs=3", "--json").stdout)  # type: ignore[no-any-return]
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(app, list(arguments), catch_exceptions=True)
+
+
+def mistake(*arguments: str) -> str:
+    found = run(*arguments)
+    assert isinstance(found.exception, GraphmillError), found.exception
+    assert found.exception.exit_code == 2
+    return str(found.exception)
+
+
+def test_training_trains_exports_and_is_reused(settings: Path, trained: dict[str, Any]) -> None:
+    assert trained["epochs_done"] == 3
+    assert trained["embeddings"] == ["embeddings.csv", "embeddings.parquet"]
+    assert {"valid_mrr", "test_mrr", "test_hits@10", "test_amri"} <= set(trained["metrics"])
+    again = json.loads(run("train", str(settings), "--set", "training.epochs=3", "--json").stdout)
+    assert again["reused"]
+    assert again["run_dir"] == trained["run_dir"]
+
+
+def test_evaluate_gives_the_figures_of_the_training(trained: dict[str, Any]) -> None:
+    found = json.loads(run("evaluate", trained["run_dir"], "--json").stdout)
+    assert found["test"]["mrr"] == pytest.approx(trained["metrics"]["test_mrr"])
+    last = json.loads(run("evaluate", trained["run_dir"], "--checkpoint", "3", "--json").stdout)
+    assert last["epoch"] == 3
+
+
+def test_validate_judges_and_its_exit_code_says_so(trained: dict[str, Any], tmp_path: Path) -> None:
+    found = run("validate", trained["run_dir"], "--json")
+    assert found.exit_code == (1 if json.loads(found.stdout)["status"] == "fail" else 0)
+    vectors = np.ones((300, 8), dtype=np.float32) + np.random.default_rng(0).normal(scale=1e-4, size=(300, 8))
+    np.save(tmp_path / "e.npy", vectors.astype(np.float32))
+    (tmp_path / "e.ids.txt").write_text("".join(f"drug\tn{i}\n" for i in range(300)))
+    collapsed = run("validate", str(tmp_path / "e.npy"), "--json")
+    assert collapsed.exit_code == 1
+    assert json.loads(collapsed.stdout)["failure"] == "complete_collapse"
+
+
+def test_neighbours_and_the_python_interface_agree(trained: dict[str, Any]) -> None:
+    found = json.loads(run("neighbors", trained["run_dir"], "n3", "-k", "4", "--json").stdout)
+    run_ = graphmill.load(trained["run_dir"])
+    assert [row["node_id"] for row in found] == run_.neighbors("n3", k=4)["node_id"].tolist()
+    assert "n3" not in [row["node_id"] for row in found]
+    assert run_["n3"].shape == (16,)
+    assert run_.to_pandas().shape == (len(run_), 4 + 16)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("train", "no.yaml"), "does not exist"),
+        (("train", "{settings}", "--set", "training.epochs"), "section.name=value"),
+        (("train", "{settings}", "--set", "training.epoch=3"), "unknown setting 'training.epoch'"),
+        (("train", "{settings}", "--set", "data=nowhere"), "nowhere"),
+        (("evaluate", "nowhere"), "not a run directory"),
+        (("evaluate", "{run}", "--checkpoint", "77"), "77"),
+        (("validate", "nowhere.parquet"), "nowhere.parquet"),
+        (("neighbors", "{run}", "no such node"), "no such node"),
+        (("prune", "nowhere"), "not a folder"),
+        (("demo", "chess"), "no sample chain"),
+    ],
+)
+def test_a_mistake_is_one_sentence(
+    arguments: tuple[str, ...], words: str, settings: Path, trained: dict[str, Any]
+) -> None:
+    sentence = mistake(*[a.format(settings=settings, run=trained["run_dir"]) for a in arguments])
+    assert words in sentence
+    assert "\n" not in sentence
+
+
+def test_a_mistake_shows_no_traceback_and_ends_with_two() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "graphmill.cli", "train", "no.yaml"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: settings file no.yaml does not exist")
+    assert "Traceback" not in done.stderr
+    assert done.stdout == ""
+
+
+def test_importing_graphmill_imports_neither_torch_nor_dagster() -> None:
+    program = "import sys, graphmill, graphmill.cli; print({'torch', 'dagster', 'sklearn'} & set(sys.modules))"
+    assert (
+        subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout == "set()\n"
+    )
+
+
+def test_doctor_reports_and_passes_here() -> None:
+    found = run("doctor", "--json")
+    assert found.exit_code == 0
+    assert {"device cpu", "bf16 on cpu", "working folder"} <= {row["what"] for row in json.loads(found.stdout)}
+
+
+def test_compare_devices_says_that_there_is_nothing_to_compare(settings: Path) -> None:
+    import torch
+
+    if torch.cuda.is_available() or torch.backends.mps.is_available():
+        pytest.skip("this machine has two devices to compare")
+    found = run("compare-devices", str(settings))
+    assert found.exit_code == 0
+    assert "nothing to compare" in found.stdout
