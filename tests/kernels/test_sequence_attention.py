@@ -3,6 +3,8 @@
 import pytest
 import torch
 
+from graphmill.kernels import sequence_attention
+from graphmill.kernels import time_attention as time_attention_module
 from graphmill.kernels.sequence_attention import Bucket, causal_attention
 from graphmill.kernels.sequence_attention_reference import causal_attention_reference
 from graphmill.kernels.time_attention import time_attention, time_relations
@@ -37,9 +39,17 @@ def gradients(outputs, weights, variables):
     return torch.autograd.grad(sum((o * w).sum() for o, w in zip(outputs, weights, strict=True)), variables)
 
 
+@pytest.fixture(params=["by hand", "autograd"])
+def way(request, monkeypatch):
+    """The backward written out (a CPU in full precision), and the one left to autograd (everything else)."""
+    if request.param == "autograd":
+        monkeypatch.setattr(sequence_attention, "by_hand", lambda x: False)
+        monkeypatch.setattr(time_attention_module, "by_hand", lambda x: False)
+
+
 @pytest.mark.parametrize("heads", [1, 2])
 @pytest.mark.parametrize("p", [0.0, 1e-9])  # the fused kernel, and the one with masks (that drop nothing)
-def test_attention_in_buckets_equals_one_padded_batch_on_real_rows(heads, p):
+def test_attention_in_buckets_equals_one_padded_batch_on_real_rows(way, heads, p):
     buckets, total = layout()
     q, k, v = inputs(0, 3, total, WIDTH)
     ours = causal_attention(q, k, v, buckets, heads, p, True)
@@ -71,13 +81,14 @@ def test_padding_rows_never_reach_real_ones():
 
 
 @pytest.mark.parametrize("heads", [1, 2])
-def test_time_attention_through_the_table_equals_the_dense_form(heads):
+@pytest.mark.parametrize("p", [0.0, 1e-9])
+def test_time_attention_through_the_table_equals_the_dense_form(way, heads, p):
     buckets, total = layout()
     q, k, v = inputs(2, 3, total, WIDTH)
     r_key, r_value = inputs(3, 2, SPAN + 1, WIDTH)
     times = torch.randint(0, 12, (total,)).sort().values
     relations = time_relations(times, buckets, SPAN)
-    ours = time_attention(q, k, v, relations, r_key, r_value, buckets, heads, 0.0, True)
+    ours = time_attention(q, k, v, relations, r_key, r_value, buckets, heads, p, True)
     got, expected = [], []
     for rows in rows_of(buckets):
         got.append(ours[rows])
@@ -113,3 +124,22 @@ def test_intervals_are_clipped_differences():
     # TiSASRec's worked example: t' = [1, 2, 2, 6], span 3.
     (relation,) = time_relations(torch.tensor([1, 2, 2, 6]), [Bucket(0, 1, 4)], 3)
     assert relation[0].tolist() == [[0, 1, 1, 3], [1, 0, 0, 3], [1, 0, 0, 3], [3, 3, 3, 0]]
+
+
+def test_with_dropout_both_ways_draw_the_same_masks_and_agree(monkeypatch):
+    buckets, total = layout()
+    q, k, v = inputs(4, 3, total, WIDTH)
+    tables = inputs(5, 2, SPAN + 1, WIDTH)
+    relations = time_relations(torch.randint(0, 12, (total,)), buckets, SPAN)
+    found = []
+    for by_hand in (True, False):
+        monkeypatch.setattr(sequence_attention, "by_hand", lambda x, by_hand=by_hand: by_hand)
+        monkeypatch.setattr(time_attention_module, "by_hand", lambda x, by_hand=by_hand: by_hand)
+        torch.manual_seed(9)
+        outputs = [
+            causal_attention(q, k, v, buckets, 2, 0.3, True),
+            time_attention(q, k, v, relations, *tables, buckets, 2, 0.3, True),
+        ]
+        found.append([*outputs, *gradients(outputs, outputs, (q, k, v, *tables))])
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from graphmill.errors import TrainingError
 from graphmill.evaluation.recommendation import Int64, KnownItems, ScoreBlock, blocks, usable
+from graphmill.evaluation.sharing import current_share
 from graphmill.sampling.keyed import generator
 
 
@@ -58,26 +60,9 @@ def full_ranks(
     poll: Callable[[], None] = lambda: None,
 ) -> NextItemRanks:
     """Rank each user's target among all items that the user does not know; the target itself is never masked."""
-    import torch
-
-    above, tied = np.zeros(len(users), np.int64), np.zeros(len(users), np.int64)
-    for start, stop in blocks(len(users), num_items):
-        poll()
-        scores = usable(score(users[start:stop]))
-        device = scores.device
-        own = torch.from_numpy(np.ascontiguousarray(targets[start:stop])).to(device)
-        # The target's score comes from the same product as its rivals', so that it ties with itself exactly.
-        target = scores.gather(1, own[:, None])
-        row, item = known.of(users[start:stop])
-        keys = np.unique(row * num_items + item)
-        keys = keys[keys % num_items != targets[start:stop][keys // num_items]]
-        rows = torch.from_numpy(keys // num_items).to(device)
-        known_scores = scores[rows, torch.from_numpy(keys % num_items).to(device)]
-        higher = (scores > target).sum(1) - torch.bincount(rows[known_scores > target[rows, 0]], minlength=len(own))
-        equal = (scores == target).sum(1) - 1
-        equal -= torch.bincount(rows[known_scores == target[rows, 0]], minlength=len(own))
-        above[start:stop], tied[start:stop] = higher.cpu().numpy(), equal.cpu().numpy()
-    return NextItemRanks(above, tied)
+    return _shared_ranks(
+        len(users), num_items, lambda part: _ranks_of_block(score, users[part], targets[part], num_items, known), poll
+    )
 
 
 def sample_candidates(
@@ -97,15 +82,59 @@ def sample_candidates(
 
 def sampled_ranks(score: ScoreBlock, users: Int64, targets: Int64, candidates: Int64, num_items: int) -> NextItemRanks:
     """Rank each user's target among its row of ``candidates`` (int64 [Q, m], −1 for none)."""
+    return _shared_ranks(
+        len(users), num_items, lambda part: _sampled_block(score, users[part], targets[part], candidates[part])
+    )
+
+
+def _shared_ranks(
+    queries: int,
+    num_items: int,
+    of_block: Callable[[slice], tuple[Int64, Int64]],
+    poll: Callable[[], None] = lambda: None,
+) -> NextItemRanks:
+    """Blocks of queries are dealt out to the processes that evaluate together (``sharing``)."""
+    above, tied = np.zeros(queries, np.int64), np.zeros(queries, np.int64)
+    share, error = current_share(), None
+    for start, stop in blocks(queries, num_items):
+        if not share.takes_next() or error is not None:
+            continue
+        poll()
+        part = slice(start, stop)
+        try:
+            above[part], tied[part] = of_block(part)
+        except TrainingError as problem:
+            error = problem
+    merged = share.merge([above, tied], error)
+    return NextItemRanks(merged[0], merged[1])  # type: ignore[arg-type]
+
+
+def _ranks_of_block(
+    score: ScoreBlock, users: Int64, targets: Int64, num_items: int, known: KnownItems
+) -> tuple[Int64, Int64]:
     import torch
 
-    above, tied = np.zeros(len(users), np.int64), np.zeros(len(users), np.int64)
-    for start, stop in blocks(len(users), num_items):
-        scores = usable(score(users[start:stop]))
-        target = scores.gather(1, torch.from_numpy(targets[start:stop, None].copy()).to(scores.device))
-        table = torch.from_numpy(np.ascontiguousarray(candidates[start:stop])).to(scores.device)
-        there = table >= 0
-        others = scores.gather(1, table.clamp(min=0))
-        above[start:stop] = ((others > target) & there).sum(1).cpu().numpy()
-        tied[start:stop] = ((others == target) & there).sum(1).cpu().numpy()
-    return NextItemRanks(above, tied)
+    scores = usable(score(users))
+    device = scores.device
+    # The target's score comes from the same product as its rivals', so that it ties with itself exactly.
+    target = scores.gather(1, torch.from_numpy(np.ascontiguousarray(targets)).to(device)[:, None])
+    row, item = known.of(users)
+    keys = np.unique(row * num_items + item)
+    keys = keys[keys % num_items != targets[keys // num_items]]
+    rows = torch.from_numpy(keys // num_items).to(device)
+    known_scores = scores[rows, torch.from_numpy(keys % num_items).to(device)]
+    own = target[rows, 0]
+    above = (scores > target).sum(1) - torch.bincount(rows[known_scores > own], minlength=len(users))
+    tied = (scores == target).sum(1) - 1 - torch.bincount(rows[known_scores == own], minlength=len(users))
+    return above.cpu().numpy(), tied.cpu().numpy()
+
+
+def _sampled_block(score: ScoreBlock, users: Int64, targets: Int64, candidates: Int64) -> tuple[Int64, Int64]:
+    import torch
+
+    scores = usable(score(users))
+    target = scores.gather(1, torch.from_numpy(np.ascontiguousarray(targets)).to(scores.device)[:, None])
+    table = torch.from_numpy(np.ascontiguousarray(candidates)).to(scores.device)
+    there = table >= 0
+    others = scores.gather(1, table.clamp(min=0))
+    return ((others > target) & there).sum(1).cpu().numpy(), ((others == target) & there).sum(1).cpu().numpy()

@@ -11,12 +11,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from graphmill.kernels.dropout import dropout
+from graphmill.kernels.dropout import dropout, dropout_mask
 
 
 @dataclass(frozen=True)
@@ -41,26 +42,44 @@ def causal_attention(
     ``query``, ``key``, ``value``: [R, d] rows in buckets. ``p``: dropout on the attention weights. The softmax is at
     least fp32. Returns [R, d]. Memory: heads · Σ count · length² numbers a bucket.
     """
+    dropped = training and p > 0.0
+    if dropped and by_hand(query):
+        result: Tensor = _Attention.apply(query, key, value, buckets, heads, p)
+        return result
     outputs = []
-    for bucket in buckets:
-        q, k, v = (split_heads(x[bucket.rows], bucket, heads) for x in (query, key, value))
-        outputs.append(join_heads(_attend(q, k, v, p, training), bucket, heads))
+    for q, k, v, bucket in zip(*(in_buckets(x, buckets) for x in (query, key, value)), buckets, strict=True):
+        q, k, v = (split_heads(x, bucket, heads) for x in (q, k, v))
+        out = _attend(q, k, v, p, training)
+        outputs.append(join_heads(out, bucket, heads))
     return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
+
+
+def by_hand(x: Tensor) -> bool:
+    """Whether forward and backward are written out for this tensor: on a CPU and at full precision.
+
+    There it pays: no zero-filled gradient a slice, no copy a view, products written where they belong.
+    """
+    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
+
+
+def in_buckets(x: Tensor, buckets: Sequence[Bucket]) -> Sequence[Tensor]:
+    """[R, d] → the rows of each bucket, with one gradient for all of them."""
+    return torch.split(x, [bucket.count * bucket.length for bucket in buckets])
 
 
 def split_heads(rows: Tensor, bucket: Bucket, heads: int) -> Tensor:
     """[count · length, d] → [count · heads, length, d / heads]; a view for one head."""
     width = rows.shape[1] // heads
     if heads == 1:
-        return rows.view(bucket.count, bucket.length, width)
-    four = rows.view(bucket.count, bucket.length, heads, width).transpose(1, 2)
+        return rows.unflatten(0, (bucket.count, bucket.length))
+    four = rows.unflatten(0, (bucket.count, bucket.length)).unflatten(2, (heads, width)).transpose(1, 2)
     return four.reshape(bucket.count * heads, bucket.length, width)
 
 
 def join_heads(x: Tensor, bucket: Bucket, heads: int) -> Tensor:
     """The inverse of :func:`split_heads`."""
     if heads > 1:
-        x = x.view(bucket.count, heads, bucket.length, -1).transpose(1, 2)
+        x = x.unflatten(0, (bucket.count, heads)).transpose(1, 2)
     return x.reshape(bucket.count * bucket.length, -1)
 
 
@@ -74,6 +93,50 @@ def weights(scores: Tensor, p: float, training: bool, dtype: torch.dtype) -> Ten
     """Softmax of masked scores in at least fp32, with dropout, in ``dtype``."""
     wide = scores if scores.dtype == torch.float64 else scores.float()
     return dropout(torch.softmax(wide, dim=-1), p, training).to(dtype)
+
+
+class _Attention(torch.autograd.Function):
+    """With P the softmax, M the mask and D = P ∘ M: O = D V, and backwards
+    dV = Dᵀ dO, dP = (dO Vᵀ) ∘ M, dS = P ∘ (dP − rowsum(dP ∘ P)), dQ = dS K / √d, dK = dSᵀ Q / √d.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, key: Tensor, value: Tensor, buckets: Sequence[Bucket], heads: int, p: float
+    ) -> Tensor:
+        scale = 1.0 / math.sqrt(query.shape[1] // heads)
+        out = torch.empty(query.shape, dtype=query.dtype)
+        saved = [query, key, value]
+        for bucket in buckets:
+            q, k, v = (split_heads(x[bucket.rows], bucket, heads) for x in (query, key, value))
+            scores = torch.baddbmm(causal_bias(bucket.length, q), q, k.transpose(1, 2), alpha=scale)
+            share = torch.softmax(scores, dim=-1)
+            mask = dropout_mask(tuple(share.shape), p, share.dtype)
+            out[bucket.rows] = join_heads(torch.bmm(torch.mul(share, mask, out=scores), v), bucket, heads)
+            saved += [share, mask]
+        ctx.save_for_backward(*saved)
+        ctx.buckets, ctx.heads, ctx.scale = buckets, heads, scale
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        query, key, value, *saved = ctx.saved_tensors
+        heads, scale = ctx.heads, ctx.scale
+        out = [torch.empty(query.shape, dtype=query.dtype) for _ in range(3)]
+        for number, bucket in enumerate(ctx.buckets):
+            share, mask = saved[2 * number : 2 * number + 2]
+            q, k, v, g = (split_heads(x[bucket.rows], bucket, heads) for x in (query, key, value, gradients[0]))
+            grad = softmax_backward(torch.bmm(g, v.transpose(1, 2)).mul_(mask), share).mul_(scale)
+            parts = torch.bmm(grad, k), torch.bmm(grad.transpose(1, 2), q), torch.bmm((share * mask).transpose(1, 2), g)
+            for whole, part in zip(out, parts, strict=True):
+                whole[bucket.rows] = join_heads(part, bucket, heads)
+        return *out, None, None, None
+
+
+def softmax_backward(grad: Tensor, share: Tensor) -> Tensor:
+    """The gradient of a softmax's input from that of its output: P ∘ (dP − rowsum(dP ∘ P)), in one pass."""
+    result: Tensor = torch.ops.aten._softmax_backward_data(grad, share, -1, share.dtype)
+    return result
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, p: float, training: bool) -> Tensor:

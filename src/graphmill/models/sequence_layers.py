@@ -53,7 +53,7 @@ class Projections(nn.Module):
         else:
             q = F.linear(query, self.weight[:dim], self.bias[:dim])
             k, v = F.linear(other, self.weight[dim:], self.bias[dim:]).split(dim, dim=1)
-        return q.contiguous(), k.contiguous(), v.contiguous()
+        return q, k, v
 
 
 class FeedForward(nn.Module):
