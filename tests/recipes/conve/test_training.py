@@ -18,10 +18,11 @@ from graphmill.worker.run import train
 LEARNS = {
     "recipe": "conve",
     "preset": "none",
-    "model": {"embedding_dim": 48, "output_channels": 8, "feature_map_dropout": 0.0},
-    "training": {"epochs": 40, "learning_rate": 0.005},
-    "acceleration": {"batch_size": 128, "threads": 1},
-    "evaluation": {"eval_every": 20},
+    "model": {"embedding_dim": 48, "output_channels": 8, "input_dropout": 0.1, "feature_map_dropout": 0.0},
+    "objective": {"label_smoothing": 0.0},
+    "training": {"epochs": 30, "learning_rate": 0.005},
+    "acceleration": {"batch_size": 64, "threads": 1},
+    "evaluation": {"eval_every": 30},
 }
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples/conve").glob("*.yaml"))
 
@@ -36,7 +37,7 @@ class TestLearning:
     def test_it_ranks_held_out_triples_far_above_their_frequency(self, run) -> None:
         report, restored = run
         ranking = ranking_report(restored.model, restored.graph, "test")
-        assert ranking["both"]["mrr"] > 2 * ranking["baseline"]["mrr"]
+        assert ranking["both"]["mrr"] > 3 * ranking["baseline"]["mrr"]
         assert report["metrics"]["test_mrr"] == pytest.approx(ranking["both"]["mrr"], rel=1e-6)
 
     def test_the_loss_falls(self, run) -> None:
@@ -81,7 +82,7 @@ class TestTheOriginsFiles:
 
 class TestSampledLoss:
     def test_slcwa_learns_too(self, sample: TypedGraph, tmp_path: Path) -> None:
-        settings = merge(LEARNS, {"objective": {"loop": "slcwa"}, "training": {"epochs": 12}, "data": str(sample.path)})
+        settings = merge(LEARNS, {"objective": {"loop": "slcwa"}, "training": {"epochs": 10}, "data": str(sample.path)})
         report = train(settings, "test", root=str(tmp_path))
         restored = restore(report["run_dir"])
         ranking = ranking_report(restored.model, sample, "test")
@@ -96,7 +97,11 @@ class TestReadySettings:
     @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
     def test_each_runs(self, path: Path, sample: TypedGraph, tmp_path: Path) -> None:
         values = yaml.safe_load(path.read_text())
-        few = {"data": str(sample.path), "training": {"epochs": 2, "steps_per_epoch": 2}, "acceleration": {"threads": 1}}
+        few = {
+            "data": str(sample.path),
+            "training": {"epochs": 2, "steps_per_epoch": 2},
+            "acceleration": {"threads": 1},
+        }
         report = train(merge(values, few), str(path), root=str(tmp_path))
         assert report["epochs_done"] == 2
         assert report["final_losses"]["bce"] > 0

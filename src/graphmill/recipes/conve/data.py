@@ -75,7 +75,9 @@ def triples_of(graph: TypedGraph, split: str) -> np.ndarray:
         keep = np.asarray(edges.split) == number
         src = np.asarray(edges.src)[keep].astype(np.int64) + offset[relation.source]
         dst = np.asarray(edges.dst)[keep].astype(np.int64) + offset[relation.target]
-        parts.append(np.unique(np.stack([src, np.full_like(src, relation.index), dst], axis=1), axis=0))
+        keys = np.unique(src * graph.num_nodes + dst)
+        src, dst = keys // graph.num_nodes, keys % graph.num_nodes
+        parts.append(np.stack([src, np.full_like(src, relation.index), dst], axis=1))
     return np.concatenate(parts)
 
 
