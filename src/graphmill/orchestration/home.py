@@ -11,11 +11,11 @@ OUTPUTS = "data/06_models"
 
 
 def project_root() -> Path:
-    """The checkout: the nearest directory above this file, or else the working directory, that has a workspace.yaml.
+    """The working directory, or else the nearest directory above this file, that has a workspace.yaml.
 
     Raises :class:`InputError` where there is none.
     """
-    for directory in (*Path(__file__).resolve().parents, Path.cwd()):
+    for directory in (Path.cwd(), *Path(__file__).resolve().parents):
         if (directory / "workspace.yaml").is_file():
             return directory
     raise InputError("no workspace.yaml here: run this in the project's directory")

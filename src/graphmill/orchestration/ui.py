@@ -16,6 +16,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
+import dagster as dg
+
 from graphmill.errors import EXIT_OK, GraphmillError, ResourceError
 from graphmill.orchestration.home import dagster_home, project_root
 from graphmill.orchestration.processes import ChildTree
@@ -44,6 +46,9 @@ def serve(root: Path, host: str, port: int) -> int:
     """
     _require_free(host, port)
     home = dagster_home(root)
+    # Made here, once: webserver, daemon and code servers would all try to, and some of them fail.
+    with dg.DagsterInstance.get():
+        pass
     stopping = _Interrupts()  # before the children start: a handler of ours is reset to the default in them
     workspace = ["-w", str(root / "workspace.yaml")]
     commands = {

@@ -1,0 +1,167 @@
+"""The code location as the webserver has it: what it loads, offers, refuses, runs, shows and cancels."""
+
+import json
+import time
+
+import psutil
+import yaml
+
+from graphmill.components.embedding_model import launchpad_defaults
+from tests.ui.conftest import SMALL, Server
+
+SELECTOR = {"repositoryLocationName": "graphmill", "repositoryName": "__repository__"}
+CHAIN = ("raw_edges", "nodes", "edges", "graph", "hgt_model", "hgt_embeddings", "hgt_validation", "hgt_ranking")
+METADATA = """metadataEntries { label
+  ... on FloatMetadataEntry { floatValue } ... on IntMetadataEntry { intValue } ... on TextMetadataEntry { text }
+  ... on MarkdownMetadataEntry { mdStr } ... on PathMetadataEntry { path } ... on BoolMetadataEntry { boolValue } }"""
+
+
+def values(entries: list[dict]) -> dict:
+    """Metadata entries as a dictionary; values of kinds that are not asked for are left out."""
+    out = {}
+    for entry in entries:
+        value = [value for name, value in entry.items() if name != "label"]
+        if value:
+            out[entry["label"]] = value[0]
+    return out
+
+
+def asset(server: Server, name: str, fields: str) -> dict:
+    text = "query ($key: AssetKeyInput!) { assetNodeOrError(assetKey: $key) { ... on AssetNode { " + fields + " } } }"
+    return server.query(text, key={"path": ["biomed", name]})["assetNodeOrError"]
+
+
+def test_the_location_loads_with_its_chain(server: Server) -> None:
+    nodes = server.query("""{ assetNodes { assetKey { path } groupName kinds description
+        owners { ... on TeamAssetOwner { team } } dependencyKeys { path } } }""")["assetNodes"]
+    by_name = {node["assetKey"]["path"][-1]: node for node in nodes}
+    assert set(by_name) == set(CHAIN)
+    assert {node["groupName"] for node in nodes} == {
+        *("biomed_ingest", "biomed_graph", "biomed_training", "biomed_validation")
+    }
+    assert all(node["description"] and node["kinds"] and node["owners"] for node in nodes)
+    assert [key["path"] for key in by_name["hgt_model"]["dependencyKeys"]] == [["biomed", "graph"]]
+
+
+def test_schedule_and_sensor_are_there_and_stopped(server: Server) -> None:
+    found = server.query(
+        """query ($selector: RepositorySelector!) { repositoryOrError(repositorySelector: $selector) {
+          ... on Repository { schedules { name scheduleState { status } } sensors { name sensorState { status } } } } }""",
+        selector=SELECTOR,
+    )["repositoryOrError"]
+    assert {each["name"]: each["scheduleState"]["status"] for each in found["schedules"]} == {
+        "biomed_hgt_schedule": "STOPPED"
+    }
+    sensors = {each["name"]: each["sensorState"]["status"] for each in found["sensors"]}
+    assert sensors["biomed_files"] == "STOPPED"
+    assert set(sensors.values()) == {"STOPPED"}
+
+
+def test_the_launchpad_writes_out_every_setting(server: Server) -> None:
+    found = server.query(
+        """query ($selector: PipelineSelector!) { runConfigSchemaOrError(selector: $selector) {
+          ... on RunConfigSchema { rootDefaultYaml } } }""",
+        selector={**SELECTOR, "pipelineName": "biomed_hgt_retrain"},
+    )["runConfigSchemaOrError"]
+    config = yaml.safe_load(found["rootDefaultYaml"])
+    shown = config["ops"]["biomed__hgt_model"]["config"]
+    expected = launchpad_defaults("hgt", SMALL).model_dump()
+    assert shown["training"] == expected["training"]
+    assert shown["model"] == expected["model"]
+    hidden = {"device", "allow_fallback"}
+    assert shown["acceleration"] == {k: v for k, v in expected["acceleration"].items() if k not in hidden}
+    assert config["resources"]["accelerator"]["config"] == {"device": "auto", "index": 0, "allow_fallback": True}
+
+
+def test_a_value_of_the_wrong_kind_is_refused_before_launch(server: Server) -> None:
+    answer = server.launch(
+        "biomed_hgt_retrain", {"ops": {"biomed__hgt_model": {"config": {"model": {"decoder": "x"}}}}}
+    )
+    assert answer["__typename"] == "RunConfigValidationInvalid"
+    assert "decoder" in answer["errors"][0]["message"]
+
+
+def test_the_accelerator_pool_takes_one_step_at_a_time(server: Server, finished_run: str) -> None:
+    config = server.query("{ instance { poolConfig { defaultPoolLimit poolGranularity } } }")["instance"]["poolConfig"]
+    assert config == {"defaultPoolLimit": 1, "poolGranularity": "op"}
+
+
+def test_the_chain_runs_and_says_what_it_made(server: Server, finished_run: str) -> None:
+    for name in CHAIN:
+        made = asset(server, name, "assetMaterializations(limit: 1) { runId }")["assetMaterializations"]
+        assert [each["runId"] for each in made] == [finished_run], name
+    fields = "assetMaterializations(limit: 1) { " + METADATA + " }"
+    shown = values(asset(server, "hgt_model", fields)["assetMaterializations"][0]["metadataEntries"])
+    assert shown["epochs_done"] == 4
+    assert shown["device"] == "cpu"
+    assert shown["estimated_seconds_total"] > 0
+    assert "data:image/png;base64," in shown["loss_curve"]
+    csv = server.root / "data" / "06_models" / "embeddings" / "hgt_embeddings.csv"
+    assert csv.is_file()
+
+
+def test_training_is_observed(server: Server, finished_run: str) -> None:
+    fields = "assetObservations(limit: 50) { runId " + METADATA + " }"
+    seen = asset(server, "hgt_model", fields)["assetObservations"]
+    shown = [values(each["metadataEntries"]) for each in seen]
+    assert {each["runId"] for each in seen} == {finished_run}
+    assert any("loss_total" in each and each["epoch"] == 4 for each in shown)
+    assert any("device_reason" in each for each in shown)
+
+
+def test_checks_have_their_verdicts_and_pictures(server: Server, finished_run: str) -> None:
+    fields = (
+        "assetChecksOrError { ... on AssetChecks { checks { name blocking executionForLatestMaterialization { status"
+    )
+    fields += " evaluation { severity description " + METADATA + " } } } } }"
+    blocked = asset(server, "hgt_embeddings", fields)["assetChecksOrError"]["checks"]
+    assert {check["name"]: check["executionForLatestMaterialization"]["status"] for check in blocked} == dict.fromkeys(
+        ("finite", "shape", "ids_aligned", "no_dead_rows", "not_collapsed"), "SUCCEEDED"
+    )
+    assert all(check["blocking"] for check in blocked)
+    health = {check["name"]: check for check in asset(server, "hgt_validation", fields)["assetChecksOrError"]["checks"]}
+    evaluation = health["mean_cosine"]["executionForLatestMaterialization"]["evaluation"]
+    assert "data:image/png;base64," in values(evaluation["metadataEntries"])["picture"]
+
+
+def test_the_same_training_is_reused_and_shown_as_such(server: Server, finished_run: str) -> None:
+    answer = server.launch("biomed_hgt_retrain", {}, assets=["biomed/hgt_model"])
+    assert server.wait(answer["run"]["runId"]) == "SUCCESS"
+    fields = "assetMaterializations(limit: 1) { runId " + METADATA + " }"
+    (made,) = asset(server, "hgt_model", fields)["assetMaterializations"]
+    assert made["runId"] == answer["run"]["runId"]
+    assert values(made["metadataEntries"])["reused"] is True
+
+
+def test_cancelling_leaves_a_checkpoint_and_no_process(server: Server, finished_run: str) -> None:
+    """A training that would take hours is cancelled in the UI's way as soon as it shows its first figures."""
+    config = {"ops": {"biomed__hgt_model": {"config": {"training": {"epochs": 100_000, "seed": 7}}}}}
+    run = server.launch("biomed_hgt_retrain", config, assets=["biomed/hgt_model"])["run"]["runId"]
+
+    def observed() -> bool:
+        seen = asset(server, "hgt_model", "assetObservations(limit: 5) { runId label metadataEntries { label } }")
+        labels = [
+            entry["label"]
+            for each in seen["assetObservations"]
+            if each["runId"] == run
+            for entry in each["metadataEntries"]
+        ]
+        return "loss_total" in labels
+
+    assert server.wait(run, until=observed) == "STARTED"
+    workers = server.workers()
+    assert workers
+    family = [each for worker in workers for each in (worker, *worker.children(recursive=True))]
+    server.query(
+        """mutation ($id: String!) { terminateRun(runId: $id, terminatePolicy: SAFE_TERMINATE) { __typename } }""",
+        id=run,
+    )
+    assert server.wait(run) == "CANCELED"
+    _, alive = psutil.wait_procs(family, timeout=5)
+    assert not alive
+    assert not server.workers()
+    runs = server.root / "data" / "06_models" / "biomed" / "hgt"
+    settings = {path.parent: json.loads(path.read_text()) for path in runs.glob("*/settings.json")}
+    (cancelled,) = [path for path, found in settings.items() if found["training"]["seed"] == 7]
+    assert list((cancelled / "checkpoints").glob("*.safetensors"))
+    assert time.time() - max(path.stat().st_mtime for path in (cancelled / "checkpoints").iterdir()) < 120
