@@ -7,7 +7,7 @@ of chunks, groups and ranks. Nothing here knows about epochs, files or time.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -98,7 +98,7 @@ def compute_gradient(
             pending = (encoded, detached.tensors)
         else:
             _backward_through(encoded, detached.tensors, {})
-    _reduce(parameters, pending, ranks, replicated)
+    _reduce(parameters, pending, ranks)
     if scale != 1.0:
         for parameter in parameters:
             if parameter.grad is not None:
@@ -137,30 +137,44 @@ def _backward_through(encoded: Encoded, detached: Mapping[str, Tensor], reduced:
         torch.autograd.backward(outputs, gradients)
 
 
-def _reduce(
-    parameters: list[nn.Parameter],
-    pending: tuple[Encoded, dict[str, Tensor]] | None,
-    ranks: Ranks,
-    replicated: bool,
-) -> None:
-    """Add gradients up over ranks: those of the loss terms now, the encoding's before going back through it."""
-    if ranks.world > 1:
-        # A rank with an empty shard has no gradient where others have one: agree on who takes part, then fill up.
-        present = ranks.sum_floats([float(p.grad is not None) for p in parameters])
-        taking_part = [p for p, count in zip(parameters, present, strict=True) if count > 0]
-        for parameter in taking_part:
-            if parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
-        reduce = [p.grad for p in taking_part if p.grad is not None]
-        encoded_gradients: dict[str, Tensor] = {}
-        if replicated and pending is not None:
-            for name, tensor in pending[1].items():
-                if tensor.requires_grad:
-                    gradient = tensor.grad if tensor.grad is not None else torch.zeros_like(tensor)
-                    encoded_gradients[name] = gradient
-        ranks.sum_([*reduce, *encoded_gradients.values()])
-        if pending is not None:
-            _backward_through(pending[0], pending[1], encoded_gradients)
+def _reduce(parameters: list[nn.Parameter], pending: tuple[Encoded, dict[str, Tensor]] | None, ranks: Ranks) -> None:
+    """Add gradients up over ranks, in one all-reduce per dtype.
+
+    ``pending`` is an encoding that every rank computed alike. Adding up its gradient before going back through it, or
+    going back first and adding up the parameters' gradients, is the same sum: the one with fewer bytes is done.
+    """
+    if ranks.world == 1:
+        return
+    direct = _taking_part(parameters, ranks)
+    if pending is None:
+        ranks.sum_([p.grad for p in direct if p.grad is not None])
+        return
+    encoded, detached = pending
+    gradients = {
+        name: tensor.grad if tensor.grad is not None else torch.zeros_like(tensor)
+        for name, tensor in detached.items()
+        if tensor.requires_grad
+    }
+    if _bytes([*direct, *gradients.values()]) <= _bytes(parameters):
+        ranks.sum_([*(p.grad for p in direct if p.grad is not None), *gradients.values()])
+        _backward_through(encoded, detached, gradients)
+    else:
+        _backward_through(encoded, detached, gradients)
+        ranks.sum_([p.grad for p in _taking_part(parameters, ranks) if p.grad is not None])
+
+
+def _taking_part(parameters: list[nn.Parameter], ranks: Ranks) -> list[nn.Parameter]:
+    """Parameters that have a gradient on any rank; filled up with zeros where an empty shard left none."""
+    present = ranks.sum_floats([float(p.grad is not None) for p in parameters])
+    chosen = [p for p, count in zip(parameters, present, strict=True) if count > 0]
+    for parameter in chosen:
+        if parameter.grad is None:
+            parameter.grad = torch.zeros_like(parameter)
+    return chosen
+
+
+def _bytes(tensors: Sequence[Tensor]) -> int:
+    return sum(t.numel() * t.element_size() for t in tensors)
 
 
 def _read(norm: Tensor, sums: _Sums, weights: Mapping[str, float], ranks: Ranks) -> Gradient:

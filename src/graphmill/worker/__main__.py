@@ -1,6 +1,7 @@
-"""``python -m graphmill.worker``: what Dagster, torchrun and ``graphmill train`` start.
+"""``python -m graphmill.worker [--processes N]``: what Dagster, torchrun and ``graphmill train`` start.
 
-The job comes from a settings file (the only argument), from ``--job FILE`` (JSON: settings, run_root, mode), or, under
+With ``--processes N`` it starts N of itself under torchrun, passes signals on, and ends as the first of them does. The
+job comes from a settings file (the only argument), from ``--job FILE`` (JSON: settings, run_root, mode), or, under
 Dagster, from the Pipes extras of the same names. Modes: "train" (default); "export", "evaluate" and "rank" (with
 ``run_dir``). Exit codes: docs/exit_codes.md.
 """
@@ -14,7 +15,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from graphmill.errors import EXIT_OK, EXIT_USER_ERROR, GraphmillError
+from graphmill.errors import EXIT_OK, EXIT_USER_ERROR, GraphmillError, ResourceError
+
+Outcome = tuple[int, dict[str, Any]]
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,23 +26,41 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
     from dagster_pipes import PipesEnvVarParamsLoader
 
+    from graphmill.worker.launch import end_with_parent, leave_outcome, supervise
+
+    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments[:1] == ["--processes"] and arguments[1:2] and arguments[1].isdigit():
+        from graphmill.training.signals import StopRequest
+
+        with StopRequest() as stop:
+            return supervise(int(arguments[1]), arguments[2:], stop)[0]
     main_rank = os.environ.get("RANK", "0") == "0"
-    if PipesEnvVarParamsLoader().is_dagster_pipes_process():
-        return _under_dagster(main_rank)
+    if "RANK" in os.environ:
+        end_with_parent()
+    code = 1
+    result: dict[str, Any] = {}
+    try:
+        if PipesEnvVarParamsLoader().is_dagster_pipes_process():
+            code, result = _under_dagster(main_rank)
+        else:
+            code, result = _from_arguments(arguments, main_rank)
+    finally:
+        leave_outcome(code, result)
+    return code
+
+
+def _from_arguments(arguments: list[str], main_rank: bool) -> Outcome:
     from graphmill.worker.messages import Terminal
 
     try:
-        job = _job(sys.argv[1:] if arguments is None else arguments)
+        job = _job(arguments)
     except GraphmillError as error:
         print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+        return error.exit_code, {}
     if job is None:
-        print("usage: python -m graphmill.worker SETTINGS.yaml | --job JOB.json", file=sys.stderr)
-        return EXIT_USER_ERROR
-    code = _run(job, [Terminal()] if main_rank else [])
-    if main_rank and (path := os.environ.get("GRAPHMILL_EXIT_FILE")):
-        Path(path).write_text(str(code))
-    return code
+        print("usage: python -m graphmill.worker [--processes N] SETTINGS.yaml | --job JOB.json", file=sys.stderr)
+        return EXIT_USER_ERROR, {}
+    return _run(job, [Terminal()] if main_rank else [])
 
 
 def _job(arguments: list[str]) -> dict[str, Any] | None:
@@ -53,7 +74,7 @@ def _job(arguments: list[str]) -> dict[str, Any] | None:
     return None
 
 
-def _under_dagster(main_rank: bool) -> int:
+def _under_dagster(main_rank: bool) -> Outcome:
     from dagster_pipes import PipesDefaultContextLoader, PipesEnvVarParamsLoader, open_dagster_pipes
 
     if main_rank:
@@ -67,7 +88,7 @@ def _under_dagster(main_rank: bool) -> int:
         return _run(dict(data.get("extras") or {}), [])
 
 
-def _run(job: Mapping[str, Any], outlets: list[Any]) -> int:
+def _run(job: Mapping[str, Any], outlets: list[Any]) -> Outcome:
     """Do the job; errors with a sentence become an ``error`` message and an exit code, others a traceback."""
     from graphmill.training.signals import StopRequest
 
@@ -77,13 +98,15 @@ def _run(job: Mapping[str, Any], outlets: list[Any]) -> int:
     except GraphmillError as error:
         for outlet in outlets:
             outlet.send({"kind": "error", "type": type(error).__name__, "message": str(error)})
-        if os.environ.get("RANK", "0") == "0":
-            print(f"error: {error}", file=sys.stderr, flush=True)
-        return error.exit_code
+        rank = os.environ.get("RANK", "0")
+        # What all of them meet is said once; what memory lacks may be one process's own trouble.
+        if rank == "0" or isinstance(error, ResourceError):
+            print(f"error{'' if rank == '0' else f' in process {rank}'}: {error}", file=sys.stderr, flush=True)
+        return error.exit_code, {}
     else:
         for outlet in outlets:
             outlet.send(result)
-        return EXIT_OK
+        return EXIT_OK, result
     finally:
         for outlet in outlets:
             outlet.close()
@@ -103,6 +126,10 @@ def _dispatch(job: Mapping[str, Any], outlets: list[Any], stop: Any) -> dict[str
         return {"kind": "result", "epoch": restored.epoch, **export_run(restored)}
     if mode == "evaluate":
         return {"kind": "result", **evaluate_run(restored)}
+    if mode == "recommend":
+        from graphmill.worker.recommendations import recommend_run
+
+        return {"kind": "result", "epoch": restored.epoch, **recommend_run(restored, int(job.get("k", 20)))}
     if mode == "rank":
         from graphmill.worker.ranking import rank_run
 
@@ -111,5 +138,14 @@ def _dispatch(job: Mapping[str, Any], outlets: list[Any], stop: Any) -> dict[str
     raise ValueError(f"unknown worker mode {mode!r}")
 
 
+def _exit(code: int) -> None:
+    """End; one of several processes without the interpreter's clean-up, in which gloo's threads can abort it."""
+    if "RANK" in os.environ:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    _exit(main())

@@ -1,64 +1,174 @@
-"""Starts a training the way its settings ask for: here, or in several processes under torchrun."""
+"""Starts a training in several processes under torchrun, passes signals on, and tells how it ended.
+
+torchrun ends with 1 whatever its workers say and starts them in sessions of their own. So the supervisor here forwards
+a request to stop once, and takes the exit code and the result from a file that the first process of this machine
+leaves (:func:`leave_outcome`).
+"""
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from graphmill.errors import EXIT_OK, GraphmillError
+import psutil
+
+from graphmill.errors import EXIT_OK, EXIT_STOPPED, GraphmillError, InputError
+from graphmill.training.signals import StopRequest
+
+OUTCOME_VARIABLE = "GRAPHMILL_OUTCOME_FILE"
+EXIT_KILLED = 128 + signal.SIGKILL
+_POLL_SECONDS = 0.05
+_PR_SET_PDEATHSIG = 1
 
 
 class WorkerFailedError(GraphmillError):
-    """A worker process ended badly; its own message has been printed. Carries its exit code."""
+    """The worker processes ended badly; carries the exit code of the first one, so that "stopped" stays 75."""
 
     def __init__(self, code: int) -> None:
-        super().__init__(f"the worker processes ended with exit code {code}; what they said is above")
         self.exit_code = code
+        if code == EXIT_KILLED:
+            text = "a worker process was killed before it could say why, most often because the machine was out of "
+            text += "memory; the same command goes on from the last checkpoint"
+        else:
+            text = f"the worker processes ended with exit code {code}; what they said is above"
+        super().__init__(text)
 
 
-def torchrun_command(
-    processes: int, arguments: list[str], *, nodes: str = "", extra: list[str] | None = None
-) -> list[str]:
-    """``python -m torch.distributed.run … -m graphmill.worker ARGUMENTS``.
+@dataclass(frozen=True)
+class Nodes:
+    """Several machines: how many, which one this is, and ``host:port`` of the first one, where they meet."""
 
-    ``nodes`` empty: this machine alone (``--standalone``). Otherwise ``extra`` holds torchrun's own rendezvous options.
-    """
-    command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}"]
-    command += [f"--nnodes={nodes}", *(extra or [])] if nodes else ["--standalone"]
-    return [*command, "-m", "graphmill.worker", *arguments]
+    count: int = 1
+    rank: int = 0
+    master: str = ""
+
+    def options(self) -> list[str]:
+        """torchrun's rendezvous options.
+
+        Raises:
+            InputError: more than one machine without a place to meet.
+        """
+        if self.count == 1:
+            return ["--standalone"]
+        host, _, port = self.master.rpartition(":")
+        if not host or not port.isdigit() or not 0 <= self.rank < self.count:
+            raise InputError(
+                f"--nodes {self.count} needs --master HOST:PORT of the first machine and --node-rank from 0 to "
+                f"{self.count - 1} on each"
+            )
+        return [f"--nnodes={self.count}", f"--node-rank={self.rank}", f"--master-addr={host}", f"--master-port={port}"]
 
 
-def run_processes(values: Mapping[str, Any], processes: int, *, root: str = "") -> None:
-    """Train in ``processes`` worker processes and wait.
+ONE_NODE = Nodes()
 
-    Raises:
-        WorkerFailedError: with the worst exit code, so that "stopped, to be resumed" stays 75.
+
+def torchrun_command(processes: int, arguments: Sequence[str], nodes: Nodes = ONE_NODE) -> list[str]:
+    """``python -m torch.distributed.run … -m graphmill.worker ARGUMENTS``."""
+    launcher = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={processes}", *nodes.options()]
+    return [*launcher, "-m", "graphmill.worker", *arguments]
+
+
+def supervise(
+    processes: int, arguments: Sequence[str], stop: StopRequest, nodes: Nodes = ONE_NODE
+) -> tuple[int, dict[str, Any]]:
+    """Run ``processes`` workers and wait; returns the exit code and the result message ({} where there is none).
+
+    A request to stop is passed on once: the workers save and end with 75. When this process is killed, so are they.
     """
     from graphmill.training.device import allowed_cores
 
     with tempfile.TemporaryDirectory(prefix="graphmill-") as folder:
-        job = Path(folder) / "job.json"
-        job.write_text(json.dumps({"settings": dict(values), "run_root": root}), encoding="utf-8")
-        exit_file = Path(folder) / "exit"
+        file = Path(folder) / "outcome.json"
         environment = {
             "OMP_NUM_THREADS": str(max(1, allowed_cores() // processes)),
             **os.environ,
-            "GRAPHMILL_EXIT_FILE": str(exit_file),
+            OUTCOME_VARIABLE: str(file),
         }
-        process = subprocess.Popen(torchrun_command(processes, ["--job", str(job)]), env=environment)
+        process = subprocess.Popen(
+            torchrun_command(processes, arguments, nodes),
+            env=environment,
+            start_new_session=True,
+            preexec_fn=end_with_parent,
+        )
         try:
-            code = process.wait()
-        except KeyboardInterrupt:
-            # The terminal has sent SIGINT to the whole group: the workers save and end by themselves.
-            code = process.wait()
-        # torchrun ends with 1 whatever its workers say; rank 0 leaves its own code.
-        if exit_file.exists():
-            code = int(exit_file.read_text())
+            told = False
+            while process.poll() is None:
+                if stop.requested and not told:
+                    process.send_signal(signal.SIGTERM)
+                    told = True
+                time.sleep(_POLL_SECONDS)
+        finally:
+            _end_tree(process)
+        if not file.exists():
+            # Stopped before it had begun: there was nothing to save.
+            return (EXIT_STOPPED if stop.requested else process.returncode and EXIT_KILLED), {}
+        outcome = json.loads(file.read_text(encoding="utf-8"))
+        return int(outcome["code"]), dict(outcome["result"])
+
+
+def run_processes(
+    values: Mapping[str, Any],
+    processes: int,
+    *,
+    where: str = "run config",
+    root: str = "",
+    stop: StopRequest | None = None,
+    nodes: Nodes = ONE_NODE,
+) -> dict[str, Any]:
+    """Train in ``processes`` processes on each machine; the result message ({} on machines other than the first).
+
+    Raises:
+        WorkerFailedError: with the exit code of the workers; their own message has been printed.
+    """
+    with tempfile.TemporaryDirectory(prefix="graphmill-") as folder:
+        job = Path(folder) / "job.json"
+        job.write_text(json.dumps({"settings": dict(values), "where": where, "run_root": root}), encoding="utf-8")
+        code, result = supervise(processes, ["--job", str(job)], stop or StopRequest(), nodes)
     if code != EXIT_OK:
         raise WorkerFailedError(code)
+    return result
+
+
+def leave_outcome(code: int, result: Mapping[str, Any]) -> None:
+    """Tell the supervisor how this machine's first process ended; nothing where there is no supervisor."""
+    path = os.environ.get(OUTCOME_VARIABLE)
+    if not path or os.environ.get("LOCAL_RANK", "0") != "0":
+        return
+    from graphmill.training.metrics_log import readable
+
+    partial = Path(path).with_suffix(".partial")
+    partial.write_text(json.dumps({"code": code, "result": readable(result)}), encoding="utf-8")
+    partial.replace(path)
+
+
+def end_with_parent() -> None:
+    """Ask the kernel to send this process SIGTERM when its parent dies (Linux; elsewhere the connection breaks)."""
+    if sys.platform == "linux":
+        parent = os.getppid()
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _end_tree(process: subprocess.Popen[bytes]) -> None:
+    """Whatever is left of torchrun and its workers goes, also when a second Ctrl-C cut the wait short."""
+    try:
+        children = psutil.Process(process.pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        children = []
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+    for child in children:
+        if child.is_running():
+            child.kill()

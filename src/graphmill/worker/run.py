@@ -172,9 +172,10 @@ def _fit(prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: Stop
             metrics, epoch = _final_figures(recipe, engine)
     finally:
         listener.close()
-    if not ranks.main:
-        return {}
-    return _finish(prepared, engine, fit, listener, sampler, began, metrics, epoch)
+    # All stay until the report is written: torchrun would take one that leaves early for a reason to end the others.
+    report = _finish(prepared, engine, fit, listener, sampler, began, metrics, epoch) if ranks.main else {}
+    ranks.barrier()
+    return report
 
 
 def _start(prepared: Prepared, store: CheckpointStore, ranks: Ranks) -> str:

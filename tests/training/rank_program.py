@@ -1,0 +1,98 @@
+"""What the tests of several processes run under torchrun: ``rank_program.py JOB.json``; one start serves all cases.
+
+For every job the gradient of one step in float64, the bytes that were reduced for it, and, where asked for, a whole
+training through the worker. Rank 0 leaves ``NAME.pt``.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from graphmill.evaluation.sharing import Share, shared
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.recipes import registry
+from graphmill.training.contract import Execution
+from graphmill.training.precision import Precision
+from graphmill.training.processes import Ranks, join
+from graphmill.training.step import compute_gradient
+from graphmill.worker import run as worker
+from graphmill.worker.job import resolve
+
+
+def gradients(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
+    """Per phase: gradients by name, losses, norm, bytes reduced, and the least number of bytes that would do."""
+    job = resolve(values, "rank_program")
+    recipe = registry.create(job.settings.recipe, TypedGraph.open(job.settings.data), job.settings, job.batching)
+    recipe.to(torch.device("cpu"))
+    model = recipe.build(Execution()).double().train()
+    named, out = dict(model.named_parameters()), {}
+    for phase in recipe.phases:
+        names = [n for g in recipe.parameter_groups(model, phase) for n in g.names]
+        for parameter in model.parameters():
+            parameter.grad = None
+        before = ranks.bytes_reduced
+        batch = recipe.step(phase, 1, 2)
+        found = compute_gradient(
+            recipe,
+            model,
+            [named[n] for n in names],
+            batch,
+            execution=Execution(loss_chunks=2),
+            precision=Precision("fp32", torch.device("cpu")),
+            ranks=ranks,
+            seed_parts=(0, phase.name, 1, 2),
+        )
+        with_gradient = [n for n in names if named[n].grad is not None]
+        out[phase.name] = {
+            "gradients": {n: named[n].grad.clone() for n in with_gradient},
+            "losses": found.losses,
+            "norm": found.norm,
+            "bytes": ranks.bytes_reduced - before,
+            "parameter_bytes": sum(named[n].numel() * 8 for n in with_gradient),
+            "replicated": batch.replicated,
+        }
+    return out
+
+
+def evaluations(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
+    """Validation figures of the same weights, by this process alone and by all of them together."""
+    job = resolve(values, "rank_program")
+    recipe = registry.create(job.settings.recipe, TypedGraph.open(job.settings.data), job.settings, job.batching)
+    recipe.to(torch.device("cpu"))
+    model = recipe.build(Execution()).eval()
+    share = Share(ranks.rank, ranks.world, ranks.sum_array)
+    with torch.no_grad():
+        alone = recipe.evaluate(model, "valid", final=True, poll=lambda: None)
+        with shared(share):
+            together = recipe.evaluate(model, "valid", final=True, poll=lambda: None)
+    return {"alone": alone, "shared": together, "blocks": share.blocks}
+
+
+def main(path: Path) -> None:
+    """Do the jobs of the file in order, all ranks together."""
+    torch.set_num_threads(1)
+    ranks = join("gloo")
+    # One process group for all jobs: the worker joins and leaves the one that is there.
+    worker.join = lambda *_: ranks  # type: ignore[assignment]
+    ranks.close = lambda: None  # type: ignore[method-assign]
+    for job in json.loads(path.read_text()):
+        found = {"gradients": gradients(job["values"], ranks)}
+        if not job["name"].endswith("-tiny"):
+            found["evaluated"] = evaluations(job["values"], ranks)
+        if job["train"]:
+            found["result"] = worker.train(job["values"], "rank_program", root=job["train"])
+        if ranks.main:
+            torch.save(found, path.parent / f"{job['name']}.pt")
+        ranks.barrier()
+    torch.distributed.destroy_process_group()
+    os._exit(0)  # as the worker does: gloo's threads can abort the interpreter's clean-up
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
