@@ -46,6 +46,8 @@ class TestBothParsers:
     @given(data=files)
     @example(b"1,a,b,c\r\n\r\n2,b,c,d\r\n")
     @example(b"1,a,b,\xff\n")
+    @example(b"\xef\xbb\xbf1,a,b,c\n")
+    @example(b"1,\xc2\xa0,b,c\n")
     @example(b"1,\xff,b,c\n")
     @example(b"0xffffffffffffffff,a,b,c\n")
     def test_the_fast_one_agrees_with_the_careful_one_or_has_doubts(self, data: bytes) -> None:

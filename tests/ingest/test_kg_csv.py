@@ -362,6 +362,12 @@ class TestNames:
         assert result.nodes["source"].to_pylist()[4] == "DrugBank"
         assert result.counts["nodes_with_two_names"] == result.counts["nodes_without_name"] == 0
 
+    def test_first_means_first_in_the_file_whichever_end_it_is_at(self, tmp_path: Path) -> None:
+        blank, first, second = ("4,DB01,drug,,x", "4,DB01,drug,Aspirin,x", "4,DB01,drug,ASA,x")
+        result = read_kg_csv(write(tmp_path, text(row(blank, GENE), row(GENE, first), row(second, GENE))))
+        assert named("Aspirin")(result)
+        assert result.counts["nodes_with_two_names"] == 1
+
     def test_a_second_name_is_noticed_across_blocks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("graphmill.ingest.csv_blocks.BLOCK_BYTES", 300)
         monkeypatch.setattr("graphmill.ingest.kg_assemble._PENDING_MENTIONS", 1)
@@ -378,6 +384,11 @@ class TestLimitNodes:
         assert sorted(result.nodes["name"].to_pylist()) == ["Doxorubicin", "PHYHIP"]
         assert edges(result) == [("drug_protein", "Doxorubicin", "PHYHIP"), ("drug_protein", "PHYHIP", "Doxorubicin")]
         assert (result.counts["nodes_left_out"], result.counts["edges_left_out"]) == (2, 4)
+
+    def test_first_is_counted_row_by_row_head_before_tail(self, tmp_path: Path) -> None:
+        path = write(tmp_path, text(row(GENE, DRUG), row(OTHER_GENE, "9,x,drug,x,x")))
+        result = read_kg_csv(path, KgCsvSettings(limit_nodes=2))
+        assert result.nodes["name"].to_pylist() == ["PHYHIP", "Doxorubicin"]
 
     def test_more_than_there_are_changes_nothing(self, tmp_path: Path) -> None:
         path = write(tmp_path, text(*CLEAN))

@@ -87,7 +87,7 @@ def read_fast(data: bytes, first_line: int, layout: CsvLayout) -> tuple[pa.Table
     ends = newlines if data.endswith(b"\n") else np.append(newlines, len(data))
     if table.num_rows != len(ends):
         starts, ends = _record_bounds(view, newlines)
-        if len(starts) != table.num_rows:
+        if len(starts) != table.num_rows:  # pyarrow and we should never disagree on where records end; if we do, look
             raise Doubt
         lines = first_line + np.searchsorted(newlines, starts)
     if np.diff(ends, prepend=-1).max(initial=0) > MAX_FIELD_BYTES:
