@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.evaluation.quick import quick_health
+from graphmill.evaluation.recommendation import KnownItems, top_k
 from graphmill.kernels.next_item_losses import (
     bce_sum,
     expected_log_counts,
@@ -226,11 +227,25 @@ class SequenceRecipe:
         def score(users: np.ndarray, ends: np.ndarray) -> Tensor:
             poll()
             with torch.no_grad():
-                return self._all_states(model, users, ends) @ table.T
+                return self.all_states(model, users, ends) @ table.T
 
         return self.evaluator.evaluate(score, split, final=final)
 
-    def _all_states(self, model: nn.Module, users: np.ndarray, ends: np.ndarray) -> Tensor:
+    def recommend(self, model: nn.Module, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """For every user with a history the ``k`` best next items that are not in it.
+
+        Users int64 [U] and items int64 [U, k] are global node numbers, best first (−1: none left); scores [U, k].
+        """
+        s = self.data.sequences
+        users = np.flatnonzero(np.diff(s.indptr) > 0)
+        scorer = self.scorer(model)
+        items, scores = top_k(
+            lambda u: scorer.score_targets(0, u), users, s.num_items, KnownItems(s.indptr, s.items), k
+        )
+        return users + s.user_offset, np.where(items >= 0, items + s.item_offset, -1), scores
+
+    def all_states(self, model: nn.Module, users: np.ndarray, ends: np.ndarray) -> Tensor:
+        """:meth:`states_at`, some users at a time."""
         parts = [
             self.states_at(model, users[i : i + ENCODE_USERS], ends[i : i + ENCODE_USERS])
             for i in range(0, len(users), ENCODE_USERS)
@@ -282,11 +297,11 @@ class SequenceScorer:
         self.recipe, self.model = recipe, model
 
     def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
-        """Local user numbers int64 [B] → fp32 [B, I]."""
+        """Local user numbers int64 [B], each with a history → fp32 [B, I]."""
         s = self.recipe.data.sequences
-        table: Any = self.model.network.items.weight  # type: ignore[union-attr]
+        network: Any = self.model.network
         with torch.no_grad():
-            return self.recipe.states_at(self.model, heads, s.indptr[heads + 1]) @ table.float().T
+            return self.recipe.all_states(self.model, heads, s.indptr[heads + 1]) @ network.items.weight.float().T
 
 
 def _table_norm(model: nn.Module) -> Tensor:
