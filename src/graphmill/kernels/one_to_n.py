@@ -76,7 +76,7 @@ class _OneToN(torch.autograd.Function):
         queries = x.to(low)
         count = len(entities)
         single = block >= count
-        total = torch.zeros((), dtype=torch.float64 if x.device.type != "mps" else wide, device=x.device)
+        total = torch.zeros((), dtype=sum_dtype(x.device, wide), device=x.device)
         dx = torch.zeros(x.shape, dtype=wide, device=x.device) if need_x and not single else None
         de = torch.empty(entities.shape, dtype=wide, device=x.device) if need_e else None
         db = torch.empty(count, dtype=wide, device=x.device) if need_b else None
@@ -137,3 +137,8 @@ def _scores(queries: Tensor, keys: Tensor, bias: Tensor | None, wide: torch.dtyp
         return torch.addmm(bias, queries, keys.T)
     scores = (queries @ keys.T).to(wide)
     return scores if bias is None else scores.add_(bias)
+
+
+def sum_dtype(device: torch.device, wide: torch.dtype) -> torch.dtype:
+    """What block sums are added up in: float64, which costs nothing at one number a block; MPS does not have it."""
+    return wide if device.type == "mps" else torch.float64

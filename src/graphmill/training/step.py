@@ -37,11 +37,12 @@ class Gradient:
 class _Sums:
     """Losses summed on the device: reading them costs one synchronisation a step, not one a term."""
 
+    dtype: torch.dtype = torch.float64
     totals: dict[str, Tensor] = field(default_factory=dict)
     coefficients: dict[str, float] = field(default_factory=dict)
 
     def add(self, name: str, value: Tensor, coefficient: float) -> None:
-        value = value.detach().double()
+        value = value.detach().to(self.dtype)
         self.totals[name] = self.totals[name] + value if name in self.totals else value
         self.coefficients[name] = coefficient
 
@@ -66,7 +67,8 @@ def compute_gradient(
     """
     weights = dict(batch.weights)
     local = batch.shard(ranks.rank, ranks.world) if ranks.world > 1 else batch
-    sums = _Sums()
+    # MPS has no float64; its sums of a few chunks are read into float64 on the host.
+    sums = _Sums(torch.float32 if precision.device.type == "mps" else torch.float64)
     scale = precision.scaler.scale
     # An encoding that every rank computes alike has the same parameter gradient everywhere once its own gradient is
     # reduced; it must not be added up once more. Only a single group can be replicated.
@@ -179,10 +181,10 @@ def _bytes(tensors: Sequence[Tensor]) -> int:
 
 def _read(norm: Tensor, sums: _Sums, weights: Mapping[str, float], ranks: Ranks) -> Gradient:
     names = list(weights)
-    zero = torch.zeros((), dtype=torch.float64)
+    zero = torch.zeros((), dtype=sums.dtype, device=norm.device)
     values = [sums.totals.get(name, zero) for name in names]
     # One transfer for the norm and all losses.
-    read = torch.stack([norm.detach().double().cpu(), *(value.cpu() for value in values)]).tolist()
+    read = torch.stack([norm.detach().to(sums.dtype), *values]).tolist()
     losses = ranks.sum_floats(read[1:])
     coefficients = ranks.max_floats([sums.coefficients.get(name, -float("inf")) for name in names])
     out = dict(zip(names, losses, strict=True))
