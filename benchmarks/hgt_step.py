@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
 from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
@@ -84,21 +83,40 @@ def _split_and_cat(self: Any, x: Tensor, type_ptr: Tensor) -> Tensor:
     return torch.cat([part @ w for part, w in zip(parts, self.weight, strict=True)])
 
 
-def run(model: nn.Module, steps: int, after: Callable[[], None] | None = None) -> list[float]:
+def run(model: nn.Module, steps: int, clock: hgt_floor.Clock = time.perf_counter) -> list[float]:
     """Seconds of each optimizer step: forward, backward, Adam."""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
     seconds = []
     for _ in range(steps):
-        start = time.perf_counter()
+        start = clock()
         out = model()
         loss = sum(y.float().square().sum() for y in out) / sum(y.shape[0] for y in out)
         del out
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+        seconds.append(clock() - start)
+    return seconds
+
+
+def infer(typed: hgt_graphs.Typed, chunk_rows: int, repeats: int) -> list[float]:
+    """Seconds of all embeddings of the product's model (256 → 512, 2 layers), at once (0) or in chunks of receivers."""
+    from graphmill.models.hgt import HGT
+    from graphmill.models.hgt_inference import infer as in_chunks
+
+    counts, edges = typed
+    model = HGT(counts, [(e.source_type, e.target_type) for e in edges], 256, 512, 2, HEADS).eval()
+    graph = hgt_graphs.plan(typed)
+    seconds = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        if chunk_rows:
+            for _ in in_chunks(model, graph, chunk_rows=chunk_rows):
+                pass
+        else:
+            with torch.no_grad():
+                model(graph)
         seconds.append(time.perf_counter() - start)
-        if after is not None:
-            after()
     return seconds
 
 
@@ -117,11 +135,19 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--floor", action="store_true", help="measure the floor after the steps, in the same process")
+    parser.add_argument("--infer", type=int, help="no training: all embeddings, in chunks of so many rows (0: at once)")
+    parser.add_argument(
+        "--processor-time", action="store_true", help="with OMP_NUM_THREADS=1, on a machine with others"
+    )
     args = parser.parse_args()
     kind, *options = args.variant.split(",")
     torch.manual_seed(0)
     typed = hgt_graphs.load(args.graph)
     base = memory("VmRSS")
+    if args.infer is not None:
+        seconds = infer(typed, args.infer, args.steps)
+        print(json.dumps({"seconds": seconds, "peak_gb": memory("VmHWM"), "imported_gb": base}))
+        return
     model = (Ours if kind == "ours" else PyG)(typed, set(options))
     if args.profile:
         run(model, 1)
@@ -129,12 +155,13 @@ def main() -> None:
             run(model, 1)
         print(profile.key_averages().table(sort_by="self_cpu_time_total", row_limit=30, max_name_column_width=40))
         return
-    seconds = run(model, args.steps)
+    clock = time.process_time if args.processor_time else time.perf_counter
+    seconds = run(model, args.steps, clock)
     result: dict[str, Any] = {"graph": args.graph, "variant": args.variant, "seconds": seconds}
     result |= {"peak_gb": memory("VmHWM"), "imported_gb": base, "threads": torch.get_num_threads()}
     if args.floor:
         dtype = torch.bfloat16 if "bf16" in options else torch.float32
-        result["floor"] = hgt_floor.seconds(hgt_floor.products(hgt_graphs.plan(typed)), dtype)
+        result["floor"] = hgt_floor.seconds(hgt_floor.products(hgt_graphs.plan(typed)), dtype, clock=clock)
     print(json.dumps(result))
 
 

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from graphmill.kernels.gelu_linear import gelu_linear
 from graphmill.kernels.hgt import Backend, hgt_attention, hgt_attention_packed
 from graphmill.kernels.hgt_plan import MessageGraph
 
@@ -91,7 +92,8 @@ class HGTLayer(nn.Module):
         """What becomes of some rows when their messages arrive: output product, skip."""
         if message is None:
             return rows
-        y: Tensor = self.outputs[str(node_type)](F.gelu(message))
+        output: nn.Linear = self.outputs[str(node_type)]  # type: ignore[assignment]
+        y = gelu_linear(message, output.weight, output.bias)
         return y if self.skip is None else torch.lerp(rows, y.to(rows.dtype), self.skip[node_type].sigmoid())
 
     def _projection(self, node_type: int) -> tuple[Tensor, Tensor]:
