@@ -1,8 +1,8 @@
 """MPS cannot be run here: one step of each case is held to the operators and dtypes that torch's MPS backend has.
 
 ``mps_operators.txt`` is committed: the operators that our steps use and that torch registers for MPS. It is renewed with
-``python -m tests.training.test_mps_operators`` when a recipe changes; what torch has comes from the operator table that every
-torch wheel ships (torchgen). No tensor may be float64, which MPS does not have.
+``python -m tests.training.test_mps_operators`` when a recipe changes; what torch has comes from the operator table that
+every torch wheel ships (torchgen). No tensor may be float64, which MPS does not have.
 """
 
 from __future__ import annotations

@@ -26,6 +26,7 @@ from graphmill.orchestration.progress import (
     started_line,
     started_metadata,
 )
+from graphmill.training.allocator import allocator_environment
 
 POLL_SECONDS = 0.2
 NOTE_DESCENDANTS_EVERY_SECONDS = 1.0
@@ -96,7 +97,13 @@ class WorkerClient(dg.ConfigurableResource):
         with contextlib.ExitStack() as stack:
             session = _open_session(stack, context, extras)
             inbox = _Inbox(session, (report.take, observe))
-            env = {**_WORKER_DEFAULTS, **os.environ, **(environment or {}), **session.get_bootstrap_env_vars()}
+            env = {
+                **_WORKER_DEFAULTS,
+                **allocator_environment(),
+                **os.environ,
+                **(environment or {}),
+                **session.get_bootstrap_env_vars(),
+            }
             tree = ChildTree(command or worker_command(processes), env=env, cwd=cwd)
             try:
                 code = _watch(tree, inbox)

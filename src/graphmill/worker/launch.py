@@ -85,12 +85,14 @@ def supervise(
 
     A request to stop is passed on once: the workers save and end with 75. When this process is killed, so are they.
     """
+    from graphmill.training.allocator import allocator_environment
     from graphmill.training.device import allowed_cores
 
     with tempfile.TemporaryDirectory(prefix="graphmill-") as folder:
         file = Path(folder) / "outcome.json"
         environment = {
             "OMP_NUM_THREADS": str(max(1, allowed_cores() // processes)),
+            **allocator_environment(),
             **os.environ,
             OUTCOME_VARIABLE: str(file),
         }

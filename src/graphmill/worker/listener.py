@@ -85,7 +85,7 @@ class RunListener:
         """Cut the trace back, so that it equals the one of a run that was never interrupted."""
         self.run.metrics.truncate_after(epoch, step)
         if self.tensorboard is not None:
-            self.attach_tensorboard(self.directory, step + 1)
+            self.attach_tensorboard(self.directory, max(step, 0))
 
     def send(self, message: Message) -> None:
         """To all outlets."""

@@ -17,6 +17,7 @@ from graphmill.errors import InputError, SettingsError
 from graphmill.evaluation.sharing import shared
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.recipes import registry
+from graphmill.training.allocator import describe_allocator
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import Execution, Recipe
 from graphmill.training.device import configure_torch
@@ -157,7 +158,7 @@ def _fit(prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: Stop
         notes += engine.resume("last")
     if ranks.main:
         store.check_writable(_checkpoint_bytes(engine))
-        listener.attach_tensorboard(run.tensorboard, engine.state.steps + 1)
+        listener.attach_tensorboard(run.tensorboard, engine.state.steps)
         if start == "fresh":
             listener.on_rewind(0, -1)
     listener.send({"kind": "started", "reused": False, "resumed_from_epoch": engine.state.epoch, **about})
@@ -239,6 +240,7 @@ def _write_head(prepared: Prepared, ranks: Ranks, threads: int) -> None:
                 "threads": threads,
                 "processes": ranks.world,
             },
+            "allocator": describe_allocator(),
             "versions": {
                 "graphmill": __version__,
                 "torch": torch.__version__,
