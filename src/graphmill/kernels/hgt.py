@@ -41,7 +41,7 @@ def hgt_attention(
     float32, the result in bfloat16. Deterministic on CPU; on CUDA under ``torch.use_deterministic_algorithms``.
     ``backend``: who does the edges; auto takes numba on the CPU where it is installed, else torch.
     """
-    edges = edge_backend(backend, w_k.device)
+    edges = edge_backend(backend, w_k.device, _dtype(q, w_k))
     flat: Any = _Attention.apply(graph, masked_pairs, edges, w_k, w_v, prior, *q, *k, *v)
     return list(flat)
 
@@ -60,13 +60,22 @@ def hgt_attention_packed(
     Saves the copies that splitting costs in the backward pass.
     """
     flat: Any = _PackedAttention.apply(
-        graph, masked_pairs, edge_backend(backend, w_k.device), w_k, w_v, prior, *projected
+        graph, masked_pairs, edge_backend(backend, w_k.device, _dtype(projected, w_k)), w_k, w_v, prior, *projected
     )
     return list(flat)
 
 
-def edge_backend(name: Backend, device: torch.device) -> ModuleType:
-    """The module that does the edges. Raises ValueError for numba off the CPU, ImportError where it is missing."""
+def _dtype(rows: Sequence[Tensor | None], weights: Tensor) -> torch.dtype:
+    return next((r.dtype for r in rows if r is not None), weights.dtype)
+
+
+def edge_backend(name: Backend, device: torch.device, dtype: torch.dtype = torch.float32) -> ModuleType:
+    """The module that does the edges; numba has no float16, so auto takes torch for it.
+
+    Raises ValueError for numba off the CPU, ImportError where it is missing.
+    """
+    if name == "auto" and dtype == torch.float16:
+        return hgt_torch
     if name == "numba" and device.type != "cpu":
         raise ValueError(f"backend numba works on the CPU, not on {device.type}; use torch or auto")
     if name == "torch" or device.type != "cpu" or (name == "auto" and importlib.util.find_spec("numba") is None):

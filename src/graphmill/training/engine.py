@@ -215,8 +215,7 @@ class Engine:
         )
 
     def _epochs(self) -> str:
-        if self.resumed and self.state.epoch and not (self.state.phase or self.state.index):
-            self._finish_epoch()
+        self._finish_resumed_epoch()
         while True:
             if out_of_patience(self.state, self.training.patience_epochs):
                 return f"no better {self.evaluation.selection_metric} for {self.training.patience_epochs} epochs"
@@ -247,8 +246,14 @@ class Engine:
             self.save()
         self._finish_epoch()
 
+    def _finish_resumed_epoch(self) -> None:
+        """A resume at an epoch's end: its evaluation or its report may have been lost."""
+        if self.resumed and self.state.epoch and not (self.state.phase or self.state.index):
+            self._finish_epoch()
+        self.resumed = False
+
     def _finish_epoch(self) -> None:
-        """Evaluate where it is due and report; repeated after a resume at an epoch's end, whose report may be lost."""
+        """Evaluate where it is due, and report."""
         state = self.state
         record = epoch_record(self.recipe, state, self._rate(self.recipe.phases[0]))
         if self._evaluation_is_due():
@@ -428,6 +433,7 @@ class Engine:
         self._drop_gradients()
         if self.store is not None and self.ranks.any(self.ranks.main and bool(self.store.list()))[0]:
             self.resume("last")
+            self._finish_resumed_epoch()  # in the precision that it was trained in
         else:
             self._fresh(precision)
             if self.ranks.main:

@@ -1,0 +1,279 @@
+"""A number that is not finite is caught before the update, named, kept, and dealt with as the policy says."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from graphmill.errors import StoppedError, TrainingError
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.recipes import registry
+from graphmill.training import engine
+from graphmill.training.checkpoint import CheckpointStore
+from graphmill.training.guards import NonFiniteError, first_nonfinite
+from graphmill.training.precision import LossScaler, Precision
+from graphmill.training.run_directory import RunDirectory
+from graphmill.training.signals import StopRequest
+from graphmill.worker.job import merge
+from tests.training.cases import CASES
+from tests.training.runs import Hooks, Outcome, assert_same, busy_clock, outcome, run, settings_of
+
+BAD_STEP = 5  # the second of the second epoch
+
+
+def poison_loss(recipe: Any, model: Any, terms: list[Any]) -> list[Any]:
+    return [type(t)(t.name, t.sum * math.nan, t.weight, t.coefficient) for t in terms]
+
+
+class Injector:
+    """Makes one number of step ``BAD_STEP`` not finite: in the loss, a gradient, a parameter, or an input."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, kind: str, *, steps: tuple[int, ...] = (BAD_STEP,)) -> None:
+        self.kind, self.steps, self.step, self.before = kind, steps, 0, {}
+        self.weights: dict[str, torch.Tensor] = {}
+        create, compute = registry.create, engine.compute_gradient
+
+        def creating(*arguments: Any) -> Any:
+            recipe = create(*arguments)
+            terms = recipe.terms
+
+            def bad_terms(model: Any, chunk: Any, encoded: Any) -> Any:
+                found = terms(model, chunk, encoded)
+                return poison_loss(recipe, model, found) if kind == "loss" and self.step in self.steps else found
+
+            recipe.terms = bad_terms  # type: ignore[method-assign]
+            return recipe
+
+        def computing(recipe: Any, model: Any, parameters: Any, batch: Any, **options: Any) -> Any:
+            if self.step in self.steps:
+                self._spoil(recipe, model, batch)
+                self.weights = {name: p.detach().clone() for name, p in model.named_parameters()}
+            gradient = compute(recipe, model, parameters, batch, **options)
+            self.step += 1
+            return gradient
+
+        patch.setattr(registry, "create", creating)
+        patch.setattr(engine, "compute_gradient", computing)
+
+    def _spoil(self, recipe: Any, model: Any, batch: Any) -> None:
+        first = next(iter(model.parameters()))
+        if self.kind == "gradient":
+            handle = first.register_hook(lambda g: g * math.inf)
+            recipe.handles = [*getattr(recipe, "handles", []), handle]
+        elif self.kind == "parameter":
+            with torch.no_grad():
+                first.view(-1)[0] = math.inf
+        elif self.kind == "input":
+            batch.share[0] = math.nan
+
+
+def first_parameter(name: str, graphs: dict[str, TypedGraph]) -> str:
+    _, recipe = CASES[name].build(graphs[name])
+    return next(iter(dict(CASES[name].model(recipe).named_parameters())))
+
+
+@pytest.mark.parametrize(
+    ("kind", "culprit"),
+    [
+        ("loss", "loss '"),
+        ("gradient", "gradient of '"),
+        ("parameter", "parameter 'encoder.tables.0'"),
+        ("input", "input 'share'"),
+    ],
+)
+def test_it_is_named_the_batch_is_kept_and_the_step_is_not_applied(
+    kind: str, culprit: str, graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    injected = Injector(monkeypatch, kind)
+    updates: list[int] = []
+    step = engine.PhaseOptimizer.step
+    monkeypatch.setattr(
+        engine.PhaseOptimizer, "step", lambda self, rate: (updates.append(injected.step), step(self, rate))
+    )
+    values = settings_of(CASES["hgt-full"], graphs["hgt-full"])
+    with pytest.raises(NonFiniteError) as caught:
+        run(values, tmp_path)
+    text = str(caught.value)
+    assert text.startswith(culprit)
+    assert "phase train, epoch 2, step 2 of 4; the step was not applied" in text
+    # What the origin's documents advise: a lower rate, clipping, fp32.
+    for remedy in ("learning_rate (half of it", "clip_norm: 1.0", "precision: fp32", "safer_precision"):
+        assert remedy in text
+    assert len(updates) == BAD_STEP
+    kept = np.load(next(tmp_path.glob("*/nonfinite/*.npz")))
+    _, recipe = CASES["hgt-full"].build(graphs["hgt-full"], **{k: values[k] for k in ("training", "acceleration")})
+    expected = recipe.step(recipe.phases[0], 1, 1).arrays()
+    assert sorted(kept.files) == sorted(expected)
+    for name, array in expected.items():
+        same = np.array_equal(kept[name], array)
+        assert same or (kind, name) == ("input", "share"), name
+
+
+def test_what_a_recipe_holds_is_an_input_too(graphs: dict[str, TypedGraph]) -> None:
+    _, recipe = CASES["hgt-full"].build(graphs["hgt-full"])
+    model = CASES["hgt-full"].model(recipe)
+    batch = recipe.step(recipe.phases[0], 0, 0)
+    assert first_nonfinite(recipe, model, batch, {"link": math.nan}) == "loss 'link'"
+    recipe.features = {2: torch.tensor([[1.0, math.inf]])}  # type: ignore[attr-defined]
+    assert first_nonfinite(recipe, model, batch, {"link": math.nan}) == "input 'features[2]'"
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_every_recipes_bad_loss_is_caught_at_its_step(
+    name: str, graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Injector(monkeypatch, "loss", steps=(2,))
+    with pytest.raises(NonFiniteError, match=r"^loss '.*epoch 1, step 3 of 4; the step was not applied"):
+        run(settings_of(CASES[name], graphs[name]), tmp_path)
+
+
+def test_skip_leaves_the_weights_alone_and_goes_on(
+    graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Injector(monkeypatch, "loss", steps=(4, 5, 9))
+    result = run(
+        settings_of(CASES["hgt-full"], graphs["hgt-full"], {"acceleration": {"on_nonfinite": "skip", "max_skips": 2}}),
+        tmp_path,
+    )
+    assert result["skips"] == 3
+    assert sum("step skipped: loss 'link' is not finite" in note for note in result["notes"]) == 3
+    epochs = RunDirectory(result["run_dir"]).metrics.read("epoch")
+    steps = RunDirectory(result["run_dir"]).metrics.read("step")
+    applied = [float(s["losses"]["total"]) for s in steps[4:8] if s["losses"]["total"] != "nan"]
+    assert len(applied) == 2
+    assert epochs[1]["losses"]["total"] == pytest.approx(np.mean(applied)), "a mean over the steps that were applied"
+
+
+def test_skips_are_bounded(graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    injected = Injector(monkeypatch, "loss", steps=tuple(range(3, 12)))
+    values = settings_of(
+        CASES["hgt-full"], graphs["hgt-full"], {"acceleration": {"on_nonfinite": "skip", "max_skips": 2}}
+    )
+    with pytest.raises(TrainingError, match=r"3 steps in a row were not finite \(max_skips\)"):
+        run(values, tmp_path)
+    assert injected.step == 6
+
+
+def test_safer_precision_goes_back_to_the_last_good_state_and_on_and_stays_there(
+    graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    policy = {"acceleration": {"on_nonfinite": "safer_precision", "precision": "bf16"}}
+    values = settings_of(CASES["hgt-full"], graphs["hgt-full"], policy)
+    stop = StopRequest()
+    with monkeypatch.context() as patch:
+        injected = Injector(patch, "loss", steps=(6,))
+        patch.setattr(
+            engine.Engine, "_roll_back", _stop_two_steps_after(engine.Engine._roll_back, injected, stop, patch)
+        )
+        with pytest.raises(StoppedError):
+            run(values, tmp_path, stop)
+    result = run(values, tmp_path)
+    assert result["precision"] == "fp32", "the resumed run is still in the safer precision"
+    text = " ".join(result["notes"])
+    assert "loss 'link' is not finite at phase train, epoch 2, step 3 of 4 in bf16; going back" in text
+    assert "rolled back to epoch 1, step 4; precision is now fp32" in text
+    records = RunDirectory(result["run_dir"]).metrics.read("epoch")
+    assert [r["precision"] for r in records] == ["bf16", "fp32", "fp32"]
+    steps = RunDirectory(result["run_dir"]).metrics.read("step")
+    assert [s["step"] for s in steps] == list(range(1, 13)), "what was reported after the good state was taken back"
+
+
+def _stop_two_steps_after(roll_back: Any, injected: Injector, stop: StopRequest, patch: pytest.MonkeyPatch) -> Any:
+    def rolled(self: Any, precision: str) -> None:
+        roll_back(self, precision)
+        between = engine.Engine._between_steps
+
+        def stopping(own: Any) -> None:
+            if own.state.steps == 6:
+                stop.request()
+            between(own)
+
+        patch.setattr(engine.Engine, "_between_steps", stopping)
+
+    return rolled
+
+
+def test_safer_precision_ends_where_nothing_is_safer(
+    graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Injector(monkeypatch, "loss")
+    policy = {"acceleration": {"on_nonfinite": "safer_precision"}}
+    with pytest.raises(NonFiniteError):
+        run(settings_of(CASES["hgt-full"], graphs["hgt-full"], policy), tmp_path)
+
+
+def test_a_parameter_that_an_update_overflowed_is_never_saved(
+    graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    step = engine.PhaseOptimizer.step
+    calls = []
+
+    def overflow(self: Any, rate: float) -> None:
+        step(self, rate)
+        calls.append(rate)
+        if len(calls) == 8:
+            with torch.no_grad():
+                self.parameters[0].view(-1)[0] = math.inf
+
+    monkeypatch.setattr(engine.PhaseOptimizer, "step", overflow)
+    with pytest.raises(TrainingError, match=r"parameter '.*' is not finite after epoch 2, step 8; nothing was saved"):
+        run(settings_of(CASES["hgt-full"], graphs["hgt-full"]), tmp_path)
+    saved = CheckpointStore(next(tmp_path.iterdir()) / "checkpoints")
+    assert saved.list()[-1].epoch == 1
+    assert all(torch.isfinite(t).all() for t in saved.load().snapshot.tensors.values())
+
+
+# -- fp16's loss scale -----------------------------------------------------------------------------------------------
+
+
+def test_the_scaler_halves_on_overflow_and_doubles_after_a_quiet_stretch() -> None:
+    scaler = LossScaler(scale=8.0, growth_interval=3)
+    scaler.update(overflow=True)
+    assert (scaler.scale, scaler.quiet_steps) == (4.0, 0)
+    for _ in range(3):
+        scaler.update(overflow=False)
+    assert (scaler.scale, scaler.quiet_steps) == (8.0, 0)
+    other = LossScaler()
+    other.load(scaler.state())
+    assert other == LossScaler(scale=8.0, growth_interval=2000)
+    assert not Precision("bf16", torch.device("cpu")).scaler.enabled
+
+
+def test_fp16_skips_a_step_whose_scale_was_too_high_and_resumes_with_the_scale_it_had(
+    graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = settings_of(CASES["conve-slcwa"], graphs["conve-slcwa"], {"acceleration": {"precision": "fp16"}})
+    # A scale at which this model's fp16 gradients overflow at first.
+    monkeypatch.setattr(LossScaler, "scale", 2.0**24)
+    monkeypatch.setattr(LossScaler.__init__, "__defaults__", (2.0**24, 2000, 0, True))
+    whole = outcome(run(values, tmp_path / "whole"))
+    assert whole.state["skips"] > 0
+    assert whole.state["updates"]["train"] == 12 - whole.state["skips"]
+    assert whole.state["scaler"]["scale"] == 2.0**24 / 2 ** whole.state["skips"]
+    assert _resumed(values, tmp_path / "parts", monkeypatch, whole)
+
+
+def _resumed(values: dict[str, Any], root: Path, monkeypatch: pytest.MonkeyPatch, expected: Outcome) -> bool:
+    stop = StopRequest()
+    with monkeypatch.context() as patch:
+        busy_clock(patch)
+        hooks = Hooks().install(patch)
+        hooks.on_gradient = lambda step: stop.request() if step == BAD_STEP else None
+        with pytest.raises(StoppedError):
+            run(values, root, stop)
+    assert_same(outcome(run(values, root)), expected)
+    return True
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("name", CASES)
+def test_a_resumed_run_in_half_precision_equals_the_uninterrupted_one(
+    name: str, precision: str, graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = settings_of(CASES[name], graphs[name], merge({}, {"acceleration": {"precision": precision}}))
+    assert _resumed(values, tmp_path / "parts", monkeypatch, outcome(run(values, tmp_path / "whole")))
