@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+# Before torch is imported: threads that wait by spinning starve the processes that these tests start.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -16,7 +19,7 @@ def repository() -> Path:
 
 @pytest.fixture(scope="session")
 def datasets() -> Path:
-    """The public data sets (docs/datasets.md): ``$GRAPHMILL_DATASETS``, or ``../shared/datasets`` beside the checkout."""
+    """The public data sets: ``$GRAPHMILL_DATASETS``, or ``../shared/datasets`` beside the checkout."""
     path = Path(os.environ.get("GRAPHMILL_DATASETS", ROOT.parent / "shared" / "datasets"))
     if not path.is_dir():
         pytest.skip(f"the public data sets are not at {path}; set GRAPHMILL_DATASETS to run the real_data tests")

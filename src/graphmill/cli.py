@@ -30,7 +30,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program ins
 def main() -> None:
     """Entry point: errors with a sentence end with their exit code and no traceback."""
     os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
+    # Threads that wait by spinning take the time of those that work as soon as anything else runs on the machine.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
+        if sys.argv[1:2] == ["train"]:
+            _with_allocator()
         app(standalone_mode=True)
     except GraphmillError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -213,6 +217,15 @@ def demo(
 
     rows = run_demo(chain, folder)
     _table(f"The {chain} chain", ["what", "value"], rows)
+
+
+def _with_allocator() -> None:
+    """Start this process again with the allocator's environment, which is read before Python runs (docs/allocator.md)."""
+    from graphmill.training.allocator import allocator_environment
+
+    added = allocator_environment()
+    if added:
+        os.execve(sys.executable, [sys.executable, "-m", "graphmill.cli", *sys.argv[1:]], {**os.environ, **added})
 
 
 def _train(values: dict[str, Any], where: str, root: str, nodes: "Nodes") -> dict[str, Any]:

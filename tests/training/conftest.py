@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from tests.training.cases import CASES, Case
 
 from graphmill.graph.typed_graph import TypedGraph
+from tests.training.cases import CASES, Case
 
 
 @pytest.fixture(scope="session")

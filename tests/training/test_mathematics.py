@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.training.cases import CASES, Case
 
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.recipes.registry import RECIPES
@@ -12,6 +11,7 @@ from graphmill.training.contract import Encoded, Execution, Recipe
 from graphmill.training.precision import Precision
 from graphmill.training.processes import Ranks
 from graphmill.training.step import clip_, compute_gradient
+from tests.training.cases import CASES, Case
 
 CPU = torch.device("cpu")
 

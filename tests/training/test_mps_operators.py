@@ -57,7 +57,7 @@ def operators(case: Case, graph: TypedGraph, patch: pytest.MonkeyPatch) -> Recor
     import graphmill.kernels.hgt as hgt
     from graphmill.kernels import hgt_torch
 
-    patch.setattr(hgt, "edge_backend", lambda name, device: hgt_torch)
+    patch.setattr(hgt, "edge_backend", lambda *_: hgt_torch)
     job, recipe = case.build(graph)
     model = case.model(recipe)
     with Recorder() as recorder:
