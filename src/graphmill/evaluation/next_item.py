@@ -124,8 +124,12 @@ def _ranks_of_block(
     rows = torch.from_numpy(keys // num_items).to(device)
     known_scores = scores[rows, torch.from_numpy(keys % num_items).to(device)]
     own = target[rows, 0]
-    above = (scores > target).sum(1) - torch.bincount(rows[known_scores > own], minlength=len(users))
-    tied = (scores == target).sum(1) - 1 - torch.bincount(rows[known_scores == own], minlength=len(users))
+    # Compared into floating point: on a CPU that counts ten times faster than booleans do, and is exact to 2²⁴ items.
+    flags = torch.empty_like(scores)
+    above = torch.gt(scores, target, out=flags).sum(1).long()
+    tied = torch.eq(scores, target, out=flags).sum(1).long() - 1
+    above -= torch.bincount(rows[known_scores > own], minlength=len(users))
+    tied -= torch.bincount(rows[known_scores == own], minlength=len(users))
     return above.cpu().numpy(), tied.cpu().numpy()
 
 

@@ -23,8 +23,8 @@ Float = NDArray[np.float64]
 ScoreBlock = Callable[[Int64], "torch.Tensor"]
 """Users int64 [b] → scores of all items [b, I], higher is better."""
 
-BLOCK_NUMBERS = 8 << 20
-"""Scores in memory at a time."""
+BLOCK_NUMBERS = 1 << 20
+"""Scores in memory at a time: what stays in a cache is compared and counted several times faster."""
 
 
 @dataclass(frozen=True)
