@@ -35,7 +35,7 @@ class _Queries:
     relation: Tensor
     picture: Tensor  # [m, 2 · height · width], normed, before scale and shift
     windows: Tensor  # [m, P, k + 1], the last column is 1
-    active: Tensor  # [m, P · C], 1 where ReLU lets through
+    blocked: Tensor  # bool [m, P · C], where ReLU lets nothing through
     features: Tensor  # [m, P · C]
     hidden: Tensor  # [m, d], normed, before scale and shift
     x: Tensor  # [m, d]
@@ -117,13 +117,14 @@ class ConveTracer:
         picture = model.picture(model.entities[head], model.relations[relation]).flatten(1)
         normed, x = _norm(picture, model.input_norm)
         windows = F.unfold(x.view(-1, 1, *self.shape), self.kernel).transpose(1, 2)
-        maps = windows @ self.filters.T + self.filter_bias
-        _, maps = _norm(maps, model.feature_norm)
-        features = maps.clamp_(min=0.0).flatten(1)
+        # The norm is folded into the filters: one pass over the maps instead of five.
+        scale = _scale(model.feature_norm)
+        shift = (self.filter_bias - model.feature_norm.running_mean) * scale + model.feature_norm.bias
+        maps = torch.addmm(shift, windows.reshape(-1, windows.shape[2]), (self.filters * scale[:, None]).T)
+        features = maps.clamp_(min=0.0).view(len(windows), -1)
         hidden, x = _norm(features @ self.weight.T + model.projection.bias, model.output_norm)
         with_one = F.pad(windows, (0, 1), value=1.0)
-        active = (features > 0).to(features.dtype)
-        found = _Queries(head, relation, normed, with_one, active, features, hidden, x.clamp(min=0.0))
+        found = _Queries(head, relation, normed, with_one, features <= 0, features, hidden, x.clamp(min=0.0))
         return found, self._tensor(which.reshape(-1))
 
     def _known(self, queries: _Queries) -> tuple[Tensor, Tensor]:
@@ -143,7 +144,7 @@ class ConveTracer:
         hidden = after * _scale(model.output_norm)
         low = hidden if self.low is None else hidden.to(self.low)
         into_maps = (low @ self.weight_low).to(slope.dtype)
-        into_maps *= q.active[which]
+        into_maps.masked_fill_(q.blocked[which], 0.0)
         into_maps = into_maps.view(count, -1, c.output_channels)
         # Per channel: Σ over positions of (gradient × window) and, from the column of ones, of the gradient alone.
         sums = into_maps.transpose(1, 2) @ q.windows[which]
