@@ -1,4 +1,4 @@
-"""Cutting a message graph: to some receivers, to some edges; and threads that change no bit."""
+"""Cutting a message graph: to some receivers, to some edges; and threads that change no more than rounding."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_an_edge_subgraph_has_the_chosen_edges_over_the_nodes_they_touch(graph: 
 
 
 @pytest.mark.parametrize("backend", ["torch", "numba"])
-def test_the_number_of_threads_changes_nothing(backend: str) -> None:
+def test_the_number_of_threads_changes_no_more_than_rounding(backend: str) -> None:
     if backend == "numba":
         pytest.importorskip("numba")
     counts = [400, 300]

@@ -2,7 +2,7 @@
 
 Source rows are head-major, [h, n, D] contiguous: edges meet them at random, and one head's keys and values of one relation
 fit the cache. Target rows are met in order and stay node-major, [n, h, D], as they were gathered. Threads take whole
-heads: no two write to one place, and the result does not depend on how many there are.
+heads: no two write to one place, and the order of additions does not depend on how many there are.
 """
 
 from __future__ import annotations
