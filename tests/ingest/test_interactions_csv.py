@@ -3,7 +3,7 @@
 import pytest
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.ingest.interactions_csv import ColumnMap, read_interactions_csv
+from graphmill.ingest.interactions_csv import InteractionColumns, InteractionsCsvSettings, read_interactions_csv
 
 TEXT = 'userId,movieId,rating,timestamp\n1,"a,b",3.5,200\n1,c,1,100\n2,c,,5\n'
 
@@ -31,14 +31,16 @@ def test_columns_can_be_named_or_left_out(tmp_path):
     path = write(tmp_path, "who;what;when\nx;a;1\nx;b;2\n")
     with pytest.raises(InputError, match=r"columns\.user"):
         read_interactions_csv(path)
-    result = read_interactions_csv(path, columns=ColumnMap(user="who", item="what", timestamp="when"))
+    result = read_interactions_csv(
+        path, InteractionsCsvSettings(columns=InteractionColumns(user="who", item="what", timestamp="when"))
+    )
     assert result.counts["interactions"] == 2
-    untimed = read_interactions_csv(path, columns=ColumnMap(user="who", item="what"))
+    untimed = read_interactions_csv(path, InteractionsCsvSettings(columns=InteractionColumns(user="who", item="what")))
     assert "position" not in untimed.edges.column_names
     with pytest.raises(InputError, match="no column 'nobody'"):
-        read_interactions_csv(path, columns=ColumnMap(user="nobody", item="what"))
+        read_interactions_csv(path, InteractionsCsvSettings(columns=InteractionColumns(user="nobody", item="what")))
     with pytest.raises(InputError, match="two roles"):
-        read_interactions_csv(path, columns=ColumnMap(user="who", item="who"))
+        read_interactions_csv(path, InteractionsCsvSettings(columns=InteractionColumns(user="who", item="who")))
 
 
 def test_recbole_headers_and_tabs_are_understood(tmp_path):
@@ -47,14 +49,14 @@ def test_recbole_headers_and_tabs_are_understood(tmp_path):
 
 
 def test_light_interactions_can_be_left_out(tmp_path):
-    result = read_interactions_csv(write(tmp_path, TEXT), min_weight=2)
+    result = read_interactions_csv(write(tmp_path, TEXT), InteractionsCsvSettings(min_weight=2))
     assert result.counts["below_min_weight"] == 1
     assert result.counts["interactions"] == 1
     with pytest.raises(SettingsError, match="weight column"):
-        read_interactions_csv(write(tmp_path, "user,item\nu,a\n"), min_weight=2)
+        read_interactions_csv(write(tmp_path, "user,item\nu,a\n"), InteractionsCsvSettings(min_weight=2))
 
 
 @pytest.mark.real_data
 def test_movielens_ratings_with_the_five_core_are_the_published_subset(datasets):
-    result = read_interactions_csv(datasets / "ml-latest-small" / "ratings.csv.gz", k_core=5)
+    result = read_interactions_csv(datasets / "ml-latest-small" / "ratings.csv.gz", InteractionsCsvSettings(k_core=5))
     assert (result.counts["users"], result.counts["items"], result.counts["interactions"]) == (671, 3496, 90072)

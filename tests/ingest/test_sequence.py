@@ -5,7 +5,8 @@ import gzip
 import pytest
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.ingest.sequence import read_sequence
+from graphmill.ingest.sequence import SequenceSettings, read_sequence
+from graphmill.settings import parse
 
 ROWS = [("u1", "a", 3, 100), ("u2", "b", 4, 50), ("u1", "c", 5, 90), ("u1", "b", 1, 100), ("007", "a", 2, 7)]
 
@@ -72,7 +73,7 @@ def test_a_bad_line_is_refused_by_number_and_the_others_stay(tmp_path, mark, lin
     (reject,) = result.rejects.to_pylist()
     assert (reject["line"], reject["column"], reject["reason"]) == (7, column, reason)
     with pytest.raises(InputError, match="line 7"):
-        read_sequence(path, strict=True)
+        read_sequence(path, SequenceSettings(strict=True))
 
 
 def test_bytes_that_are_no_utf8_are_one_reject(tmp_path):
@@ -123,10 +124,10 @@ def test_repeated_items_are_edges_of_their_own_and_duplicate_rows_are_counted(tm
 def test_k_core_is_repeated_until_it_holds(tmp_path):
     # Without v (one interaction) item d has one; without d user u has one less, and still two.
     rows = [("u", "a", 1, 1), ("u", "b", 1, 2), ("u", "d", 1, 3), ("w", "a", 1, 1), ("w", "b", 1, 2), ("v", "d", 1, 1)]
-    result = read_sequence(write(tmp_path / "x.txt", rows, "\t"), k_core=2)
+    result = read_sequence(write(tmp_path / "x.txt", rows, "\t"), SequenceSettings(k_core=2))
     assert sequences(result) == {"u": ["a", "b"], "w": ["a", "b"]}
     with pytest.raises(InputError, match="k_core"):
-        read_sequence(tmp_path / "x.txt", k_core=9)
+        read_sequence(tmp_path / "x.txt", SequenceSettings(k_core=9))
 
 
 def test_what_is_no_such_file_says_so(tmp_path):
@@ -138,7 +139,13 @@ def test_what_is_no_such_file_says_so(tmp_path):
     with pytest.raises(InputError, match="empty"):
         read_sequence(path)
     with pytest.raises(SettingsError, match="separator"):
-        read_sequence(path, separator="dash")
+        parse(SequenceSettings, {"separator": "dash"}, "test")
+
+
+def test_too_many_rejects_are_a_wrong_format(tmp_path):
+    path = write(tmp_path / "x.txt", [*ROWS, ("u", "a", 1, "soon"), ("u", "b", 1, "later")], "\t")
+    with pytest.raises(InputError, match="max_rejects"):
+        read_sequence(path, SequenceSettings(max_rejects=1))
 
 
 @pytest.mark.real_data

@@ -71,6 +71,7 @@ def interaction_tables(
     k_core: int = 0,
     strict: bool = False,
     ordered: bool = True,
+    max_rejects: int = 0,
 ) -> IngestResult:
     """Nodes and edges of one source.
 
@@ -80,9 +81,15 @@ def interaction_tables(
     at least so many interactions each, repeated until all have them. ``rows``: rows of the file, for the counts.
     ``ordered`` False: the order of the file means nothing, and there are no positions.
 
-    Raises :class:`InputError` where nothing is left, and with ``strict`` for the first reject or duplicate row.
+    Raises :class:`InputError` where nothing is left, for more than ``max_rejects`` rejects (0: any number will do), and
+    with ``strict`` for the first reject or duplicate row.
     """
     rejects = REJECTS.empty_table() if rejects is None else rejects
+    if 0 < max_rejects < rejects.num_rows:
+        raise InputError(
+            f"{name}: {rejects.num_rows} rows cannot be used, more than max_rejects ({max_rejects}); is this the right "
+            "format? Raise max_rejects to go on without them"
+        )
     if strict and rejects.num_rows:
         first = rejects.slice(0, 1).to_pylist()[0]
         raise InputError(

@@ -6,19 +6,21 @@ The columns are named, or guessed from names that are common. What they become i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from pydantic import field_validator
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest.csv_blocks import CsvBlock, read_blocks, read_header
-from graphmill.ingest.csv_parsers import Column, CsvLayout, Reject
+from graphmill.ingest.csv_parsers import Column, CsvLayout
 from graphmill.ingest.files import Source
 from graphmill.ingest.interactions import encode, interaction_tables
+from graphmill.ingest.rejects import Reject
 from graphmill.ingest.sequence import as_number
 from graphmill.ingest.tables import MAX_SHOWN, REJECTS, IngestResult
+from graphmill.settings import Settings, setting
 
 KNOWN_NAMES = {
     "user": ("user", "user_id", "userid", "uid", "customer_id", "reviewerid"),
@@ -29,39 +31,52 @@ KNOWN_NAMES = {
 """Column names that are guessed, in lower case, without what follows a colon (``user_id:token``)."""
 
 
-@dataclass(frozen=True)
-class ColumnMap:
-    """Names of the file's columns; empty: guess. ``weight`` and ``timestamp`` "none": the file's are not used."""
+class InteractionColumns(Settings):
+    """Names of the file's columns; empty: guessed from common names."""
 
-    user: str = ""
-    item: str = ""
-    weight: str = ""
-    timestamp: str = ""
+    user: str = setting("", "column with the user's id")
+    item: str = setting("", "column with the item's id")
+    weight: str = setting("", "column with the weight (rating, plays); none: the file's is not used")
+    timestamp: str = setting("", "column with the time in seconds or milliseconds; none: the file's is not used")
 
 
-def read_interactions_csv(
-    path: str | Path,
-    *,
-    columns: ColumnMap | None = None,
-    delimiter: str = "auto",
-    min_weight: float = float("-inf"),
-    k_core: int = 0,
-    strict: bool = False,
-) -> IngestResult:
-    """Read ``path`` (plain or gzipped, local or URL) as interactions.
+class InteractionsCsvSettings(Settings):
+    """How an ``interactions_csv`` source is read."""
 
-    ``delimiter``: one character, or "auto" (tab where the header has one, else semicolon, else comma). Rows with a
-    weight under ``min_weight`` are left out and counted. Interactions have an order only where there are timestamps.
-    ``k_core`` and ``strict`` as in :func:`graphmill.ingest.interactions.interaction_tables`.
+    columns: InteractionColumns = setting(InteractionColumns(), "column map; empty: guessed from common names")
+    delimiter: str = setting(
+        "auto", "one character between fields, the word tab, or auto: tab, semicolon or comma, whichever the header has"
+    )
+    min_weight: float = setting(0.0, "leave interactions with a smaller weight out; 0: all")
+    k_core: int = setting(
+        0, "keep users and items with at least so many interactions, repeated until all have them; 0: all", ge=0
+    )
+    strict: bool = setting(False, "refuse the file where a row is rejected or a user, item and time are repeated")
+    max_rejects: int = setting(
+        100_000, "refuse the file when more rows than this cannot be used; 0: never", ge=0, identity=False
+    )
 
-    Raises :class:`InputError` for a missing column or a file without usable rows.
+    @field_validator("delimiter")
+    @classmethod
+    def _one_character(cls, value: str) -> str:
+        value = "\t" if value == "tab" else value
+        if value != "auto" and len(value) != 1:
+            raise ValueError(f"delimiter {value!r} must be one character, the word tab, or auto")
+        return value
+
+
+def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | None = None) -> IngestResult:
+    """Read ``path`` (plain or gzipped, local or URL) as interactions; they have an order only where they have times.
+
+    Raises :class:`InputError` for a missing column, a file without usable rows, more than ``max_rejects`` unusable ones
+    or, with ``strict``, any oddity; :class:`SettingsError` for ``min_weight`` without a weight column.
     """
-    if delimiter != "auto" and len(delimiter) != 1:
-        raise SettingsError(f"delimiter {delimiter!r} must be one character, or auto")
-    mark = _guess_delimiter(path) if delimiter == "auto" else delimiter
+    settings = settings or InteractionsCsvSettings()
+    min_weight = settings.min_weight
+    mark = _guess_delimiter(path) if settings.delimiter == "auto" else settings.delimiter
     with Source(path) as source:
         header, rest = read_header(source, mark)
-        chosen = _choose(header.names, columns or ColumnMap(), source.name)
+        chosen = _choose(header.names, settings.columns, source.name)
         wanted = tuple(Column(chosen[role], required=role in ("user", "item")) for role in chosen)
         layout = CsvLayout(wanted, mark, header.names)
         blocks, refused = [], list[Reject]()
@@ -74,11 +89,11 @@ def read_interactions_csv(
     whole = pa.concat_tables(blocks).unify_dictionaries().combine_chunks()
     rows = whole.num_rows + len(refused)
     light = 0
-    if "weight" in chosen and min_weight > float("-inf"):
+    if "weight" in chosen and min_weight:
         keep = whole["weight"].to_numpy() >= min_weight
         light = int((~keep).sum())
         whole = whole.filter(pa.array(keep))
-    elif min_weight > float("-inf"):
+    elif min_weight:
         raise SettingsError(f"{name} has no weight column, so min_weight cannot be honoured; name it in columns.weight")
     table = pa.Table.from_pylist([{"file": name, **reject._asdict()} for reject in refused], REJECTS)
     interactions = encode(
@@ -92,8 +107,9 @@ def read_interactions_csv(
         name,
         rejects=table,
         rows=rows,
-        k_core=k_core,
-        strict=strict,
+        k_core=settings.k_core,
+        strict=settings.strict,
+        max_rejects=settings.max_rejects,
         ordered=interactions.timestamp is not None,
     )
     result.counts["below_min_weight"] = light
@@ -114,7 +130,7 @@ def _plain(column: pa.ChunkedArray) -> pa.Array:
     return array.cast(pa.string())
 
 
-def _choose(names: tuple[str, ...], columns: ColumnMap, file: str) -> dict[str, str]:
+def _choose(names: tuple[str, ...], columns: InteractionColumns, file: str) -> dict[str, str]:
     """Role → column of the file, for the roles that it has."""
     plain = {name.split(":")[0].strip().lower(): name for name in reversed(names)}
     chosen = {}

@@ -8,33 +8,46 @@ Both ways give the same rows.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from graphmill.errors import InputError, SettingsError
+from graphmill.errors import InputError
 from graphmill.ingest.files import Source
 from graphmill.ingest.interactions import blank, encode, interaction_tables
 from graphmill.ingest.tables import MAX_SHOWN, REJECTS, IngestResult
+from graphmill.settings import Settings, setting
 
 SEPARATORS = {"tab": "\t", "double_colon": "::", "comma": ",", "semicolon": ";", "bar": "|", "space": " "}
 COLUMNS = {2: ("user", "item"), 3: ("user", "item", "timestamp"), 4: ("user", "item", "rating", "timestamp")}
 _PROBE_LINES = 100
 
 
-def read_sequence(path: str | Path, *, separator: str = "auto", k_core: int = 0, strict: bool = False) -> IngestResult:
+class SequenceSettings(Settings):
+    """How a ``sequence`` source is read."""
+
+    separator: Literal["auto", "tab", "double_colon", "comma", "semicolon", "bar", "space"] = setting(
+        "auto", "what stands between columns; space: any white space; auto: what most of the first lines fit"
+    )
+    k_core: int = setting(
+        0, "keep users and items with at least so many interactions, repeated until all have them; 0: all", ge=0
+    )
+    strict: bool = setting(False, "refuse the file where a row is rejected or a user, item and time are repeated")
+    max_rejects: int = setting(
+        100_000, "refuse the file when more rows than this cannot be used; 0: never", ge=0, identity=False
+    )
+
+
+def read_sequence(path: str | Path, settings: SequenceSettings | None = None) -> IngestResult:
     """Read ``path`` (plain or gzipped, local or URL) as interactions in order.
 
-    Without timestamps the order of the file is each user's order. ``separator``: "auto" or a key of :data:`SEPARATORS`.
-    ``k_core`` and ``strict`` as in :func:`graphmill.ingest.interactions.interaction_tables`.
-
-    Raises :class:`InputError` where the file cannot be read as this format, :class:`SettingsError` for an unknown
-    separator.
+    Without timestamps the order of the file is each user's order. Raises :class:`InputError` where the file cannot be
+    read as this format, has more than ``max_rejects`` unusable rows or, with ``strict``, any oddity.
     """
-    if separator != "auto" and separator not in SEPARATORS:
-        raise SettingsError(f"separator {separator!r} is unknown; choose one of auto, {', '.join(SEPARATORS)}")
+    settings = settings or SequenceSettings()
     with Source(path) as source:
         name, data = source.name, source.read()
     if b"\n" not in data and b"\r" in data.rstrip(b"\r"):
@@ -42,7 +55,7 @@ def read_sequence(path: str | Path, *, separator: str = "auto", k_core: int = 0,
     data = data.replace(b"\r\n", b"\n")
     if not data.strip():
         raise InputError(f"{name} is empty; expected lines such as 'user item timestamp'")
-    mark, width = _layout(data, separator, name)
+    mark, width = _layout(data, settings.separator, name)
     header = _has_header(data, mark, width)
     found = _fast(data, mark, width, header)
     rejects = REJECTS.empty_table()
@@ -55,7 +68,15 @@ def read_sequence(path: str | Path, *, separator: str = "auto", k_core: int = 0,
         found["timestamp"].to_numpy(zero_copy_only=False) if "timestamp" in found else None,
         found["rating"].to_numpy(zero_copy_only=False) if "rating" in found else None,
     )
-    return interaction_tables(interactions, name, rejects=rejects, rows=rows, k_core=k_core, strict=strict)
+    return interaction_tables(
+        interactions,
+        name,
+        rejects=rejects,
+        rows=rows,
+        k_core=settings.k_core,
+        strict=settings.strict,
+        max_rejects=settings.max_rejects,
+    )
 
 
 def _cells(line: bytes, mark: str) -> list[bytes]:
