@@ -5,8 +5,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from graphmill.ingest import csv_parsers
-from graphmill.ingest.csv_parsers import Column, CsvLayout, Doubt, read_carefully, read_fast
+from graphmill.ingest import csv_careful
+from graphmill.ingest.csv_careful import read_carefully
+from graphmill.ingest.csv_parsers import Column, CsvLayout, Doubt, read_fast
 from graphmill.ingest.records import cut
 
 LAYOUT = CsvLayout(
@@ -35,9 +36,10 @@ files = st.tuples(st.lists(lines, max_size=6), st.sampled_from(["\n", "\r\n"]), 
 
 def slow(data: bytes) -> tuple[list, list, list]:
     """The careful parser, every record of it read singly."""
-    layout_records = list(LAYOUT.records(data, True))
+    found = list(LAYOUT.records(data, True))
+    lines_of = [5 + data.count(b"\n", 0, r.start) for r in found]
     rejects: list = []
-    table, where = csv_parsers._read_records(data, layout_records, 5, LAYOUT, rejects)
+    table, where = csv_careful._read_records(data, found, lines_of, LAYOUT, rejects)
     return table.to_pylist(), where.tolist(), rejects
 
 
@@ -66,15 +68,16 @@ class TestBothParsers:
         assert (found.tolist() or [5 + i for i in range(len(rows))]) == where
 
     @settings(deadline=None)
+    @example(b"1,a,b,c\n\n2,b\n3,\xff,b,c\n4,c,d,e\n")
     @given(data=st.lists(lines, min_size=1, max_size=6).map(lambda found: ("\n".join(found) + "\n").encode()))
-    def test_grouping_changes_nothing(self, data: bytes) -> None:
-        saved = csv_parsers._GROUP_BYTES
-        csv_parsers._GROUP_BYTES = 1
+    def test_narrowing_down_changes_nothing(self, data: bytes) -> None:
+        saved = csv_careful._FEW_RECORDS
+        csv_careful._FEW_RECORDS = 1
         try:
             table, where, rejects = read_carefully(data, 5, LAYOUT)
         finally:
-            csv_parsers._GROUP_BYTES = saved
-        assert (table.to_pylist(), where.tolist(), rejects) == slow(data)
+            csv_careful._FEW_RECORDS = saved
+        assert (table.to_pylist(), where.tolist(), sorted(rejects)) == slow(data)
         assert table.schema == LAYOUT.schema
 
     def test_what_writers_write_raises_no_doubt(self) -> None:
@@ -114,18 +117,22 @@ class TestWholeNumbers:
         assert (rejects[0].column, rejects[0].reason, rejects[0].value) == ("n", reason, text[:120])
 
 
-def test_a_bad_row_does_not_send_its_whole_block_to_the_careful_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "fault", [b"bad", b"1,a\x00,b,c", b"1,\xff,b,c", b"1,a\rb,b,c", b"x,a,b,c", b'1,"a,b,c', b"1,,b,c"]
+)
+def test_a_bad_row_does_not_send_its_whole_block_to_the_careful_parser(
+    monkeypatch: pytest.MonkeyPatch, fault: bytes
+) -> None:
     singly: list[int] = []
-    original = csv_parsers._read_records
+    original = csv_careful._read_records
 
     def counting(data: bytes, group: list, *rest: object) -> object:
         singly.append(len(group))
         return original(data, group, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(csv_parsers, "_read_records", counting)
-    monkeypatch.setattr(csv_parsers, "_GROUP_BYTES", 1000)
-    good = b"".join(b"%d,a,b,c\n" % i for i in range(2000))
-    table, where, rejects = read_carefully(good + b"bad\n" + good, 1, LAYOUT)
-    assert (table.num_rows, len(rejects), rejects[0].line) == (4000, 1, 2001)
-    assert sum(singly) < 200
-    assert np.array_equal(where, np.delete(np.arange(1, 4002), 2000))
+    monkeypatch.setattr(csv_careful, "_read_records", counting)
+    good = b"".join(b'%d,a,b,"c, d"\n' % i for i in range(1000))
+    table, where, rejects = read_carefully(good + fault + b"\n" + good, 1, LAYOUT)
+    assert (table.num_rows, len(rejects), rejects[0].line) == (2000, 1, 1001)
+    assert sum(singly) <= 64
+    assert np.array_equal(where, np.delete(np.arange(1, 2002), 1000))

@@ -3,7 +3,7 @@
 Speed and line numbers do not go together in one parser: pyarrow's names no lines when it uses threads. So the file is
 cut at record boundaries into blocks, threads parse the blocks with pyarrow, and each block is checked as a whole. A
 block with which anything is wrong is taken apart, and the part at fault is read again by a parser that knows its lines
-(:mod:`graphmill.ingest.csv_parsers`). Both ways give the same rows and the same rejects.
+(:mod:`graphmill.ingest.csv_careful`). Both ways give the same rows and the same rejects.
 
 What the columns mean is the readers' business.
 """
@@ -20,9 +20,11 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError
-from graphmill.ingest.csv_parsers import CsvLayout, Doubt, Reject, read_carefully, read_fast
+from graphmill.ingest.csv_careful import read_carefully
+from graphmill.ingest.csv_parsers import CsvLayout, Doubt, read_fast
 from graphmill.ingest.files import Source
 from graphmill.ingest.records import cut
+from graphmill.ingest.rejects import Reject
 
 BLOCK_BYTES = 16 << 20
 _HEADER_BYTES = 1 << 20

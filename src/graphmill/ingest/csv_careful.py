@@ -1,0 +1,219 @@
+"""The careful CSV parser: what the fast one had doubts about, with the line and the reason of every row that is refused.
+
+It leaves to the fast parser whatever it can, and reads only single records itself.
+"""
+
+import csv
+import re
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from graphmill.ingest.csv_parsers import BLANK, Column, CsvLayout, Doubt, read_fast, record_bounds
+from graphmill.ingest.records import MAX_FIELD_BYTES, Record, is_regular
+from graphmill.ingest.rejects import Reject
+from graphmill.ingest.tables import MAX_SHOWN
+
+_PARTS, _FEW_RECORDS = 8, 64
+_LARGEST = 2**63 - 1
+_NUMBER = re.compile(r"-?[0-9]+|0[xX][0-9a-fA-F]+", re.ASCII)
+
+_Part = tuple[pa.Table, np.ndarray]
+"""Rows and the line of each."""
+
+
+def read_carefully(data: bytes, first_line: int, layout: CsvLayout) -> tuple[pa.Table, np.ndarray, list[Reject]]:
+    """The usable rows of ``data``, their lines, and a reject for each other row, in no order."""
+    rejects: list[Reject] = []
+    parts = _set_aside(data, first_line, layout, rejects)
+    if parts is None:
+        parts = list(_narrowed(data, list(layout.records(data, final=True)), first_line, layout, rejects))
+    empty = layout.schema.empty_table(), np.zeros(0, dtype=np.int64)
+    tables, lines = zip(empty, *parts, strict=True)
+    line = np.concatenate(lines)
+    order = np.argsort(line, kind="stable")
+    whole = pa.concat_tables(tables).unify_dictionaries().take(pa.array(order)).combine_chunks()
+    return whole, line[order], rejects
+
+
+def _set_aside(data: bytes, first_line: int, layout: CsvLayout, rejects: list[Reject]) -> list[_Part] | None:
+    """Records that plainly are at fault read one by one, all others fast; None where that is not all that is wrong.
+
+    Plainly at fault: another number of delimiters, too long, a NUL byte, a lone CR, or bytes beyond ASCII in data that
+    is not UTF-8 as a whole. This is what files are usually damaged by, and numpy finds it at once.
+    """
+    if not _regular(data, layout):
+        return None
+    view = np.frombuffer(data, dtype=np.uint8)
+    newlines = np.flatnonzero(view == ord("\n"))
+    starts, ends = record_bounds(view, newlines)
+    delimiters = np.flatnonzero(view == ord(layout.delimiter))
+    quotes = np.flatnonzero(view == ord('"'))
+    delimiters = delimiters[np.searchsorted(quotes, delimiters) % 2 == 0]
+    fields = 1 + np.searchsorted(delimiters, ends) - np.searchsorted(delimiters, starts)
+    odd = (fields != len(layout.header)) | (ends - starts > MAX_FIELD_BYTES)
+    suspects = [np.flatnonzero(view == 0), _lone_returns(view)]
+    try:
+        data.decode("utf-8")
+    except UnicodeDecodeError:
+        suspects.append(np.flatnonzero(view >= 0x80))
+    odd[np.searchsorted(starts, np.concatenate(suspects), side="right") - 1] = True
+    lines = first_line + np.searchsorted(newlines, starts)
+    good, bad = np.flatnonzero(~odd), np.flatnonzero(odd)
+    if len(bad) == 0:
+        return None
+    try:
+        table, _ = read_fast(
+            b"".join(data[s : e + 1] for s, e in zip(starts[good], ends[good], strict=True)), 1, layout
+        )
+    except Doubt:
+        return None
+    if table.num_rows != len(good):
+        return None
+    single = [Record(s, e + 1) for s, e in zip(starts[bad].tolist(), ends[bad].tolist(), strict=True)]
+    return [(table, lines[good]), _read_records(data, single, lines[bad].tolist(), layout, rejects)]
+
+
+def _lone_returns(view: np.ndarray) -> np.ndarray:
+    returns = np.flatnonzero(view == ord("\r"))
+    return returns[view[np.minimum(returns + 1, len(view) - 1)] != ord("\n")]
+
+
+def _narrowed(data: bytes, group: list[Record], line: int, layout: CsvLayout, rejects: list[Reject]) -> Iterator[_Part]:
+    """The usable rows of the records ``group``, which starts on ``line``.
+
+    The records are split again and again; only the few around a fault are read one by one.
+    """
+    size = max(-(-len(group) // _PARTS), 1)
+    for start in range(0, len(group), size):
+        part = group[start : start + size]
+        text = data[part[0].start : part[-1].end]
+        try:
+            if any(r.fault for r in part) or not _regular(text, layout):
+                raise Doubt
+            table, lines = read_fast(text, line, layout)
+            yield table, lines if len(lines) else line + np.arange(table.num_rows)
+        except Doubt:
+            if len(part) > _FEW_RECORDS:
+                yield from _narrowed(data, part, line, layout, rejects)
+            else:
+                breaks = [data.count(b"\n", r.start, r.end) for r in part]
+                lines_of = line + np.cumsum([0, *breaks[:-1]])
+                yield _read_records(data, part, lines_of.tolist(), layout, rejects)
+        line += text.count(b"\n")
+
+
+def _regular(data: bytes, layout: CsvLayout) -> bool:
+    quotes = np.flatnonzero(np.frombuffer(data, dtype=np.uint8) == ord('"'))
+    return len(quotes) % 2 == 0 and is_regular(data, quotes, layout.delimiter_byte)
+
+
+def _read_records(
+    data: bytes, group: list[Record], lines: list[int], layout: CsvLayout, rejects: list[Reject]
+) -> _Part:
+    """The usable ones of the records ``group``, which start on ``lines``; the others become rejects."""
+    positions = [layout.header.index(c.name) for c in layout.columns]
+    kept: list[list[Any]] = [[] for _ in layout.columns]
+    found_on = []
+    for record, line in zip(group, lines, strict=True):
+        raw = data[record.start : record.end]
+        if raw not in (b"\n", b"\r\n", b"\r", b""):
+            found = _read_record(raw, record.fault, layout, positions)
+            if isinstance(found, _Fault):
+                rejects.append(Reject(line, found.column, found.reason, found.value[:MAX_SHOWN]))
+            else:
+                found_on.append(line)
+                for values, value in zip(kept, found, strict=True):
+                    values.append(value)
+    arrays = [
+        pa.array(values, pa.string()).dictionary_encode()
+        if c.kind == "category"
+        else pa.array(values, layout.schema.field(c.name).type)
+        for c, values in zip(layout.columns, kept, strict=True)
+    ]
+    return pa.table(arrays, layout.schema), np.array(found_on, dtype=np.int64)
+
+
+class _Fault(NamedTuple):
+    column: str
+    reason: str
+    value: str
+
+
+def _read_record(raw: bytes, fault: str, layout: CsvLayout, positions: list[int]) -> list[Any] | _Fault:
+    """The values of one record, or why it cannot be used."""
+    # Bytes that are no UTF-8 become lone surrogates, which are found again in the field that they are in.
+    text = raw.decode("utf-8", errors="surrogateescape")
+    if fault:
+        return _Fault("", fault, _printable(text.rstrip("\r\n")))
+    try:
+        fields = layout.split(text)
+    except csv.Error as error:
+        reason = "a carriage return within the row" if "new-line" in str(error) else _too_long()
+        return _Fault("", reason, _printable(text.rstrip("\r\n")))
+    if len(fields) != len(layout.header):
+        reason = f"expected {len(layout.header)} fields, found {len(fields)}"
+        spanned = raw.rstrip(b"\r\n").count(b"\n")
+        reason += f" (a quoted field of this row goes on over {spanned + 1} lines)" if spanned else ""
+        return _Fault("", reason, _printable(text.rstrip("\r\n")))
+    values = []
+    for column, position in zip(layout.columns, positions, strict=True):
+        value = _value(fields[position], column)
+        if isinstance(value, _Fault):
+            return value
+        values.append(value)
+    return values
+
+
+def _value(text: str, column: Column) -> str | int | _Fault:
+    reason = _why_unusable(text, column)
+    if reason:
+        return _Fault(column.name, reason, _printable(text))
+    return _whole(text) if column.kind == "whole" else text
+
+
+def _whole(text: str) -> int:
+    bare = text.strip(BLANK)
+    return int(bare, 16) if bare[:2] in ("0x", "0X") else int(bare.lstrip("-0") or "0")
+
+
+def _why_unusable(text: str, column: Column) -> str:
+    if "\0" in text:
+        return "holds a NUL byte"
+    if not text.isascii() and any("\ud800" <= c <= "\udfff" for c in text):
+        return "not UTF-8 text; convert the file (for Latin-1: iconv -f latin1 -t utf-8)"
+    if len(text.encode()) > MAX_FIELD_BYTES:
+        return _too_long()
+    bare = text.strip(BLANK)
+    if column.required and not bare:
+        return "blank"
+    return _why_no_whole(bare) if column.kind == "whole" else ""
+
+
+def _why_no_whole(bare: str) -> str:
+    if not _NUMBER.fullmatch(bare):
+        return "not a whole number"
+    if bare.startswith("-") and bare.strip("-0"):
+        return "negative"
+    digits = bare.lstrip("-0")
+    # The length first: Python refuses to convert text of thousands of digits.
+    large = len(bare) > 18 or int(bare, 16) > _LARGEST if digits[:1] in ("x", "X") else len(digits) > 19
+    if large or (digits.isdigit() and int(digits) > _LARGEST):
+        return f"larger than {_LARGEST}"
+    return ""
+
+
+def _too_long() -> str:
+    return f"longer than {MAX_FIELD_BYTES:,} bytes"
+
+
+def _printable(text: str) -> str:
+    """Text that can be stored as UTF-8: bytes that were none are shown as \\xNN."""
+    return (
+        text[: 4 * MAX_SHOWN]
+        .encode("utf-8", "surrogateescape")
+        .decode("utf-8", "backslashreplace")
+        .replace("\0", "\\0")
+    )
