@@ -69,8 +69,10 @@ class _Analysis:
         self.recipe = cast(Traceable, restored.recipe)
         self.names = names_of(restored.graph)
         self.train = self.recipe.traced_triples("train")
-        self.infos = _choose(CheckpointStore(restored.run.checkpoints), restored, settings.checkpoints)
-        self.checkpoints = [self._traced(info) for info in self.infos]
+        self.infos = chosen_checkpoints(restored, settings.checkpoints)
+        self.checkpoints = traced_checkpoints(
+            restored, settings.checkpoints, precision=settings.precision, precondition=settings.precondition
+        )
         self.request = Request(
             unit=settings.unit,
             layers=tuple(settings.layers),
@@ -192,21 +194,6 @@ class _Analysis:
             "fingerprint": self.restored.manifest["fingerprint"],
         }
 
-    def _traced(self, info: CheckpointInfo) -> TracedCheckpoint:
-        def open_() -> tuple[Tracer, Mapping[str, Tensor] | None]:
-            loaded = CheckpointStore(self.restored.run.checkpoints).load(info)
-            model = self.restored.model
-            load_model(loaded.snapshot.tensors, model, str(loaded.path))
-            tracer = self.recipe.tracer(model, self.settings.precision)
-            if self.settings.precondition == "none":
-                return tracer, None
-            prefix = "optimizer.train."
-            state = {n.removeprefix(prefix): t for n, t in loaded.snapshot.tensors.items() if n.startswith(prefix)}
-            scales = adam_scales(state, tracer, beta2=self.restored.job.settings.training.beta2)
-            return tracer, {name: values.to(self.restored.job.device) for name, values in scales.items()}
-
-        return TracedCheckpoint(info.epoch, info.learning_rate, open_)
-
     # ------------------------------------------------------------------ going on
 
     def _key(self) -> str:
@@ -254,14 +241,44 @@ def resolve_triple(words: list[str], graph: TypedGraph, names: Names) -> np.ndar
     return np.array(found, dtype=np.int64)
 
 
-def _choose(store: CheckpointStore, restored: Restored, limit: int) -> list[CheckpointInfo]:
-    """At most ``limit`` checkpoints: those kept for influence, else all that there are."""
-    keep = CheckpointStore(store.directory, keep_influence=limit or 10_000)
-    chosen = [info for info in keep.influence() if info.learning_rate > 0]
+def chosen_checkpoints(restored: Restored, limit: int) -> list[CheckpointInfo]:
+    """At most ``limit`` checkpoints (0: all) that are spread over the run's falling loss.
+
+    Raises :class:`InputError` where the run keeps none that had a step after it.
+    """
+    directory = restored.run.checkpoints
+    spread = CheckpointStore(directory, keep_influence=limit or 10_000).influence()
+    chosen = [info for info in spread if info.learning_rate > 0]
     if not chosen:
-        chosen = [info for info in store.list() if info.learning_rate > 0]
+        chosen = [info for info in CheckpointStore(directory).list() if info.learning_rate > 0]
     if not chosen:
         raise InputError(
             f"{restored.run.path} has no checkpoint to trace; train with acceleration.keep_influence: 5 to keep some"
         )
     return chosen
+
+
+def traced_checkpoints(
+    restored: Restored, limit: int, *, precision: str = "fp32", precondition: str = "none"
+) -> list[TracedCheckpoint]:
+    """The run's checkpoints as :func:`graphmill.influence.tracin.influence` takes them.
+
+    They share the restored model, whose weights are replaced when one is opened: use one at a time.
+    """
+    recipe, store = cast(Traceable, restored.recipe), CheckpointStore(restored.run.checkpoints)
+
+    def traced(info: CheckpointInfo) -> TracedCheckpoint:
+        def open_() -> tuple[Tracer, Mapping[str, Tensor] | None]:
+            loaded = store.load(info)
+            load_model(loaded.snapshot.tensors, restored.model, str(loaded.path))
+            tracer = recipe.tracer(restored.model, precision)
+            if precondition == "none":
+                return tracer, None
+            prefix = "optimizer.train."
+            state = {n.removeprefix(prefix): t for n, t in loaded.snapshot.tensors.items() if n.startswith(prefix)}
+            scales = adam_scales(state, tracer, beta2=restored.job.settings.training.beta2)
+            return tracer, {name: values.to(restored.job.device) for name, values in scales.items()}
+
+        return TracedCheckpoint(info.epoch, info.learning_rate, open_)
+
+    return [traced(info) for info in chosen_checkpoints(restored, limit)]

@@ -1,0 +1,207 @@
+"""``python -m benchmarks.conve --json``: ConvE's targets beside PyKEEN, the products' floor and per-example gradients.
+
+Each figure comes from a fresh process (``benchmarks.conve_step``). Time is compared with the tuned rival (the allocator
+keeps its heap), memory with the rival as installed; PyKEEN multiplies a batch × entities × width tensor instead of
+calling a matrix product, which is where the ratio comes from. ``--rival-python`` names the interpreter that has PyKEEN,
+where that is another one. ``--only ROW`` measures one row and leaves the others as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from statistics import mean, median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.card import RESULTS, ROOT, Row, fresh, row, write
+from graphmill.training.allocator import KEEP_HEAP
+
+STEP = "benchmarks.conve_step"
+RIVAL = {"python": ""}
+Run = dict[str, Any]
+
+
+def measure(*arguments: str, tuned: bool = True) -> Run:
+    return _with_median(fresh(STEP, arguments, KEEP_HEAP if tuned else {}))
+
+
+def rival(*arguments: str, tuned: bool = True) -> Run:
+    """The same by the interpreter that has PyKEEN."""
+    if not RIVAL["python"]:
+        return measure(*arguments, "--variant", "pykeen", tuned=tuned)
+    environment = {**os.environ, **(KEEP_HEAP if tuned else {}), "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
+    command = [RIVAL["python"], "-m", STEP, *arguments, "--variant", "pykeen"]
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
+    return _with_median(json.loads(done.stdout.strip().splitlines()[-1]))
+
+
+def _with_median(found: Run) -> Run:
+    if "seconds" in found:
+        found["s"] = median(found["seconds"])
+    found["own_gb"] = found.get("own_gb", found["peak_gb"] - found["imported_gb"])
+    return found
+
+
+def step_rows() -> Iterator[Row]:
+    """A training step on FB15k-237, in turn."""
+    pairs = [
+        (measure("step"), measure("step", "--variant", "ours,bf16"), rival("step", "--count", "5")) for _ in range(2)
+    ]
+    for place, name, target in ((0, "fp32", "ratio <= 0.143"), (1, "bf16", "ratio <= 0.091")):
+        best = min(pairs, key=lambda p: p[place]["s"] / p[2]["s"])
+        note = "steps " + ", ".join(f"{s:.3g}" for s in best[place]["seconds"])
+        yield row(
+            f"FB15k-237 {name}", "step", "s", best[place]["s"], rival="PyKEEN tuned", theirs=best[2]["s"],
+            target=target, note=note,
+        )  # fmt: skip
+    stock = rival("step", "--count", "2", tuned=False)
+    yield row(
+        "FB15k-237 fp32", "peak memory", "GB", pairs[0][0]["own_gb"], rival="PyKEEN as installed",
+        theirs=stock["own_gb"], target="ratio <= 0.125", note="above the imports; PyKEEN stores batch × entities × width",
+    )  # fmt: skip
+
+
+def floor_rows() -> Iterator[Row]:
+    """A step over the matrix products in it."""
+    pairs = [(measure("step"), measure("step", "--variant", "floor")) for _ in range(3)]
+    ours, floor = min(pairs, key=lambda p: p[0]["s"] / p[1]["s"])
+    yield row("FB15k-237 fp32", "step", "s", ours["s"], rival="floor", theirs=floor["s"], target="ratio <= 1.5")
+
+
+def evaluation_rows() -> Iterator[Row]:
+    """Filtered ranking of the FB15k-237 test split, both sides."""
+    ours, theirs = measure("evaluate"), rival("evaluate")
+    yield row(
+        "FB15k-237 test", "filtered ranking", "s", ours["s"], rival="PyKEEN tuned", theirs=theirs["s"],
+        target="ratio <= 0.125", note="ranks are compared in tests/recipes/conve/test_ranking.py",
+    )  # fmt: skip
+
+
+def loss_rows() -> Iterator[Row]:
+    """Memory of the loss from 10⁴ to 10⁶ entities at a chunk of 8,192."""
+    sizes = (10_000, 100_000, 1_000_000)
+    runs = [measure("loss", "--entities", str(n), tuned=False) for n in sizes]
+    note = "GB above tables and their gradients: " + ", ".join(
+        f"{n:.0e} {r['own_gb']:.3f}" for n, r in zip(sizes, runs, strict=True)
+    )
+    worst = max(r["own_gb"] for r in runs)
+    yield row("1-N loss, 10⁴ to 10⁶ entities", "peak memory", "GB", worst, target="ours <= 0.1", note=note)
+
+
+def tracin_rows() -> Iterator[Row]:
+    """All training triples × 100 test triples, both directions, 5 checkpoints; and against vmap, per triple."""
+    ours = measure("tracin", "--count", "0", "--checkpoints", "5")
+    yield row("FB15k-237, 100 test triples, 5 checkpoints", "influence", "s", ours["s"], target="ours <= 300")
+    theirs = measure("tracin", "--variant", "vmap", "--count", "128")
+    yield row(
+        "FB15k-237, a training triple and checkpoint", "influence", "s", ours["per_triple"], rival="torch.func.vmap",
+        theirs=theirs["per_triple"], target="ratio <= 0.05", note="the rival on 128 triples, gradients of dense layers only",
+    )  # fmt: skip
+
+
+def umls_rows() -> Iterator[Row]:
+    """Quality on UMLS: three seeds, best epoch by valid, test read once; and the same in bf16 and fp16."""
+    means = {}
+    for precision in ("fp32", "bf16", "fp16"):
+        runs = [
+            _train("UMLS", {"training": {"epochs": 200, "seed": s}, "acceleration": {"precision": precision}})
+            for s in range(3)
+        ]
+        mrr = [r["metrics"]["test_mrr"] for r in runs]
+        means[precision] = mean(mrr)
+        note = "seeds: " + ", ".join(f"{m:.4f}" for m in mrr)
+        if precision != "fp32":
+            gap = abs(means[precision] - means["fp32"])
+            yield row(f"UMLS {precision}", "distance of mean MRR from fp32", "", gap, target="ours <= 0.01", note=note)
+            continue
+        yield row("UMLS", "test MRR, mean of 3 seeds", "", means["fp32"], target="ours >= 0.938", note=note)
+        yield row("UMLS", "test MRR, worst seed", "", min(mrr), target="ours >= 0.93")
+        hits = [r["metrics"]["test_hits@10"] for r in runs]
+        yield row(
+            "UMLS",
+            "test Hits@10, mean of 3 seeds",
+            "",
+            mean(hits),
+            target="ours >= 0.99",
+            note=", ".join(f"{h:.4f}" for h in hits),
+        )
+        yield row(
+            "UMLS",
+            "200 epochs",
+            "s",
+            max(r["seconds"] for r in runs),
+            target="ours <= 50",
+            note="slowest seed, evaluations included",
+        )
+
+
+def mistakes_rows() -> Iterator[Row]:
+    """5 % of UMLS's training triples with a wrong tail: does self-influence find them?"""
+    from benchmarks.conve_mistakes import removal_agreement, self_influence_auc
+
+    found = self_influence_auc()
+    yield row("UMLS, 5 % wrong", "self-influence AUC", "", found["auc"], target="ours >= 0.85", note=found["note"])
+    agreement = removal_agreement()
+    yield row(
+        "UMLS, leave-k-out",
+        "Spearman of influence and change of loss",
+        "",
+        agreement["spearman"],
+        note=agreement["note"],
+    )
+
+
+def _train(name: str, values: dict[str, Any]) -> Run:
+    from benchmarks.conve_step import typed_graph
+    from graphmill.worker.job import merge
+    from graphmill.worker.run import train
+
+    base = {"recipe": "conve", "preset": "none", "data": str(typed_graph(name).path), "evaluation": {"eval_every": 10}}
+    with tempfile.TemporaryDirectory() as folder:
+        return train(merge(base, values), "benchmark", root=str(Path(folder)))
+
+
+ROWS: dict[str, Callable[[], Iterator[Row]]] = {
+    "step": step_rows,
+    "floor": floor_rows,
+    "evaluation": evaluation_rows,
+    "loss": loss_rows,
+    "tracin": tracin_rows,
+    "umls": umls_rows,
+    "mistakes": mistakes_rows,
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=list(ROWS), action="append", help="rows to measure; without it, all")
+    parser.add_argument("--rival-python", default="", help="interpreter that has PyKEEN; default: this one")
+    parser.add_argument("--json", action="store_true", help="write benchmarks/results/conve.json")
+    args = parser.parse_args()
+    RIVAL["python"] = args.rival_python
+    for name in args.only or ROWS:
+        for found in ROWS[name]():
+            found = replace(found, ours=float(np.float64(found.ours)))
+            print(json.dumps(found.__dict__, ensure_ascii=False), flush=True)
+            if args.json:
+                _store(found)
+
+
+def _store(new: Row) -> None:
+    """Replace the row of the same workload and metric, so that rows can be measured one at a time."""
+    path = RESULTS / "conve.json"
+    old = [Row(**r) for r in json.loads(path.read_text(encoding="utf-8"))["rows"]] if path.is_file() else []
+    kept = [r for r in old if (r.workload, r.metric, r.rival) != (new.workload, new.metric, new.rival)]
+    write("conve", [*kept, new], "python -m benchmarks.conve --json")
+
+
+if __name__ == "__main__":
+    main()
