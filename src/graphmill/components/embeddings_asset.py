@@ -112,7 +112,9 @@ def _materialized(
 
 
 def _how_to_load(model: Mapping[str, Any], rows: pa.Table, parquet: str) -> dg.MetadataValue:
-    example = rows["node_id"][0].as_py()
+    counts = rows["node_id"].value_counts()
+    # An id that occurs in one type only, because load() asks for the type of any other.
+    example = next((each["values"] for each in counts.to_pylist() if each["counts"] == 1), rows["node_id"][0].as_py())
     return snippet(f"""
 import graphmill
 

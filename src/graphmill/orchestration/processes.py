@@ -52,11 +52,22 @@ class ChildTree:
         except psutil.NoSuchProcess:
             return
 
-    def stop(self, grace_seconds: float) -> None:
-        """Ask the group to stop (SIGINT), give it ``grace_seconds`` to save its state, then end all that is left."""
-        try:
-            self.note_descendants()
+    def ask(self) -> None:
+        """Ask the group to stop (SIGINT), and return at once."""
+        self.note_descendants()
+        if self._process.poll() is None:
             _signal_group(self.pid, signal.SIGINT)
+
+    def stop(self, grace_seconds: float) -> None:
+        """Ask the group to stop, give it ``grace_seconds`` to save its state, then end all that is left."""
+        try:
+            self.ask()
+        finally:
+            self.wait(grace_seconds)
+
+    def wait(self, grace_seconds: float) -> None:
+        """Wait for the end of a child that was asked to stop; end all that is left after ``grace_seconds``."""
+        try:
             deadline = time.monotonic() + grace_seconds
             while self._process.poll() is None and time.monotonic() < deadline:
                 self.note_descendants()

@@ -55,12 +55,18 @@ def serve(root: Path, host: str, port: int) -> int:
         "webserver": ["dagster_webserver", "-h", host, "-p", str(port), *workspace],
         "daemon": ["dagster._daemon", "run", *workspace],
     }
+    children: dict[str, ChildTree] = {}
+
+    def ask_all() -> None:
+        for child in children.values():
+            child.ask()
+
     with contextlib.ExitStack() as stack:
-        children = {}
         for name, command in commands.items():
             child = ChildTree([sys.executable, "-m", *command], env=os.environ, cwd=str(root))
-            stack.callback(child.stop, GRACE_SECONDS)
+            stack.callback(child.wait, GRACE_SECONDS)
             children[name] = child
+        stack.callback(ask_all)  # runs first: both stop at the same time, and are then waited for
         address = f"http://{'localhost' if host in ('127.0.0.1', '0.0.0.0') else host}:{port}"
         _wait_until_ready(f"http://{host}:{port}/server_info", children, stopping)
         if not stopping:

@@ -1,0 +1,107 @@
+"""What a person sees and does in the UI, in a real browser. Saves the asset graph's picture for the README on request."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.ui.conftest import Server
+
+pytestmark = pytest.mark.ui
+
+CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+FLAGS = (
+    *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
+    *("--disable-sync", "--no-first-run"),
+)
+GROUPS = ("ingest", "graph", "training", "validation")
+PATIENCE_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if not Path(CHROMIUM).exists():
+        pytest.skip("no Chromium here; install the package chromium to run the browser tests")
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page whose own errors fail the test."""
+    opened = browser.new_page(viewport={"width": 2200, "height": 760})
+    opened.set_default_timeout(PATIENCE_MS)
+    expect.set_options(timeout=PATIENCE_MS)
+    errors: list[str] = []
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    yield opened
+    opened.close()
+    assert not errors
+
+
+def test_the_asset_graph_is_green(page: Page, server: Server, finished_run: str) -> None:
+    expanded = ",".join(f"global@global:biomed_{group}" for group in GROUPS)
+    page.goto(f"{server.address}/asset-groups?expanded={expanded}")
+    for name in (
+        "raw_edges",
+        "nodes",
+        "edges",
+        "graph",
+        "hgt_model",
+        "hgt_embeddings",
+        "hgt_validation",
+        "hgt_ranking",
+    ):
+        expect(page.get_by_text(name, exact=True).first).to_be_visible()
+    expect(page.get_by_text("Materialized")).to_have_count(8)
+    if folder := os.environ.get("GRAPHMILL_SCREENSHOTS"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        page.wait_for_timeout(1000)  # the graph moves into place
+        graph = page.get_by_text("Materialized").first.locator("xpath=ancestor::*[name()='svg']")
+        graph.screenshot(path=str(Path(folder) / "asset_graph.png"))
+
+
+def test_the_launchpad_shows_the_acceleration_settings_and_accepts_them(
+    page: Page, server: Server, finished_run: str
+) -> None:
+    page.goto(f"{server.address}/locations/graphmill/jobs/biomed_hgt_retrain/playground")
+    editor = page.locator(".CodeMirror-code").first
+    for setting in ("accumulation_steps: 4", "edge_sample_size: 5000", "memory_cleanup: phase"):
+        expect(editor).to_contain_text(setting)
+    expect(page.get_by_text("No errors")).to_be_visible()
+    expect(page.get_by_text("All defaults expanded")).to_be_visible()
+    expect(page.get_by_role("button", name="Launch Run")).to_be_enabled()
+
+
+def test_a_click_materializes_an_asset(page: Page, server: Server, finished_run: str) -> None:
+    count = "{ runsOrError { ... on Runs { results { runId } } } }"
+    before = {run["runId"] for run in server.query(count)["runsOrError"]["results"]}
+    page.goto(f"{server.address}/assets/biomed/raw_edges")
+    page.get_by_text("Materialize", exact=True).click()
+    expect(page.get_by_text("Launched run").first).to_be_visible()
+    (run,) = {run["runId"] for run in server.query(count)["runsOrError"]["results"]} - before
+    assert server.wait(run) == "SUCCESS"
+    page.goto(f"{server.address}/assets/biomed/raw_edges?view=events")
+    expect(page.get_by_text(run[:8]).first).to_be_visible()
+
+
+def test_a_check_shows_its_picture(page: Page, server: Server, finished_run: str) -> None:
+    page.goto(f"{server.address}/assets/biomed/hgt_validation?view=checks&checkDetail=mean_cosine")
+    expect(page.get_by_text("Two random rows point").first).to_be_visible()
+    page.get_by_role("row").filter(has_text="picture").get_by_text("[Show Markdown]").click()
+    picture = page.locator("img[src^='data:image/png;base64,']").first
+    expect(picture).to_be_visible()
+    assert picture.evaluate("image => image.complete && image.naturalWidth") > 300
+
+
+def test_the_model_shows_its_loss_curve_and_code_to_paste(page: Page, server: Server, finished_run: str) -> None:
+    page.goto(f"{server.address}/assets/biomed/hgt_model")
+    page.get_by_role("row").filter(has_text="loss_curve").get_by_text("[Show Markdown]").click()
+    expect(page.locator("img[src^='data:image/png;base64,']").first).to_be_visible()
+    page.goto(f"{server.address}/assets/biomed/hgt_embeddings")
+    expect(page.get_by_text("graphmill.load(").first).to_be_visible()
