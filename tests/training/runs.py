@@ -105,7 +105,7 @@ class Hooks:
         create, compute = registry.create, engine.compute_gradient
 
         def creating(*arguments: Any) -> Any:
-            recipe = create(*arguments)
+            recipe: Any = create(*arguments)
             terms, evaluate = recipe.terms, recipe.evaluate
 
             def counted_terms(*args: Any) -> Any:
@@ -118,7 +118,7 @@ class Hooks:
                 self.evaluations += 1
                 return evaluate(*args, **options)
 
-            recipe.terms, recipe.evaluate = counted_terms, counted_evaluate  # type: ignore[method-assign]
+            recipe.terms, recipe.evaluate = counted_terms, counted_evaluate
             return recipe
 
         def computing(*args: Any, **options: Any) -> Any:

@@ -209,6 +209,11 @@ def allocation_limit(limit: int) -> Iterator[None]:
         _simulated_limits.pop()
 
 
+def allocation_is_limited() -> bool:
+    """Whether a simulated limit is in force: what it is checked against has to be counted only then."""
+    return bool(_simulated_limits) or bool(os.environ.get(LIMIT_VARIABLE, ""))
+
+
 def check_allocation(count: int, what: str) -> None:
     """Fail like torch's CPU allocator when ``count`` bytes are above the simulated limit; else do nothing.
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from graphmill.sampling.keyed import key_of
 from graphmill.training.contract import Encoded, Execution, Recipe, StepBatch
 from graphmill.training.guards import gradient_norm
+from graphmill.training.memory import allocation_is_limited, check_allocation
 from graphmill.training.precision import Precision
 from graphmill.training.processes import Ranks
 
@@ -83,6 +84,8 @@ def compute_gradient(
         detached = _detach(encoded)
         for part, chunk in enumerate(group.split(execution.loss_chunks)):
             poll()
+            if allocation_is_limited():
+                check_allocation(sum(array.nbytes for array in chunk.arrays().values()), "a chunk of the loss")
             _seed((*seed_parts, "chunk", part), number, ranks, replicated)
             with precision.autocast():
                 terms = recipe.terms(model, chunk, detached)
