@@ -7,7 +7,7 @@ import torch
 from graphmill.errors import TrainingError
 from graphmill.evaluation import recommendation
 from graphmill.evaluation.next_item import NextItemRanks, full_ranks, sample_candidates, sampled_ranks
-from graphmill.evaluation.next_item_floors import Floors, NextItemSplit, floor_ranks
+from graphmill.evaluation.next_item_floors import Floors, NextItemSplit, floor_ranks, tune_floors
 from graphmill.evaluation.recommendation import KnownItems
 
 NAMES = ("ndcg", "hr", "mrr")
@@ -93,9 +93,13 @@ def test_each_floor_is_tuned_on_validation():
     floors = Floors(users, items, 30, 6)
     query = np.arange(30)
     split = NextItemSplit(query, np.full(30, 3), query * 4, query * 4 + 3)
-    found = floor_ranks(floors, split, split, items)
+    found = tune_floors(floors, split, items)
     assert set(found) == {"popularity", "markov", "item_knn"}
-    assert found["markov"][1].metrics(["hr"], [1]) == {"hr@1": 1.0}
+    ranks = {name: floor_ranks(floors, floor.scores, split, items) for name, floor in found.items()}
+    assert ranks["markov"].metrics(["hr"], [1]) == {"hr@1": 1.0}
+    every = [floor_ranks(floors, lambda s, h=h: floors.knn_scores(s, items, 0, h), split, items) for h in (1, 3, 5, 10)]
+    best = max(r.metrics(["ndcg"], [10])["ndcg@10"] for r in every)
+    assert ranks["item_knn"].metrics(["ndcg"], [10])["ndcg@10"] >= best
 
 
 @pytest.mark.real_data

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -38,6 +39,10 @@ class NextItemSplit:
     targets: Int64
     start: Int64
     stop: Int64
+
+    def take(self, rows: Int64) -> NextItemSplit:
+        """Some of the queries."""
+        return NextItemSplit(self.users[rows], self.targets[rows], self.start[rows], self.stop[rows])
 
     def history(self, items: Int64, length: int, rows: slice | Int64) -> tuple[Int64, Int64]:
         """(row, item) pairs of the last ``length`` items of each of the queries ``rows``."""
@@ -107,23 +112,24 @@ class Floors:
         return self._nearest[count]
 
 
-def floor_ranks(
-    floors: Floors, valid: NextItemSplit, asked: NextItemSplit, items: Int64, metric: str = "ndcg@10"
-) -> dict[str, tuple[str, NextItemRanks]]:
-    """Each predictor at its best setting by ``metric`` on ``valid``: name → (setting, ranks on ``asked``)."""
+MakeScores = Callable[[NextItemSplit], ScoreBlock]
 
-    def ranks(make: Callable[[NextItemSplit], ScoreBlock], split: NextItemSplit) -> NextItemRanks:
-        queries = np.arange(len(split.users))
-        return full_ranks(make(split), queries, split.targets, floors.num_items, split.known(items))
 
-    families: dict[str, dict[str, Callable[[NextItemSplit], ScoreBlock]]] = {
+@dataclass(frozen=True)
+class TunedFloor:
+    """A predictor at its best setting."""
+
+    setting: str
+    scores: MakeScores
+
+
+def tune_floors(floors: Floors, valid: NextItemSplit, items: Int64, metric: str = "ndcg@10") -> dict[str, TunedFloor]:
+    """Each predictor at the setting that is best by ``metric`` on ``valid``: "popularity", "markov", "item_knn"."""
+    families: dict[str, dict[str, MakeScores]] = {
         "popularity": {"-": lambda s: floors.popularity_scores(s, items)},
-        "markov": {
-            f"back-off {b}": (lambda s, b=b: floors.markov_scores(s, items, b))  # type: ignore[misc]
-            for b in BACK_OFFS
-        },
+        "markov": {f"back-off {b}": partial(_markov, floors, items, b) for b in BACK_OFFS},
         "item_knn": {
-            f"neighbours {n or 'all'}, history {h}": (lambda s, n=n, h=h: floors.knn_scores(s, items, n, h))  # type: ignore[misc]
+            f"neighbours {n or 'all'}, history {h}": partial(_knn, floors, items, n, h)
             for n in NEIGHBOURS
             for h in HISTORIES
         },
@@ -131,13 +137,28 @@ def floor_ranks(
     name, cut = metric.split("@")
     out = {}
     for family, settings in families.items():
-        figures = {
-            setting: ranks(make, valid).metrics([name], [int(cut)])[metric] if len(settings) > 1 else 0.0
-            for setting, make in settings.items()
-        }
-        best = max(figures, key=lambda setting: figures[setting])
-        out[family] = (best, ranks(settings[best], asked))
+        best, highest = "", -1.0
+        for setting, make in settings.items():
+            ranks = floor_ranks(floors, make, valid, items) if len(settings) > 1 else None
+            value = ranks.metrics([name], [int(cut)])[metric] if ranks is not None else 0.0
+            if value > highest:
+                best, highest = setting, value
+        out[family] = TunedFloor(best, settings[best])
     return out
+
+
+def floor_ranks(floors: Floors, make: MakeScores, asked: NextItemSplit, items: Int64) -> NextItemRanks:
+    """Full ranking of a predictor on a split."""
+    queries = np.arange(len(asked.users))
+    return full_ranks(make(asked), queries, asked.targets, floors.num_items, asked.known(items))
+
+
+def _markov(floors: Floors, items: Int64, back_off: float, split: NextItemSplit) -> ScoreBlock:
+    return floors.markov_scores(split, items, back_off)
+
+
+def _knn(floors: Floors, items: Int64, neighbours: int, history: int, split: NextItemSplit) -> ScoreBlock:
+    return floors.knn_scores(split, items, neighbours, history)
 
 
 def _strongest(matrix: sp.csr_matrix, k: int) -> sp.csr_matrix:

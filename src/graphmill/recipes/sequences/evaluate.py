@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphmill.evaluation.next_item import NextItemRanks, full_ranks, sample_candidates, sampled_ranks
-from graphmill.evaluation.next_item_floors import Floors, NextItemSplit, floor_ranks
+from graphmill.evaluation.next_item_floors import Floors, NextItemSplit, TunedFloor, floor_ranks, tune_floors
 from graphmill.evaluation.recommendation import Int64
 from graphmill.graph.sequences import Sequences
 from graphmill.recipes.sequences.settings import METRICS, SasrecSettings
@@ -22,6 +22,8 @@ TABLE_SEED = 2024
 """The sampled protocol's table is the same for every model, run and seed of a data set."""
 SAMPLED_USERS = 10_000
 """The papers' protocol takes a sample of users where there are more."""
+TUNING_USERS = 5_000
+"""Validation queries that are enough to choose a floor's setting."""
 
 
 class SequenceEvaluator:
@@ -30,7 +32,7 @@ class SequenceEvaluator:
     def __init__(self, sequences: Sequences, settings: SasrecSettings) -> None:
         self.sequences, self.settings = sequences, settings
         self._splits: dict[str, NextItemSplit] = {}
-        self._floors: dict[str, dict[str, tuple[str, NextItemRanks]]] = {}
+        self._floors: dict[tuple[str, str], NextItemRanks] = {}
 
     def split(self, name: str) -> NextItemSplit:
         """The queries of "valid" or "test"."""
@@ -89,13 +91,22 @@ class SequenceEvaluator:
             out |= self._floor_metrics(split, names, ks)
         return out
 
+    @cached_property
+    def tuned(self) -> dict[str, TunedFloor]:
+        """The trivial predictors at their best settings on validation (on a seeded sample of its queries, if many)."""
+        valid = self.split("valid")
+        if len(valid.users) > TUNING_USERS:
+            draw = generator(TABLE_SEED, "tuning users")
+            valid = valid.take(np.sort(draw.choice(len(valid.users), TUNING_USERS, replace=False)))
+        return tune_floors(self.floors, valid, self.sequences.items)
+
     def _floor_metrics(self, split: str, names: tuple[str, ...], ks: list[int]) -> dict[str, float]:
-        if split not in self._floors:
-            valid, asked = self.split("valid"), self.split(split)
-            self._floors[split] = floor_ranks(self.floors, valid, asked, self.sequences.items)
         out: dict[str, float] = {}
-        for name, (_, ranks) in self._floors[split].items():
-            out |= _prefixed(name, ranks.metrics(names, ks))
+        for name, floor in self.tuned.items():
+            if (split, name) not in self._floors:
+                items = self.sequences.items
+                self._floors[split, name] = floor_ranks(self.floors, floor.scores, self.split(split), items)
+            out |= _prefixed(name, self._floors[split, name].metrics(names, ks))
         return out
 
 
