@@ -39,9 +39,11 @@ def gradients(outputs, weights, variables):
     return torch.autograd.grad(sum((o * w).sum() for o, w in zip(outputs, weights, strict=True)), variables)
 
 
-@pytest.fixture(params=["by hand", "autograd"])
+@pytest.fixture(params=["by hand", "by hand, two queries at a time", "autograd"])
 def way(request, monkeypatch):
     """The backward written out (a CPU in full precision), and the one left to autograd (everything else)."""
+    if request.param == "by hand, two queries at a time":
+        monkeypatch.setattr(sequence_attention, "QUERY_ROWS", 2)
     if request.param == "autograd":
         monkeypatch.setattr(sequence_attention, "by_hand", lambda x: False)
         monkeypatch.setattr(time_attention_module, "by_hand", lambda x: False)

@@ -19,6 +19,9 @@ from torch.nn import functional as F
 
 from graphmill.kernels.dropout import dropout, dropout_mask
 
+QUERY_ROWS = 64
+"""Queries of a sequence that are attended at once where the backward is written out."""
+
 
 @dataclass(frozen=True)
 class Bucket:
@@ -98,6 +101,9 @@ def weights(scores: Tensor, p: float, training: bool, dtype: torch.dtype) -> Ten
 class _Attention(torch.autograd.Function):
     """With P the softmax, M the mask and D = P ∘ M: O = D V, and backwards
     dV = Dᵀ dO, dP = (dO Vᵀ) ∘ M, dS = P ∘ (dP − rowsum(dP ∘ P)), dQ = dS K / √d, dK = dSᵀ Q / √d.
+
+    Queries are taken :data:`QUERY_ROWS` at a time, with the keys up to the last of them: of a long sequence most of what
+    the causal mask would throw away is never computed.
     """
 
     @staticmethod
@@ -109,11 +115,14 @@ class _Attention(torch.autograd.Function):
         saved = [query, key, value]
         for bucket in buckets:
             q, k, v = (split_heads(x[bucket.rows], bucket, heads) for x in (query, key, value))
-            scores = torch.baddbmm(causal_bias(bucket.length, q), q, k.transpose(1, 2), alpha=scale)
-            share = torch.softmax(scores, dim=-1)
-            mask = dropout_mask(tuple(share.shape), p, share.dtype)
-            out[bucket.rows] = join_heads(torch.bmm(torch.mul(share, mask, out=scores), v), bucket, heads)
-            saved += [share, mask]
+            bias, parts = causal_bias(bucket.length, q), []
+            for a, b in query_blocks(bucket.length):
+                scores = torch.baddbmm(bias[a:b, :b], q[:, a:b], k[:, :b].transpose(1, 2), alpha=scale)
+                share = torch.softmax(scores, dim=-1)
+                mask = dropout_mask(tuple(share.shape), p, share.dtype)
+                parts.append(torch.bmm(torch.mul(share, mask, out=scores), v[:, :b]))
+                saved += [share, mask]
+            out[bucket.rows] = join_heads(torch.cat(parts, 1) if len(parts) > 1 else parts[0], bucket, heads)
         ctx.save_for_backward(*saved)
         ctx.buckets, ctx.heads, ctx.scale = buckets, heads, scale
         return out
@@ -123,14 +132,35 @@ class _Attention(torch.autograd.Function):
         query, key, value, *saved = ctx.saved_tensors
         heads, scale = ctx.heads, ctx.scale
         out = [torch.empty(query.shape, dtype=query.dtype) for _ in range(3)]
-        for number, bucket in enumerate(ctx.buckets):
-            share, mask = saved[2 * number : 2 * number + 2]
+        blocks = iter(zip(saved[::2], saved[1::2], strict=True))
+        for bucket in ctx.buckets:
             q, k, v, g = (split_heads(x[bucket.rows], bucket, heads) for x in (query, key, value, gradients[0]))
-            grad = softmax_backward(torch.bmm(g, v.transpose(1, 2)).mul_(mask), share).mul_(scale)
-            parts = torch.bmm(grad, k), torch.bmm(grad.transpose(1, 2), q), torch.bmm((share * mask).transpose(1, 2), g)
+            parts: list[Tensor] = []
+            for a, b in query_blocks(bucket.length):
+                share, mask = next(blocks)
+                grad = torch.bmm(g[:, a:b], v[:, :b].transpose(1, 2)).mul_(mask)
+                grad = softmax_backward(grad, share).mul_(scale)
+                found = (
+                    torch.bmm(grad, k[:, :b]),
+                    torch.bmm(grad.transpose(1, 2), q[:, a:b]),
+                    torch.bmm((share * mask).transpose(1, 2), g[:, a:b]),
+                )
+                if a == 0 and b == bucket.length:
+                    parts = list(found)
+                    break
+                if not parts:
+                    parts = [torch.zeros(q.shape, dtype=q.dtype) for _ in range(3)]
+                parts[0][:, a:b] = found[0]
+                parts[1][:, :b] += found[1]
+                parts[2][:, :b] += found[2]
             for whole, part in zip(out, parts, strict=True):
                 whole[bucket.rows] = join_heads(part, bucket, heads)
         return *out, None, None, None
+
+
+def query_blocks(length: int) -> list[tuple[int, int]]:
+    """Ranges of queries of a sequence of ``length``."""
+    return [(a, min(a + QUERY_ROWS, length)) for a in range(0, length, QUERY_ROWS)]
 
 
 def softmax_backward(grad: Tensor, share: Tensor) -> Tensor:
