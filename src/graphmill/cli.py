@@ -190,6 +190,26 @@ def doctor(
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
+@app.command()
+def compare(
+    run_a: Annotated[Path, typer.Argument(help="Run directory A")],
+    run_b: Annotated[Path, typer.Argument(help="Run directory B")],
+    picture: Annotated[Path | None, typer.Option(help="Write the loss curves of both as PNG here")] = None,
+    as_json: Json = False,
+) -> None:
+    """Two runs side by side: what differs in the settings, metrics, time, memory, and the loss curves."""
+    from graphmill.worker.compare import compare_picture, compare_runs
+
+    found = compare_runs(run_a, run_b)
+    if picture is not None:
+        picture.write_bytes(compare_picture(run_a, run_b))
+    if as_json:
+        _print_json(found.to_dict())
+        return
+    _table("Settings that differ", ["setting", "A", "B"], found.setting_rows())
+    _table("Figures", ["figure", "A", "B", "B / A"], found.figure_rows())
+
+
 @app.command("compare-devices")
 def compare_devices(settings: Annotated[Path, typer.Argument(help="settings.yaml")], as_json: Json = False) -> None:
     """The same training on the CPU and on the accelerator: time, memory, loss trace, metrics, neighbours."""

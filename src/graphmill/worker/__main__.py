@@ -29,16 +29,19 @@ def main(arguments: list[str] | None = None) -> int:
     from graphmill.worker.launch import end_with_parent, leave_outcome, supervise
 
     arguments = sys.argv[1:] if arguments is None else arguments
+    code: int
+    result: dict[str, Any]
     if arguments[:1] == ["--processes"] and arguments[1:2] and arguments[1].isdigit():
         from graphmill.training.signals import StopRequest
 
         with StopRequest() as stop:
-            return supervise(int(arguments[1]), arguments[2:], stop)[0]
+            code, result = supervise(int(arguments[1]), arguments[2:], stop)
+        leave_outcome(code, result)
+        return code
     main_rank = os.environ.get("RANK", "0") == "0"
     if "RANK" in os.environ:
         end_with_parent()
-    code = 1
-    result: dict[str, Any] = {}
+    code, result = 1, {}
     try:
         if PipesEnvVarParamsLoader().is_dagster_pipes_process():
             code, result = _under_dagster(main_rank)
