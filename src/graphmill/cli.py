@@ -131,6 +131,29 @@ def neighbors(
     _table(f"Neighbours of {node}", ["id", "name", "type", "cosine"], rows)
 
 
+@app.command()
+def tracin(
+    run: Annotated[Path, typer.Argument(help="Run directory of a recipe on triples (conve)")],
+    settings: Annotated[str, typer.Option(help="YAML file with influence settings (docs/influence.md)")] = "",
+    set_: Annotated[list[str] | None, typer.Option("--set", help="One of them, such as mode=self")] = None,
+    output: Annotated[str, typer.Option(help="Folder for the JSON and CSV; default inside the run")] = "",
+    as_json: Json = False,
+) -> None:
+    """Which training triples made the model say so: proponents and opponents by TracIn. Goes on where it stopped."""
+    from graphmill.influence.settings import InfluenceSettings
+    from graphmill.settings import parse
+    from graphmill.worker.influence import trace_influence
+    from graphmill.worker.job import merge, read_settings
+
+    values = merge(read_settings(Path(settings)) if settings else {}, _overrides(set_ or []))
+    chosen = parse(InfluenceSettings, values, settings or "--set")
+    found = trace_influence(run, chosen, out=output, note=lambda text: print(f"note: {text}", file=sys.stderr))
+    if as_json:
+        _print_json(found)
+    else:
+        print(Path(output or run / "influence") / f"{chosen.mode}.csv")
+
+
 @app.command("ingest-report")
 def ingest_report(
     path: Annotated[str, typer.Argument(help="The file, local or a URL")],

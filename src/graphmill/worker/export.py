@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 
@@ -62,6 +62,14 @@ def restore(run_dir: str | Path, checkpoint: str | int = "") -> Restored:
     return Restored(run, job, graph, recipe, model, loaded.epoch, manifest)
 
 
+@runtime_checkable
+class OriginFiles(Protocol):
+    """A recipe whose origin has file formats of its own that users' scripts read."""
+
+    def write_origin_files(self, run: RunDirectory, out: Path) -> list[Path]:
+        """Write them into ``out``; returns their paths."""
+
+
 def export_run(restored: Restored, formats: ExportSettings | None = None) -> dict[str, Any]:
     """Write the run's embeddings; returns the export's manifest (files, rows, fingerprint, settings, versions)."""
     settings = restored.job.settings
@@ -73,6 +81,10 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
         "settings": settings.model_dump(),
         "versions": restored.manifest["versions"],
     }
+    if isinstance(restored.recipe, OriginFiles):
+        about["origin_files"] = [
+            str(path) for path in restored.recipe.write_origin_files(restored.run, restored.run.path / "origin")
+        ]
     return export_embeddings(
         restored.recipe.embeddings(restored.model),
         restored.graph.node_table(),

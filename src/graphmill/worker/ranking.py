@@ -57,8 +57,9 @@ def rank_run(
         "degree": rank_links(DegreeScorer(queries), queries, ks=ks, seed=seed),
         "random": rank_links(RandomScorer(queries, seed), queries, ks=ks, seed=seed),
     }
-    if baseline_without_messages and settings.model.num_layers:
-        values = settings.without_messages().model_dump() | {"preset": "none"}
+    without_messages = getattr(settings, "without_messages", None)
+    if baseline_without_messages and without_messages is not None and settings.model.num_layers:
+        values = without_messages().model_dump() | {"preset": "none"}
         root = restored.run.path.parent / "without_messages"
         result = train(values, "the baseline without message passing", root=str(root), outlets=outlets)
         other = restore(result["run_dir"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,6 +35,7 @@ from graphmill.training.contract import (
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
+    from graphmill.training.run_directory import RunDirectory
 
 BASE_BATCH = 256
 EXPORT_ROWS = 65_536
@@ -213,6 +215,12 @@ class ConveRecipe:
         types = np.repeat(np.arange(len(self.graph.node_types)), [t.count for t in self.graph.node_types])
         vectors = model.entities.detach().float().cpu().numpy()
         return quick_health(vectors, types, seed=self.settings.training.seed)
+
+    def write_origin_files(self, run: RunDirectory, out: Path) -> list[Path]:
+        """``config.json``, ``.pt`` checkpoints and history as the origin documents them."""
+        from graphmill.recipes.conve.interchange import write_origin_files
+
+        return write_origin_files(self, run, out)
 
     def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
         """The entity table."""

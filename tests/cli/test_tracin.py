@@ -1,0 +1,47 @@
+"""``graphmill train`` and ``graphmill tracin`` on the committed triples: the whole of the second chain at the command line."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from graphmill.cli import app
+from graphmill.graph.build import build_graph
+from graphmill.graph.settings import GraphSettings
+from graphmill.ingest.triples import read_triples
+
+
+def test_training_explaining_and_the_origins_files(tmp_path: Path, repository: Path) -> None:
+    tables = read_triples(repository / "data" / "01_raw" / "triples")
+    graph = build_graph(tables.nodes, tables.edges, GraphSettings(add_reverse="never"), tmp_path / "graph")
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(
+        yaml.safe_dump(
+            {
+                "recipe": "conve",
+                "data": str(graph.path),
+                "model": {"embedding_dim": 16, "output_channels": 4, "embedding_height": 4, "embedding_width": 4},
+                "training": {"epochs": 2, "steps_per_epoch": 3},
+                "acceleration": {"keep_influence": 2},
+            }
+        )
+    )
+    runner = CliRunner()
+    trained = runner.invoke(app, ["train", str(settings), "--json"], catch_exceptions=False)
+    run = Path(json.loads(trained.stdout)["run_dir"])
+    assert (run / "origin" / "config.json").is_file()
+    assert (run / "origin" / "final_model.pt").is_file()
+    arguments = ["tracin", str(run), "--set", "max_test_triples=2", "--set", "top_k=3", "--json"]
+    found = json.loads(runner.invoke(app, arguments, catch_exceptions=False).stdout)
+    assert len(found["results"]) in (2, 4)
+    rows = list(csv.DictReader((run / "influence" / "test.csv").open(encoding="utf-8", newline="")))
+    assert {"TestHead", "TrainTail_label", "TracInScore"} <= set(rows[0])
+
+
+@pytest.mark.parametrize("bad", ["mode=sideways", "batch=3"])
+def test_a_wrong_influence_setting_is_named(tmp_path: Path, bad: str) -> None:
+    found = CliRunner().invoke(app, ["tracin", str(tmp_path), "--set", bad])
+    assert bad.split("=")[0] in str(found.exception)
