@@ -174,3 +174,20 @@ def test_a_mistake_is_shown_with_file_and_line() -> None:
     told = "".join(str(each) for each in (error.value, error.value.__cause__))
     assert "defs.yaml:" in told
     assert "unknown format 'kg_cvs'" in told
+
+
+def test_node_features_come_along(project: Project) -> None:
+    ids = [f"{index:03d}" for index in range(40)]  # the drugs
+    rows = "\n".join(f"{node},{place},{place / 7}" for place, node in enumerate(ids))
+    (project.root / "data" / "drugs.csv").write_text(f"id,a,b\n{rows}\n")
+    feature_source = {"name": "drugs", "format": "node_features", "path": "data/drugs.csv", "node_type": "drug"}
+    definitions = project.dataset(sources=[SOURCE, feature_source])
+    result = project.materialize(definitions)
+    assert result.success, failure(result)
+    assert "toy__raw_drugs" in ran(result)
+    assert project.metadata("toy/features")["dagster/row_count"] == 40
+    graph = TypedGraph.open(project.root / project.value("toy/graph")["path"])
+    features = graph.features("drug")
+    assert features is not None
+    assert features.shape == (40, 2)
+    assert graph.features("disease") is None

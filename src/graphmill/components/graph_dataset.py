@@ -9,7 +9,7 @@ from pydantic import Field
 from graphmill.components.fields import Watch, as_settings, checked_name, section
 from graphmill.components.graph_asset import GraphPlan, graph_asset
 from graphmill.components.scaffolding import GraphDatasetScaffolder
-from graphmill.components.sources import parse_sources
+from graphmill.components.sources import has_features, parse_sources
 from graphmill.components.table_assets import TablePlan, raw_asset, table_assets
 from graphmill.errors import SettingsError
 from graphmill.graph.settings import GraphSettings
@@ -50,7 +50,7 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
             raise SettingsError(f"watch.interval_seconds = {self.watch.interval_seconds}: must be ≥ 5")
         tables = TablePlan(name, sources, self.rejected_share_max, root, self.owners)
         graph = GraphPlan(
-            name, as_settings(GraphSettings, self.graph, "graph"), root, tuple(self.owners), has_features=False
+            name, as_settings(GraphSettings, self.graph, "graph"), root, tuple(self.owners), has_features(sources)
         )
         assets = [*(raw_asset(tables, source) for source in sources), table_assets(tables), graph_asset(graph)]
         own = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))

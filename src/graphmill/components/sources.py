@@ -9,11 +9,12 @@ from graphmill.components.fields import as_settings, checked_name
 from graphmill.errors import SettingsError
 from graphmill.ingest.kg_columns import KgCsvSettings
 from graphmill.ingest.kg_csv import read_kg_csv
+from graphmill.ingest.node_features import NodeFeatureSettings, with_features
 from graphmill.ingest.tables import IngestResult
 from graphmill.orchestration.files import located
 from graphmill.settings import Settings
 
-FORMATS: dict[str, type[Settings]] = {"kg_csv": KgCsvSettings}
+FORMATS: dict[str, type[Settings]] = {"kg_csv": KgCsvSettings, "node_features": NodeFeatureSettings}
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,17 @@ def _parse_source(value: Any, root: Path) -> SourceFile:
 
 def read_tables(sources: Sequence[SourceFile]) -> IngestResult:
     """Read all sources into checked tables. Raises :class:`graphmill.errors.InputError` for a file that cannot be used."""
-    (edges,) = [source for source in sources if isinstance(source.settings, KgCsvSettings)]
-    assert isinstance(edges.settings, KgCsvSettings)
-    return read_kg_csv(edges.location, edges.settings)
+    (result,) = [
+        read_kg_csv(source.location, source.settings)
+        for source in sources
+        if isinstance(source.settings, KgCsvSettings)
+    ]
+    for source in sources:
+        if isinstance(source.settings, NodeFeatureSettings):
+            result = with_features(result, source.location, source.settings)
+    return result
+
+
+def has_features(sources: Sequence[SourceFile]) -> bool:
+    """Whether any source gives numbers to nodes."""
+    return any(isinstance(source.settings, NodeFeatureSettings) for source in sources)

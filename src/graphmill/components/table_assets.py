@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from graphmill.components.sources import SourceFile, read_tables
+from graphmill.components.sources import SourceFile, has_features, read_tables
 from graphmill.errors import InputError
 from graphmill.ingest.csv_blocks import read_header
 from graphmill.ingest.files import Source, shown
@@ -29,6 +29,7 @@ from graphmill.orchestration.metadata import records, table_metadata
 RAW_VERSION = "1"
 TABLES_VERSION = "1"
 PREVIEW_ROWS = 5
+BINARY = (".npy", ".parquet", ".pq")
 _PREVIEW_BYTES = 1 << 16
 _BLOCK_BYTES = 1 << 20
 
@@ -75,7 +76,7 @@ def raw_asset(plan: TablePlan, source: SourceFile) -> dg.AssetsDefinition:
     @dg.asset(
         key=key,
         group_name=f"{plan.dataset}_ingest",
-        kinds={"csv", "file"},
+        kinds={Path(source.path.removesuffix(".gz")).suffix[1:] or "text", "file"},
         owners=list(plan.owners),
         description=f"`{shown(source.path)}` ({source.format}). The data version is the hash of its content.",
         code_version=RAW_VERSION,
@@ -83,21 +84,12 @@ def raw_asset(plan: TablePlan, source: SourceFile) -> dg.AssetsDefinition:
     def raw(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Reference]]:
         with user_errors():
             state = files.state(source.location)
-            digest, size, lines = _content(source.location)
-            columns, preview = _preview(source)
+            digest, about = (_text_content if _is_text(source) else _binary_content)(source)
         yield dg.MaterializeResult(
             asset_key=key,
             value={"digest": digest, "size": state.size, "version": state.version},
             data_version=dg.DataVersion(digest),
-            metadata={
-                "file": dg.MetadataValue.path(shown(source.path)),
-                "bytes": state.size,
-                "bytes_unpacked": size,
-                # Records with line breaks in quoted fields span several lines; the tables have the exact number.
-                "dagster/row_count": max(lines - 1, 0),
-                "dagster/column_schema": dg.TableSchema(columns=[dg.TableColumn(name, "string") for name in columns]),
-                "first_rows": records(preview),
-            },
+            metadata={"file": dg.MetadataValue.path(shown(source.path)), "bytes": state.size, **about},
         )
 
     return raw
@@ -105,8 +97,10 @@ def raw_asset(plan: TablePlan, source: SourceFile) -> dg.AssetsDefinition:
 
 def table_assets(plan: TablePlan) -> dg.AssetsDefinition:
     """The checked tables; rows that cannot be used are in a file beside them."""
-    keys = {name: plan.key(name) for name in ("nodes", "edges")}
+    names = ["nodes", "edges", *(["features"] if has_features(plan.sources) else [])]
+    keys = {name: plan.key(name) for name in names}
     abouts = {
+        "features": "Numbers of nodes, one table a node type; the value says where they are.",
         "nodes": "One row a node, with a number, id, type, name and source.",
         "edges": "One row an edge, as given: both directions where the files have both, duplicates kept and counted.",
     }
@@ -122,14 +116,14 @@ def table_assets(plan: TablePlan) -> dg.AssetsDefinition:
                 owners=list(plan.owners),
                 description=abouts[name],
                 code_version=TABLES_VERSION,
-                dagster_type=pa.Table,
+                dagster_type=dict if name == "features" else pa.Table,
             )
             for name, key in keys.items()
         },
         ins=raw_inputs,
         check_specs=[*specs(keys["nodes"], [UNIQUE]), *specs(keys["edges"], [FEW_REJECTS, ENDS_EXIST])],
     )
-    def tables(context: dg.AssetExecutionContext, **raw: Reference) -> Iterator[dg.MaterializeResult[pa.Table]]:
+    def tables(context: dg.AssetExecutionContext, **raw: Reference) -> Iterator[dg.MaterializeResult[Any]]:
         previous = {name: PreviousRun(context.instance, key) for name, key in keys.items()}
         with user_errors():
             for source in plan.sources:
@@ -141,6 +135,8 @@ def table_assets(plan: TablePlan) -> dg.AssetsDefinition:
         version = _version(plan, raw)
         yield _nodes(keys["nodes"], result, version, previous["nodes"])
         yield _edges(plan, keys["edges"], result, rejects, version, previous["edges"])
+        if "features" in keys:
+            yield _features(plan, keys["features"], result, version)
 
     return tables
 
@@ -204,16 +200,48 @@ def _edges(
     )
 
 
-def _content(path: str) -> tuple[str, int, int]:
-    """Digest, size in bytes and number of lines of a file's unpacked content."""
+def _features(plan: TablePlan, key: dg.AssetKey, result: IngestResult, version: str) -> dg.MaterializeResult[Reference]:
+    folder = f"{OUTPUTS}/{plan.dataset}/features"
+    (plan.root / folder).mkdir(parents=True, exist_ok=True)
+    paths = {kind: f"{folder}/{number}.parquet" for number, kind in enumerate(sorted(result.features))}
+    for kind, path in paths.items():
+        pq.write_table(result.features[kind], plan.root / path)
+    tables = result.features.items()
+    rows = [{"type": kind, "nodes": t.num_rows, "width": t.schema.field("values").type.list_size} for kind, t in tables]
+    return dg.MaterializeResult(
+        asset_key=key,
+        value=paths,
+        data_version=dg.DataVersion(version),
+        metadata={"dagster/row_count": sum(row["nodes"] for row in rows), "by_type": records(rows)},
+    )
+
+
+def _is_text(source: SourceFile) -> bool:
+    return not source.path.lower().endswith(BINARY)
+
+
+def _binary_content(source: SourceFile) -> tuple[str, dict[str, Any]]:
+    """Digest of a file that is no text, and nothing about it: its reader looks into it."""
+    return files.digest(source.location), {}
+
+
+def _text_content(source: SourceFile) -> tuple[str, dict[str, Any]]:
+    """Digest of a text file's unpacked content, and what the UI shows of it."""
     hasher, size, lines, last = hashlib.blake2b(digest_size=16), 0, 0, b"\n"
-    with Source(path) as source:
-        while block := source.read(_BLOCK_BYTES):
+    with Source(source.location) as file:
+        while block := file.read(_BLOCK_BYTES):
             hasher.update(block)
             size += len(block)
             lines += block.count(b"\n")
             last = block[-1:]
-    return hasher.hexdigest(), size, lines + (last != b"\n")
+    columns, preview = _preview(source)
+    return hasher.hexdigest(), {
+        "bytes_unpacked": size,
+        # Records with line breaks in quoted fields span several lines; the tables have the exact number.
+        "dagster/row_count": max(lines + (last != b"\n") - 1, 0),
+        "dagster/column_schema": dg.TableSchema(columns=[dg.TableColumn(name, "string") for name in columns]),
+        "first_rows": records(preview),
+    }
 
 
 def _preview(source: SourceFile) -> tuple[tuple[str, ...], list[dict[str, str]]]:
@@ -231,7 +259,7 @@ def _require_unchanged(source: SourceFile, raw: Mapping[str, Any]) -> None:
     state = files.state(source.location)
     if (state.size, state.version) == (raw["size"], raw["version"]):
         return
-    if _content(source.location)[0] != raw["digest"]:
+    if (_text_content if _is_text(source) else _binary_content)(source)[0] != raw["digest"]:
         raise InputError(
             f"{shown(source.path)} has changed since raw_{source.name} was materialized; materialize raw_{source.name} "
             "together with the tables"

@@ -18,6 +18,7 @@ import dagster as dg
 from pydantic import Field
 
 from graphmill.errors import EXIT_OK, EXIT_STOPPED
+from graphmill.orchestration.message_file import MessageFile
 from graphmill.orchestration.processes import ChildTree
 from graphmill.orchestration.progress import (
     Message,
@@ -52,11 +53,9 @@ class WorkerReport:
 
 
 def worker_command(processes: int = 1) -> list[str]:
-    """The command that starts the worker; more than one process goes through torchrun."""
-    if processes > 1:
-        launcher = ["torch.distributed.run", "--standalone", "--nproc-per-node", str(processes), "-m"]
-        return [sys.executable, "-m", *launcher, WORKER_MODULE]
-    return [sys.executable, "-m", WORKER_MODULE]
+    """The command that starts the worker; for several processes it supervises torchrun itself."""
+    several = ["--processes", str(processes)] if processes > 1 else []
+    return [sys.executable, "-m", WORKER_MODULE, *several]
 
 
 class WorkerClient(dg.ConfigurableResource):
@@ -179,7 +178,7 @@ def _open_session(
             dg.open_pipes_session(
                 context=context,
                 context_injector=dg.PipesTempFileContextInjector(),
-                message_reader=dg.PipesTempFileMessageReader(),
+                message_reader=MessageFile(),
                 extras=dict(extras),
             )
         )

@@ -16,6 +16,8 @@ from typing import IO
 
 import psutil
 
+from graphmill.worker.launch import end_with_parent
+
 STDERR_LINES = 40
 STDERR_BYTES = 4096
 
@@ -25,7 +27,12 @@ class ChildTree:
 
     def __init__(self, command: Sequence[str], *, env: Mapping[str, str], cwd: str | None) -> None:
         self._process = subprocess.Popen(
-            list(command), env=dict(env), cwd=cwd, stderr=subprocess.PIPE, start_new_session=True
+            list(command),
+            env=dict(env),
+            cwd=cwd,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=end_with_parent,  # should we be killed, it gets SIGTERM: a worker saves and ends
         )
         self._seen: set[psutil.Process] = set()
         assert self._process.stderr is not None
