@@ -1,0 +1,81 @@
+"""The demo tells what it does, ends with a table, and leaves its history where ``make ui`` looks for it."""
+
+import io
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from rich.console import Console
+
+from graphmill.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USER_ERROR
+from graphmill.orchestration import demo
+from graphmill.orchestration.automation import chain_job
+from graphmill.orchestration.home import dagster_home, project_root
+
+
+def definitions(fails: bool = False) -> dg.Definitions:
+    key = dg.AssetKey(["toy", "graph"])
+
+    @dg.asset(key=key, check_specs=[dg.AssetCheckSpec("sound", asset=key)])
+    def graph(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        if fails:
+            raise dg.Failure("the file has no header")
+        context.log.info("half way")
+        check = dg.AssetCheckResult(passed=False, check_name="sound", description="one pair leaks")
+        return dg.MaterializeResult(metadata={"nodes": 1200, "edges": 3.5}, check_results=[check])
+
+    return dg.Definitions(assets=[graph], jobs=[chain_job("toy_refresh", dg.AssetSelection.all(), "everything")])
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
+    return dagster_home(tmp_path)
+
+
+def run(chain: str, defs: dg.Definitions) -> tuple[int, str]:
+    console = Console(file=io.StringIO(), width=120)
+    code = demo.run(chain, defs, console)
+    return code, console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_it_tells_and_ends_with_a_table(home: Path) -> None:
+    code, text = run("toy", definitions())
+    assert code == EXIT_OK
+    assert "half way" in text
+    assert "toy/graph  nodes 1,200, edges 3.5  0 of 1" in text
+    assert "toy/graph · sound: one pair leaks" in text
+    assert "make ui" in text
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        assert instance.get_latest_materialization_event(dg.AssetKey(["toy", "graph"])) is not None
+
+
+def test_a_failure_is_one_sentence(home: Path) -> None:
+    code, text = run("toy", definitions(fails=True))
+    assert code == EXIT_CHECK_FAILED
+    assert "the file has no header" in text
+    assert "Traceback" not in text
+
+
+def test_an_unknown_chain_names_those_there_are(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert demo.main(["musik"]) == EXIT_USER_ERROR
+    assert "there is no chain 'musik' (known: biomed" in capsys.readouterr().out
+
+
+def test_the_home_gets_the_projects_settings_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    (tmp_path / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    home = dagster_home(tmp_path)
+    assert home == tmp_path / ".dagster_home"
+    (home / "dagster.yaml").write_text("# mine\n")
+    dagster_home(tmp_path)
+    assert (home / "dagster.yaml").read_text() == "# mine\n"
+
+
+def test_the_project_is_where_one_stands_or_the_checkout(
+    tmp_path: Path, repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert project_root() == repository
+    (tmp_path / "workspace.yaml").touch()
+    assert project_root() == tmp_path

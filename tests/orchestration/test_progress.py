@@ -1,0 +1,49 @@
+"""The worker's messages as people read them."""
+
+import math
+
+import pytest
+
+from graphmill.orchestration.curves import Curve
+from graphmill.orchestration.progress import duration, progress_line, started_line
+
+
+def test_a_line_says_where_the_training_is() -> None:
+    message = {
+        "epoch": 3,
+        "epochs": 10,
+        "step": 7,
+        "losses": {"link": 0.51234, "total": 1.5},
+        "per_second": {"edges": 12345.6},
+        "valid": {"mrr": 0.25, "hits@1": 0.1},
+        "seconds_left": 120,
+    }
+    assert progress_line(message) == (
+        "epoch 3/10 · step 7 · loss link 0.5123, total 1.5 · 12,346 edges/s · mrr 0.25 · 2 min left"
+    )
+
+
+@pytest.mark.parametrize(
+    ("message", "line"),
+    [
+        ({"device": "cuda", "device_reason": "auto took cuda"}, "training on cuda (auto took cuda)"),
+        ({"device": "cpu", "resumed_from_epoch": 4}, "training on cpu · going on after epoch 4"),
+        ({"reused": True, "run_dir": "r"}, "a finished run with these settings and data exists and is reused: r"),
+    ],
+)
+def test_the_start_says_on_what_and_from_where(message: dict, line: str) -> None:
+    assert started_line(message) == line
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(45, "45 s"), (600, "10 min"), (11100, "3 h 5 min")])
+def test_durations_are_said_as_people_do(seconds: float, said: str) -> None:
+    assert duration(seconds) == said
+
+
+def test_a_curve_is_judged_by_its_ends_and_its_scatter() -> None:
+    assert Curve([4.0, 3.0, 2.0, 1.0]).drop == 3.0
+    assert Curve([3.0, 2.5, 2.0, 1.5, 1.0, 0.5]).swing == pytest.approx(0, abs=1e-9)
+    assert Curve([1.0, 2.0, 1.0, 2.0, 1.0, 2.0]).swing > 0.3
+    assert Curve([1.0, math.inf, 1.0]).first_nonfinite == 2
+    assert math.isnan(Curve([1.0]).drop)
+    assert math.isnan(Curve([1.0, 0.9, 0.8]).swing)
