@@ -1,4 +1,4 @@
-"""``graphmill train`` and ``graphmill tracin`` on the committed triples: the whole of the second chain at the command line."""
+"""``graphmill train`` and ``graphmill tracin`` on the committed triples: the second chain at the command line."""
 
 import csv
 import json
