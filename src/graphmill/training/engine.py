@@ -107,6 +107,7 @@ class Engine:
         if self.initialise is not None:
             self.initialise(self.model)
         self.model.to(self.device)
+        self.parameters = list(self.model.parameters())  # walking through the modules costs more than a step may
         self.optimizers: dict[str, PhaseOptimizer] = {}
         for phase in self.recipe.phases:
             groups = self.recipe.parameter_groups(self.model, phase)
@@ -304,7 +305,8 @@ class Engine:
             self.listener.on_step(state, gradient.losses, rate)
 
     def _gradient(self, phase: Phase, batch: StepBatch, epoch: int, index: int) -> Gradient:
-        self.model.train()
+        if not self.model.training:
+            self.model.train()
         return compute_gradient(
             self.recipe,
             self.model,
@@ -480,7 +482,7 @@ class Engine:
         return report
 
     def _drop_gradients(self) -> None:
-        for parameter in self.model.parameters():
+        for parameter in self.parameters:
             parameter.grad = None
 
     def _cleanup(self, when: str) -> None:

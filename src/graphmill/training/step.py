@@ -78,7 +78,7 @@ def compute_gradient(
     groups = list(local.groups())
     for number, group in enumerate(groups):
         poll()
-        _seed(seed_parts, number, ranks, replicated)
+        _seed(seed_parts, number, ranks, replicated, precision.device)
         with precision.autocast():
             encoded = recipe.encode(model, group)
         detached = _detach(encoded)
@@ -86,7 +86,7 @@ def compute_gradient(
             poll()
             if allocation_is_limited():
                 check_allocation(sum(array.nbytes for array in chunk.arrays().values()), "a chunk of the loss")
-            _seed((*seed_parts, "chunk", part), number, ranks, replicated)
+            _seed((*seed_parts, "chunk", part), number, ranks, replicated, precision.device)
             with precision.autocast():
                 terms = recipe.terms(model, chunk, detached)
             loss = None
@@ -119,10 +119,18 @@ def clip_(parameters: list[nn.Parameter], norm: float, max_norm: float) -> None:
         torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], factor)
 
 
-def _seed(parts: tuple[int | str, ...], group: int, ranks: Ranks, replicated: bool) -> None:
+def _seed(
+    parts: tuple[int | str, ...], group: int, ranks: Ranks, replicated: bool, device: torch.device | None = None
+) -> None:
     # Replicated encodings must draw one mask on all ranks; everything else one of its own.
     rank = 0 if replicated and "chunk" not in parts else ranks.rank
-    torch.manual_seed(key_of(*parts, "group", group, "rank", rank) & 0x7FFF_FFFF_FFFF_FFFF)
+    seed = key_of(*parts, "group", group, "rank", rank) & 0x7FFF_FFFF_FFFF_FFFF
+    # Not torch.manual_seed: where a device is not there, it notes the call, with the stack, for when it may come.
+    torch.default_generator.manual_seed(seed)
+    if device is not None and device.type == "cuda":
+        torch.cuda.manual_seed(seed)
+    elif device is not None and device.type == "mps":
+        torch.mps.manual_seed(seed)
 
 
 def _detach(encoded: Encoded | None) -> Encoded | None:

@@ -63,6 +63,8 @@ class HgtBatch:
 
     def split(self, parts: int) -> Sequence[HgtBatch]:
         """At most ``parts`` chunks of links and anchors, none empty."""
+        if parts == 1 and self._rows():
+            return [self]
         links = np.array_split(np.arange(len(self.relation)), parts)
         anchors = np.array_split(np.arange(len(self.anchor)), parts)
         return [self._take(i, a) for i, a in zip(links, anchors, strict=True) if len(i) or len(a)]
