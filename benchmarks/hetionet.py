@@ -1,7 +1,8 @@
 """HGT on a real biomedical graph: quality beside the baselines, health, time and memory, over seeds.
 
 ``python -m benchmarks.hetionet --json`` trains ``examples/hgt/hetionet_kg_5k.yaml`` (1,000 optimizer steps) for each seed on
-the five node types of ``hetionet/kg_5k.csv.gz``, and the same without messages; ``--graph kg --seeds 0`` takes the whole file.
+the five node types of ``hetionet/kg_5k.csv.gz``, and the same without messages; ``--graph kg --seeds 0`` takes the
+whole file.
 """
 
 from __future__ import annotations
