@@ -1,12 +1,16 @@
 """Fixtures that every test may use."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
 
 # Before torch is imported: threads that wait by spinning starve the processes that these tests start.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+# A shell's background job ignores Ctrl-C and hands that on to every process that these tests start and interrupt.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[1]
 
