@@ -75,7 +75,8 @@ def outcome(result: dict[str, Any]) -> Outcome:
 def assert_same(a: Outcome, b: Outcome) -> None:
     """Bit-equal weights, optimizer, position, loss trace, epochs, embeddings, final metrics."""
     assert a.steps == b.steps
-    assert a.epochs == b.epochs
+    for left, right in zip(a.epochs, b.epochs, strict=True):
+        assert left == right, {key: (left.get(key), right.get(key)) for key in left if left.get(key) != right.get(key)}
     assert a.state == b.state
     assert a.tensors.keys() == b.tensors.keys()
     for name in a.tensors:

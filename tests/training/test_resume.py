@@ -35,6 +35,11 @@ def stop_inside_an_accumulation(patch: pytest.MonkeyPatch, hooks: Hooks, stop: S
     hooks.on_chunk = lambda step, chunk: stop.request() if (step, chunk) == (STEP, hooks.inside) else None
 
 
+def stop_inside_an_epochs_first_step(patch: pytest.MonkeyPatch, hooks: Hooks, stop: StopRequest) -> None:
+    # Nothing of the epoch is done yet, and the one before is still to be reported by whoever resumes.
+    hooks.on_chunk = lambda step, chunk: stop.request() if (step, chunk) == (STEP - 1, hooks.inside) else None
+
+
 def stop_inside_an_epoch(patch: pytest.MonkeyPatch, hooks: Hooks, stop: StopRequest) -> None:
     hooks.on_gradient = lambda step: stop.request() if step == STEP else None
 
@@ -92,6 +97,7 @@ def kill_before_older_checkpoints_go(patch: pytest.MonkeyPatch, hooks: Hooks, st
 POINTS: list[Interrupt] = [
     kill_inside_an_accumulation,
     stop_inside_an_accumulation,
+    stop_inside_an_epochs_first_step,
     stop_inside_an_epoch,
     kill_at_an_epochs_end,
     kill_in_evaluation,

@@ -228,7 +228,6 @@ class Engine:
         state, started = self.state, time.monotonic()
         epoch = state.epoch
         if state.phase == 0 and state.index == 0:
-            state.sums, state.counts = {}, {}
             self.recipe.begin_epoch(self.model, epoch)
         for number, phase in enumerate(self.recipe.phases):
             if number < state.phase:
@@ -284,6 +283,9 @@ class Engine:
             self._drop_gradients()
             self.save()
             self._stopped()
+        if index == 0 and phase is self.recipe.phases[0]:
+            # Not when the epoch begins: a stop before its first step is done still has the last epoch to report.
+            state.sums, state.counts = {}, {}
         rate = self._rate(phase)
         state.steps += 1
         self._steps_here += 1
