@@ -67,8 +67,8 @@ def sequence_graph(out: Path) -> TypedGraph:
     lines = []
     for user in range(60):
         first, times = int(rng.integers(24)), np.cumsum(rng.integers(0, 90, 12))
-        for i in range(int(rng.integers(1, 13))):
-            lines.append(f"u{user} i{first // 8 * 8 + (first + i) % 8} {times[i]}\n")
+        views = range(int(rng.integers(1, 13)))
+        lines += [f"u{user} i{first // 8 * 8 + (first + i) % 8} {times[i]}\n" for i in views]
     out.parent.mkdir(parents=True, exist_ok=True)
     path = out.with_suffix(".txt")
     path.write_text("".join(lines))
