@@ -38,7 +38,8 @@ class Storm:
 def storm(values: dict[str, Any], root: Path, *, kills: int, chance: random.Random, longest: float) -> Storm:
     """Start the training again and again, kill it after at most ``longest`` seconds of training, then let it finish.
 
-    A training that ends before its kill counts as no kill; then the moments become earlier.
+    Raises:
+        RuntimeError: the training came to its end before it was killed so often; give it more epochs.
     """
     run = prepare(values, "kill_storm", root=str(root)).run
     done = attempts = largest = damaged = partial = 0

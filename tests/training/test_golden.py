@@ -38,7 +38,6 @@ needs_compiler = pytest.mark.skipif(not shutil.which("g++"), reason="there is no
 
 
 @needs_compiler
-@pytest.mark.slow
 def test_a_compiled_run_has_the_same_trace_and_is_counted(
     graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -106,13 +106,12 @@ def test_a_second_process_on_one_run_is_refused_and_harms_nothing(long: dict[str
 
 
 SMALL_DISK = """
-import sys
-from tests.training.runs import run
-import json
-values = json.loads(sys.argv[1])
+import json, sys
 from graphmill.errors import GraphmillError
+from graphmill.worker.run import train
+values = json.loads(sys.argv[1])
 try:
-    result = run(values, sys.argv[2])
+    result = train(values, "test", root=sys.argv[2])
 except GraphmillError as error:
     print("exit", error.exit_code, error)
 else:
@@ -188,12 +187,12 @@ def test_a_short_kill_storm(values: dict[str, Any], tmp_path: Path) -> None:
     stormy = merge(
         values,
         {
-            "training": {"epochs": 60},
-            "evaluation": {"eval_every": 20},
+            "training": {"epochs": 120, "patience_epochs": 0},
+            "evaluation": {"eval_every": 40},
             "acceleration": {"checkpoint_every_epochs": 2, "keep_influence": 2},
         },
     )
-    found = storm(stormy, tmp_path / "storm", kills=8, chance=random.Random(1), longest=0.4)
+    found = storm(stormy, tmp_path / "storm", kills=8, chance=random.Random(1), longest=0.08)
     assert found.kills == 8
     assert found.largest_loss <= 2 * 4, "at most one save interval of steps"
     assert found.damaged == 0
