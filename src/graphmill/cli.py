@@ -263,7 +263,7 @@ def demo(
 
 
 def _with_allocator() -> None:
-    """Start this process again with the allocator's environment, which is read before Python runs (docs/allocator.md)."""
+    """Start this process again with the allocator's environment, which has to be there before Python runs."""
     from graphmill.training.allocator import allocator_environment
 
     added = allocator_environment()
