@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 CHAIN  ?= biomed
-export DAGSTER_HOME := $(CURDIR)/.dagster_home
+STATE  := $(CURDIR)/.dagster_home
 
 .PHONY: setup demo test ui check format bench bench-report tensorboard clean
 
@@ -14,13 +14,16 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-$(DAGSTER_HOME)/dagster.yaml: dagster.yaml
-	@mkdir -p $(DAGSTER_HOME) && cp dagster.yaml $@
+$(STATE)/dagster.yaml: dagster.yaml
+	@mkdir -p $(STATE) && cp dagster.yaml $@
 
-demo: setup $(DAGSTER_HOME)/dagster.yaml  ## run the whole sample chain through Dagster and print the results
+# Only where history is to be kept: the tests have instances of their own.
+demo ui: export DAGSTER_HOME := $(STATE)
+
+demo: setup $(STATE)/dagster.yaml  ## run the whole sample chain through Dagster and print the results
 	@$(BIN)/python -m graphmill.orchestration.demo $(CHAIN)
 
-ui: setup $(DAGSTER_HOME)/dagster.yaml  ## webserver and daemon on http://localhost:3000
+ui: setup $(STATE)/dagster.yaml  ## webserver and daemon on http://localhost:3000
 	@$(BIN)/python -m graphmill.orchestration.ui
 
 test: setup
