@@ -5,12 +5,18 @@ import signal
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 # Before torch is imported: threads that wait by spinning starve the processes that these tests start.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 # A shell's background job ignores Ctrl-C and hands that on to every process that these tests start and interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# A test run judges the change at hand: its examples are the same each time. `HYPOTHESIS_PROFILE=explore` looks for new ones.
+settings.register_profile("same", derandomize=True)
+settings.register_profile("explore", derandomize=False)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 ROOT = Path(__file__).resolve().parents[1]
 
