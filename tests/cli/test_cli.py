@@ -1,6 +1,7 @@
 """The command line as a user meets it: exit codes, one sentence per mistake, JSON for programs."""
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 import graphmill
 from graphmill.cli import app
 from graphmill.errors import GraphmillError
+from graphmill.training.run_directory import RunDirectory
 from tests.training.cases import CASES, typed_graph
 
 
@@ -132,3 +134,15 @@ def test_compare_devices_says_that_there_is_nothing_to_compare(settings: Path) -
     found = run("compare-devices", str(settings))
     assert found.exit_code == 0
     assert "nothing to compare" in found.stdout
+
+
+def test_prune_removes_older_runs_and_says_which(tmp_path: Path) -> None:
+    runs = [tmp_path / "runs" / name for name in "abc"]
+    for age, path in enumerate(runs):
+        made = RunDirectory(path)
+        with made.lock():
+            os.utime(made.write_json("settings.json", {}), (1000 + age, 1000 + age))
+    assert run("prune", str(tmp_path / "runs"), "--keep", "2").stdout == f"removed {runs[0]}\n"
+    assert [path.exists() for path in runs] == [False, True, True]
+    assert run("prune", str(tmp_path / "runs"), "--keep", "2").stdout == "nothing to remove\n"
+    assert "is not a folder of runs" in mistake("prune", str(tmp_path / "absent"))

@@ -14,12 +14,14 @@ from typing import Any
 
 import torch
 
+from graphmill.errors import TrainingError
 from graphmill.evaluation.sharing import Share, shared
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.recipes import registry
 from graphmill.training.contract import Execution
 from graphmill.training.precision import Precision
 from graphmill.training.processes import Ranks, join
+from graphmill.training.replicas import require_equal_replicas
 from graphmill.training.step import compute_gradient
 from graphmill.worker import run as worker
 from graphmill.worker.job import resolve
@@ -74,6 +76,23 @@ def evaluations(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
     return {"alone": alone, "shared": together, "blocks": share.blocks}
 
 
+def drift(values: dict[str, Any], ranks: Ranks) -> list[str]:
+    """What is said of equal replicas, and of one whose last parameter differs by one bit on the last rank."""
+    job = resolve(values, "rank_program")
+    recipe = registry.create(job.settings.recipe, TypedGraph.open(job.settings.data), job.settings, job.batching)
+    model, said = recipe.build(Execution()), []
+    for flipped in (False, True):
+        name, last = list(model.named_parameters())[-1]
+        if flipped and ranks.rank == ranks.world - 1:
+            last.detach().view(-1)[0:1].view(torch.int32).bitwise_xor_(1)
+        try:
+            require_equal_replicas(model, ranks, "after epoch 1, step 2")
+            said.append("")
+        except TrainingError as error:
+            said.append(str(error).replace(name, "LAST"))
+    return said
+
+
 def main(path: Path) -> None:
     """Do the jobs of the file in order, all ranks together."""
     torch.set_num_threads(1)
@@ -85,6 +104,7 @@ def main(path: Path) -> None:
         found = {"gradients": gradients(job["values"], ranks)}
         if not job["name"].endswith("-tiny"):
             found["evaluated"] = evaluations(job["values"], ranks)
+            found["drift"] = drift(job["values"], ranks)
         if job["train"]:
             found["result"] = worker.train(job["values"], "rank_program", root=job["train"])
         if ranks.main:

@@ -110,3 +110,11 @@ def test_evaluation_over_several_processes_equals_that_of_one_to_the_bit(found: 
     for name, job in found[1].items():
         if not name.endswith("-tiny"):
             assert job["evaluated"]["shared"] == job["evaluated"]["alone"], name
+
+
+def test_replicas_that_differ_by_one_bit_are_seen_by_every_process(found: tuple[int, dict[str, Any]]) -> None:
+    for name, job in found[1].items():
+        if not name.endswith("-tiny"):
+            equal, different = job["drift"]
+            assert equal == "", name
+            assert "copies of parameter 'LAST' differ after epoch 1, step 2; nothing was saved" in different, name

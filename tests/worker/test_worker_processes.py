@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -72,16 +73,22 @@ def test_the_first_process_killed_is_said_to_have_been_killed(long: dict[str, An
     assert_gone(everybody)
 
 
-def test_sigterm_to_the_command_line_saves_in_all_and_ends_with_75(long: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("how", ["SIGTERM to the command", "Ctrl-C at a terminal"])
+def test_a_stop_of_the_command_line_saves_in_all_and_ends_with_75(
+    how: str, long: dict[str, Any], tmp_path: Path
+) -> None:
     settings = tmp_path / "settings.yaml"
     settings.write_text(yaml.safe_dump(merge(long, {"acceleration": {"processes": 2}})))
     root = tmp_path / "runs"
     root.mkdir()
     command = [sys.executable, "-m", "graphmill.cli", "train", str(settings), "--output", str(root)]
-    process = subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True, start_new_session=True)
     wait_until(lambda: steps_done(root) > 20, process)
     everybody = descendants(process)
-    process.send_signal(signal.SIGTERM)
+    if how.startswith("SIGTERM"):
+        process.send_signal(signal.SIGTERM)
+    else:  # the terminal sends it to the whole foreground group
+        os.killpg(process.pid, signal.SIGINT)
     began = time.monotonic()
     code, stderr = finish(process, 60)
     assert code == 75, stderr

@@ -100,17 +100,12 @@ class Execution:
     """The rungs of the shrink ladder: sizes that change memory and time but never the gradient."""
 
     loss_chunks: int = 1
-    propagation_rows: int = 0
     checkpointing: bool = False
     history: list[str] = field(default_factory=list)
 
     def sizes(self) -> dict[str, int | bool]:
         """The rungs as plain values."""
-        return {
-            "loss_chunks": self.loss_chunks,
-            "propagation_rows": self.propagation_rows,
-            "checkpointing": self.checkpointing,
-        }
+        return {"loss_chunks": self.loss_chunks, "checkpointing": self.checkpointing}
 
 
 @dataclass(frozen=True)

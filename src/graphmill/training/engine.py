@@ -27,6 +27,7 @@ from graphmill.training.optimizers import PhaseOptimizer
 from graphmill.training.precision import Precision, safer_precision
 from graphmill.training.prefetch import Batches
 from graphmill.training.processes import Ranks
+from graphmill.training.replicas import require_equal_replicas
 from graphmill.training.reporting import Listener, epoch_record
 from graphmill.training.schedule import batch_scale, learning_rate
 from graphmill.training.settings import AccelerationSettings, EvaluationSettings, TrainingSettings
@@ -167,10 +168,11 @@ class Engine:
         """Write a checkpoint of this moment (rank 0; the others wait).
 
         Raises:
-            TrainingError: a parameter is not finite; such a state is never saved.
+            TrainingError: a parameter is not finite, or differs between processes; such a state is never saved.
         """
         if bad := nonfinite_parameter(self.model):
             self._refuse_parameter(bad)
+        require_equal_replicas(self.model, self.ranks, f"after epoch {self.state.epoch}, step {self.state.steps}")
         if self.store is not None and self.ranks.main:
             self.before_save()
             self.state.scaler = self.precision.scaler.state() if self.precision.scaler.enabled else {}

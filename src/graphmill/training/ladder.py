@@ -12,17 +12,15 @@ from graphmill.training.memory import available_memory, is_out_of_memory, proces
 T = TypeVar("T")
 
 
-def shrink(execution: Execution, *, max_loss_chunks: int, min_propagation_rows: int = 256) -> str | None:
+def shrink(execution: Execution, *, max_loss_chunks: int) -> str | None:
     """Take the next rung in place and say which; None when there is none left.
 
-    Order: halve the loss chunk, halve the propagation chunk, turn on checkpointing.
+    Order: halve the loss chunk, turn on checkpointing. Propagation has no rung: its kernels take edges in chunks that
+    stay in the cache, so halving them would free nothing.
     """
     if execution.loss_chunks < max_loss_chunks:
         execution.loss_chunks = min(execution.loss_chunks * 2, max_loss_chunks)
         return _record(execution, f"loss in {execution.loss_chunks} chunks")
-    if execution.propagation_rows > min_propagation_rows:
-        execution.propagation_rows = max(execution.propagation_rows // 2, min_propagation_rows)
-        return _record(execution, f"propagation in chunks of {execution.propagation_rows} rows")
     if not execution.checkpointing:
         execution.checkpointing = True
         return _record(execution, "gradient checkpointing on")

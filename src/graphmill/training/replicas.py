@@ -1,0 +1,38 @@
+"""Do all processes still hold the same weights? The gradients are reduced by hand, so this is checked, not believed."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from graphmill.errors import TrainingError
+from graphmill.training.processes import Ranks
+
+# Integers up to 2⁵² are exact as float64, which is what the ranks compare.
+_MASK = (1 << 52) - 1
+
+
+def require_equal_replicas(model: nn.Module, ranks: Ranks, where: str) -> None:
+    """Compare a checksum of every parameter's bits over all ranks; one small collective, free with one process.
+
+    Raises:
+        TrainingError: on all ranks, with the first parameter that differs: training on would be no training at all.
+    """
+    if ranks.world == 1:
+        return
+    named = dict(model.named_parameters())
+    sums = [float(_checksum(parameter.detach()) & _MASK) for parameter in named.values()]
+    found = ranks.max_floats([*sums, *(-s for s in sums)])
+    for name, largest, negated_smallest in zip(named, found, found[len(sums) :], strict=False):
+        if largest != -negated_smallest:
+            raise TrainingError(
+                f"the processes' copies of parameter '{name}' differ {where}; nothing was saved of it. The last "
+                "checkpoint is whole: start again from it, with one process if this comes back, and check that all "
+                "machines have the same processor or accelerator and the same versions (graphmill doctor --processes 2)"
+            )
+
+
+def _checksum(parameter: Tensor) -> int:
+    """The sum of the bits, read as integers."""
+    width = {8: torch.int64, 4: torch.int32, 2: torch.int16, 1: torch.uint8}[parameter.element_size()]
+    return int(parameter.contiguous().view(width).sum(dtype=torch.int64))
