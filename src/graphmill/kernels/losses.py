@@ -21,6 +21,24 @@ def negative_link_loss(scores: Tensor) -> Tensor:
     return F.softplus(_wide(scores))
 
 
+def bpr_losses(positive: Tensor, negative: Tensor) -> Tensor:
+    """−log σ(s⁺ − s⁻), elementwise, at least fp32: Bayesian personalised ranking (Rendle et al. 2009).
+
+    The difference is taken in fp32 as well: in half precision that alone would lose what tells two close scores apart.
+    """
+    return F.softplus(_wide(negative) - _wide(positive))
+
+
+def row_dots(left: Tensor, right: Tensor) -> Tensor:
+    """[B, d], [B, d] → [B]: the scalar products of the rows, at least fp32."""
+    return (_wide(left) * _wide(right)).sum(1)
+
+
+def half_squares(*tables: Tensor) -> Tensor:
+    """½ Σ‖·‖² over all rows of all tables (0-d, at least fp32): the L2 term of KGAT and BPR-MF before its division by B."""
+    return torch.stack([_wide(table).square().sum() for table in tables]).sum() / 2
+
+
 def info_nce_sums(
     anchors: Tensor,
     candidates: Tensor,
