@@ -2,8 +2,9 @@
 
 With ``--processes N`` it starts N of itself under torchrun, passes signals on, and ends as the first of them does. The
 job comes from a settings file (the only argument), from ``--job FILE`` (JSON: settings, run_root, mode), or, under
-Dagster, from the Pipes extras of the same names. Modes: "train" (default); "export", "evaluate" and "rank" (with
-``run_dir``). Exit codes: docs/exit_codes.md.
+Dagster, from the Pipes extras of the same names. Modes: "train" (default); "acceleration_report" (settings, report,
+out); and with ``run_dir`` "export", "evaluate", "rank", "recommend" (k) and "influence" (influence). Exit codes:
+docs/exit_codes.md.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from graphmill.errors import EXIT_OK, EXIT_USER_ERROR, GraphmillError, ResourceError
+from graphmill.errors import EXIT_OK, EXIT_USER_ERROR, GraphmillError, ResourceError, StoppedError
 
 Outcome = tuple[int, dict[str, Any]]
 
@@ -117,28 +118,59 @@ def _run(job: Mapping[str, Any], outlets: list[Any]) -> Outcome:
 
 def _dispatch(job: Mapping[str, Any], outlets: list[Any], stop: Any) -> dict[str, Any]:
     mode = job.get("mode", "train")
+    where = job.get("where", "run config")
     if mode == "train":
         from graphmill.worker.run import train
 
-        where = job.get("where", "run config")
         return train(job["settings"], where, root=job.get("run_root", ""), outlets=outlets, stop=stop)
+    if mode == "acceleration_report":
+        from graphmill.settings import parse
+        from graphmill.worker.acceleration_report import AccelerationReportSettings, acceleration_report
+
+        asked = parse(AccelerationReportSettings, dict(job.get("report", {})), where)
+        report = acceleration_report(job["settings"], where, asked, out=job["out"], outlets=outlets, stop=stop)
+        return {"kind": "result", "rows": len(report.rows), "failed": sum(row.status != "ok" for row in report.rows)}
+    return {"kind": "result", **_on_a_run(mode, job, outlets, stop)}
+
+
+def _on_a_run(mode: str, job: Mapping[str, Any], outlets: list[Any], stop: Any) -> dict[str, Any]:
+    """The modes that work on a finished run."""
     from graphmill.worker.export import evaluate_run, export_run, restore
 
+    def poll() -> None:
+        if stop.requested:
+            raise StoppedError(f"stopped ({stop.reason}); the same command does it again")
+
+    if mode == "influence":
+        return _influence(job, outlets, poll)
     restored = restore(job["run_dir"], job.get("checkpoint", ""))
     if mode == "export":
-        return {"kind": "result", "epoch": restored.epoch, **export_run(restored)}
+        return {"epoch": restored.epoch, **export_run(restored)}
     if mode == "evaluate":
-        return {"kind": "result", **evaluate_run(restored)}
+        return evaluate_run(restored, poll=poll)
     if mode == "recommend":
         from graphmill.worker.recommendations import recommend_run
 
-        return {"kind": "result", "epoch": restored.epoch, **recommend_run(restored, int(job.get("k", 20)))}
+        return {"epoch": restored.epoch, **recommend_run(restored, int(job.get("k", 20)))}
     if mode == "rank":
-        from graphmill.worker.ranking import rank_run
+        from graphmill.worker.ranking import rank_any
 
-        ranked = rank_run(restored, job.get("split", "test"), outlets=outlets)
-        return {"kind": "result", "epoch": ranked.epoch, "mrr": ranked.mrr_beside_baselines()}
+        return rank_any(restored, job.get("split", "test"), outlets=outlets, poll=poll)
     raise ValueError(f"unknown worker mode {mode!r}")
+
+
+def _influence(job: Mapping[str, Any], outlets: list[Any], poll: Any) -> dict[str, Any]:
+    from graphmill.influence.settings import InfluenceSettings
+    from graphmill.settings import parse
+    from graphmill.worker.influence import trace_influence
+
+    def note(text: str) -> None:
+        for outlet in outlets:
+            outlet.send({"kind": "note", "text": text})
+
+    asked = parse(InfluenceSettings, dict(job.get("influence", {})), job.get("where", "run config"))
+    found = trace_influence(job["run_dir"], asked, poll=poll, note=note)
+    return {"mode": asked.mode, "explained": found["num_test_triples"], "checkpoints": len(found["checkpoints"])}
 
 
 def _exit(code: int) -> None:

@@ -1,28 +1,30 @@
 """What each acceleration brings on the user's own data: a baseline, their configuration, and settings one at a time.
 
 Every configuration trains in a fresh process for a few epochs, one after the other, so that memory and time are its
-own. A configuration that fails (not finite, out of memory, refused) is a row that says so, not an error.
+own. A configuration that fails (not finite, out of memory, refused) is a row that says so, not an error. How one of them
+is run and watched: ``trial.py``.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
-import subprocess
-import sys
-import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from graphmill.errors import EXIT_OK, SettingsError
+from graphmill.errors import SettingsError
 from graphmill.evaluation.bars import configuration_bars
+from graphmill.settings import Settings, setting
+from graphmill.training.files import write_atomically
+from graphmill.training.metrics_log import readable
+from graphmill.training.signals import StopRequest
 from graphmill.worker.job import merge, parse_settings
-from graphmill.worker.launch import OUTCOME_VARIABLE
+from graphmill.worker.messages import Outlet
+from graphmill.worker.trial import run_trial
 
 #: Everything that accelerates, off. Whatever defines the training (batching, sizes, model) stays the user's.
 BASELINE: dict[str, Any] = {
@@ -44,7 +46,19 @@ SINGLES = (
     "acceleration.num_workers=2",
     "evaluation.eval_every=5",
 )
-_EPOCHS = 3
+FILE = "acceleration_report.json"
+
+
+class AccelerationReportSettings(Settings):
+    """What is held against what, and for how long."""
+
+    epochs: int = setting(3, "Epochs that each configuration trains; the first is slower than the rest", ge=1)
+    accelerated: list[str] = setting(
+        [], "On top of the model's own settings for the row 'accelerated', such as acceleration.precision=bf16"
+    )
+    singles: list[str] = setting(
+        list(SINGLES), "Settings tried one at a time on the baseline, each a row: section.name=value; [] = none"
+    )
 
 
 @dataclass(frozen=True)
@@ -52,6 +66,7 @@ class Row:
     """One configuration. ``status``: "ok", or what went wrong in a sentence; ``changes``: what differs from the baseline.
 
     ``finite``: false where the training met a number that is not; figures are nan where there are none.
+    ``peak_memory_bytes``: of the device where there is one, else of the process.
     """
 
     name: str
@@ -106,28 +121,93 @@ class AccelerationReport:
 def acceleration_report(
     values: Mapping[str, Any],
     where: str,
+    asked: AccelerationReportSettings | None = None,
     *,
-    accelerated: Mapping[str, Any] | None = None,
-    singles: Sequence[str] = SINGLES,
-    epochs: int = _EPOCHS,
+    out: str | Path = "",
+    outlets: Sequence[Outlet] = (),
+    stop: StopRequest | None = None,
 ) -> AccelerationReport:
-    """Train the baseline, the accelerated configuration and each single setting for ``epochs`` epochs.
+    """Train the baseline, the accelerated configuration and each single setting for a few epochs.
 
     ``values``: a settings mapping as for ``train``; the baseline is that with :data:`BASELINE` over it, the accelerated
-    configuration that with ``accelerated`` over it. ``singles``: ``section.name=value`` texts, each on the baseline.
+    configuration is ``values`` with ``asked.accelerated`` over it. ``out``: a directory for :data:`FILE`, written after
+    each row; where the same report was interrupted, it goes on after the rows that are there. ``outlets`` hear of each
+    epoch of each configuration.
 
     Raises:
         SettingsError: the settings themselves are wrong, or a single setting is not written as said.
+        StoppedError: ``stop`` asked for it; the rows so far are in ``out``.
     """
+    asked = asked or AccelerationReportSettings()
     parse_settings(values, where)
-    short = merge(values, {"training": {"epochs": epochs, "patience_epochs": 0, "init_from": ""}})
+    short = merge(values, {"training": {"epochs": asked.epochs, "patience_epochs": 0, "init_from": ""}})
     short = merge(short, {"acceleration": {"resume": "never", "checkpoint_every_seconds": 0}})
-    configurations = {"baseline": {}, "accelerated": _difference(short, accelerated or {})}
-    configurations |= {text: _parsed(text) for text in singles}
+    accelerated: dict[str, Any] = {}
+    for text in asked.accelerated:
+        accelerated = merge(accelerated, _parsed(text))
+    configurations = {"baseline": {}, "accelerated": _difference(short, accelerated)}
+    configurations |= {text: _parsed(text) for text in asked.singles}
     base = merge(short, BASELINE)
-    return AccelerationReport(
-        epochs, [_measure(name, base, changes, where) for name, changes in configurations.items()]
-    )
+    book = _Book(Path(out) / FILE if out else None, {"base": base, "configurations": configurations})
+    for number, (name, changes) in enumerate(configurations.items()):
+        if name in book.rows:
+            continue
+        tell = _teller(outlets, name, number, len(configurations), asked.epochs)
+        book.add(
+            _measure(name, merge(base, changes), changes, where, tell, stop), done=number + 1 == len(configurations)
+        )
+    return AccelerationReport(asked.epochs, list(book.rows.values()))
+
+
+def read_report(path: Path) -> AccelerationReport:
+    """The report that :func:`acceleration_report` wrote to ``path``."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    rows = [_row_from(row) for row in content["rows"]]
+    return AccelerationReport(int(content["key"]["base"]["training"]["epochs"]), rows)
+
+
+class _Book:
+    """The rows so far, on disk after each: a report that was stopped or killed goes on where it was."""
+
+    def __init__(self, path: Path | None, key: Mapping[str, Any]) -> None:
+        self.path, self.key = path, readable(key)
+        self.rows: dict[str, Row] = {}
+        if path is not None and path.is_file():
+            content = json.loads(path.read_text(encoding="utf-8"))
+            # A complete one is measured anew when it is asked for anew.
+            if content["key"] == self.key and not content["complete"]:
+                self.rows = {row["name"]: _row_from(row) for row in content["rows"]}
+
+    def add(self, row: Row, *, done: bool) -> None:
+        self.rows[row.name] = row
+        if self.path is not None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            rows = [asdict(each) for each in self.rows.values()]
+            content = readable({"key": self.key, "complete": done, "rows": rows})
+            write_atomically(self.path, (json.dumps(content, indent=1) + "\n").encode())
+
+
+def _row_from(values: Mapping[str, Any]) -> Row:
+    numbers = {name: float(values[name]) for name in ("seconds_per_epoch", "peak_memory_bytes")}
+    metrics = {name: float(value) for name, value in values["metrics"].items()}
+    return Row(**{**values, **numbers, "metrics": metrics})
+
+
+def _teller(
+    outlets: Sequence[Outlet], name: str, number: int, count: int, epochs: int
+) -> Callable[[Mapping[str, Any] | None], None]:
+    """What passes an epoch's record on to the outlets (None: the configuration begins), counted over all of them."""
+
+    def tell(record: Mapping[str, Any] | None) -> None:
+        message: dict[str, Any] = {"kind": "note", "text": f"configuration {number + 1} of {count}: {name}"}
+        if record is not None:
+            progress = {name: record[name] for name in ("losses", "per_second", "valid") if name in record}
+            at = {"epoch": number * epochs + int(record["epoch"]), "epochs": count * epochs, "step": record["step"]}
+            message = {"kind": "progress", "losses": {}, **progress, **at}
+        for outlet in outlets:
+            outlet.send(message)
+
+    return tell
 
 
 def _difference(values: Mapping[str, Any], accelerated: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,37 +222,36 @@ def _difference(values: Mapping[str, Any], accelerated: Mapping[str, Any]) -> di
 
 def _parsed(text: str) -> dict[str, Any]:
     path, equals, value = text.partition("=")
-    section, dot, name = path.partition(".")
+    section, dot, name = path.strip().partition(".")
     if not (equals and dot):
         raise SettingsError(f"'{text}' is no single setting: write section.name=value, as acceleration.precision=bf16")
     return {section: {name: yaml.safe_load(value)}}
 
 
-def _measure(name: str, base: Mapping[str, Any], changes: Mapping[str, Any], where: str) -> Row:
-    values = merge(base, changes)
+def _measure(
+    name: str,
+    values: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    where: str,
+    tell: Callable[[Mapping[str, Any] | None], None],
+    stop: StopRequest | None,
+) -> Row:
     try:
-        processes = parse_settings(values, where).acceleration.processes  # type: ignore[attr-defined]
+        parse_settings(values, where)
     except SettingsError as error:
         return Row(name, dict(changes), str(error))
-    with tempfile.TemporaryDirectory(prefix="graphmill-acceleration-") as folder:
-        job, outcome = Path(folder) / "job.json", Path(folder) / "outcome.json"
-        job.write_text(json.dumps({"settings": values, "where": where, "run_root": f"{folder}/runs"}), encoding="utf-8")
-        several = ["--processes", str(processes)] if processes > 1 else []
-        command = [sys.executable, "-m", "graphmill.worker", *several, "--job", str(job)]
-        environment = {**os.environ, OUTCOME_VARIABLE: str(outcome)}
-        done = subprocess.run(command, env=environment, stderr=subprocess.PIPE, text=True, check=False)
-        result = json.loads(outcome.read_text(encoding="utf-8"))["result"] if outcome.exists() else {}
-    if done.returncode != EXIT_OK or not result:
-        lines = [line for line in done.stderr.splitlines() if line.startswith("error")] or done.stderr.splitlines()
-        why = lines[-1].removeprefix("error: ") if lines else f"ended with exit code {done.returncode}"
+    tell(None)
+    result, why = run_trial(values, where, tell, stop)
+    if why:
         return Row(name, dict(changes), why, finite="is not finite" not in why)
+    on_device = max((float(device) for _, _, device in result["memory"]), default=0.0)
     return Row(
         name,
         dict(changes),
         "ok",
         finite=not result["skips"] or result["precision"] == "fp16",
         seconds_per_epoch=float(result["seconds"]) / max(int(result["epochs_done"]), 1),
-        peak_memory_bytes=float(result["peak_memory_bytes"]),
+        peak_memory_bytes=on_device or float(result["peak_memory_bytes"]),
         metrics={name: float(value) for name, value in result["metrics"].items()},
         compile=result["compile"],
         precision=result["precision"],

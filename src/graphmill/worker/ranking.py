@@ -1,10 +1,16 @@
-"""The link ranking of a run beside degree-only, random, and the same model without message passing."""
+"""The ranking of a run's held-out links, triples or items beside what it has to beat, as ``ranking.json`` in the run.
+
+Which of the three it is follows from what the recipe offers; the file says so under ``kind``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, cast, runtime_checkable
+
+from torch import nn
 
 from graphmill.evaluation.baselines import DegreeScorer, RandomScorer
 from graphmill.evaluation.comparison import RankingComparison, RankingThresholds, compare_to_baselines
@@ -12,6 +18,27 @@ from graphmill.evaluation.ranking import LinkRanking, link_queries, rank_links
 from graphmill.worker.export import Restored, restore
 from graphmill.worker.messages import Outlet
 from graphmill.worker.run import train
+
+FILE = "ranking.json"
+_METRIC = re.compile(r"(?:(?P<who>\w+?)_)?(?P<metric>(?:mrr|(?:ndcg|hr|hits|recall|precision|map)@\d+))")
+
+
+@runtime_checkable
+class RanksTriples(Protocol):
+    """A recipe on triples that has a report of its own: both sides, per relation, per degree."""
+
+    def ranking_report(
+        self, model: nn.Module, split: str, ks: Sequence[int], poll: Callable[[], None]
+    ) -> dict[str, Any]:
+        """As :func:`graphmill.recipes.conve.ranking.ranking_report`."""
+
+
+@runtime_checkable
+class RanksItems(Protocol):
+    """A recipe that recommends items, whose ``evaluate`` names rivals and protocols by prefix."""
+
+    def recommend(self, model: nn.Module, k: int) -> Any:
+        """See ``recommendations``."""
 
 
 @dataclass(frozen=True)
@@ -29,10 +56,50 @@ class RankedRun:
     def to_dict(self) -> dict[str, Any]:
         """Plain values for report files."""
         return {
+            "kind": "links",
             "epoch": self.epoch,
             "comparison": self.comparison.to_dict(),
             "rankings": {name: ranking.to_dict() for name, ranking in self.rankings.items()},
         }
+
+
+def rank_any(
+    restored: Restored,
+    split: str = "test",
+    *,
+    outlets: Sequence[Outlet] = (),
+    poll: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Rank what this run's recipe ranks and write ``ranking.json``; returns its main figures.
+
+    Links (:func:`rank_run`); triples on both sides; or items, whose figures are grouped by who made them:
+    ``figures`` {"model", "sampled", "popularity", ...: {metric: value}}.
+    """
+    recipe, about = restored.recipe, {"epoch": restored.epoch, "split": split}
+    if isinstance(recipe, RanksTriples):
+        ks = tuple(restored.job.settings.evaluation.top_k)
+        report = cast(RanksTriples, recipe).ranking_report(restored.model, split, ks, poll)
+        restored.run.write_json(FILE, {"kind": "triples", **about, **report})
+        return {**about, "mrr": {"model": report["both"]["mrr"], "frequency": report["baseline"]["mrr"]}}
+    if isinstance(recipe, RanksItems):
+        found = recipe.evaluate(restored.model, split, final=True, poll=poll)
+        figures = grouped(found)
+        restored.run.write_json(FILE, {"kind": "items", **about, "figures": figures})
+        return {**about, "figures": figures["model"]}
+    ranked = rank_run(restored, split, outlets=outlets)
+    return {**about, "epoch": ranked.epoch, "mrr": ranked.mrr_beside_baselines()}
+
+
+def grouped(figures: dict[str, float]) -> dict[str, dict[str, float]]:
+    """``{"ndcg@10": a, "popularity_ndcg@10": b}`` → ``{"model": {"ndcg@10": a}, "popularity": {"ndcg@10": b}}``.
+
+    What is no ranking metric is left out.
+    """
+    out: dict[str, dict[str, float]] = {"model": {}}
+    for name, value in figures.items():
+        if match := _METRIC.fullmatch(name):
+            out.setdefault(match["who"] or "model", {})[match["metric"]] = value
+    return out
 
 
 def rank_run(
@@ -72,5 +139,5 @@ def rank_run(
         thresholds=thresholds,
     )
     ranked = RankedRun(rankings, comparison, restored.epoch)
-    restored.run.write_json("ranking.json", ranked.to_dict())
+    restored.run.write_json(FILE, ranked.to_dict())
     return ranked

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -18,7 +18,7 @@ from graphmill.kernels.one_to_n import entities_per_block, one_to_n_loss, smooth
 from graphmill.models.conve import ConvE, ConvEConfig
 from graphmill.recipes.conve.batch import LOSS, ConveBatch
 from graphmill.recipes.conve.data import ConveData, both_directions, triples_of
-from graphmill.recipes.conve.ranking import ConveScorer, both_sides, rank_both_sides
+from graphmill.recipes.conve.ranking import ConveScorer, both_sides, rank_both_sides, ranking_report
 from graphmill.recipes.conve.settings import METRICS, ConveSettings
 from graphmill.recipes.conve.tracer import ConveTracer
 from graphmill.sampling.keyed import generator, key_of
@@ -208,6 +208,13 @@ class ConveRecipe:
         if final and self.settings.evaluation.final_metrics == "all":
             wanted = list(METRICS)
         return {k: v for k, v in ranking.micro.items() if k.split("@")[0] in wanted}
+
+    def ranking_report(
+        self, model: nn.Module, split: str, ks: Sequence[int], poll: Callable[[], None]
+    ) -> dict[str, Any]:
+        """Figures over all queries, per side, per relation and by degree: :func:`ranking.ranking_report`."""
+        assert isinstance(model, ConvE)
+        return ranking_report(model, self.graph, split, ks=ks, poll=poll)
 
     def health(self, model: nn.Module) -> dict[str, float]:
         """Participation ratio, mean cosine and the smallest within-type rank of the entity table."""
