@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from graphmill.errors import SettingsError
 from graphmill.settings import Settings
@@ -16,28 +16,62 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Entry:
-    """Where one system's parts are (import paths), and one line on it."""
+    """Where one system's parts are (import paths), one line on it, and what is made of its runs.
+
+    ``ranks``: what its held-out ranking is of: links by relation, triples on both sides, or items for users.
+    ``recommends``: it has recommendations; ``traces``: its predictions can be traced to training triples. These are
+    here, and not asked of the recipe, because Dagster's definitions are loaded without torch.
+    """
 
     module: str
     settings: str
     recipe: str
     about: str
+    ranks: Literal["links", "triples", "items"] = "links"
+    recommends: bool = False
+    traces: bool = False
 
 
 RECIPES = {
     "conve": Entry(
-        "graphmill.recipes.conve", "ConveSettings", "ConveRecipe", "ConvE: convolutional link prediction on triples"
+        "graphmill.recipes.conve",
+        "ConveSettings",
+        "ConveRecipe",
+        "ConvE: convolutional link prediction on triples",
+        ranks="triples",
+        traces=True,
     ),
     "hgt": Entry(
         "graphmill.recipes.hgt", "HgtSettings", "HgtRecipe", "Heterogeneous Graph Transformer on a typed graph"
     ),
     "sasrec": Entry(
-        "graphmill.recipes.sequences", "SasrecSettings", "SequenceRecipe", "SASRec: next items from a user's sequence"
+        "graphmill.recipes.sequences",
+        "SasrecSettings",
+        "SequenceRecipe",
+        "SASRec: next items from a user's sequence",
+        ranks="items",
+        recommends=True,
     ),
     "tisasrec": Entry(
-        "graphmill.recipes.sequences", "TisasrecSettings", "SequenceRecipe", "TiSASRec: next items, with time intervals"
+        "graphmill.recipes.sequences",
+        "TisasrecSettings",
+        "SequenceRecipe",
+        "TiSASRec: next items, with time intervals",
+        ranks="items",
+        recommends=True,
     ),
 }
+
+
+def entry(name: str) -> Entry:
+    """What is known of a recipe without importing it.
+
+    Raises:
+        SettingsError: there is no such recipe; the message lists those that there are.
+    """
+    if name not in RECIPES:
+        raise SettingsError(f"recipe '{name}' is unknown (known: {', '.join(RECIPES)})")
+    return RECIPES[name]
 
 
 def settings_model(name: str) -> type[Settings]:
@@ -46,31 +80,25 @@ def settings_model(name: str) -> type[Settings]:
     Raises:
         SettingsError: there is no such recipe; the message lists those that there are.
     """
-    model: type[Settings] = getattr(import_module(f"{_entry(name).module}.settings"), _entry(name).settings)
+    model: type[Settings] = getattr(import_module(f"{entry(name).module}.settings"), entry(name).settings)
     return model
 
 
 def presets(name: str) -> dict[str, dict[str, Any]]:
     """The recipe's presets: name → the fields that it fills."""
-    found: dict[str, dict[str, Any]] = import_module(f"{_entry(name).module}.settings").PRESETS
+    found: dict[str, dict[str, Any]] = import_module(f"{entry(name).module}.settings").PRESETS
     return found
 
 
 def choose_preset(name: str, device: str, memory_bytes: int) -> tuple[str, str]:
     """What ``preset: auto`` stands for on this device, and why."""
-    chosen: tuple[str, str] = import_module(f"{_entry(name).module}.settings").choose_preset(device, memory_bytes)
+    chosen: tuple[str, str] = import_module(f"{entry(name).module}.settings").choose_preset(device, memory_bytes)
     return chosen
 
 
 def create(name: str, graph: TypedGraph, settings: Settings, batching: str) -> Recipe:
     """Build the recipe on a graph. Imports torch."""
-    recipe: Recipe = getattr(import_module(f"{_entry(name).module}.recipe"), _entry(name).recipe)(
+    recipe: Recipe = getattr(import_module(f"{entry(name).module}.recipe"), entry(name).recipe)(
         graph, settings, batching
     )
     return recipe
-
-
-def _entry(name: str) -> Entry:
-    if name not in RECIPES:
-        raise SettingsError(f"recipe '{name}' is unknown (known: {', '.join(RECIPES)})")
-    return RECIPES[name]
