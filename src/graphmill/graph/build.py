@@ -16,6 +16,7 @@ import pyarrow as pa
 from graphmill.errors import InputError
 from graphmill.graph import storage
 from graphmill.graph.features import AlignedFeatures, align_features
+from graphmill.graph.interaction_split import split_interactions
 from graphmill.graph.leakage import audit_edges
 from graphmill.graph.numbering import Numbering, categories, number_nodes, read_edges
 from graphmill.graph.relations import RelationDraft, add_inverse_relations, add_missing_reverses, group_edges
@@ -23,6 +24,7 @@ from graphmill.graph.sequence_split import leave_one_out, leaves_one_out
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.splits import SPLIT_NAMES, TRAIN, Pairs, draw_splits, node_keys, number_pairs
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.ingest.tables import feature_key
 
 NODE_COLUMNS = ("index", "id", "type", "name", "source")
 
@@ -38,7 +40,7 @@ def build_graph(
 
     The tables are those of ``ingest.tables``; ``edges`` may have more columns: ``split`` uint8 (0 train, 1 valid, 2
     test), ``weight`` float32, ``timestamp`` int64, ``position`` int32 (place in the head's sequence). ``features`` maps
-    a node type to its feature table.
+    a node type (or ``type::name``, for one of several sets) to its feature table.
 
     The directory appears whole or not at all. Where ``out`` already holds the same graph, undamaged, it is left
     alone; another graph there is replaced. The same tables and settings give the same bytes.
@@ -56,7 +58,7 @@ def build_graph(
     columns = read_edges(edges, len(nodes))
     if settings.split.given == "redraw":
         columns = columns.without_split()
-    split_source = "drawn" if columns.split is None else "given"
+    columns, split_source = split_interactions(columns, nodes, settings.split)
     if columns.split is None and leaves_one_out(settings.split.method, columns):
         columns, split_source = replace(columns, split=leave_one_out(columns)), "leave_one_out"
     numbering, inside = number_nodes(type_of_row, known_types, columns, settings)
@@ -104,7 +106,10 @@ def build_graph(
             "self_loops": sum(draft.self_loops() for draft in drafts),
             "added_edges": sum(draft.added for draft in drafts),
             "split_source": split_source,
-            "features_unused": {numbering.types[number]: each.unused for number, each in sorted(aligned.items())},
+            "features_unused": {
+                feature_key(numbering.types[number], name): each.unused
+                for (number, name), each in sorted(aligned.items())
+            },
             "leakage": leakage.to_dict(),
         }
         storage.publish(directory, manifest, out)
@@ -155,7 +160,7 @@ def _write(
     table: pa.Table,
     split: npt.NDArray[np.uint8],
     pairs: Pairs,
-    features: Mapping[int, AlignedFeatures],
+    features: Mapping[tuple[int, str], AlignedFeatures],
 ) -> None:
     storage.write_table(directory, storage.NODES, table)
     storage.write_array(directory, "src.npy", np.concatenate([draft.src for draft in drafts]))
@@ -166,26 +171,30 @@ def _write(
     storage.write_array(directory, "indptr.npy", np.concatenate(pointers).astype(np.int64))
     for name in drafts[0].attributes:
         storage.write_array(directory, f"{name}.npy", np.concatenate([draft.attributes[name] for draft in drafts]))
-    for number, each in features.items():
-        storage.write_array(directory, storage.features_file(number), each.values)
-        storage.write_array(directory, storage.feature_mask_file(number), each.present)
+    for (number, name), each in features.items():
+        storage.write_array(directory, storage.features_file(number, name), each.values)
+        storage.write_array(directory, storage.feature_mask_file(number, name), each.present)
 
 
-def _describe_types(numbering: Numbering, features: Mapping[int, AlignedFeatures]) -> list[dict[str, Any]]:
+def _describe_types(numbering: Numbering, features: Mapping[tuple[int, str], AlignedFeatures]) -> list[dict[str, Any]]:
     described = []
     for number, name in enumerate(numbering.types):
-        each = features.get(number)
-        described.append(
-            {
-                "name": name,
-                "count": int(numbering.offsets[number + 1] - numbering.offsets[number]),
-                "offset": int(numbering.offsets[number]),
-                "features": None
-                if each is None
-                else {"width": each.values.shape[1], "nodes_without": int((~each.present).sum())},
-            }
-        )
+        plain = features.get((number, ""))
+        entry: dict[str, Any] = {
+            "name": name,
+            "count": int(numbering.offsets[number + 1] - numbering.offsets[number]),
+            "offset": int(numbering.offsets[number]),
+            "features": None if plain is None else _describe_features(plain),
+        }
+        sets = {
+            set_name: _describe_features(f) for (n, set_name), f in sorted(features.items()) if n == number and set_name
+        }
+        described.append(entry | ({"feature_sets": sets} if sets else {}))
     return described
+
+
+def _describe_features(features: AlignedFeatures) -> dict[str, int]:
+    return {"width": features.values.shape[1], "nodes_without": int((~features.present).sum())}
 
 
 def _describe_relations(drafts: Sequence[RelationDraft], split: npt.NDArray[np.uint8]) -> list[dict[str, Any]]:

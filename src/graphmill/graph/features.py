@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from graphmill.errors import InputError
 from graphmill.graph.numbering import Numbering
+from graphmill.ingest.tables import split_feature_key
 
 
 @dataclass(frozen=True)
@@ -24,39 +25,40 @@ class AlignedFeatures:
 
 def align_features(
     tables: Mapping[str, pa.Table], numbering: Numbering, type_of_row: npt.NDArray[np.int32], known: list[str]
-) -> dict[int, AlignedFeatures]:
-    """Features by type number.
+) -> dict[tuple[int, str], AlignedFeatures]:
+    """Features by type number and name of the set ("" where the type's features have no name).
 
-    A table has ``node`` int32 (row of the nodes table) and ``values`` (fixed-size list of float32). ``type_of_row``
-    and ``known`` give the type of each row of the nodes table. Tables of types that are not in the graph are left
-    out.
+    ``tables`` are kept under :func:`graphmill.ingest.tables.feature_key`. A table has ``node`` int32 (row of the nodes
+    table) and ``values`` (fixed-size list of float32). ``type_of_row`` and ``known`` give the type of each row of the
+    nodes table. Tables of types that are not in the graph are left out.
 
     Raises :class:`InputError` for an unknown type, a wrong column, a row of another type, two rows of one node, a
     value that is not finite.
     """
     aligned = {}
-    for name, table in tables.items():
+    for key, table in tables.items():
+        name, set_name = split_feature_key(key)
         if name not in known:
             raise InputError(
                 f"features are given for node type {name!r}; the nodes table has {', '.join(map(repr, sorted(known)))}"
             )
-        rows, values = _columns(name, table)
+        rows, values = _columns(key, table)
         outside = np.flatnonzero((rows < 0) | (rows >= len(type_of_row)))
         if len(outside):
             raise InputError(
-                f"features of {name!r}, row {outside[0]}: node {rows[outside[0]]} is not a row of the nodes table"
+                f"features of {key!r}, row {outside[0]}: node {rows[outside[0]]} is not a row of the nodes table"
             )
         other = np.flatnonzero(type_of_row[rows] != known.index(name))
         if len(other):
             found = known[type_of_row[rows[other[0]]]]
-            raise InputError(f"features of {name!r}, row {other[0]}: node {rows[other[0]]} has type {found!r}")
+            raise InputError(f"features of {key!r}, row {other[0]}: node {rows[other[0]]} has type {found!r}")
         in_order = np.sort(rows)
         twice = in_order[1:][in_order[1:] == in_order[:-1]]
         if len(twice):
-            raise InputError(f"features of {name!r}: node {twice[0]} has more than one row; keep one")
+            raise InputError(f"features of {key!r}: node {twice[0]} has more than one row; keep one")
         broken = np.flatnonzero(~np.isfinite(values).all(axis=1))
         if len(broken):
-            raise InputError(f"features of {name!r}, row {broken[0]}: not all values are finite")
+            raise InputError(f"features of {key!r}, row {broken[0]}: not all values are finite")
         if name not in numbering.types:
             continue
         number = numbering.types.index(name)
@@ -67,7 +69,7 @@ def align_features(
         matrix[node[used] - first] = values[used]
         present = np.zeros(end - first, bool)
         present[node[used] - first] = True
-        aligned[number] = AlignedFeatures(matrix, present, int((~used).sum()))
+        aligned[number, set_name] = AlignedFeatures(matrix, present, int((~used).sum()))
     return aligned
 
 

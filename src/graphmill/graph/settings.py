@@ -8,19 +8,24 @@ from graphmill.settings import Settings, setting
 
 
 class SplitSettings(Settings):
-    """What is held out for validation and test: node pairs, or the end of each sequence."""
+    """What is held out for validation and test: node pairs, the end of each sequence, or parts of users' interactions."""
 
-    method: Literal["auto", "pairs", "leave_one_out"] = setting(
+    method: Literal["auto", "pairs", "leave_one_out", "random", "user_time", "global_time"] = setting(
         "auto",
         "pairs: parts of each relation's node pairs; leave_one_out: the last interaction of a sequence for the "
-        "test, the one before for validation (valid, test, seed have no part); auto: leave_one_out for sequences",
+        "test, the one before for validation (valid, test, seed have no part); of each user's interactions a random "
+        "part (random) or the newest (user_time); the newest of all interactions (global_time); auto: leave_one_out "
+        "for sequences, else pairs",
     )
-    valid: float = setting(0.05, "Part of each relation's node pairs held out for validation", ge=0.0, lt=1.0)
-    test: float = setting(0.05, "Part of each relation's node pairs held out for the test", ge=0.0, lt=1.0)
+    valid: float = setting(
+        0.05, "Part held out for validation, of each relation's pairs or each user's items", ge=0.0, lt=1.0
+    )
+    test: float = setting(0.05, "Part held out for the test", ge=0.0, lt=1.0)
     seed: int = setting(0, "Seed of the draw; the same seed holds out the same pairs when the data grows", ge=0)
-    given: Literal["keep", "redraw"] = setting(
+    given: Literal["keep", "redraw", "add_valid"] = setting(
         "keep",
-        "A split that comes with the data: keep it as it is (valid, test and seed then have no part), or draw anew",
+        "A split that comes with the data: keep it as it is (valid, test and seed then have no part); draw anew; or keep "
+        "it and take `valid` of each user's training interactions for validation (add_valid; KGAT's data has none)",
     )
 
     @model_validator(mode="after")

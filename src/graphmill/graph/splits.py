@@ -111,13 +111,13 @@ def draw_splits(
 
 def _ranks(a: npt.NDArray[np.uint64], b: npt.NDArray[np.uint64]) -> npt.NDArray[np.int64]:
     """(P,) int64: place of each pair in the order of a hash that is the same for (a, b) and (b, a)."""
-    mixed = _mix(np.minimum(a, b) + _mix(np.maximum(a, b)))
+    mixed = mix_bits(np.minimum(a, b) + mix_bits(np.maximum(a, b)))
     rank = np.empty(len(mixed), np.int64)
     rank[np.argsort(mixed, kind="stable")] = np.arange(len(mixed))
     return rank
 
 
-def _mix(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def mix_bits(x: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """The finaliser of splitmix64 (Steele, Lea, Flood 2014): every input bit changes about half of the output bits."""
     x = x + np.uint64(0x9E3779B97F4A7C15)
     x = (x ^ (x >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

@@ -31,14 +31,14 @@ _NOT_CONTENT = ("content_hash", "written_by", "settings", "report")
 """Parts of the manifest that tell how the graph came about; graphs that differ only there have one content hash."""
 
 
-def features_file(type_number: int) -> str:
-    """Name of a node type's feature matrix."""
-    return f"features_{type_number:03d}.npy"
+def features_file(type_number: int, name: str = "") -> str:
+    """Name of a node type's feature matrix; ``name``: of the set, where the type has several."""
+    return f"features_{type_number:03d}{'.' * bool(name)}{name}.npy"
 
 
-def feature_mask_file(type_number: int) -> str:
+def feature_mask_file(type_number: int, name: str = "") -> str:
     """Name of the mask that tells which nodes of the type have features."""
-    return f"features_{type_number:03d}_present.npy"
+    return f"features_{type_number:03d}{'.' * bool(name)}{name}_present.npy"
 
 
 def write_array(directory: Path, name: str, values: npt.NDArray[Any]) -> None:

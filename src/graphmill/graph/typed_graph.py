@@ -18,6 +18,7 @@ import pyarrow as pa
 from graphmill.errors import InputError
 from graphmill.graph import storage
 from graphmill.graph.splits import SPLIT_NAMES, TRAIN
+from graphmill.ingest.tables import feature_key
 
 if TYPE_CHECKING:
     from torch_geometric.data import HeteroData
@@ -171,13 +172,21 @@ class TypedGraph:
         self._check_current()
         return storage.read_table(self.path / storage.NODES)
 
-    def features(self, node_type: str) -> npt.NDArray[np.float32] | None:
-        """(count, f) float32: features of a type's nodes, zero for a node without any; None where the type has none."""
-        return self._feature_array(node_type, storage.features_file, "<f4", wide=True)
+    def features(self, node_type: str, name: str = "") -> npt.NDArray[np.float32] | None:
+        """(count, f) float32: features of a type's nodes, zero for a node without any; None where the type has none.
 
-    def feature_mask(self, node_type: str) -> npt.NDArray[np.bool_] | None:
+        ``name``: which of the type's :meth:`feature_sets`; "" are the features without a name.
+        """
+        return self._feature_array(node_type, name, storage.features_file, "<f4", wide=True)
+
+    def feature_mask(self, node_type: str, name: str = "") -> npt.NDArray[np.bool_] | None:
         """(count,) bool: which nodes of a type have features; None where the type has none."""
-        return self._feature_array(node_type, storage.feature_mask_file, "|b1", wide=False)
+        return self._feature_array(node_type, name, storage.feature_mask_file, "|b1", wide=False)
+
+    def feature_sets(self, node_type: str) -> tuple[str, ...]:
+        """Names of a type's features, in alphabetical order; "" first, for those without a name."""
+        entry = self._type_entry(node_type)
+        return ("",) * (entry["features"] is not None) + tuple(sorted(entry.get("feature_sets", {})))
 
     def cold_nodes(self) -> npt.NDArray[np.bool_]:
         """(num_nodes,) bool: nodes without any edge in train. No message reaches them; their vectors are noise."""
@@ -207,7 +216,10 @@ class TypedGraph:
             "split": {name: sum(r["split"][name] for r in self.manifest["relations"]) for name in SPLIT_NAMES},
             "edge_attributes": [n for n in ("weight", "timestamp", "position") if n + ".npy" in self.manifest["files"]],
             "features": {
-                t["name"]: t["features"]["width"] for t in self.manifest["node_types"] if t["features"] is not None
+                feature_key(t["name"], name): entry["width"]
+                for t in self.manifest["node_types"]
+                for name, entry in {"": t["features"], **t.get("feature_sets", {})}.items()
+                if entry is not None
             },
             **self.manifest["report"],
         }
@@ -218,13 +230,20 @@ class TypedGraph:
 
         return to_hetero_data(self)
 
-    def _feature_array(self, node_type: str, file_name: Any, dtype: str, *, wide: bool) -> npt.NDArray[Any] | None:
-        count = self.node_type(node_type).count
-        number = self._type_number[node_type]
-        entry = self.manifest["node_types"][number]["features"]
+    def _type_entry(self, node_type: str) -> Mapping[str, Any]:
+        self.node_type(node_type)  # raises for an unknown one
+        entry: Mapping[str, Any] = self.manifest["node_types"][self._type_number[node_type]]
+        return entry
+
+    def _feature_array(
+        self, node_type: str, name: str, file_name: Any, dtype: str, *, wide: bool
+    ) -> npt.NDArray[Any] | None:
+        count, described = self.node_type(node_type).count, self._type_entry(node_type)
+        entry = described.get("feature_sets", {}).get(name) if name else described["features"]
         if entry is None:
             return None
-        return self._array(file_name(number), dtype, (count, entry["width"]) if wide else (count,))
+        shape = (count, entry["width"]) if wide else (count,)
+        return self._array(file_name(self._type_number[node_type], name), dtype, shape)
 
     def _array(self, name: str, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
         if name not in self._files:

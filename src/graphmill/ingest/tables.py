@@ -10,12 +10,14 @@ What belongs here: names, types and meaning of columns. How a file becomes such 
     ``relation``, ``display_relation``, and ``head``, ``tail`` int32: row numbers in ``nodes``. Rows are as given: both
     directions where the file has both, duplicates kept.
 ``features``
-    one table per node type: ``node`` int32, row number in ``nodes``; ``values``: fixed-size list of float32.
+    one table per node type, or several with names (image, text): ``node`` int32, row number in ``nodes``; ``values``:
+    fixed-size list of float32. :func:`feature_key` says under which key a table is kept.
 ``rejects``
     rows that cannot be used: ``file``; ``line``, the 1-based line of the file on which the record starts; ``column``
     (empty where the whole row is at fault); ``reason``; ``value`` as written, cut to :data:`MAX_SHOWN` characters.
 """
 
+import re
 from dataclasses import dataclass, field
 
 import pyarrow as pa
@@ -43,6 +45,29 @@ MAX_SHOWN = 120
 """Characters of an offending value that a reject keeps."""
 
 
+_SET_MARK = "::"
+_SET_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
+
+
+def feature_key(node_type: str, name: str = "") -> str:
+    """The key of a feature table: the node type, and behind ``::`` the name of the set, where the type has several.
+
+    Raises :class:`InputError` for a name that is not made of letters, digits, ``_`` and ``-``.
+    """
+    if name and not _SET_NAME.fullmatch(name):
+        raise InputError(f"feature set {name!r} of {node_type!r}: name it with letters, digits, _ and - only")
+    return f"{node_type}{_SET_MARK}{name}" if name else node_type
+
+
+def split_feature_key(key: str) -> tuple[str, str]:
+    """(node type, name of the set or "") of a key. Raises :class:`InputError` as :func:`feature_key` does."""
+    node_type, mark, name = key.rpartition(_SET_MARK)
+    if not mark:
+        return key, ""
+    feature_key(node_type, name or "-")
+    return node_type, name
+
+
 def features_schema(width: int) -> pa.Schema:
     """The schema of a feature table with ``width`` float32 values a node."""
     return pa.schema([("node", pa.int32()), ("values", pa.list_(pa.float32(), width))])
@@ -52,8 +77,8 @@ def features_schema(width: int) -> pa.Schema:
 class IngestResult:
     """What one reader made of one source.
 
-    ``features`` maps a node type to its table. ``counts`` are whole numbers by name: rows read, rows rejected, and each
-    oddity that is legal but worth knowing. ``notes`` say the same in sentences, for people.
+    ``features`` maps a :func:`feature_key` to its table. ``counts`` are whole numbers by name: rows read, rows rejected,
+    and each oddity that is legal but worth knowing. ``notes`` say the same in sentences, for people.
     """
 
     nodes: pa.Table

@@ -1,0 +1,164 @@
+"""Interactions of a typed graph as recommenders want them: who has which items, by split, and what is known of the items.
+
+What belongs here: reading the relation between users and items back as compressed rows, with the items' features. Item
+knowledge is ``knowledge``'s business; splitting happens when the graph is built (``interaction_split``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from graphmill.errors import InputError
+from graphmill.graph.splits import TEST, TRAIN, VALID
+from graphmill.ingest.interactions import RELATION
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import Relation, TypedGraph
+
+UNNAMED = "features"
+"""What a set of item features without a name is called."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Columns by row: those of row r are ``columns[indptr[r] : indptr[r + 1]]``, ascending, each once.
+
+    ``indptr`` int64 [R + 1]; ``columns`` int32 [E].
+    """
+
+    indptr: npt.NDArray[np.int64]
+    columns: npt.NDArray[np.int32]
+
+    @cached_property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """(R,) int64: columns of each row."""
+        return np.diff(self.indptr)
+
+    @cached_property
+    def row(self) -> npt.NDArray[np.int32]:
+        """(E,) int32: the row of each entry."""
+        return np.repeat(np.arange(len(self.counts), dtype=np.int32), self.counts)
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+
+@dataclass(frozen=True)
+class Interactions:
+    """Users and items by local numbers; ``user_offset`` and ``item_offset`` lead to global node numbers.
+
+    ``train`` has the items of each user, ``train_by_item`` the users of each item; ``valid`` and ``test`` the held-out
+    items of each user. An item that a user has in train is not held out (it could never be recommended), and users
+    without training items have no held-out ones (nothing is known of them): ``dropped`` counts both.
+
+    ``features`` are the sets of item features by name, float32 [I, f], mapped into memory, zero where ``present`` bool
+    [I] says that the item has none.
+    """
+
+    num_users: int
+    num_items: int
+    user_offset: int
+    item_offset: int
+    train: Rows
+    train_by_item: Rows
+    valid: Rows
+    test: Rows
+    features: Mapping[str, npt.NDArray[np.float32]]
+    present: Mapping[str, npt.NDArray[np.bool_]]
+    dropped: Mapping[str, int]
+
+    def held_out(self, split: str) -> Rows:
+        """The rows of "valid" or "test"."""
+        return {"valid": self.valid, "test": self.test}[split]
+
+    def known(self, split: str, mask_validation: bool = False) -> Rows:
+        """What may not be recommended when ``split`` is asked: train; with ``mask_validation`` also valid, at the test."""
+        if split == "test" and mask_validation:
+            user = np.concatenate((self.train.row, self.valid.row))
+            item = np.concatenate((self.train.columns, self.valid.columns))
+            return to_rows(user, item, self.num_users, self.num_items)
+        return self.train
+
+    def describe(self) -> dict[str, Any]:
+        """What there is to know at a glance."""
+        seen = self.train_by_item.counts > 0
+        return {
+            "users": self.num_users,
+            "items": self.num_items,
+            "train": len(self.train),
+            "valid": len(self.valid),
+            "test": len(self.test),
+            "users_without_training": int((self.train.counts == 0).sum()),
+            "items_without_training": int((~seen).sum()),
+            "evaluated_users": {name: int((self.held_out(name).counts > 0).sum()) for name in ("valid", "test")},
+            "features": {name: values.shape[1] for name, values in self.features.items()},
+            "items_without_features": {name: int((~mask).sum()) for name, mask in self.present.items()},
+            **self.dropped,
+        }
+
+
+def interaction_view(graph: TypedGraph) -> Interactions:
+    """The interactions of the graph's one relation ``interacted``, and the features of what it leads to.
+
+    Raises :class:`InputError` where there is no such relation, or several, or no training interaction.
+    """
+    relation = _relation(graph)
+    edges = graph.edges(relation)
+    users, items = graph.node_type(relation.source), graph.node_type(relation.target)
+    split = np.asarray(edges.split)
+    user, item = np.asarray(edges.src), np.asarray(edges.dst)
+    shape = (users.count, items.count)
+    train = to_rows(user[split == TRAIN], item[split == TRAIN], *shape)
+    if not len(train):
+        raise InputError(f"{graph.path} has no training interaction; check the split")
+    key = train.row * np.int64(items.count) + train.columns
+    held, dropped = {}, {"held_out_known_in_train": 0, "held_out_of_users_without_training": 0}
+    for name, number in (("valid", VALID), ("test", TEST)):
+        rows = split == number
+        u, i = user[rows], item[rows]
+        known = np.isin(u * np.int64(items.count) + i, key)
+        cold = train.counts[u] == 0
+        dropped["held_out_known_in_train"] += int(known.sum())
+        dropped["held_out_of_users_without_training"] += int(cold.sum())
+        held[name] = to_rows(u[~known & ~cold], i[~known & ~cold], *shape)
+    names = graph.feature_sets(items.name)
+    features = {name or UNNAMED: graph.features(items.name, name) for name in names}
+    present = {name or UNNAMED: graph.feature_mask(items.name, name) for name in names}
+    return Interactions(
+        *shape,
+        users.offset,
+        items.offset,
+        train,
+        to_rows(train.columns, train.row, items.count, users.count),
+        held["valid"],
+        held["test"],
+        {name: values for name, values in features.items() if values is not None},
+        {name: mask for name, mask in present.items() if mask is not None},
+        dropped,
+    )
+
+
+def to_rows(row: npt.NDArray[np.int32], column: npt.NDArray[np.int32], num_rows: int, num_columns: int) -> Rows:
+    """Pairs (E,) as :class:`Rows`, without repetitions."""
+    key = np.unique(row * np.int64(num_columns) + column)
+    counts = np.bincount(key // max(num_columns, 1), minlength=num_rows)
+    return Rows(np.concatenate(([0], np.cumsum(counts))).astype(np.int64), (key % max(num_columns, 1)).astype(np.int32))
+
+
+def _relation(graph: TypedGraph) -> Relation:
+    found = [
+        r for r in graph.relations if r.name == RELATION and r.source != r.target and r.edges and not r.added_reverse
+    ]
+    if len(found) != 1:
+        has = ", ".join(" | ".join(r.key) for r in graph.relations)
+        raise InputError(
+            f"{graph.path} has {len(found)} relations {RELATION!r} from users to items, expected one (relations: {has}); "
+            "build it from interactions: the formats mmrec, kgat, interactions_csv or sequence"
+        )
+    return found[0]
