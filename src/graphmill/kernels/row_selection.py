@@ -1,0 +1,36 @@
+"""Some rows of a constant sparse matrix, as a matrix: for products whose other rows nobody asks for."""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from graphmill.kernels.propagation import Rows, SparseMatrix
+
+
+def select_rows(matrix: SparseMatrix, rows: np.ndarray) -> SparseMatrix:
+    """Rows ``rows`` int64 [m] of a matrix [R, C] on the CPU, in their order: a matrix [m, C], also on the CPU.
+
+    Takes time in proportion to the entries selected. Its transpose has them sorted by column, then by place in ``rows``.
+    """
+    indptr, column, value = (t.numpy() for t in (matrix.forward.indptr, matrix.forward.column, matrix.forward.value))
+    start = indptr[rows]
+    counts = indptr[rows + 1] - start
+    chosen = np.concatenate(([0], np.cumsum(counts)))
+    entries = np.arange(chosen[-1]) + np.repeat(start - chosen[:-1], counts)
+    shape = (len(rows), matrix.shape[1])
+    column, value = column[entries], value[entries]
+    # A counting sort, stable; the numbers that it carries along say where each entry came from.
+    turned = sp.csr_matrix((np.arange(len(entries)), column, chosen), shape=shape).tocsc()
+    order = turned.data.astype(np.int64)
+    forward = _rows(chosen, np.repeat(np.arange(len(rows)), counts), column, value)
+    back_column = np.repeat(np.arange(shape[1]), np.diff(turned.indptr))
+    return SparseMatrix(
+        shape, forward, _rows(turned.indptr, back_column, turned.indices, value[order]), torch.from_numpy(order)
+    )
+
+
+def _rows(indptr: np.ndarray, row: np.ndarray, column: np.ndarray, value: np.ndarray) -> Rows:
+    indptr, row, column = (a.astype(np.int64, copy=False) for a in (indptr, row, column))
+    return Rows(*map(torch.from_numpy, (indptr, row, column, value)))

@@ -1,0 +1,171 @@
+"""MMGCN (Wei et al., MM 2019): one graph network per modality on the user-item graph, joined by shared ID embeddings.
+
+Users and items are kept apart throughout, so that what is constant of either is never propagated or differentiated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from graphmill.models.user_item_graph import UserItemGraph
+
+SLOPE = 0.01
+"""Of every leaky ReLU."""
+
+
+@dataclass(frozen=True)
+class MMGCNConfig:
+    """Sizes. ``latent_dims``: per modality the width that its features are mapped to, 0 = they enter as they are."""
+
+    num_users: int
+    num_items: int
+    latent_dims: tuple[int, ...]
+    embedding_dim: int = 64
+    num_layers: int = 3
+    combination: str = "concatenate"
+    trainable_embeddings: bool = True
+
+
+class MMGCN(nn.Module):
+    """Per modality m with features F_m, preferences P_m, shared ID embeddings Z; d = ``embedding_dim``:
+
+        X⁰ = rows of [P_m ; F_m W + b] (or [P_m ; F_m]), each divided by its norm
+        h = lrelu(Ā X W_ℓ),  x̂ = lrelu(X A_ℓ + a_ℓ) + Z
+        X ← lrelu([h ‖ x̂] G_ℓ + g_ℓ)   (concatenate)   or   lrelu(h G_ℓ + g_ℓ + x̂)   (add, the paper's element-wise)
+
+    and the representation is the mean over modalities. Ā is the mean over neighbours; W_ℓ is square, the others lead to d.
+    """  # fmt: skip
+
+    def __init__(self, config: MMGCNConfig, features: Sequence[Tensor]) -> None:
+        """``features``: per modality fp32 [I, f], rows in item order."""
+        super().__init__()
+        self.config = config
+        shape = (config.num_users + config.num_items, config.embedding_dim)
+        self.identity = _table(
+            nn.init.xavier_normal_(torch.empty(shape)), config.trainable_embeddings, self, "identity"
+        )
+        self.towers = nn.ModuleList(Tower(config, f, w) for f, w in zip(features, config.latent_dims, strict=True))
+        self.checkpointing = False
+
+    def forward(self, graph: UserItemGraph) -> tuple[Tensor, Tensor]:
+        """Users [U, d] and items [I, d]; a score is their dot product."""
+        own = self.identity.split((self.config.num_users, self.config.num_items))
+        users, items = self.towers[0](graph, own, self.checkpointing)
+        for tower in self.towers[1:]:
+            more_users, more_items = tower(graph, own, self.checkpointing)
+            users, items = users + more_users, items + more_items
+        count = len(self.towers)
+        return (users, items) if count == 1 else (users / count, items / count)
+
+
+class Tower(nn.Module):
+    """The graph network of one modality."""
+
+    features: Tensor
+
+    def __init__(self, config: MMGCNConfig, features: Tensor, latent: int) -> None:
+        super().__init__()
+        self.latent = latent
+        width = latent or features.shape[1]
+        # Constants belong to the run's data and not to its checkpoints.
+        self.register_buffer("features", features if latent else F.normalize(features), persistent=False)
+        self.projection = nn.Linear(features.shape[1], latent) if latent else None
+        table = nn.init.xavier_normal_(torch.empty(config.num_users, width))
+        self.preference = _table(table, config.trainable_embeddings, self, "preference")
+        widths = [width] + [config.embedding_dim] * (config.num_layers - 1)
+        self.layers = nn.ModuleList(
+            Layer(w, config.embedding_dim, config.combination, number == 0) for number, w in enumerate(widths)
+        )
+        self._folded: tuple[tuple[object, ...], tuple[Tensor, Tensor | None, Tensor | None]] | None = None
+
+    def forward(
+        self, graph: UserItemGraph, own: Sequence[Tensor], checkpointing: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """``own``: ID embeddings of users [U, d] and items [I, d]."""
+        users, user_mean, item_mean = self._constants(graph)
+        items = self.features
+        if self.projection is not None:
+            items = F.normalize(self.projection(items))
+        for number, layer in enumerate(self.layers):
+            means = (user_mean, item_mean) if number == 0 else (None, None)
+            if checkpointing:
+                users, items = checkpoint(layer, graph, users, items, own, means, use_reentrant=False)
+            else:
+                users, items = layer(graph, users, items, own, means)
+        return users, items
+
+    def _constants(self, graph: UserItemGraph) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Normalised preferences and, where their inputs never change, the first layer's means over neighbours.
+
+        What is constant is computed once, and again after the tables were loaded or moved.
+        """
+        trained = isinstance(self.preference, nn.Parameter)
+        key = (graph, *(p for t in (self.preference, self.features) for p in (t.data_ptr(), t.dtype, t.device)))
+        key = (*key, 0 if trained else self.preference._version)
+        if self._folded is None or self._folded[0] != key:
+            with torch.no_grad(), torch.autocast(self.features.device.type, enabled=False):
+                users = F.normalize(self.preference)
+                to_users = graph.to_users(self.features) if self.projection is None else None
+                self._folded = (key, (users, to_users, None if trained else graph.to_items(users)))
+        users, to_users, to_items = self._folded[1]
+        return (F.normalize(self.preference) if trained else users), to_users, to_items
+
+
+class Layer(nn.Module):
+    """One layer: see :class:`MMGCN`."""
+
+    def __init__(self, width: int, dim: int, combination: str, first: bool) -> None:
+        super().__init__()
+        self.message = nn.Parameter(nn.init.xavier_normal_(torch.empty(width, width)))
+        self.own = nn.Linear(width, dim)
+        self.joint = nn.Linear(width + dim if combination == "concatenate" else width, dim)
+        nn.init.xavier_normal_(self.own.weight)
+        if first:
+            nn.init.xavier_normal_(self.joint.weight)
+        self.concatenate = combination == "concatenate"
+
+    def forward(
+        self,
+        graph: UserItemGraph,
+        users: Tensor,
+        items: Tensor,
+        identity: Sequence[Tensor],
+        means: tuple[Tensor | None, Tensor | None],
+    ) -> tuple[Tensor, Tensor]:
+        """``means``: what the graph makes of ``items`` and of ``users`` where that is known already."""
+        # Ā(XW) = (ĀX)W: the product is made on the side with fewer rows.
+        few_items = len(items) <= len(users)
+        to_users = _messages(graph.to_users, items, self.message, means[0], few_items)
+        to_items = _messages(graph.to_items, users, self.message, means[1], not few_items)
+        return self._join(to_users, users, identity[0]), self._join(to_items, items, identity[1])
+
+    def _join(self, messages: Tensor, rows: Tensor, identity: Tensor) -> Tensor:
+        messages = F.leaky_relu_(messages, SLOPE)
+        own = F.leaky_relu_(self.own(rows), SLOPE) + identity
+        if not self.concatenate:
+            return F.leaky_relu_(self.joint(messages) + own, SLOPE)
+        # [h ‖ x̂] G = h G₁ + x̂ G₂, without the copy.
+        first, second = self.joint.weight.split((messages.shape[1], own.shape[1]), dim=1)
+        return F.leaky_relu_(F.linear(messages, first, self.joint.bias) + F.linear(own, second), SLOPE)
+
+
+def _messages(
+    propagate: Callable[[Tensor], Tensor], rows: Tensor, weight: Tensor, mean: Tensor | None, weigh_first: bool
+) -> Tensor:
+    if mean is not None:
+        return mean @ weight
+    return propagate(rows @ weight) if weigh_first else propagate(rows) @ weight
+
+
+def _table(values: Tensor, trained: bool, owner: nn.Module, name: str) -> Tensor:
+    """A parameter, or a buffer that is saved with the weights, registered as ``name`` by the assignment that follows."""
+    if trained:
+        return nn.Parameter(values)
+    owner.register_buffer(name, values)
+    return values
