@@ -29,7 +29,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def look(cursor: str | None, source: Path) -> dg.SensorResult:
-    return automation.evaluate(cursor, {"edges": str(source)})
+    return automation.evaluate(cursor, lambda: {"edges": str(source)})
 
 
 def looks(count: int, cursor: str | None, source: Path) -> dg.SensorResult:
@@ -104,7 +104,7 @@ def test_a_missing_file_is_named_and_waited_for(source: Path) -> None:
 
 
 def test_the_sensor_is_stopped_and_works_when_asked(source: Path) -> None:
-    sensor = automation.file_sensor("biomed_files", JOB, {"edges": str(source)}, 60)
+    sensor = automation.file_sensor("biomed_files", JOB, ["kg.csv"], lambda: {"edges": str(source)}, 60)
     assert sensor.default_status == dg.DefaultSensorStatus.STOPPED
     assert sensor.minimum_interval_seconds == 60
     defs = dg.Definitions(assets=[nodes], sensors=[sensor], jobs=[JOB])

@@ -8,9 +8,11 @@ from pydantic import Field
 
 from graphmill.components.fields import Watch, as_settings, checked_name, section
 from graphmill.components.graph_asset import GraphPlan, graph_asset
+from graphmill.components.plan import ON_DEMAND, TablePlan
+from graphmill.components.raw_asset import raw_asset
 from graphmill.components.scaffolding import GraphDatasetScaffolder
-from graphmill.components.sources import has_features, parse_sources
-from graphmill.components.table_assets import TablePlan, raw_asset, table_assets
+from graphmill.components.sources import SourceFile, graph_settings, parse_sources, table_names
+from graphmill.components.table_assets import table_assets
 from graphmill.errors import SettingsError
 from graphmill.graph.settings import GraphSettings
 from graphmill.orchestration.automation import chain_job, file_sensor
@@ -49,16 +51,24 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
         if self.watch.interval_seconds < 5:
             raise SettingsError(f"watch.interval_seconds = {self.watch.interval_seconds}: must be ≥ 5")
         tables = TablePlan(name, sources, self.rejected_share_max, root, self.owners)
-        graph = GraphPlan(
-            name, as_settings(GraphSettings, self.graph, "graph"), root, tuple(self.owners), has_features(sources)
-        )
+        settings = graph_settings(as_settings(GraphSettings, self.graph, "graph"), sources)
+        graph = GraphPlan(name, settings, root, tuple(self.owners), table_names(sources))
         assets = [*(raw_asset(tables, source) for source in sources), table_assets(tables), graph_asset(graph)]
         own = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
-        everything = dg.AssetSelection.key_prefixes([name])
+        everything = dg.AssetSelection.key_prefixes([name]) - dg.AssetSelection.tag(*ON_DEMAND)
         refresh = chain_job(f"{name}_refresh", everything, f"Everything of {name}, from its files on.")
         jobs = [chain_job(f"{name}_build_graph", own, f"From the files of {name} to its graph."), refresh]
         sensors = []
         if self.watch.enabled:
-            locations = {source.name: source.location for source in sources}
-            sensors.append(file_sensor(f"{name}_files", refresh, locations, self.watch.interval_seconds))
+            looked_at = [source.path for source in sources]
+            sensors.append(
+                file_sensor(f"{name}_files", refresh, looked_at, lambda: _files(sources), self.watch.interval_seconds)
+            )
         return dg.Definitions(assets=assets, jobs=jobs, sensors=sensors)
+
+
+def _files(sources: list[SourceFile]) -> dict[str, str]:
+    """Every file of every source, under a name of its own."""
+    return {
+        f"{source.name}.{role}".rstrip("."): location for source in sources for role, location in source.files().items()
+    }

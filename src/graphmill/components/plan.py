@@ -1,4 +1,7 @@
-"""What the assets of one model share: names, places, settings. Filled by the component, read by the asset factories."""
+"""What the assets of one dataset or model share: names, places, settings.
+
+Filled by the components, read by the asset factories.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,6 +9,7 @@ from pathlib import Path
 
 import dagster as dg
 
+from graphmill.components.sources import SourceFile
 from graphmill.evaluation.comparison import RankingThresholds
 from graphmill.evaluation.thresholds import HealthThresholds
 from graphmill.orchestration.checks import SeverityName
@@ -13,6 +17,8 @@ from graphmill.orchestration.home import OUTPUTS
 from graphmill.settings import Settings, SettingsT, setting
 
 POOL = "accelerator"
+ON_DEMAND = ("graphmill/on_demand", "yes")
+"""Tag of assets that no job of the chain materializes: a person asks for them."""
 
 
 class ModelChecks(HealthThresholds, RankingThresholds):
@@ -27,6 +33,21 @@ class ModelChecks(HealthThresholds, RankingThresholds):
     def part(self, model: type[SettingsT]) -> SettingsT:
         """The bounds that the library's own thresholds model ``model`` knows."""
         return model(**{name: getattr(self, name) for name in model.model_fields})
+
+
+@dataclass(frozen=True)
+class TablePlan:
+    """Names and places that the assets of a dataset's files and tables need."""
+
+    dataset: str
+    sources: Sequence[SourceFile]
+    rejected_share_max: float
+    root: Path
+    owners: Sequence[str]
+
+    def key(self, name: str) -> dg.AssetKey:
+        """``<dataset>/<name>``."""
+        return dg.AssetKey([self.dataset, name])
 
 
 @dataclass(frozen=True)

@@ -1,31 +1,84 @@
 """The sources of a dataset as the YAML names them, and the one place that knows which reader a format has."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from graphmill.components.fields import as_settings, checked_name
 from graphmill.errors import SettingsError
+from graphmill.graph.settings import GraphSettings
+from graphmill.ingest.interactions_csv import InteractionsCsvSettings, read_interactions_csv
 from graphmill.ingest.kg_columns import KgCsvSettings
 from graphmill.ingest.kg_csv import read_kg_csv
 from graphmill.ingest.node_features import NodeFeatureSettings, with_features
+from graphmill.ingest.sequence import SequenceSettings, read_sequence
 from graphmill.ingest.tables import IngestResult
+from graphmill.ingest.triples import TriplesSettings, read_triples, triples_files
 from graphmill.orchestration.files import located
 from graphmill.settings import Settings
 
-FORMATS: dict[str, type[Settings]] = {"kg_csv": KgCsvSettings, "node_features": NodeFeatureSettings}
+Gives = Literal["edges", "interactions", "features"]
+
+
+@dataclass(frozen=True)
+class Format:
+    """How one format is read.
+
+    ``gives``: what its rows are. ``read``: location and settings to tables (features: see :func:`read_tables`).
+    ``files``: location and settings to the files that are read, by role; None: the location is the one file.
+    ``paths``: settings that name files. ``graph``: graph settings that suit it where the YAML says nothing else.
+    """
+
+    settings: type[Settings]
+    gives: Gives
+    read: Callable[[str, Any], IngestResult] | None = None
+    files: Callable[[str, Any], Mapping[str, str | Path]] | None = None
+    paths: tuple[str, ...] = ()
+    graph: tuple[tuple[str, Any], ...] = ()
+
+
+# A triple or an interaction has one direction: its system looks at the other one by itself.
+_ONE_WAY = (("add_reverse", "never"),)
+FORMATS: dict[str, Format] = {
+    "kg_csv": Format(KgCsvSettings, "edges", read_kg_csv),
+    "triples": Format(
+        TriplesSettings,
+        "edges",
+        read_triples,
+        triples_files,
+        ("train", "valid", "test", "entity_to_id", "relation_to_id", "names"),
+        _ONE_WAY,
+    ),
+    "sequence": Format(SequenceSettings, "interactions", read_sequence, graph=_ONE_WAY),
+    "interactions_csv": Format(InteractionsCsvSettings, "interactions", read_interactions_csv, graph=_ONE_WAY),
+    "node_features": Format(NodeFeatureSettings, "features"),
+}
 
 
 @dataclass(frozen=True)
 class SourceFile:
-    """One file: its name in the asset keys, its format, where it is (as written, and resolved), how it is read."""
+    """One source: its name in the asset keys, its format, where it is (as written, and resolved), how it is read.
+
+    ``settings`` are as written; in ``reading`` the files that they name are resolved.
+    """
 
     name: str
     format: str
     path: str
     location: str
     settings: Settings
+    reading: Settings
+
+    def files(self) -> dict[str, str]:
+        """Role → location of every file that is read ("" is the only one's role).
+
+        Raises :class:`graphmill.errors.InputError` where a folder lacks what its format needs.
+        """
+        find = FORMATS[self.format].files
+        if find is None:
+            return {"": self.location}
+        return {role: str(file) for role, file in find(self.location, self.reading).items()}
 
 
 def parse_sources(values: Any, root: Path) -> list[SourceFile]:
@@ -39,11 +92,12 @@ def parse_sources(values: Any, root: Path) -> list[SourceFile]:
     names = [source.name for source in sources]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise SettingsError(f"two sources are named {twice[0]!r}; each needs a name of its own")
-    edges = [source.name for source in sources if source.format == "kg_csv"]
-    if len(edges) != 1:
+    main = [source.name for source in sources if FORMATS[source.format].gives != "features"]
+    if len(main) != 1:
+        links = ", ".join(name for name, format in FORMATS.items() if format.gives != "features")
         raise SettingsError(
-            f"a dataset has exactly one source of format kg_csv, this one has {len(edges)}"
-            + (f" ({', '.join(edges)}): join the files, or make a dataset of each" if edges else "")
+            f"a dataset has exactly one source of edges or interactions ({links}), this one has {len(main)}"
+            + (f" ({', '.join(main)}): join the files, or make a dataset of each" if main else "")
         )
     return sources
 
@@ -58,23 +112,33 @@ def _parse_source(value: Any, root: Path) -> SourceFile:
     name = checked_name(parts["name"], "source name")
     if parts["format"] not in FORMATS:
         raise SettingsError(f"source {name!r}: unknown format {parts['format']!r} (known: {', '.join(FORMATS)})")
-    settings = as_settings(FORMATS[parts["format"]], rest, f"source {name!r}")
-    return SourceFile(name, parts["format"], parts["path"], located(parts["path"], root), settings)
+    format = FORMATS[parts["format"]]
+    settings = as_settings(format.settings, rest, f"source {name!r}")
+    named = {field: getattr(settings, field) for field in format.paths}
+    reading = settings.model_copy(update={field: located(path, root) for field, path in named.items() if path})
+    return SourceFile(name, parts["format"], parts["path"], located(parts["path"], root), settings, reading)
 
 
 def read_tables(sources: Sequence[SourceFile]) -> IngestResult:
     """Read all sources into checked tables. Raises :class:`graphmill.errors.InputError` for a file that cannot be used."""
-    (result,) = [
-        read_kg_csv(source.location, source.settings)
-        for source in sources
-        if isinstance(source.settings, KgCsvSettings)
-    ]
+    (main,) = [source for source in sources if FORMATS[source.format].gives != "features"]
+    read = FORMATS[main.format].read
+    assert read is not None
+    result = read(main.location, main.reading)
     for source in sources:
-        if isinstance(source.settings, NodeFeatureSettings):
-            result = with_features(result, source.location, source.settings)
+        if isinstance(source.reading, NodeFeatureSettings):
+            result = with_features(result, source.location, source.reading)
     return result
 
 
-def has_features(sources: Sequence[SourceFile]) -> bool:
-    """Whether any source gives numbers to nodes."""
-    return any(isinstance(source.settings, NodeFeatureSettings) for source in sources)
+def table_names(sources: Sequence[SourceFile]) -> tuple[str, ...]:
+    """The table assets of a dataset: ``nodes`` and ``edges``, or ``interactions``; and ``features`` where any are given."""
+    gives = {FORMATS[source.format].gives for source in sources}
+    names = ("interactions",) if "interactions" in gives else ("nodes", "edges")
+    return (*names, "features") if "features" in gives else names
+
+
+def graph_settings(written: GraphSettings, sources: Sequence[SourceFile]) -> GraphSettings:
+    """The YAML's graph settings, with what suits the formats where it says nothing."""
+    suited = {name: value for source in sources for name, value in FORMATS[source.format].graph}
+    return written.model_copy(update={k: v for k, v in suited.items() if k not in written.model_fields_set})

@@ -79,6 +79,20 @@ def read_sequence(path: str | Path, settings: SequenceSettings | None = None) ->
     )
 
 
+def first_rows(head: bytes, settings: SequenceSettings, name: str, count: int) -> list[dict[str, str]]:
+    """The first rows by column name, from the beginning ``head`` of a file, before anything is checked.
+
+    Raises :class:`InputError` where no columns can be made out.
+    """
+    lines = head.replace(b"\r\n", b"\n")
+    mark, width = _layout(lines, settings.separator, name)
+    rows = [line for line in lines.split(b"\n") if line.strip()]
+    if _has_header(lines, mark, width):
+        rows = rows[1:]
+    cells = ([cell.decode("utf-8", "replace") for cell in _cells(row, mark)] for row in rows[:count])
+    return [dict(zip(COLUMNS[width], row, strict=False)) for row in cells]
+
+
 def _cells(line: bytes, mark: str) -> list[bytes]:
     return line.split() if mark == " " else [cell.strip() for cell in line.split(mark.encode())]
 

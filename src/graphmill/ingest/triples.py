@@ -124,6 +124,18 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
     return IngestResult(nodes, edges, rejects.table(), counts=counts, notes=notes)
 
 
+def triples_files(path: str | Path = "", settings: TriplesSettings | None = None) -> dict[str, str | Path]:
+    """The files that :func:`read_triples` would read, by what they are: train, valid, test, entities, relations, names.
+
+    Raises :class:`InputError` where there is no training file.
+    """
+    settings = settings or TriplesSettings()
+    files = _locate(path, {"train": settings.train, "valid": settings.valid, "test": settings.test})
+    given = {"entities": settings.entity_to_id, "relations": settings.relation_to_id, "names": settings.names}
+    found = {role: _dictionary(path, given[role], name) for role, name in FILES.items()}
+    return files | {role: file for role, file in found.items() if file}
+
+
 def _locate(path: str | Path, given: dict[str, str | Path]) -> dict[str, str | Path]:
     found: dict[str, str | Path] = {}
     for split in SPLITS:

@@ -5,7 +5,7 @@ Schedules and sensors are stopped until a person starts them in the UI.
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -48,8 +48,17 @@ def freshness_policy(warn_hours: float, fail_hours: float) -> dg.FreshnessPolicy
     return dg.FreshnessPolicy.time_window(fail_window=timedelta(hours=fail_hours), warn_window=warn)
 
 
-def file_sensor(name: str, job: JobTarget, paths: Mapping[str, str], interval_seconds: int) -> dg.SensorDefinition:
-    """Launch ``job`` when the content of one of the files changed; ``paths``: source name → path or URL.
+def file_sensor(
+    name: str,
+    job: JobTarget,
+    looked_at: Sequence[str],
+    find: Callable[[], Mapping[str, str]],
+    interval_seconds: int,
+) -> dg.SensorDefinition:
+    """Launch ``job`` when the content of one of the files changed.
+
+    ``looked_at``: the sources' paths, as shown to people; ``find``: the files at this moment, name → path or URL (a
+    folder's may come and go).
 
     A file that is still being written is left alone: size and time must be the same at two looks. A file that was only
     touched launches nothing.
@@ -60,16 +69,16 @@ def file_sensor(name: str, job: JobTarget, paths: Mapping[str, str], interval_se
         job=job,
         minimum_interval_seconds=interval_seconds,
         default_status=dg.DefaultSensorStatus.STOPPED,
-        description=f"Looks at {', '.join(map(shown, paths.values()))} every {interval_seconds} s.",
+        description=f"Looks at {', '.join(map(shown, looked_at))} every {interval_seconds} s.",
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
-        return evaluate(context.cursor, paths)
+        return evaluate(context.cursor, find)
 
     return look
 
 
 def evaluate(
-    cursor: str | None, paths: Mapping[str, str], digest: Callable[[str], str] = files.digest
+    cursor: str | None, find: Callable[[], Mapping[str, str]], digest: Callable[[str], str] = files.digest
 ) -> dg.SensorResult:
     """One look at the files: the request or the reason for none, and the next cursor.
 
@@ -78,6 +87,7 @@ def evaluate(
     """
     before: dict[str, Any] = json.loads(cursor) if cursor else {"seen": {}, "settled": {}, "content": "", "runs": 0}
     try:
+        paths = find()
         seen = {name: [state.size, state.version] for name, path in paths.items() for state in (files.state(path),)}
     except InputError as error:
         return dg.SensorResult(skip_reason=str(error), cursor=json.dumps({**before, "seen": {}}))
