@@ -1,0 +1,94 @@
+"""Training triples of recommenders: a user, an item that the user has, and one that the user has not. Keyed, vectorised.
+
+What belongs here: rows to arrays. Negatives are exact: none of them is a training item of its user.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from graphmill.errors import InputError
+from graphmill.graph.interactions import Rows
+from graphmill.sampling.keyed import generator
+from graphmill.sampling.negatives import corrupt_tails, pair_keys
+
+Draw = Literal["pairs", "users"]
+Pool = Literal["seen", "all"]
+
+
+class PairSampler:
+    """A step is a function of (seed, epoch, index).
+
+    ``draw``: "pairs" takes every training pair once an epoch in a shuffled order, the last step short (MMRec, RecBole);
+    "users" draws users without replacement within a step and independently between steps, and one of the items of each
+    (KGAT), in ``pairs // batch_size + 1`` steps. ``negatives``: uniform over the items "seen" in training, or over "all".
+    """
+
+    def __init__(
+        self,
+        train: Rows,
+        num_items: int,
+        batch_size: int,
+        seed: int,
+        *,
+        draw: Draw = "pairs",
+        negatives: Pool = "seen",
+    ) -> None:
+        self.train, self.batch_size, self.seed, self.draw = train, batch_size, seed, draw
+        pool = np.unique(train.columns).astype(np.int64) if negatives == "seen" else np.arange(num_items)
+        # In the numbering of the pool: every training item is in it, so that a draw from the pool is one number.
+        self._pool = pool
+        self._keys = pair_keys(train.row, np.searchsorted(pool, train.columns), len(pool))
+        counts = train.counts
+        self._active = np.flatnonzero((counts > 0) & (counts < len(pool)))
+        if not len(self._active):
+            raise InputError(
+                "every user with training items has all of them, so there is no item that could be a negative; "
+                "recommendation needs users with different items"
+            )
+        full = counts >= len(pool)
+        self._pairs = np.flatnonzero(~full[train.row]) if full.any() else None
+        self._order: tuple[int, np.ndarray] = (-1, np.zeros(0, np.int64))
+
+    @property
+    def num_pairs(self) -> int:
+        """Training pairs that can be used: those of users for whom there is a negative."""
+        return len(self.train) if self._pairs is None else len(self._pairs)
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Steps of one pass."""
+        if self.draw == "users":
+            return self.num_pairs // self.batch_size + 1
+        return -(-self.num_pairs // self.batch_size)
+
+    def step(self, epoch: int, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Users, their items and items that they do not have, int64 [B]; past the end of a pass it starts again."""
+        index %= self.steps_per_epoch
+        users, items = self._users(epoch, index) if self.draw == "users" else self._some_pairs(epoch, index)
+        rng = generator(self.seed, "negatives", epoch, index)
+        drawn = corrupt_tails(rng, users, self._keys, len(self._pool), 1)[:, 0]
+        return users, items, self._pool[drawn]
+
+    def _some_pairs(self, epoch: int, index: int) -> tuple[np.ndarray, np.ndarray]:
+        rows = self._epoch_order(epoch)[index * self.batch_size : (index + 1) * self.batch_size]
+        return self.train.row[rows].astype(np.int64), self.train.columns[rows].astype(np.int64)
+
+    def _users(self, epoch: int, index: int) -> tuple[np.ndarray, np.ndarray]:
+        rng = generator(self.seed, "users", epoch, index)
+        # More places than users: without replacement is not possible, and KGAT draws with it.
+        with_replacement = len(self._active) < self.batch_size
+        users = rng.choice(self._active, self.batch_size, replace=with_replacement)
+        counts = self.train.counts[users]
+        places = self.train.indptr[users] + (rng.random(len(users)) * counts).astype(np.int64)
+        return users, self.train.columns[places].astype(np.int64)
+
+    def _epoch_order(self, epoch: int) -> np.ndarray:
+        known, order = self._order
+        if known != epoch:
+            order = generator(self.seed, "pairs", epoch).permutation(self.num_pairs)
+            order = order if self._pairs is None else self._pairs[order]
+            self._order = (epoch, order)  # replaced as a whole: threads that prepare batches may share it
+        return order
