@@ -47,16 +47,16 @@ class KnownItems:
 def top_k(score: ScoreBlock, users: Int64, num_items: int, known: KnownItems, k: int) -> tuple[Int64, Float]:
     """The ``k`` best items that each user does not know, best first: items int64 [U, k] and scores [U, k].
 
-    −1 and −inf where a user knows so many that fewer are left. Raises :class:`TrainingError` for a score that is not
-    finite.
+    −1 and −inf where a user knows so many that fewer are left; equal scores rank by item number.
+
+    Raises :class:`TrainingError` for a score that is not finite.
     """
-    import torch
+    from graphmill.kernels.top_k import top_k as best_of_rows
 
     k = min(k, num_items)
     found, best = np.full((len(users), k), -1, np.int64), np.full((len(users), k), -np.inf)
     for start, stop in blocks(len(users), num_items):
-        scores = masked_scores(score, users[start:stop], known)
-        values, items = torch.topk(scores, k, dim=1)
+        values, items = best_of_rows(masked_scores(score, users[start:stop], known), k)
         best[start:stop] = values.double().cpu().numpy()
         found[start:stop] = np.where(np.isfinite(best[start:stop]), items.cpu().numpy(), -1)
     return found, best
@@ -92,13 +92,14 @@ def blocks(rows: int, columns: int) -> list[tuple[int, int]]:
 
 
 def set_metrics(lists: Int64, held_out: KnownItems, users: Int64, ks: Sequence[int]) -> dict[str, float]:
-    """Recall, NDCG, precision and MAP @k of ranked lists (int64 [U, K], −1 for none) against each user's held-out items.
+    """The accuracy @k of ranked lists (int64 [U, K], −1 for none) against each user's held-out items.
 
     Means over the users with at least one held-out item, by MMRec's definitions: with P held-out items and hit_i,
 
         recall@k = Σ hit / P                     precision@k = Σ hit / k
         ndcg@k = Σ hit_i / log2(i + 1) / Σ_{i ≤ min(k, P)} 1 / log2(i + 1)
         map@k = Σ hit_i · (hits up to i) / i / min(k, P)
+        hit@k = [Σ hit > 0]                      mrr@k = 1 / place of the first hit, 0 without one
     """
     num_items = int(max(lists.max(initial=0), held_out.items.max(initial=0))) + 1
     row, item = held_out.of(users)
@@ -124,6 +125,9 @@ def hit_metrics(hit: NDArray[np.bool_], positives: Int64, ks: Sequence[int]) -> 
         out[f"ndcg@{k}"] = _mean((top * discount[:k]).sum(1) / ideal[reachable])
         out[f"precision@{k}"] = _mean(top.sum(1) / k)
         out[f"map@{k}"] = _mean((top * so_far[:, :k] / place[:k]).sum(1) / reachable)
+        any_hit = top.any(1)
+        out[f"hit@{k}"] = _mean(any_hit.astype(np.float64))
+        out[f"mrr@{k}"] = _mean(np.where(any_hit, 1.0 / (top.argmax(1) + 1.0), 0.0))
     return out
 
 

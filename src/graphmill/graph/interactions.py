@@ -85,6 +85,12 @@ class Interactions:
             return to_rows(user, item, self.num_users, self.num_items)
         return self.train
 
+    def everything(self) -> Rows:
+        """All items of each user, whatever their split: what is no recommendation any more."""
+        parts = (self.train, self.valid, self.test)
+        user, item = (np.concatenate([getattr(p, name) for p in parts]) for name in ("row", "columns"))
+        return to_rows(user, item, self.num_users, self.num_items)
+
     def describe(self) -> dict[str, Any]:
         """What there is to know at a glance."""
         seen = self.train_by_item.counts > 0

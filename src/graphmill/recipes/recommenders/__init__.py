@@ -1,0 +1,1 @@
+"""Recommenders from interactions: BPR-MF, KGAT, MMGCN, DRAGON, and what all of them share."""

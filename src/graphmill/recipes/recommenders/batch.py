@@ -1,0 +1,53 @@
+"""The data of one step of a recommender: users, items that they have, items that they have not."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+BPR = "bpr"
+
+
+@dataclass(frozen=True)
+class PairBatch:
+    """B training triples, int64 [B] each, local numbers. Every one of the ``terms`` has the weight B.
+
+    ``replicated``: whether every rank encodes the whole graph alike.
+    """
+
+    users: np.ndarray
+    positives: np.ndarray
+    negatives: np.ndarray
+    terms: tuple[str, ...] = ()
+    replicated: bool = True
+
+    def __len__(self) -> int:
+        return len(self.users)
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """Rows, for each term."""
+        return dict.fromkeys((BPR, *self.terms), float(len(self.users)))
+
+    def groups(self) -> Sequence[PairBatch]:
+        """One encoding for all."""
+        return (self,) if len(self.users) else ()
+
+    def split(self, parts: int) -> Sequence[PairBatch]:
+        """At most ``parts`` chunks of rows."""
+        if parts == 1:
+            return [self]
+        return [self._take(rows) for rows in np.array_split(np.arange(len(self.users)), parts) if len(rows)]
+
+    def shard(self, rank: int, world: int) -> PairBatch:
+        """Every ``world``-th row."""
+        return self._take(np.arange(rank, len(self.users), world))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All arrays."""
+        return {"users": self.users, "positives": self.positives, "negatives": self.negatives}
+
+    def _take(self, rows: np.ndarray) -> PairBatch:
+        return replace(self, users=self.users[rows], positives=self.positives[rows], negatives=self.negatives[rows])

@@ -1,0 +1,239 @@
+"""What all recommenders have in common as the engine sees them: BPR on one graph forward, full ranking by dot product.
+
+A system adds its network, its encoding and its own terms. Vectors of users and items are all that evaluation, lists of
+recommendations and export know of it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from graphmill.evaluation.quick import quick_health
+from graphmill.evaluation.recommendation import top_k
+from graphmill.graph.interactions import interaction_view
+from graphmill.kernels.losses import bpr_losses, row_dots
+from graphmill.recipes.recommenders.batch import BPR, PairBatch
+from graphmill.recipes.recommenders.evaluate import RecommenderEvaluator, known
+from graphmill.recipes.recommenders.settings import RecommenderSettings
+from graphmill.sampling.interactions import Draw, PairSampler, Pool
+from graphmill.sampling.keyed import key_of
+from graphmill.training.contract import (
+    Compilable,
+    EmbeddingBlock,
+    Encoded,
+    Execution,
+    ParameterGroup,
+    Phase,
+    Term,
+)
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+
+USERS, ITEMS = "users", "items"
+"""Names of the vectors in an encoding."""
+_EXPORT_ROWS = 65_536
+
+
+class RecommenderRecipe(ABC):
+    """The shared part. ``batching`` is "full": every step runs over the whole graph."""
+
+    algorithm_version = 1
+    term_names: tuple[str, ...] = ()
+    """Terms beyond BPR."""
+    bpr_scale = 1.0
+    """Factor of the BPR term."""
+    draw: Draw = "pairs"
+    negatives: Pool = "seen"
+
+    def __init__(self, graph: TypedGraph, settings: RecommenderSettings, batching: str) -> None:
+        self.name = str(settings.recipe)  # type: ignore[attr-defined]
+        self.graph, self.settings = graph, settings
+        self.view = interaction_view(graph)
+        size = settings.step_size()
+        self.sampler = PairSampler(
+            self.view.train,
+            self.view.num_items,
+            size,
+            settings.training.seed,
+            draw=self.draw,
+            negatives=self.negatives,
+        )
+        self.phases = [Phase("train", self.steps(), size, settings.base_batch)]
+        self.evaluator = RecommenderEvaluator(self.view, settings)
+        self.device = torch.device("cpu")
+        self.execution = Execution()
+
+    # ---------------------------------------------------------------- what a system adds
+
+    @abstractmethod
+    def make_model(self) -> nn.Module:
+        """The network; the random numbers are seeded."""
+
+    @abstractmethod
+    def encode(self, model: nn.Module, batch: PairBatch) -> Encoded:
+        """``users`` [U, d] and ``items`` [I, d] (and what the terms need beside them): the graph forward of a step."""
+
+    @abstractmethod
+    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
+        """What the phase's optimizer updates."""
+
+    @abstractmethod
+    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
+        """Parameter → (label, its rows' keys): ``init_from`` by node id."""
+
+    def extra_terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> list[Term]:
+        """The terms of ``term_names``, each with weight ``len(chunk)``."""
+        return []
+
+    # ---------------------------------------------------------------- model
+
+    def build(self, execution: Execution) -> nn.Module:
+        """Initialised on the CPU from the seed, so that every device and rank starts alike."""
+        torch.manual_seed(key_of(self.settings.training.seed, "initialise") & 0x7FFF_FFFF_FFFF_FFFF)
+        self.execution = execution
+        return self.make_model()
+
+    def to(self, device: torch.device) -> None:
+        """Where the constants are to be; a system moves its own."""
+        self.device = device
+
+    def begin_epoch(self, model: nn.Module, epoch: int) -> None:  # noqa: B027  (KGAT alone has something to do)
+        """Nothing changes between epochs, unless a system says so."""
+
+    def groups(self, model: nn.Module, dense: Callable[[str, nn.Parameter], bool]) -> list[ParameterGroup]:
+        """All parameters; weight decay acts on those that ``dense`` (name, parameter) says so of."""
+        found: dict[bool, tuple[list[str], list[nn.Parameter]]] = {True: ([], []), False: ([], [])}
+        for name, parameter in model.named_parameters():
+            names, parameters = found[bool(dense(name, parameter))]
+            names.append(name)
+            parameters.append(parameter)
+        return [ParameterGroup(names, parameters, decay) for decay, (names, parameters) in found.items() if names]
+
+    def ids(self, kind: str) -> list[str]:
+        """Ids of "user" or "item" nodes, or of "all", in the graph's order: the keys of table rows."""
+        column = self.graph.node_table().column("id")
+        view = self.view
+        ranges = {"user": (view.user_offset, view.num_users), "item": (view.item_offset, view.num_items)}
+        start, count = ranges.get(kind, (0, len(column)))
+        found: list[str] = column.slice(start, count).to_pylist()
+        return found
+
+    # ---------------------------------------------------------------- a step
+
+    def steps(self) -> int:
+        """Steps of an epoch."""
+        return self.settings.training.steps_per_epoch or self.sampler.steps_per_epoch
+
+    def step(self, phase: Phase, epoch: int, index: int) -> PairBatch:
+        """Training triples."""
+        return PairBatch(*self.sampler.step(epoch, index), terms=self.term_names)
+
+    def terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded | None) -> list[Term]:
+        """BPR over the chunk's triples, and the system's own terms."""
+        assert encoded is not None
+        user, positive, negative = self.rows_of(chunk, encoded)
+        losses = bpr_losses(row_dots(user, positive), row_dots(user, negative))
+        return [
+            Term(BPR, losses.sum(), float(len(chunk)), self.bpr_scale),
+            *self.extra_terms(model, chunk, encoded),
+        ]
+
+    def rows_of(self, chunk: PairBatch, encoded: Encoded) -> tuple[Tensor, Tensor, Tensor]:
+        """Encoded vectors of users, positives and negatives [B, d]."""
+        users, items = encoded.tensors[USERS], encoded.tensors[ITEMS]
+        return (
+            users.index_select(0, self._tensor(chunk.users)),
+            items.index_select(0, self._tensor(chunk.positives)),
+            items.index_select(0, self._tensor(chunk.negatives)),
+        )
+
+    # ---------------------------------------------------------------- evaluation and export
+
+    def vectors(self, model: nn.Module) -> tuple[Tensor, Tensor]:
+        """Users [U, d] and items [I, d], fp32, of the model in eval mode."""
+        training = model.training
+        model.eval()
+        nobody = np.zeros(0, np.int64)
+        with torch.no_grad():
+            tensors = self.encode(model, PairBatch(nobody, nobody, nobody, self.term_names)).tensors
+        model.train(training)
+        return tensors[USERS].float(), tensors[ITEMS].float()
+
+    def scorer(self, model: nn.Module) -> RecommenderScorer:
+        """Scores from vectors that are computed once."""
+        return RecommenderScorer(*self.vectors(model))
+
+    def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
+        """Full-ranking metrics; with ``final`` also the catalogue's figures and the floors."""
+        score = self.scorer(model)
+        return self.evaluator.evaluate(score.of_users, split, final=final, poll=poll)
+
+    def recommend(self, model: nn.Module, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """For every user with training items the ``k`` best items of which no interaction of the user is known.
+
+        Users int64 [U] and items int64 [U, k] are global node numbers, best first (−1: none left); scores [U, k].
+        """
+        view = self.view
+        users = np.flatnonzero(view.train.counts > 0)
+        items, scores = top_k(self.scorer(model).of_users, users, view.num_items, known(view.everything()), k)
+        return users + view.user_offset, np.where(items >= 0, items + view.item_offset, -1), scores
+
+    def health(self, model: nn.Module) -> dict[str, float]:
+        """Participation ratio, mean cosine and rank of the vectors."""
+        users, items = (t.cpu().numpy() for t in self.vectors(model))
+        types = np.repeat([0, 1], [len(users), len(items)])
+        return quick_health(np.concatenate((users, items)), types, seed=self.settings.training.seed)
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the exported vectors, where it is not ``model.embedding_dim``."""
+        return int(self.settings.model.embedding_dim)  # type: ignore[attr-defined]
+
+    def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
+        """Vectors of users and items; nodes of other types have none of their own and are zero."""
+        users, items = (t.cpu().numpy() for t in self.vectors(model))
+        view = self.view
+        for kind in self.graph.node_types:
+            rows = {view.user_offset: users, view.item_offset: items}.get(kind.offset)
+            if rows is None:
+                rows = np.zeros((kind.count, users.shape[1]), np.float32)
+            for start in range(0, kind.count, _EXPORT_ROWS):
+                yield EmbeddingBlock(kind.offset + start, rows[start : start + _EXPORT_ROWS])
+
+    def compilables(self, model: nn.Module) -> list[Compilable]:
+        """Sparse products do not compile, and little else is left."""
+        return []
+
+    def units_per_step(self, phase: Phase) -> tuple[str, float]:
+        """Training triples."""
+        return "triples", self.sampler.num_pairs / self.sampler.steps_per_epoch
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        """The array on the device."""
+        tensor = torch.from_numpy(np.ascontiguousarray(array))
+        if self.settings.acceleration.pin_memory and self.device.type == "cuda":
+            return tensor.pin_memory().to(self.device, non_blocking=True)
+        return tensor.to(self.device)
+
+
+class RecommenderScorer:
+    """Dot products of users and items."""
+
+    def __init__(self, users: Tensor, items: Tensor) -> None:
+        self.users, self.items = users, items.T.contiguous()
+
+    def of_users(self, users: np.ndarray) -> Tensor:
+        """Local user numbers int64 [B] → fp32 [B, I]."""
+        rows = self.users[torch.from_numpy(np.ascontiguousarray(users)).to(self.users.device)]
+        return rows @ self.items
+
+    def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
+        """:meth:`of_users`; ``relation`` is 0, the only one."""
+        return self.of_users(heads)
