@@ -16,6 +16,7 @@ from graphmill.recipes import registry
 from graphmill.training import engine
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.guards import NonFiniteError, first_nonfinite
+from graphmill.training.optimizers import PhaseOptimizer
 from graphmill.training.precision import LossScaler, Precision
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.signals import StopRequest
@@ -91,10 +92,8 @@ def test_it_is_named_the_batch_is_kept_and_the_step_is_not_applied(
 ) -> None:
     injected = Injector(monkeypatch, kind)
     updates: list[int] = []
-    step = engine.PhaseOptimizer.step
-    monkeypatch.setattr(
-        engine.PhaseOptimizer, "step", lambda self, rate: (updates.append(injected.step), step(self, rate))
-    )
+    step = PhaseOptimizer.step
+    monkeypatch.setattr(PhaseOptimizer, "step", lambda self, rate: (updates.append(injected.step), step(self, rate)))
     values = settings_of(CASES["hgt-full"], graphs["hgt-full"])
     with pytest.raises(NonFiniteError) as caught:
         run(values, tmp_path)
@@ -210,7 +209,7 @@ def test_safer_precision_ends_where_nothing_is_safer(
 def test_a_parameter_that_an_update_overflowed_is_never_saved(
     graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    step = engine.PhaseOptimizer.step
+    step = PhaseOptimizer.step
     calls = []
 
     def overflow(self: Any, rate: float) -> None:
@@ -220,7 +219,7 @@ def test_a_parameter_that_an_update_overflowed_is_never_saved(
             with torch.no_grad():
                 self.parameters[0].view(-1)[0] = math.inf
 
-    monkeypatch.setattr(engine.PhaseOptimizer, "step", overflow)
+    monkeypatch.setattr(PhaseOptimizer, "step", overflow)
     with pytest.raises(TrainingError, match=r"parameter '.*' is not finite after epoch 2, step 8; nothing was saved"):
         run(settings_of(CASES["hgt-full"], graphs["hgt-full"]), tmp_path)
     saved = CheckpointStore(next(tmp_path.iterdir()) / "checkpoints")

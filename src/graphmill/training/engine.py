@@ -9,30 +9,21 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import torch
-from torch import nn
 
 from graphmill.errors import StoppedError, TrainingError
 from graphmill.evaluation.sharing import Share, shared
-from graphmill.training.checkpoint import CheckpointStore, Snapshot
 from graphmill.training.compiling import CompileReport, compile_with_probe, require_compiler
-from graphmill.training.contract import Execution, Phase, Recipe, StepBatch
+from graphmill.training.contract import Phase, StepBatch
 from graphmill.training.device import empty_device_cache
 from graphmill.training.guards import REMEDIES, NonFiniteError, first_nonfinite, nonfinite_parameter, save_batch
 from graphmill.training.ladder import with_ladder
-from graphmill.training.optimizers import PhaseOptimizer
-from graphmill.training.precision import Precision, safer_precision
-from graphmill.training.prefetch import Batches
-from graphmill.training.processes import Ranks
-from graphmill.training.replicas import require_equal_replicas
-from graphmill.training.reporting import Listener, epoch_record
-from graphmill.training.schedule import batch_scale, learning_rate
-from graphmill.training.settings import AccelerationSettings, EvaluationSettings, TrainingSettings
-from graphmill.training.signals import StopRequest
-from graphmill.training.state import TrainState, load_model, pack, restore_scaler, unpack
+from graphmill.training.precision import safer_precision
+from graphmill.training.reporting import epoch_record
+from graphmill.training.session import Session
+from graphmill.training.state import TrainState
 from graphmill.training.step import Gradient, clip_, compute_gradient
 from graphmill.training.stopping import out_of_patience, record_metric
 
@@ -62,107 +53,8 @@ class _AbandonedError(Exception):
     """A stop was asked for in the middle of a step, which is given up: nothing of it has been applied."""
 
 
-class Engine:
-    """Trains one recipe. ``store`` is None for trials that leave no trace."""
-
-    def __init__(
-        self,
-        recipe: Recipe,
-        training: TrainingSettings,
-        acceleration: AccelerationSettings,
-        evaluation: EvaluationSettings,
-        *,
-        device: torch.device,
-        precision: str,
-        execution: Execution,
-        listener: Listener,
-        ranks: Ranks | None = None,
-        store: CheckpointStore | None = None,
-        stop: StopRequest | None = None,
-        nonfinite_dir: Path | None = None,
-        initialise: Callable[[nn.Module], None] | None = None,
-        before_save: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.recipe = recipe
-        self.training = training
-        self.acceleration = acceleration
-        self.evaluation = evaluation
-        self.device = device
-        self.execution = execution
-        self.listener = listener
-        self.ranks = ranks or Ranks()
-        self.store = store
-        self.stop = stop
-        self.nonfinite_dir = nonfinite_dir
-        self.initialise = initialise
-        self.before_save = before_save
-        self.asked = execution.sizes()
-        self.batches = Batches(recipe, acceleration.num_workers)
-        self.resumed = False
-        recipe.to(device)
-        self._fresh(precision)
-
-    def _fresh(self, precision: str) -> None:
-        """Model, optimizers and state as at step 0."""
-        self.model = self.recipe.build(self.execution)
-        if self.initialise is not None:
-            self.initialise(self.model)
-        self.model.to(self.device)
-        self.parameters = list(self.model.parameters())  # walking through the modules costs more than a step may
-        self.optimizers: dict[str, PhaseOptimizer] = {}
-        for phase in self.recipe.phases:
-            groups = self.recipe.parameter_groups(self.model, phase)
-            self.optimizers[phase.name] = PhaseOptimizer(self.training, groups, self.device)
-        self.state = TrainState(
-            updates={phase.name: 0 for phase in self.recipe.phases},
-            decay_epochs=self.training.lr_decay_epochs or self.training.epochs,
-        )
-        self._use_precision(precision)
-
-    def _use_precision(self, name: str) -> None:
-        self.precision = Precision(name, self.device)
-        self.state.precision = name
-        restore_scaler(self.state, self.precision.scaler)
-
-    # ------------------------------------------------------------------ resume
-
-    def resume(self, which: str | int = "last") -> list[str]:
-        """Continue from a checkpoint of the store; returns what the store had to say (a damaged file passed over)."""
-        assert self.store is not None
-        # Rank 0 alone reads: run directories are local to its machine.
-        found: Any = None
-        tensors = None
-        if self.ranks.main:
-            loaded = self.store.load(which)
-            self.store.discard_after(loaded.step)
-            tensors, found = loaded.snapshot.tensors, (loaded.snapshot.state, str(loaded.path), list(loaded.notes))
-        state, path, notes = self.ranks.broadcast(found)
-        self._restore(Snapshot(self.ranks.broadcast_tensors(tensors), state), path)
-        if self.ranks.main:
-            self.listener.on_rewind(self.state.epoch, self.state.steps)
-        return list(notes)
-
-    def _restore(self, snapshot: Snapshot, path: str) -> None:
-        unpack(snapshot.tensors, self.model, self.optimizers, path)
-        self.resumed = True
-        self.state = TrainState.from_json(snapshot.state)
-        # What the ladder had come to holds on, unless somebody has asked for other sizes since.
-        if self.state.execution.get("asked") == self.asked:
-            for key, value in self.state.execution["reached"].items():
-                setattr(self.execution, key, value)
-        self._use_precision(self.state.precision)
-
-    def load_weights(self, which: str | int) -> int:
-        """Weights and buffers alone of a checkpoint, for evaluation and export, on every rank; returns its epoch."""
-        assert self.store is not None
-        tensors, about = None, ("", 0)
-        if self.ranks.main:
-            loaded = self.store.load(which)
-            tensors, about = loaded.snapshot.tensors, (str(loaded.path), loaded.epoch)
-            tensors = {name: tensor for name, tensor in tensors.items() if name.startswith("model.")}
-        path, epoch = self.ranks.broadcast(about)
-        load_model(self.ranks.broadcast_tensors(tensors), self.model, path)
-        return int(epoch)
+class Engine(Session):
+    """Trains one recipe."""
 
     def save(self, *, final: bool = False, metric: float | None = None) -> None:
         """Write a checkpoint of this moment (rank 0; the others wait).
@@ -172,22 +64,7 @@ class Engine:
         """
         if bad := nonfinite_parameter(self.model):
             self._refuse_parameter(bad)
-        require_equal_replicas(self.model, self.ranks, f"after epoch {self.state.epoch}, step {self.state.steps}")
-        if self.store is not None and self.ranks.main:
-            self.before_save()
-            self.state.scaler = self.precision.scaler.state() if self.precision.scaler.enabled else {}
-            self.state.execution = {"asked": self.asked, "reached": self.execution.sizes()}
-            self.store.save(
-                Snapshot(pack(self.model, self.optimizers), self.state.to_json()),
-                epoch=self.state.epoch,
-                step=self.state.steps,
-                metric=metric,
-                final=final,
-                learning_rate=self._rate(self.recipe.phases[0]),
-                loss=self.state.last_loss,
-            )
-        self._saved_at = time.monotonic()
-        self.ranks.barrier()
+        super().save(final=final, metric=metric)
 
     # ------------------------------------------------------------------ the loop
 
@@ -454,11 +331,6 @@ class Engine:
         empty_device_cache(self.device)
 
     # ------------------------------------------------------------------ small parts
-
-    def _rate(self, phase: Phase) -> float:
-        scale = batch_scale(self.acceleration.lr_scaling, phase.batch_size, phase.base_batch_size)
-        total = self.state.decay_epochs * phase.steps_per_epoch
-        return learning_rate(self.training, self.state.updates[phase.name], total, scale)
 
     def _epoch_save_is_due(self) -> bool:
         every = self.acceleration.checkpoint_every_epochs
