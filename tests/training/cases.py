@@ -138,6 +138,20 @@ CASES = {
         "hgt",
         merge(_HGT, {"acceleration": {"batching": "edge_sampled", "edge_sample_size": 80, "accumulation_steps": 3}}),
     ),
+    "hgt-neighbor-sampled": Case(
+        "hgt",
+        merge(
+            _HGT,
+            {
+                "acceleration": {
+                    "batching": "neighbor_sampled",
+                    "num_neighbors": [3, 2],
+                    "node_batch_size": 60,
+                    "accumulation_steps": 3,
+                }
+            },
+        ),
+    ),
     "hgt-no-messages": Case("hgt", merge(_HGT, {"model": {"num_layers": 0}, "acceleration": {"batching": "full"}})),
     "sasrec": Case("sasrec", _SEQUENCES, graph=sequence_graph),
     "tisasrec-mhc": Case(

@@ -99,8 +99,8 @@ class MessageGraph:
         targets = tuple(type_counts if target_counts is None else target_counts)
         plans = []
         for number, edges in enumerate(relations):
+            _check(number, edges.src, edges.dst, type_counts[edges.source_type], targets[edges.target_type])
             src, dst, pair = (_integers(a) for a in (edges.src, edges.dst, edges.pair))
-            _check(number, src, dst, type_counts[edges.source_type], targets[edges.target_type])
             plans.append(
                 _plan(
                     edges.source_type,
@@ -112,7 +112,7 @@ class MessageGraph:
                     targets[edges.target_type],
                 )
             )
-        pairs = max((int(p.pair.max()) + 1 for p in plans if p.num_edges), default=0)
+        pairs = max((int(edges.pair.max()) + 1 for edges in relations if len(edges.pair)), default=0)
         return MessageGraph(tuple(type_counts), targets, tuple(plans), pairs)
 
     @property
@@ -283,10 +283,10 @@ def _integers(values: IndexLike) -> Tensor:
     return torch.from_numpy(array if array.flags.writeable else array.copy())
 
 
-def _check(number: int, src: Tensor, dst: Tensor, num_sources: int, num_targets: int) -> None:
-    if src.numel() != dst.numel():
-        raise ValueError(f"relation {number}: {src.numel()} sources but {dst.numel()} targets")
-    if not src.numel():
+def _check(number: int, src: IndexLike, dst: IndexLike, num_sources: int, num_targets: int) -> None:
+    if len(src) != len(dst):
+        raise ValueError(f"relation {number}: {len(src)} sources but {len(dst)} targets")
+    if not len(src):
         return
     for name, index, size in (("source", src, num_sources), ("target", dst, num_targets)):
         low, high = int(index.min()), int(index.max())

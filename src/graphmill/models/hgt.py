@@ -74,6 +74,19 @@ class HGTLayer(nn.Module):
         messages = hgt_attention(queries, keys, values, *weights, graph, masked_pairs, self.backend)
         return [self.update(t, rows, m) for t, (rows, m) in enumerate(zip(receivers, messages, strict=True))]
 
+    def receive_from(
+        self,
+        senders: Sequence[Tensor],
+        receivers: Sequence[Tensor],
+        graph: MessageGraph,
+        masked_pairs: Tensor | None = None,
+    ) -> list[Tensor]:
+        """:meth:`receive` with the k and v of ``senders``, per type [sources of ``graph``, in_dim]."""
+        both = [self.keys_values(t, rows) for t, rows in enumerate(senders)]
+        keys = [None if kv is None else kv[:, : self.out_dim] for kv in both]
+        values = [None if kv is None else kv[:, self.out_dim :] for kv in both]
+        return self.receive(receivers, keys, values, graph, masked_pairs)
+
     def queries(self, node_type: int, rows: Tensor) -> Tensor | None:
         """q of some rows, [n, out_dim]; None where the type is never a target."""
         if not self.is_target[node_type]:
@@ -167,6 +180,29 @@ class HGT(nn.Module):
                 x = self._layer(number, x, graph, masked_pairs, chosen)
         if needed is not None and not self.layers:
             x = _take(x, needed)
+        return self.embed(x)
+
+    def forward_sampled(
+        self,
+        blocks: Sequence[MessageGraph],
+        node_rows: Sequence[Tensor],
+        features: Mapping[int, Tensor] | None = None,
+    ) -> Tensor:
+        """Embeddings of a sample's seeds, types in turn: layer l computes the receivers of ``blocks[l]``, no others.
+
+        ``node_rows``: per type the int64 local numbers of the nodes that the first layer reads. A block's receivers are
+        the first rows of its senders, and they are the senders of the next block.
+        """
+        x = self.inputs(features, node_rows)
+        for number, block in enumerate(blocks):
+            if self.gradient_checkpointing and torch.is_grad_enabled():
+                x = checkpoint(self._block, number, x, block, use_reentrant=False)
+            else:
+                x = self._block(number, x, block)
+        return self.embed(x)
+
+    def embed(self, x: Sequence[Tensor]) -> Tensor:
+        """The heads: per type [n_t, hidden_dim] to [Σ n_t, embedding_dim]."""
         return torch.cat([head(rows) for head, rows in zip(self.heads, x, strict=True)])
 
     def inputs(self, features: Mapping[int, Tensor] | None, node_rows: Sequence[Tensor] | None) -> list[Tensor]:
@@ -206,10 +242,12 @@ class HGT(nn.Module):
         if needed is None:
             out = layer(x, graph, masked_pairs)
         else:
-            both = [layer.keys_values(t, rows) for t, rows in enumerate(x)]
-            keys = [None if kv is None else kv[:, : layer.out_dim] for kv in both]
-            values = [None if kv is None else kv[:, layer.out_dim :] for kv in both]
-            out = layer.receive(_take(x, needed), keys, values, graph.for_targets(needed), masked_pairs)
+            out = layer.receive_from(x, _take(x, needed), graph.for_targets(needed), masked_pairs)
+        return [self.finish(number, t, rows) for t, rows in enumerate(out)]
+
+    def _block(self, number: int, x: Sequence[Tensor], block: MessageGraph) -> list[Tensor]:
+        receivers = [rows[:count] for rows, count in zip(x, block.target_counts, strict=True)]
+        out = self.layer(number).receive_from(x, receivers, block)
         return [self.finish(number, t, rows) for t, rows in enumerate(out)]
 
 

@@ -46,8 +46,10 @@ class AccelerationSettings(Settings):
     batching: Literal["auto", "full", "edge_sampled", "neighbor_sampled"] = setting(
         "auto", "What one step's messages run over: the whole graph, or a sample per micro-batch"
     )
-    num_neighbors: list[int] = setting([10, 10], "neighbor_sampled: fan-out per hop and relation")
-    node_batch_size: int = setting(2048, "neighbor_sampled: seed nodes per batch", ge=1)
+    num_neighbors: list[int] = setting(
+        [10, 10], "neighbor_sampled: in-edges drawn per node and relation, for each hop; -1 = all"
+    )
+    node_batch_size: int = setting(2048, "neighbor_sampled: seed nodes per micro-batch, at most", ge=1)
     edge_sample_size: int = setting(5000, "Supervision pairs per relation and step, at most", ge=1)
     supervision_fraction: float = setting(
         0.1, "Never supervise on more than this part of a relation in one step", gt=0.0, le=0.5

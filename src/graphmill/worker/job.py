@@ -101,11 +101,6 @@ def resolve(values: Mapping[str, Any], where: str) -> Job:
     notes = [f"device: {choice.reason}", f"preset: {preset} ({why})"]
     precision = resolve_precision(acceleration.precision, choice.device)
     batching = "full" if acceleration.batching == "auto" else acceleration.batching
-    if batching == "neighbor_sampled":
-        raise SettingsError(
-            f"{where}: acceleration.batching: neighbor_sampled is not available in this version; use edge_sampled, "
-            "which bounds the memory of a step in the same way"
-        )
     if acceleration.memory_budget != "auto":
         raise SettingsError(
             f"{where}: acceleration.memory_budget is not available in this version; leave it at auto, and use "
@@ -125,7 +120,8 @@ def fingerprint(job: Job, data_hash: str, algorithm_version: int, init: str = ""
     if job.batching == "full":
         del acceleration["accumulation_steps"]
     if job.batching != "neighbor_sampled":
-        del acceleration["num_neighbors"], acceleration["node_batch_size"]
+        for name in ("num_neighbors", "node_batch_size", "neighbor_sampler", "relation_neighbors"):
+            acceleration.pop(name, None)
     identity["training"]["init_from"] = init
     content = {"data": data_hash, "algorithm_version": algorithm_version, "settings": identity}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

@@ -29,7 +29,7 @@ def test_a_step_supervises_the_fraction_of_each_relation_and_no_more(graph: Type
 def test_every_link_is_supervised_before_any_is_supervised_twice(graph: TypedGraph) -> None:
     own = recipe(graph, acceleration={"supervision_fraction": 0.25})
     relation = own.data.relations[0]
-    steps = len(relation.src) // own.sampler.supervised_per_step(relation)
+    steps = len(relation.src) // own.sampler.links[0]
     seen = [
         (h, t)
         for index in range(steps)

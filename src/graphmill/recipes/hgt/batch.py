@@ -1,7 +1,7 @@
 """The data of one HGT step: supervised links with their negatives, contrastive anchors, and the pairs to mask.
 
-Node numbers are global. A batch is plain arrays; where it is a sample of the graph (``edge_sampled``), it also says
-which edges carry its messages.
+Node numbers are global. A batch is plain arrays; where it is a sample of the graph, it also says which edges carry its
+messages (``edge_sampled``), or which neighbourhood of its nodes does (``neighbor_sampled``).
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+
+from graphmill.sampling.neighbors import NeighborSample
 
 LINK = "link"
 CONTRASTIVE = "contrastive"
@@ -26,6 +28,7 @@ class HgtBatch:
     ``anchor`` int64 [A] with positives as CSR (``positive_indptr`` [A + 1], ``positive``).
     ``masked`` int64: undirected pairs whose edges carry no message in this step.
     ``messages``: per relation the positions of its edges that carry messages, or None for all.
+    ``sample``: the neighbourhood of the batch's nodes, its seeds, without the masked pairs; None in the other modes.
     """
 
     relation: np.ndarray
@@ -40,6 +43,7 @@ class HgtBatch:
     positive: np.ndarray
     masked: np.ndarray
     messages: tuple[np.ndarray, ...] | None = None
+    sample: NeighborSample | None = None
     micro: tuple[HgtBatch, ...] = field(default=())
 
     @property
@@ -53,13 +57,13 @@ class HgtBatch:
     @property
     def replicated(self) -> bool:
         """The full graph is encoded alike on every rank; samples are not."""
-        return not self.micro and self.messages is None
+        return not self.micro and not self._is_sampled()
 
     def groups(self) -> Sequence[HgtBatch]:
         """The micro-batches of a sampled mode, or the batch itself."""
         if self.micro:
             return self.micro
-        return () if self.messages is not None and not self._rows() else (self,)
+        return () if self._is_sampled() and not self._rows() else (self,)
 
     def split(self, parts: int) -> Sequence[HgtBatch]:
         """At most ``parts`` chunks of links and anchors, none empty."""
@@ -85,6 +89,15 @@ class HgtBatch:
             for name in ("relation", "head", "tail", "negative", "share", "anchor", "positive", "masked"):
                 out[prefix + name] = getattr(part, name)
         return out
+
+    def seeds(self) -> np.ndarray:
+        """int64: the nodes whose embeddings the loss reads, ascending."""
+        parts = [self.head, self.tail, self.negative.ravel(), self.anchor, self.positive]
+        nodes = np.unique(np.concatenate(parts))
+        return nodes[nodes >= 0]
+
+    def _is_sampled(self) -> bool:
+        return self.messages is not None or self.sample is not None
 
     def _rows(self) -> int:
         return len(self.relation) + len(self.anchor)

@@ -10,6 +10,7 @@ import numpy as np
 
 from graphmill.errors import InputError
 from graphmill.sampling.negatives import pair_keys
+from graphmill.sampling.neighbor_picks import InEdges
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
@@ -82,6 +83,19 @@ class HgtData:
     def num_edges(self) -> int:
         """Training edges over all relations."""
         return sum(len(r.src) for r in self.relations)
+
+    def in_edges(self) -> list[InEdges]:
+        """All relations by destination, held-out edges among them, as the graph maps them from its files."""
+        out = []
+        for relation, r in zip(self.graph.relations, self.relations, strict=True):
+            edges = self.graph.edges(relation.index)
+            out.append(InEdges(r.source_type, r.target_type, edges.indptr, edges.src, edges.pair, edges.split))
+        return out
+
+    def by_type(self, nodes: np.ndarray) -> list[np.ndarray]:
+        """Ascending global numbers as local ones, per type."""
+        bounds = np.searchsorted(nodes, [t.offset for t in self.graph.node_types] + [self.graph.num_nodes])
+        return [nodes[a:b] - t.offset for a, b, t in zip(bounds[:-1], bounds[1:], self.graph.node_types, strict=True)]
 
     def features(self) -> dict[int, np.ndarray]:
         """Node features by type number, where there are any (float32, rows as in the type)."""

@@ -18,9 +18,11 @@ from graphmill.models.hgt_inference import infer
 from graphmill.models.link_decoder import LinkDecoder
 from graphmill.recipes.hgt.batch import CONTRASTIVE, LINK, HgtBatch
 from graphmill.recipes.hgt.data import HgtData
+from graphmill.recipes.hgt.neighborhood import message_blocks
 from graphmill.recipes.hgt.sampler import HgtSampler
 from graphmill.recipes.hgt.settings import HgtSettings
 from graphmill.sampling.keyed import key_of
+from graphmill.sampling.neighbors import NeighborSample
 from graphmill.training.contract import (
     Compilable,
     EmbeddingBlock,
@@ -57,10 +59,8 @@ class HgtRecipe:
         self.settings = settings
         self.batching = batching
         self.data = HgtData(graph, settings.objective)
-        self.sampler = HgtSampler(
-            self.data, settings.objective, settings.acceleration, batching, settings.training.seed
-        )
-        links = sum(self.sampler.supervised_per_step(r) for r in self.data.relations)
+        self.sampler = HgtSampler(self.data, settings, batching)
+        links = sum(self.sampler.links)
         self.phases = [Phase("train", settings.training.steps_per_epoch, links, links)]
         self.messages = self._message_graph()
         self.features = {number: torch.from_numpy(rows) for number, rows in self.data.features().items()}
@@ -154,6 +154,8 @@ class HgtRecipe:
         encoder.gradient_checkpointing = (
             self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
         )
+        if batch.sample is not None:
+            return self._encode_neighborhood(encoder, batch, batch.sample)
         if batch.messages is None:
             masked = torch.zeros(max(self.messages.num_pairs, 1), dtype=torch.bool, device=self.device)
             masked[self._tensor(batch.masked)] = True
@@ -161,17 +163,20 @@ class HgtRecipe:
         return self._encode_sample(encoder, batch)
 
     def _encode_sample(self, encoder: HGT, batch: HgtBatch) -> Encoded:
-        needed = np.unique(
-            np.concatenate([batch.head, batch.tail, batch.negative.ravel(), batch.anchor, batch.positive])
-        )
-        needed = needed[needed >= 0]
-        extra = []
-        for t in self.graph.node_types:
-            inside = needed[(needed >= t.offset) & (needed < t.offset + t.count)] - t.offset
-            extra.append(self._tensor(inside))
+        extra = [self._tensor(rows) for rows in self.data.by_type(batch.seeds())]
         assert batch.messages is not None
         graph, rows = self.messages.edge_subgraph([self._tensor(m) for m in batch.messages], extra)
-        z = encoder(graph, self.features, None, rows)
+        return self._encoded_rows(encoder(graph, self.features, None, rows), rows)
+
+    def _encode_neighborhood(self, encoder: HGT, batch: HgtBatch, sample: NeighborSample) -> Encoded:
+        blocks = [block.to(self.device) for block in message_blocks(sample, self.data)]
+        rows = [self._tensor(nodes) for nodes in sample.nodes]
+        z = encoder.forward_sampled(blocks, rows, self.features)
+        seeds = [nodes[:count] for nodes, count in zip(rows, sample.counts[-1], strict=True)]
+        return self._encoded_rows(z, seeds)
+
+    def _encoded_rows(self, z: Tensor, rows: list[Tensor]) -> Encoded:
+        """Embeddings of some nodes (per type their local numbers), and where each node's is (−1: nowhere)."""
         lookup = torch.full((self.graph.num_nodes,), -1, dtype=torch.int64, device=self.device)
         lookup[torch.cat([r + t.offset for r, t in zip(rows, self.graph.node_types, strict=True)])] = torch.arange(
             len(z), device=self.device
@@ -281,6 +286,9 @@ class HgtRecipe:
         """Message edges."""
         if self.batching == "full":
             return "edges", float(self.data.num_edges)
+        if self.batching == "neighbor_sampled":
+            first = self.step(phase, 0, 0)
+            return "edges", float(sum(m.sample.num_edges for m in first.micro if m.sample is not None))
         size = max(self.settings.acceleration.edge_sample_size // self.settings.acceleration.accumulation_steps, 1)
         per_micro = sum(min(size, len(r.src)) for r in self.data.relations)
         return "edges", float(per_micro * self.settings.acceleration.accumulation_steps)

@@ -9,25 +9,32 @@ import numpy as np
 
 from graphmill.recipes.hgt.batch import HgtBatch, empty_anchors
 from graphmill.recipes.hgt.data import HgtData, RelationEdges, Similar
-from graphmill.recipes.hgt.settings import HgtAcceleration, HgtObjective
+from graphmill.recipes.hgt.neighborhood import Neighborhoods, plan_seeds, some_positives
+from graphmill.recipes.hgt.settings import HgtSettings
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
+from graphmill.sampling.neighbor_picks import ALL
 
 
 class HgtSampler:
     """A step is a function of (seed, epoch, index): the same numbers on a resume, on any rank, in any thread."""
 
-    def __init__(
-        self, data: HgtData, objective: HgtObjective, acceleration: HgtAcceleration, mode: str, seed: int
-    ) -> None:
+    def __init__(self, data: HgtData, settings: HgtSettings, mode: str) -> None:
         self.data = data
-        self.objective = objective
-        self.acceleration = acceleration
+        self.objective = settings.objective
+        self.acceleration = settings.acceleration
         self.mode = mode
-        self.seed = seed
+        self.seed = settings.training.seed
         self._orders: dict[tuple[int, int], np.ndarray] = {}
+        self.links = [self._wanted(r) for r in data.relations]
+        anchors = 0 if data.similar is None else len(data.similar.anchors)
+        self.anchors, self.positives = min(self.objective.contrastive_anchors, anchors), 0
+        if mode == "neighbor_sampled":
+            self.neighborhoods = Neighborhoods(data, settings)
+            plan = plan_seeds(settings, self.links, anchors)
+            self.links, self.anchors, self.positives = plan.links, plan.anchors, plan.positives
 
-    def supervised_per_step(self, relation: RelationEdges) -> int:
+    def _wanted(self, relation: RelationEdges) -> int:
         """At most ``edge_sample_size`` links, at most ``supervision_fraction`` of the relation, at least one."""
         count = len(relation.src)
         part = int(count * self.acceleration.supervision_fraction)
@@ -47,7 +54,7 @@ class HgtSampler:
     def _choose(self, number: int, epoch: int, index: int) -> np.ndarray:
         """Slices of one shuffled order per epoch: every link is supervised before any is supervised twice."""
         relation = self.data.relations[number]
-        count, size = len(relation.src), self.supervised_per_step(relation)
+        count, size = len(relation.src), self.links[number]
         if not count:
             return np.zeros(0, dtype=np.int64)
         start = index * size
@@ -106,43 +113,50 @@ class HgtSampler:
         similar = self.data.similar
         if similar is None:
             return empty_anchors()
-        size = min(self.objective.contrastive_anchors, len(similar.anchors))
-        order = generator(self.seed, "anchors", epoch, index).permutation(len(similar.anchors))[:size]
-        return positives_of(similar, np.sort(similar.anchors[order[micro::micros]]))
+        order = generator(self.seed, "anchors", epoch, index).permutation(len(similar.anchors))[: self.anchors]
+        return self._positives(similar, np.sort(similar.anchors[order[micro::micros]]), epoch, index, micro)
+
+    def _positives(self, similar: Similar, anchors: np.ndarray, epoch: int, index: int, micro: int) -> dict[str, Any]:
+        """Anchor fields (global numbers) of a batch, from local anchor numbers."""
+        most = self.positives or ALL
+        key = (self.seed, "positives", epoch, index, micro)
+        counts, positive = some_positives(similar.indptr, similar.positives, anchors, most, *key)
+        return {
+            "anchor": anchors.astype(np.int64) + similar.first,
+            "positive_indptr": np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            "positive": positive.astype(np.int64) + similar.first,
+        }
 
     def _sampled(self, chosen: list[np.ndarray], epoch: int, index: int) -> HgtBatch:
         micros = self.acceleration.accumulation_steps
-        size = max(self.acceleration.edge_sample_size // micros, 1)
         parts = []
         shares = [1.0 / max(len(c), 1) for c in chosen]
         for micro in range(micros):
             own = [c[micro::micros] for c in chosen]
             masked = np.unique(np.concatenate([r.pair[c] for r, c in zip(self.data.relations, own, strict=True)]))
-            messages = []
-            for number, relation in enumerate(self.data.relations):
-                count = len(relation.src)
-                rng = generator(self.seed, "messages", epoch, index, micro, number)
-                rows = rng.choice(count, min(size, count), replace=False) if count else np.zeros(0, dtype=np.int64)
-                # Disjoint from the supervision: the pair, in any direction and relation, carries no message.
-                rows = np.sort(rows[~np.isin(relation.pair[rows], masked)])
-                messages.append(rows.astype(np.int64))
             anchors = self._anchors(epoch, index, micro, micros)
-            batch = self._batch(own, shares, anchors, masked.astype(np.int64), epoch, index, micro, tuple(messages))
-            if len(batch.relation) or len(batch.anchor):
-                parts.append(batch)
+            batch = self._batch(own, shares, anchors, masked.astype(np.int64), epoch, index, micro)
+            if not len(batch.relation) and not len(batch.anchor):
+                continue
+            if self.mode == "neighbor_sampled":
+                sample = self.neighborhoods.sample(batch, self.seed, "neighbors", epoch, index, micro)
+                parts.append(replace(batch, sample=sample))
+            else:
+                parts.append(replace(batch, messages=self._messages(masked, epoch, index, micro)))
         whole = self._batch([c[:0] for c in chosen], shares, empty_anchors(), parts[0].masked[:0], epoch, index, -1, ())
         return replace(whole, micro=tuple(parts))
 
+    def _messages(self, masked: np.ndarray, epoch: int, index: int, micro: int) -> tuple[np.ndarray, ...]:
+        """``edge_sampled``: per relation the edges that carry a micro-batch's messages."""
+        size = max(self.acceleration.edge_sample_size // self.acceleration.accumulation_steps, 1)
+        messages = []
+        for number, relation in enumerate(self.data.relations):
+            count = len(relation.src)
+            rng = generator(self.seed, "messages", epoch, index, micro, number)
+            rows = rng.choice(count, min(size, count), replace=False) if count else np.zeros(0, dtype=np.int64)
+            # Disjoint from the supervision: the pair, in any direction and relation, carries no message.
+            messages.append(np.sort(rows[~np.isin(relation.pair[rows], masked)]).astype(np.int64))
+        return tuple(messages)
+
 
 _COLUMNS = ("relation", "head", "tail", "negative", "share", "tail_degree", "negative_degree")
-
-
-def positives_of(similar: Similar, anchors: np.ndarray) -> dict[str, Any]:
-    """Anchor fields (global numbers) of a batch, from local anchor numbers."""
-    starts, stops = similar.indptr[anchors], similar.indptr[anchors + 1]
-    positive = [similar.positives[a:b] for a, b in zip(starts, stops, strict=True)]
-    return {
-        "anchor": anchors.astype(np.int64) + similar.first,
-        "positive_indptr": np.concatenate([[0], np.cumsum(stops - starts)]).astype(np.int64),
-        "positive": (np.concatenate(positive) if positive else np.zeros(0)).astype(np.int64) + similar.first,
-    }

@@ -59,6 +59,46 @@ class HgtAcceleration(AccelerationSettings):
 
     accumulation_steps: int = setting(4, "Micro-batches per optimizer step", ge=1)
     clip_norm: float = setting(1.0, "Largest norm of the gradient; 0 = off", ge=0.0)
+    neighbor_sampler: Literal["uniform", "budget"] = setting(
+        "uniform",
+        "neighbor_sampled: num_neighbors in-edges of each node and relation a hop, or (budget: HGT's own) so many nodes "
+        "of each type a hop, likelier the more of the sample they send to",
+    )
+    relation_neighbors: list[str] = setting(
+        [],
+        "neighbor_sampled: fan-outs of single relations, such as protein_protein=5,5 or drug|indication|disease=20,10; "
+        "0 leaves a relation out",
+    )
+
+    def own_fanouts(self) -> list[tuple[str, list[int]]]:
+        """``relation_neighbors`` as (relation's name or source|name|target, fan-out of each hop)."""
+        out = []
+        for entry in self.relation_neighbors:
+            name, _, numbers = entry.rpartition("=")
+            try:
+                out.append((name.strip(), [int(n) for n in numbers.split(",")]))
+            except ValueError:
+                out.append(("", []))
+        return out
+
+    @model_validator(mode="after")
+    def _fanouts(self) -> "HgtAcceleration":
+        if not self.num_neighbors or any(n < -1 or n == 0 for n in self.num_neighbors):
+            raise ValueError(
+                f"acceleration.num_neighbors {self.num_neighbors}: give each hop at least 1 neighbour, or -1 for all"
+            )
+        for entry, (name, numbers) in zip(self.relation_neighbors, self.own_fanouts(), strict=True):
+            if not name or len(numbers) != len(self.num_neighbors) or min(numbers) < -1:
+                raise ValueError(
+                    f"acceleration.relation_neighbors: '{entry}' is not understood; write a relation and one fan-out for "
+                    f"each of the {len(self.num_neighbors)} entries of num_neighbors, such as protein_protein=5,5"
+                )
+        if self.relation_neighbors and self.neighbor_sampler == "budget":
+            raise ValueError(
+                "acceleration.relation_neighbors has no meaning for neighbor_sampler: budget, which draws nodes of types; "
+                "remove it or use neighbor_sampler: uniform"
+            )
+        return self
 
 
 class HgtSettings(Settings):
@@ -87,6 +127,12 @@ class HgtSettings(Settings):
             raise ValueError(
                 "HGT's step is acceleration.edge_sample_size pairs per relation; batch_size and batch_size_per_device "
                 "do not apply, leave them at 0"
+            )
+        hops, layers = len(acceleration.num_neighbors), self.model.num_layers
+        if acceleration.batching == "neighbor_sampled" and layers and hops != layers:
+            raise ValueError(
+                f"acceleration.num_neighbors has {hops} entries, and model.num_layers is {layers}: neighbor_sampled needs "
+                "one for each layer"
             )
         known = ["mrr", "mr", "amri", "hits"]
         unknown = sorted(set(self.evaluation.metrics) - set(known))

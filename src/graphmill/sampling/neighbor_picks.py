@@ -1,0 +1,86 @@
+"""Which in-edges of a node a sample takes: uniformly without replacement, as a pure function of a key.
+
+Each edge has a priority, a hash of (key, number of the edge); a node takes the edges with the smallest ones. So the choice
+depends on no order of work, and the numpy form (the reference) and the compiled one choose the same edges.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import NamedTuple
+
+import numpy as np
+
+from graphmill.sampling.sequences import ranges
+
+ALL = -1
+"""The fan-out that takes every edge."""
+_GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+
+class InEdges(NamedTuple):
+    """One relation's edges by destination: those into node v are ``indptr[v] .. indptr[v + 1] − 1``.
+
+    ``src`` int32 [E] local numbers; ``pair`` int32 [E] undirected pairs; ``split`` uint8 [E], of which 0 alone carries
+    messages. Arrays may be mapped from files; only the rows asked for are read.
+    """
+
+    source_type: int
+    target_type: int
+    indptr: np.ndarray
+    src: np.ndarray
+    pair: np.ndarray
+    split: np.ndarray
+
+
+def priorities(numbers: np.ndarray, key: int) -> np.ndarray:
+    """uint64 like ``numbers`` (int64): SplitMix64 of (key + number), distinct for distinct numbers."""
+    x = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(_GOLDEN) + np.uint64(key)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(_FIRST)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(_SECOND)
+    out: np.ndarray = x ^ (x >> np.uint64(31))
+    return out
+
+
+def uniforms(numbers: np.ndarray, key: int) -> np.ndarray:
+    """float64 like ``numbers``, in (0, 1): the priorities as uniform numbers."""
+    return ((priorities(numbers, key) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+
+
+def open_edges(edges: InEdges, nodes: np.ndarray, masked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Positions of all usable edges into ``nodes``, and each one's position among ``nodes`` (both int64, ascending).
+
+    ``masked`` bool [pairs] marks pairs without messages; empty for none.
+    """
+    starts, stops = edges.indptr[nodes], edges.indptr[nodes + 1]
+    found = ranges(starts, stops)
+    rows = np.repeat(np.arange(len(nodes)), stops - starts)
+    usable = edges.split[found] == 0
+    if len(masked):
+        usable &= ~masked[edges.pair[found]]
+    return found[usable], rows[usable]
+
+
+def pick(
+    edges: InEdges, nodes: np.ndarray, fanout: int, key: int, masked: np.ndarray, *, compiled: bool = True
+) -> tuple[np.ndarray, np.ndarray]:
+    """At most ``fanout`` edges into each node, uniformly without replacement: positions and rows, int64.
+
+    ``nodes`` int64; rows are positions in it, ascending, and an edge's position ascends within a row. ``masked`` as in
+    :func:`open_edges`. ``compiled``: by numba, where it is installed; the result is the same.
+    """
+    if fanout == ALL:
+        return open_edges(edges, nodes, masked)
+    if fanout == 0 or not len(nodes):
+        none = np.zeros(0, np.int64)
+        return none, none
+    if compiled and importlib.util.find_spec("numba") is not None:
+        from graphmill.sampling.neighbor_picks_numba import pick as fast
+
+        return fast(edges, nodes, fanout, key, masked)
+    found, rows = open_edges(edges, nodes, masked)
+    order = np.lexsort((priorities(found, key), rows))
+    counts = np.bincount(rows, minlength=len(nodes))
+    rank = np.arange(len(found)) - np.repeat(np.cumsum(counts) - counts, counts)
+    chosen = np.sort(order[rank < fanout])
+    return found[chosen], rows[chosen]
