@@ -18,6 +18,7 @@ from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.sequence import read_sequence
+from graphmill.ingest.tables import feature_key, features_schema
 from graphmill.recipes import registry
 from graphmill.training.contract import Execution, Recipe
 from graphmill.worker.job import Job, merge, resolve
@@ -76,6 +77,47 @@ def sequence_graph(out: Path) -> TypedGraph:
     return build_graph(tables.nodes, tables.edges, GraphSettings(), out)
 
 
+def recommender_graph(out: Path) -> TypedGraph:
+    """Forty users and thirty items in five groups of taste, two sets of item features, and knowledge about the items."""
+    rng = np.random.default_rng(11)
+    users, items, entities = 40, 30, 12
+    pairs = [(u, i) for u in range(users) for i in range(items) if rng.random() < (0.6 if u % 5 == i % 5 else 0.05)]
+    facts = [("genre", i, i % 5) for i in range(items)]
+    facts += [("maker", i, 5 + int(rng.integers(7))) for i in range(items) if i % 3]
+    first = {"user": 0, "item": users, "entity": users + items}
+    rows = [("interacted", u, users + i, int(rng.choice(3, p=(0.8, 0.1, 0.1)))) for u, i in pairs]
+    rows += [(name, users + i, first["entity"] + e, 0) for name, i, e in facts]
+    rows.append(("part_of", first["entity"] + 5, first["entity"], 0))
+    names = pa.array([r[0] for r in rows]).dictionary_encode()
+    edges = pa.table(
+        {
+            "relation": names,
+            "display_relation": names,
+            "head": pa.array([r[1] for r in rows], pa.int32()),
+            "tail": pa.array([r[2] for r in rows], pa.int32()),
+            "split": pa.array([r[3] for r in rows], pa.uint8()),
+        }
+    )
+    types = ["user"] * users + ["item"] * items + ["entity"] * entities
+    nodes = pa.table(
+        {
+            "index": pa.array(range(len(types)), pa.int64()),
+            "id": pa.array([f"{kind}{n - first[kind]}" for n, kind in enumerate(types)]),
+            "type": pa.array(types).dictionary_encode(),
+            "name": pa.array([f"node {n}" for n in range(len(types))]),
+            "source": pa.array(["synthetic"] * len(types)).dictionary_encode(),
+        }
+    )
+    taste = rng.normal(size=(5, 6))
+    features = {}
+    for name, width in (("image", 6), ("text", 5)):
+        values = (taste[np.arange(items) % 5, :width] + 0.3 * rng.normal(size=(items, width))).astype(np.float32)
+        own = pa.array(np.arange(users, users + items, dtype=np.int32))
+        columns = [own, pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), width)]
+        features[feature_key("item", name)] = pa.table(columns, features_schema(width))
+    return build_graph(nodes, edges, GraphSettings(add_reverse="never"), out, features)
+
+
 @dataclass(frozen=True)
 class Case:
     """A recipe in one mode, on a graph that it can learn something from in seconds.
@@ -130,7 +172,15 @@ _SEQUENCES = {
     "evaluation": {"eval_every": 2, "floors": False},
 }
 
+_RECOMMENDERS = {
+    "model": {"embedding_dim": 8},
+    "training": {"epochs": 4, "steps_per_epoch": 5, "learning_rate": 0.01},
+    "acceleration": {"batch_size": 50},
+    "evaluation": {"eval_every": 2, "floors": False, "top_k": [5], "selection_metric": "recall@5"},
+}
+
 CASES = {
+    "bpr-mf": Case("bpr_mf", _RECOMMENDERS, graph=recommender_graph),
     "conve-kvsall": Case("conve", _CONVE, row_split=False),
     "conve-slcwa": Case("conve", merge(_CONVE, {"objective": {"loop": "slcwa"}}), row_split=False),
     "hgt-full": Case("hgt", merge(_HGT, {"acceleration": {"batching": "full"}})),

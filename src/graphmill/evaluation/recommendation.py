@@ -125,9 +125,9 @@ def hit_metrics(hit: NDArray[np.bool_], positives: Int64, ks: Sequence[int]) -> 
         out[f"ndcg@{k}"] = _mean((top * discount[:k]).sum(1) / ideal[reachable])
         out[f"precision@{k}"] = _mean(top.sum(1) / k)
         out[f"map@{k}"] = _mean((top * so_far[:, :k] / place[:k]).sum(1) / reachable)
-        any_hit = top.any(1)
-        out[f"hit@{k}"] = _mean(any_hit.astype(np.float64))
-        out[f"mrr@{k}"] = _mean(np.where(any_hit, 1.0 / (top.argmax(1) + 1.0), 0.0))
+        first = np.where(so_far[:, k - 1] > 0, top.argmax(1) + 1.0, np.inf)
+        out[f"hit@{k}"] = _mean((first <= k).astype(np.float64))
+        out[f"mrr@{k}"] = _mean(1.0 / first)
     return out
 
 

@@ -33,6 +33,14 @@ class Entry:
 
 
 RECIPES = {
+    "bpr_mf": Entry(
+        "graphmill.recipes.recommenders.bpr_mf",
+        "BprMfSettings",
+        "BprMfRecipe",
+        "BPR-MF: matrix factorisation for recommendation; floor and start of the others",
+        ranks="items",
+        recommends=True,
+    ),
     "conve": Entry(
         "graphmill.recipes.conve",
         "ConveSettings",

@@ -88,7 +88,7 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
     return export_embeddings(
         restored.recipe.embeddings(restored.model),
         restored.graph.node_table(),
-        settings.model.embedding_dim,
+        getattr(restored.recipe, "embedding_width", settings.model.embedding_dim),
         restored.run.embeddings,
         formats or settings.export,
         about,
