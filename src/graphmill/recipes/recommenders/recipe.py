@@ -164,7 +164,7 @@ class RecommenderRecipe(ABC):
         with torch.no_grad():
             tensors = self.encode(model, PairBatch(nobody, nobody, nobody, self.term_names)).tensors
         model.train(training)
-        return tensors[USERS].float(), tensors[ITEMS].float()
+        return tensors[USERS].detach().float(), tensors[ITEMS].detach().float()
 
     def scorer(self, model: nn.Module) -> RecommenderScorer:
         """Scores from vectors that are computed once."""
