@@ -1,0 +1,1 @@
+"""The DRAGON recipe: a user-item graph, a frozen item-item graph of features and a user-user graph of shared items."""

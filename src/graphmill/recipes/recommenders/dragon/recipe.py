@@ -1,0 +1,144 @@
+"""DRAGON as the engine sees it: the user-item graph once a step, the homogeneous graphs for the rows of a chunk."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from graphmill.kernels.row_selection import select_rows
+from graphmill.models.dragon import Dragon, DragonConfig
+from graphmill.models.user_item_graph import user_item_graph
+from graphmill.recipes.recommenders.batch import PairBatch
+from graphmill.recipes.recommenders.dragon.graphs import item_graph, user_graph
+from graphmill.recipes.recommenders.dragon.settings import DragonSettings
+from graphmill.recipes.recommenders.multimodal import NORM, MultimodalRecipe
+from graphmill.recipes.recommenders.recipe import ITEMS, USERS
+from graphmill.training.contract import Encoded, ParameterGroup, Phase, Term
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+
+MOST_ROWS = 0.7
+"""Above this part of all rows, the product with the whole graph is cheaper than cutting it."""
+
+
+class DragonRecipe(MultimodalRecipe):
+    """See :class:`graphmill.models.dragon.Dragon`. The loss is the authors' log₂ form: natural BPR over ln 2."""
+
+    algorithm_version = 1
+    bpr_scale = 1.0 / math.log(2.0)
+    settings: DragonSettings
+
+    def __init__(self, graph: TypedGraph, settings: DragonSettings, batching: str) -> None:
+        self.term_names = (NORM,) if settings.objective.regularisation > 0.0 else ()
+        super().__init__(graph, settings, batching)
+        m, view = settings.model, self.view
+        self.user_item = user_item_graph(
+            view.train.row, view.train.columns, view.num_users, view.num_items, "symmetric"
+        )
+        # Kept on the CPU, where rows are cut from them; what is multiplied goes to the device.
+        self.similar_items = (
+            item_graph(self.modalities, m.item_graph_weights, m.item_neighbours) if m.item_layers else None
+        )
+        self.similar_users = user_graph(view, m.user_neighbours, m.user_weighting) if m.user_neighbours else None
+        self._items_there, self._users_there = self.similar_items, self.similar_users
+
+    def make_model(self) -> Dragon:
+        """The network with this graph's features."""
+        m = self.settings.model
+        config = DragonConfig(
+            self.view.num_users, self.view.num_items, m.embedding_dim, m.num_layers, m.item_layers, m.fusion
+        )
+        return Dragon(config, self.features())
+
+    def to(self, device: torch.device) -> None:
+        """The graphs to the device; the features go with the network."""
+        super().to(device)
+        self.user_item = self.user_item.to(device)
+        self._items_there = None if self.similar_items is None else self.similar_items.to(device)
+        self._users_there = None if self.similar_users is None else self.similar_users.to(device)
+
+    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
+        """Weight decay acts on matrices, not on preferences, modality weights and biases."""
+        return self.groups(model, lambda name, p: p.dim() == 2 and name.startswith("towers."))
+
+    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
+        """Preferences and modality weights by user, under the name of their modality; the towers whole."""
+        names, users = [x.name for x in self.modalities], self.ids("user")
+        out: dict[str, tuple[str, list[str]]] = {}
+        for name, _ in model.named_parameters():
+            part, _, rest = name.partition(".")
+            number, _, rest = rest.partition(".")
+            label = f"{part}.{names[int(number)]}.{rest}".rstrip(".") if number else f"{name} of {', '.join(names)}"
+            out[name] = (label, [] if part == "towers" else users)
+        return out
+
+    def encode(self, model: nn.Module, batch: PairBatch) -> Encoded:
+        """Users and items before the homogeneous graphs, [U, width] and [I, width]."""
+        assert isinstance(model, Dragon)
+        model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
+        users, items = model.heterogeneous(self.user_item)
+        return Encoded({USERS: users, ITEMS: items})
+
+    def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> tuple[Tensor, Tensor]:
+        """Final vectors: the homogeneous graphs are followed for the rows that the chunk has, each once."""
+        assert isinstance(model, Dragon)
+        some_users, user_place = np.unique(users, return_inverse=True)
+        some_items, item_place = np.unique(items, return_inverse=True)
+        user = self._users(model, encoded.tensors[USERS], some_users)
+        item = self._items(model, encoded.tensors[ITEMS], some_items)
+        found = item.index_select(0, self._tensor(item_place.reshape(-1)))
+        return user.index_select(0, self._tensor(user_place.reshape(-1))), found.view(*items.shape, -1)
+
+    def _users(self, model: Dragon, users: Tensor, some: np.ndarray) -> Tensor:
+        """Final vectors of the users ``some``, int64 [m], distinct and ascending."""
+        rows = self._tensor(some)
+        if self.similar_users is None or self._users_there is None:
+            return users.index_select(0, rows)
+        if len(some) > MOST_ROWS * len(users):
+            return model.add_users(users, self._users_there).index_select(0, rows)
+        return model.add_users(users, select_rows(self.similar_users, some).to(self.device), rows)
+
+    def _items(self, model: Dragon, items: Tensor, some: np.ndarray) -> Tensor:
+        """Final vectors of the items ``some``, int64 [m], distinct and ascending."""
+        rows = self._tensor(some)
+        if self.similar_items is None or self._items_there is None:
+            return items.index_select(0, rows)
+        if len(some) > MOST_ROWS * len(items):
+            return model.add_items(items, self._items_there).index_select(0, rows)
+        cut = select_rows(self.similar_items, some).to(self.device)
+        return model.add_items(items, self._items_there, rows, cut)
+
+    def extra_terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> list[Term]:
+        """λ · [ Σ_m mean over the batch's users of P_m²  +  mean of the modality weights² ], the means also over columns."""
+        if not self.term_names:
+            return []
+        assert isinstance(model, Dragon)
+        count, users = float(len(chunk)), self._tensor(chunk.users)
+        tables = [_squares(p.index_select(0, users)) for p in model.preferences]
+        weights = _squares(model.modality_weights) * (count / model.modality_weights.numel())
+        total = torch.stack(tables).sum() / model.config.embedding_dim + weights
+        return [Term(NORM, total, count, self.settings.objective.regularisation)]
+
+    def vectors(self, model: nn.Module) -> tuple[Tensor, Tensor]:
+        """Final vectors of all users and items, fp32, of the model in eval mode."""
+        users, items = super().vectors(model)
+        assert isinstance(model, Dragon)
+        with torch.no_grad():
+            everyone, everything = np.arange(len(users)), np.arange(len(items))
+            return self._users(model, users, everyone), self._items(model, items, everything)
+
+    @property
+    def embedding_width(self) -> int:
+        """Modalities are concatenated, unless they are added up."""
+        m = self.settings.model
+        return m.embedding_dim * (len(self.modalities) if m.fusion == "concatenate" else 1)
+
+
+def _squares(x: Tensor) -> Tensor:
+    """Σ x², at least fp32."""
+    return (x if x.dtype == torch.float64 else x.float()).square().sum()

@@ -1,0 +1,117 @@
+"""MMGCN as the engine sees it: one forward over the user-item graph a step, BPR on its rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from graphmill.errors import SettingsError
+from graphmill.models.mmgcn import MMGCN, MMGCNConfig
+from graphmill.models.user_item_graph import user_item_graph
+from graphmill.recipes.recommenders.batch import PairBatch
+from graphmill.recipes.recommenders.mmgcn.settings import MmgcnSettings
+from graphmill.recipes.recommenders.multimodal import NORM, MultimodalRecipe
+from graphmill.training.contract import Encoded, ParameterGroup, Phase, Term
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+
+
+class MmgcnRecipe(MultimodalRecipe):
+    """See :class:`graphmill.models.mmgcn.MMGCN`."""
+
+    algorithm_version = 1
+    settings: MmgcnSettings
+
+    def __init__(self, graph: TypedGraph, settings: MmgcnSettings, batching: str) -> None:
+        # A norm of what is not trained is a constant: it would say something in the log and nothing in the gradient.
+        regularised = settings.model.trainable_embeddings and settings.objective.regularisation > 0.0
+        self.term_names = (NORM,) if regularised else ()
+        super().__init__(graph, settings, batching)
+        m = settings.model
+        self.latent_dims = _latent_dims(m.latent_dims, len(self.modalities), m.embedding_dim)
+        train, shape = self.view.train, (self.view.num_users, self.view.num_items)
+        self.user_item = user_item_graph(train.row, train.columns, *shape, "mean")
+
+    def make_model(self) -> MMGCN:
+        """The network with this graph's features."""
+        m = self.settings.model
+        config = MMGCNConfig(
+            self.view.num_users,
+            self.view.num_items,
+            self.latent_dims,
+            m.embedding_dim,
+            m.num_layers,
+            m.combination,
+            m.trainable_embeddings,
+        )
+        return MMGCN(config, self.features())
+
+    def to(self, device: torch.device) -> None:
+        """The graph to the device; the features go with the network."""
+        super().to(device)
+        self.user_item = self.user_item.to(device)
+
+    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
+        """Weight decay acts on matrices, not on ID embeddings, preferences and biases."""
+        return self.groups(model, lambda name, p: p.dim() == 2 and not _is_table(name))
+
+    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
+        """ID embeddings by user and item, preferences by user and modality; all else whole."""
+        users, items = self.ids("user"), self.ids("item")
+        out: dict[str, tuple[str, list[str]]] = {}
+        for name, _ in model.named_parameters():
+            rows = users + items if name == "identity" else users if _is_table(name) else []
+            out[name] = (self._label(name), rows)
+        return out
+
+    def _label(self, name: str) -> str:
+        """A tower by the name of its modality rather than by its place."""
+        if not name.startswith("towers."):
+            return name
+        _, number, rest = name.split(".", 2)
+        return f"{self.modalities[int(number)].name}.{rest}"
+
+    def encode(self, model: nn.Module, batch: PairBatch) -> Encoded:
+        """All users [U, d] and items [I, d]."""
+        assert isinstance(model, MMGCN)
+        model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
+        users, items = model(self.user_item)
+        return Encoded({"users": users, "items": items})
+
+    def extra_terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> list[Term]:
+        """λ · [ mean over the 2B rows (u, i⁺), (u, i⁻) of Z_u² + Z_i²  +  Σ_m mean(P_m²) ], the means also over columns.
+
+        Of several negatives the mean is taken.
+        """
+        if not self.term_names:
+            return []
+        assert isinstance(model, MMGCN)
+        count, width = float(len(chunk)), model.config.embedding_dim
+        negatives = chunk.negatives.reshape(len(chunk), -1)
+        users = _squares(model.identity[self._tensor(chunk.users)])
+        positives = _squares(model.identity[self._tensor(chunk.positives + self.view.num_users)])
+        others = _squares(model.identity[self._tensor(negatives.reshape(-1) + self.view.num_users)])
+        rows = (2.0 * users + positives + others / negatives.shape[1]) / (2.0 * width)
+        means = [_squares(tower.preference) / tower.preference.numel() for tower in model.towers]  # type: ignore[arg-type, operator]
+        tables = torch.stack(means).sum()
+        return [Term(NORM, rows + tables * count, count, self.settings.objective.regularisation)]
+
+
+def _squares(x: Tensor) -> Tensor:
+    """Σ x², at least fp32."""
+    return (x if x.dtype == torch.float64 else x.float()).square().sum()
+
+
+def _latent_dims(given: list[int], modalities: int, dim: int) -> tuple[int, ...]:
+    if given and len(given) != modalities:
+        raise SettingsError(
+            f"model.latent_dims has {len(given)} widths for {modalities} modalities; write one for each, or none"
+        )
+    return tuple(given) or (4 * dim,) + (0,) * (modalities - 1)
+
+
+def _is_table(name: str) -> bool:
+    return name == "identity" or name.endswith(".preference")

@@ -1,0 +1,50 @@
+"""The feature sets of items that a multimodal recommender looks at, in the order of its settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphmill.errors import InputError, SettingsError
+from graphmill.graph.interactions import Interactions
+from graphmill.sampling.keyed import generator
+
+
+@dataclass(frozen=True)
+class Modality:
+    """One feature set: fp32 [I, f], and bool [I], whether an item has it (its row is zero where not)."""
+
+    name: str
+    features: np.ndarray
+    present: np.ndarray
+
+
+def modalities(view: Interactions, names: Sequence[str], *, shuffle: bool = False, seed: int = 0) -> list[Modality]:
+    """The sets called ``names``, all in the graph's order where there are none.
+
+    ``shuffle``: each set with its rows in a random order keyed by ``seed``, so that features say nothing of their item:
+    what a model then reaches, it does not owe to them.
+
+    Raises :class:`InputError` where the graph has no item features, :class:`SettingsError` for a name it does not have.
+    """
+    known = list(view.features)
+    if not known:
+        raise InputError(
+            "the graph has no item features, which mmgcn and dragon learn from; build it with a feature file per "
+            "modality, or use the recipes bprmf or kgat"
+        )
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise SettingsError(
+            f"model.modalities: {unknown[0]!r} is no feature set of the items (they have {', '.join(known)})"
+        )
+    found = []
+    for name in names or known:
+        features, present = np.asarray(view.features[name]), np.asarray(view.present[name])
+        if shuffle:
+            order = generator(seed, "shuffled features", name).permutation(len(features))
+            features, present = features[order], present[order]
+        found.append(Modality(name, features, present))
+    return found
