@@ -99,6 +99,7 @@ def test_assets_carry_what_the_ui_shows(project: Project) -> None:
         "hgt_embeddings": "toy_training",
         "hgt_validation": "toy_validation",
         "hgt_ranking": "toy_validation",
+        "hgt_acceleration_report": "toy_acceleration",
     }
     for node in nodes.values():
         assert node.description
@@ -109,6 +110,7 @@ def test_assets_carry_what_the_ui_shows(project: Project) -> None:
         "hgt_model": {"accelerator"},
         "hgt_embeddings": {"accelerator"},
         "hgt_ranking": {"accelerator"},
+        "hgt_acceleration_report": {"accelerator"},
         "hgt_validation": set(),
     }
     assert nodes["hgt_embeddings"].freshness_policy is not None

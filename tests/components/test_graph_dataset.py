@@ -151,7 +151,10 @@ def test_the_refresh_job_takes_the_models_along(project: Project) -> None:
         ({"sources": [{**SOURCE, "format": "kg_cvs"}]}, r"source 'edges': unknown format 'kg_cvs' \(known: kg_csv"),
         ({"sources": [{"name": "edges", "format": "kg_csv"}]}, "source 'edges' has no path"),
         ({"sources": [SOURCE, SOURCE]}, "two sources are named 'edges'"),
-        ({"sources": [SOURCE, {**SOURCE, "name": "more"}]}, "exactly one source of edges or interactions .*, this one has 2"),
+        (
+            {"sources": [SOURCE, {**SOURCE, "name": "more"}]},
+            "exactly one source of edges or interactions",
+        ),
         ({"sources": [{**SOURCE, "delimeter": ";"}]}, "source 'edges': unknown setting 'delimeter'"),
         ({"graph": {"split": {"valid": 0.6, "test": 0.6}}}, "graph: .*leaves nothing to train on"),
         ({"rejected_share_max": 2}, "rejected_share_max = 2: must be between 0 and 1"),

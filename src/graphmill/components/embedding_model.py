@@ -5,16 +5,22 @@ from typing import Annotated, Any
 import dagster as dg
 from pydantic import Field
 
+from graphmill.components.acceleration_asset import acceleration_asset
 from graphmill.components.embeddings_asset import embeddings_asset
 from graphmill.components.fields import Freshness, Schedule, as_settings, checked_name, section
+from graphmill.components.influence_asset import influence_asset
 from graphmill.components.model_asset import model_asset
-from graphmill.components.plan import ModelChecks, ModelPlan
+from graphmill.components.plan import ModelChecks, ModelPlan, RecommendationSettings
 from graphmill.components.ranking_asset import ranking_asset
+from graphmill.components.recommendations_asset import recommendations_asset
 from graphmill.components.scaffolding import EmbeddingModelScaffolder
 from graphmill.components.validation_asset import validation_asset
 from graphmill.errors import SettingsError
+from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.automation import chain_job, freshness_policy, retraining_schedule
+from graphmill.recipes.registry import RECIPES
 from graphmill.settings import Settings
+from graphmill.worker.acceleration_report import AccelerationReportSettings
 from graphmill.worker.job import parse_settings
 
 
@@ -40,7 +46,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
     """Trains one system on a dataset's graph; exports, validates and ranks its embeddings."""
 
     dataset: str = Field(description="Name of the GraphDataset that it is trained on.")
-    recipe: str = Field(description="The system: hgt.")
+    recipe: str = Field(description=f"The system: {', '.join(RECIPES)}.")
     name: str = Field("", description="Name in the asset keys; empty: the recipe's.")
     settings: Annotated[
         Any,
@@ -51,6 +57,13 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         ),
     ] = Field(default_factory=dict)
     checks: Annotated[Any, section(ModelChecks, "checks")] = Field(default_factory=ModelChecks)
+    acceleration_report: Annotated[Any, section(AccelerationReportSettings, "acceleration_report")] = Field(
+        default_factory=AccelerationReportSettings
+    )
+    influence: Annotated[Any, section(InfluenceSettings, "influence")] = Field(default_factory=InfluenceSettings)
+    recommendations: Annotated[Any, section(RecommendationSettings, "recommendations")] = Field(
+        default_factory=RecommendationSettings
+    )
     schedule: Schedule | None = Field(None, description="Retrain by the clock.")
     freshness: Freshness | None = Field(None, description="How old the embeddings may become.")
     publish: str = Field("", description="Where the CSV is copied when its blocking checks pass; empty: nowhere.")
@@ -72,12 +85,25 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             publish=self.publish,
             owners=self.owners,
             freshness=freshness_policy(fresh.warn_hours, fresh.fail_hours) if fresh else None,
+            acceleration_report=as_settings(
+                AccelerationReportSettings, self.acceleration_report, "acceleration_report"
+            ),
+            influence=as_settings(InfluenceSettings, self.influence, "influence"),
+            recommendations=as_settings(RecommendationSettings, self.recommendations, "recommendations"),
         )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The assets, the retraining job, and the schedule if one is asked for."""
         plan = self.plan(context)
         assets = [model_asset(plan), embeddings_asset(plan), validation_asset(plan), ranking_asset(plan)]
+        for made, factory, name in (
+            (plan.system.recommends, recommendations_asset, "recommendations"),
+            (plan.system.traces, influence_asset, "influence"),
+        ):
+            if made:
+                assets.append(factory(plan))
+            elif name in self.model_fields_set:
+                raise SettingsError(f"{name}: {plan.recipe} has no such asset; remove the section")
         own = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
         prefix = f"{plan.dataset}_{plan.name}"
         job = chain_job(
@@ -88,4 +114,4 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         schedules = []
         if self.schedule:
             schedules.append(retraining_schedule(f"{prefix}_schedule", job, self.schedule.cron, self.schedule.timezone))
-        return dg.Definitions(assets=assets, jobs=[job], schedules=schedules)
+        return dg.Definitions(assets=[*assets, acceleration_asset(plan)], jobs=[job], schedules=schedules)

@@ -1,6 +1,6 @@
 """The asset ``<dataset>/graph``: tables become a typed graph on disk, with held-out pairs and an audit of them."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -192,6 +192,17 @@ def _check_results(plan: GraphPlan, manifest: Mapping[str, Any]) -> list[dg.Asse
             )
             or "no held-out pair is seen elsewhere",
             severity="error" if drawn else "warn",
-            metadata={"split_source": report["split_source"], "leaking": records(leaks) if leaks else "none"},
+            metadata={"split_source": report["split_source"], "leaking": records(_leak_rows(leaks)) if leaks else "none"},
         ),
     ]
+
+
+def _leak_rows(leaks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """A row a relation, where the audit tells relations apart, else a row a pair of splits."""
+    rows = []
+    for leak in leaks:
+        plain = {name: value for name, value in leak.items() if not isinstance(value, Mapping)}
+        parts = [value for value in leak.values() if isinstance(value, Mapping)]
+        for part in parts or [{}]:
+            rows += [{"relation": name, **plain, **own} for name, own in part.items()] or [{"relation": "all", **plain}]
+    return rows

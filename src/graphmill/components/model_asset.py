@@ -2,13 +2,12 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import dagster as dg
 
 from graphmill.components.plan import POOL, ModelPlan
-from graphmill.evaluation.pictures import loss_curve, memory_curve
+from graphmill.evaluation.pictures import loss_curve, memory_curve, metric_curve
 from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
 from graphmill.orchestration.curves import Curve
 from graphmill.orchestration.failures import user_errors
@@ -100,7 +99,7 @@ def _materialized(
             "device_reason": str(report.started.get("device_reason", "")),
             "reused": bool(result.get("reused")),
             "figures": compared(figures, previous),
-            **_pictures(plan.root, epochs, result),
+            **_pictures(plan, epochs, result),
             **_notes(result),
         },
         check_results=_check_results(plan, losses, result, previous),
@@ -128,12 +127,16 @@ def _figures(report: WorkerReport, losses: list[float]) -> dict[str, Any]:
 
 
 def _pictures(
-    root: Path, epochs: Sequence[Mapping[str, Any]], result: Mapping[str, Any]
+    plan: ModelPlan, epochs: Sequence[Mapping[str, Any]], result: Mapping[str, Any]
 ) -> dict[str, dg.MetadataValue]:
-    shown = {}
+    root, shown = plan.root, {}
     if epochs:
         png = loss_curve(epochs, max_bytes=FULL_IMAGE_BYTES)
         shown["loss_curve"] = picture(png, root, f"{result['run_dir']}/losses.png", "loss")
+    if any(record.get("valid") for record in epochs):
+        wanted = str(plan.settings.evaluation.selection_metric)  # type: ignore[attr-defined]
+        png = metric_curve(epochs, selection=wanted, max_bytes=FULL_IMAGE_BYTES)
+        shown["metric_curve"] = picture(png, root, f"{result['run_dir']}/metrics.png", "validation metrics")
     if memory := result.get("memory"):
         samples = [dict(zip(("seconds", "resident", "device"), sample, strict=True)) for sample in memory]
         png = memory_curve(samples, max_bytes=FULL_IMAGE_BYTES)

@@ -12,9 +12,12 @@ import dagster as dg
 from graphmill.components.sources import SourceFile
 from graphmill.evaluation.comparison import RankingThresholds
 from graphmill.evaluation.thresholds import HealthThresholds
+from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.checks import SeverityName
 from graphmill.orchestration.home import OUTPUTS
+from graphmill.recipes.registry import Entry, entry
 from graphmill.settings import Settings, SettingsT, setting
+from graphmill.worker.acceleration_report import AccelerationReportSettings
 
 POOL = "accelerator"
 ON_DEMAND = ("graphmill/on_demand", "yes")
@@ -22,17 +25,30 @@ ON_DEMAND = ("graphmill/on_demand", "yes")
 
 
 class ModelChecks(HealthThresholds, RankingThresholds):
-    """Bounds of the checks on a model, its embeddings and its ranking, and how loudly they fail."""
+    """Bounds of the checks on a model, its embeddings and its rankings, and how loudly they fail."""
 
     severity: SeverityName = setting("warn", "What a check on health, ranking or loss says when it fails")
     loss_swing_max: float = setting(
         0.1, "Scatter of the epochs' losses about their trend, relative to the loss, in the second half", gt=0
+    )
+    floor_ratio_min: float = setting(
+        1.0, "Rankings of items: the model's figure over that of the best floor (popularity, ...)", ge=0
     )
     message_share_min: float = setting(0.7, "Part of a relation's edges that must carry messages", ge=0, le=1)
 
     def part(self, model: type[SettingsT]) -> SettingsT:
         """The bounds that the library's own thresholds model ``model`` knows."""
         return model(**{name: getattr(self, name) for name in model.model_fields})
+
+
+class RecommendationSettings(Settings):
+    """What is recommended, and how much of it is shown."""
+
+    k: int = setting(20, "Items for each user", ge=1)
+    shown_users: int = setting(
+        8, "Users in the table of the asset, spread over the users; the file has all", ge=1, le=50
+    )
+    shown_items: int = setting(5, "Items shown for each of them", ge=1, le=20)
 
 
 @dataclass(frozen=True)
@@ -63,6 +79,14 @@ class ModelPlan:
     publish: str
     owners: Sequence[str]
     freshness: dg.FreshnessPolicy | None
+    acceleration_report: AccelerationReportSettings
+    influence: InfluenceSettings
+    recommendations: RecommendationSettings
+
+    @property
+    def system(self) -> Entry:
+        """What the system ranks, and whether it recommends and can be traced."""
+        return entry(self.recipe)
 
     def key(self, part: str) -> dg.AssetKey:
         """The asset key of one of the model's parts: ``<dataset>/<name>_<part>``."""

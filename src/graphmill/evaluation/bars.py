@@ -52,6 +52,28 @@ def configuration_bars(
     return shrink(figure, max_bytes)
 
 
+def grouped_bars(
+    names: Sequence[str],
+    series: Mapping[str, Sequence[float]],
+    *,
+    axis: str,
+    title: str,
+    max_bytes: int = INLINE_BYTES,
+) -> bytes:
+    """A group of bars for each name, one of each series ("tails" → a value a name); ``axis`` says what the values are."""
+    figure, axes = blank(7.5, max(3.0, 1.4 + 0.16 * len(names) * (len(series) + 1)))
+    thickness = 0.8 / max(len(series), 1)
+    for number, (label, values) in enumerate(series.items()):
+        at = [place + (number - (len(series) - 1) / 2) * thickness for place in range(len(names))]
+        axes.barh(at, list(values), thickness * 0.95, color=COLOURS[number % len(COLOURS)], label=label)
+    axes.set_yticks(range(len(names)), list(names), fontsize="small")
+    axes.invert_yaxis()
+    axes.set_xlabel(axis)
+    axes.set_title(title)
+    axes.legend(fontsize="small", frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return shrink(figure, max_bytes)
+
+
 def _title(names: Sequence[str], figures: Mapping[str, Sequence[float]]) -> str:
     name, values = next(iter(figures.items()), ("", ()))
     finite = [(value, place) for place, value in enumerate(values) if math.isfinite(value)]

@@ -131,6 +131,34 @@ def loss_curve(
     return shrink(figure, max_bytes)
 
 
+def metric_curve(records: Sequence[Mapping[str, Any]], *, selection: str = "", max_bytes: int = INLINE_BYTES) -> bytes:
+    """Validation metrics over epochs, from the records' mapping ``valid``; records without one are passed over.
+
+    Only metrics between 0 and 1 are drawn, the first six. ``selection``: the metric that chooses the best epoch, marked
+    at its largest value.
+    """
+    measured = [record for record in records if record.get("valid")]
+    names = list(dict.fromkeys(name for record in measured for name in record["valid"]))
+    drawn = [n for n in names if all(0 <= float(r["valid"].get(n, 0.0)) <= 1 for r in measured)]
+    drawn = sorted(drawn, key=lambda name: name != selection)[:6]
+    figure, ax = blank()
+    for place, name in enumerate(drawn):
+        rows = [(r["epoch"], float(r["valid"][name])) for r in measured if name in r["valid"]]
+        style = style_of(place) | ({} if len(rows) < 30 else {"marker": ""})
+        ax.plot(*zip(*rows, strict=True), label=name, markersize=3, linewidth=1.5, **style)
+    title = "No metric was measured"
+    if drawn:
+        chosen = selection if selection in drawn else drawn[0]
+        best = max((r for r in measured if chosen in r["valid"]), key=lambda r: float(r["valid"][chosen]))
+        ax.axvline(best["epoch"], color=GREY, linestyle="--", linewidth=0.8)
+        title = f"Best {chosen} {float(best['valid'][chosen]):.3g} on validation, epoch {best['epoch']}"
+        ax.legend(fontsize="small", frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("epoch")
+    ax.set_title(title)
+    return shrink(figure, max_bytes)
+
+
 def _loss_title(records: Sequence[Mapping[str, Any]], names: Sequence[str], x: str, losses: str, gaps: int) -> str:
     if not names:
         return "No loss was recorded"

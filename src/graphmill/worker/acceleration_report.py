@@ -18,6 +18,7 @@ import yaml
 
 from graphmill.errors import SettingsError
 from graphmill.evaluation.bars import configuration_bars
+from graphmill.evaluation.canvas import INLINE_BYTES
 from graphmill.settings import Settings, setting
 from graphmill.training.files import write_atomically
 from graphmill.training.metrics_log import readable
@@ -109,13 +110,13 @@ class AccelerationReport:
         lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
         return "\n".join(lines + ["| " + " | ".join(cell.replace("|", "/") for cell in row) + " |" for row in rows])
 
-    def picture(self) -> bytes:
-        """Bars of time per epoch and peak memory, relative to the baseline, as PNG."""
+    def picture(self, max_bytes: int = INLINE_BYTES) -> bytes:
+        """Bars of time per epoch and peak memory, relative to the baseline, as PNG of at most ``max_bytes``."""
         figures = {
             "seconds per epoch": [row.seconds_per_epoch for row in self.rows],
             "peak memory (GiB)": [row.peak_memory_bytes / 2**30 for row in self.rows],
         }
-        return configuration_bars([row.name for row in self.rows], figures)
+        return configuration_bars([row.name for row in self.rows], figures, max_bytes=max_bytes)
 
 
 def acceleration_report(

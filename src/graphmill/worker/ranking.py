@@ -20,7 +20,9 @@ from graphmill.worker.messages import Outlet
 from graphmill.worker.run import train
 
 FILE = "ranking.json"
-_METRIC = re.compile(r"(?:(?P<who>\w+?)_)?(?P<metric>(?:mrr|(?:ndcg|hr|hits|recall|precision|map)@\d+))")
+_METRIC = re.compile(
+    r"(?:(?P<who>\w+?)_)?(?P<metric>(?:mrr|ndcg|ndcg_kgat|hr|hit|hits|recall|precision|map|coverage)(?:@\d+)?)"
+)
 
 
 @runtime_checkable

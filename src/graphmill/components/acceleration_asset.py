@@ -1,0 +1,134 @@
+"""The asset ``<dataset>/<model>_acceleration_report``: what each acceleration brings on this data, side by side.
+
+It is materialized on demand: no job of the chain includes it, because it trains the model several times over.
+"""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import dagster as dg
+
+from graphmill.components.plan import ON_DEMAND, POOL, ModelPlan
+from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
+from graphmill.orchestration.failures import user_errors
+from graphmill.orchestration.home import OUTPUTS
+from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, picture, records, scalars
+from graphmill.orchestration.pipes import WorkerClient
+from graphmill.orchestration.resources import AcceleratorResource
+from graphmill.orchestration.run_config import config_class, to_settings
+from graphmill.worker.acceleration_report import FILE, AccelerationReport, AccelerationReportSettings, Row, read_report
+
+CODE_VERSION = "1"
+RUNS = Check("accelerated_runs", "The model's own configuration trains to the end on this machine.")
+FINITE = Check("all_are_finite", "No configuration met a loss or gradient that is not finite.")
+CHECKS = (RUNS, FINITE)
+SHOWN_METRICS = 4
+
+Reference = dict[str, Any]
+
+
+def acceleration_asset(plan: ModelPlan) -> dg.AssetsDefinition:
+    """The report asset; each configuration trains in a process of its own, one after the other."""
+    key = plan.key("acceleration_report")
+    run_config = config_class(plan.acceleration_report)
+
+    @dg.asset(
+        key=key,
+        ins={"graph": dg.AssetIn(plan.graph_key)},
+        group_name=plan.group("acceleration"),
+        kinds={"pytorch", "markdown"},
+        owners=list(plan.owners),
+        tags=dict([ON_DEMAND]),
+        description=(
+            f"Time per epoch, peak memory and final metrics of {plan.recipe} on {plan.dataset}: with everything that "
+            "accelerates off, with the model's settings, and with settings one at a time. Materialize it on demand; no "
+            "job does. A configuration that fails is a row that says why."
+        ),
+        code_version=CODE_VERSION,
+        pool=POOL,
+        check_specs=specs(key, CHECKS),
+    )
+    def acceleration_report(
+        context: dg.AssetExecutionContext,
+        config: run_config,  # type: ignore[valid-type]
+        graph: dict[str, Any],
+        accelerator: AcceleratorResource,
+        worker: WorkerClient,
+    ) -> Iterator[dg.MaterializeResult[Reference]]:
+        folder = f"{OUTPUTS}/{plan.dataset}/{plan.name}_acceleration"
+        with user_errors():
+            asked: AccelerationReportSettings = to_settings(config, plan.acceleration_report)
+            environment = accelerator.environment()
+        values = plan.settings.model_dump() | {"data": graph["path"]}
+        for path, value in accelerator.overrides().items():
+            section, _, name = path.partition(".")
+            values[section][name] = value
+        previous = PreviousRun(context.instance, key)
+        worker.run(
+            context,
+            extras={"mode": "acceleration_report", "settings": values, "report": asked.model_dump(), "out": folder},
+            asset_key=key,
+            cwd=str(plan.root),
+            environment=environment,
+        )
+        yield _materialized(plan, read_report(plan.root / folder / FILE), folder, previous)
+
+    return acceleration_report
+
+
+def _materialized(
+    plan: ModelPlan, report: AccelerationReport, folder: str, previous: PreviousRun
+) -> dg.MaterializeResult[Reference]:
+    key, rows = plan.key("acceleration_report"), report.rows
+    base, accelerated = rows[0], rows[1]
+    figures = scalars(
+        {
+            "configurations": len(rows),
+            "epochs": report.epochs,
+            **{f"seconds_per_epoch_{row.name}": _known(row.seconds_per_epoch) for row in (base, accelerated)},
+            **{f"peak_memory_bytes_{row.name}": _known(row.peak_memory_bytes) for row in (base, accelerated)},
+            "speed_up": _known(_ratio(base, accelerated)),
+        }
+    )
+    strange = [row.name for row in rows if not row.finite]
+    return dg.MaterializeResult(
+        asset_key=key,
+        value={"report": f"{folder}/{FILE}"},
+        metadata={
+            **figures,
+            "configurations_table": records([_shown_row(base, row) for row in rows]),
+            "table": dg.MetadataValue.md(report.markdown()),
+            "bars": picture(report.picture(FULL_IMAGE_BYTES), plan.root, f"{folder}/bars.png", "time and memory"),
+            "figures": compared(figures, previous),
+            "report": dg.MetadataValue.path(f"{folder}/{FILE}"),
+        },
+        check_results=[
+            RUNS.result(key, accelerated.status == "ok", f"accelerated: {accelerated.status}"),
+            FINITE.result(
+                key, not strange, f"not finite: {', '.join(strange)}" if strange else f"all {len(rows)} configurations"
+            ),
+        ],
+    )
+
+
+def _shown_row(base: Row, row: Row) -> dict[str, Any]:
+    names = [name for name in base.metrics if name.startswith("test_")][:SHOWN_METRICS]
+    return {
+        "configuration": row.name,
+        "seconds_per_epoch": _known(row.seconds_per_epoch),
+        "speed_up": _known(_ratio(base, row)),
+        "peak_memory_mib": _known(row.peak_memory_bytes / 2**20),
+        **{name: _known(row.metrics.get(name, math.nan)) for name in names},
+        "finite": row.finite,
+        "status": row.status,
+    }
+
+
+def _ratio(base: Row, row: Row) -> float:
+    return base.seconds_per_epoch / row.seconds_per_epoch if row.seconds_per_epoch else math.nan
+
+
+def _known(value: float) -> float | None:
+    """The number to four digits, or None where there is none."""
+    return float(f"{value:.4g}") if math.isfinite(value) else None

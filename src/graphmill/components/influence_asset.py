@@ -1,0 +1,140 @@
+"""The asset ``<dataset>/<model>_influence``: which training triples made the model say what it says (TracIn)."""
+
+import csv
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from graphmill.components.plan import POOL, ModelPlan
+from graphmill.influence.results import CSV_COLUMNS, SELF_COLUMNS
+from graphmill.influence.settings import InfluenceSettings
+from graphmill.orchestration.checks import Check, specs
+from graphmill.orchestration.failures import user_errors
+from graphmill.orchestration.metadata import markdown_table, records, scalars, snippet
+from graphmill.orchestration.pipes import WorkerClient
+from graphmill.orchestration.run_config import config_class, to_settings
+
+CODE_VERSION = "1"
+SPREAD = Check("several_checkpoints", "The influences are summed over several checkpoints, not only over the last.")
+SHOWN_TRIPLES = 12
+SHOWN_INFLUENCES = 3
+SHOWN_SUSPECTS = 30
+
+Reference = dict[str, Any]
+
+
+def influence_asset(plan: ModelPlan) -> dg.AssetsDefinition:
+    """The influence asset; the worker writes JSON and CSV into the run directory's folder ``influence``."""
+    key = plan.key("influence")
+    run_config = config_class(plan.influence)
+
+    @dg.asset(
+        key=key,
+        ins={"embeddings": dg.AssetIn(plan.key("embeddings"))},
+        group_name=plan.group("validation"),
+        kinds={"pytorch", "csv"},
+        owners=list(plan.owners),
+        description=(
+            "TracIn: for held-out triples the training triples that made them likelier (proponents) and less likely "
+            "(opponents), summed over checkpoints; with `mode: self` the training triples that hold themselves up, "
+            "where mistakes stand out; with `mode: single` one triple by name. What the figures mean: docs/influence.md."
+        ),
+        code_version=CODE_VERSION,
+        pool=POOL,
+        check_specs=specs(key, [SPREAD]),
+    )
+    def influence(
+        context: dg.AssetExecutionContext,
+        config: run_config,  # type: ignore[valid-type]
+        embeddings: dict[str, Any],
+        worker: WorkerClient,
+    ) -> Iterator[dg.MaterializeResult[Reference]]:
+        with user_errors():
+            asked: InfluenceSettings = to_settings(config, plan.influence)
+        run_dir = str(embeddings["run_dir"])
+        extras = {"mode": "influence", "run_dir": run_dir, "influence": asked.model_dump()}
+        worker.run(context, extras=extras, asset_key=key, cwd=str(plan.root))
+        yield _materialized(plan, run_dir, asked)
+
+    return influence
+
+
+def _materialized(plan: ModelPlan, run_dir: str, asked: InfluenceSettings) -> dg.MaterializeResult[Reference]:
+    key, stem = plan.key("influence"), f"{run_dir}/influence/{asked.mode}"
+    about = json.loads((plan.root / f"{stem}.json").read_text(encoding="utf-8"))
+    with (plan.root / f"{stem}.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    shown = _suspects(rows) if asked.mode == "self" else _explained(rows)
+    checkpoints = about["checkpoints"]
+    return dg.MaterializeResult(
+        asset_key=key,
+        value={"run_dir": run_dir, "json": f"{stem}.json", "csv": f"{stem}.csv"},
+        metadata={
+            "dagster/row_count": len(rows),
+            "dagster/column_schema": dg.TableSchema(
+                columns=[
+                    dg.TableColumn(name, "float" if name in ("TracInScore", "SelfInfluence") else "string")
+                    for name in (SELF_COLUMNS if asked.mode == "self" else CSV_COLUMNS)
+                ]
+            ),
+            **scalars(
+                {
+                    "mode": asked.mode,
+                    "explained_triples": about["num_test_triples"],
+                    "training_triples": about["num_training_triples"],
+                    "checkpoints": len(checkpoints),
+                }
+            ),
+            **shown,
+            "summed_over": records([{k: c[k] for k in ("epoch", "learning_rate", "loss")} for c in checkpoints]),
+            "json": dg.MetadataValue.path(f"{stem}.json"),
+            "csv": dg.MetadataValue.path(f"{stem}.csv"),
+            "how_to_load": snippet(f"import pandas as pd\n\nframe = pd.read_csv({f'{stem}.csv'!r})"),
+        },
+        check_results=[
+            SPREAD.result(
+                key,
+                len(checkpoints) > 1,
+                f"summed over {len(checkpoints)} checkpoints; acceleration.keep_influence keeps more in a training",
+            )
+        ],
+    )
+
+
+def _explained(rows: Sequence[Mapping[str, str]]) -> dict[str, dg.MetadataValue]:
+    """Tables with names: a held-out triple, and the training triples for and against it, the strongest first."""
+    by_triple: dict[tuple[str, ...], list[Mapping[str, str]]] = {}
+    for row in rows:
+        by_triple.setdefault(tuple(row[name] for name in CSV_COLUMNS[:6]), []).append(row)
+    shown: dict[str, dg.MetadataValue] = {}
+    for title, sign in (("proponents", 1), ("opponents", -1)):
+        lines: list[dict[str, Any]] = []
+        for own in list(by_triple.values())[:SHOWN_TRIPLES]:
+            ordered = sorted(own, key=lambda row: -sign * float(row["TracInScore"]))
+            strongest = [row for row in ordered if sign * float(row["TracInScore"]) > 0][:SHOWN_INFLUENCES]
+            lines += [
+                {
+                    "explained triple": _triple(row, "Test"),
+                    f"{title[:-1]} in training": _triple(row, "Train"),
+                    "influence": float(row["TracInScore"]),
+                }
+                for row in strongest
+            ]
+        shown[title] = dg.MetadataValue.md(markdown_table(lines))
+    return shown
+
+
+def _suspects(rows: Sequence[Mapping[str, str]]) -> dict[str, dg.MetadataValue]:
+    """The training triples with the largest influence on themselves: what nothing else supports."""
+    lines = [
+        {"training triple": _triple(row, "Train"), "self_influence": float(row["SelfInfluence"])}
+        for row in rows[:SHOWN_SUSPECTS]
+    ]
+    return {"suspects": dg.MetadataValue.md(markdown_table(lines))}
+
+
+def _triple(row: Mapping[str, str], prefix: str) -> str:
+    head, relation, tail = (row[f"{prefix}{part}_label"] for part in ("Head", "Rel", "Tail"))
+    return f"{head} → {relation} → {tail}"

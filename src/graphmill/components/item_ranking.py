@@ -1,0 +1,98 @@
+"""How a ranking of items for users is shown: the model beside trivial predictors, and each protocol beside the other."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from graphmill.components.plan import ModelPlan
+from graphmill.evaluation.bars import grouped_bars
+from graphmill.orchestration.checks import Check, PreviousRun, compared
+from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, markdown_table, picture, scalars
+
+BEATS = Check("beats_the_floors", "The held-out items rank better than by popularity and the other simple predictors.")
+CHECKS = (BEATS,)
+DESCRIPTION = (
+    "The rank of each user's held-out items among all items that are new to the user (full ranking), beside simple "
+    "predictors tuned on validation; where the system has one, the papers' protocol with sampled negatives, too."
+)
+PROTOCOLS = {
+    "sampled": "sampled negatives (the papers' protocol)",
+    "untied": "full ranking, without targets in the same second as the view before",
+    "cold": "full ranking, cold items",
+}
+"""Prefixes that are the model under another protocol; every other prefix is a rival."""
+ABOUT = {
+    "popularity": "popularity",
+    "markov": "what most often follows the last item",
+    "item_knn": "similar to the last items (item-kNN)",
+    "ease": "EASE",
+}
+
+Reference = dict[str, Any]
+
+
+def shown(
+    plan: ModelPlan, run_dir: str, report: Mapping[str, Any], previous: PreviousRun
+) -> dg.MaterializeResult[Reference]:
+    """The materialization from the worker's ``ranking.json``."""
+    key, found = plan.key("ranking"), report["figures"]
+    model = found["model"]
+    protocols = {name: found[name] for name in found if name in PROTOCOLS}
+    floors = {name: found[name] for name in found if name not in PROTOCOLS and name != "model"}
+    judged = _judged(plan, model)
+    best = max(floors, key=lambda name: floors[name].get(judged, 0.0), default="")
+    rival = floors[best].get(judged, 0.0) if best else 0.0
+    ratio = model[judged] / rival if rival else float("inf")
+    figures = scalars(
+        {
+            **model,
+            **({"over_best_floor": ratio} if best else {}),
+            **{f"{name}_{metric}": value for name, own in protocols.items() for metric, value in own.items()},
+        }
+    )
+    everyone = {plan.name: model, **floors}
+    cut = [name for name in model if name.endswith("@10")] or list(model)
+    bars = grouped_bars(
+        list(everyone),
+        {metric: [own.get(metric, 0.0) for own in everyone.values()] for metric in cut[:3]},
+        axis="full ranking, test",
+        title=f"{judged}: {plan.name} {model[judged]:.3g}" + (f", best floor {best} {rival:.3g}" if best else ""),
+        max_bytes=FULL_IMAGE_BYTES,
+    )
+    table = [{"full ranking": ABOUT.get(name, name), **own} for name, own in everyone.items()]
+    under = [{"protocol": "full ranking (primary)", **model}]
+    under += [{"protocol": PROTOCOLS[name], **own} for name, own in protocols.items()]
+    return dg.MaterializeResult(
+        asset_key=key,
+        value={"run_dir": run_dir, "report": f"{run_dir}/ranking.json"},
+        metadata={
+            **figures,
+            "epoch": report["epoch"],
+            "beside_the_floors": dg.MetadataValue.md(markdown_table(table)),
+            "protocols": dg.MetadataValue.md(markdown_table(under)),
+            "figures": compared(model, previous, floors),
+            "report": dg.MetadataValue.path(f"{run_dir}/ranking.json"),
+            "bars": picture(bars, plan.root, f"{run_dir}/ranking.png", "the model beside simple predictors"),
+        },
+        check_results=[_check_result(plan, judged, ratio, best, previous)],
+    )
+
+
+def _judged(plan: ModelPlan, model: Mapping[str, float]) -> str:
+    """The metric that chose the best epoch, where the ranking has it; else the first."""
+    wanted = str(plan.settings.evaluation.selection_metric)  # type: ignore[attr-defined]
+    return wanted if wanted in model else next(iter(model))
+
+
+def _check_result(plan: ModelPlan, judged: str, ratio: float, best: str, previous: PreviousRun) -> dg.AssetCheckResult:
+    key, bound = plan.key("ranking"), plan.checks.floor_ratio_min
+    if not best:
+        return BEATS.result(key, True, "no simple predictor was measured (evaluation.floors)")
+    return BEATS.result(
+        key,
+        ratio > bound,
+        f"{judged} is {ratio:.3g} times that of {ABOUT.get(best, best)}, bound {bound:g}",
+        severity=plan.checks.severity,
+        metadata=scalars({"ratio": ratio, "bound": bound, "previous": previous.figure("over_best_floor")}),
+    )

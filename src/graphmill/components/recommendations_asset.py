@@ -1,0 +1,177 @@
+"""The asset ``<dataset>/<model>_recommendations``: for every user the best items that are new to the user."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import dagster as dg
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from graphmill.components.plan import POOL, ModelPlan, RecommendationSettings
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.ingest.interactions import ITEM, RELATION, USER
+from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
+from graphmill.orchestration.failures import user_errors
+from graphmill.orchestration.metadata import column_schema, markdown_table, records, scalars, snippet
+from graphmill.orchestration.pipes import WorkerClient
+from graphmill.orchestration.run_config import config_class, to_settings
+
+CODE_VERSION = "1"
+COLUMNS = {
+    "user_id": "the user's id, as written",
+    "rank": "1 is the best",
+    "item_id": "the item's id, as written",
+    "score": "the model's score; comparable within a user",
+}
+COMPLETE = Check("users_have_items", "Every user gets as many items as were asked for.")
+VARIED = Check("users_differ", "Not everybody gets the same items.")
+CHECKS = (COMPLETE, VARIED)
+RECENT = 3
+
+Reference = dict[str, Any]
+
+
+def recommendations_asset(plan: ModelPlan) -> dg.AssetsDefinition:
+    """The recommendations asset; the worker writes ``recommendations.parquet`` into the run directory."""
+    key = plan.key("recommendations")
+    run_config = config_class(plan.recommendations)
+
+    @dg.asset(
+        key=key,
+        ins={"embeddings": dg.AssetIn(plan.key("embeddings"))},
+        group_name=plan.group("release"),
+        kinds={"parquet", "markdown"},
+        owners=list(plan.owners),
+        description=(
+            f"For every user of {plan.dataset} the items that {plan.name} scores highest and that the user has not met "
+            "in any split, with scores, as Parquet; some users with names and history as a table."
+        ),
+        code_version=CODE_VERSION,
+        pool=POOL,
+        check_specs=specs(key, CHECKS),
+    )
+    def recommendations(
+        context: dg.AssetExecutionContext,
+        config: run_config,  # type: ignore[valid-type]
+        embeddings: dict[str, Any],
+        worker: WorkerClient,
+    ) -> Iterator[dg.MaterializeResult[Reference]]:
+        with user_errors():
+            asked: RecommendationSettings = to_settings(config, plan.recommendations)
+        previous = PreviousRun(context.instance, key)
+        run_dir = str(embeddings["run_dir"])
+        extras = {"mode": "recommend", "run_dir": run_dir, "k": asked.k}
+        report = worker.run(context, extras=extras, asset_key=key, cwd=str(plan.root))
+        with user_errors():
+            materialized = _materialized(plan, embeddings, report.result, asked, previous)
+        yield materialized
+
+    return recommendations
+
+
+def _materialized(
+    plan: ModelPlan,
+    embeddings: Mapping[str, Any],
+    made: Mapping[str, Any],
+    asked: RecommendationSettings,
+    previous: PreviousRun,
+) -> dg.MaterializeResult[Reference]:
+    key, file = plan.key("recommendations"), str(made["file"])
+    table = pq.read_table(plan.root / file)
+    graph = TypedGraph.open(plan.root / str(embeddings["graph"]["path"]))
+    users, items = int(made["users"]), graph.node_type(ITEM).count
+    counted = sorted(pc.value_counts(table["item_id"]).to_pylist(), key=lambda row: (-row["counts"], row["values"]))
+    full = int((table["rank"].to_numpy() == asked.k).sum())
+    most = counted[0]["counts"] if counted else 0
+    figures = scalars(
+        {
+            "users": users,
+            "items_recommended": len(counted),
+            "catalogue_coverage": len(counted) / max(items, 1),
+            "most_recommended_share": most / max(users, 1),
+        }
+    )
+    names = _Names(graph)
+    return dg.MaterializeResult(
+        asset_key=key,
+        value={"run_dir": embeddings["run_dir"], "file": file},
+        metadata={
+            "dagster/row_count": table.num_rows,
+            "dagster/column_schema": column_schema(table.schema, COLUMNS),
+            **figures,
+            "k": asked.k,
+            "examples": dg.MetadataValue.md(markdown_table(_examples(table, names, asked))),
+            "most_recommended": records(
+                [
+                    {"item": names.item(row["values"]), "users": row["counts"], "of_users": row["counts"] / users}
+                    for row in counted[:15]
+                ]
+            ),
+            "figures": compared(figures, previous),
+            "file": dg.MetadataValue.path(file),
+            "how_to_load": snippet(f"import pandas as pd\n\nframe = pd.read_parquet({file!r})"),
+        },
+        check_results=[
+            COMPLETE.result(key, full == users, f"{full:,} of {users:,} users have {asked.k} items"),
+            VARIED.result(
+                key,
+                most < users or len(counted) > asked.k,
+                f"{len(counted):,} of {items:,} items are recommended to somebody",
+                severity=plan.checks.severity,
+            ),
+        ],
+    )
+
+
+class _Names:
+    """Names of users and items by id, and what a user has met, in order where there is one."""
+
+    def __init__(self, graph: TypedGraph) -> None:
+        nodes = graph.node_table()
+        self._graph = graph
+        self._ids, self._labels = nodes["id"], nodes["name"]
+        self._number: dict[str, dict[str, int]] = {}
+
+    def _local(self, kind: str, node: str) -> int:
+        if kind not in self._number:
+            own = self._graph.node_type(kind)
+            ids = self._ids.slice(own.offset, own.count).to_pylist()
+            self._number[kind] = {name: place for place, name in enumerate(ids)}
+        return self._number[kind][node]
+
+    def _named(self, kind: str, local: int) -> str:
+        at = self._graph.node_type(kind).offset + local
+        node, label = self._ids[at].as_py(), self._labels[at].as_py()
+        return str(label) if label == node else f"{label} ({node})"
+
+    def user(self, node: str) -> str:
+        """The user as people know it."""
+        return self._named(USER, self._local(USER, node))
+
+    def item(self, node: str) -> str:
+        """The item as people know it."""
+        return self._named(ITEM, self._local(ITEM, node))
+
+    def met(self, node: str) -> list[str]:
+        """The last items that the user has met, the newest last."""
+        relation = next(r for r in self._graph.relations if (r.source, r.name, r.target) == (USER, RELATION, ITEM))
+        edges = self._graph.edges(relation)
+        rows = np.flatnonzero(np.asarray(edges.src) == self._local(USER, node))
+        if edges.position is not None:
+            rows = rows[np.argsort(np.asarray(edges.position)[rows], kind="stable")]
+        return [self._named(ITEM, int(item)) for item in np.asarray(edges.dst)[rows[-RECENT:]]]
+
+
+def _examples(table: pa.Table, names: _Names, asked: RecommendationSettings) -> list[dict[str, Any]]:
+    """Users spread over all of them: what they met last, and what is recommended, with scores."""
+    first = np.flatnonzero(table["rank"].to_numpy() == 1)
+    chosen = first[np.unique(np.linspace(0, len(first) - 1, min(asked.shown_users, len(first))).astype(int))]
+    rows = []
+    for start in chosen.tolist():
+        user = table["user_id"][start].as_py()
+        own = table.slice(start, asked.k).filter(pc.field("user_id") == user).slice(0, asked.shown_items).to_pylist()
+        best = ", ".join(f"{names.item(row['item_id'])} {row['score']:.2f}" for row in own)
+        rows.append({"user": names.user(user), "met last": ", ".join(names.met(user)), "recommended (score)": best})
+    return rows

@@ -1,0 +1,105 @@
+"""How a ranking of triples is shown: both sides, per relation and per degree, beside a ranking by frequency."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from graphmill.components.link_ranking import degree_range
+from graphmill.components.plan import ModelPlan
+from graphmill.evaluation.bars import grouped_bars
+from graphmill.orchestration.checks import Check, PreviousRun, compared
+from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, markdown_table, picture, records, scalars
+
+BEATS = Check("beats_frequency", "Triples rank better than by how often training has the candidate with the relation.")
+MOSTLY = Check("most_relations_beat_frequency", "In most relations the model beats that ranking.")
+CHECKS = (BEATS, MOSTLY)
+DESCRIPTION = (
+    "Filtered ranks of both ends of the held-out triples among all entities, ties counted realistically: MRR, MR, AMRI "
+    "and Hits@k over all, per side, per relation and by degree, beside a ranking by training frequency."
+)
+RATIO = "mrr_over_frequency"
+SHOWN_BARS = 30
+
+Reference = dict[str, Any]
+
+
+def shown(
+    plan: ModelPlan, run_dir: str, report: Mapping[str, Any], previous: PreviousRun
+) -> dg.MaterializeResult[Reference]:
+    """The materialization from the worker's ``ranking.json``."""
+    key, both, baseline = plan.key("ranking"), report["both"], report["baseline"]
+    ratio = both["mrr"] / baseline["mrr"] if baseline["mrr"] else float("inf")
+    rows = sorted(report["relations"], key=lambda row: (-row["queries"], row["name"]))
+    above = sum(row["mrr"] > row["baseline_mrr"] for row in rows)
+    figures = scalars(
+        {
+            **_plain_metrics(both),
+            **{f"{side}_mrr": report[side]["mrr"] for side in ("tail", "head")},
+            RATIO: ratio,
+            "share_above_frequency": above / max(len(rows), 1),
+        }
+    )
+    bars = grouped_bars(
+        [f"{row['name']} ({row['queries']})" for row in rows[:SHOWN_BARS]],
+        {
+            label: [row[name] for row in rows[:SHOWN_BARS]]
+            for label, name in (("tails", "tail_mrr"), ("heads", "head_mrr"), ("by frequency", "baseline_mrr"))
+        },
+        axis="filtered MRR (queries in brackets)",
+        title=f"The model ranks above frequency in {above} of {len(rows)} relations",
+        max_bytes=FULL_IMAGE_BYTES,
+    )
+    beside = {"tails": report["tail"], "heads": report["head"], "by_frequency": baseline}
+    return dg.MaterializeResult(
+        asset_key=key,
+        value={"run_dir": run_dir, "report": f"{run_dir}/ranking.json"},
+        metadata={
+            **figures,
+            "queries": report["queries"],
+            "epoch": report["epoch"],
+            "figures": compared(figures, previous, beside),
+            "by_relation": records([_relation_row(row) for row in rows]),
+            "by_degree": dg.MetadataValue.md(markdown_table([_degree_row(each) for each in report["by_degree"]])),
+            "report": dg.MetadataValue.path(f"{run_dir}/ranking.json"),
+            "mrr_by_relation": picture(bars, plan.root, f"{run_dir}/ranking.png", "MRR by relation"),
+        },
+        check_results=[
+            BEATS.result(
+                key,
+                ratio >= plan.checks.degree_ratio_min,
+                f"{ratio:.3g} times its MRR, bound {plan.checks.degree_ratio_min:g}",
+                severity=plan.checks.severity,
+                metadata=scalars(
+                    {"ratio": ratio, "bound": plan.checks.degree_ratio_min, "previous": previous.figure(RATIO)}
+                ),
+            ),
+            MOSTLY.result(
+                key,
+                above >= plan.checks.degree_share_min * len(rows),
+                f"in {above} of {len(rows)} relations, bound {plan.checks.degree_share_min:.0%}",
+                severity=plan.checks.severity,
+            ),
+        ],
+    )
+
+
+def _plain_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Without the bounds on ties, which the report has: the UI plots every number."""
+    return {name: value for name, value in metrics.items() if not name.startswith(("optimistic_", "pessimistic_"))}
+
+
+def _relation_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    hits = [name for name in row if name.startswith("hits@")]
+    names = ("queries", "mrr", "tail_mrr", "head_mrr", *hits, "mr")
+    return {"relation": row["name"], **{n: row[n] for n in names if n in row}, "mrr_by_frequency": row["baseline_mrr"]}
+
+
+def _degree_row(each: Mapping[str, Any]) -> dict[str, Any]:
+    hits = [name for name in each if name.startswith("hits@")][-1:]
+    shown_names = {name: each[name] for name in ("queries", "mrr", *hits)}
+    return {
+        "training triples of the target": degree_range(each),
+        **shown_names,
+        "mrr by frequency": each["baseline_mrr"],
+    }

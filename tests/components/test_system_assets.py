@@ -1,0 +1,295 @@
+"""What depends on the system: rankings of triples and items, recommendations, influence, the acceleration report.
+
+The worker is played by the test.
+"""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from graphmill.errors import SettingsError
+from graphmill.influence.results import CSV_COLUMNS, SELF_COLUMNS
+from graphmill.orchestration.metadata import INLINE_IMAGE_BYTES
+from tests.components.conftest import FakeWorker, Project, checks, failure
+from tests.components.test_triples_and_interactions import write_triples, write_views
+
+RUN = "data/06_models/toy/model/abc"
+RESOURCES = dg.Definitions(resources={"accelerator": None, "worker": None})
+SOURCES = {
+    "conve": {"name": "triples", "format": "triples", "path": "data/triples"},
+    "sasrec": {"name": "views", "format": "sequence", "path": "data/views.tsv"},
+}
+
+
+class System:
+    """A project with one model whose graph is there and whose embeddings are said to be."""
+
+    def __init__(self, project: Project, recipe: str, **attributes: Any) -> None:
+        self.project, self.recipe = project, recipe
+        write_triples(project.root / "data" / "triples")
+        write_views(project.root / "data" / "views.tsv")
+        self.dataset = project.dataset(sources=[SOURCES[recipe]])
+        self.model = project.model(recipe=recipe, **attributes)
+        assert project.materialize(self.dataset).success
+        (project.root / RUN).mkdir(parents=True)
+        value = {"run_dir": RUN, "graph": project.value("toy/graph"), "files": {}}
+        (project.root / f"data/06_models/toy/{recipe}_embeddings.json").write_text(json.dumps(value))
+
+    def run(self, part: str, config: dict[str, Any] | None = None, **replies: Any) -> dg.ExecuteInProcessResult:
+        from graphmill.orchestration.io_managers import ArtifactStore
+        from graphmill.orchestration.resources import AcceleratorResource
+
+        worker = FakeWorker(replies={mode: {"result": {"kind": "result", **found}} for mode, found in replies.items()})
+        step = f"toy__{self.recipe}_{part}"
+        return dg.materialize(
+            [asset for each in (self.dataset, self.model) for asset in each.assets],
+            selection=[dg.AssetKey(["toy", f"{self.recipe}_{part}"])],
+            instance=self.project.instance,
+            raise_on_error=False,
+            run_config={"ops": {step: {"config": config}}} if config else None,
+            resources={
+                "io_manager": ArtifactStore(base_path=str(self.project.root / "data" / "06_models")),
+                "accelerator": AcceleratorResource(device="cpu"),
+                "worker": worker,
+            },
+        )
+
+    def write(self, name: str, content: Any) -> None:
+        path = self.project.root / RUN / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(json.dumps(content))
+
+
+def names(definitions: dg.Definitions) -> set[str]:
+    return {key.path[-1] for asset in definitions.assets for key in asset.keys}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "own"),
+    [("hgt", set()), ("conve", {"influence"}), ("sasrec", {"recommendations"}), ("tisasrec", {"recommendations"})],
+)
+def test_a_system_has_the_assets_that_make_sense_for_it(project: Project, recipe: str, own: set[str]) -> None:
+    common = {"model", "embeddings", "validation", "ranking", "acceleration_report"}
+    assert names(project.model(recipe=recipe)) == {f"{recipe}_{part}" for part in common | own}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "sentence"),
+    [
+        ({"recipe": "hgt", "influence": {"top_k": 3}}, "influence: hgt has no such asset"),
+        ({"recipe": "conve", "recommendations": {"k": 3}}, "recommendations: conve has no such asset"),
+        ({"recipe": "conve", "influence": {"top": 3}}, r"influence: unknown setting 'top' \(known here: mode"),
+        ({"recipe": "sasrec", "recommendations": {"k": 0}}, "recommendations: k = 0"),
+        ({"recipe": "hgt", "acceleration_report": {"epochs": 0}}, "acceleration_report: epochs = 0"),
+    ],
+)
+def test_mistakes_in_a_systems_sections_are_one_sentence(
+    project: Project, attributes: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(SettingsError, match=sentence):
+        project.model(**attributes)
+
+
+# -- triples ---------------------------------------------------------------------------------------------------------
+
+
+def triple_report(mrr: float) -> dict[str, Any]:
+    def figures(value: float) -> dict[str, float]:
+        return {"mrr": value, "mr": 4.0, "hits@1": 0.1, "hits@10": 0.6, "optimistic_mrr": value}
+
+    relations = [
+        {"name": name, "queries": 40, **figures(mrr), "tail_mrr": mrr, "head_mrr": mrr / 2, "baseline_mrr": 0.1}
+        for name in ("treats", "targets")
+    ]
+    bins = [{"low": 10, "high": 99, "queries": 80, **figures(mrr), "baseline_mrr": 0.1}]
+    sides = {"both": {**figures(mrr), "amri": 0.5}, "tail": figures(mrr), "head": figures(mrr / 2)}
+    about = {"kind": "triples", "epoch": 3, "split": "test", "queries": 80, "baseline": figures(0.1)}
+    return {**about, **sides, "relations": relations, "by_degree": bins}
+
+
+@pytest.mark.parametrize(
+    ("mrr", "failing"),
+    [(0.3, set()), (0.12, {"beats_frequency"}), (0.05, {"beats_frequency", "most_relations_beat_frequency"})],
+)
+def test_triples_are_ranked_beside_frequency(project: Project, mrr: float, failing: set[str]) -> None:
+    system = System(project, "conve")
+    system.write("ranking.json", triple_report(mrr))
+    result = system.run("ranking", rank={})
+    assert {name for name, evaluation in checks(result).items() if not evaluation.passed} == failing
+    shown = project.metadata("toy/conve_ranking")
+    assert (shown["mrr"], shown["head_mrr"], shown["hits@10"]) == (mrr, mrr / 2, 0.6)
+    assert shown["mrr_over_frequency"] == pytest.approx(mrr / 0.1)
+    assert "optimistic_mrr" not in shown
+    assert [row.data["relation"] for row in shown["by_relation"].records] == ["targets", "treats"]
+    assert "| 10 to 99 | 80 |" in shown["by_degree"]
+    assert "data:image/png;base64," in shown["mrr_by_relation"]
+    assert len(shown["mrr_by_relation"]) <= INLINE_IMAGE_BYTES
+
+
+def write_influence(system: System, mode: str, checkpoints: int = 3) -> None:
+    rows = [
+        ["d1", "aspirin", "r", "treats", "c1", "pain", "d2", "ibuprofen", "r", "treats", "c1", "pain", str(score)]
+        for score in (2.5, 0.5, -0.25)
+    ]
+    if mode == "self":
+        rows = [row[6:] for row in rows]
+    folder = system.project.root / RUN / "influence"
+    folder.mkdir(exist_ok=True)
+    with (folder / f"{mode}.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([SELF_COLUMNS if mode == "self" else CSV_COLUMNS, *rows])
+    seen = [{"epoch": n, "learning_rate": 0.1, "loss": 1.0} for n in range(checkpoints)]
+    about = {"num_test_triples": 1, "num_training_triples": 9, "checkpoints": seen, "results": []}
+    system.write(f"influence/{mode}.json", about)
+
+
+def test_proponents_and_opponents_are_shown_by_name(project: Project) -> None:
+    system = System(project, "conve", influence={"top_k": 3})
+    write_influence(system, "test")
+    result = system.run("influence", influence={})
+    assert checks(result)["several_checkpoints"].passed
+    shown = project.metadata("toy/conve_influence")
+    assert (shown["dagster/row_count"], shown["explained_triples"], shown["checkpoints"]) == (3, 1, 3)
+    assert "| aspirin → treats → pain | ibuprofen → treats → pain | 2.5 |" in shown["proponents"]
+    assert shown["proponents"].count("aspirin") == 2
+    assert "| -0.25 |" in shown["opponents"]
+    assert shown["opponents"].count("aspirin") == 1
+    assert project.value("toy/conve_influence")["csv"] == f"{RUN}/influence/test.csv"
+
+
+def test_the_launchpad_asks_for_other_analyses(project: Project) -> None:
+    system = System(project, "conve")
+    write_influence(system, "self", checkpoints=1)
+    result = system.run("influence", {"mode": "self"}, influence={})
+    assert not checks(result)["several_checkpoints"].passed
+    assert "| ibuprofen → treats → pain | 2.5 |" in project.metadata("toy/conve_influence")["suspects"]
+    assert "mode: single needs triple" in failure(system.run("influence", {"mode": "single"}))
+
+
+# -- items -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("model", "passed"), [(0.4, True), (0.2, False)])
+def test_items_are_ranked_beside_the_floors_and_by_both_protocols(project: Project, model: float, passed: bool) -> None:
+    system = System(project, "sasrec")
+    figures = {
+        "model": {"ndcg@10": model, "hr@10": 0.6, "mrr": 0.3},
+        "sampled": {"ndcg@10": 0.9, "hr@10": 0.95, "mrr": 0.8},
+        "popularity": {"ndcg@10": 0.1, "hr@10": 0.2, "mrr": 0.1},
+        "markov": {"ndcg@10": 0.25, "hr@10": 0.3, "mrr": 0.2},
+    }
+    system.write("ranking.json", {"kind": "items", "epoch": 4, "split": "test", "figures": figures})
+    result = system.run("ranking", rank={})
+    check = checks(result)["beats_the_floors"]
+    assert check.passed is passed
+    assert "what most often follows the last item" in check.description, "the best floor, not the easiest"
+    shown = project.metadata("toy/sasrec_ranking")
+    assert shown["ndcg@10"] == model
+    assert shown["sampled_ndcg@10"] == 0.9
+    assert shown["over_best_floor"] == pytest.approx(model / 0.25)
+    assert "| popularity | 0.1 | 0.2 | 0.1 |" in shown["beside_the_floors"]
+    assert "| sampled negatives (the papers' protocol) | 0.9 | 0.95 | 0.8 |" in shown["protocols"]
+    assert "data:image/png;base64," in shown["bars"]
+
+
+def write_recommendations(system: System, items: list[str]) -> None:
+    users = [f"u{n}" for n in range(20)] + ["late"]
+    table = pa.table(
+        {
+            "user_id": pa.array(np.repeat(users, len(items))),
+            "rank": pa.array(np.tile(np.arange(1, len(items) + 1, dtype=np.int32), len(users))),
+            "item_id": pa.array(items * len(users)),
+            "score": pa.array(np.tile(np.linspace(2, 1, len(items), dtype=np.float32), len(users))),
+        }
+    )
+    pq.write_table(table, system.project.root / RUN / "recommendations.parquet")
+
+
+def test_recommendations_are_a_file_and_a_readable_table(project: Project) -> None:
+    system = System(project, "sasrec", recommendations={"k": 2, "shown_users": 3})
+    write_recommendations(system, ["i4", "i6"])
+    reply = {"file": f"{RUN}/recommendations.parquet", "users": 21, "rows": 42, "k": 2}
+    result = system.run("recommendations", recommend=reply)
+    assert result.success, failure(result)
+    shown = project.metadata("toy/sasrec_recommendations")
+    assert (shown["dagster/row_count"], shown["users"], shown["items_recommended"]) == (42, 21, 2)
+    assert shown["catalogue_coverage"] == pytest.approx(2 / 7)
+    assert "| u0 | i2, i5, i1 | i4 2.00, i6 1.00 |" in shown["examples"], "history in order, then the best with scores"
+    assert shown["examples"].count("\n") == 4
+    assert checks(result)["users_have_items"].passed
+    varied = checks(result)["users_differ"]
+    assert not varied.passed
+    assert "2 of 7 items" in varied.description
+
+
+# -- the acceleration report -----------------------------------------------------------------------------------------
+
+
+def report_row(name: str, seconds: float, **more: Any) -> dict[str, Any]:
+    row = {"name": name, "changes": {}, "status": "ok", "finite": True, "seconds_per_epoch": seconds}
+    rest = {"peak_memory_bytes": 2.0**28, "metrics": {"test_mrr": 0.5, "valid_mrr": 0.4}, "compile": {}}
+    return {**row, **rest, "precision": "fp32", **more}
+
+
+def write_report(project: Project, *rows: dict[str, Any]) -> None:
+    folder = project.root / "data/06_models/toy/conve_acceleration"
+    folder.mkdir(parents=True)
+    content = {"key": {"base": {"training": {"epochs": 2}}}, "complete": True, "rows": rows}
+    (folder / "acceleration_report.json").write_text(json.dumps(content))
+
+
+def test_configurations_stand_side_by_side(project: Project) -> None:
+    system = System(project, "conve")
+    nan = {"seconds_per_epoch": "nan", "peak_memory_bytes": "nan", "metrics": {}}
+    broken = report_row("acceleration.precision=fp16", 0.0, finite=False, status="a loss is not finite", **nan)
+    write_report(project, report_row("baseline", 2.0), report_row("accelerated", 0.5), broken)
+    result = system.run("acceleration_report", acceleration_report={})
+    assert result.success, failure(result)
+    shown = project.metadata("toy/conve_acceleration_report")
+    assert (shown["configurations"], shown["epochs"], shown["speed_up"]) == (3, 2, 4.0)
+    assert "| accelerated | 0.5 | 4 | 256 |" in shown["table"]
+    rows = [row.data for row in shown["configurations_table"].records]
+    assert [row["configuration"] for row in rows] == ["baseline", "accelerated", "acceleration.precision=fp16"]
+    assert (rows[1]["test_mrr"], rows[2]["finite"], rows[2]["seconds_per_epoch"]) == (0.5, False, "")
+    assert "data:image/png;base64," in shown["bars"]
+    assert len(shown["bars"]) <= INLINE_IMAGE_BYTES
+    found = checks(result)
+    assert found["accelerated_runs"].passed
+    assert not found["all_are_finite"].passed
+    assert "precision=fp16" in found["all_are_finite"].description
+
+
+def test_no_job_of_the_chain_makes_the_report(project: Project) -> None:
+    definitions = dg.Definitions.merge(project.dataset(), project.model(), RESOURCES)
+    report = dg.AssetKey(["toy", "hgt_acceleration_report"])
+    for job in ("toy_refresh", "toy_hgt_retrain", "toy_build_graph"):
+        assert report not in definitions.resolve_job_def(job).asset_layer.executable_asset_keys
+    assert report in definitions.resolve_all_asset_keys()
+
+
+def test_the_worker_gets_the_models_settings_and_what_the_launchpad_says(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[dict[str, Any]] = []
+    run = FakeWorker.run
+
+    def spy(self: FakeWorker, context: Any, *, extras: dict[str, Any], **rest: Any) -> Any:
+        seen.append(extras)
+        return run(self, context, extras=extras, **rest)
+
+    monkeypatch.setattr(FakeWorker, "run", spy)
+    given = {"settings": {"training": {"epochs": 7}}, "acceleration_report": {"singles": ["training.beta1=0.8"]}}
+    system = System(project, "conve", **given)
+    write_report(project, report_row("baseline", 2.0), report_row("accelerated", 0.5))
+    assert system.run("acceleration_report", {"epochs": 5}, acceleration_report={}).success
+    (extras,) = seen
+    assert extras["report"] == {"epochs": 5, "accelerated": [], "singles": ["training.beta1=0.8"]}
+    assert extras["settings"]["training"]["epochs"] == 7
+    assert extras["settings"]["acceleration"]["device"] == "cpu", "the accelerator resource's"
+    assert Path(extras["settings"]["data"]).name == "graph"

@@ -1,0 +1,143 @@
+"""Datasets from a folder of triples and from interactions: what is read, shown, versioned and watched."""
+
+import json
+from pathlib import Path
+
+import dagster as dg
+
+from graphmill.graph.typed_graph import TypedGraph
+from tests.components.conftest import Project, checks, failure
+
+
+def write_triples(folder: Path, rows: int = 60) -> None:
+    folder.mkdir(parents=True)
+    triples = [f"e{i % 12}\tr{i % 3}\te{(5 * i + 1) % 12}" for i in range(rows)]
+    parts = {"train": triples[10:], "valid": triples[:5], "test": triples[5:10]}
+    for name, lines in parts.items():
+        (folder / f"{name}.txt").write_text("\n".join(dict.fromkeys(lines)) + "\n")
+
+
+def write_views(path: Path, users: int = 20) -> None:
+    """Each user meets item 1 twice; the last user has two views only, and one line has no item."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [
+        f"u{u}\ti{(u + step * 3) % 7 if step else 1}\t{1000 + 60 * step}" for u in range(users) for step in range(5)
+    ]
+    lines += [f"u{u}\ti1\t2000" for u in range(users)]
+    lines += ["late\ti2\t3000", "late\ti3\t3000", "late\t\t3000"]
+    path.write_text("\n".join(lines) + "\n")
+
+
+def test_a_folder_of_triples_becomes_a_graph_with_the_given_split(project: Project) -> None:
+    folder = project.root / "data" / "triples"
+    write_triples(folder)
+    definitions = project.dataset(sources=[{"name": "triples", "format": "triples", "path": "data/triples"}])
+    result = project.materialize(definitions)
+    assert result.success, failure(result)
+    raw = project.metadata("toy/raw_triples")
+    lines = {name: (folder / f"{name}.txt").read_text().count("\n") for name in ("train", "valid", "test")}
+    assert raw["dagster/row_count"] == sum(lines.values())
+    assert [column.name for column in raw["dagster/column_schema"].columns] == ["head", "relation", "tail"]
+    graph = TypedGraph.open(project.root / project.value("toy/graph")["path"])
+    assert not any(relation.added_reverse for relation in graph.relations), "a triple has one direction"
+    assert project.metadata("toy/graph")["split_source"] == "given"
+    assert project.metadata("toy/nodes")["dagster/row_count"] == graph.num_nodes == 12
+
+
+def test_every_file_of_a_folder_counts_and_no_other(project: Project) -> None:
+    folder = project.root / "data" / "triples"
+    write_triples(folder)
+    definitions = project.dataset(sources=[{"name": "triples", "format": "triples", "path": "data/triples"}])
+    project.materialize(definitions)
+    before = project.data_version("toy/raw_triples")
+    (folder / "notes.txt").write_text("nobody reads this\n")
+    project.materialize(definitions, only='key:"toy/raw_triples"')
+    assert project.data_version("toy/raw_triples") == before
+    (folder / "node_dict.txt").write_text("".join(f"e{i}\t{i}\n" for i in range(12)))
+    result = project.materialize(definitions, only='key:"toy/nodes" or key:"toy/edges"')
+    assert "data/triples has changed since raw_triples was materialized" in failure(result)
+    assert project.materialize(definitions).success
+    assert project.data_version("toy/raw_triples") != before
+
+
+def test_a_folder_without_its_files_is_one_sentence(project: Project) -> None:
+    (project.root / "data" / "triples").mkdir()
+    definitions = project.dataset(sources=[{"name": "triples", "format": "triples", "path": "data/triples"}])
+    assert "has no train.txt" in failure(project.materialize(definitions))
+
+
+def test_files_that_the_settings_name_are_found_from_the_project(project: Project) -> None:
+    write_triples(project.root / "data" / "triples")
+    more = "".join(f"e{i}\tr{i % 3}\te{i + 1}\n" for i in range(11))
+    (project.root / "data" / "more.txt").write_text(more)
+    source = {"name": "t", "format": "triples", "path": "data/triples", "train": "data/more.txt"}
+    result = project.materialize(project.dataset(sources=[source]))
+    assert result.success, failure(result)
+    assert {"role": "train", "file": "more.txt"}.items() <= project.metadata("toy/raw_t")["files"].records[
+        0
+    ].data.items()
+
+
+def test_interactions_become_sequences(project: Project) -> None:
+    write_views(project.root / "data" / "views.tsv")
+    source = {"name": "interactions", "format": "sequence", "path": "data/views.tsv"}
+    definitions = project.dataset(sources=[source])
+    keys = {key.to_user_string() for key in definitions.resolve_all_asset_keys()}
+    assert keys == {"toy/raw_interactions", "toy/interactions", "toy/graph"}
+    result = project.materialize(definitions)
+    assert result.success, failure(result)
+    shown = project.metadata("toy/interactions")
+    assert (shown["dagster/row_count"], shown["users"], shown["items"]) == (122, 21, 7)
+    names = [column.name for column in shown["dagster/column_schema"].columns]
+    assert names[:4] == ["user_id", "item_id", "position", "timestamp"]
+    assert "share their second" in shown["notes"]
+    assert checks(result)["users_can_be_evaluated"].passed
+    graph = TypedGraph.open(project.root / project.value("toy/graph")["path"])
+    assert [(t.name, t.count) for t in graph.node_types] == [("user", 21), ("item", 7)]
+    said = {row.data["of"]: row.data["is"] for row in project.metadata("toy/graph")["sequences"].records}
+    assert (said["users"], said["interactions"], said["evaluated_users"]) == (21, 122, 20)
+    sealed = checks(result)["no_split_leakage"]
+    assert sealed.passed
+    assert "the same item again" in sealed.description, "what a person does again is no leak"
+
+
+def test_the_graph_is_the_one_that_the_reader_alone_would_give(project: Project) -> None:
+    """Interactions travel as one table; nodes, order, times and ids come out of it as they went in."""
+    from graphmill.graph.build import build_graph
+    from graphmill.graph.settings import GraphSettings
+    from graphmill.ingest.sequence import read_sequence
+
+    path = project.root / "data" / "views.tsv"
+    write_views(path)
+    project.materialize(project.dataset(sources=[{"name": "views", "format": "sequence", "path": "data/views.tsv"}]))
+    tables = read_sequence(path)
+    plain = build_graph(tables.nodes, tables.edges, GraphSettings(add_reverse="never"), project.root / "plain")
+    assert project.value("toy/graph")["content_hash"] == plain.content_hash
+
+
+def test_a_csv_of_interactions_may_have_any_columns(project: Project) -> None:
+    rows = "\n".join(f"{u};{(u * s) % 9};{s}.5;{100 * s}" for u in range(12) for s in range(1, 7))
+    (project.root / "data" / "plays.csv").write_text(f"listener;track;plays;when\n{rows}\n")
+    columns = {"user": "listener", "item": "track", "weight": "plays", "timestamp": "when"}
+    source = {"name": "plays", "format": "interactions_csv", "path": "data/plays.csv", "columns": columns}
+    result = project.materialize(project.dataset(sources=[source]))
+    assert result.success, failure(result)
+    raw = project.metadata("toy/raw_plays")
+    assert raw["dagster/row_count"] == 72
+    assert [column.name for column in raw["dagster/column_schema"].columns] == ["listener", "track", "plays", "when"]
+    names = [column.name for column in project.metadata("toy/interactions")["dagster/column_schema"].columns]
+    assert names[:5] == ["user_id", "item_id", "position", "timestamp", "weight"]
+
+
+def test_the_sensor_looks_at_the_files_of_the_moment(project: Project) -> None:
+    folder = project.root / "data" / "triples"
+    write_triples(folder)
+    source = {"name": "triples", "format": "triples", "path": "data/triples"}
+    definitions = project.dataset(sources=[source], watch={"enabled": True, "interval_seconds": 30})
+    (sensor,) = definitions.sensors
+    with dg.build_sensor_context(definitions=definitions) as context:
+        seen = json.loads(sensor.evaluate_tick(context).cursor)["seen"]
+        assert set(seen) == {"triples.train", "triples.valid", "triples.test"}
+        (folder / "rel_dict.txt").write_text("r0\t0\nr1\t1\nr2\t2\n")
+        seen = json.loads(sensor.evaluate_tick(context).cursor)["seen"]
+        assert "triples.relations" in seen
