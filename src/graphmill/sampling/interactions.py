@@ -23,7 +23,8 @@ class PairSampler:
 
     ``draw``: "pairs" takes every training pair once an epoch in a shuffled order, the last step short (MMRec, RecBole);
     "users" draws users without replacement within a step and independently between steps, and one of the items of each
-    (KGAT), in ``pairs // batch_size + 1`` steps. ``negatives``: uniform over the items "seen" in training, or over "all".
+    (KGAT), in ``pairs // batch_size + 1`` steps. ``negatives``: uniform over the items "seen" in training, or over "all";
+    ``per_positive`` of them for each pair.
     """
 
     def __init__(
@@ -35,8 +36,10 @@ class PairSampler:
         *,
         draw: Draw = "pairs",
         negatives: Pool = "seen",
+        per_positive: int = 1,
     ) -> None:
         self.train, self.batch_size, self.seed, self.draw = train, batch_size, seed, draw
+        self.per_positive = per_positive
         pool = np.unique(train.columns).astype(np.int64) if negatives == "seen" else np.arange(num_items)
         # In the numbering of the pool: every training item is in it, so that a draw from the pool is one number.
         self._pool = pool
@@ -65,12 +68,15 @@ class PairSampler:
         return -(-self.num_pairs // self.batch_size)
 
     def step(self, epoch: int, index: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Users, their items and items that they do not have, int64 [B]; past the end of a pass it starts again."""
+        """Users, their items and items that they do not have, int64 [B]; past the end of a pass it starts again.
+
+        With several negatives for each pair they are int64 [B, k].
+        """
         index %= self.steps_per_epoch
         users, items = self._users(epoch, index) if self.draw == "users" else self._some_pairs(epoch, index)
         rng = generator(self.seed, "negatives", epoch, index)
-        drawn = corrupt_tails(rng, users, self._keys, len(self._pool), 1)[:, 0]
-        return users, items, self._pool[drawn]
+        drawn = self._pool[corrupt_tails(rng, users, self._keys, len(self._pool), self.per_positive)]
+        return users, items, drawn if self.per_positive > 1 else drawn[:, 0]
 
     def _some_pairs(self, epoch: int, index: int) -> tuple[np.ndarray, np.ndarray]:
         rows = self._epoch_order(epoch)[index * self.batch_size : (index + 1) * self.batch_size]
