@@ -179,8 +179,34 @@ _RECOMMENDERS = {
     "evaluation": {"eval_every": 2, "floors": False, "top_k": [5], "selection_metric": "recall@5"},
 }
 
+_KGAT = merge(_RECOMMENDERS, {"model": {"relation_dim": 6, "layer_dims": [8, 4]}, "objective": {"kg_batch_size": 40}})
+
 CASES = {
     "bpr-mf": Case("bpr_mf", _RECOMMENDERS, graph=recommender_graph),
+    "kgat": Case("kgat", _KGAT, graph=recommender_graph),
+    "kgat-graphsage": Case(
+        "kgat",
+        merge(_KGAT, {"model": {"aggregation": "graphsage"}, "objective": {"draw": "pairs"}}),
+        graph=recommender_graph,
+    ),
+    "mmgcn": Case("mmgcn", merge(_RECOMMENDERS, {"model": {"num_layers": 2}}), graph=recommender_graph),
+    "mmgcn-published": Case(
+        "mmgcn",
+        merge(_RECOMMENDERS, {"model": {"trainable_embeddings": False, "combination": "add", "latent_dims": [0, 0]}}),
+        graph=recommender_graph,
+    ),
+    "dragon": Case("dragon", merge(_RECOMMENDERS, {"model": {"user_neighbours": 6}}), graph=recommender_graph),
+    "dragon-negatives": Case(
+        "dragon",
+        merge(
+            _RECOMMENDERS,
+            {
+                "model": {"fusion": "sum", "item_layers": 2, "item_neighbours": 4, "user_neighbours": 0},
+                "objective": {"negatives_per_positive": 3},
+            },
+        ),
+        graph=recommender_graph,
+    ),
     "conve-kvsall": Case("conve", _CONVE, row_split=False),
     "conve-slcwa": Case("conve", merge(_CONVE, {"objective": {"loop": "slcwa"}}), row_split=False),
     "hgt-full": Case("hgt", merge(_HGT, {"acceleration": {"batching": "full"}})),

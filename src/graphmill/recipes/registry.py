@@ -49,8 +49,32 @@ RECIPES = {
         ranks="triples",
         traces=True,
     ),
+    "dragon": Entry(
+        "graphmill.recipes.recommenders.dragon",
+        "DragonSettings",
+        "DragonRecipe",
+        "DRAGON: recommendation from modalities, with graphs of similar items and similar users",
+        ranks="items",
+        recommends=True,
+    ),
     "hgt": Entry(
         "graphmill.recipes.hgt", "HgtSettings", "HgtRecipe", "Heterogeneous Graph Transformer on a typed graph"
+    ),
+    "kgat": Entry(
+        "graphmill.recipes.recommenders.kgat",
+        "KgatSettings",
+        "KgatRecipe",
+        "KGAT: recommendation on the collaborative knowledge graph, with attention",
+        ranks="items",
+        recommends=True,
+    ),
+    "mmgcn": Entry(
+        "graphmill.recipes.recommenders.mmgcn",
+        "MmgcnSettings",
+        "MmgcnRecipe",
+        "MMGCN: recommendation from modalities, a graph network each",
+        ranks="items",
+        recommends=True,
     ),
     "sasrec": Entry(
         "graphmill.recipes.sequences",

@@ -1,0 +1,76 @@
+"""Rows projected by one of several matrices (TransR's relations), and the softmax over the edges of a node.
+
+What belongs here: products grouped by relation, so that no matrix is gathered once a row (2,048 × 64 × 64 numbers where
+61 matrices would do), and KGAT's attention over edges, edge by edge and without edges × width in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+EDGE_NUMBERS = 1 << 21
+"""Numbers of projected rows in memory at a time, when edges are scored."""
+
+
+def grouped_projection(rows: Tensor, bounds: Sequence[int], matrices: Tensor) -> Tensor:
+    """Each of the ``rows`` [n, d] times the matrix of its group, of ``matrices`` [G, d, k].
+
+    Rows ``bounds[g] : bounds[g + 1]`` are group g's. Returns [n, k] in the dtype of the rows. One matrix product a group
+    that has rows, forward and backward.
+    """
+    out: Tensor = _Grouped.apply(rows, matrices, list(bounds))
+    return out
+
+
+class _Grouped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, matrices: Tensor, bounds: list[int]) -> Tensor:
+        ctx.save_for_backward(rows, matrices)
+        ctx.bounds = bounds
+        out = rows.new_empty(len(rows), matrices.shape[2])
+        with torch.autocast(rows.device.type, enabled=False):
+            for g, (start, stop) in enumerate(pairwise(bounds)):
+                if stop > start:
+                    torch.mm(rows[start:stop], matrices[g], out=out[start:stop])
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        (gradient,) = gradients
+        rows, matrices = ctx.saved_tensors
+        to_rows, to_matrices = torch.empty_like(rows), torch.zeros_like(matrices)
+        with torch.autocast(rows.device.type, enabled=False):
+            for g, (start, stop) in enumerate(pairwise(ctx.bounds)):
+                if stop > start:
+                    part = gradient[start:stop]
+                    torch.mm(part, matrices[g].T, out=to_rows[start:stop])
+                    torch.mm(rows[start:stop].T, part, out=to_matrices[g])
+        return to_rows, to_matrices, None
+
+
+def translation_logits(heads: Tensor, tails: Tensor, translation: Tensor, head: Tensor, tail: Tensor) -> Tensor:
+    """π = ⟨t, tanh(h + e_r)⟩ of the edges of one relation (KGAT, eq. 4); not differentiable.
+
+    ``heads`` [m, k] and ``tails`` [n, k]: the projected nodes that occur; ``translation`` [k]; ``head``, ``tail`` int64
+    [E]: rows of those. Returns [E].
+    """
+    moved = torch.tanh(heads + translation)
+    out = heads.new_empty(len(head))
+    step = max(EDGE_NUMBERS // heads.shape[1], 1)
+    for start in range(0, len(head), step):
+        part = slice(start, start + step)
+        out[part] = (moved.index_select(0, head[part]) * tails.index_select(0, tail[part])).sum(1)
+    return out
+
+
+def segment_softmax(logits: Tensor, row: Tensor, num_rows: int) -> Tensor:
+    """exp(a_e) / Σ over the edges of the same row, [E]; ``row`` int64 [E]. Sums in fp32 at least; a lone edge has 1."""
+    highest = logits.new_full((num_rows,), -torch.inf).scatter_reduce_(0, row, logits, "amax")
+    powers = torch.exp(logits - highest[row])
+    total = torch.zeros_like(highest).index_add_(0, row, powers)
+    return powers / total[row]

@@ -1,0 +1,101 @@
+"""KGAT: Knowledge Graph Attention Network (Wang et al. 2019).
+
+Vectors of all nodes, relations with a translation and a projection each (TransR), and layers that mix a node with its
+neighbours in the collaborative knowledge graph, weighted by the attention of the epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from graphmill.kernels.propagation import SparseMatrix, propagate
+
+Aggregation = Literal["bi_interaction", "gcn", "graphsage"]
+
+
+class Layer(nn.Module):
+    """One mixing of nodes e with their neighbourhood n = A e; σ is the leaky ReLU.
+
+    bi_interaction: σ((e + n) W₁ + b₁) + σ((e ⊙ n) W₂ + b₂); gcn: σ((e + n) W + b); graphsage: σ([e ‖ n] W + b).
+    """
+
+    def __init__(self, dim_in: int, dim_out: int, kind: Aggregation, dropout: float, slope: float) -> None:
+        super().__init__()
+        self.kind, self.slope = kind, slope
+        self.sum = nn.Linear(2 * dim_in if kind == "graphsage" else dim_in, dim_out)
+        nn.init.xavier_uniform_(self.sum.weight)
+        if kind == "bi_interaction":
+            self.product = nn.Linear(dim_in, dim_out)
+            nn.init.xavier_uniform_(self.product.weight)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, nodes: Tensor, matrix: SparseMatrix) -> Tensor:
+        """[N, dim_in] → [N, dim_out]."""
+        around = propagate(matrix, nodes)
+        if self.kind == "graphsage":
+            mixed = F.leaky_relu(self.sum(torch.cat((nodes, around), 1)), self.slope)
+        else:
+            mixed = F.leaky_relu(self.sum(nodes + around), self.slope)
+        if self.kind == "bi_interaction":
+            mixed = mixed + F.leaky_relu(self.product(nodes * around), self.slope)
+        out: Tensor = self.dropout(mixed)
+        return out
+
+
+class Kgat(nn.Module):
+    """``counts``: nodes of each type, in the graph's order; ``edges``: of the collaborative knowledge graph.
+
+    ``attention`` [edges] is the weight of each edge in the epoch at hand: a buffer, and part of every checkpoint.
+    """
+
+    attention: Tensor
+
+    def __init__(
+        self,
+        counts: Sequence[int],
+        num_relations: int,
+        attention: Tensor,
+        dim: int,
+        relation_dim: int,
+        layer_dims: Sequence[int],
+        kind: Aggregation,
+        dropout: float,
+        slope: float,
+    ) -> None:
+        super().__init__()
+        self.tables = nn.ParameterList([nn.Parameter(torch.empty(count, dim)) for count in counts])
+        # As one table of all nodes, whose bound depends on how many there are.
+        bound = (6.0 / (sum(counts) + dim)) ** 0.5
+        for table in self.tables:
+            nn.init.uniform_(table, -bound, bound)
+        self.translations = nn.Parameter(torch.empty(num_relations, relation_dim))
+        self.projections = nn.Parameter(torch.empty(num_relations, dim, relation_dim))
+        nn.init.xavier_uniform_(self.translations)
+        nn.init.xavier_uniform_(self.projections)
+        dims = [dim, *layer_dims]
+        self.layers = nn.ModuleList([Layer(a, b, kind, dropout, slope) for a, b in pairwise(dims)])
+        self.register_buffer("attention", attention)
+        self.checkpointing = False
+
+    def nodes(self) -> Tensor:
+        """[N, d]: the vectors of all nodes in the graph's order, as they are trained."""
+        return torch.cat(list(self.tables))
+
+    def forward(self, nodes: Tensor, matrix: SparseMatrix) -> Tensor:
+        """[N, d + Σ layer dims]: e⁰ ‖ each layer's result, scaled to length 1; layers go on from what is not scaled."""
+        out, state = [nodes], nodes
+        for layer in self.layers:
+            if self.checkpointing and self.training:
+                state = checkpoint(layer, state, matrix, use_reentrant=False)
+            else:
+                state = layer(state, matrix)
+            wide = state if state.dtype == torch.float64 else state.float()
+            out.append(F.normalize(wide, dim=1))
+        return torch.cat(out, 1)

@@ -1,0 +1,1 @@
+"""KGAT: a recommender on the collaborative knowledge graph, with two phases an epoch."""

@@ -1,0 +1,129 @@
+"""KGAT's collaborative knowledge graph: interactions and facts, each in both directions, with a number a relation.
+
+Relation 0 is "interacts", 1 its inverse; fact relation r is 2 + r, its inverse 2 + R + r. Nodes have the graph's global
+numbers. Edges are sorted by (head, tail, relation): parallel edges stay apart, their weights are added by the product.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmill.graph.interactions import Interactions
+from graphmill.graph.knowledge import Knowledge
+from graphmill.kernels.propagation import SparseMatrix, sparse_matrix
+from graphmill.kernels.translation import segment_softmax, translation_logits
+from graphmill.models.kgat import Kgat
+from graphmill.sampling.keyed import generator
+from graphmill.sampling.negatives import corrupt_tails
+
+
+class CollaborativeGraph:
+    """``head``, ``relation``, ``tail`` int64 [E]; ``matrix``: their places, with the weights of the first epoch."""
+
+    def __init__(self, view: Interactions, knowledge: Knowledge, num_nodes: int, first_weights: str) -> None:
+        user = view.train.row.astype(np.int64) + view.user_offset
+        item = view.train.columns.astype(np.int64) + view.item_offset
+        names = len(knowledge.names)
+        head = np.concatenate((user, item, knowledge.head, knowledge.tail))
+        tail = np.concatenate((item, user, knowledge.tail, knowledge.head))
+        ones = np.ones(len(user), np.int64)
+        relation = np.concatenate((0 * ones, ones, knowledge.relation + 2, knowledge.relation + 2 + names))
+        order = np.lexsort((relation, tail, head))
+        self.head, self.relation, self.tail = head[order], relation[order], tail[order]
+        self.num_nodes, self.num_relations = num_nodes, 2 + 2 * names
+        self.names = ["interacts", "interacts, inverse"]
+        self.names += [*knowledge.names, *(f"{name}, inverse" for name in knowledge.names)]
+        self.matrix: SparseMatrix = sparse_matrix(
+            self.head, self.tail, self._weights(first_weights), (num_nodes, num_nodes)
+        )
+        self.indptr = self.matrix.forward.indptr.numpy()
+        self.device = torch.device("cpu")
+
+    def __len__(self) -> int:
+        return len(self.head)
+
+    def to(self, device: torch.device) -> None:
+        """The matrix and the edges by relation to the device."""
+        self.matrix, self.device = self.matrix.to(device), device
+        self.__dict__.pop("_by_relation", None)
+
+    def _weights(self, kind: str) -> np.ndarray:
+        """Of each edge: 1 / degree of its head, or 1 / √(degree of head · of tail), degrees counted in its relation."""
+        out = self.relation * np.int64(self.num_nodes) + self.head
+        out_degree = _counts_at(out)
+        if kind == "random_walk":
+            return 1.0 / out_degree
+        inverse = self._inverse_relation()[self.relation]
+        in_key = inverse * np.int64(self.num_nodes) + self.tail  # a tail's edges are its inverse edges as a head
+        unique, counts = np.unique(out, return_counts=True)
+        return 1.0 / np.sqrt(out_degree * counts[np.searchsorted(unique, in_key)])
+
+    def _inverse_relation(self) -> np.ndarray:
+        names = (self.num_relations - 2) // 2
+        facts = np.arange(names)
+        return np.concatenate(([1, 0], facts + 2 + names, facts + 2))
+
+    # ---------------------------------------------------------------- attention
+
+    @cached_property
+    def _by_relation(self) -> list[tuple[int, Tensor, Tensor, Tensor, Tensor, Tensor]]:
+        """For each relation with edges: which edges, the nodes that are heads and tails, and each edge's rows of them."""
+        order = np.argsort(self.relation, kind="stable")
+        bounds = np.searchsorted(self.relation[order], np.arange(self.num_relations + 1))
+        found = []
+        for r in range(self.num_relations):
+            edges = order[bounds[r] : bounds[r + 1]]
+            if not len(edges):
+                continue
+            heads, head = np.unique(self.head[edges], return_inverse=True)
+            tails, tail = np.unique(self.tail[edges], return_inverse=True)
+            arrays = (torch.from_numpy(a).to(self.device) for a in (edges, heads, tails, head, tail))
+            found.append((r, *arrays))
+        return found  # type: ignore[return-value]
+
+    @torch.no_grad()
+    def attention(self, model: Kgat) -> Tensor:
+        """[E]: softmax over all edges of each head of ⟨W_r e_t, tanh(W_r e_h + e_r)⟩, in the matrix's order."""
+        nodes = model.nodes()
+        logits = nodes.new_empty(len(self.head))
+        for r, edges, heads, tails, head, tail in self._by_relation:
+            projection = model.projections[r]
+            left, right = nodes.index_select(0, heads) @ projection, nodes.index_select(0, tails) @ projection
+            logits[edges] = translation_logits(left, right, model.translations[r], head, tail)
+        return segment_softmax(logits, self.matrix.forward.row, self.num_nodes)
+
+    # ---------------------------------------------------------------- facts to train on
+
+    @cached_property
+    def heads(self) -> np.ndarray:
+        """int64: nodes with at least one edge: what the knowledge phase draws from."""
+        return np.flatnonzero(np.diff(self.indptr) > 0)
+
+    @cached_property
+    def _keys(self) -> np.ndarray:
+        return np.unique((self.head * np.int64(self.num_relations) + self.relation) * self.num_nodes + self.tail)
+
+    def draw(self, batch_size: int, *key: int | str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Heads, relations, tails and tails that are no such fact, int64 [B], sorted by relation.
+
+        Heads are uniform over nodes with edges (without replacement while there are enough), then one of the head's
+        edges; the false tail is uniform over all nodes.
+        """
+        rng = generator(*key)
+        head = rng.choice(self.heads, batch_size, replace=len(self.heads) < batch_size)
+        counts = self.indptr[head + 1] - self.indptr[head]
+        edge = self.indptr[head] + (rng.random(batch_size) * counts).astype(np.int64)
+        edge = edge[np.argsort(self.relation[edge], kind="stable")]
+        head, relation = self.head[edge], self.relation[edge]
+        wrong = corrupt_tails(rng, head * np.int64(self.num_relations) + relation, self._keys, self.num_nodes, 1)
+        there = wrong[:, 0] >= 0  # a head that is joined to every node in a relation has no false tail
+        return head[there], relation[there], self.tail[edge][there], wrong[there, 0]
+
+
+def _counts_at(keys: np.ndarray) -> np.ndarray:
+    _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    return counts[inverse]

@@ -1,0 +1,197 @@
+"""KGAT as the engine sees it: a phase on interactions ("cf") and one on facts ("kg"), with an optimizer each.
+
+Attention is renewed at the start of every epoch but the first, from the vectors as the last one left them, and kept in
+the model's buffer. Evaluation and export take the attention of the vectors as they are then.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from graphmill.graph.knowledge import knowledge_view
+from graphmill.kernels.losses import bpr_losses, half_squares
+from graphmill.kernels.propagation import SparseMatrix
+from graphmill.kernels.translation import grouped_projection
+from graphmill.models.kgat import Kgat
+from graphmill.recipes.recommenders.batch import PairBatch
+from graphmill.recipes.recommenders.kgat.batch import FACT_NORM, FACTS, FactBatch
+from graphmill.recipes.recommenders.kgat.graph import CollaborativeGraph
+from graphmill.recipes.recommenders.kgat.settings import KgatSettings
+from graphmill.recipes.recommenders.recipe import ITEMS, USERS, RecommenderRecipe
+from graphmill.training.contract import Encoded, ParameterGroup, Phase, Term
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+
+NORM = "norm"
+NODES = "nodes"
+CF, KG = "cf", "kg"
+
+
+class KgatRecipe(RecommenderRecipe):
+    """See :class:`graphmill.models.kgat.Kgat`."""
+
+    settings: KgatSettings
+    term_names = (NORM,)
+    negatives = "all"
+
+    def __init__(self, graph: TypedGraph, settings: KgatSettings, batching: str) -> None:
+        self.draw = settings.objective.draw
+        super().__init__(graph, settings, batching)
+        self.facts = CollaborativeGraph(self.view, knowledge_view(graph), graph.num_nodes, settings.model.first_weights)
+        self._weighted: tuple[Tensor, int, SparseMatrix] | None = None
+        cf = self.phases[0]
+        self.phases = [Phase(CF, cf.steps_per_epoch, cf.batch_size, cf.base_batch_size)]
+        if settings.objective.knowledge_phase:
+            self.phases.append(self._kg_phase(cf))
+
+    def _kg_phase(self, cf: Phase) -> Phase:
+        edges, facts = len(self.facts), len(self.facts) // 2 - len(self.view.train)
+        size = self.settings.objective.facts_per_step(cf.batch_size, self.sampler.num_pairs, facts)
+        steps = self.settings.training.steps_per_epoch or edges // size + 1
+        return Phase(KG, steps, size, 2 * cf.base_batch_size)
+
+    # ---------------------------------------------------------------- model
+
+    def make_model(self) -> Kgat:
+        """The network, with the weights of the first epoch."""
+        m = self.settings.model
+        return Kgat(
+            [kind.count for kind in self.graph.node_types],
+            self.facts.num_relations,
+            self.facts.matrix.forward.value.detach().cpu().clone(),
+            m.embedding_dim,
+            m.relation_dim,
+            m.layer_dims,
+            m.aggregation,
+            m.message_dropout,
+            m.leaky_slope,
+        )
+
+    def to(self, device: torch.device) -> None:
+        """The graph to the device."""
+        super().to(device)
+        self.facts.to(device)
+        self._weighted = None
+
+    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
+        """Both phases train the nodes' vectors, each with moments of its own; weight decay acts on the layers."""
+        own = ("tables.", "layers.") if phase.name == CF else ("tables.", "translations", "projections")
+        groups = self.groups(model, lambda name, p: p.dim() == 2 and name.startswith("layers."))
+        out = []
+        for group in groups:
+            kept = [(n, p) for n, p in zip(group.names, group.parameters, strict=True) if n.startswith(own)]
+            if kept:
+                out.append(ParameterGroup([n for n, _ in kept], [p for _, p in kept], group.decay))
+        return out
+
+    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
+        """Tables by node type and id (BPR-MF's have the same labels), relations by name, layers whole."""
+        ids = self.ids("all")
+        out: dict[str, tuple[str, list[str]]] = {name: (name, []) for name, _ in model.named_parameters()}
+        for number, kind in enumerate(self.graph.node_types):
+            label = {self.view.user_offset: "user", self.view.item_offset: "item"}.get(kind.offset, kind.name)
+            out[f"tables.{number}"] = (label, ids[kind.offset : kind.offset + kind.count])
+        return out | {name: (name, self.facts.names) for name in ("translations", "projections")}
+
+    def begin_epoch(self, model: nn.Module, epoch: int) -> None:
+        """The attention of this epoch, from the vectors as they are."""
+        assert isinstance(model, Kgat)
+        if epoch and self.settings.model.attention:
+            model.attention.copy_(self.facts.attention(model))
+
+    # ---------------------------------------------------------------- a step
+
+    def step(self, phase: Phase, epoch: int, index: int) -> Any:
+        """Training triples of users and items, or facts."""
+        if phase.name == CF:
+            return super().step(phase, epoch, index)
+        key = (self.settings.training.seed, KG, epoch, index)
+        return FactBatch(*self.facts.draw(phase.batch_size, *key))
+
+    def encode(self, model: nn.Module, batch: Any) -> Encoded:
+        """cf: the final vectors of users and items; kg: the vectors of all nodes as they are trained."""
+        assert isinstance(model, Kgat)
+        nodes = model.nodes()
+        if isinstance(batch, FactBatch):
+            return Encoded({NODES: nodes})
+        model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
+        matrix = self._matrix(model) if model.training else self._current_matrix(model)
+        return self._split(model(nodes, matrix))
+
+    def _split(self, final: Tensor) -> Encoded:
+        view = self.view
+        return Encoded(
+            {
+                USERS: final[view.user_offset : view.user_offset + view.num_users],
+                ITEMS: final[view.item_offset : view.item_offset + view.num_items],
+            }
+        )
+
+    def _matrix(self, model: Kgat) -> SparseMatrix:
+        """The graph with the weights in the buffer; put in order once an epoch."""
+        buffer, version = model.attention, model.attention._version
+        if self._weighted is None or self._weighted[0] is not buffer or self._weighted[1] != version:
+            self._weighted = (buffer, version, self.facts.matrix.with_values(buffer.detach().clone()))
+        return self._weighted[2]
+
+    def _current_matrix(self, model: Kgat) -> SparseMatrix:
+        """The graph with the attention of the vectors as they are: what the next epoch would start with."""
+        if not self.settings.model.attention:
+            return self._matrix(model)
+        return self.facts.matrix.with_values(self.facts.attention(model))
+
+    def terms(self, model: nn.Module, chunk: Any, encoded: Encoded | None) -> list[Term]:
+        """cf: BPR and the norm of the final vectors; kg: softplus(g⁺ − g⁻), g = ‖W_r e_h + e_r − W_r e_t‖², and a norm."""
+        if not isinstance(chunk, FactBatch):
+            return super().terms(model, chunk, encoded)
+        assert encoded is not None
+        assert isinstance(model, Kgat)
+        head, tail, wrong = self._projected(model, chunk, encoded.tensors[NODES])
+        translation = model.translations.index_select(0, self._tensor(chunk.relations))
+        moved = head + translation
+        right, false = (moved - tail).square().sum(1), (moved - wrong).square().sum(1)
+        count = float(len(chunk))
+        return [
+            Term(FACTS, bpr_losses(-right, -false).sum(), count),
+            Term(
+                FACT_NORM,
+                half_squares(head, translation, tail, wrong),
+                count,
+                self.settings.objective.kg_regularisation,
+            ),
+        ]
+
+    def _projected(self, model: Kgat, chunk: FactBatch, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """W_r of heads, tails and wrong tails, [B, k] each: one product a relation for all three."""
+        size = len(chunk)
+        relation = np.tile(chunk.relations, 3)
+        order = np.argsort(relation, kind="stable")
+        bounds = np.searchsorted(relation[order], np.arange(self.facts.num_relations + 1))
+        rows = np.concatenate((chunk.heads, chunk.tails, chunk.wrong_tails))[order]
+        projected = grouped_projection(nodes.index_select(0, self._tensor(rows)), bounds.tolist(), model.projections)
+        place = np.empty(len(order), np.int64)
+        place[order] = np.arange(len(order))
+        back = projected.index_select(0, self._tensor(place))
+        return back[:size], back[size : 2 * size], back[2 * size :]
+
+    def extra_terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> list[Term]:
+        """The norm of the step's final vectors."""
+        rows = self.rows_of(chunk, encoded)
+        return [Term(NORM, half_squares(*rows), float(len(chunk)), self.settings.objective.regularisation)]
+
+    # ---------------------------------------------------------------- export
+
+    @property
+    def embedding_width(self) -> int:
+        """The node's own vector and every layer's result."""
+        m = self.settings.model
+        return m.embedding_dim + sum(m.layer_dims)
+
+    def units_per_step(self, phase: Phase) -> tuple[str, float]:
+        """Edges of the graph, or facts."""
+        return ("edges", float(len(self.facts))) if phase.name == CF else ("facts", float(phase.batch_size))
