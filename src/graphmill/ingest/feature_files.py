@@ -43,7 +43,7 @@ def read_npy(path: str | Path, ids_path: str) -> FeatureRows:
 
     ``ids_path`` empty: the file beside it that ends in ``.ids.txt``. Relative: from the directory of the matrix.
     """
-    matrix = _load_matrix(path)
+    matrix = load_matrix(path)
     beside = str(path).removesuffix(".npy") + ".ids.txt"
     ids = (
         ids_path
@@ -61,7 +61,8 @@ def read_npy(path: str | Path, ids_path: str) -> FeatureRows:
     return FeatureRows(key, kind, values, np.arange(1, len(key) + 1), [])
 
 
-def _load_matrix(path: str | Path) -> np.ndarray:
+def load_matrix(path: str | Path) -> np.ndarray:
+    """The one array of numbers [n, f] in a ``.npy`` file, plain or gzipped. Raises :class:`InputError` for anything else."""
     with Source(path, text=False) as source:
         data = source.read()
     try:

@@ -1,0 +1,80 @@
+"""Several sources of one dataset as one: nodes that are the same (type and id) become one node, edges stand together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from graphmill.errors import InputError
+from graphmill.ingest.tables import IngestResult
+
+_FILLED = {"split": pa.uint8(), "timestamp": pa.int64(), "weight": pa.float32()}
+"""Columns that edges of another source do not have, with what they get: train, no time, weight 1."""
+
+
+def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "knowledge") -> IngestResult:
+    """``result`` with the nodes and edges of ``knowledge``; both as their readers made them.
+
+    Nodes meet by type and id; a node keeps the name that is not its id, the first source's where both have one. Where one
+    source's edges have a split, the other's are in train. Positions in sequences are dropped (a fact has none). Counts and
+    notes are added under ``name``.
+
+    Raises :class:`InputError` where the two have no node in common: then no fact is about anything that is interacted
+    with, and the ids are probably of different kinds.
+    """
+    first, second = result.nodes.combine_chunks(), knowledge.nodes.combine_chunks()
+    keys = [pc.binary_join_element_wise(t["type"].cast(pa.string()), t["id"], "\x1f") for t in (first, second)]
+    keys = [key.combine_chunks() if isinstance(key, pa.ChunkedArray) else key for key in keys]
+    place = pc.fill_null(pc.index_in(keys[1], value_set=keys[0]), -1).to_numpy()
+    new = place < 0
+    if new.all():
+        kinds = ", ".join(knowledge.nodes["type"].unique().to_pylist())
+        raise InputError(
+            f"no node of {name} ({kinds}) is among the nodes of the interactions: their types and ids must be the same "
+            f"(such as item {first['id'][first.num_rows - 1].as_py()!r})"
+        )
+    row = np.where(new, first.num_rows + np.cumsum(new) - 1, place).astype(np.int32)
+    added = second.filter(pa.array(new))
+    index = pa.array(np.arange(first.num_rows, first.num_rows + added.num_rows))
+    added = added.set_column(0, "index", index)
+    nodes = pa.concat_tables([_with_names(first, second, place), added]).unify_dictionaries().combine_chunks()
+    edges = knowledge.edges
+    for column in ("head", "tail"):
+        edges = edges.set_column(edges.schema.get_field_index(column), column, pa.array(row[edges[column].to_numpy()]))
+    joined = _stacked(result.edges, edges)
+    return replace(
+        result,
+        nodes=nodes,
+        edges=joined,
+        rejects=pa.concat_tables([result.rejects, knowledge.rejects]),
+        counts=result.counts | {f"{name}: {key}": value for key, value in knowledge.counts.items()},
+        notes=result.notes + [f"{name}: {note}" for note in knowledge.notes],
+    )
+
+
+def _with_names(first: pa.Table, second: pa.Table, place: np.ndarray) -> pa.Table:
+    """The first table's nodes; where a name is only the id, the second's name."""
+    names = first["name"].to_pylist()
+    for row, number in enumerate(place.tolist()):
+        if number >= 0 and names[number] == first["id"][number].as_py():
+            names[number] = second["name"][row].as_py()
+    return first.set_column(first.column_names.index("name"), "name", pa.array(names, pa.string()))
+
+
+def _stacked(a: pa.Table, b: pa.Table) -> pa.Table:
+    wanted = [*a.column_names, *(name for name in b.column_names if name not in a.column_names)]
+    wanted = [name for name in wanted if name != "position"]
+    parts = []
+    for table in (a, b):
+        columns = []
+        for name in wanted:
+            if name in table.column_names:
+                columns.append(table[name])
+            else:
+                value = 1.0 if name == "weight" else 0
+                columns.append(pa.chunked_array([pa.array(np.full(table.num_rows, value), _FILLED[name])]))
+        parts.append(pa.table(columns, names=wanted))
+    return pa.concat_tables(parts).unify_dictionaries().combine_chunks()

@@ -1,0 +1,301 @@
+"""The format ``kgat``: a folder with ``train.txt`` and ``test.txt`` (``user item item …``) and ``kg_final.txt`` (``h r t``).
+
+Numbers from 0; items are the first entities. Beside them ``valid.txt``, and lists that give names (``user_list.txt``,
+``item_list.txt``, ``entity_list.txt``, ``relation_list.txt``: a header with ``org_id`` and ``remap_id``). Every file may be
+gzipped; ``kg_final.txt`` may be zipped, as the authors ship it.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from graphmill.errors import InputError
+from graphmill.ingest.files import Source, shown
+from graphmill.ingest.rejects import Reject
+from graphmill.ingest.tables import MAX_SHOWN, REJECTS, IngestResult
+from graphmill.ingest.user_items import (
+    ENTITY,
+    ITEM,
+    SPLITS,
+    USER,
+    Ids,
+    count_interactions,
+    edge_table,
+    interaction_edges,
+    interaction_notes,
+    node_table,
+    numbers,
+)
+from graphmill.settings import Settings, setting
+
+FILES = {name: f"{name}.txt" for name in SPLITS} | {"knowledge": "kg_final.txt"}
+LISTS = {
+    "users": "user_list.txt",
+    "items": "item_list.txt",
+    "entities": "entity_list.txt",
+    "relations": "relation_list.txt",
+}
+_LARGEST = 2**31 - 1
+
+
+class KgatFilesSettings(Settings):
+    """How a ``kgat`` source is read."""
+
+    part: Literal["all", "interactions", "knowledge"] = setting(
+        "all",
+        "what to read: interactions and knowledge, or one of them; knowledge joins the interactions of another source",
+    )
+    strict: bool = setting(False, "refuse the data set where a line is rejected, or a pair is repeated")
+    max_rejects: int = setting(
+        100_000, "refuse the data set when more lines than this cannot be used; 0: never", ge=0, identity=False
+    )
+
+
+def kgat_files(path: str | Path, settings: KgatFilesSettings | None = None) -> dict[str, str | Path]:
+    """Role → file, for the files that there are. Raises :class:`InputError` where one that is needed is missing."""
+    part = (settings or KgatFilesSettings()).part
+    folder = Path(path)
+    if not folder.is_dir():
+        raise InputError(f"{shown(path)} is no folder; the format kgat is a folder with train.txt and kg_final.txt")
+    wanted = dict(LISTS)
+    wanted |= {
+        role: file for role, file in FILES.items() if part == "all" or (role == "knowledge") == (part == "knowledge")
+    }
+    out: dict[str, str | Path] = {}
+    for role, file in wanted.items():
+        found = next((folder / f for f in _variants(file) if (folder / f).is_file()), None)
+        if found is not None:
+            out[role] = found
+    for role in ("train", "knowledge"):
+        if role in wanted and role not in out and (role == "train" or part == "knowledge"):
+            raise InputError(f"{shown(folder)} has no {FILES[role]}; the format kgat needs it")
+    return out
+
+
+def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> IngestResult:
+    """Users, items, entities; interactions and facts as edges, facts in split 0 (train). Without ``kg_final.txt``: no facts.
+
+    Names of nodes are the lists' ``org_id``; names of relations likewise, else their numbers.
+
+    Raises :class:`InputError` for a missing file, a list that cannot be used, too many rejects, nothing usable and, with
+    ``strict``, for any reject or repeated pair.
+    """
+    settings = settings or KgatFilesSettings()
+    files = kgat_files(path, settings)
+    rejects: list[tuple[str, Reject]] = []
+    lists = {role: _read_list(files[role]) for role in LISTS if role in files}
+    user, item, split = _interactions(files, rejects)
+    facts = _facts(files["knowledge"], lists, rejects) if "knowledge" in files else np.zeros((0, 3), np.int64)
+    if not len(user) and not len(facts):
+        raise InputError(f"{shown(path)} has no usable line; {_first(rejects) or 'its files are empty'}")
+    if 0 < settings.max_rejects < len(rejects) or (settings.strict and rejects):
+        limit = "strict: true allows none" if settings.strict else f"more than max_rejects ({settings.max_rejects})"
+        raise InputError(f"{shown(path)}: {len(rejects)} lines cannot be used, {limit}; {_first(rejects)}")
+    num_users = _count(user, lists.get("users"))
+    num_items = _count(item, lists.get("items"))
+    if not num_items:  # knowledge alone, without a list: which entities are items is for the interactions to say
+        raise InputError(f"{shown(path)}: which entities are items? Add item_list.txt, or read part: all")
+    num_entities = max(int(facts[:, [0, 2]].max(initial=-1)) + 1, num_items, len(lists.get("entities", ())))
+    unique = np.unique(facts, axis=0)
+    counts = {
+        "lines": len(user) + len(facts) + len(rejects),
+        "rejects": len(rejects),
+        **(count_interactions(user, item, split, num_users, num_items) if len(user) else {}),
+        "entities": num_entities,
+        "facts": len(unique),
+        "duplicate_facts": len(facts) - len(unique),
+        "self_loops": int((unique[:, 0] == unique[:, 2]).sum()),
+        "items_without_facts": num_items - len(np.unique(unique[:, [0, 2]][unique[:, [0, 2]] < num_items])),
+    }
+    if settings.strict and counts.get("duplicate_interactions", 0) + counts.get("pairs_in_two_splits", 0):
+        raise InputError(f"{shown(path)}: pairs of user and item are repeated; remove them, or set strict: false")
+    names = {role: _names(found) for role, found in lists.items()}
+    entity_names = names.get("entities", [])[num_items:num_entities]
+    parts = [(USER, numbers(num_users, names.get("users", [])))] if num_users else []
+    item_names = names.get("items", names.get("entities", []))[:num_items]
+    parts.append((ITEM, numbers(num_items, item_names)))
+    if num_entities > num_items:
+        ids = [str(i) for i in range(num_items, num_entities)]
+        parts.append((ENTITY, Ids(pa.array(ids), entity_names)))
+    return IngestResult(
+        nodes=node_table(parts, Path(path).name),
+        edges=_edges(user, item, split, unique, num_users, names.get("relations", [])),
+        rejects=_reject_table(rejects),
+        counts=counts,
+        notes=_notes(counts) + interaction_notes(counts),
+    )
+
+
+def _variants(file: str) -> list[str]:
+    return [file, f"{file}.gz", file.removesuffix(".txt") + ".txt.zip", file.removesuffix(".txt") + ".zip"]
+
+
+def _lines(path: str | Path) -> tuple[str, list[str]]:
+    """The file's name to show and its lines; unpacked where it is gzipped or zipped."""
+    if str(path).endswith(".zip"):
+        with Source(path, text=False) as source:
+            name, data = source.name, _unzipped(source.read(), source.name)
+    else:
+        with Source(path) as source:
+            name, data = source.name, source.read()
+    try:
+        return name, data.decode("utf-8").splitlines()
+    except UnicodeDecodeError:
+        raise InputError(f"{name} is not UTF-8 text; convert it (iconv -f latin1 -t utf-8)") from None
+
+
+def _unzipped(data: bytes, name: str) -> bytes:
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            members = [m for m in archive.namelist() if m.endswith(".txt") and not m.startswith("__MACOSX")]
+            if len(members) != 1:
+                raise InputError(f"{name} must hold one .txt file; it holds {', '.join(archive.namelist()) or 'none'}")
+            return archive.read(members[0])
+    except zipfile.BadZipFile as error:
+        raise InputError(f"{name} is a damaged zip archive ({error}); get it again") from None
+
+
+def _number(text: str) -> int:
+    """The whole number from 0 that ``text`` is, or −1."""
+    return int(text) if text.isascii() and text.isdigit() and int(text) <= _LARGEST else -1
+
+
+def _interactions(
+    files: dict[str, str | Path], rejects: list[tuple[str, Reject]]
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """User, item and split of every interaction; a line with a user alone has none, and is no mistake."""
+    parts: list[tuple[list[int], list[int]]] = []
+    for split in SPLITS:
+        users, items = list[int](), list[int]()
+        name, lines = _lines(files[split]) if split in files else ("", [])
+        for place, line in enumerate(lines, start=1):
+            cells = line.split()
+            if not cells:
+                continue
+            found = [_number(cell) for cell in cells]
+            if min(found) < 0:
+                bad = cells[found.index(-1)][:MAX_SHOWN]
+                rejects.append((name, Reject(place, "", "not all numbers from 0", bad)))
+                continue
+            users += [found[0]] * (len(found) - 1)
+            items += found[1:]
+        parts.append((users, items))
+    splits = np.repeat(np.arange(3), [len(users) for users, _ in parts])
+    user, item = (np.array([n for part in parts for n in part[i]], np.int64) for i in (0, 1))
+    return user, item, splits
+
+
+def _facts(path: str | Path, lists: dict[str, dict[int, str]], rejects: list[tuple[str, Reject]]) -> np.ndarray:
+    """int64 [F, 3]: head, relation, tail. Where there is a list of entities or relations, others are unknown."""
+    name, lines = _lines(path)
+    try:  # all lines regular: one conversion for the whole file
+        facts = np.array(" ".join(lines).split(), dtype=np.int64).reshape(-1, 3)
+        if len(facts) != sum(1 for line in lines if line.strip()):
+            raise ValueError
+        regular = not len(facts) or (facts.min() >= 0 and facts.max() <= _LARGEST)
+    except ValueError:
+        regular = False
+    place = np.array([n for n, line in enumerate(lines, start=1) if line.strip()])
+    if not regular:
+        kept, kept_place = [], []
+        for number in place:
+            cells = lines[number - 1].split()
+            found = [_number(cell) for cell in cells]
+            if len(found) != 3 or min(found) < 0:
+                rejects.append(
+                    (name, Reject(int(number), "", "not three numbers from 0", lines[number - 1][:MAX_SHOWN]))
+                )
+            else:
+                kept.append(found)
+                kept_place.append(number)
+        facts, place = np.array(kept, np.int64).reshape(-1, 3), np.array(kept_place, np.int64)
+    known = np.ones(len(facts), bool)
+    for role, columns, what in (("entities", (0, 2), "entity"), ("relations", (1,), "relation")):
+        if role not in lists:
+            continue
+        there = np.array(sorted(lists[role]), np.int64)
+        for column in columns:
+            missing = ~np.isin(facts[:, column], there)
+            for row in np.flatnonzero(missing & known):
+                reason = f"the {what} is not in {LISTS[role]}"
+                rejects.append((name, Reject(int(place[row]), "", reason, str(facts[row, column]))))
+            known &= ~missing
+    return facts[known]
+
+
+def _read_list(path: str | Path) -> dict[int, str]:
+    """Number → name. A damaged list is refused: were an entry guessed, vectors would stand beside wrong names."""
+    name, lines = _lines(path)
+    header = lines[0].split() if lines else []
+    if "org_id" not in header or "remap_id" not in header:
+        raise InputError(
+            f"{name} must begin with a header that has org_id and remap_id; it begins {' '.join(header)!r}"
+        )
+    column = header.index("remap_id")
+    out: dict[int, str] = {}
+    for place, line in enumerate(lines[1:], start=2):
+        cells = line.split()
+        if not cells:
+            continue
+        number = _number(cells[column]) if len(cells) > column else -1
+        if number < 0 or number in out:
+            what = "is no number from 0" if number < 0 else "occurs twice"
+            raise InputError(
+                f"{name}, line {place}: remap_id {what} ({line[:MAX_SHOWN]!r}); mend the list, or remove it"
+            )
+        out[number] = cells[header.index("org_id")]
+    return out
+
+
+def _names(listed: dict[int, str]) -> list[str]:
+    """Names by number; a number that the list has not is its own name."""
+    return [listed.get(number, str(number)) for number in range(max(listed, default=-1) + 1)]
+
+
+def _count(numbers_used: np.ndarray, listed: dict[int, str] | None) -> int:
+    return max(int(numbers_used.max(initial=-1)) + 1, max(listed or {}, default=-1) + 1)
+
+
+def _edges(
+    user: np.ndarray, item: np.ndarray, split: np.ndarray, facts: np.ndarray, num_users: int, names: list[str]
+) -> pa.Table:
+    interactions = interaction_edges(user, item, split, num_users)
+    used = np.unique(facts[:, 1])
+    labels = [names[r] if r < len(names) else f"relation {r}" for r in used]
+    twice = {label for label in labels if labels.count(label) > 1}
+    labels = [f"{label} ({r})" if label in twice else label for label, r in zip(labels, used, strict=True)]
+    known = edge_table(
+        facts[:, 0] + num_users,
+        facts[:, 2] + num_users,
+        np.zeros(len(facts), np.uint8),
+        np.searchsorted(used, facts[:, 1]),
+        labels,
+    )
+    return pa.concat_tables([t for t in (interactions, known) if t.num_rows]).unify_dictionaries().combine_chunks()
+
+
+def _first(rejects: list[tuple[str, Reject]]) -> str:
+    return f"the first is in {rejects[0][0]}, {rejects[0][1].place} ({rejects[0][1].value!r})" if rejects else ""
+
+
+def _reject_table(rejects: list[tuple[str, Reject]]) -> pa.Table:
+    return pa.Table.from_pylist([{"file": file, **reject._asdict()} for file, reject in rejects], REJECTS)
+
+
+_SENTENCES = {
+    "rejects": "{:,} lines cannot be used; see the rejects",
+    "duplicate_facts": "{:,} facts are repeated; each is there once",
+    "self_loops": "{:,} facts join an entity with itself; they are kept",
+    "items_without_facts": "{:,} items have no fact",
+}
+
+
+def _notes(counts: dict[str, int]) -> list[str]:
+    facts = counts["facts"] > 0
+    return [text.format(counts[n]) for n, text in _SENTENCES.items() if counts[n] and (facts or n == "rejects")]

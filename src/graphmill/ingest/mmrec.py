@@ -1,0 +1,240 @@
+"""The format ``mmrec``: ``userID<TAB>itemID<TAB>…<TAB>x_label`` with a split, and matrices of item features beside it.
+
+``.inter`` files and ``.csv`` files that are separated by tabs all the same; names such as ``user_id:token`` as well. Only
+user, item and ``x_label`` (0 train, 1 valid, 2 test) are read. Row i of a feature matrix is item i.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+
+from graphmill.errors import InputError
+from graphmill.ingest.csv_blocks import CsvBlock, read_blocks, read_header
+from graphmill.ingest.csv_parsers import Column, CsvLayout
+from graphmill.ingest.feature_files import load_matrix
+from graphmill.ingest.files import Source, shown
+from graphmill.ingest.interactions_csv import KNOWN_NAMES
+from graphmill.ingest.rejects import Reject, reject_table
+from graphmill.ingest.tables import MAX_SHOWN, IngestResult, feature_key, features_schema
+from graphmill.ingest.user_items import (
+    ITEM,
+    USER,
+    Ids,
+    as_numbers,
+    count_interactions,
+    interaction_edges,
+    interaction_notes,
+    node_table,
+    numbers,
+)
+from graphmill.settings import Settings, setting
+
+LABELS = ("x_label", "split_label")
+_TABLES = (".inter", ".inter.gz", ".csv", ".csv.gz", ".tsv", ".tsv.gz")
+_FEATURES = re.compile(r"(?P<name>.+?)_feat(?P<rest>.*)\.npy(\.gz)?")
+
+
+class MmrecSettings(Settings):
+    """How an ``mmrec`` source is read."""
+
+    features: list[str] = setting(
+        ["auto"],
+        "matrices of item features as name=file, files from the folder of the interactions; auto: every *_feat*.npy there, "
+        "named by what stands before _feat; none: read none",
+    )
+    ids: Literal["auto", "numbers", "names"] = setting(
+        "auto",
+        "numbers: items are 0 to the largest number, those without interactions included; names: the ids that occur; "
+        "auto: numbers where all ids are, without large gaps",
+    )
+    strict: bool = setting(False, "refuse the file where a row is rejected, or a pair is repeated")
+    max_rejects: int = setting(
+        100_000, "refuse the file when more rows than this cannot be used; 0: never", ge=0, identity=False
+    )
+
+
+def mmrec_files(path: str | Path, settings: MmrecSettings | None = None) -> dict[str, str | Path]:
+    """Role → file: ``interactions``, and each set of features by its name. ``path``: the file, or its folder.
+
+    Raises :class:`InputError` for a folder without one such file, and for an entry of ``features`` that names none.
+    """
+    settings = settings or MmrecSettings()
+    table = _table_in(Path(path)) if "://" not in str(path) and Path(path).is_dir() else path
+    return {"interactions": table, **_feature_files(table, settings.features)}
+
+
+def read_mmrec(path: str | Path, settings: MmrecSettings | None = None) -> IngestResult:
+    """Users, items, interactions with their split, and item features under ``item::<name>``.
+
+    Raises :class:`InputError` for a missing column, a file without usable rows, too many rejects, a matrix whose rows are
+    not the items, one with values that are not finite and, with ``strict``, for any reject or repeated pair.
+    """
+    settings = settings or MmrecSettings()
+    files = mmrec_files(path, settings)
+    name, table, rejects = _read(files.pop("interactions"))
+    if 0 < settings.max_rejects < len(rejects):
+        raise InputError(
+            f"{name}: {len(rejects)} rows cannot be used, more than max_rejects ({settings.max_rejects}); the first on "
+            f"{rejects[0].place}"
+        )
+    if settings.strict and rejects:
+        raise InputError(f"{name}: {rejects[0].place} ({rejects[0].value!r}); mend the file, or set strict: false")
+    if not table.num_rows:
+        raise InputError(f"{name} has no usable interaction ({len(rejects)} rows refused)")
+    users, user = _numbered(table["user"], settings.ids, f"{name}: user")
+    items, item = _numbered(table["item"], settings.ids, f"{name}: item")
+    split = table["split"].to_numpy()
+    counts = {"rows": len(split) + len(rejects), "rejects": len(rejects)}
+    counts |= count_interactions(user, item, split, len(users), len(items))
+    if settings.strict and counts["duplicate_interactions"] + counts["pairs_in_two_splits"]:
+        raise InputError(f"{name}: pairs of user and item are repeated; remove them, or set strict: false")
+    features = {
+        feature_key(ITEM, set_name): _features(file, set_name, items, len(users)) for set_name, file in files.items()
+    }
+    notes = [f"{len(rejects):,} rows cannot be used; see the rejects"] if rejects else []
+    return IngestResult(
+        nodes=node_table([(USER, users), (ITEM, items)], name.rsplit("/")[-1]),
+        edges=interaction_edges(user, item, split, len(users)),
+        rejects=reject_table(name, rejects),
+        features=features,
+        counts=counts,
+        notes=notes + interaction_notes(counts),
+    )
+
+
+def _table_in(folder: Path) -> Path:
+    found = sorted(p for p in folder.iterdir() if p.name.endswith(_TABLES))
+    inter = [p for p in found if ".inter" in p.name] or found
+    if len(inter) != 1:
+        names = ", ".join(p.name for p in inter) or "none"
+        raise InputError(f"{shown(folder)} must hold one .inter file (or .csv); it has {names}; name the file as path")
+    return inter[0]
+
+
+def _feature_files(table: str | Path, wanted: list[str]) -> dict[str, str | Path]:
+    folder = str(table).rpartition("/")[0] or "."
+    out: dict[str, str | Path] = {}
+    for entry in wanted:
+        if entry == "none":
+            continue
+        if entry == "auto":
+            if "://" in folder:
+                continue
+            for file in sorted(Path(folder).iterdir()):
+                if parts := _FEATURES.fullmatch(file.name):
+                    out[parts["name"] + parts["rest"]] = file
+            continue
+        name, equals, file_name = entry.partition("=")
+        if not (name and equals and file_name):
+            raise InputError(f"features: {entry!r} is no name=file, such as image=image_feat.npy, nor auto or none")
+        absolute = "://" in file_name or Path(file_name).is_absolute()
+        out[name] = file_name if absolute else f"{folder}/{file_name}"
+    if "interactions" in out:
+        raise InputError("features: a set cannot be named 'interactions'; name it otherwise")
+    return out
+
+
+def _read(path: str | Path) -> tuple[str, pa.Table, list[Reject]]:
+    """Name to show, columns user and item (dictionaries) and split (uint8), rejects."""
+    with Source(path) as source:
+        header, rest = read_header(source, "\t")
+        chosen = _choose(header.names, source.name)
+        layout = CsvLayout(tuple(Column(name, required=True) for name in chosen.values()), "\t", header.names)
+        parts, rejects = [], list[Reject]()
+        for (table, refused), broken in read_blocks(source, header, rest, layout, lambda b: _digest(b, chosen)):
+            parts.append(table)
+            rejects += sorted([*broken, *refused], key=lambda reject: reject.line)
+        name = source.name
+    if not parts:
+        raise InputError(f"{name} has a header and no rows")
+    return name, pa.concat_tables(parts).unify_dictionaries().combine_chunks(), rejects
+
+
+def _choose(names: tuple[str, ...], file: str) -> dict[str, str]:
+    plain = {name.split(":")[0].strip().lower(): name for name in reversed(names)}
+    known = {"user": KNOWN_NAMES["user"], "item": KNOWN_NAMES["item"], "split": LABELS}
+    chosen = {}
+    for role, options in known.items():
+        found = next((plain[name] for name in options if name in plain), None)
+        if found is None:
+            remedy = " For interactions without a split use the format interactions_csv." if role == "split" else ""
+            raise InputError(
+                f"{file} has no column for the {role} ({', '.join(options)}); it has {', '.join(names)}. The format mmrec "
+                f"is separated by tabs.{remedy}"
+            )
+        chosen[role] = found
+    return chosen
+
+
+def _digest(block: CsvBlock, chosen: dict[str, str]) -> tuple[pa.Table, list[Reject]]:
+    columns = {}
+    for role, name in chosen.items():
+        column = block.table[name].combine_chunks()
+        column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+        columns[role] = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
+    texts = columns["split"].dictionary.to_pylist()
+    labels = np.array([_label(text) for text in texts], np.int64)
+    codes = columns["split"].indices.to_numpy(zero_copy_only=False)
+    split = labels[codes]
+    rejects = [
+        Reject(
+            block.line(int(row)), chosen["split"], "not 0 (train), 1 (valid) or 2 (test)", texts[codes[row]][:MAX_SHOWN]
+        )
+        for row in np.flatnonzero(split < 0)
+    ]
+    table = pa.table({"user": columns["user"], "item": columns["item"], "split": pa.array(split.astype(np.uint8))})
+    return table.filter(pa.array(split >= 0)), rejects
+
+
+def _label(text: str) -> int:
+    """0, 1 or 2 (also "1.0", which pandas writes), −1 for anything else."""
+    return {"0": 0, "1": 1, "2": 2, "0.0": 0, "1.0": 1, "2.0": 2}.get(text.strip(), -1)
+
+
+def _numbered(column: pa.ChunkedArray, how: str, what: str) -> tuple[Ids, np.ndarray]:
+    """Ids in order, and each row's number."""
+    array = column.combine_chunks()
+    array = array.chunk(0) if isinstance(array, pa.ChunkedArray) else array
+    plain = array.cast(pa.string()).dictionary_encode()
+    codes = plain.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    values = None if how == "names" else as_numbers(plain.dictionary)
+    if values is not None:
+        return numbers(int(values.max()) + 1), values[codes]
+    if how == "numbers":
+        raise InputError(
+            f"{what} ids are not whole numbers from 0 without large gaps, as ids: numbers expects; use ids: names"
+        )
+    return Ids(plain.dictionary), codes
+
+
+def _features(file: str | Path, name: str, items: Ids, num_users: int) -> pa.Table:
+    """The matrix as a feature table of the items."""
+    if not items.ids.equals(numbers(len(items)).ids):
+        raise InputError(
+            f"{shown(file)}: row i is item i, but the items have names and not numbers; use the format node_features with "
+            "the ids of its rows, or features: [none]"
+        )
+    matrix = load_matrix(file)
+    if len(matrix) != len(items):
+        raise InputError(
+            f"{shown(file)} has {len(matrix):,} rows, but there are {len(items):,} items (the largest number and one); row "
+            "i must be item i, so this is another data set's file, or the interactions were numbered anew"
+        )
+    with np.errstate(over="ignore"):
+        values = np.ascontiguousarray(matrix, dtype=np.float32)
+    broken = np.flatnonzero(~np.isfinite(values).all(axis=1))
+    if len(broken):
+        raise InputError(
+            f"{shown(file)}: {len(broken):,} rows hold values that are not finite (NaN or infinite), the first is row "
+            f"{broken[0]}; mend them, or leave such items out with the format node_features"
+        )
+    rows = pa.array(np.arange(num_users, num_users + len(items), dtype=np.int32))
+    width = values.shape[1]
+    return pa.table(
+        [rows, pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), width)], features_schema(width)
+    )

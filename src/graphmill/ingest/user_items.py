@@ -1,0 +1,150 @@
+"""Users, items and, where there are any, entities as tables: what the formats of recommenders have in common.
+
+Interactions come with their split. Numbers as ids stand for rows of feature files, so that a gap in them is an item too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from graphmill.ingest.interactions import ITEM, RELATION, USER
+from graphmill.ingest.tables import CATEGORY
+
+ENTITY = "entity"
+SPLITS = ("train", "valid", "test")
+EDGES_WITH_SPLIT = pa.schema(
+    [
+        ("relation", CATEGORY),
+        ("display_relation", CATEGORY),
+        ("head", pa.int32()),
+        ("tail", pa.int32()),
+        ("split", pa.uint8()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Ids:
+    """Ids of one node type in the order of their numbers; ``names`` for people, or empty: the ids themselves."""
+
+    ids: pa.Array
+    names: Sequence[str] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def numbers(count: int, names: Sequence[str] = ()) -> Ids:
+    """Ids "0" to ``count - 1``."""
+    return Ids(pa.array(np.arange(count)).cast(pa.string()), list(names))
+
+
+def as_numbers(ids: pa.Array) -> np.ndarray | None:
+    """int64 numbers of ids that are all plain ones ("7", not "07" or "+7") with gaps no larger than the ids are many."""
+    try:
+        found = ids.cast(pa.int64())
+    except pa.ArrowInvalid:
+        return None
+    values = found.to_numpy(zero_copy_only=False)
+    if len(values) == 0 or values.min() < 0 or not found.cast(pa.string()).equals(ids):
+        return None
+    return values if int(values.max()) + 1 <= 2 * len(values) else None
+
+
+def node_table(parts: Sequence[tuple[str, Ids]], source: str) -> pa.Table:
+    """The nodes of all (type, ids), one type after the other."""
+    sizes = [len(ids) for _, ids in parts]
+    kinds = pa.DictionaryArray.from_arrays(
+        pa.array(np.repeat(np.arange(len(parts), dtype=np.int32), sizes)), pa.array([kind for kind, _ in parts])
+    )
+    total = sum(sizes)
+    label = pa.DictionaryArray.from_arrays(pa.array(np.zeros(total, np.int32)), pa.array([source]))
+    names = [pa.array(part.names, pa.string()) if part.names else part.ids for _, part in parts]
+    ids = pa.concat_arrays([part.ids.cast(pa.string()) for _, part in parts])
+    return pa.table(
+        {
+            "index": pa.array(np.arange(total)),
+            "id": ids,
+            "type": kinds,
+            "name": pa.concat_arrays([name.cast(pa.string()) for name in names]),
+            "source": label,
+        }
+    )
+
+
+def edge_table(
+    head: np.ndarray, tail: np.ndarray, split: np.ndarray, relation: np.ndarray, names: Sequence[str]
+) -> pa.Table:
+    """Edges between rows of the node table; ``relation`` (codes) is a place in ``names``."""
+    category = pa.DictionaryArray.from_arrays(pa.array(relation.astype(np.int32)), pa.array(list(names), pa.string()))
+    columns = [
+        category,
+        category,
+        *(pa.array(x.astype(np.int32)) for x in (head, tail)),
+        pa.array(split.astype(np.uint8)),
+    ]
+    return pa.table(columns, EDGES_WITH_SPLIT)
+
+
+def interaction_edges(user: np.ndarray, item: np.ndarray, split: np.ndarray, num_users: int) -> pa.Table:
+    """Interactions as edges, users being the first rows of the node table and items the next."""
+    return edge_table(user, item + num_users, split, np.zeros(len(user), np.int32), [RELATION])
+
+
+def count_interactions(
+    user: np.ndarray, item: np.ndarray, split: np.ndarray, num_users: int, num_items: int
+) -> dict[str, int]:
+    """What is odd though legal about interactions with a split."""
+    pair = user * np.int64(num_items) + item
+    in_splits = np.unique(pair * 3 + split)
+    train = split == 0
+    trained_user = np.bincount(user[train], minlength=num_users) > 0
+    trained_item = np.bincount(item[train], minlength=num_items) > 0
+    return {
+        "interactions": len(user),
+        "users": num_users,
+        "items": num_items,
+        **{name: int((split == number).sum()) for number, name in enumerate(SPLITS)},
+        "duplicate_interactions": len(pair) - len(in_splits),
+        "pairs_in_two_splits": len(in_splits) - len(np.unique(in_splits // 3)),
+        "users_without_training": int((~trained_user).sum()),
+        "items_without_training": int((~trained_item).sum()),
+        "unused_user_numbers": num_users - len(np.unique(user)),
+        "unused_item_numbers": num_items - len(np.unique(item)),
+    }
+
+
+_SENTENCES = {
+    "duplicate_interactions": "{:,} interactions repeat a user and item of the same split; the graph has each once",
+    "pairs_in_two_splits": "{:,} pairs of user and item are in more than one split; what is in training is not held out",
+    "users_without_training": "{:,} users have no training item; they are not evaluated and get no recommendations",
+    "items_without_training": "{:,} items never occur in training; they are ranked all the same",
+    "unused_user_numbers": "{:,} user numbers have no interaction",
+    "unused_item_numbers": "{:,} item numbers have no interaction (gaps); they are items all the same, for their features",
+}
+
+
+def interaction_notes(counts: dict[str, int]) -> list[str]:
+    """The same in sentences."""
+    return [text.format(counts[name]) for name, text in _SENTENCES.items() if counts.get(name)]
+
+
+__all__ = [
+    "EDGES_WITH_SPLIT",
+    "ENTITY",
+    "ITEM",
+    "SPLITS",
+    "USER",
+    "Ids",
+    "as_numbers",
+    "count_interactions",
+    "edge_table",
+    "interaction_edges",
+    "interaction_notes",
+    "node_table",
+    "numbers",
+]
