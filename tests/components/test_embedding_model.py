@@ -13,12 +13,14 @@ import yaml
 from dagster.components.testing import create_defs_folder_sandbox
 from dagster_graphql.schema.run_config import default_values_yaml_from_type_snap
 
-from graphmill.components import EmbeddingModel
+from graphmill.components import EmbeddingModel, embedding_model
 from graphmill.components.embedding_model import launchpad_defaults
 from graphmill.errors import SettingsError
 from graphmill.export.writers import CsvEmbeddings, ParquetEmbeddings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.orchestration.metadata import INLINE_IMAGE_BYTES
+from graphmill.recipes.hgt.settings import PRESETS
+from graphmill.training.machine import Machine
 from tests.components.conftest import FakeWorker, Project, checks, failure, ran
 
 RUN = "data/06_models/toy/hgt/abc"
@@ -133,7 +135,7 @@ def test_the_launchpad_shows_every_setting_with_the_yamls_values(project: Projec
     schema = snapshot.config_schema_snapshot
     root = schema.get_config_snap(snapshot.mode_def_snaps[0].root_config_key)
     shown = yaml.safe_load(default_values_yaml_from_type_snap(schema, root))["ops"]["toy__hgt_model"]["config"]
-    expected = launchpad_defaults("hgt", {"training": {"epochs": 7}, "model": {"decoder": "dot"}}).model_dump()
+    expected = launchpad_defaults("hgt", {"training": {"epochs": 7}, "model": {"decoder": "dot"}}).settings.model_dump()
     for name in ("recipe", "data", "preset"):
         assert name not in shown
         expected.pop(name)
@@ -144,10 +146,47 @@ def test_the_launchpad_shows_every_setting_with_the_yamls_values(project: Projec
 
 
 def test_a_preset_fills_what_is_not_written() -> None:
-    settings: Any = launchpad_defaults("hgt", {"preset": "low_memory", "acceleration": {"edge_sample_size": 77}})
+    written = {"preset": "low_memory", "acceleration": {"edge_sample_size": 77}}
+    defaults = launchpad_defaults("hgt", written)
+    settings: Any = defaults.settings
     assert settings.acceleration.edge_sample_size == 77
     assert settings.acceleration.accumulation_steps == 8
-    assert settings.preset == "low_memory"
+    assert (settings.preset, defaults.preset_reason) == ("low_memory", "as the defs.yaml says")
+
+
+@pytest.mark.parametrize("written", [{}, {"preset": "auto"}], ids=["by default", "auto"])
+@pytest.mark.parametrize(
+    ("device", "gib", "preset", "size"),
+    [
+        ("cpu", 3, "low_memory", 3000),
+        ("cpu", 64, "none", 5000),
+        ("mps", 16, "m1_16gb", 5000),
+        ("mps", 8, "m1_8gb", 3000),
+    ],
+)
+def test_auto_is_the_preset_of_the_machine_that_loads_the_definitions(
+    project: Project,
+    monkeypatch: pytest.MonkeyPatch,
+    written: dict[str, Any],
+    device: str,
+    gib: int,
+    preset: str,
+    size: int,
+) -> None:
+    monkeypatch.setattr(embedding_model, "this_machine", lambda: Machine(device, gib * 2**30))
+    defaults = launchpad_defaults("hgt", {**written, "training": {"epochs": 7}})
+    settings: Any = defaults.settings
+    assert (settings.preset, settings.acceleration.edge_sample_size, settings.training.epochs) == (preset, size, 7)
+    assert defaults.preset_reason.startswith("auto: ")
+    (model,) = [a for a in project.model(settings=written).assets if a.key.path[-1] == "hgt_model"]
+    assert f"preset `{preset}` (auto: " in model.descriptions_by_key[model.key]
+
+
+def test_what_auto_stood_for_is_recorded(built: Project) -> None:
+    assert run_model(built, "model", train=trained()).success
+    shown = built.metadata("toy/hgt_model")
+    assert shown["preset"] in PRESETS
+    assert shown["preset_reason"].startswith("auto: ")
 
 
 def test_the_schedule_is_the_yamls_and_stopped(project: Project) -> None:

@@ -72,7 +72,7 @@ def test_the_launchpad_writes_out_every_setting(server: Server) -> None:
     )["runConfigSchemaOrError"]
     config = yaml.safe_load(found["rootDefaultYaml"])
     shown = config["ops"]["biomed__hgt_model"]["config"]
-    expected = launchpad_defaults("hgt", SMALL).model_dump()
+    expected = launchpad_defaults("hgt", SMALL).settings.model_dump()
     assert shown["training"] == expected["training"]
     assert shown["model"] == expected["model"]
     hidden = {"device", "allow_fallback"}

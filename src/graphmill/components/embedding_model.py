@@ -1,5 +1,6 @@
 """The component type ``graphmill.components.EmbeddingModel``: one system on one dataset, from a few lines of YAML."""
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import dagster as dg
@@ -18,27 +19,45 @@ from graphmill.components.validation_asset import validation_asset
 from graphmill.errors import SettingsError
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.automation import chain_job, freshness_policy, retraining_schedule
-from graphmill.recipes.registry import RECIPES
+from graphmill.recipes.registry import RECIPES, choose_preset
 from graphmill.settings import Settings
+from graphmill.training.machine import this_machine
 from graphmill.worker.acceleration_report import AccelerationReportSettings
 from graphmill.worker.job import parse_settings
 
 
-def _resolve_settings(context: dg.ResolutionContext, model: Any) -> Settings:
+@dataclass(frozen=True)
+class Defaults:
+    """The settings that the Launchpad starts from, and why their preset is what it is."""
+
+    settings: Settings
+    preset_reason: str
+
+
+def _resolve_settings(context: dg.ResolutionContext, model: Any) -> Defaults:
     return launchpad_defaults(str(model.recipe), context.resolve_value(model.settings))
 
 
-def launchpad_defaults(recipe: str, written: dict[str, Any]) -> Settings:
-    """The recipe's settings with what the YAML says; a named preset fills what it does not say.
+def launchpad_defaults(recipe: str, written: dict[str, Any]) -> Defaults:
+    """The recipe's settings with what the YAML says; its preset fills what it does not say.
 
-    ``preset: auto`` is none here: the machine that loads the definitions need not be the one that trains.
+    ``preset: auto``, the default, is resolved here: by what this machine has (:func:`chosen_preset`). So the Launchpad
+    shows the values that will hold.
     """
     for name in ("recipe", "data"):
         if name in written:
             raise SettingsError(f"settings.{name} is decided by the component; remove it from the settings")
-    preset = written.get("preset", "auto")
-    values = {**written, "recipe": recipe, "preset": "none" if preset == "auto" else preset}
-    return parse_settings(values, "settings")
+    preset, reason = chosen_preset(recipe, str(written.get("preset", "auto")))
+    return Defaults(parse_settings({**written, "recipe": recipe, "preset": preset}, "settings"), reason)
+
+
+def chosen_preset(recipe: str, preset: str) -> tuple[str, str]:
+    """The preset that ``preset`` stands for, and why: for auto by device and memory of the machine that loads this."""
+    if preset != "auto":
+        return preset, "as the defs.yaml says"
+    machine = this_machine()
+    name, why = choose_preset(recipe, machine.device, machine.memory_bytes)
+    return name, f"auto: {why}"
 
 
 @dg.scaffold_with(EmbeddingModelScaffolder)
@@ -71,15 +90,15 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
 
     def plan(self, context: dg.ComponentLoadContext) -> ModelPlan:
         """Everything that the asset factories need; raises :class:`SettingsError` for a name that cannot be a key."""
-        settings = (
-            self.settings if isinstance(self.settings, Settings) else launchpad_defaults(self.recipe, self.settings)
-        )
+        given = self.settings
+        defaults = given if isinstance(given, Defaults) else launchpad_defaults(self.recipe, given)
         fresh = self.freshness
         return ModelPlan(
             dataset=checked_name(self.dataset, "dataset"),
             name=checked_name(self.name or self.recipe, "name"),
             recipe=self.recipe,
-            settings=settings,
+            settings=defaults.settings,
+            preset_reason=defaults.preset_reason,
             checks=as_settings(ModelChecks, self.checks, "checks"),
             root=context.project_root,
             publish=self.publish,

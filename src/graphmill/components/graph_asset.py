@@ -192,7 +192,10 @@ def _check_results(plan: GraphPlan, manifest: Mapping[str, Any]) -> list[dg.Asse
             )
             or "no held-out pair is seen elsewhere",
             severity="error" if drawn else "warn",
-            metadata={"split_source": report["split_source"], "leaking": records(_leak_rows(leaks)) if leaks else "none"},
+            metadata={
+                "split_source": report["split_source"],
+                "leaking": records(_leak_rows(leaks)) if leaks else "none",
+            },
         ),
     ]
 

@@ -43,7 +43,8 @@ def model_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         owners=list(plan.owners),
         description=(
             f"{plan.recipe} trained on the graph of {plan.dataset}, in a process of its own. A run with the same data "
-            "and settings is reused; `training.force` starts over; more `training.epochs` continue it."
+            "and settings is reused; `training.force` starts over; more `training.epochs` continue it. "
+            f"The Launchpad's defaults are those of preset `{plan.preset}` ({plan.preset_reason})."
         ),
         code_version=CODE_VERSION,
         pool=POOL,
@@ -97,6 +98,8 @@ def _materialized(
             "fingerprint": result["fingerprint"],
             "device": str(report.started.get("device", "")),
             "device_reason": str(report.started.get("device_reason", "")),
+            "preset": plan.preset,
+            "preset_reason": plan.preset_reason,
             "reused": bool(result.get("reused")),
             "figures": compared(figures, previous),
             **_pictures(plan, epochs, result),

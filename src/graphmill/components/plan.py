@@ -74,6 +74,7 @@ class ModelPlan:
     name: str
     recipe: str
     settings: Settings
+    preset_reason: str
     checks: ModelChecks
     root: Path
     publish: str
@@ -82,6 +83,11 @@ class ModelPlan:
     acceleration_report: AccelerationReportSettings
     influence: InfluenceSettings
     recommendations: RecommendationSettings
+
+    @property
+    def preset(self) -> str:
+        """The preset behind the Launchpad's defaults."""
+        return str(self.settings.preset)  # type: ignore[attr-defined]
 
     @property
     def system(self) -> Entry:

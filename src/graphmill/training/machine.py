@@ -1,0 +1,101 @@
+"""What this machine has for a training, told without torch: the device that it would take, and that device's memory.
+
+For whoever must decide before a worker starts, such as the defaults of the Launchpad. The worker's own answer, from torch,
+is in ``device.py``; where the two differ (a driver that torch cannot use), the worker's holds.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.util
+import platform
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+_NVML = ("libnvidia-ml.so.1", "libnvidia-ml.so")
+
+
+@dataclass(frozen=True)
+class Machine:
+    """``device``: cuda, mps or cpu; ``memory_bytes``: all that the device has, or that this process may ever use."""
+
+    device: str
+    memory_bytes: int
+
+
+def this_machine(root: Path = Path("/")) -> Machine:
+    """cuda where torch was built for it and the driver shows a device, mps on Apple silicon, else cpu.
+
+    The same at every call on one machine: it looks at what there is, not at what is free. ``root`` is where ``proc`` and
+    ``sys`` are (tests put a small tree there).
+    """
+    if torch_is_built_for_cuda() and (memory := cuda_memory()):
+        return Machine("cuda", memory)
+    main = min([int(psutil.virtual_memory().total), *_cgroup_limits(root)])
+    apple = platform.system() == "Darwin" and platform.machine() == "arm64"
+    return Machine("mps" if apple else "cpu", main)
+
+
+def torch_is_built_for_cuda() -> bool:
+    """Read from torch's version file, because importing torch takes seconds."""
+    found = importlib.util.find_spec("torch")
+    file = Path(found.origin).with_name("version.py") if found and found.origin else None
+    if file is None or not file.is_file():
+        return False
+    return re.search(r"^cuda\b[^=]*=\s*['\"]", file.read_text(encoding="utf-8"), re.MULTILINE) is not None
+
+
+class _Memory(ctypes.Structure):
+    _fields_ = [("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong)]
+
+
+def cuda_memory() -> int:
+    """Bytes of the first CUDA device that the driver's management library shows; 0 where there is none."""
+    library = _load(_NVML)
+    if library is None or library.nvmlInit_v2() != 0:
+        return 0
+    try:
+        handle, memory = ctypes.c_void_p(), _Memory()
+        if library.nvmlDeviceGetHandleByIndex_v2(0, ctypes.byref(handle)) != 0:
+            return 0
+        return int(memory.total) if library.nvmlDeviceGetMemoryInfo(handle, ctypes.byref(memory)) == 0 else 0
+    finally:
+        library.nvmlShutdown()
+
+
+def _load(names: tuple[str, ...]) -> ctypes.CDLL | None:
+    for name in names:
+        try:
+            return ctypes.CDLL(name)
+        except OSError:
+            continue
+    return None
+
+
+def _cgroup_limits(root: Path) -> list[int]:
+    """The memory limit of each cgroup that this process is in, outer ones included; v2 and v1."""
+    try:
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            mount, name = root / "sys/fs/cgroup", "memory.max"
+        elif "memory" in controllers.split(","):
+            mount, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+        else:
+            continue
+        group = mount / path.lstrip("/")
+        for place in (group, *group.parents):
+            if place != mount and mount not in place.parents:
+                break
+            try:
+                found.append(int((place / name).read_text()))
+            except (OSError, ValueError):  # not there, or "max": no limit
+                continue
+    return found

@@ -1,0 +1,68 @@
+"""What a machine has, told without torch."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from graphmill.training import machine
+from graphmill.training.machine import Machine, this_machine, torch_is_built_for_cuda
+
+GIB = 2**30
+
+
+def tree(root: Path, **limits: str) -> Path:
+    """A process in the group a/b of cgroup v2, with the limits given by path (dots for slashes)."""
+    (root / "proc/self").mkdir(parents=True)
+    (root / "proc/self/cgroup").write_text("0::/a/b\n")
+    (root / "sys/fs/cgroup/a/b").mkdir(parents=True)
+    for path, limit in limits.items():
+        (root / "sys/fs/cgroup" / path.replace("_", "/") / "memory.max").write_text(limit + "\n")
+    return root
+
+
+def test_the_version_file_says_what_torch_says() -> None:
+    assert torch_is_built_for_cuda() == (torch.version.cuda is not None)
+
+
+def test_the_smallest_limit_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "cuda_memory", lambda: 0)
+    monkeypatch.setattr(machine.platform, "system", lambda: "Linux")
+    bounded = tree(tmp_path, a=str(2 * GIB), a_b="max")
+    assert this_machine(bounded) == Machine("cpu", 2 * GIB)
+    assert this_machine(tmp_path / "nowhere") == Machine("cpu", psutil.virtual_memory().total)
+
+
+def test_a_cuda_device_counts_where_torch_can_use_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "cuda_memory", lambda: 24 * GIB)
+    monkeypatch.setattr(machine, "torch_is_built_for_cuda", lambda: True)
+    assert this_machine(tmp_path) == Machine("cuda", 24 * GIB)
+    monkeypatch.setattr(machine, "torch_is_built_for_cuda", lambda: False)
+    assert this_machine(tmp_path).device != "cuda"
+
+
+def test_apple_silicon_shares_its_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "cuda_memory", lambda: 0)
+    monkeypatch.setattr(machine.platform, "system", lambda: "Darwin")
+    monkeypatch.setattr(machine.platform, "machine", lambda: "arm64")
+    assert this_machine(tmp_path).device == "mps"
+
+
+def test_it_imports_no_torch() -> None:
+    code = (
+        "import sys; from graphmill.training.machine import this_machine; this_machine(); print('torch' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+@pytest.mark.gpu
+def test_the_driver_says_what_torch_says() -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device here")
+    assert this_machine().device == "cuda"
+    ratio = this_machine().memory_bytes / torch.cuda.get_device_properties(0).total_memory
+    assert 0.9 < ratio < 1.1
