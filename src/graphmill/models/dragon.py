@@ -11,6 +11,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from graphmill.kernels.propagation import SparseMatrix, propagate
+from graphmill.kernels.row_norm import normalise_rows
 from graphmill.models.mmgcn import SLOPE
 from graphmill.models.user_item_graph import UserItemGraph
 
@@ -62,7 +63,7 @@ class Dragon(nn.Module):
 
     def heterogeneous(self, graph: UserItemGraph) -> tuple[Tensor, Tensor]:
         """Users and items after the user-item graph and the fusion, [U, width] and [I, width]."""
-        users = torch.cat([F.normalize(p) for p in self.preferences], dim=1)
+        users = torch.cat([normalise_rows(p) for p in self.preferences], dim=1)
         parts = [checkpoint(t, use_reentrant=False) if self.checkpointing else t() for t in self.towers]
         items = torch.cat(parts, dim=1)
         users, items = self._propagated(graph, users, items)
@@ -82,7 +83,7 @@ class Dragon(nn.Module):
 
     def add_users(self, users: Tensor, graph: SparseMatrix, rows: Tensor | None = None) -> Tensor:
         """``users`` [U, width] with what similar users add: all rows, or ``rows`` int64 [m], to which ``graph`` was cut."""
-        return (users if rows is None else users[rows]) + propagate(graph, users)
+        return (users if rows is None else F.embedding(rows, users)) + propagate(graph, users)
 
     def add_items(
         self, items: Tensor, graph: SparseMatrix, rows: Tensor | None = None, cut: SparseMatrix | None = None
@@ -91,7 +92,7 @@ class Dragon(nn.Module):
         near = items
         for _ in range(self.config.item_layers - 1):
             near = propagate(graph, near)
-        return (items if rows is None else items[rows]) + propagate(graph if cut is None else cut, near)
+        return (items if rows is None else F.embedding(rows, items)) + propagate(graph if cut is None else cut, near)
 
 
 class FeatureTower(nn.Module):
@@ -107,4 +108,4 @@ class FeatureTower(nn.Module):
 
     def forward(self) -> Tensor:
         """[I, d]."""
-        return F.normalize(self.out(F.leaky_relu_(self.hidden(self.features), SLOPE)))
+        return normalise_rows(self.out(F.leaky_relu_(self.hidden(self.features), SLOPE)))

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from graphmill.kernels.row_norm import normalise_rows
 from graphmill.models.user_item_graph import UserItemGraph
 
 SLOPE = 0.01
@@ -74,7 +75,7 @@ class Tower(nn.Module):
         self.latent = latent
         width = latent or features.shape[1]
         # Constants belong to the run's data and not to its checkpoints.
-        self.register_buffer("features", features if latent else F.normalize(features), persistent=False)
+        self.register_buffer("features", features if latent else normalise_rows(features), persistent=False)
         self.projection = nn.Linear(features.shape[1], latent) if latent else None
         table = nn.init.xavier_normal_(torch.empty(config.num_users, width))
         self.preference = _table(table, config.trainable_embeddings, self, "preference")
@@ -91,7 +92,7 @@ class Tower(nn.Module):
         users, user_mean, item_mean = self._constants(graph)
         items = self.features
         if self.projection is not None:
-            items = F.normalize(self.projection(items))
+            items = normalise_rows(self.projection(items))
         for number, layer in enumerate(self.layers):
             means = (user_mean, item_mean) if number == 0 else (None, None)
             if checkpointing:
@@ -110,11 +111,11 @@ class Tower(nn.Module):
         key = (*key, 0 if trained else self.preference._version)
         if self._folded is None or self._folded[0] != key:
             with torch.no_grad(), torch.autocast(self.features.device.type, enabled=False):
-                users = F.normalize(self.preference)
+                users = normalise_rows(self.preference)
                 to_users = graph.to_users(self.features) if self.projection is None else None
                 self._folded = (key, (users, to_users, None if trained else graph.to_items(users)))
         users, to_users, to_items = self._folded[1]
-        return (F.normalize(self.preference) if trained else users), to_users, to_items
+        return (normalise_rows(self.preference) if trained else users), to_users, to_items
 
 
 class Layer(nn.Module):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from graphmill.kernels.losses import bpr_losses, row_dots
 from graphmill.recipes.recommenders.batch import BPR, PairBatch
@@ -57,6 +58,7 @@ class MultimodalRecipe(RecommenderRecipe):
 
     def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> tuple[Tensor, Tensor]:
         """Final vectors of ``users`` int64 [B], [B, d], and of ``items`` int64 [B, n], [B, n, d]."""
+        # As in a lookup table: its backward pass is many times faster than that of indexing.
         tensors = encoded.tensors
-        found = tensors[ITEMS].index_select(0, self._tensor(items.reshape(-1)))
-        return tensors[USERS].index_select(0, self._tensor(users)), found.view(*items.shape, -1)
+        found = F.embedding(self._tensor(items), tensors[ITEMS])
+        return F.embedding(self._tensor(users), tensors[USERS]), found

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from graphmill.errors import SettingsError
 from graphmill.models.mmgcn import MMGCN, MMGCNConfig
@@ -91,9 +92,9 @@ class MmgcnRecipe(MultimodalRecipe):
         assert isinstance(model, MMGCN)
         count, width = float(len(chunk)), model.config.embedding_dim
         negatives = chunk.negatives.reshape(len(chunk), -1)
-        users = _squares(model.identity[self._tensor(chunk.users)])
-        positives = _squares(model.identity[self._tensor(chunk.positives + self.view.num_users)])
-        others = _squares(model.identity[self._tensor(negatives.reshape(-1) + self.view.num_users)])
+        users = _squares(F.embedding(self._tensor(chunk.users), model.identity))
+        positives = _squares(F.embedding(self._tensor(chunk.positives + self.view.num_users), model.identity))
+        others = _squares(F.embedding(self._tensor(negatives.reshape(-1) + self.view.num_users), model.identity))
         rows = (2.0 * users + positives + others / negatives.shape[1]) / (2.0 * width)
         means = [_squares(tower.preference) / tower.preference.numel() for tower in model.towers]  # type: ignore[arg-type, operator]
         tables = torch.stack(means).sum()

@@ -1,0 +1,44 @@
+"""Rows divided by their norm: equal to torch's own form, in values and gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from graphmill.kernels.row_norm import normalise_rows
+
+
+def rows() -> torch.Tensor:
+    x = torch.randn(9, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    x[4] = 0.0
+    x[5] *= 1e-14  # below the smallest divisor
+    x[6] *= 1e8
+    return x
+
+
+def test_values_and_gradients_are_torchs() -> None:
+    ours, theirs = rows().requires_grad_(), rows().requires_grad_()
+    weight = torch.randn(9, 5, dtype=torch.float64)
+    a, b = normalise_rows(ours), F.normalize(theirs, eps=1e-12)
+    torch.testing.assert_close(a, b, rtol=1e-14, atol=1e-14)
+    (a * weight).sum().backward()
+    (b * weight).sum().backward()
+    assert ours.grad is not None
+    assert theirs.grad is not None
+    regular = [0, 1, 2, 3, 6, 7, 8]
+    torch.testing.assert_close(ours.grad[regular], theirs.grad[regular], rtol=1e-10, atol=1e-13)
+    torch.testing.assert_close(ours.grad[[4, 5]], weight[[4, 5]] / 1e-12, rtol=1e-10, atol=0)
+
+
+def test_gradcheck() -> None:
+    x = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(normalise_rows, (x,))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_norms_of_half_precision_rows_are_taken_in_fp32(dtype: torch.dtype) -> None:
+    x = torch.full((1, 4096), 30.0, dtype=dtype)  # the sum of its squares, 3.7 million, is above what fp16 can hold
+    y = normalise_rows(x)
+    assert y.dtype == dtype
+    torch.testing.assert_close(y.float(), torch.full((1, 4096), 1 / 64.0), rtol=1e-2, atol=0)
