@@ -330,3 +330,11 @@ def test_several_processes_are_the_workers_own_business() -> None:
 )
 def test_exit_codes_are_explained(code: int, cause: str, may_pass: bool) -> None:
     assert explain(code, WorkerReport()) == (cause, may_pass)
+
+
+def test_the_page_that_torchrun_ends_with_is_passed_over() -> None:
+    page = (
+        "[rank1]: TypeError: a bug\ntorch.distributed.elastic.ChildFailedError: \n  exitcode : 1 (pid: 7)\n" + "=" * 60
+    )
+    assert explain(1, WorkerReport(), page)[0].endswith("exit code 1: [rank1]: TypeError: a bug")
+    assert explain(1, WorkerReport(), "something odd\n-----\n")[0].endswith("exit code 1: something odd")

@@ -6,6 +6,7 @@ owns the loop. The worker's side of the contract: ``docs/dagster.md``, "The work
 
 import contextlib
 import os
+import re
 import signal
 import sys
 import time
@@ -32,6 +33,7 @@ from graphmill.training.allocator import allocator_environment
 POLL_SECONDS = 0.2
 NOTE_DESCENDANTS_EVERY_SECONDS = 1.0
 WORKER_MODULE = "graphmill.worker"
+_ERROR_LINE = re.compile(r"(\[rank\d+\]: *)?[\w.]+(Error|Exception|Interrupt)\b")
 # The worker's names for "the machine had too little memory this time"; all else that it names would fail again.
 MEMORY_ERRORS = frozenset({"MemoryError", "OutOfMemoryError", "ArrowMemoryError"})
 
@@ -154,8 +156,15 @@ def explain(code: int, report: WorkerReport, stderr: str = "") -> tuple[str, boo
         return f"the worker was killed ({name}{hint})", True
     if code == EXIT_OK:
         return "the worker ended without a result", False
-    last_words = stderr.strip().rpartition("\n")[2][:200] or "it wrote nothing to stderr"
-    return f"the worker ended with exit code {code}: {last_words}", False
+    return f"the worker ended with exit code {code}: {_last_words(stderr)}", False
+
+
+def _last_words(stderr: str) -> str:
+    """The last line that names an error of the worker's own, else the last one that says anything."""
+    lines = [line.strip() for line in stderr.splitlines() if any(character.isalnum() for character in line)]
+    # torchrun ends with a page about the failure of its child, which says nothing of the reason.
+    named = [line for line in lines if _ERROR_LINE.match(line) and not line.startswith("torch.distributed.")]
+    return ((named or lines)[-1] if lines else "it wrote nothing to stderr")[:200]
 
 
 # Read when torch is imported, so they have to be there before; what the user's environment says goes first.

@@ -1,0 +1,141 @@
+"""The real worker through Dagster: killed, mistaken, in two processes, asked for a report; and ``dg launch``."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import psutil
+import pytest
+
+from graphmill.orchestration.io_managers import ArtifactStore
+from graphmill.orchestration.pipes import WorkerClient
+from graphmill.orchestration.resources import AcceleratorResource
+from tests.components.conftest import Project, failure
+from tests.ui.conftest import write_project
+
+SMALL: dict[str, Any] = {
+    "preset": "none",
+    "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 1},
+    "objective": {"contrastive_weight": 0.0},
+    "training": {"epochs": 2, "steps_per_epoch": 2},
+    "acceleration": {"threads": 1},
+}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Project:
+    return Project(tmp_path)
+
+
+def train(project: Project, part: str = "model", config: dict[str, Any] | None = None, **attributes: Any) -> Any:
+    """Materialize one part of a small HGT with the real worker."""
+    definitions = [project.dataset(), project.model(settings=SMALL, **attributes)]
+    if not (project.root / "data/06_models/toy/graph.json").exists():
+        assert project.materialize(definitions[0]).success
+    return dg.materialize(
+        [asset for each in definitions for asset in each.assets],
+        selection=[dg.AssetKey(["toy", f"hgt_{part}"])],
+        instance=project.instance,
+        raise_on_error=False,
+        run_config={"ops": {f"toy__hgt_{part}": {"config": config or {}}}},
+        resources={
+            "io_manager": ArtifactStore(base_path=str(project.root / "data" / "06_models")),
+            "accelerator": AcceleratorResource(device="cpu"),
+            "worker": WorkerClient(observe_seconds=0.0, retry_wait_seconds=0.0),
+        },
+    )
+
+
+def observed(project: Project, part: str) -> list[dict[str, Any]]:
+    records = project.instance.fetch_observations(dg.AssetKey(["toy", f"hgt_{part}"]), limit=500).records
+    return [{k: v.value for k, v in record.asset_observation.metadata.items()} for record in reversed(records)]
+
+
+def kill_after_the_first_checkpoint(project: Project, killed: list[int]) -> None:
+    """SIGKILL, once, as the system does it when memory runs out."""
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not killed:
+        if list((project.root / "data/06_models/toy/hgt").glob("*/checkpoints/*.safetensors")):
+            for child in psutil.Process().children():
+                if "graphmill.worker" in child.cmdline():
+                    killed.append(child.pid)
+                    child.send_signal(signal.SIGKILL)
+        time.sleep(0.02)
+
+
+def test_a_killed_worker_is_started_again_and_resumes(project: Project) -> None:
+    killed: list[int] = []
+    killer = threading.Thread(target=kill_after_the_first_checkpoint, args=(project, killed))
+    killer.start()
+    result = train(project, config={"training": {"epochs": 80}, "evaluation": {"eval_every": 80}})
+    killer.join()
+    assert killed
+    assert result.success
+    (retry,) = [event for event in result.all_events if event.event_type_value == "STEP_UP_FOR_RETRY"]
+    assert "the worker was killed (SIGKILL; most often the machine was out of memory)" in str(retry.event_specific_data)
+    first, second = [each for each in observed(project, "model") if "resumed_from_epoch" in each]
+    assert first["resumed_from_epoch"] == 0
+    assert second["resumed_from_epoch"] >= 1, "it goes on from the checkpoint, not from the start"
+    assert project.metadata("toy/hgt_model")["epochs_done"] == 80
+
+
+def test_a_mistake_that_only_the_worker_can_see_is_told_and_not_retried(project: Project) -> None:
+    result = train(project, config={"training": {"init_from": "no/such/run"}})
+    assert "no/such/run" in failure(result)
+    assert "Traceback" not in failure(result)
+    kinds = [event.event_type_value for event in result.all_events]
+    assert kinds.count("STEP_START") == 1
+    assert "STEP_UP_FOR_RETRY" not in kinds
+
+
+def test_two_processes_train_as_the_launchpad_says(project: Project) -> None:
+    result = train(project, config={"acceleration": {"processes": 2}})
+    assert result.success, failure(result)
+    run = project.root / project.value("toy/hgt_model")["run_dir"]
+    assert json.loads((run / "manifest.json").read_text())["resolved"]["processes"] == 2
+    assert json.loads((run / "report.json").read_text())["bytes_reduced"] > 0
+    assert [each for each in observed(project, "model") if each.get("epoch") == 2]
+    assert not [child for child in psutil.Process().children(recursive=True) if "graphmill" in str(child.cmdline())]
+
+
+@pytest.mark.slow
+def test_the_acceleration_report_measures_and_tells_its_progress(project: Project) -> None:
+    config = {"epochs": 1, "singles": ["acceleration.gradient_checkpointing=true", "acceleration.batch_size=3"]}
+    result = train(project, "acceleration_report", config)
+    assert result.success, failure(result)
+    shown = project.metadata("toy/hgt_acceleration_report")
+    rows = {row.data["configuration"]: row.data for row in shown["configurations_table"].records}
+    assert list(rows) == ["baseline", "accelerated", *config["singles"]]
+    assert rows["baseline"]["seconds_per_epoch"] > 0
+    assert rows["baseline"]["peak_memory_mib"] > 100
+    assert 0 < rows["acceleration.gradient_checkpointing=true"]["test_mrr"] <= 1
+    assert "batch_size" in rows["acceleration.batch_size=3"]["status"]
+    assert [(each["epoch"], each["epochs"]) for each in observed(project, "acceleration_report")][-1] == (3, 4)
+
+
+def test_dg_launch_materializes_assets(tmp_path: Path) -> None:
+    """The command line's way, with a process a step, as the UI's default executor has it."""
+    write_project(tmp_path)
+    home = tmp_path / "home"
+    home.mkdir()
+    dg_command = str(Path(sys.executable).parent / "dg")
+    done = subprocess.run(
+        [dg_command, "launch", "--assets", "biomed/raw_edges,biomed/nodes,biomed/edges"],
+        cwd=tmp_path,
+        env={**os.environ, "DAGSTER_HOME": str(home), "PYTHONPATH": str(tmp_path / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=240,
+    )
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        for name in ("raw_edges", "nodes", "edges"):
+            assert instance.get_latest_materialization_event(dg.AssetKey(["biomed", name])) is not None, name
