@@ -173,3 +173,10 @@ def test_inference_in_chunks_equals_the_forward_pass(name: str, chunk_rows: int)
     assert max(c.rows.shape[0] for c in chunks) <= chunk_rows
     assert [(c.node_type, c.start) for c in chunks] == sorted((c.node_type, c.start) for c in chunks)
     assert_equal(torch.cat([c.rows for c in chunks]), model.eval()(graph, features).detach())
+
+
+def test_the_length_of_an_embedding_says_nothing_unless_output_norm_is_off() -> None:
+    for on in (True, False):
+        model, graph = small_model(output_norm=on)
+        lengths = model(graph).norm(dim=1)
+        assert torch.allclose(lengths, torch.full_like(lengths, 10**0.25), rtol=1e-3) == on

@@ -119,6 +119,8 @@ class HGT(nn.Module):
 
     ``type_counts``: nodes per type; ``relations``: (source_type, target_type) in the graph's order; ``feature_dims``:
     width of the features of the types that have some. ``num_layers`` 0 is the same model without message passing.
+    ``output_norm``: LayerNorm without gain of every embedding, times d^(−1/4), so that the product of two unrelated ones
+    has variance 1 and no vector can be long because its node has many links.
     """
 
     def __init__(
@@ -133,6 +135,7 @@ class HGT(nn.Module):
         layer_norm: bool = True,
         feature_dims: Mapping[int, int] | None = None,
         gradient_checkpointing: bool = False,
+        output_norm: bool = True,
     ) -> None:
         super().__init__()
         if hidden_dim % num_heads:
@@ -141,6 +144,7 @@ class HGT(nn.Module):
         self.embedding_dim = embedding_dim
         self.dropout = dropout
         self.gradient_checkpointing = gradient_checkpointing
+        self.output_norm = output_norm
         types = len(type_counts)
         self.tables = nn.ParameterList(nn.Parameter(torch.randn(n, hidden_dim) * TABLE_STD) for n in type_counts)
         self.features = nn.ModuleDict({str(t): nn.Linear(f, hidden_dim) for t, f in (feature_dims or {}).items()})
@@ -180,7 +184,7 @@ class HGT(nn.Module):
                 x = self._layer(number, x, graph, masked_pairs, chosen)
         if needed is not None and not self.layers:
             x = _take(x, needed)
-        return self.embed(x)
+        return self.embed_all(x)
 
     def forward_sampled(
         self,
@@ -199,11 +203,11 @@ class HGT(nn.Module):
                 x = checkpoint(self._block, number, x, block, use_reentrant=False)
             else:
                 x = self._block(number, x, block)
-        return self.embed(x)
+        return self.embed_all(x)
 
-    def embed(self, x: Sequence[Tensor]) -> Tensor:
-        """The heads: per type [n_t, hidden_dim] to [Σ n_t, embedding_dim]."""
-        return torch.cat([head(rows) for head, rows in zip(self.heads, x, strict=True)])
+    def embed_all(self, x: Sequence[Tensor]) -> Tensor:
+        """All heads: per type [n_t, hidden_dim] to [Σ n_t, embedding_dim]."""
+        return torch.cat([self.head(t, rows) for t, rows in enumerate(x)])
 
     def inputs(self, features: Mapping[int, Tensor] | None, node_rows: Sequence[Tensor] | None) -> list[Tensor]:
         """Per type [N_t, hidden_dim]: what the first layer reads."""
@@ -217,6 +221,11 @@ class HGT(nn.Module):
                 rows = rows + self.features[str(t)](given.to(rows.dtype))
             inputs.append(rows)
         return inputs
+
+    def head(self, node_type: int, rows: Tensor) -> Tensor:
+        """The head: [n, hidden_dim] of one type to their embeddings [n, embedding_dim]."""
+        z: Tensor = self.heads[node_type](rows)
+        return F.layer_norm(z, (self.embedding_dim,)) * self.embedding_dim**-0.25 if self.output_norm else z
 
     def layer(self, number: int) -> HGTLayer:
         """The convolution of one layer, 0 to num_layers − 1."""

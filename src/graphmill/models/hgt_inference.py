@@ -42,7 +42,7 @@ def infer(
             x = _layer(model, number, x, graph, chunk_rows)
         for t, rows in enumerate(x):
             for start in range(0, rows.shape[0], chunk_rows):
-                yield EmbeddingChunk(t, start, model.heads[t](rows[start : start + chunk_rows]))
+                yield EmbeddingChunk(t, start, model.head(t, rows[start : start + chunk_rows]))
     finally:
         model.train(training)
 

@@ -52,7 +52,7 @@ class HgtRecipe:
     """``batching`` is resolved (no "auto"); everything random is keyed by ``settings.training.seed``."""
 
     name = "hgt"
-    algorithm_version = 1
+    algorithm_version = 2
 
     def __init__(self, graph: TypedGraph, settings: HgtSettings, batching: str) -> None:
         self.graph = graph
@@ -85,6 +85,7 @@ class HgtRecipe:
             m.layer_norm,
             {number: rows.shape[1] for number, rows in self.features.items()},
             execution.checkpointing,
+            m.output_norm,
         )
         self.execution = execution
         return HgtModule(encoder, LinkDecoder(len(self.data.relations), m.embedding_dim, m.decoder, m.popularity))

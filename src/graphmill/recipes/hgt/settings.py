@@ -17,6 +17,9 @@ class HgtModel(Settings):
     num_heads: int = setting(8, "Attention heads", ge=1)
     dropout: float = setting(0.2, "Dropout after each layer", ge=0.0, lt=1.0)
     layer_norm: bool = setting(True, "LayerNorm per node type after the skip")
+    output_norm: bool = setting(
+        True, "LayerNorm of the embedding itself, so that no vector is long because its node has many links"
+    )
     decoder: Literal["distmult", "dot"] = setting("distmult", "Link score: Σ z_h r z_t, or the origin's z_h · z_t")
     popularity: bool = setting(
         True,
