@@ -113,7 +113,7 @@ def naive(recipe: Any, system: str, steps: int) -> list[float]:
         users, items = pairs[0, rows], pairs[1, rows]
         negatives = torch.tensor(multimodal.negatives(users.tolist(), seen, known, rng))
         optimizer.zero_grad()
-        model.loss(users, items, negatives, 1e-4).backward()  # type: ignore[operator]
+        model.loss(users, items, negatives, 1e-4).backward()
         optimizer.step()
 
     return timed(step, steps)

@@ -144,9 +144,10 @@ class Layer(nn.Module):
         few_items = len(items) <= len(users)
         to_users = _messages(graph.to_users, items, self.message, means[0], few_items)
         to_items = _messages(graph.to_items, users, self.message, means[1], not few_items)
-        return self._join(to_users, users, identity[0]), self._join(to_items, items, identity[1])
+        return self.join(to_users, users, identity[0]), self.join(to_items, items, identity[1])
 
-    def _join(self, messages: Tensor, rows: Tensor, identity: Tensor) -> Tensor:
+    def join(self, messages: Tensor, rows: Tensor, identity: Tensor) -> Tensor:
+        """A side's next vectors [n, d] from its messages [n, width], its own rows [n, width] and ID embeddings [n, d]."""
         messages = F.leaky_relu_(messages, SLOPE)
         own = F.leaky_relu_(self.own(rows), SLOPE) + identity
         if not self.concatenate:

@@ -18,7 +18,7 @@ from graphmill.recipes.recommenders.dragon.graphs import item_graph, user_graph
 from graphmill.recipes.recommenders.dragon.settings import DragonSettings
 from graphmill.recipes.recommenders.multimodal import NORM, MultimodalRecipe
 from graphmill.recipes.recommenders.recipe import ITEMS, USERS
-from graphmill.training.contract import Encoded, ParameterGroup, Phase, Term
+from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, Term
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
@@ -113,6 +113,11 @@ class DragonRecipe(MultimodalRecipe):
             return F.embedding(rows, model.add_items(items, self._items_there))
         cut = select_rows(self.similar_items, some).to(self.device)
         return model.add_items(items, self._items_there, rows, cut)
+
+    def compilables(self, model: nn.Module) -> list[Compilable]:
+        """The feature towers; the products with the graphs stay outside."""
+        assert isinstance(model, Dragon)
+        return [Compilable(tower, "forward") for tower in model.towers]
 
     def extra_terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> list[Term]:
         """λ · [ Σ_m mean over the batch's users of P_m²  +  mean of the modality weights² ], the means also over columns."""

@@ -14,7 +14,7 @@ from graphmill.models.user_item_graph import user_item_graph
 from graphmill.recipes.recommenders.batch import PairBatch
 from graphmill.recipes.recommenders.mmgcn.settings import MmgcnSettings
 from graphmill.recipes.recommenders.multimodal import NORM, MultimodalRecipe
-from graphmill.training.contract import Encoded, ParameterGroup, Phase, Term
+from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, Term
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
@@ -81,6 +81,11 @@ class MmgcnRecipe(MultimodalRecipe):
         model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
         users, items = model(self.user_item)
         return Encoded({"users": users, "items": items})
+
+    def compilables(self, model: nn.Module) -> list[Compilable]:
+        """The dense part of each layer; the products with the graph stay outside."""
+        assert isinstance(model, MMGCN)
+        return [Compilable(layer, "join") for tower in model.towers for layer in tower.layers]  # type: ignore[union-attr]
 
     def extra_terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> list[Term]:
         """λ · [ mean over the 2B rows (u, i⁺), (u, i⁻) of Z_u² + Z_i²  +  Σ_m mean(P_m²) ], the means also over columns.
