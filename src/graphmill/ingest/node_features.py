@@ -19,7 +19,7 @@ from graphmill.ingest.feature_files import FeatureRows
 from graphmill.ingest.files import shown
 from graphmill.ingest.kg_columns import checked_delimiter
 from graphmill.ingest.rejects import Reject, reject_table
-from graphmill.ingest.tables import EDGES, MAX_SHOWN, IngestResult, check_table, features_schema
+from graphmill.ingest.tables import EDGES, MAX_SHOWN, IngestResult, check_table, feature_key, features_schema
 from graphmill.settings import Settings, setting
 
 
@@ -27,6 +27,7 @@ class NodeFeatureSettings(Settings):
     """How a ``node_features`` source is read."""
 
     node_type: str = setting("", "the type of node that the features are of; required")
+    name: str = setting("", "name of this set, such as image; needed where a type has several")
     key: Literal["id", "index"] = setting("id", "what a row names its node by: its id within the type, or its index")
     key_column: str = setting("", "CSV and Parquet: the column with the key; empty: named as the key is")
     type_column: str = setting("", "CSV and Parquet: a column with the node type; rows of other types are left out")
@@ -88,16 +89,26 @@ def read_node_features(path: str | Path, nodes: pa.Table, settings: NodeFeatureS
     )
     check_table(table, features_schema(values.shape[1]), f"features of {kind}")
     return IngestResult(
-        nodes, EDGES.empty_table(), reject_table(file, rejects), {kind: table}, counts, _notes(counts, kind)
+        nodes,
+        EDGES.empty_table(),
+        reject_table(file, rejects),
+        {feature_key(kind, settings.name): table},
+        counts,
+        _notes(counts, kind),
     )
 
 
 def with_features(result: IngestResult, path: str | Path, settings: NodeFeatureSettings) -> IngestResult:
     """``result`` with the features of one more source; its rejects, counts (by type) and notes are added."""
-    if settings.node_type in result.features:
-        raise InputError(f"{shown(path)}: nodes of type '{settings.node_type}' already have features; give one source")
+    key = feature_key(settings.node_type, settings.name)
+    if key in result.features:
+        raise InputError(
+            f"{shown(path)}: nodes of type '{settings.node_type}' already have features"
+            + (f" named '{settings.name}'" if settings.name else "")
+            + "; give one source, or each a name of its own"
+        )
     more = read_node_features(path, result.nodes, settings)
-    counts = {f"{settings.node_type} features: {name}": number for name, number in more.counts.items()}
+    counts = {f"{key} features: {name}": number for name, number in more.counts.items()}
     return replace(
         result,
         features=result.features | more.features,

@@ -5,18 +5,18 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.ingest.samples import biomed, kg_bench, watch
+from graphmill.ingest.samples import biomed, kg_bench, music, watch
 
-CHAINS = {"biomed": biomed.PRESETS, "kg_bench": tuple(kg_bench.PRESETS), "watch": watch.PRESETS}
+CHAINS = {"biomed": biomed.PRESETS, "kg_bench": tuple(kg_bench.PRESETS), "music": music.PRESETS, "watch": watch.PRESETS}
 """The presets of each chain."""
 
 FILES = {"biomed": "kg.csv", "watch": "views.tsv"}
-"""The file that each chain's sample is; kg_bench is a directory of files."""
+"""The file that each chain's sample is; kg_bench and music are directories of files."""
 
 
 def write_sample(chain: str, preset: str, out: str | Path, seed: int = 0) -> Path:
     """Write the sample ``preset`` of ``chain``; the same bytes for the same arguments. Returns the file written
-    (the directory, for kg_bench).
+    (the directory, for kg_bench and music).
 
     ``out`` is the file where it ends in ``.csv`` or ``.tsv``, else a directory that gets the chain's :data:`FILES`. The
     file appears whole or not at all.
@@ -30,8 +30,9 @@ def write_sample(chain: str, preset: str, out: str | Path, seed: int = 0) -> Pat
         raise SettingsError(
             f"the sample chain '{chain}' has no preset '{preset}'; choose one of {', '.join(CHAINS[chain])}"
         )
-    if chain == "kg_bench":
-        for name, content in kg_bench.KgBench(preset, seed).files():
+    if chain in ("kg_bench", "music"):
+        sample = kg_bench.KgBench(preset, seed) if chain == "kg_bench" else music.Music(preset, seed)
+        for name, content in sample.files():
             _write_whole(Path(out) / name, [content])
         return Path(out)
     path = Path(out) if str(out).endswith((".csv", ".tsv")) else Path(out) / FILES[chain]
