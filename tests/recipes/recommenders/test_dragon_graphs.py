@@ -1,0 +1,119 @@
+"""DRAGON's homogeneous graphs: nearest items and similar users, equal to the plain computation; golden weights."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from graphmill.errors import SettingsError
+from graphmill.graph.interactions import Interactions, to_rows
+from graphmill.kernels.propagation import SparseMatrix
+from graphmill.recipes.recommenders.dragon.graphs import item_graph, user_graph
+from graphmill.recipes.recommenders.modalities import Modality
+
+ITEMS = 40
+
+
+def modality(name: str, seed: int, width: int = 6, missing: tuple[int, ...] = ()) -> Modality:
+    features = np.random.default_rng(seed).normal(size=(ITEMS, width)).astype(np.float32)
+    present = np.ones(ITEMS, bool)
+    present[list(missing)] = False
+    features[~present] = 0.0
+    return Modality(name, features, present)
+
+
+def dense(matrix: SparseMatrix) -> np.ndarray:
+    rows = matrix.forward
+    out = torch.zeros(matrix.shape, dtype=torch.float64)
+    found: np.ndarray = out.index_put_((rows.row, rows.column), rows.value.double(), accumulate=True).numpy()
+    return found
+
+
+def nearest_by_sorting(features: np.ndarray, k: int) -> np.ndarray:
+    unit = features.astype(np.float64) / np.linalg.norm(features, axis=1, keepdims=True)
+    order = np.argsort(-(unit @ unit.T), axis=1, kind="stable")[:, :k]
+    out = np.zeros((ITEMS, ITEMS))
+    np.put_along_axis(out, order, 1 / k, axis=1)
+    return out
+
+
+def test_rows_are_the_nearest_items_with_the_item_itself() -> None:
+    image, text = modality("image", 1), modality("text", 2, 3)
+    found = dense(item_graph([image, text], [0.1, 0.9], 10))
+    wanted = 0.1 * nearest_by_sorting(image.features, 10) + 0.9 * nearest_by_sorting(text.features, 10)
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    assert (np.diag(found) > 0).all()
+
+
+def test_golden_weights() -> None:
+    """k = 10: each neighbour 0.1; of two modalities 0.01 (image), 0.09 (text), and 0.1 where both agree."""
+    single = dense(item_graph([modality("image", 1)], [], 10))
+    assert set(np.round(single[single > 0], 7)) == {0.1}
+    both = dense(item_graph([modality("image", 1), modality("text", 2)], [0.1, 0.9], 10))
+    assert set(np.round(both[both > 0], 7)) == {0.01, 0.09, 0.1}
+
+
+def test_weights_are_shares_and_equal_where_none_are_given() -> None:
+    sets = [modality("image", 1), modality("text", 2)]
+    np.testing.assert_allclose(dense(item_graph(sets, [], 5)), dense(item_graph(sets, [3.0, 3.0], 5)), rtol=1e-6)
+    only_text = dense(item_graph(sets, [0.0, 2.0], 5))
+    np.testing.assert_allclose(only_text, dense(item_graph(sets[1:], [], 5)), rtol=1e-6)
+
+
+def test_an_item_without_features_has_itself_alone_and_is_nobodys_neighbour() -> None:
+    found = dense(item_graph([modality("image", 1, missing=(3, 7))], [], 6))
+    for item in (3, 7):
+        assert found[item, item] == 1.0
+        assert found[item].sum() == found[:, item].sum() == 1.0
+    np.testing.assert_allclose(found.sum(1), 1.0, rtol=1e-6)
+
+
+@pytest.mark.parametrize("k", [2, ITEMS, 10 * ITEMS])
+def test_more_neighbours_than_items_are_all_of_them(k: int) -> None:
+    found = dense(item_graph([modality("image", 1)], [], k))
+    assert ((found > 0).sum(1) == min(k, ITEMS)).all()
+
+
+def test_weights_that_do_not_fit_are_refused() -> None:
+    sets = [modality("image", 1), modality("text", 2)]
+    with pytest.raises(SettingsError, match=r"1 numbers for 2 modalities \(image, text\)"):
+        item_graph(sets, [1.0], 5)
+    with pytest.raises(SettingsError, match="all 0"):
+        item_graph(sets, [0.0, 0.0], 5)
+
+
+# ---------------------------------------------------------------- users
+
+PAIRS = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (2, 2), (3, 0), (3, 1), (3, 2), (4, 5)]
+
+
+def view_of(pairs: list[tuple[int, int]], users: int, items: int) -> Interactions:
+    user, item = (np.array(side, np.int32) for side in zip(*pairs, strict=True))
+    none = to_rows(user[:0], item[:0], users, items)
+    by_user, by_item = to_rows(user, item, users, items), to_rows(item, user, items, users)
+    return Interactions(users, items, 0, users, by_user, by_item, none, none, {}, {}, {})
+
+
+def test_users_weigh_by_how_many_items_they_share() -> None:
+    found = dense(user_graph(view_of(PAIRS, 6, 6), 2, "softmax"))
+    three, two = np.exp([3.0, 2.0])
+    wanted = np.zeros((6, 6))
+    wanted[0, [3, 1]] = np.array([three, two]) / (three + two)
+    wanted[1, [0, 3]] = 0.5
+    wanted[2, [0, 3]] = 0.5
+    wanted[3, [0, 1]] = np.array([three, two]) / (three + two)
+    # Users 4 and 5 share nothing with anybody: their rows are empty.
+    np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=0)
+
+
+def test_equal_weights_where_asked_for() -> None:
+    found = dense(user_graph(view_of(PAIRS, 6, 6), 2, "mean"))
+    assert set(found[found > 0]) == {0.5}
+
+
+def test_many_shared_items_do_not_overflow() -> None:
+    pairs = [(user, item) for user in range(3) for item in range(2000 if user else 1500)]
+    found = dense(user_graph(view_of(pairs, 3, 2000), 2, "softmax"))
+    np.testing.assert_allclose(found.sum(1), 1.0, rtol=1e-6)
+    assert found[1, 2] > 0.999999
