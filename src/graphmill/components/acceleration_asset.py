@@ -13,7 +13,7 @@ from graphmill.components.plan import ON_DEMAND, POOL, ModelPlan
 from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import OUTPUTS
-from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, picture, records, scalars
+from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, picture, scalars
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.orchestration.run_config import config_class, to_settings
@@ -23,7 +23,6 @@ CODE_VERSION = "1"
 RUNS = Check("accelerated_runs", "The model's own configuration trains to the end on this machine.")
 FINITE = Check("all_are_finite", "No configuration met a loss or gradient that is not finite.")
 CHECKS = (RUNS, FINITE)
-SHOWN_METRICS = 4
 
 Reference = dict[str, Any]
 
@@ -97,7 +96,6 @@ def _materialized(
         value={"report": f"{folder}/{FILE}"},
         metadata={
             **figures,
-            "configurations_table": records([_shown_row(base, row) for row in rows]),
             "table": dg.MetadataValue.md(report.markdown()),
             "bars": picture(report.picture(FULL_IMAGE_BYTES), plan.root, f"{folder}/bars.png", "time and memory"),
             "figures": compared(figures, previous),
@@ -110,19 +108,6 @@ def _materialized(
             ),
         ],
     )
-
-
-def _shown_row(base: Row, row: Row) -> dict[str, Any]:
-    names = [name for name in base.metrics if name.startswith("test_")][:SHOWN_METRICS]
-    return {
-        "configuration": row.name,
-        "seconds_per_epoch": _known(row.seconds_per_epoch),
-        "speed_up": _known(_ratio(base, row)),
-        "peak_memory_mib": _known(row.peak_memory_bytes / 2**20),
-        **{name: _known(row.metrics.get(name, math.nan)) for name in names},
-        "finite": row.finite,
-        "status": row.status,
-    }
 
 
 def _ratio(base: Row, row: Row) -> float:

@@ -18,6 +18,19 @@ from graphmill.orchestration.run_config import config_class, to_settings
 
 CODE_VERSION = "1"
 SPREAD = Check("several_checkpoints", "The influences are summed over several checkpoints, not only over the last.")
+_SCORES = ("TracInScore", "SelfInfluence")
+_PARTS = {"Head": "head", "Rel": "relation", "Tail": "tail"}
+_SIDES = {"Test": "explained triple", "Train": "training triple"}
+COLUMNS = {
+    **{f"{side}{part}": f"{role} of the {of}: id" for side, of in _SIDES.items() for part, role in _PARTS.items()},
+    **{
+        f"{side}{part}_label": f"{role} of the {of}: name"
+        for side, of in _SIDES.items()
+        for part, role in _PARTS.items()
+    },
+    "TracInScore": "influence; above 0: the training triple made the explained one likelier",
+    "SelfInfluence": "influence of the training triple on itself",
+}
 SHOWN_TRIPLES = 12
 SHOWN_INFLUENCES = 3
 SHOWN_SUSPECTS = 30
@@ -75,7 +88,7 @@ def _materialized(plan: ModelPlan, run_dir: str, asked: InfluenceSettings) -> dg
             "dagster/row_count": len(rows),
             "dagster/column_schema": dg.TableSchema(
                 columns=[
-                    dg.TableColumn(name, "float" if name in ("TracInScore", "SelfInfluence") else "string")
+                    dg.TableColumn(name, "float" if name in _SCORES else "string", COLUMNS[name])
                     for name in (SELF_COLUMNS if asked.mode == "self" else CSV_COLUMNS)
                 ]
             ),

@@ -19,6 +19,7 @@ INTERACTION_COLUMNS = {
     "position": "place in the user's sequence, from 0; equal times in the order of the file",
     "timestamp": "seconds",
     "weight": "rating, plays, or what the file has",
+    "relation": "the relation that the graph has for them",
     "display_relation": "interacted; interacted n for the n-th time with this item",
     "head": "number of the user",
     "tail": "number of the item, after those of the users",
@@ -32,7 +33,7 @@ def interactions_table(result: IngestResult) -> pa.Table:
     source = result.nodes["source"].combine_chunks()
     columns = {"user_id": ids.take(edges["head"].combine_chunks()), "item_id": ids.take(edges["tail"].combine_chunks())}
     rest = [name for name in INTERACTION_COLUMNS if name in edges.column_names]
-    columns |= {name: edges[name] for name in (*rest, "relation")}
+    columns |= {name: edges[name] for name in rest}
     return pa.table(columns | {"source": source.take(edges["head"].combine_chunks())})
 
 

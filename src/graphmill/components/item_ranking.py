@@ -48,7 +48,8 @@ def shown(
         {
             **model,
             **({"over_best_floor": ratio} if best else {}),
-            **{f"{name}_{metric}": value for name, own in protocols.items() for metric, value in own.items()},
+            # One figure a protocol is enough to plot; the tables have the rest.
+            **{f"{name}_{judged}": own[judged] for name, own in protocols.items() if judged in own},
         }
     )
     everyone = {plan.name: model, **floors}

@@ -172,6 +172,6 @@ def _examples(table: pa.Table, names: _Names, asked: RecommendationSettings) -> 
     for start in chosen.tolist():
         user = table["user_id"][start].as_py()
         own = table.slice(start, asked.k).filter(pc.field("user_id") == user).slice(0, asked.shown_items).to_pylist()
-        best = ", ".join(f"{names.item(row['item_id'])} {row['score']:.2f}" for row in own)
+        best = ", ".join(f"{names.item(row['item_id'])} ({row['score']:.2f})" for row in own)
         rows.append({"user": names.user(user), "met last": ", ".join(names.met(user)), "recommended (score)": best})
     return rows

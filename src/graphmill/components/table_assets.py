@@ -155,6 +155,7 @@ def _interactions(
     plan: TablePlan, key: dg.AssetKey, result: IngestResult, rejects: str, version: str, previous: PreviousRun
 ) -> dg.MaterializeResult[pa.Table]:
     table = interactions_table(result)
+    counts = {"rejected_rows" if name == "rejects" else name: value for name, value in result.counts.items()}
     users = result.counts["users"]
     short = result.counts["short_sequences"]
     return dg.MaterializeResult(
@@ -163,12 +164,12 @@ def _interactions(
         data_version=dg.DataVersion(version),
         metadata={
             **table_metadata(table, INTERACTION_COLUMNS),
-            **result.counts,
+            **counts,
             **_odd(result, rejects),
             "first_rows": records(table.select(["user_id", "item_id", *_given(table)]).slice(0, 10).to_pylist()),
             "lengths": records(lengths_table(table)),
             "popular_items": records(popular_items(table)),
-            "figures": compared(result.counts, previous),
+            "figures": compared(counts, previous),
         },
         check_results=[
             _few_rejects(plan, key, result),

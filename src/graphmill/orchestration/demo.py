@@ -23,8 +23,10 @@ from graphmill.orchestration.home import dagster_home, project_root
 JOB_SUFFIX = "_refresh"
 # Per kind of asset (the end of its name) the figures that say most, in this order; an asset shows those that it has.
 FIGURES = (
-    *("dagster/row_count", "nodes", "edges", "relations", "loss", "valid_mrr", "test_mrr", "epochs_done"),
-    *("seconds_per_step", "dimensions", "status", "mean_cosine", "components_90", "mrr", "mrr_over_degree"),
+    *("dagster/row_count", "nodes", "edges", "relations", "users", "items", "loss", "valid_mrr", "test_mrr"),
+    *("test_ndcg@10", "epochs_done", "seconds_per_step", "dimensions", "status", "mean_cosine", "components_90"),
+    *("mrr", "hits@10", "ndcg@10", "hr@10", "recall@20", "ndcg@20", "mrr_over_degree", "mrr_over_frequency"),
+    *("over_best_floor", "explained_triples", "items_recommended", "catalogue_coverage", "speed_up"),
 )
 SHOWN_FIGURES = 4
 

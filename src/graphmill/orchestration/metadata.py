@@ -82,13 +82,17 @@ def _type_name(kind: pa.DataType) -> str:
 
 
 def records(rows: Sequence[Mapping[str, Any]]) -> dg.MetadataValue:
-    """A table of at most ``TABLE_ROWS`` rows; columns are the keys of the first row."""
+    """A table of at most ``TABLE_ROWS`` rows, numbers to five digits; columns are the keys of the first row."""
     if not rows:
         return dg.MetadataValue.text("none")
-    shown = [dg.TableRecord({key: _cell(value) for key, value in row.items()}) for row in rows[:TABLE_ROWS]]
+    shown = [dg.TableRecord({key: _rounded(_cell(value)) for key, value in row.items()}) for row in rows[:TABLE_ROWS]]
     kinds = {bool: "bool", int: "int", float: "float"}
     columns = [dg.TableColumn(key, kinds.get(type(value), "string")) for key, value in shown[0].data.items()]
     return dg.MetadataValue.table(shown, dg.TableSchema(columns=columns))
+
+
+def _rounded(value: Any) -> Any:
+    return float(f"{value:.5g}") if isinstance(value, float) else value
 
 
 def _cell(value: Any) -> Any:
