@@ -17,6 +17,8 @@ from graphmill.evaluation.comparison import RankingComparison, RankingThresholds
 from graphmill.evaluation.ranking import LinkRanking, link_queries, rank_links
 from graphmill.worker.export import Restored, restore
 from graphmill.worker.messages import Outlet
+from graphmill.worker.recommender_floor import NAME as BPR_MF
+from graphmill.worker.recommender_floor import bpr_mf_figures
 from graphmill.worker.run import train
 
 FILE = "ranking.json"
@@ -85,6 +87,7 @@ def rank_any(
         return {**about, "mrr": {"model": report["both"]["mrr"], "frequency": report["baseline"]["mrr"]}}
     if isinstance(recipe, RanksItems):
         found = recipe.evaluate(restored.model, split, final=True, poll=poll)
+        found |= {f"{BPR_MF}_{name}": value for name, value in bpr_mf_figures(restored, split, outlets=outlets).items()}
         figures = grouped(found)
         restored.run.write_json(FILE, {"kind": "items", **about, "figures": figures})
         return {**about, "figures": figures["model"]}

@@ -29,7 +29,9 @@ class Recommends(Protocol):
 
 
 def recommend_run(restored: Restored, k: int = 20) -> dict[str, Any]:
-    """Write ``recommendations.parquet`` (user_id, rank from 1, item_id, score) into the run; returns what was written.
+    """Write ``recommendations.parquet`` into the run; returns what was written.
+
+    Columns: user_id, user_name, rank (from 1), item_id, item_name, score; items best first, seen ones left out.
 
     Raises :class:`SettingsError` for a recipe that does not recommend.
     """
@@ -40,12 +42,16 @@ def recommend_run(restored: Restored, k: int = 20) -> dict[str, Any]:
     users, items, scores = cast(Recommends, restored.recipe).recommend(restored.model, k)
     there = items >= 0
     row, place = np.nonzero(there)
-    ids = restored.graph.node_table()["id"].combine_chunks()
+    nodes = restored.graph.node_table()
+    ids, names = nodes["id"].combine_chunks(), nodes["name"].combine_chunks()
+    of_user, of_item = pa.array(users[row]), pa.array(items[there])
     table = pa.table(
         {
-            "user_id": ids.take(pa.array(users[row])),
+            "user_id": ids.take(of_user),
+            "user_name": names.take(of_user),
             "rank": pa.array((place + 1).astype(np.int32)),
-            "item_id": ids.take(pa.array(items[there])),
+            "item_id": ids.take(of_item),
+            "item_name": names.take(of_item),
             "score": pa.array(scores[there].astype(np.float32)),
         }
     )

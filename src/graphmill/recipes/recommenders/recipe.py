@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
 from graphmill.evaluation.quick import quick_health
 from graphmill.evaluation.recommendation import top_k
 from graphmill.graph.interactions import interaction_view
+from graphmill.graph.knowledge import knowledge_view
 from graphmill.kernels.losses import bpr_losses, row_dots
 from graphmill.recipes.recommenders.batch import BPR, PairBatch
 from graphmill.recipes.recommenders.evaluate import RecommenderEvaluator, known
@@ -197,15 +199,36 @@ class RecommenderRecipe(ABC):
         return int(self.settings.model.embedding_dim)  # type: ignore[attr-defined]
 
     def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
-        """Vectors of users and items; nodes of other types have none of their own and are zero."""
+        """Vectors of all nodes in the graph's order."""
+        rows = self.all_vectors(model)
+        for start in range(0, len(rows), _EXPORT_ROWS):
+            yield EmbeddingBlock(start, rows[start : start + _EXPORT_ROWS])
+
+    def all_vectors(self, model: nn.Module) -> np.ndarray:
+        """fp32 [N, d]: users and items as they are scored. Other nodes, of which the system knows nothing, get the mean of
+        the nodes that facts join them with, nearest first; what no fact leads to gets the mean of the items.
+        """
         users, items = (t.cpu().numpy() for t in self.vectors(model))
         view = self.view
-        for kind in self.graph.node_types:
-            rows = {view.user_offset: users, view.item_offset: items}.get(kind.offset)
-            if rows is None:
-                rows = np.zeros((kind.count, users.shape[1]), np.float32)
-            for start in range(0, kind.count, _EXPORT_ROWS):
-                yield EmbeddingBlock(kind.offset + start, rows[start : start + _EXPORT_ROWS])
+        rows = np.zeros((self.graph.num_nodes, users.shape[1]), np.float32)
+        reached = np.zeros(len(rows), bool)
+        for start, own in ((view.user_offset, users), (view.item_offset, items)):
+            rows[start : start + len(own)] = own
+            reached[start : start + len(own)] = True
+        if reached.all():
+            return rows
+        facts = knowledge_view(self.graph)
+        head, tail = np.concatenate((facts.head, facts.tail)), np.concatenate((facts.tail, facts.head))
+        while True:
+            lead = ~reached[head] & reached[tail]
+            if not lead.any():
+                break
+            found = np.unique(head[lead])
+            means = sp.csr_matrix((np.ones(int(lead.sum())), (head[lead], tail[lead])), (len(rows),) * 2)[found]
+            rows[found] = (means @ rows) / np.asarray(means.sum(1))
+            reached[found] = True
+        rows[~reached] = items.mean(0)
+        return rows
 
     def compilables(self, model: nn.Module) -> list[Compilable]:
         """Sparse products do not compile, and little else is left."""

@@ -186,6 +186,16 @@ class KgatRecipe(RecommenderRecipe):
 
     # ---------------------------------------------------------------- export
 
+    def all_vectors(self, model: nn.Module) -> np.ndarray:
+        """fp32 [N, d]: the final vectors of all nodes, entities included."""
+        assert isinstance(model, Kgat)
+        training = model.training
+        model.eval()
+        with torch.no_grad():
+            final = model(model.nodes(), self._current_matrix(model))
+        model.train(training)
+        return np.asarray(final.float().cpu().numpy())
+
     @property
     def embedding_width(self) -> int:
         """The node's own vector and every layer's result."""

@@ -1,0 +1,115 @@
+"""A recommender's run on the music sample: figures beside the floors, lists of recommendations, embeddings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from graphmill.graph.build import build_graph
+from graphmill.graph.knowledge import knowledge_view
+from graphmill.graph.settings import GraphSettings
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.ingest.joined import with_knowledge
+from graphmill.ingest.kgat_files import KgatFilesSettings, read_kgat
+from graphmill.ingest.mmrec import read_mmrec
+from graphmill.recipes.recommenders.recipe import RecommenderRecipe
+from graphmill.worker import recommender_floor
+from graphmill.worker.export import Restored, export_run, restore
+from graphmill.worker.ranking import rank_any
+from graphmill.worker.recommendations import recommend_run
+from graphmill.worker.run import train
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> TypedGraph:
+    folder = repository / "data" / "01_raw" / "music"
+    tables = with_knowledge(read_mmrec(folder), read_kgat(folder, KgatFilesSettings(part="knowledge")))
+    out = tmp_path_factory.mktemp("music") / "graph"
+    return build_graph(tables.nodes, tables.edges, GraphSettings(add_reverse="never"), out, tables.features)
+
+
+def trained(graph: TypedGraph, root: Path, recipe: str, **sections: Any) -> Restored:
+    values = {
+        "recipe": recipe,
+        "data": str(graph.path),
+        "preset": "none",
+        "acceleration": {"device": "cpu"},
+        **sections,
+    }
+    return restore(train(values, "test", root=str(root))["run_dir"])
+
+
+@pytest.fixture(scope="module")
+def kgat(graph: TypedGraph, tmp_path_factory: pytest.TempPathFactory) -> Restored:
+    return trained(
+        graph,
+        tmp_path_factory.mktemp("runs") / "kgat",
+        "kgat",
+        model={"embedding_dim": 16, "relation_dim": 8, "layer_dims": [16, 8]},
+        training={"epochs": 4, "learning_rate": 0.01},
+        evaluation={"eval_every": 2, "floors": True},
+    )
+
+
+def test_the_ranking_stands_beside_every_floor(kgat: Restored, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recommender_floor, "LARGEST_WORK", 25_000)
+    rank_any(kgat)
+    report = json.loads((kgat.run.path / "ranking.json").read_text(encoding="utf-8"))
+    assert report["kind"] == "items"
+    assert {"model", "popularity", "item_knn", "ease", "bpr_mf"} <= set(report["figures"])
+    for figures in report["figures"].values():
+        assert {"recall@20", "ndcg@20", "map@20", "hit@20", "mrr@20"} <= set(figures)
+    assert len(list((kgat.run.path.parent / "bpr_mf").glob("*/*/report.json"))) == 3
+
+
+def test_recommendations_have_names_and_nothing_that_the_user_knows(kgat: Restored) -> None:
+    written = recommend_run(kgat, 5)
+    table = pq.read_table(written["file"]).to_pandas()
+    assert list(table.columns) == ["user_id", "user_name", "rank", "item_id", "item_name", "score"]
+    assert table["item_name"].iloc[0] != table["item_id"].iloc[0]
+    assert isinstance(kgat.recipe, RecommenderRecipe)
+    view = kgat.recipe.view
+    everything = view.everything()
+    known = {(str(u), str(i)) for u, i in zip(everything.row, everything.columns, strict=True)}
+    assert not known & set(zip(table["user_id"], table["item_id"], strict=True))
+    assert (table.groupby("user_id")["score"].diff().dropna() <= 0).all()
+    assert len(table) == 5 * view.num_users
+
+
+def test_embeddings_have_the_width_of_all_layers_and_a_row_for_every_node(kgat: Restored) -> None:
+    export_run(kgat)
+    table = pq.read_table(kgat.run.embeddings / "embeddings.parquet")
+    assert table.num_rows == kgat.graph.num_nodes
+    vectors = np.stack(table["embedding"].to_pylist())
+    assert vectors.shape[1] == 16 + 16 + 8
+    assert vectors.any(axis=1).all()
+    assert isinstance(kgat.recipe, RecommenderRecipe)
+    users, items = kgat.recipe.vectors(kgat.model)
+    view = kgat.recipe.view
+    np.testing.assert_allclose(vectors[view.user_offset : view.user_offset + view.num_users], users, rtol=1e-6)
+    np.testing.assert_allclose(vectors[view.item_offset : view.item_offset + view.num_items], items, rtol=1e-6)
+
+
+def test_nodes_that_a_system_knows_nothing_of_get_the_mean_of_their_neighbours(
+    graph: TypedGraph, tmp_path: Path
+) -> None:
+    run = trained(graph, tmp_path, "bpr_mf", training={"epochs": 1})
+    assert isinstance(run.recipe, RecommenderRecipe)
+    rows, facts = run.recipe.all_vectors(run.model), knowledge_view(graph)
+    label = int(facts.tail[facts.relation == facts.names.index("label")][0])
+    own = facts.head[facts.tail == label]
+    np.testing.assert_allclose(rows[label], rows[own].mean(0), rtol=1e-4, atol=1e-6)
+    assert rows.any(axis=1).all()
+
+
+def test_bpr_mf_beats_popularity_on_planted_taste(graph: TypedGraph, tmp_path: Path) -> None:
+    run = trained(graph, tmp_path, "bpr_mf", training={"epochs": 40}, evaluation={"eval_every": 10})
+    found = run.recipe.evaluate(run.model, "test", final=True, poll=lambda: None)
+    assert found["recall@20"] > 1.2 * found["popularity_recall@20"]
+    assert found["popularity_bias@20"] > 0
+    assert 0 < found["coverage@20"] <= 1
