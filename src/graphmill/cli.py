@@ -73,6 +73,26 @@ def train(
 
 
 @app.command()
+def estimate(
+    settings: Annotated[Path, typer.Argument(help="settings.yaml (docs/settings.md)")],
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Override, such as model.hidden_dim=128")] = None,
+    as_json: Json = False,
+) -> None:
+    """Memory and time of a training before it starts, in every way that it could be run (docs/memory_planning.md)."""
+    from graphmill.worker.job import merge, read_settings
+    from graphmill.worker.planning import estimate_run
+
+    found = estimate_run(merge(read_settings(settings), _overrides(set_ or [])), str(settings))
+    if as_json:
+        _print_json(found.to_json())
+    else:
+        _table(f"{settings}: what a training takes", ["", *found.columns], found.rows())
+        print(found.sentence)
+    if found.refusal:
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+@app.command()
 def evaluate(
     run: Annotated[Path, typer.Argument(help="Run directory")],
     checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",

@@ -118,8 +118,18 @@ def available_memory(root: Path = Path("/")) -> int:
     return max(0, min(amounts))
 
 
+def memory_limit(root: Path = Path("/")) -> int:
+    """Bytes that this process could have if nothing else ran: the machine's memory, or the least cgroup limit above it."""
+    return min([int(psutil.virtual_memory().total), *(limit for limit, _ in _cgroups(root))])
+
+
 def _cgroup_rooms(root: Path) -> Iterator[int]:
-    """Limit minus use of each memory cgroup that this process is in, outer ones included; v2 and v1."""
+    for limit, used in _cgroups(root):
+        yield limit - used
+
+
+def _cgroups(root: Path) -> Iterator[tuple[int, int]]:
+    """Limit and use of each memory cgroup that this process is in, outer ones included; v2 and v1."""
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
@@ -138,7 +148,7 @@ def _cgroup_rooms(root: Path) -> Iterator[int]:
         while group == mount or mount in group.parents:
             with contextlib.suppress(OSError, ValueError):  # "max" is a ValueError: no limit
                 used = int((group / usage).read_text()) - _cache(group / "memory.stat", cache)
-                yield int((group / limit).read_text()) - used
+                yield int((group / limit).read_text()), used
             group = group.parent
 
 

@@ -19,7 +19,7 @@ from graphmill.training.device import configure_torch
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.settings import ExportSettings
 from graphmill.training.state import load_model
-from graphmill.worker.job import Job, resolve
+from graphmill.worker.job import Job, merge, resolve
 
 
 @dataclass
@@ -49,7 +49,9 @@ def restore(run_dir: str | Path, checkpoint: str | int = "") -> Restored:
         raise InputError(
             f"{graph.path} is no longer the graph that {run.path} was trained on; rebuild that graph, or train again"
         )
-    job = resolve(values | {"preset": manifest["resolved"]["preset"]}, str(run.path / "settings.json"))
+    resolved = manifest["resolved"]
+    taken = {"preset": resolved["preset"], "acceleration": {"batching": resolved["batching"]}}
+    job = resolve(merge(values, taken), str(run.path / "settings.json"))
     recipe = registry.create(job.settings.recipe, graph, job.settings, job.batching)
     configure_torch(job.settings.acceleration, job.device, 1)
     recipe.to(job.device)

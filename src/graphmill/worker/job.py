@@ -75,7 +75,9 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolve(values: Mapping[str, Any], where: str) -> Job:
-    """Resolve every "auto": preset (by device and memory), device, precision, batching.
+    """Resolve every "auto" that needs no graph: preset (by device and memory), device, precision.
+
+    ``batching: auto`` is the full graph here; ``worker/planning.py`` fits it to memory when there is a graph.
 
     Raises:
         SettingsError: a setting is wrong or cannot be honoured.
@@ -84,7 +86,7 @@ def resolve(values: Mapping[str, Any], where: str) -> Job:
     import os
 
     from graphmill.training.device import choose_device
-    from graphmill.training.memory import available_memory
+    from graphmill.training.memory import available_memory, parse_size
     from graphmill.training.precision import resolve_precision
 
     settings: Any = parse_settings(values, where)
@@ -101,11 +103,7 @@ def resolve(values: Mapping[str, Any], where: str) -> Job:
     notes = [f"device: {choice.reason}", f"preset: {preset} ({why})"]
     precision = resolve_precision(acceleration.precision, choice.device)
     batching = "full" if acceleration.batching == "auto" else acceleration.batching
-    if acceleration.memory_budget != "auto":
-        raise SettingsError(
-            f"{where}: acceleration.memory_budget is not available in this version; leave it at auto, and use "
-            "batching: edge_sampled or preset: low_memory to bound the memory"
-        )
+    parse_size(acceleration.memory_budget, auto=0, name=f"{where}: acceleration.memory_budget")
     return Job(settings, choice.device, choice.reason, preset, why, precision, batching, notes)
 
 

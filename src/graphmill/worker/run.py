@@ -5,15 +5,14 @@ from __future__ import annotations
 import platform
 import shutil
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
 from graphmill import __version__
-from graphmill.errors import InputError, SettingsError
+from graphmill.errors import InputError
 from graphmill.evaluation.sharing import shared
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.recipes import registry
@@ -32,6 +31,7 @@ from graphmill.training.stopping import out_of_patience
 from graphmill.worker.job import Job, fingerprint, resolve, run_root
 from graphmill.worker.listener import RunListener
 from graphmill.worker.messages import Message, Outlet
+from graphmill.worker.planning import Plan, open_graph, plan_run
 from graphmill.worker.warm_start import ROWS_FILE, WarmStart, read_warm_start
 
 SHORT = 16
@@ -48,6 +48,7 @@ class Prepared:
     fingerprint: str
     run: RunDirectory
     warm_start: WarmStart | None
+    plan: Plan
 
     @property
     def data_version(self) -> str:
@@ -55,25 +56,27 @@ class Prepared:
         return self.fingerprint[:SHORT]
 
 
-def prepare(values: Mapping[str, Any], where: str, *, root: str = "") -> Prepared:
-    """Resolve settings, open the graph, build the recipe, name the run.
+def prepare(
+    values: Mapping[str, Any], where: str, *, root: str = "", agree: Callable[[Plan], Plan] = lambda plan: plan
+) -> Prepared:
+    """Resolve settings, open the graph, fit the run to memory, build the recipe, name the run.
+
+    ``agree``: several processes take the plan of the first one.
 
     Raises:
         SettingsError, InputError, ResourceError: what is wrong, in a sentence; nothing has been written.
     """
     job = resolve(values, where)
     settings = job.settings
-    if not settings.data:
-        raise SettingsError(
-            f"{where}: 'data' is missing: the directory of a typed graph, such as data/06_models/biomed/graph"
-        )
-    graph = TypedGraph.open(Path(settings.data))
+    graph = open_graph(job, where)
+    plan = agree(plan_run(job, graph, where))
+    job = replace(job, batching=plan.batching, notes=[*job.notes, f"memory: {plan.reason}"])
     warm_start = read_warm_start(settings.training.init_from) if settings.training.init_from else None
     recipe = registry.create(settings.recipe, graph, settings, job.batching)
     init = warm_start.identity if warm_start else ""
     digest = fingerprint(job, graph.content_hash, recipe.algorithm_version, init)
     run = RunDirectory(run_root(settings, root) / digest[:SHORT])
-    return Prepared(job, graph, recipe, digest, run, warm_start)
+    return Prepared(job, graph, recipe, digest, run, warm_start, plan)
 
 
 def train(
@@ -93,7 +96,7 @@ def train(
     wanted = values.get("acceleration", {})
     ranks = join(str(wanted.get("backend", "auto")), str(wanted.get("device", "auto")))
     try:
-        prepared = prepare(values, where, root=root)
+        prepared = prepare(values, where, root=root, agree=ranks.broadcast)
         if not ranks.main:
             return _fit(prepared, ranks, [], stop)
         with prepared.run.lock():
@@ -141,10 +144,7 @@ def _fit(prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: Stop
         settings.evaluation,
         device=job.device,
         precision=job.precision,
-        execution=Execution(
-            loss_chunks=acceleration.accumulation_steps if job.batching == "full" else 1,
-            checkpointing=acceleration.gradient_checkpointing,
-        ),
+        execution=prepared.plan.execution(job),
         listener=listener,
         ranks=ranks,
         store=store,
@@ -240,6 +240,7 @@ def _write_head(prepared: Prepared, ranks: Ranks, threads: int) -> None:
                 "threads": threads,
                 "processes": ranks.world,
             },
+            "plan": prepared.plan.to_json(),
             "allocator": describe_allocator(),
             "versions": {
                 "graphmill": __version__,

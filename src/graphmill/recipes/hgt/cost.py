@@ -1,0 +1,310 @@
+"""What a step of HGT holds and does, from the graph's degrees and the settings: the planner's formulas.
+
+Nothing is sampled or trained. Where a mode samples, expectations take the place of counts: a node is touched with
+1 − Π (1 − share)^degree. The formulas follow models/hgt.py and kernels/hgt_relations.py line by line; who changes what these
+keep for the backward pass changes it here (docs/memory_planning.md, ``python -m benchmarks.hgt --only estimate``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.kernels.hgt_relations import _GROUP_BYTES
+from graphmill.recipes.hgt.settings import HgtSettings
+from graphmill.training.contract import Execution
+from graphmill.training.planning import Cost
+
+_WIDE = 4  # bytes of fp32
+_RANKING_BYTES = 256 << 20  # scores of one batch of queries, at most (evaluation/ranking.py)
+
+
+@dataclass(frozen=True)
+class Degrees:
+    """One relation's training edges, and how many of them start and end at each node (float64); and the held-out ones."""
+
+    source_type: int
+    target_type: int
+    edges: float
+    held_out: float
+    outgoing: np.ndarray
+    incoming: np.ndarray
+
+
+@dataclass
+class Layer:
+    """Expected sizes of one layer: nodes read and computed per type, and per relation edges and occurring nodes."""
+
+    read: np.ndarray
+    computed: np.ndarray
+    edges: np.ndarray
+    sources: np.ndarray
+    targets: np.ndarray
+
+
+@dataclass
+class Pass:
+    """One forward and backward pass: its layers, the embeddings that the loss reads per type, and links of the pass."""
+
+    layers: list[Layer]
+    outputs: np.ndarray
+    links: float
+    anchors: float
+
+
+def degrees_of(graph: TypedGraph) -> list[Degrees]:
+    """Degrees of the training edges. Reads each relation's ``src``, ``indptr`` and ``split`` once."""
+    types = {t.name: number for number, t in enumerate(graph.node_types)}
+    out = []
+    for relation in graph.relations:
+        edges = graph.edges(relation.index)
+        source, target = types[relation.source], types[relation.target]
+        train = float(np.count_nonzero(np.asarray(edges.split) == 0))
+        share = train / max(len(edges.src), 1)
+        outgoing = np.bincount(edges.src, minlength=graph.node_types[source].count) * share
+        out.append(Degrees(source, target, train, len(edges.src) - train, outgoing, np.diff(edges.indptr) * share))
+    return out
+
+
+def step_cost(graph: TypedGraph, settings: HgtSettings, batching: str, execution: Execution, precision: str) -> Cost:
+    """The cost of one process that trains these settings in ``full``, ``edge_sampled`` or ``neighbor_sampled`` batching."""
+    m = settings.model
+    counts = np.array([t.count for t in graph.node_types], float)
+    degrees = degrees_of(graph)
+    passes = {"full": _full, "edge_sampled": _edge_sampled, "neighbor_sampled": _neighbor_sampled}
+    one, repeats = passes[batching](settings, counts, degrees)
+    features = {n: r.shape[1] for n, t in enumerate(graph.node_types) if (r := graph.features(t.name)) is not None}
+    weights = _weights(settings, counts, degrees, features)
+    edges = sum(r.edges for r in degrees)
+    # Training edges for supervision and filters (src, dst, pair, key, order) and for messages (source, target, pair).
+    held = int(edges * (12 + 8 + 8 + 12) + 24 * counts.sum() + sum(counts[n] * f * _WIDE for n, f in features.items()))
+    width = m.hidden_dim * _WIDE
+    inference = counts.sum() * max(4 * width, width + 2 * m.embedding_dim * _WIDE)
+    chunks = max(execution.loss_chunks, 1) if batching == "full" else 1
+    flop, relation_flop = _flop(settings, one, degrees, execution.checkpointing)
+    table = int(counts.sum() * width) if batching != "full" else 0
+    return Cost(
+        weights=weights,
+        held=held,
+        step=int(_step_bytes(settings, one, execution.checkpointing, precision, chunks, batching)) + table,
+        gradients=weights if batching != "full" else 0,
+        evaluation=int(inference + _ranking_bytes(degrees, counts)),
+        flop=(flop + relation_flop) * repeats,
+        low_flop=flop * repeats if precision != "fp32" else 0.0,
+        moved=_moved(settings, one, chunks, batching, counts) * repeats,
+        calls=repeats
+        * (400.0 + len(degrees) * m.num_layers * 300.0 + len(counts) * 200.0)
+        * (1 + execution.checkpointing),
+    )
+
+
+# -- sizes ---------------------------------------------------------------------------------------------------------------
+
+
+def _links(settings: HgtSettings, degrees: Sequence[Degrees]) -> np.ndarray:
+    a = settings.acceleration
+    return np.array([min(a.edge_sample_size, max(int(r.edges * a.supervision_fraction), 1), r.edges) for r in degrees])
+
+
+def _anchors(settings: HgtSettings, counts: np.ndarray) -> float:
+    return settings.objective.contrastive_anchors if settings.objective.contrastive_weight else 0.0
+
+
+def _full(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees]) -> tuple[Pass, int]:
+    sizes = [(r.edges, float(np.count_nonzero(r.outgoing)), float(np.count_nonzero(r.incoming))) for r in degrees]
+    edges, sources, targets = (np.array(column) for column in zip(*sizes, strict=True))
+    layer = Layer(counts, counts, edges, sources, targets)
+    links = float(_links(settings, degrees).sum())
+    return Pass([layer] * settings.model.num_layers, counts, links, _anchors(settings, counts)), 1
+
+
+def _edge_sampled(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees]) -> tuple[Pass, int]:
+    a = settings.acceleration
+    micros = a.accumulation_steps
+    size = max(a.edge_sample_size // micros, 1)
+    links = _links(settings, degrees) / micros
+    drawn = np.array([min(size, r.edges) for r in degrees])
+    free = _untouched(settings, counts, degrees, links)
+    sources, targets = [], []
+    for r, d in zip(degrees, drawn, strict=True):
+        share = d / max(r.edges, 1.0)
+        outgoing, incoming = _missed(r.outgoing, share), _missed(r.incoming, share)
+        free[r.source_type] *= outgoing
+        free[r.target_type] *= incoming
+        sources.append((1 - outgoing).sum())
+        targets.append((1 - incoming).sum())
+    nodes = np.array([(1 - f).sum() for f in free])
+    layer = Layer(nodes, nodes, drawn, np.array(sources), np.array(targets))
+    anchors = _anchors(settings, counts) / micros
+    return Pass([layer] * settings.model.num_layers, nodes, float(links.sum()), anchors), micros
+
+
+def _neighbor_sampled(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees]) -> tuple[Pass, int]:
+    from graphmill.recipes.hgt.neighborhood import plan_seeds
+
+    a = settings.acceleration
+    wanted = [int(n) for n in _links(settings, degrees)]
+    plan = plan_seeds(settings, wanted, int(_anchors(settings, counts)))
+    links = np.array(plan.links) / a.accumulation_steps
+    free = _untouched(settings, counts, degrees, links)
+    seeds = np.array([(1 - f).sum() for f in free])
+    computed = [seeds]
+    per_hop = []
+    fresh = [1 - f for f in free]
+    for fanout in a.num_neighbors[: settings.model.num_layers]:
+        edges, sources = np.zeros(len(degrees)), np.zeros(len(degrees))
+        missed = [np.ones(len(f)) for f in free]
+        for number, r in enumerate(degrees):
+            most = r.incoming if fanout < 0 else np.minimum(r.incoming, fanout)
+            edges[number] = (fresh[r.target_type] * most).sum()
+            out = _missed(r.outgoing, edges[number] / max(r.edges, 1.0))
+            missed[r.source_type] *= out
+            sources[number] = (1 - out).sum()
+        fresh = [f * (1 - m) for f, m in zip(free, missed, strict=True)]
+        free = [f * m for f, m in zip(free, missed, strict=True)]
+        computed.append(np.array([(1 - f).sum() for f in free]))
+        per_hop.append((edges, sources))
+    layers = []
+    for layer in range(settings.model.num_layers):
+        hops = per_hop[: settings.model.num_layers - layer]
+        edges = np.sum([e for e, _ in hops], axis=0)
+        sources = np.minimum(np.sum([s for _, s in hops], axis=0), edges)
+        receivers = computed[-2 - layer]
+        targets = np.array([min(receivers[r.target_type], e) for r, e in zip(degrees, edges, strict=True)])
+        layers.append(Layer(computed[-1 - layer], receivers, edges, sources, targets))
+    return Pass(layers, seeds, float(links.sum()), plan.anchors / a.accumulation_steps), a.accumulation_steps
+
+
+def _untouched(
+    settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees], links: np.ndarray
+) -> list[np.ndarray]:
+    """Per type and node the probability that no link, negative or anchor of a micro-batch names it."""
+    free = [np.ones(int(n)) for n in counts]
+    for r, n in zip(degrees, links, strict=True):
+        share = n / max(r.edges, 1.0)
+        free[r.source_type] *= _missed(r.outgoing, share)
+        free[r.target_type] *= _missed(r.incoming, share)
+        wrong = n * settings.objective.negatives_per_positive
+        free[r.target_type] *= np.exp(-wrong / max(counts[r.target_type], 1.0))
+    return free
+
+
+def _missed(degree: np.ndarray, share: float) -> np.ndarray:
+    return (1.0 - min(share, 1.0 - 1e-12)) ** degree
+
+
+# -- memory -----------------------------------------------------------------------------------------------------------------
+
+
+def _weights(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees], features: dict[int, int]) -> int:
+    m = settings.model
+    d, e, types = m.hidden_dim, m.embedding_dim, len(counts)
+    sources, targets = {r.source_type for r in degrees}, {r.target_type for r in degrees}
+    per_type = (2 * len(targets) + 2 * len(sources)) * (d * d + d) + types * (1 + 2 * d * m.layer_norm)
+    layer = per_type + len(degrees) * (2 * d * (d // m.num_heads) + m.num_heads)
+    heads = types * (d * e + e + e * e + e)
+    rest = len(degrees) * (e + 2) + sum(f * d + d for f in features.values())
+    return int(_WIDE * (counts.sum() * d + m.num_layers * layer + heads + rest))
+
+
+def _ranking_bytes(degrees: Sequence[Degrees], counts: np.ndarray) -> float:
+    """Scores of the largest batch of queries, their copy under the filter, and comparisons."""
+    scores = [min(r.held_out * float(counts[r.target_type]) * _WIDE, _RANKING_BYTES) for r in degrees]
+    return 3.0 * max(scores, default=0.0)
+
+
+def _step_bytes(
+    settings: HgtSettings, one: Pass, checkpointing: bool, precision: str, chunks: int, batching: str
+) -> float:
+    """The higher of two moments: in the loss, and in the backward pass of a layer's attention."""
+    m = settings.model
+    low = _WIDE if precision == "fp32" else 2
+    width, out = m.hidden_dim, float(one.outputs.sum()) * m.embedding_dim * low
+    saved, inputs, attention = [], [], []
+    for layer in one.layers:
+        read, computed = float(layer.read.sum()), float(layer.computed.sum())
+        projected = (computed + 2 * read) * width
+        # q, k, v, message and y in the products' precision; skip, norm and what the next layer reads in fp32, one
+        # byte for dropout's mask.
+        after = computed * width * (3 * _WIDE + (1 if m.dropout else _WIDE))
+        saved.append(projected * low + 2 * computed * width * low + after)
+        inputs.append(computed * width * _WIDE)
+        # Accumulators of the gradients of q, k, v in fp32, their casts, the message's and the skip's.
+        work = sum(_workspace(s, t, e, width, m.num_heads) for s, t, e in _triples(layer))
+        attention.append(
+            projected * (low + _WIDE + (0 if low == _WIDE else low)) + computed * width * (low + 2 * _WIDE) + work
+        )
+    gathered = read_first(one) * width * _WIDE if batching != "full" else 0.0
+    kept = inputs if checkpointing else saved
+    loss = sum(kept) + 3 * out + 3 * out + _loss_bytes(settings, one, chunks)
+    head = 2 * out
+    backward = 0.0
+    for number in range(len(one.layers)):
+        # A layer that is recomputed has all of its own before the first of it can be freed.
+        again = saved[number] + inputs[number] if checkpointing else 0.0
+        backward = max(backward, sum(kept[:number]) + max(again, attention[number]))
+    return gathered + max(loss, head + backward)
+
+
+def read_first(one: Pass) -> float:
+    """Nodes whose rows the first layer reads."""
+    return float(one.layers[0].read.sum()) if one.layers else float(one.outputs.sum())
+
+
+def _triples(layer: Layer) -> list[tuple[float, float, float]]:
+    """The relation with the largest workspace, as (sources, targets, edges)."""
+    rows = np.maximum(layer.sources, layer.targets)
+    at = int(np.argmax(rows)) if len(rows) else 0
+    return [(float(layer.sources[at]), float(layer.targets[at]), float(layer.edges.max()))] if len(rows) else []
+
+
+def _workspace(sources: float, targets: float, edges: float, width: int, heads: int) -> float:
+    """Rows of one group of heads in the backward pass, three copies a side and two with gradients, and edge scratch."""
+    rows = max(sources, targets) * width * _WIDE
+    group = min(1.0, max(_GROUP_BYTES / max(rows, 1.0), 1.0 / heads))
+    return 12.0 * rows * group + 3.0 * edges * heads * group * _WIDE
+
+
+def _loss_bytes(settings: HgtSettings, one: Pass, chunks: int) -> float:
+    e, o = settings.model.embedding_dim, settings.objective
+    # Gathered heads, tails and relation vectors, their products and gradients, for positives and each negative.
+    links = one.links / chunks * (4 + 3 * o.negatives_per_positive) * e * _WIDE
+    similar = float(one.outputs.max(initial=0.0)) if one.anchors else 0.0
+    contrastive = one.anchors / chunks * similar * 5 * _WIDE + similar * e * 3 * _WIDE
+    return max(links, contrastive)
+
+
+# -- time --------------------------------------------------------------------------------------------------------------
+
+
+def _flop(settings: HgtSettings, one: Pass, degrees: Sequence[Degrees], checkpointing: bool) -> tuple[float, float]:
+    """Dense products (types and heads), and those of the relations, which stay in fp32."""
+    m = settings.model
+    d, e = m.hidden_dim, m.embedding_dim
+    forward = relation = 0.0
+    for layer in one.layers:
+        forward += 2.0 * d * d * (2 * float(layer.computed.sum()) + 2 * float(layer.read.sum()))
+        relation += 2.0 * 2 * d * (d // m.num_heads) * float(np.minimum(layer.sources, layer.targets).sum())
+    heads = 2.0 * float(one.outputs.sum()) * (d * e + e * e)
+    contrastive = 2.0 * one.anchors * float(one.outputs.max(initial=0.0)) * e if one.anchors else 0.0
+    again = 1 if checkpointing else 0
+    # Forward, both gradients; the relations' own two products once more in their backward pass.
+    return forward * (3 + again) + 3 * (heads + contrastive), relation * (4 + again)
+
+
+def _moved(settings: HgtSettings, one: Pass, chunks: int, batching: str, counts: np.ndarray) -> float:
+    m = settings.model
+    d, out = m.hidden_dim, float(one.outputs.sum()) * m.embedding_dim * _WIDE
+    total = 0.0
+    for layer in one.layers:
+        rows, occurring = float(layer.computed.sum()), float((layer.sources + layer.targets).sum())
+        total += (45 * rows + 40 * occurring + 14 * float(layer.edges.sum())) * d * _WIDE
+    # Each gather from the embeddings fills and adds an array of their size in the backward pass.
+    gathers = chunks * (2 + settings.objective.negatives_per_positive)
+    links = one.links * (6 + 6 * settings.objective.negatives_per_positive) * m.embedding_dim * _WIDE
+    contrastive = one.anchors * float(one.outputs.max(initial=0.0)) * 16 * _WIDE
+    tables = counts.sum() * d * _WIDE * 6 if batching != "full" else 0.0
+    return total + out * (20 + 4 * gathers) + links + contrastive + tables

@@ -1,0 +1,132 @@
+"""What a training will take: memory and time from a recipe's own counts and this machine's rates.
+
+A recipe's ``cost`` module says what one step holds and does (:class:`Cost`); here that becomes bytes and seconds. Which
+batching and rungs to take is ``worker/planning.py``'s business.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+BASE_BYTES = 400 << 20
+"""A process that has imported torch, numba and this library, before any data (Linux, CPU build of torch)."""
+KEPT_HEAP = 1.2
+"""Resident memory over live memory where the heap is kept (``training/allocator.py``): holes that nothing fits into."""
+STOCK_HEAP = 1.04
+"""The same where freed blocks go back to the system."""
+MOMENTS = {"adamw": 2, "adam": 2, "sgd": 1}
+"""Optimizer state, in copies of the weights."""
+OPTIMIZER_PASSES = {"adamw": 7, "adam": 7, "sgd": 5}
+"""Reads and writes of a weight in one update: weight, gradient and moments, with the norm that clipping needs."""
+
+
+@dataclass(frozen=True)
+class Cost:
+    """One process's share of a training, from counts alone.
+
+    ``weights``: bytes of the parameters. ``held``: bytes of graph, features and tables of the sampler. ``step``: the most
+    bytes that a step holds besides weights, gradients, moments and ``held``; ``gradients``: bytes of gradients at that
+    moment. ``evaluation``: the most that an evaluation or an export holds besides weights, moments and ``held``.
+    ``flop``: of a step's matrix products, backward included; ``low_flop``: those of them in half precision. ``moved``:
+    bytes that the rest reads and writes. ``calls``: small operations, each with its fixed price.
+    """
+
+    weights: int
+    held: int
+    step: int
+    gradients: int
+    evaluation: int
+    flop: float
+    moved: float
+    calls: float
+    low_flop: float = 0.0
+
+
+@dataclass(frozen=True)
+class Machine:
+    """Rates of this machine, as a process with so many threads sees them."""
+
+    flop_per_second: float
+    low_flop_per_second: float
+    bytes_per_second: float
+    seconds_per_call: float
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Predicted peak of the process (CPU) or of the device's memory, by part, and seconds of one optimizer step."""
+
+    peak: int
+    parts: dict[str, int]
+    seconds: float = 0.0
+
+
+def peak_memory_of(cost: Cost, optimizer: str, *, kept_heap: bool, device: str = "cpu") -> tuple[int, dict[str, int]]:
+    """Bytes at the highest moment, and what they consist of.
+
+    On the CPU it is the resident memory of the process; on an accelerator that of the device, without the process.
+    """
+    moments = cost.weights * MOMENTS[optimizer]
+    step = cost.gradients + cost.step
+    phase = max(step, cost.evaluation)
+    parts = {
+        "weights and optimizer": cost.weights + moments,
+        "graph and sampler": cost.held,
+        "step" if step >= cost.evaluation else "evaluation": phase,
+    }
+    if device != "cpu":
+        return sum(parts.values()), parts
+    factor = KEPT_HEAP if kept_heap else STOCK_HEAP
+    parts["allocator"] = int(phase * (factor - 1.0))
+    parts["libraries"] = BASE_BYTES
+    return sum(parts.values()), parts
+
+
+def step_seconds(cost: Cost, optimizer: str, machine: Machine) -> float:
+    """Seconds of one optimizer step: products at the machine's rate, the rest at that of its memory."""
+    update = cost.weights * OPTIMIZER_PASSES[optimizer]
+    products = (cost.flop - cost.low_flop) / machine.flop_per_second + cost.low_flop / machine.low_flop_per_second
+    return products + (cost.moved + update) / machine.bytes_per_second + cost.calls * machine.seconds_per_call
+
+
+def probe_machine(device: Any, precision: str = "fp32") -> Machine:
+    """Measure this machine for about half a second: a product of a layer's shape, a pass over memory, a small call."""
+    import torch
+
+    def best(work: Any, repeats: int) -> float:
+        found = float("inf")
+        for _ in range(repeats):
+            start = time.perf_counter()
+            work()
+            _wait(device)
+            found = min(found, time.perf_counter() - start)
+        return found
+
+    rows, inner, columns = 8192, 256, 768
+    flop = 2.0 * rows * inner * columns
+    low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
+    rates = []
+    for dtype in (torch.float32, low):
+        x, w = (
+            torch.randn(rows, inner, device=device, dtype=dtype),
+            torch.randn(inner, columns, device=device, dtype=dtype),
+        )
+        out = torch.empty(rows, columns, device=device, dtype=dtype)
+        rates.append(flop / best(lambda x=x, w=w, out=out: torch.mm(x, w, out=out), 5))
+    stream = torch.ones(32 << 20, device=device, dtype=torch.uint8).view(torch.float32)
+    other = torch.empty_like(stream)
+    moved = 2 * stream.numel() * 4 / best(lambda: torch.mul(stream, 1.5, out=other), 5)
+    small = torch.ones(64, device=device)
+    call = best(lambda: [small.add_(0.0) for _ in range(100)], 5) / 100
+    return Machine(rates[0], rates[1], moved, call)
+
+
+def _wait(device: Any) -> None:
+    import torch
+
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    elif device.type == "mps":
+        torch.mps.synchronize()
