@@ -114,7 +114,7 @@ def interaction_view(graph: TypedGraph) -> Interactions:
 
     Raises :class:`InputError` where there is no such relation, or several, or no training interaction.
     """
-    relation = _relation(graph)
+    relation = interaction_relation(graph)
     edges = graph.edges(relation)
     users, items = graph.node_type(relation.source), graph.node_type(relation.target)
     split = np.asarray(edges.split)
@@ -157,7 +157,8 @@ def to_rows(row: npt.NDArray[np.int32], column: npt.NDArray[np.int32], num_rows:
     return Rows(np.concatenate(([0], np.cumsum(counts))).astype(np.int64), (key % max(num_columns, 1)).astype(np.int32))
 
 
-def _relation(graph: TypedGraph) -> Relation:
+def interaction_relation(graph: TypedGraph) -> Relation:
+    """The relation of users to items. Raises :class:`InputError` where there is not exactly one."""
     found = [
         r for r in graph.relations if r.name == RELATION and r.source != r.target and r.edges and not r.added_reverse
     ]

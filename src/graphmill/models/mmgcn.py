@@ -83,7 +83,7 @@ class Tower(nn.Module):
         self.layers = nn.ModuleList(
             Layer(w, config.embedding_dim, config.combination, number == 0) for number, w in enumerate(widths)
         )
-        self._folded: tuple[tuple[object, ...], tuple[Tensor, Tensor | None, Tensor | None]] | None = None
+        self._folded: tuple[tuple[object, ...], tuple[Tensor | None, Tensor | None, Tensor | None]] | None = None
 
     def forward(
         self, graph: UserItemGraph, own: Sequence[Tensor], checkpointing: bool = False
@@ -107,15 +107,15 @@ class Tower(nn.Module):
         What is constant is computed once, and again after the tables were loaded or moved.
         """
         trained = isinstance(self.preference, nn.Parameter)
-        key = (graph, *(p for t in (self.preference, self.features) for p in (t.data_ptr(), t.dtype, t.device)))
-        key = (*key, 0 if trained else self.preference._version)
+        constants = (self.features,) if trained else (self.features, self.preference)
+        key = (graph, *(part for t in constants for part in (t.data_ptr(), t._version, t.dtype, t.device)))
         if self._folded is None or self._folded[0] != key:
             with torch.no_grad(), torch.autocast(self.features.device.type, enabled=False):
-                users = normalise_rows(self.preference)
                 to_users = graph.to_users(self.features) if self.projection is None else None
-                self._folded = (key, (users, to_users, None if trained else graph.to_items(users)))
+                users = None if trained else normalise_rows(self.preference)
+                self._folded = (key, (users, to_users, None if users is None else graph.to_items(users)))
         users, to_users, to_items = self._folded[1]
-        return (normalise_rows(self.preference) if trained else users), to_users, to_items
+        return (normalise_rows(self.preference) if users is None else users), to_users, to_items
 
 
 class Layer(nn.Module):

@@ -8,11 +8,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphmill.errors import SettingsError
 from graphmill.models.mmgcn import MMGCN, MMGCNConfig
 from graphmill.models.user_item_graph import user_item_graph
 from graphmill.recipes.recommenders.batch import PairBatch
-from graphmill.recipes.recommenders.mmgcn.settings import MmgcnSettings
+from graphmill.recipes.recommenders.mmgcn.settings import MmgcnSettings, latent_dims
 from graphmill.recipes.recommenders.multimodal import NORM, MultimodalRecipe
 from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, Term
 
@@ -32,7 +31,7 @@ class MmgcnRecipe(MultimodalRecipe):
         self.term_names = (NORM,) if regularised else ()
         super().__init__(graph, settings, batching)
         m = settings.model
-        self.latent_dims = _latent_dims(m.latent_dims, len(self.modalities), m.embedding_dim)
+        self.latent_dims = latent_dims(m.latent_dims, len(self.modalities), m.embedding_dim)
         train, shape = self.view.train, (self.view.num_users, self.view.num_items)
         self.user_item = user_item_graph(train.row, train.columns, *shape, "mean")
 
@@ -109,14 +108,6 @@ class MmgcnRecipe(MultimodalRecipe):
 def _squares(x: Tensor) -> Tensor:
     """Σ x², at least fp32."""
     return (x if x.dtype == torch.float64 else x.float()).square().sum()
-
-
-def _latent_dims(given: list[int], modalities: int, dim: int) -> tuple[int, ...]:
-    if given and len(given) != modalities:
-        raise SettingsError(
-            f"model.latent_dims has {len(given)} widths for {modalities} modalities; write one for each, or none"
-        )
-    return tuple(given) or (4 * dim,) + (0,) * (modalities - 1)
 
 
 def _is_table(name: str) -> bool:

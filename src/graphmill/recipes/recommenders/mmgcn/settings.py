@@ -4,10 +4,11 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
+from graphmill.errors import SettingsError
 from graphmill.recipes.recommenders.settings import RecommenderSettings, choose_preset
 from graphmill.settings import Settings, setting
 
-__all__ = ["PRESETS", "MmgcnSettings", "choose_preset"]
+__all__ = ["PRESETS", "MmgcnSettings", "choose_preset", "latent_dims"]
 
 LARGE_BATCH = {"acceleration": {"batch_size": 16384, "lr_scaling": "sqrt"}, "training": {"warmup_steps": 10}}
 
@@ -77,3 +78,15 @@ PRESETS: dict[str, dict[str, Any]] = {
     "published": {"model": {"trainable_embeddings": False}},
     "large_batch": LARGE_BATCH,
 }
+
+
+def latent_dims(given: list[int], modalities: int, dim: int) -> tuple[int, ...]:
+    """``model.latent_dims`` as it is meant for so many modalities and ``embedding_dim`` ``dim``.
+
+    Raises :class:`SettingsError` where there are not as many widths as modalities.
+    """
+    if given and len(given) != modalities:
+        raise SettingsError(
+            f"model.latent_dims has {len(given)} widths for {modalities} modalities; write one for each, or none"
+        )
+    return tuple(given) or (4 * dim,) + (0,) * (modalities - 1)

@@ -1,0 +1,39 @@
+"""The sizes that the planner's formulas of MMGCN and DRAGON need, read from a typed graph without building a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphmill.graph.interactions import UNNAMED, interaction_relation
+from graphmill.graph.typed_graph import TypedGraph
+
+WIDE = 4
+SCORES = 4 << 20
+"""Scores of a block in an evaluation, with what ranks them."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Users, items, training pairs, and the width of each modality in use."""
+
+    users: int
+    items: int
+    edges: int
+    widths: tuple[int, ...]
+    bytes_per_edge: int = 160
+    """Both normalised matrices in both orientations, the rows of the view, keys and order of the sampler."""
+
+
+def sizes_of(graph: TypedGraph, modalities: Sequence[str]) -> Sizes:
+    """``modalities``: names of the feature sets in use; none: all."""
+    relation = interaction_relation(graph)
+    users, items = graph.node_type(relation.source), graph.node_type(relation.target)
+    widths = {}
+    for name in graph.feature_sets(items.name):
+        found = graph.features(items.name, name)
+        widths[name or UNNAMED] = 0 if found is None else found.shape[1]
+    chosen = tuple(widths[name] for name in (modalities or widths) if name in widths)
+    return Sizes(users.count, items.count, int((np.asarray(graph.edges(relation).split) == 0).sum()), chosen)
