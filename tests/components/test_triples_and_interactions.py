@@ -4,8 +4,18 @@ import json
 from pathlib import Path
 
 import dagster as dg
+import numpy as np
+import pytest
 
+from graphmill.errors import SettingsError
+from graphmill.graph.build import build_graph
+from graphmill.graph.interactions import interaction_view
+from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.ingest.joined import with_knowledge
+from graphmill.ingest.kgat_files import KgatFilesSettings, read_kgat
+from graphmill.ingest.mmrec import MmrecSettings, read_mmrec
+from graphmill.ingest.sequence import read_sequence
 from tests.components.conftest import Project, checks, failure
 
 
@@ -103,10 +113,6 @@ def test_interactions_become_sequences(project: Project) -> None:
 
 def test_the_graph_is_the_one_that_the_reader_alone_would_give(project: Project) -> None:
     """Interactions travel as one table; nodes, order, times and ids come out of it as they went in."""
-    from graphmill.graph.build import build_graph
-    from graphmill.graph.settings import GraphSettings
-    from graphmill.ingest.sequence import read_sequence
-
     path = project.root / "data" / "views.tsv"
     write_views(path)
     project.materialize(project.dataset(sources=[{"name": "views", "format": "sequence", "path": "data/views.tsv"}]))
@@ -141,3 +147,82 @@ def test_the_sensor_looks_at_the_files_of_the_moment(project: Project) -> None:
         (folder / "rel_dict.txt").write_text("r0\t0\nr1\t1\nr2\t2\n")
         seen = json.loads(sensor.evaluate_tick(context).cursor)["seen"]
         assert "triples.relations" in seen
+
+
+# -- interactions with features and knowledge ------------------------------------------------------------------------
+
+
+def write_music(folder: Path) -> None:
+    """Six tracks of which the last nobody hears, two sets of features, facts on tracks and genres."""
+    folder.mkdir(parents=True)
+    rows = [f"{user}\t{(user + step) % 5}\t{step if step < 3 else 0}" for user in range(12) for step in range(5)]
+    (folder / "music.inter").write_text("userID\titemID\tx_label\n" + "\n".join(rows) + "\n")
+    for name, width in (("audio", 3), ("text", 2)):
+        np.save(folder / f"{name}.npy", np.arange(6 * width, dtype=np.float32).reshape(6, width) + 1)
+        (folder / f"{name}.ids.txt").write_text("\n".join(map(str, range(6))) + "\n")
+    (folder / "item_list.txt").write_text("org_id remap_id\n" + "".join(f"song_{i} {i}\n" for i in range(6)))
+    (folder / "kg_final.txt").write_text("".join(f"{i} 0 {6 + i % 2}\n" for i in range(6)))
+
+
+MUSIC = [
+    {"name": "interactions", "format": "mmrec", "path": "data/music/music.inter", "features": ["none"]},
+    {"name": "audio", "format": "node_features", "path": "data/music/audio.npy", "node_type": "item"},
+    {"name": "text", "format": "node_features", "path": "data/music/text.npy", "node_type": "item"},
+    {"name": "kg", "format": "kgat", "path": "data/music", "part": "knowledge"},
+]
+
+
+def test_interactions_features_and_knowledge_become_one_graph(project: Project) -> None:
+    write_music(project.root / "data" / "music")
+    definitions = project.dataset(sources=MUSIC)
+    keys = {key.path[-1] for key in definitions.resolve_all_asset_keys()}
+    raw = {f"raw_{source['name']}" for source in MUSIC}
+    assert keys == raw | {"interactions", "nodes", "edges", "features", "graph"}
+    result = project.materialize(definitions)
+    assert result.success, failure(result)
+    counts = {name: project.metadata(f"toy/{name}")["dagster/row_count"] for name in ("interactions", "nodes", "edges")}
+    assert counts == {"interactions": 60, "nodes": 12 + 6 + 2, "edges": 6}
+    assert project.metadata("toy/raw_interactions")["dagster/row_count"] == 60
+    assert project.metadata("toy/raw_kg")["dagster/row_count"] == 6
+    graph = TypedGraph.open(project.root / project.value("toy/graph")["path"])
+    assert [(t.name, t.count) for t in graph.node_types] == [("user", 12), ("item", 6), ("entity", 2)]
+    assert not any(relation.added_reverse for relation in graph.relations)
+    assert project.metadata("toy/graph")["split_source"] == "given"
+    assert "song_5" in graph.node_table()["name"].to_pylist(), "also what nobody heard has its name"
+    view = interaction_view(graph)
+    assert {name: features.shape for name, features in view.features.items()} == {"audio": (6, 3), "text": (6, 2)}
+    assert len(view.test.columns) == 12
+
+
+def test_the_joined_graph_is_the_one_that_the_readers_would_give(project: Project) -> None:
+    folder = project.root / "data" / "music"
+    write_music(folder)
+    project.materialize(project.dataset(sources=[MUSIC[0], MUSIC[3]]))
+    own = read_mmrec(folder / "music.inter", MmrecSettings(features=["none"]))
+    tables = with_knowledge(own, read_kgat(folder, KgatFilesSettings(part="knowledge")), "kg")
+    plain = build_graph(tables.nodes, tables.edges, GraphSettings(add_reverse="never"), project.root / "plain")
+    assert project.value("toy/graph")["content_hash"] == plain.content_hash
+
+
+def test_features_beside_the_interactions_come_along(project: Project) -> None:
+    folder = project.root / "data" / "music"
+    write_music(folder)
+    np.save(folder / "image_feat.npy", np.ones((5, 4), np.float32) * np.arange(1, 6)[:, None])
+    source = {"name": "interactions", "format": "mmrec", "path": "data/music/music.inter"}
+    definitions = project.dataset(sources=[source])
+    before = project.materialize(definitions)
+    assert before.success, failure(before)
+    graph = TypedGraph.open(project.root / project.value("toy/graph")["path"])
+    assert interaction_view(graph).features["image"].shape == (5, 4)
+    version = project.data_version("toy/raw_interactions")
+    np.save(folder / "image_feat.npy", np.ones((5, 4), np.float32))
+    project.materialize(definitions)
+    assert project.data_version("toy/raw_interactions") != version, "the matrix is part of the source"
+
+
+def test_knowledge_alone_is_refused(project: Project) -> None:
+    with pytest.raises(SettingsError, match=r"this one has 0|joins interactions"):
+        project.dataset(sources=[MUSIC[3]])
+    edges = {"name": "edges", "format": "kg_csv", "path": "data/01_raw/kg.csv"}
+    with pytest.raises(SettingsError, match=r"source 'kg' \(part: knowledge\) joins interactions, and there are none"):
+        project.dataset(sources=[edges, MUSIC[3]])

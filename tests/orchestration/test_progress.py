@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from graphmill.orchestration.curves import Curve
+from graphmill.orchestration.curves import Curve, total_loss
 from graphmill.orchestration.progress import duration, progress_line, started_line
 
 
@@ -38,6 +38,12 @@ def test_the_start_says_on_what_and_from_where(message: dict, line: str) -> None
 @pytest.mark.parametrize(("seconds", "said"), [(45, "45 s"), (600, "10 min"), (11100, "3 h 5 min")])
 def test_durations_are_said_as_people_do(seconds: float, said: str) -> None:
     assert duration(seconds) == said
+
+
+def test_the_total_of_several_phases_is_the_sum_of_theirs() -> None:
+    assert total_loss({"bce": 1.0, "total": 1.5}) == 1.5
+    assert total_loss({"cf/bpr": 0.5, "cf/total": 0.75, "kg/total": 0.25}) == 1.0
+    assert math.isnan(total_loss({"cf/total": "nan", "kg/total": 0.25}))
 
 
 def test_a_curve_is_judged_by_its_ends_and_its_scatter() -> None:

@@ -16,6 +16,7 @@ from graphmill.errors import InputError
 from graphmill.evaluation.quick import quick_health
 from graphmill.evaluation.rows import row_figures
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.ingest.interactions import ITEM, USER
 from graphmill.orchestration.checks import Check, specs
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import column_schema, snippet
@@ -147,7 +148,9 @@ def _check_results(
     plan: ModelPlan, rows: pa.Table, vectors: NDArray[np.float32], graph: TypedGraph, dim: int
 ) -> list[dg.AssetCheckResult]:
     key, found = plan.key("embeddings"), row_figures(vectors, BLOCK_ROWS)
-    broken, dead = int((~found.finite).sum()), int(found.dead.sum())
+    without = types_without_vectors(rows, vectors) if plan.system.ranks == "items" else []
+    counted = ~np.isin(_text(rows["node_type"]), without)
+    broken, dead = int((~found.finite).sum()), int((found.dead & counted).sum())
     bound = plan.checks.complete_cosine_min
     live = vectors[found.live]
     cosine = quick_health(live, np.zeros(len(live), np.int64), seed=0)["mean_cosine"] if len(live) > 1 else 1.0
@@ -159,7 +162,12 @@ def _check_results(
             f"{vectors.shape[0]} × {vectors.shape[1]}, expected {graph.num_nodes} × {dim}",
         ),
         ALIGNED.result(key, *_alignment(rows, graph.node_table())),
-        ALIVE.result(key, dead <= plan.checks.dead_rows_max, f"{dead} dead rows", metadata={"rows": dead}),
+        ALIVE.result(
+            key,
+            dead <= plan.checks.dead_rows_max,
+            f"{dead} dead rows" + (f"; the system has no vectors for {', '.join(without)}" if without else ""),
+            metadata={"rows": dead},
+        ),
         SPREAD.result(
             key,
             cosine < bound,
@@ -167,6 +175,14 @@ def _check_results(
             metadata={"mean_cosine": float(cosine)},
         ),
     ]
+
+
+def types_without_vectors(rows: pa.Table, vectors: NDArray[np.float32]) -> list[str]:
+    """Node types other than users and items whose rows are all zero: a recommender need not know them."""
+    kinds = _text(rows["node_type"])
+    empty: NDArray[np.bool_] = np.asarray(~vectors.any(axis=1))
+    names = [str(name) for name in dict.fromkeys(kinds)]
+    return [name for name in names if name not in (USER, ITEM) and empty[kinds == name].all()]
 
 
 def _text(column: pa.ChunkedArray) -> NDArray[np.object_]:

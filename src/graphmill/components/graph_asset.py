@@ -74,7 +74,7 @@ def graph_asset(plan: GraphPlan) -> dg.AssetsDefinition:
         with user_errors():
             features = {kind: pq.read_table(plan.root / path) for kind, path in tables.get("features", {}).items()}
             if "interactions" in tables:
-                nodes, edges = graph_tables(tables["interactions"])
+                nodes, edges = graph_tables(tables["interactions"], tables.get("nodes"), tables.get("edges"))
             else:
                 nodes, edges = tables["nodes"], tables["edges"]
             built = build_graph(nodes, edges, plan.settings, plan.root / plan.path, features)

@@ -1,7 +1,7 @@
 """Interactions as one table that people can read and the graph can be built from.
 
-The table is the reader's edges with the ids of both ends beside them. Every user and item has an interaction, so that
-the nodes can be made again from it, in their order.
+The table is the reader's edges between users and items with the ids of both ends beside them. Where every user and item
+has an interaction, the nodes can be made again from it, in their order.
 """
 
 from typing import Any
@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from graphmill.ingest.interactions import ITEM, USER
-from graphmill.ingest.tables import IngestResult
+from graphmill.ingest.interactions import ITEM, RELATION, USER
+from graphmill.ingest.tables import EDGES, IngestResult
 
 INTERACTION_COLUMNS = {
     "user_id": "the user's id, as written",
@@ -19,6 +19,7 @@ INTERACTION_COLUMNS = {
     "position": "place in the user's sequence, from 0; equal times in the order of the file",
     "timestamp": "seconds",
     "weight": "rating, plays, or what the file has",
+    "split": "the split that came with the data: 0 train, 1 valid, 2 test",
     "relation": "the relation that the graph has for them",
     "display_relation": "interacted; interacted n for the n-th time with this item",
     "head": "number of the user",
@@ -28,17 +29,45 @@ INTERACTION_COLUMNS = {
 
 
 def interactions_table(result: IngestResult) -> pa.Table:
-    """The edges of ``result`` with ``user_id``, ``item_id`` in front and ``source`` at the end."""
-    ids, edges = result.nodes["id"].combine_chunks(), result.edges
+    """The interactions of ``result`` with ``user_id``, ``item_id`` in front and ``source`` at the end."""
+    ids, edges = result.nodes["id"].combine_chunks(), _parts(result.edges)[0]
     source = result.nodes["source"].combine_chunks()
     columns = {"user_id": ids.take(edges["head"].combine_chunks()), "item_id": ids.take(edges["tail"].combine_chunks())}
-    rest = [name for name in INTERACTION_COLUMNS if name in edges.column_names]
-    columns |= {name: edges[name] for name in rest}
+    columns |= {name: edges[name] for name in INTERACTION_COLUMNS if name in edges.column_names}
     return pa.table(columns | {"source": source.take(edges["head"].combine_chunks())})
 
 
-def graph_tables(table: pa.Table) -> tuple[pa.Table, pa.Table]:
-    """``nodes`` and ``edges`` of the reader from :func:`interactions_table`."""
+def knowledge_edges(edges: pa.Table) -> pa.Table:
+    """The edges that are no interactions, with the standard columns."""
+    return _parts(edges)[1].select(EDGES.names)
+
+
+def graph_tables(
+    table: pa.Table, nodes: pa.Table | None = None, knowledge: pa.Table | None = None
+) -> tuple[pa.Table, pa.Table]:
+    """``nodes`` and ``edges`` of the reader from :func:`interactions_table` and what stands beside it.
+
+    Without ``nodes`` they are the users and items of the table. Facts of ``knowledge`` are in train.
+    """
+    given = ("relation", "display_relation", "head", "tail", "split", "position", "timestamp", "weight")
+    edges = table.select([name for name in given if name in table.column_names])
+    if knowledge is not None:
+        filled = {"split": pa.uint8(), "timestamp": pa.int64(), "weight": pa.float32()}
+        for name in edges.column_names:
+            if name not in knowledge.column_names:
+                value = np.full(knowledge.num_rows, 1 if name == "weight" else 0)
+                knowledge = knowledge.append_column(name, pa.array(value).cast(filled[name]))
+        edges = pa.concat_tables([edges, knowledge.select(edges.column_names)]).unify_dictionaries().combine_chunks()
+    return nodes if nodes is not None else _nodes(table), edges
+
+
+def _parts(edges: pa.Table) -> tuple[pa.Table, pa.Table]:
+    """Interactions, and all other edges."""
+    own = pc.equal(edges["relation"].cast(pa.string()), RELATION)
+    return edges.filter(own).combine_chunks(), edges.filter(pc.invert(own)).combine_chunks()
+
+
+def _nodes(table: pa.Table) -> pa.Table:
     users, items = _ids(table["head"], table["user_id"]), _ids(table["tail"], table["item_id"])
     ids = pa.concat_arrays([users, items.slice(len(users))])
     kinds = pa.DictionaryArray.from_arrays(
@@ -46,9 +75,7 @@ def graph_tables(table: pa.Table) -> tuple[pa.Table, pa.Table]:
     )
     source = table["source"].combine_chunks()
     first = source.take(pa.array(np.zeros(len(ids), np.int64)))
-    nodes = pa.table({"index": pa.array(np.arange(len(ids))), "id": ids, "type": kinds, "name": ids, "source": first})
-    given = ("relation", "display_relation", "head", "tail", "position", "timestamp", "weight")
-    return nodes, table.select([name for name in given if name in table.column_names])
+    return pa.table({"index": pa.array(np.arange(len(ids))), "id": ids, "type": kinds, "name": ids, "source": first})
 
 
 def lengths_table(table: pa.Table) -> list[dict[str, Any]]:
@@ -77,3 +104,12 @@ def _ids(numbers: pa.ChunkedArray, ids: pa.ChunkedArray) -> pa.Array:
     where = np.full(int(codes.max()) + 1, -1, np.int64)
     where[codes[::-1]] = np.arange(len(codes))[::-1]  # the first row of each number
     return pc.if_else(pa.array(where >= 0), ids.combine_chunks().take(pa.array(np.maximum(where, 0))), "")
+
+
+def evaluated_users(table: pa.Table) -> tuple[int, int]:
+    """Users with something to hold out (in the given test split, else with three interactions), and all users."""
+    users = table["head"].to_numpy()
+    if "split" in table.column_names:
+        return len(np.unique(users[table["split"].to_numpy() == 2])), len(np.unique(users))
+    counts = np.unique(users, return_counts=True)[1]
+    return int((counts >= 3).sum()), len(counts)

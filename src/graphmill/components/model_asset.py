@@ -9,7 +9,7 @@ import dagster as dg
 from graphmill.components.plan import POOL, ModelPlan
 from graphmill.evaluation.pictures import loss_curve, memory_curve, metric_curve
 from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
-from graphmill.orchestration.curves import Curve
+from graphmill.orchestration.curves import Curve, total_loss
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, picture, scalars
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport
@@ -81,7 +81,7 @@ def _materialized(
     result = report.result
     log = MetricsLog(plan.root / str(result["run_dir"]) / "metrics.jsonl")
     epochs = log.read("epoch")
-    losses = [float(record["losses"]["total"]) for record in epochs]
+    losses = [total_loss(record["losses"]) for record in epochs]
     figures = _figures(report, losses)
     return dg.MaterializeResult(
         asset_key=plan.key("model"),

@@ -23,7 +23,7 @@ CODE_VERSION = "2"
 PREVIEW_ROWS = 5
 BINARY = (".npy", ".parquet", ".pq", ".zip")
 # Roles of files whose lines are the data; the lines of dictionaries are not counted as rows.
-_DATA = ("", "train", "valid", "test")
+_DATA = ("", "interactions", "train", "valid", "test", "knowledge")
 _TRIPLE = ("head", "relation", "tail")
 _PREVIEW_BYTES = 1 << 16
 _BLOCK_BYTES = 1 << 20
@@ -78,25 +78,26 @@ def _state(found: Mapping[str, str]) -> tuple[int, str]:
 
 def _content(source: SourceFile, found: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
     """Digest of the files' content (text: unpacked), and what the UI shows of it."""
-    if any(location.lower().endswith(BINARY) for location in found.values()):
-        return _digest({role: files.digest(location) for role, location in found.items()}), {}
-    texts = {role: _text(location) for role, location in found.items()}
-    rows = sum(lines for role, (_, _, lines) in texts.items() if role in _DATA)
-    preview, header_lines = _preview(source, found)
-    about: dict[str, Any] = {
-        "bytes_unpacked": sum(size for _, size, _ in texts.values()),
-        # Records with line breaks in quoted fields span several lines; the tables have the exact number.
-        "dagster/row_count": max(rows - header_lines, 0),
-        "dagster/column_schema": dg.TableSchema(columns=[dg.TableColumn(n, "string") for n in preview[0]]),
-        "first_rows": records(preview[1]),
-    }
+    binary = {role: files.digest(at) for role, at in found.items() if at.lower().endswith(BINARY)}
+    texts = {role: _text(at) for role, at in found.items() if role not in binary}
+    digest = _digest(binary | {role: digest for role, (digest, _, _) in texts.items()})
+    about: dict[str, Any] = {}
     if len(found) > 1:
-        listed = [
-            {"role": role, "file": Path(shown(found[role])).name, "bytes": size, "lines": lines}
-            for role, (_, size, lines) in texts.items()
-        ]
-        about["files"] = records(listed)
-    return _digest({role: digest for role, (digest, _, _) in texts.items()}), about
+        listed = [{"role": role, "file": Path(shown(at)).name} for role, at in found.items()]
+        sizes = {role: {"bytes": size, "lines": lines} for role, (_, size, lines) in texts.items()}
+        plain = {"bytes": 0, "lines": 0}
+        about["files"] = records([{**row, **(sizes.get(row["role"]) or plain)} for row in listed])
+    data = [role for role in _DATA if role in texts]
+    if data:
+        (names, preview), header_lines = _preview(source, found[data[0]], data[0])
+        about |= {
+            "bytes_unpacked": sum(size for _, size, _ in texts.values()),
+            # Records with line breaks in quoted fields span several lines; the tables have the exact number.
+            "dagster/row_count": max(sum(texts[role][2] for role in data) - header_lines, 0),
+            "dagster/column_schema": dg.TableSchema(columns=[dg.TableColumn(n, "string") for n in names]),
+            "first_rows": records(preview),
+        }
+    return digest, about
 
 
 def _digest(by_role: Mapping[str, str]) -> str:
@@ -118,19 +119,21 @@ def _text(location: str) -> tuple[str, int, int]:
     return hasher.hexdigest(), size, lines + (last != b"\n")
 
 
-def _preview(source: SourceFile, found: Mapping[str, str]) -> tuple[tuple[tuple[str, ...], list[dict[str, str]]], int]:
+def _preview(source: SourceFile, location: str, role: str) -> tuple[tuple[tuple[str, ...], list[dict[str, str]]], int]:
     """Column names and the first rows, before anything is checked; and how many lines are no rows."""
-    location = found.get("") or found["train"]
-    if source.format == "triples":
-        with Source(location) as file:
+    if source.format in ("triples", "kgat"):
+        names, mark, most = (_TRIPLE, "\t", 2) if source.format == "triples" else (("user", "items"), None, 1)
+        if role == "knowledge":
+            names, most = _TRIPLE, 2
+        with Source(location, text=not location.endswith(".zip")) as file:
             lines = file.read(_PREVIEW_BYTES).decode("utf-8", errors="replace").splitlines()
-        rows = [dict(zip(_TRIPLE, line.split("\t"), strict=False)) for line in lines[:PREVIEW_ROWS]]
-        return (_TRIPLE, rows), 0
+        return (names, [dict(zip(names, line.split(mark, most), strict=False)) for line in lines[:PREVIEW_ROWS]]), 0
     if isinstance(source.reading, SequenceSettings):
         with Source(location) as file:
             rows = first_rows(file.read(_PREVIEW_BYTES), source.reading, file.name, PREVIEW_ROWS)
         return (tuple(rows[0]) if rows else (), rows), 0
-    return _csv_preview(location, str(getattr(source.reading, "delimiter", ","))), 1
+    delimiter = "\t" if source.format == "mmrec" else str(getattr(source.reading, "delimiter", ","))
+    return _csv_preview(location, delimiter), 1
 
 
 def _csv_preview(location: str, delimiter: str) -> tuple[tuple[str, ...], list[dict[str, str]]]:

@@ -1,7 +1,7 @@
 """The sources of a dataset as the YAML names them, and the one place that knows which reader a format has."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -9,8 +9,11 @@ from graphmill.components.fields import as_settings, checked_name
 from graphmill.errors import SettingsError
 from graphmill.graph.settings import GraphSettings
 from graphmill.ingest.interactions_csv import InteractionsCsvSettings, read_interactions_csv
+from graphmill.ingest.joined import with_knowledge
 from graphmill.ingest.kg_columns import KgCsvSettings
 from graphmill.ingest.kg_csv import read_kg_csv
+from graphmill.ingest.kgat_files import KgatFilesSettings, kgat_files, read_kgat
+from graphmill.ingest.mmrec import MmrecSettings, mmrec_files, read_mmrec
 from graphmill.ingest.node_features import NodeFeatureSettings, with_features
 from graphmill.ingest.sequence import SequenceSettings, read_sequence
 from graphmill.ingest.tables import IngestResult
@@ -18,16 +21,17 @@ from graphmill.ingest.triples import TriplesSettings, read_triples, triples_file
 from graphmill.orchestration.files import located
 from graphmill.settings import Settings
 
-Gives = Literal["edges", "interactions", "features"]
+Gives = Literal["edges", "interactions", "interactions and nodes", "knowledge", "features"]
 
 
 @dataclass(frozen=True)
 class Format:
     """How one format is read.
 
-    ``gives``: what its rows are. ``read``: location and settings to tables (features: see :func:`read_tables`).
-    ``files``: location and settings to the files that are read, by role; None: the location is the one file.
-    ``paths``: settings that name files. ``graph``: graph settings that suit it where the YAML says nothing else.
+    ``gives``: what its rows are ("interactions and nodes": it knows users and items without an interaction). ``read``:
+    location and settings to tables (features: see :func:`read_tables`). ``files``: location and settings to the files
+    that are read, by role; None: the location is the one file. ``paths``: settings that name files. ``graph``: graph
+    settings that suit it where the YAML says nothing else.
     """
 
     settings: type[Settings]
@@ -52,6 +56,8 @@ FORMATS: dict[str, Format] = {
     ),
     "sequence": Format(SequenceSettings, "interactions", read_sequence, graph=_ONE_WAY),
     "interactions_csv": Format(InteractionsCsvSettings, "interactions", read_interactions_csv, graph=_ONE_WAY),
+    "mmrec": Format(MmrecSettings, "interactions and nodes", read_mmrec, mmrec_files, graph=_ONE_WAY),
+    "kgat": Format(KgatFilesSettings, "interactions and nodes", read_kgat, kgat_files, graph=_ONE_WAY),
     "node_features": Format(NodeFeatureSettings, "features"),
 }
 
@@ -69,6 +75,12 @@ class SourceFile:
     location: str
     settings: Settings
     reading: Settings
+
+    @property
+    def gives(self) -> Gives:
+        """What its rows are; of the format kgat a part can be read alone."""
+        part = getattr(self.settings, "part", "all")
+        return "knowledge" if part == "knowledge" else FORMATS[self.format].gives
 
     def files(self) -> dict[str, str]:
         """Role → location of every file that is read ("" is the only one's role).
@@ -92,14 +104,28 @@ def parse_sources(values: Any, root: Path) -> list[SourceFile]:
     names = [source.name for source in sources]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise SettingsError(f"two sources are named {twice[0]!r}; each needs a name of its own")
-    main = [source.name for source in sources if FORMATS[source.format].gives != "features"]
+    main = [source.name for source in sources if source.gives not in ("features", "knowledge")]
     if len(main) != 1:
         links = ", ".join(name for name, format in FORMATS.items() if format.gives != "features")
         raise SettingsError(
             f"a dataset has exactly one source of edges or interactions ({links}), this one has {len(main)}"
             + (f" ({', '.join(main)}): join the files, or make a dataset of each" if main else "")
         )
-    return sources
+    knowledge = [source for source in sources if source.gives == "knowledge"]
+    if knowledge and "interactions" not in table_names(sources):
+        raise SettingsError(f"source {knowledge[0].name!r} (part: knowledge) joins interactions, and there are none")
+    return _with_set_names(sources)
+
+
+def _with_set_names(sources: list[SourceFile]) -> list[SourceFile]:
+    """Where a node type has several sources of features, each set is named as its source."""
+    kinds = [s.reading.node_type for s in sources if isinstance(s.reading, NodeFeatureSettings)]
+    return [
+        replace(source, reading=source.reading.model_copy(update={"name": source.name}))
+        if isinstance(source.reading, NodeFeatureSettings) and kinds.count(source.reading.node_type) > 1
+        else source
+        for source in sources
+    ]
 
 
 def _parse_source(value: Any, root: Path) -> SourceFile:
@@ -121,21 +147,39 @@ def _parse_source(value: Any, root: Path) -> SourceFile:
 
 def read_tables(sources: Sequence[SourceFile]) -> IngestResult:
     """Read all sources into checked tables. Raises :class:`graphmill.errors.InputError` for a file that cannot be used."""
-    (main,) = [source for source in sources if FORMATS[source.format].gives != "features"]
-    read = FORMATS[main.format].read
-    assert read is not None
-    result = read(main.location, main.reading)
+    (main,) = [source for source in sources if source.gives not in ("features", "knowledge")]
+    result = _read(main)
+    for source in sources:
+        if source.gives == "knowledge":
+            result = with_knowledge(result, _read(source), source.name)
     for source in sources:
         if isinstance(source.reading, NodeFeatureSettings):
             result = with_features(result, source.location, source.reading)
     return result
 
 
+def _read(source: SourceFile) -> IngestResult:
+    read = FORMATS[source.format].read
+    assert read is not None
+    return read(source.location, source.reading)
+
+
 def table_names(sources: Sequence[SourceFile]) -> tuple[str, ...]:
-    """The table assets of a dataset: ``nodes`` and ``edges``, or ``interactions``; and ``features`` where any are given."""
-    gives = {FORMATS[source.format].gives for source in sources}
-    names = ("interactions",) if "interactions" in gives else ("nodes", "edges")
-    return (*names, "features") if "features" in gives else names
+    """The table assets of a dataset, by what its sources give.
+
+    ``interactions`` alone where the nodes are those that interact; with ``nodes`` where there are others; with ``edges``
+    where there is knowledge; without interactions ``nodes`` and ``edges``. ``features`` where any are given.
+    """
+    gives = {source.gives for source in sources}
+    names: list[str] = []
+    if gives & {"interactions", "interactions and nodes"}:
+        names.append("interactions")
+    if gives != {"interactions"} and gives != {"interactions", "features"}:
+        names.append("nodes")
+    if gives & {"edges", "knowledge"} or any(s.format == "kgat" and s.gives != "knowledge" for s in sources):
+        names.append("edges")
+    own_features = any(isinstance(s.settings, MmrecSettings) and s.settings.features != ["none"] for s in sources)
+    return (*names, "features") if "features" in gives or own_features else tuple(names)
 
 
 def graph_settings(written: GraphSettings, sources: Sequence[SourceFile]) -> GraphSettings:

@@ -11,7 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from graphmill.components.interactions import INTERACTION_COLUMNS, interactions_table, lengths_table, popular_items
+from graphmill.components.interactions import (
+    INTERACTION_COLUMNS,
+    evaluated_users,
+    interactions_table,
+    knowledge_edges,
+    lengths_table,
+    popular_items,
+)
 from graphmill.components.plan import TablePlan
 from graphmill.components.raw_asset import require_unchanged
 from graphmill.components.sources import read_tables, table_names
@@ -27,7 +34,7 @@ UNIQUE = Check("nodes_are_unique", "No two rows of the table are the same node."
 FEW_REJECTS = Check("few_rejects", "Few enough rows of the files could not be used.", blocking=True)
 ENDS_EXIST = Check("ends_exist", "Both ends of every edge are rows of the nodes table.", blocking=True)
 
-EVALUABLE = Check("users_can_be_evaluated", "Most users have three interactions: one to train on, two to hold out.")
+EVALUABLE = Check("users_can_be_evaluated", "Most users have an interaction to test on, beside those to train on.")
 CHECKS = {
     "nodes": (UNIQUE,),
     "edges": (FEW_REJECTS, ENDS_EXIST),
@@ -91,9 +98,11 @@ def table_assets(plan: TablePlan) -> dg.AssetsDefinition:
         version = _version(plan, raw)
         if "interactions" in keys:
             yield _interactions(plan, keys["interactions"], result, rejects, version, previous["interactions"])
-        else:
+        if "nodes" in keys:
             yield _nodes(keys["nodes"], result, version, previous["nodes"])
-            yield _edges(plan, keys["edges"], result, rejects, version, previous["edges"])
+        if "edges" in keys:
+            edges = knowledge_edges(result.edges) if "interactions" in keys else result.edges
+            yield _edges(plan, keys["edges"], result, edges, rejects, version, previous["edges"])
         if "features" in keys:
             yield _features(plan, keys["features"], result, version)
 
@@ -125,9 +134,14 @@ def _nodes(
 
 
 def _edges(
-    plan: TablePlan, key: dg.AssetKey, result: IngestResult, rejects: str, version: str, previous: PreviousRun
+    plan: TablePlan,
+    key: dg.AssetKey,
+    result: IngestResult,
+    edges: pa.Table,
+    rejects: str,
+    version: str,
+    previous: PreviousRun,
 ) -> dg.MaterializeResult[pa.Table]:
-    edges = result.edges
     ends = np.concatenate([edges["head"].to_numpy(), edges["tail"].to_numpy()])
     outside = int(((ends < 0) | (ends >= result.nodes.num_rows)).sum())
     by_relation = pc.value_counts(edges["relation"].cast(pa.string())).to_pylist()
@@ -156,8 +170,7 @@ def _interactions(
 ) -> dg.MaterializeResult[pa.Table]:
     table = interactions_table(result)
     counts = {"rejected_rows" if name == "rejects" else name: value for name, value in result.counts.items()}
-    users = result.counts["users"]
-    short = result.counts["short_sequences"]
+    evaluated, users = evaluated_users(table)
     return dg.MaterializeResult(
         asset_key=key,
         value=table,
@@ -175,16 +188,16 @@ def _interactions(
             _few_rejects(plan, key, result),
             EVALUABLE.result(
                 key,
-                2 * short <= users,
-                f"{short:,} of {users:,} users have fewer than 3 interactions; they are trained on, not evaluated",
-                metadata={"short": short, "users": users},
+                2 * evaluated >= users,
+                f"{evaluated:,} of {users:,} users have something to hold out; the others are trained on, not evaluated",
+                metadata={"evaluated": evaluated, "users": users},
             ),
         ],
     )
 
 
 def _given(table: pa.Table) -> list[str]:
-    return [name for name in ("position", "timestamp", "weight") if name in table.column_names]
+    return [name for name in ("position", "timestamp", "weight", "split") if name in table.column_names]
 
 
 def _odd(result: IngestResult, rejects: str) -> dict[str, Any]:
@@ -219,7 +232,12 @@ def _features(plan: TablePlan, key: dg.AssetKey, result: IngestResult, version: 
         asset_key=key,
         value=paths,
         data_version=dg.DataVersion(version),
-        metadata={"dagster/row_count": sum(row["nodes"] for row in rows), "by_type": records(rows)},
+        metadata={
+            "dagster/row_count": sum(row["nodes"] for row in rows),
+            "by_type": records(rows),
+            # No table of the files stands behind it: a matrix a node type, and a set's name after its type.
+            "files": dg.MetadataValue.md("\n".join(f"- {kind}: `{path}`" for kind, path in paths.items()) or "none"),
+        },
     )
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from graphmill.components.embeddings_asset import read_vectors
+from graphmill.components.embeddings_asset import read_vectors, types_without_vectors
 from graphmill.components.plan import ModelPlan
 from graphmill.errors import InputError
 from graphmill.evaluation.baselines import SimilarityScorer
@@ -110,10 +110,14 @@ def _measured(plan: ModelPlan, embeddings: Mapping[str, Any]) -> tuple[HealthRep
     """The report and the pictures by name; both are written into the run directory."""
     rows, vectors = read_vectors(plan.root / str(embeddings["files"]["parquet"]))
     graph = TypedGraph.open(plan.root / str(embeddings["graph"]["path"]))
+    signal = _signal(vectors, graph)
+    if plan.system.ranks == "items" and (without := types_without_vectors(rows, vectors)):
+        kept = ~np.isin(rows["node_type"].cast(pa.string()).to_numpy(zero_copy_only=False), without)
+        rows, vectors = rows.filter(pa.array(kept)), vectors[kept]
     names, codes = np.unique(rows["node_type"].cast(pa.string()).to_numpy(zero_copy_only=False), return_inverse=True)
     type_names = [str(name) for name in names]
     thresholds = plan.checks.part(HealthThresholds)
-    report = health_report(vectors, codes, type_names, thresholds=thresholds, ranking=_signal(vectors, graph))
+    report = health_report(vectors, codes, type_names, thresholds=thresholds, ranking=signal)
     folder = f"{embeddings['run_dir']}/{FOLDER}"
     (plan.root / folder).mkdir(parents=True, exist_ok=True)
     text = json.dumps(report.to_dict(), indent=1, allow_nan=False)

@@ -1,10 +1,18 @@
 """What a loss curve says: finite, falling, steady. Judged from the epochs' mean losses alone."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+
+
+def total_loss(losses: Mapping[str, Any]) -> float:
+    """The total of an epoch's losses; of a system with several phases the sum of theirs ("cf/total" and "kg/total")."""
+    if "total" in losses:
+        return float(losses["total"])
+    return sum(float(value) for name, value in losses.items() if name.endswith("/total"))
 
 
 @dataclass(frozen=True)
