@@ -49,10 +49,7 @@ def train_once(system: str, seed: int, shuffled: bool) -> dict[str, float]:
         }
         with contextlib.redirect_stdout(sys.stderr):
             report = train(merge(settings, own), "benchmark", root=str(Path(folder) / "runs"))
-    figures = {
-        f"{split}_{name}": value for split in ("valid", "test") for name, value in report["metrics"][split].items()
-    }
-    return {"best_epoch": report["best_epoch"], "epochs": report["epochs_done"], **figures}
+    return {"best_epoch": report["best_epoch"], "epochs": report["epochs_done"], **report["metrics"]}
 
 
 def rows_of(system: str, seeds: int) -> list[Row]:
