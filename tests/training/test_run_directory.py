@@ -223,6 +223,11 @@ class TestPruning:
         assert sorted(path.name for path in root.iterdir()) == ["e", "f", "notes", "table.csv"]
         assert prune_runs(root, 2, set()) == []
 
+    def test_removes_nothing_where_there_are_fewer_than_it_keeps(self, root: Path) -> None:
+        assert prune_runs(root, 7, set()) == []
+        assert prune_runs(root, 100, set()) == []
+        assert self.left(root) == "abcdef"
+
     def test_spares_the_protected_the_locked_and_the_linked(self, root: Path) -> None:
         (root / "latest").symlink_to(root / "b")
         with RunDirectory(root / "c").lock():

@@ -213,7 +213,7 @@ def prune_runs(root: Path, keep: int, protect: set[str]) -> list[Path]:
     for leftover in root.glob(f"{_PRUNED}*"):  # of a removal that was interrupted
         shutil.rmtree(leftover, ignore_errors=True)
     runs = sorted((path for path in root.iterdir() if _is_run(path)), key=lambda path: (_written(path), path.name))
-    spared = set(protect) | {path.name for path in runs[len(runs) - max(keep, 0) :]}
+    spared = set(protect) | {path.name for path in runs[max(len(runs) - max(keep, 0), 0) :]}
     spared |= {path.resolve().name for path in root.iterdir() if path.is_symlink()}
     good = next((path.name for path in reversed(runs) if _is_good(path)), None)
     return [path for path in runs if path.name not in spared and path.name != good and _remove(path)]
