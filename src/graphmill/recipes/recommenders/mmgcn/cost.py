@@ -41,7 +41,8 @@ def step_cost(graph: TypedGraph, settings: MmgcnSettings, batching: str, executi
     rows = settings.step_size() / settings.acceleration.processes
     loss = rows * (2 + settings.objective.negatives_per_positive) * d * 3 / max(execution.loss_chunks, 1)
     layer = nodes * (2.0 * widest + 4 * d)
-    states = (inputs + 2 * layer) if execution.checkpointing else kept + layer
+    # While a layer is gone back through, gradients of its messages, rows and products stand beside what is kept.
+    states = (inputs + 4 * layer) if execution.checkpointing else kept + 3 * layer
     again = 1 if execution.checkpointing else 0
     return Cost(
         weights=int(trained * WIDE),
