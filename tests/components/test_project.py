@@ -8,6 +8,23 @@ import dagster as dg
 import yaml
 from dagster._core.instance.config import dagster_instance_config
 
+CHAINS = {
+    "biomed": "raw_edges nodes edges graph hgt_model hgt_embeddings hgt_validation hgt_ranking hgt_acceleration_report",
+    "kg_bench": "raw_triples nodes edges graph conve_model conve_embeddings conve_validation conve_ranking "
+    "conve_influence conve_acceleration_report",
+    "watch": "raw_interactions interactions graph "
+    + " ".join(
+        f"{system}_{part}"
+        for system in ("sasrec", "tisasrec")
+        for part in ("model", "embeddings", "validation", "ranking", "recommendations", "acceleration_report")
+    ),
+    "music": "raw_interactions raw_audio raw_text raw_kg interactions nodes edges features graph "
+    + " ".join(
+        f"{system}_{part}"
+        for system in ("kgat", "mmgcn", "dragon")
+        for part in ("model", "embeddings", "validation", "ranking", "recommendations", "acceleration_report")
+    ),
+}
 PROBE = """
 import sys
 import dagster as dg
@@ -25,17 +42,20 @@ def test_loading_the_definitions_imports_no_torch(repository: Path) -> None:
     assert done.returncode == 0, done.stderr[-2000:]
     assets, heavy = done.stdout.strip().splitlines()[-2:]
     assert heavy == "[]"
-    for name in (
-        "raw_edges",
-        "nodes",
-        "edges",
-        "graph",
-        "hgt_model",
-        "hgt_embeddings",
-        "hgt_validation",
-        "hgt_ranking",
-    ):
-        assert f"'biomed/{name}'" in assets
+    for chain, names in CHAINS.items():
+        for name in names.split():
+            assert f"'{chain}/{name}'" in assets
+
+
+def test_every_asset_shows_what_it_is(repository: Path) -> None:
+    graph = dg.load_from_defs_folder(path_within_project=repository / "src" / "graphmill").resolve_asset_graph()
+    nodes = [graph.get(key) for key in graph.materializable_asset_keys]
+    assert {node.key.path[0] for node in nodes} == set(CHAINS)
+    for node in nodes:
+        assert node.description, node.key
+        assert node.kinds, node.key
+        assert node.owners, node.key
+        assert node.group_name.startswith(f"{node.key.path[0]}_"), node.key
 
 
 def test_dg_check_defs_passes(repository: Path) -> None:

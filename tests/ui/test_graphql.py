@@ -42,9 +42,9 @@ def test_the_location_loads_with_its_chain(server: Server) -> None:
     nodes = server.query("""{ assetNodes { assetKey { path } groupName kinds description
         owners { ... on TeamAssetOwner { team } } dependencyKeys { path } } }""")["assetNodes"]
     by_name = {node["assetKey"]["path"][-1]: node for node in nodes}
-    assert set(by_name) == set(CHAIN)
+    assert set(by_name) == {*CHAIN, "hgt_acceleration_report"}
     assert {node["groupName"] for node in nodes} == {
-        *("biomed_ingest", "biomed_graph", "biomed_training", "biomed_validation")
+        *("biomed_ingest", "biomed_graph", "biomed_training", "biomed_validation", "biomed_acceleration")
     }
     assert all(node["description"] and node["kinds"] and node["owners"] for node in nodes)
     assert [key["path"] for key in by_name["hgt_model"]["dependencyKeys"]] == [["biomed", "graph"]]
