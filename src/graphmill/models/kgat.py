@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from graphmill.kernels.dropout import dropout
 from graphmill.kernels.propagation import SparseMatrix, propagate
+from graphmill.kernels.row_norm import normalise_rows
 
 Aggregation = Literal["bi_interaction", "gcn", "graphsage"]
 
@@ -26,7 +28,7 @@ class Layer(nn.Module):
     bi_interaction: σ((e + n) W₁ + b₁) + σ((e ⊙ n) W₂ + b₂); gcn: σ((e + n) W + b); graphsage: σ([e ‖ n] W + b).
     """
 
-    def __init__(self, dim_in: int, dim_out: int, kind: Aggregation, dropout: float, slope: float) -> None:
+    def __init__(self, dim_in: int, dim_out: int, kind: Aggregation, rate: float, slope: float) -> None:
         super().__init__()
         self.kind, self.slope = kind, slope
         self.sum = nn.Linear(2 * dim_in if kind == "graphsage" else dim_in, dim_out)
@@ -34,7 +36,7 @@ class Layer(nn.Module):
         if kind == "bi_interaction":
             self.product = nn.Linear(dim_in, dim_out)
             nn.init.xavier_uniform_(self.product.weight)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = rate
 
     def forward(self, nodes: Tensor, matrix: SparseMatrix) -> Tensor:
         """[N, dim_in] → [N, dim_out]."""
@@ -45,8 +47,7 @@ class Layer(nn.Module):
             mixed = F.leaky_relu(self.sum(nodes + around), self.slope)
         if self.kind == "bi_interaction":
             mixed = mixed + F.leaky_relu(self.product(nodes * around), self.slope)
-        out: Tensor = self.dropout(mixed)
-        return out
+        return dropout(mixed, self.dropout, self.training)
 
 
 class Kgat(nn.Module):
@@ -88,14 +89,18 @@ class Kgat(nn.Module):
         """[N, d]: the vectors of all nodes in the graph's order, as they are trained."""
         return torch.cat(list(self.tables))
 
-    def forward(self, nodes: Tensor, matrix: SparseMatrix) -> Tensor:
-        """[N, d + Σ layer dims]: e⁰ ‖ each layer's result, scaled to length 1; layers go on from what is not scaled."""
-        out, state = [nodes], nodes
+    def forward(self, nodes: Tensor, matrix: SparseMatrix) -> list[Tensor]:
+        """[N, d]: e⁰ and each layer's result; :func:`final` makes vectors of them, for the rows that are asked for."""
+        out = [nodes]
         for layer in self.layers:
             if self.checkpointing and self.training:
-                state = checkpoint(layer, state, matrix, use_reentrant=False)
+                out.append(checkpoint(layer, out[-1], matrix, use_reentrant=False))
             else:
-                state = layer(state, matrix)
-            wide = state if state.dtype == torch.float64 else state.float()
-            out.append(F.normalize(wide, dim=1))
-        return torch.cat(out, 1)
+                out.append(layer(out[-1], matrix))
+        return out
+
+
+def final(states: Sequence[Tensor]) -> Tensor:
+    """[n, d + Σ layer dims], at least fp32: the node's own vector ‖ each layer's result, scaled to length 1."""
+    wide = [x if x.dtype == torch.float64 else x.float() for x in states]
+    return torch.cat([wide[0], *(normalise_rows(x) for x in wide[1:])], 1)

@@ -15,7 +15,7 @@ from graphmill.errors import InputError, SettingsError
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.models.kgat import Kgat
+from graphmill.models.kgat import Kgat, final
 from graphmill.recipes.recommenders.batch import PairBatch
 from graphmill.recipes.recommenders.kgat.graph import CollaborativeGraph
 from graphmill.recipes.recommenders.kgat.recipe import KgatRecipe
@@ -122,7 +122,7 @@ def test_layers_are_the_equations(graph: TypedGraph, kind: str) -> None:
             )
         parts.append(state / state.norm(dim=1, keepdim=True).clamp_min(1e-12))
     wanted = torch.cat(parts, 1)
-    torch.testing.assert_close(model(model.nodes(), recipe._matrix(model)), wanted, rtol=1e-10, atol=1e-12)
+    torch.testing.assert_close(final(model(model.nodes(), recipe._matrix(model))), wanted, rtol=1e-10, atol=1e-12)
 
 
 def test_the_losses_are_the_equations(graph: TypedGraph) -> None:
@@ -134,10 +134,10 @@ def test_the_losses_are_the_equations(graph: TypedGraph) -> None:
     encoded = recipe.encode(model, batch)
     with torch.no_grad():
         bpr, norm = recipe.terms(model, batch, encoded)
-    u, p, n = (
-        encoded.tensors["users"][batch.users],
-        *(encoded.tensors["items"][x] for x in (batch.positives, batch.negatives)),
+    users, items = (
+        final(list(encoded.tensors.values()))[o:] for o in (recipe.view.user_offset, recipe.view.item_offset)
     )
+    u, p, n = users[batch.users], items[batch.positives], items[batch.negatives]
     gap = (u * p).sum(1) - (u * n).sum(1)
     assert float(bpr.sum / bpr.weight) == pytest.approx(float(F.softplus(-gap).mean()))
     assert float(norm.sum / norm.weight) == pytest.approx(float((u**2 + p**2 + n**2).sum() / 2 / len(batch)))

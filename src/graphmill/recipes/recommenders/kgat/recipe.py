@@ -13,15 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.graph.knowledge import knowledge_view
-from graphmill.kernels.losses import bpr_losses, half_squares
+from graphmill.kernels.losses import bpr_losses, half_squares, row_dots
 from graphmill.kernels.propagation import SparseMatrix
 from graphmill.kernels.translation import grouped_projection
-from graphmill.models.kgat import Kgat
-from graphmill.recipes.recommenders.batch import PairBatch
+from graphmill.models.kgat import Kgat, final
+from graphmill.recipes.recommenders.batch import BPR, PairBatch
 from graphmill.recipes.recommenders.kgat.batch import FACT_NORM, FACTS, FactBatch
 from graphmill.recipes.recommenders.kgat.graph import CollaborativeGraph
 from graphmill.recipes.recommenders.kgat.settings import KgatSettings
-from graphmill.recipes.recommenders.recipe import ITEMS, USERS, RecommenderRecipe
+from graphmill.recipes.recommenders.recipe import RecommenderRecipe
 from graphmill.training.contract import Encoded, ParameterGroup, Phase, Term
 
 if TYPE_CHECKING:
@@ -114,22 +114,22 @@ class KgatRecipe(RecommenderRecipe):
         return FactBatch(*self.facts.draw(phase.batch_size, *key))
 
     def encode(self, model: nn.Module, batch: Any) -> Encoded:
-        """cf: the final vectors of users and items; kg: the vectors of all nodes as they are trained."""
+        """kg: the vectors of all nodes as they are trained; cf: beside them every layer's result."""
         assert isinstance(model, Kgat)
         nodes = model.nodes()
         if isinstance(batch, FactBatch):
             return Encoded({NODES: nodes})
         model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
         matrix = self._matrix(model) if model.training else self._current_matrix(model)
-        return self._split(model(nodes, matrix))
+        states = model(nodes, matrix)
+        return Encoded({NODES: states[0], **{f"layer{n}": state for n, state in enumerate(states[1:])}})
 
-    def _split(self, final: Tensor) -> Encoded:
-        view = self.view
-        return Encoded(
-            {
-                USERS: final[view.user_offset : view.user_offset + view.num_users],
-                ITEMS: final[view.item_offset : view.item_offset + view.num_items],
-            }
+    def vectors(self, model: nn.Module) -> tuple[Tensor, Tensor]:
+        """Final vectors of users and items, with the attention of the vectors as they are."""
+        rows, view = torch.from_numpy(self.all_vectors(model)).to(self.device), self.view
+        return (
+            rows[view.user_offset : view.user_offset + view.num_users],
+            rows[view.item_offset : view.item_offset + view.num_items],
         )
 
     def _matrix(self, model: Kgat) -> SparseMatrix:
@@ -147,10 +147,10 @@ class KgatRecipe(RecommenderRecipe):
 
     def terms(self, model: nn.Module, chunk: Any, encoded: Encoded | None) -> list[Term]:
         """cf: BPR and the norm of the final vectors; kg: softplus(g⁺ − g⁻), g = ‖W_r e_h + e_r − W_r e_t‖², and a norm."""
-        if not isinstance(chunk, FactBatch):
-            return super().terms(model, chunk, encoded)
         assert encoded is not None
         assert isinstance(model, Kgat)
+        if not isinstance(chunk, FactBatch):
+            return self._triple_terms(chunk, list(encoded.tensors.values()))
         head, tail, wrong = self._projected(model, chunk, encoded.tensors[NODES])
         translation = model.translations.index_select(0, self._tensor(chunk.relations))
         moved = head + translation
@@ -179,10 +179,20 @@ class KgatRecipe(RecommenderRecipe):
         back = projected.index_select(0, self._tensor(place))
         return back[:size], back[size : 2 * size], back[2 * size :]
 
-    def extra_terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> list[Term]:
-        """The norm of the step's final vectors."""
-        rows = self.rows_of(chunk, encoded)
-        return [Term(NORM, half_squares(*rows), float(len(chunk)), self.settings.objective.regularisation)]
+    def _triple_terms(self, chunk: PairBatch, states: list[Tensor]) -> list[Term]:
+        """One lookup for users, items and negatives (each would cost a gradient of the size of all nodes), and only what
+        is looked up is scaled to length 1.
+        """
+        view, count = self.view, float(len(chunk))
+        items = np.concatenate((chunk.positives, chunk.negatives)) + view.item_offset
+        wanted = self._tensor(np.concatenate((chunk.users + view.user_offset, items)))
+        rows = final([state.index_select(0, wanted) for state in states])
+        user, positive, negative = rows.split(len(chunk))
+        losses = bpr_losses(row_dots(user, positive), row_dots(user, negative))
+        return [
+            Term(BPR, losses.sum(), count),
+            Term(NORM, half_squares(rows), count, self.settings.objective.regularisation),
+        ]
 
     # ---------------------------------------------------------------- export
 
@@ -192,9 +202,9 @@ class KgatRecipe(RecommenderRecipe):
         training = model.training
         model.eval()
         with torch.no_grad():
-            final = model(model.nodes(), self._current_matrix(model))
+            rows = final(model(model.nodes(), self._current_matrix(model)))
         model.train(training)
-        return np.asarray(final.float().cpu().numpy())
+        return np.asarray(rows.float().cpu().numpy())
 
     @property
     def embedding_width(self) -> int:
