@@ -88,11 +88,11 @@ class EmbeddingBlock:
 
 @dataclass(frozen=True)
 class ParameterGroup:
-    """Parameters of a phase that share a weight decay."""
+    """Parameters of a phase that share a weight decay: ``decay`` times the setting."""
 
     names: list[str]
     parameters: list[nn.Parameter]
-    decay: bool = True
+    decay: float = 1.0
 
 
 @dataclass

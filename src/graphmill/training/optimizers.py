@@ -19,7 +19,7 @@ class PhaseOptimizer:
         self.names = [name for group in groups for name in group.names]
         self.parameters: list[nn.Parameter] = [p for group in groups for p in group.parameters]
         options = [
-            {"params": group.parameters, "weight_decay": settings.weight_decay if group.decay else 0.0}
+            {"params": group.parameters, "weight_decay": settings.weight_decay * group.decay}
             for group in groups
             if group.parameters
         ]

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.kernels.hgt_projected import group_count
 from graphmill.kernels.hgt_relations import _GROUP_BYTES
 from graphmill.recipes.hgt.settings import HgtSettings
 from graphmill.training.contract import Execution
+from graphmill.training.device import allowed_cores
 from graphmill.training.planning import Cost
 
 _WIDE = 4  # bytes of fp32
@@ -223,7 +225,8 @@ def _step_bytes(
     m = settings.model
     low = _WIDE if precision == "fp32" else 2
     width, out = m.hidden_dim, float(one.outputs.sum()) * m.embedding_dim * low
-    saved, inputs, attention = [], [], []
+    saved, inputs, messages, attention = [], [], [], []
+    threads = settings.acceleration.threads or max(1, allowed_cores() // settings.acceleration.processes)
     for layer in one.layers:
         read, computed = float(layer.read.sum()), float(layer.computed.sum())
         projected = (computed + 2 * read) * width
@@ -232,21 +235,26 @@ def _step_bytes(
         after = computed * width * (3 * _WIDE + (1 if m.dropout else _WIDE))
         saved.append(projected * low + 2 * computed * width * low + after)
         inputs.append(computed * width * _WIDE)
-        # Accumulators of the gradients of q, k, v in fp32, their casts, the message's and the skip's.
-        work = sum(_workspace(s, t, e, width, m.num_heads) for s, t, e in _triples(layer))
-        attention.append(
-            projected * (low + _WIDE + (0 if low == _WIDE else low)) + computed * width * (low + 2 * _WIDE) + work
+        messages.append(computed * width * low)
+        groups = (
+            group_count(int(read), m.num_heads, width // m.num_heads, threads) if batching != "neighbor_sampled" else 1
         )
+        # Of a group of heads: the gradients of q, k, v in fp32, their cast, and q, k, v where they are recomputed. Of
+        # all: the message's gradient, the input's, the skip's.
+        own = projected / groups * (_WIDE + (0 if low == _WIDE else low) + (low if checkpointing else 0))
+        kept_rows = 0.0 if checkpointing else projected * low
+        work = sum(_workspace(s, t, e, width, m.num_heads) for s, t, e in _triples(layer))
+        attention.append(kept_rows + own + computed * width * (2 * low + 2 * _WIDE) + work)
     gathered = read_first(one) * width * _WIDE if batching != "full" else 0.0
-    kept = inputs if checkpointing else saved
-    loss = sum(kept) + 3 * out + 3 * out + _loss_bytes(settings, one, chunks)
-    head = 2 * out
+    whole = checkpointing and batching == "neighbor_sampled"  # there a layer is recomputed as a whole
+    kept = saved if not checkpointing else inputs if whole else [i + j for i, j in zip(inputs, messages, strict=True)]
+    loss = sum(kept) + 6 * out + _loss_bytes(settings, one, chunks)
     backward = 0.0
     for number in range(len(one.layers)):
-        # A layer that is recomputed has all of its own before the first of it can be freed.
-        again = saved[number] + inputs[number] if checkpointing else 0.0
-        backward = max(backward, sum(kept[:number]) + max(again, attention[number]))
-    return gathered + max(loss, head + backward)
+        # What is recomputed is there at once before the first of it can be freed.
+        again = saved[number] + inputs[number] if whole else attention[number] + 2 * inputs[number] * checkpointing
+        backward = max(backward, sum(kept[:number]) + again)
+    return gathered + max(loss, 2 * out + backward)
 
 
 def read_first(one: Pass) -> float:

@@ -100,13 +100,17 @@ class HgtRecipe:
     def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
         """Weight decay acts on matrices of layers and heads and on the relations' vectors, which shrink to popularity alone.
 
-        Not on tables, biases, norms and gates.
+        Not on tables, biases, norms and gates. ``training.relation_decay`` is the relations' multiple of it.
         """
-        groups: dict[bool, tuple[list[str], list[nn.Parameter]]] = {True: ([], []), False: ([], [])}
+        groups: dict[float, tuple[list[str], list[nn.Parameter]]] = {}
         for name, parameter in model.named_parameters():
-            dense = parameter.dim() >= 2 and ".tables." not in name
-            groups[dense][0].append(name)
-            groups[dense][1].append(parameter)
+            if name == "decoder.relation":
+                decay = self.settings.training.relation_decay
+            else:
+                decay = float(parameter.dim() >= 2 and ".tables." not in name)
+            names, parameters = groups.setdefault(decay, ([], []))
+            names.append(name)
+            parameters.append(parameter)
         return [ParameterGroup(names, parameters, decay) for decay, (names, parameters) in groups.items() if names]
 
     def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:

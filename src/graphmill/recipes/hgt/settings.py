@@ -55,6 +55,12 @@ class HgtTraining(TrainingSettings):
     """HGT's training defaults."""
 
     steps_per_epoch: int = setting(10, "Optimizer steps per epoch", ge=1)
+    relation_decay: float = setting(
+        1.0,
+        "Weight decay of the relations' vectors as a multiple of weight_decay; more of it lets relations in which the "
+        "vectors explain nothing fall back to popularity",
+        ge=0.0,
+    )
 
 
 class HgtAcceleration(AccelerationSettings):
