@@ -27,6 +27,7 @@ ABOUT = {
     "markov": "what most often follows the last item",
     "item_knn": "similar to the last items (item-kNN)",
     "ease": "EASE",
+    "bpr_mf": "BPR-MF, trained on the same data",
 }
 
 Reference = dict[str, Any]

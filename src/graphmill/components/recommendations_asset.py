@@ -21,8 +21,10 @@ from graphmill.orchestration.run_config import config_class, to_settings
 CODE_VERSION = "1"
 COLUMNS = {
     "user_id": "the user's id, as written",
+    "user_name": "the user's name, where the data has one",
     "rank": "1 is the best",
     "item_id": "the item's id, as written",
+    "item_name": "the item's name, where the data has one",
     "score": "the model's score; comparable within a user",
 }
 COMPLETE = Check("users_have_items", "Every user gets as many items as were asked for.")
