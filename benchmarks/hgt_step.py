@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
 
 from benchmarks import hgt_floor, hgt_graphs
 
@@ -45,11 +44,7 @@ class Ours(nn.Module):
         x: list[Tensor] = list(self.tables)
         with torch.autocast("cpu", torch.bfloat16) if "bf16" in self.options else nullcontext():
             for layer in self.layers:
-                x = (
-                    checkpoint(layer, x, self.graph, use_reentrant=False)
-                    if "checkpoint" in self.options
-                    else layer(x, self.graph)
-                )
+                x = layer(x, self.graph, recompute="checkpoint" in self.options)
         return x
 
 

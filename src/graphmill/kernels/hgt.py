@@ -46,25 +46,6 @@ def hgt_attention(
     return list(flat)
 
 
-def hgt_attention_packed(
-    projected: Sequence[Tensor | None],
-    w_k: Tensor,
-    w_v: Tensor,
-    prior: Tensor,
-    graph: MessageGraph,
-    masked_pairs: Tensor | None = None,
-    backend: Backend = "auto",
-) -> list[Tensor | None]:
-    """:func:`hgt_attention` on one tensor per type: q (of targets), then k and v (of sources) side by side.
-
-    Saves the copies that splitting costs in the backward pass.
-    """
-    flat: Any = _PackedAttention.apply(
-        graph, masked_pairs, edge_backend(backend, w_k.device, _dtype(projected, w_k)), w_k, w_v, prior, *projected
-    )
-    return list(flat)
-
-
 def _dtype(rows: Sequence[Tensor | None], weights: Tensor) -> torch.dtype:
     return next((r.dtype for r in rows if r is not None), weights.dtype)
 
@@ -107,27 +88,6 @@ class _Attention(torch.autograd.Function):
         return (None, None, None, *d_weights, *_cast(d_rows, rows))
 
 
-class _PackedAttention(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, graph: MessageGraph, masked_pairs: Tensor | None, edges: ModuleType, *inputs: Tensor | None
-    ) -> tuple[Tensor | None, ...]:
-        w_k, w_v, prior, *packed = inputs
-        assert w_k is not None
-        parts = _unpack(packed, graph, w_k)
-        return _forward(ctx, graph, masked_pairs, edges, (w_k, w_v, prior), packed, parts)
-
-    @staticmethod
-    def backward(ctx: Any, *d_out: Tensor | None) -> tuple[Tensor | None, ...]:
-        graph: MessageGraph = ctx.graph
-        packed, outputs, log_totals, weights, masked_pairs = _restore(ctx, graph.num_types)
-        d_packed = _accumulators(packed, weights)
-        saved = Saved(*_unpack(packed, graph, weights.w_k), outputs, log_totals)
-        parts = _unpack(d_packed, graph, weights.w_k)
-        d_weights = attend_backward(saved, d_out, *parts, weights, graph, masked_pairs, ctx.edges)
-        return (None, None, None, *d_weights, *_cast(d_packed, packed))
-
-
 def _forward(
     ctx: Any,
     graph: MessageGraph,
@@ -165,8 +125,8 @@ def _cast(gradients: Rows, rows: Rows) -> list[Tensor | None]:
     return [None if g is None or x is None else g.to(x.dtype) for g, x in zip(gradients, rows, strict=True)]
 
 
-def _unpack(packed: Rows, graph: MessageGraph, w_k: Tensor) -> tuple[Rows, Rows, Rows]:
-    """q, k and v per type as columns of the packed tensors."""
+def unpack(packed: Rows, graph: MessageGraph, w_k: Tensor) -> tuple[Rows, Rows, Rows]:
+    """q, k and v per type as columns of tensors that hold q (of targets), then k and v (of sources) side by side."""
     size = w_k.shape[1] * w_k.shape[2]
     q: list[Tensor | None] = [None] * graph.num_types
     k: list[Tensor | None] = [None] * graph.num_types

@@ -10,8 +10,9 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from graphmill.kernels.gelu_linear import gelu_linear
-from graphmill.kernels.hgt import Backend, hgt_attention, hgt_attention_packed
+from graphmill.kernels.hgt import Backend, hgt_attention
 from graphmill.kernels.hgt_plan import MessageGraph
+from graphmill.kernels.hgt_projected import hgt_projected_attention
 
 TABLE_STD = 0.1
 
@@ -54,11 +55,27 @@ class HGTLayer(nn.Module):
         nn.init.uniform_(self.w_k, -bound, bound)
         nn.init.uniform_(self.w_v, -bound, bound)
 
-    def forward(self, x: Sequence[Tensor], graph: MessageGraph, masked_pairs: Tensor | None = None) -> list[Tensor]:
-        """Per type [N_t, in_dim] to [N_t, out_dim]; types that no relation ends in keep their input."""
-        projected = [self.projections[str(t)](rows) if str(t) in self.projections else None for t, rows in enumerate(x)]
-        messages = hgt_attention_packed(projected, self.w_k, self.w_v, self.prior, graph, masked_pairs, self.backend)
+    def forward(
+        self,
+        x: Sequence[Tensor],
+        graph: MessageGraph,
+        masked_pairs: Tensor | None = None,
+        recompute: bool = False,
+    ) -> list[Tensor]:
+        """Per type [N_t, in_dim] to [N_t, out_dim]; types that no relation ends in keep their input.
+
+        ``recompute``: project to q, k and v once more in the backward pass instead of keeping them.
+        """
+        messages = self.messages(x, graph, masked_pairs, recompute)
         return [self.update(t, rows, m) for t, (rows, m) in enumerate(zip(x, messages, strict=True))]
+
+    def messages(
+        self, x: Sequence[Tensor], graph: MessageGraph, masked_pairs: Tensor | None = None, recompute: bool = False
+    ) -> list[Tensor | None]:
+        """What arrives at every node, per type [N_t, out_dim]; None for types that no relation ends in."""
+        projections = [self._projection(t) if str(t) in self.projections else None for t in range(len(x))]
+        weights = (self.w_k, self.w_v, self.prior)
+        return hgt_projected_attention(x, projections, *weights, graph, masked_pairs, self.backend, recompute)
 
     def receive(
         self,
@@ -178,7 +195,12 @@ class HGT(nn.Module):
         x = self.inputs(features, node_rows)
         for number in range(len(self.layers)):
             chosen = needed if number == len(self.layers) - 1 else None
-            if self.gradient_checkpointing and torch.is_grad_enabled():
+            again = self.gradient_checkpointing and torch.is_grad_enabled()
+            if again and chosen is None:
+                # The attention recomputes its own projections, so that its edges are not gone over once more.
+                messages = self.layer(number).messages(x, graph, masked_pairs, recompute=True)
+                x = checkpoint(self._after, number, x, messages, use_reentrant=False)
+            elif again:
                 x = checkpoint(self._layer, number, x, graph, masked_pairs, chosen, use_reentrant=False)
             else:
                 x = self._layer(number, x, graph, masked_pairs, chosen)
@@ -249,9 +271,14 @@ class HGT(nn.Module):
     ) -> list[Tensor]:
         layer = self.layer(number)
         if needed is None:
-            out = layer(x, graph, masked_pairs)
-        else:
-            out = layer.receive_from(x, _take(x, needed), graph.for_targets(needed), masked_pairs)
+            return self._after(number, x, layer.messages(x, graph, masked_pairs))
+        out = layer.receive_from(x, _take(x, needed), graph.for_targets(needed), masked_pairs)
+        return [self.finish(number, t, rows) for t, rows in enumerate(out)]
+
+    def _after(self, number: int, x: Sequence[Tensor], messages: Sequence[Tensor | None]) -> list[Tensor]:
+        """What a layer does with its messages, node by node."""
+        layer = self.layer(number)
+        out = [layer.update(t, rows, m) for t, (rows, m) in enumerate(zip(x, messages, strict=True))]
         return [self.finish(number, t, rows) for t, rows in enumerate(out)]
 
     def _block(self, number: int, x: Sequence[Tensor], block: MessageGraph) -> list[Tensor]:

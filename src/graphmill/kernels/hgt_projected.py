@@ -1,0 +1,205 @@
+"""HGT's attention together with the projections to q, k and v, some heads at a time.
+
+Between the two functions the gradients of q, k and v of all nodes would exist at once, and q, k and v themselves be kept
+for the backward pass. Here a group of heads goes from its projection's gradient into those of the input and of the weights
+before the next group begins; with ``recompute`` its q, k and v are projected once more then, and nothing of them is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from graphmill.kernels import hgt
+from graphmill.kernels.hgt import Backend, unpack
+from graphmill.kernels.hgt_plan import MessageGraph
+from graphmill.kernels.hgt_relations import Rows, Saved, Weights, attend, attend_backward
+
+_MOST_GROUPS = 4
+_GROUP_BYTES = 32 << 20
+"""q, k and v of a group of heads of all nodes, at least: smaller ones would free nothing worth their calls."""
+
+
+def hgt_projected_attention(
+    x: Sequence[Tensor],
+    projections: Sequence[tuple[Tensor, Tensor] | None],
+    w_k: Tensor,
+    w_v: Tensor,
+    prior: Tensor,
+    graph: MessageGraph,
+    masked_pairs: Tensor | None = None,
+    backend: Backend = "auto",
+    recompute: bool = False,
+) -> list[Tensor | None]:
+    """:func:`graphmill.kernels.hgt.hgt_attention` on q, k, v = x Wᵀ + b.
+
+    x: per type [n, in]; projections: per type weight [parts · H·D, in] and bias, the rows of q (where the type is a
+    target), then k and v (where it is a source), None where it is neither; the rest as there. Under autocast the
+    projections and their rows are in its precision. ``recompute``: a product more in the backward pass, and no q, k, v kept.
+    """
+    kind = w_k.device.type
+    low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else w_k.dtype
+    edges = hgt.edge_backend(backend, w_k.device, low)
+    weights = [None if p is None else p[0] for p in projections]
+    biases = [None if p is None else p[1] for p in projections]
+    flat: Any = _Projected.apply(graph, masked_pairs, edges, low, recompute, w_k, w_v, prior, *x, *weights, *biases)
+    return list(flat)
+
+
+def group_count(rows: int, heads: int, width: int, threads: int) -> int:
+    """Groups of heads on the CPU: so few that each has enough to free, and heads enough for every thread."""
+    return min(_MOST_GROUPS, heads, max(1, rows * heads * width * 3 * 4 // _GROUP_BYTES), max(1, heads // threads))
+
+
+def head_groups(x: Rows, heads: int, width: int, recompute: bool) -> list[tuple[int, int]]:
+    """The first and last head of each group. An accelerator takes all at once unless memory is short: calls cost more."""
+    rows = [r for r in x if r is not None]
+    on_cpu = rows[0].device.type == "cpu"
+    threads = torch.get_num_threads() if on_cpu else 1
+    groups = group_count(sum(len(r) for r in rows), heads, width, threads) if on_cpu or recompute else 1
+    return [(heads * i // groups, heads * (i + 1) // groups) for i in range(groups)]
+
+
+class _Projected(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        graph: MessageGraph,
+        masked_pairs: Tensor | None,
+        edges: ModuleType,
+        low: torch.dtype,
+        recompute: bool,
+        w_k: Tensor,
+        w_v: Tensor,
+        prior: Tensor,
+        *inputs: Tensor | None,
+    ) -> tuple[Tensor | None, ...]:
+        n, (heads, width) = graph.num_types, w_k.shape[1:3]
+        x, weights, biases = inputs[:n], inputs[n : 2 * n], inputs[2 * n :]
+        outputs: list[Tensor | None] = [None] * n
+        totals: list[Tensor | None] = []
+        kept: list[Tensor | None] = []
+        groups = head_groups(x, heads, width, recompute)
+        with torch.autocast(w_k.device.type, enabled=False):
+            for a, b in groups:
+                packed = _project(x, weights, biases, (a, b, heads, width), low)
+                parts = unpack(packed, graph, w_k[:, a:b])
+                own = Weights(w_k[:, a:b], w_v[:, a:b], prior[:, a:b])
+                for t in range(n):
+                    if t not in graph.target_types:
+                        totals.append(None)
+                        continue
+                    out, log_total = attend(t, *parts, own, graph, masked_pairs, edges)
+                    totals.append(log_total)
+                    outputs[t] = _columns(outputs[t], out, a, heads, width)
+                kept += [] if recompute else packed
+        ctx.graph, ctx.edges, ctx.low, ctx.groups, ctx.recompute = graph, edges, low, groups, recompute
+        ctx.save_for_backward(masked_pairs, w_k, w_v, prior, *inputs, *outputs, *totals, *kept)
+        return tuple(outputs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *d_out: Tensor | None) -> tuple[Tensor | None, ...]:
+        graph: MessageGraph = ctx.graph
+        n = graph.num_types
+        masked_pairs, w_k, w_v, prior, *rest = ctx.saved_tensors
+        heads, width = w_k.shape[1:3]
+        lists: Iterator[list[Tensor | None]] = iter([rest[i : i + n] for i in range(0, len(rest), n)])
+        x, weights, biases, outputs = (next(lists) for _ in range(4))
+        totals = [next(lists) for _ in ctx.groups]
+        d_x: list[Tensor | None] = [None] * n
+        d_projection = [[None if p is None else torch.empty_like(p) for p in group] for group in (weights, biases)]
+        d_own = Weights(*(torch.zeros_like(w) for w in (w_k, w_v, prior)))
+        for (a, b), log_totals in zip(ctx.groups, totals, strict=True):
+            place = (a, b, heads, width)
+            packed = _project(x, weights, biases, place, ctx.low) if ctx.recompute else next(lists)
+            d_packed = [None if p is None else torch.zeros_like(p, dtype=w_k.dtype) for p in packed]
+            columns = slice(a * width, b * width)
+            cut = [None if o is None else o[:, columns] for o in outputs]
+            own = Weights(w_k[:, a:b], w_v[:, a:b], prior[:, a:b])
+            found = attend_backward(
+                Saved(*unpack(packed, graph, own.w_k), cut, log_totals),
+                [None if d is None else d[:, columns] for d in d_out],
+                *unpack(d_packed, graph, own.w_k),
+                own,
+                graph,
+                masked_pairs,
+                ctx.edges,
+            )
+            for whole, part in zip(d_own, found, strict=True):
+                whole[:, a:b] = part
+            del packed
+            for t, d in enumerate(d_packed):
+                if d is not None:
+                    want = ctx.needs_input_grad[8 + t]
+                    d_x[t] = _project_backward(
+                        d.to(ctx.low), x[t], weights[t], d_x[t], d_projection[0][t], d_projection[1][t], place, want
+                    )
+                    d_packed[t] = None
+        return (None, None, None, None, None, *d_own, *d_x, *d_projection[0], *d_projection[1])
+
+
+Place = tuple[int, int, int, int]  # first head, last, all heads, width of one
+
+
+def _project(x: Rows, weights: Rows, biases: Rows, place: Place, low: torch.dtype) -> list[Tensor | None]:
+    """Per type the q, k, v of a group of heads side by side, [n, parts · h·D]."""
+    out: list[Tensor | None] = []
+    for rows, weight, bias in zip(x, weights, biases, strict=True):
+        if rows is None or weight is None or bias is None:
+            out.append(None)
+            continue
+        own, own_bias = (torch.cat([p[c] for c in _slices(weight, place)]) for p in (weight, bias))
+        out.append(F.linear(rows.to(low), own.to(low), own_bias.to(low)))
+    return out
+
+
+def _project_backward(
+    d: Tensor,
+    rows: Tensor | None,
+    weight: Tensor | None,
+    d_x: Tensor | None,
+    d_weight: Tensor | None,
+    d_bias: Tensor | None,
+    place: Place,
+    want_rows: bool,
+) -> Tensor | None:
+    """Fill the group's rows of ``d_weight`` and ``d_bias``; add its share to ``d_x``, which is returned."""
+    assert rows is not None
+    assert weight is not None
+    assert d_weight is not None
+    assert d_bias is not None
+    slices = _slices(weight, place)
+    own = torch.cat([weight[c] for c in slices]).to(d.dtype)
+    product, sums = d.mT @ rows.to(d.dtype), d.sum(0)
+    size = (place[1] - place[0]) * place[3]
+    for number, c in enumerate(slices):
+        d_weight[c] = product[number * size : (number + 1) * size]
+        d_bias[c] = sums[number * size : (number + 1) * size]
+    if not want_rows:
+        return None
+    if d_x is None:
+        return (d @ own).to(rows.dtype)
+    return d_x.addmm_(d, own) if d.dtype == d_x.dtype else d_x.add_(d @ own)
+
+
+def _slices(weight: Tensor, place: Place) -> list[slice]:
+    """The rows of q, k and v of a group of heads."""
+    a, b, heads, width = place
+    return [slice(p + a * width, p + b * width) for p in range(0, weight.shape[0], heads * width)]
+
+
+def _columns(whole: Tensor | None, part: Tensor, first: int, heads: int, width: int) -> Tensor:
+    """Put a group's columns into the output of all heads."""
+    if part.shape[1] == heads * width:
+        return part
+    if whole is None:
+        whole = part.new_empty(part.shape[0], heads * width)
+    whole[:, first * width : first * width + part.shape[1]] = part
+    return whole

@@ -1,0 +1,119 @@
+"""Projections and attention a group of heads at a time: the same as one after the other, kept or recomputed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from graphmill.kernels import hgt_projected
+from graphmill.kernels.hgt import unpack
+from graphmill.kernels.hgt_plan import MessageGraph
+from graphmill.kernels.hgt_projected import head_groups, hgt_projected_attention
+from graphmill.kernels.hgt_reference import hgt_attention_reference
+from tests.kernels.graphs import random_edges
+from tests.kernels.test_hgt import BACKENDS
+
+HEADS, WIDTH, IN = 4, 3, 5
+COUNTS = [7, 0, 12, 6]
+RELATIONS = [(0, 2, 30), (2, 0, 25), (2, 2, 40), (0, 0, 0), (3, 2, 9)]  # type 1 is nowhere, type 3 is never a target
+
+
+def case(dtype: torch.dtype = torch.float64) -> tuple[MessageGraph, list[Tensor], list[Any], list[Tensor]]:
+    graph = MessageGraph.build(COUNTS, random_edges(COUNTS, RELATIONS, 3))
+    g = torch.Generator().manual_seed(0)
+
+    def leaf(*shape: int) -> Tensor:
+        return torch.randn(*shape, generator=g, dtype=torch.float64).to(dtype).requires_grad_()
+
+    x = [leaf(n, IN) for n in COUNTS]
+    projections: list[Any] = []
+    for t in range(len(COUNTS)):
+        parts = (t in graph.target_types) + 2 * (t in graph.source_types)
+        projections.append((leaf(parts * HEADS * WIDTH, IN), leaf(parts * HEADS * WIDTH)) if parts else None)
+    shape = (len(RELATIONS), HEADS)
+    return graph, x, projections, [leaf(*shape, WIDTH, WIDTH), leaf(*shape, WIDTH, WIDTH), leaf(*shape)]
+
+
+def run(graph: MessageGraph, x: Any, projections: Any, relations: Any, masked: Any, **options: Any) -> list[Tensor]:
+    out = hgt_projected_attention(x, projections, *relations, graph, masked, **options)
+    return finish(out, x, projections, relations)
+
+
+def finish(out: list[Tensor | None], x: Any, projections: Any, relations: Any) -> list[Tensor]:
+    g = torch.Generator().manual_seed(9)
+    values = [o for o in out if o is not None]
+    loss = sum((o * torch.randn(o.shape, generator=g).to(o.dtype)).sum() for o in values)
+    leaves = [*x, *(p for pair in projections if pair for p in pair), *relations]
+    gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
+    return [*values, *(torch.zeros_like(p) if d is None else d for d, p in zip(gradients, leaves, strict=True))]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("recompute", [False, True])
+@pytest.mark.parametrize("groups", [1, 2, 4])
+@pytest.mark.parametrize("masks", [False, True])
+def test_values_and_gradients_equal_the_reference(
+    backend: Any, recompute: bool, groups: int, masks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hgt_projected, "_GROUP_BYTES", 1)
+    monkeypatch.setattr(hgt_projected, "_MOST_GROUPS", groups)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    graph, x, projections, relations = case()
+    masked = torch.rand(graph.num_pairs, generator=torch.Generator().manual_seed(1)) < 0.3 if masks else None
+    packed = [None if p is None else F.linear(rows, *p) for rows, p in zip(x, projections, strict=True)]
+    plain = hgt_attention_reference(*_unpack_heads(packed, graph), *relations, graph, masked)
+    expected = finish(plain, x, projections, relations)
+    found = run(graph, x, projections, relations, masked, backend=backend, recompute=recompute)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert (ours - theirs).norm() <= 1e-10 * (1 + theirs.norm())
+
+
+def _unpack_heads(packed: Any, graph: MessageGraph) -> Any:
+    return unpack(packed, graph, torch.empty(1, HEADS, WIDTH, WIDTH))
+
+
+def test_recomputing_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hgt_projected, "_GROUP_BYTES", 1)
+    graph, x, projections, relations = case(torch.float32)
+    kept, again = (run(graph, x, projections, relations, None, recompute=r) for r in (False, True))
+    assert all(torch.equal(a, b) for a, b in zip(kept, again, strict=True))
+
+
+def test_under_autocast_rows_are_in_half_precision_and_gradients_in_that_of_the_weights() -> None:
+    graph, x, projections, relations = case(torch.float32)
+    x = [(0.3 * rows.detach()).requires_grad_() for rows in x]  # logits of the size that training has
+    wide = run(graph, x, projections, relations, None)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = hgt_projected_attention(x, projections, *relations, graph)
+    assert all(o.dtype == torch.bfloat16 for o in out if o is not None)
+    low = finish(out, x, projections, relations)
+    for a, b in zip(low, wide, strict=True):
+        assert (a.float() - b).norm() <= 0.05 * (1 + b.norm())
+    assert all(a.dtype == torch.float32 for a in low[len([o for o in out if o is not None]) :])
+
+
+def test_what_is_kept_is_a_product_less_when_it_is_recomputed() -> None:
+    graph, x, projections, relations = case()
+
+    def kept(recompute: bool) -> int:
+        sizes = []
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
+            hgt_projected_attention(x, projections, *relations, graph, None, recompute=recompute)
+        return sum(sizes)
+
+    projected = sum(len(rows) * len(p[1]) for rows, p in zip(x, projections, strict=True) if p)
+    assert kept(False) - kept(True) == projected
+
+
+def test_groups_leave_every_thread_a_head_and_small_graphs_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    large, small = [torch.empty(200_000, 1)], [torch.empty(100, 1)]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    assert head_groups(small, 8, 64, True) == [(0, 8)]
+    assert head_groups(large, 8, 64, True) == [(0, 2), (2, 4), (4, 6), (6, 8)]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    assert head_groups(large, 8, 64, True) == [(0, 4), (4, 8)]
+    assert head_groups(large, 3, 64, True) == [(0, 3)]
