@@ -12,9 +12,9 @@ from typing import Any
 
 BASE_BYTES = 400 << 20
 """A process that has imported torch, numba and this library, before any data (Linux, CPU build of torch)."""
-KEPT_HEAP = 1.2
+KEPT_HEAP = 1.13
 """Resident memory over live memory where the heap is kept (``training/allocator.py``): holes that nothing fits into."""
-STOCK_HEAP = 1.04
+STOCK_HEAP = 1.03
 """The same where freed blocks go back to the system."""
 MOMENTS = {"adamw": 2, "adam": 2, "sgd": 1}
 """Optimizer state, in copies of the weights."""

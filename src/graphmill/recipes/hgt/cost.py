@@ -311,7 +311,7 @@ def _moved(settings: HgtSettings, one: Pass, chunks: int, batching: str, counts:
         rows, occurring = float(layer.computed.sum()), float((layer.sources + layer.targets).sum())
         total += (45 * rows + 40 * occurring + 14 * float(layer.edges.sum())) * d * _WIDE
     # Each gather from the embeddings fills and adds an array of their size in the backward pass.
-    gathers = chunks * (2 + settings.objective.negatives_per_positive)
+    gathers = chunks * (2 if one.anchors else 1)
     links = one.links * (6 + 6 * settings.objective.negatives_per_positive) * m.embedding_dim * _WIDE
     contrastive = one.anchors * float(one.outputs.max(initial=0.0)) * 16 * _WIDE
     tables = counts.sum() * d * _WIDE * 6 if batching != "full" else 0.0

@@ -206,15 +206,18 @@ class HgtRecipe:
     def _link_sum(self, decoder: LinkDecoder, chunk: HgtBatch, z: Tensor, lookup: Tensor | None) -> Tensor:
         relation = self._tensor(chunk.relation)
         share = self._tensor(chunk.share.astype(np.float32))
-        heads = z[self._rows(chunk.head, lookup)]
-        positive = decoder(heads, relation, z[self._rows(chunk.tail, lookup)], self._tensor(chunk.tail_degree))
+        exists = chunk.negative >= 0
+        wrong = np.where(exists, chunk.negative, chunk.tail[:, None]).T
+        # One gather: the backward pass of each would fill an array of the size of z.
+        nodes = self._rows(np.concatenate([chunk.head, chunk.tail, wrong.ravel()]), lookup)
+        heads, tails, *negatives = z.index_select(0, nodes).split(len(relation))
+        positive = decoder(heads, relation, tails, self._tensor(chunk.tail_degree))
         total = (positive_link_loss(positive) * share).sum()
-        k = chunk.negative.shape[1]
-        for column in range(k):
-            exists = chunk.negative[:, column] >= 0
-            rows = self._rows(np.where(exists, chunk.negative[:, column], chunk.tail), lookup)
-            negative = decoder(heads, relation, z[rows], self._tensor(chunk.negative_degree[:, column]))
-            total = total + (negative_link_loss(negative) * share * self._tensor(exists)).sum() / k
+        for column, rows in enumerate(negatives):
+            negative = decoder(heads, relation, rows, self._tensor(chunk.negative_degree[:, column]))
+            total = total + (negative_link_loss(negative) * share * self._tensor(exists[:, column])).sum() / len(
+                negatives
+            )
         return total
 
     def _contrastive_sum(self, chunk: HgtBatch, z: Tensor, lookup: Tensor | None) -> Tensor:
@@ -233,10 +236,11 @@ class HgtRecipe:
             places = place.cpu().numpy()
             own, columns = places[chunk.anchor - similar.first], places[chunk.positive - similar.first]
         rows = np.repeat(np.arange(len(chunk.anchor)), np.diff(chunk.positive_indptr))
+        mine = self._tensor(own)
         return info_nce_sums(
-            z[self._rows(chunk.anchor, lookup)],
+            candidates.index_select(0, mine),
             candidates,
-            self._tensor(own),
+            mine,
             self._tensor(rows),
             self._tensor(columns),
             self.settings.objective.temperature,
