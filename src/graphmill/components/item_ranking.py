@@ -25,7 +25,7 @@ PROTOCOLS = {
 ABOUT = {
     "popularity": "popularity",
     "markov": "what most often follows the last item",
-    "item_knn": "similar to the last items (item-kNN)",
+    "item_knn": "similar items (item-kNN)",
     "ease": "EASE",
     "bpr_mf": "BPR-MF, trained on the same data",
 }

@@ -24,7 +24,16 @@ JOB_SUFFIX = "_refresh"
 # Per kind of asset (the end of its name) the figures that say most, in this order; an asset shows those that it has.
 FIGURES = (
     *("dagster/row_count", "nodes", "edges", "relations", "users", "items", "loss", "valid_mrr", "test_mrr"),
-    *("test_ndcg@10", "epochs_done", "seconds_per_step", "dimensions", "status", "mean_cosine", "components_90"),
+    *(
+        "test_recall@20",
+        "test_ndcg@10",
+        "epochs_done",
+        "seconds_per_step",
+        "dimensions",
+        "status",
+        "mean_cosine",
+        "components_90",
+    ),
     *("mrr", "hits@10", "ndcg@10", "hr@10", "recall@20", "ndcg@20", "mrr_over_degree", "mrr_over_frequency"),
     *("over_best_floor", "explained_triples", "items_recommended", "catalogue_coverage", "speed_up"),
 )
