@@ -113,3 +113,42 @@ def test_bpr_mf_beats_popularity_on_planted_taste(graph: TypedGraph, tmp_path: P
     assert found["recall@20"] > 1.2 * found["popularity_recall@20"]
     assert found["popularity_bias@20"] > 0
     assert 0 < found["coverage@20"] <= 1
+
+
+def tail_recall(run: Restored) -> float:
+    """Part of the held-out items with few training interactions that is among their users' 20 best."""
+    assert isinstance(run.recipe, RecommenderRecipe)
+    view, lists = run.recipe.view, run.recipe.evaluator.lists(run.recipe.scorer(run.model).of_users, "test")
+    rare = view.train_by_item.counts <= np.median(view.train_by_item.counts)
+    found = wanted = 0
+    for user, items in zip(lists.users, lists.items, strict=True):
+        own = view.test.columns[view.test.indptr[user] : view.test.indptr[user + 1]]
+        wanted += int(rare[own].sum())
+        found += int(np.isin(own[rare[own]], items).sum())
+    return found / wanted
+
+
+@pytest.mark.slow
+def test_knowledge_helps_with_rare_tracks(graph: TypedGraph, tmp_path: Path) -> None:
+    width, steps = {"embedding_dim": 32}, {"batch_size": 512, "device": "cpu"}
+    plain = trained(
+        graph,
+        tmp_path / "bpr_mf",
+        "bpr_mf",
+        model=width,
+        acceleration=steps,
+        objective={"regularisation": 0.05},
+        training={"epochs": 60},
+        evaluation={"eval_every": 10, "floors": False},
+    )
+    knowing = trained(
+        graph,
+        tmp_path / "kgat",
+        "kgat",
+        model={**width, "relation_dim": 32, "layer_dims": [32, 16]},
+        acceleration=steps,
+        objective={"regularisation": 0.01},
+        training={"epochs": 6, "learning_rate": 0.005, "init_from": str(plain.run.path)},
+        evaluation={"eval_every": 2, "floors": False},
+    )
+    assert tail_recall(knowing) > 1.15 * tail_recall(plain)
