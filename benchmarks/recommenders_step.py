@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.card import Row, in_turn, peak_rss, row, typical, typical_ratio, write
+from benchmarks.card import RESULTS, Row, in_turn, peak_rss, row, typical, typical_ratio, write
 
 BATCH = 2048
 TARGETS = {"mmgcn": 2.5, "dragon": 3.5}
@@ -176,46 +176,45 @@ def cell(
     return ["--system", system, "--data", data, "--variant", variant, "--precision", precision, *numbers]
 
 
-def compare(rounds: int, workloads: list[str], large: bool) -> list[Row]:
-    """All rows of the table."""
+def compare(rounds: int, workload: str) -> list[Row]:
+    """The rows of one system on one data set."""
     from graphmill.training.allocator import KEEP_HEAP
 
-    rows, name = [], "benchmarks.recommenders_step"
-    for pair in workloads:
-        system, data = pair.split("-")
-        variants = {
-            "naive": cell(system, data, "naive"),
-            "ours": cell(system, data, "ours"),
-            "bf16": cell(system, data, "ours", precision="bf16"),
-        }
-        if system == "mmgcn":
-            variants["trained"] = cell(system, data, "trained")
-        found = in_turn(name, variants, rounds, KEEP_HEAP | ONE_THREAD)
-        theirs, their_note = typical(found["naive"], "seconds")
-        for variant in list(variants)[1:]:
-            seconds, note = typical(found[variant], "seconds")
-            times = 1.0 / typical_ratio(found[variant], found["naive"], "seconds")
-            target = f"ratio <= {1 / TARGETS[system]:.3f}" if variant == "ours" else ""
-            note = f"{variant}: {times:.2f} × as fast, pair by pair; {note}; rival {their_note}"
-            rows.append(
-                row(
-                    f"{system} {data}, {variant}",
-                    "step",
-                    "s",
-                    seconds,
-                    rival="naive",
-                    theirs=theirs,
-                    target=target,
-                    note=note,
-                )
-            )
-        memory, note = typical(found["ours"], "peak_gib")
-        their_memory, their_note = typical(found["naive"], "peak_gib")
-        note = f"above the imports, the building of the graph included; {note}; rival {their_note}"
+    system, data = workload.split("-")
+    variants = {
+        "naive": cell(system, data, "naive"),
+        "ours": cell(system, data, "ours"),
+        "bf16": cell(system, data, "ours", precision="bf16"),
+    }
+    if system == "mmgcn":
+        variants["trained"] = cell(system, data, "trained")
+    found = in_turn("benchmarks.recommenders_step", variants, rounds, KEEP_HEAP | ONE_THREAD)
+    rows = []
+    theirs, their_note = typical(found["naive"], "seconds")
+    for variant in list(variants)[1:]:
+        seconds, note = typical(found[variant], "seconds")
+        times = 1.0 / typical_ratio(found[variant], found["naive"], "seconds")
+        target = f"ratio <= {1 / TARGETS[system]:.3f}" if variant == "ours" else ""
+        note = f"{variant}: {times:.2f} × as fast, pair by pair; {note}; rival {their_note}"
         rows.append(
-            row(f"{system} {data}, ours", "peak memory", "GiB", memory, rival="naive", theirs=their_memory, note=note)
+            row(
+                f"{system} {data}, {variant}",
+                "step",
+                "CPU s",
+                seconds,
+                rival="naive",
+                theirs=theirs,
+                target=target,
+                note=note,
+            )
         )
-    return rows + (over_batches() if large else [])
+    memory, note = typical(found["ours"], "peak_gib")
+    their_memory, their_note = typical(found["naive"], "peak_gib")
+    note = f"above the imports, the building of the graph included; {note}; rival {their_note}"
+    rows.append(
+        row(f"{system} {data}, ours", "peak memory", "GiB", memory, rival="naive", theirs=their_memory, note=note)
+    )
+    return rows
 
 
 def over_batches(sizes: tuple[int, ...] = (2048, 16384, 65536)) -> list[Row]:
@@ -256,7 +255,9 @@ def over_batches(sizes: tuple[int, ...] = (2048, 16384, 65536)) -> list[Row]:
 def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="write benchmarks/results/recommenders_step.json")
+    parser.add_argument(
+        "--json", action="store_true", help="put the rows into benchmarks/results/recommenders_step.json"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
         "--workloads", nargs="*", default=["mmgcn-tiktok", "dragon-tiktok", "mmgcn-baby", "dragon-baby"]
@@ -279,12 +280,25 @@ def main() -> None:
             return
         print(json.dumps(measure(arguments)))
         return
-    rows = compare(arguments.rounds, arguments.workloads, arguments.large)
+    for workload in arguments.workloads:
+        report(compare(arguments.rounds, workload), arguments.json)
+    if arguments.large:
+        report(over_batches(), arguments.json)
+
+
+def report(rows: list[Row], keep: bool) -> None:
+    """Print rows; with ``keep`` put them into the results, in place of those of the same name."""
     for r in rows:
-        print(f"{r.workload:34} {r.metric:12} {r.ours:8.3f} {r.unit:4} {r.theirs or 0:8.3f} {r.holds} {r.note}")
-    if arguments.json:
-        large = " --large" if arguments.large else ""
-        print(f"wrote {write('recommenders_step', rows, f'python -m benchmarks.recommenders_step --json{large}').name}")
+        print(
+            f"{r.workload:34} {r.metric:12} {r.ours:8.3f} {r.unit:5} {r.theirs or 0:8.3f} {r.holds} {r.note}",
+            flush=True,
+        )
+    if not keep:
+        return
+    path, new = RESULTS / "recommenders_step.json", {(r.workload, r.metric) for r in rows}
+    before = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
+    kept = [Row(**r) for r in before if (r["workload"], r["metric"]) not in new]
+    write("recommenders_step", [*kept, *rows], "python -m benchmarks.recommenders_step --json --large")
 
 
 if __name__ == "__main__":
