@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from itertools import pairwise
 from statistics import median
 
 import numpy as np
@@ -46,7 +47,7 @@ def main() -> None:
     for number in range(args.repeats + 1):
         chosen = np.sort(rng.choice(sum(counts), SEEDS, replace=False))
         bounds = np.concatenate([[0], np.cumsum(counts)])
-        seeds = [chosen[(chosen >= a) & (chosen < b)] - a for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+        seeds = [chosen[(chosen >= a) & (chosen < b)] - a for a, b in pairwise(bounds)]
         start = time.perf_counter()
         if args.budget:
             sample = budget_sample(counts, relations, seeds, [BUDGET] * HOPS, masked, number)

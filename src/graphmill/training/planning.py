@@ -22,6 +22,15 @@ OPTIMIZER_PASSES = {"adamw": 7, "adam": 7, "sgd": 5}
 """Reads and writes of a weight in one update: weight, gradient and moments, with the norm that clipping needs."""
 
 
+RANKING_BATCH = 256 << 20
+"""Scores of one batch of queries, at most (evaluation/ranking.py)."""
+
+
+def ranking_bytes(queries: float, candidates: float) -> int:
+    """What a ranking holds: the scores of its largest batch, and half as much to compare them."""
+    return int(1.5 * min(queries * candidates * 4, RANKING_BATCH))
+
+
 @dataclass(frozen=True)
 class Cost:
     """One process's share of a training, from counts alone.
@@ -92,19 +101,26 @@ def step_seconds(cost: Cost, optimizer: str, machine: Machine) -> float:
 
 
 def probe_machine(device: Any, precision: str = "fp32") -> Machine:
-    """Measure this machine for about half a second: a product of a layer's shape, a pass over memory, a small call."""
+    """Measure this machine for about half a second: a product of a layer's shape, a gather of rows, a small call.
+
+    On the CPU the clock is the processor's: the rates are those of this machine with nothing else on it.
+    """
     import torch
+
+    on_cpu = device.type == "cpu"
+    clock = time.process_time if on_cpu else time.perf_counter
+    shares = torch.get_num_threads() if on_cpu else 1
 
     def best(work: Any, repeats: int) -> float:
         found = float("inf")
         for _ in range(repeats):
-            start = time.perf_counter()
+            start = clock()
             work()
             _wait(device)
-            found = min(found, time.perf_counter() - start)
+            found = min(found, (clock() - start) / shares)
         return found
 
-    rows, inner, columns = 8192, 256, 768
+    rows, inner, columns = 2048, 256, 768
     flop = 2.0 * rows * inner * columns
     low = {"bf16": torch.bfloat16, "fp16": torch.float16}.get(precision, torch.float32)
     rates = []
@@ -114,10 +130,11 @@ def probe_machine(device: Any, precision: str = "fp32") -> Machine:
             torch.randn(inner, columns, device=device, dtype=dtype),
         )
         out = torch.empty(rows, columns, device=device, dtype=dtype)
-        rates.append(flop / best(lambda x=x, w=w, out=out: torch.mm(x, w, out=out), 5))
-    stream = torch.ones(32 << 20, device=device, dtype=torch.uint8).view(torch.float32)
-    other = torch.empty_like(stream)
-    moved = 2 * stream.numel() * 4 / best(lambda: torch.mul(stream, 1.5, out=other), 5)
+        rates.append(flop / best(lambda x=x, w=w, out=out: torch.mm(x, w, out=out), 15))
+    table = torch.ones(1 << 16, inner, device=device)
+    order = torch.randperm(len(table), device=device)
+    other = torch.empty_like(table)
+    moved = 2 * table.numel() * 4 / best(lambda: torch.index_select(table, 0, order, out=other), 8)
     small = torch.ones(64, device=device)
     call = best(lambda: [small.add_(0.0) for _ in range(100)], 5) / 100
     return Machine(rates[0], rates[1], moved, call)

@@ -97,12 +97,15 @@ def compute_gradient(
                 sums.add(term.name, term.sum / weights[term.name], term.coefficient)
             if loss is not None and loss.requires_grad:
                 (loss * scale).backward()
+        # What the loop's names still hold of this group would stay while the next one is encoded.
+        terms, loss, chunk = [], None, group
         if encoded is None or detached is None:
             continue
         if replicated:
             pending = (encoded, detached.tensors)
         else:
             _backward_through(encoded, detached.tensors, {})
+        encoded = detached = None
     _reduce(parameters, pending, ranks)
     if scale != 1.0:
         for parameter in parameters:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.one_to_n import entities_per_block
 from graphmill.recipes.conve.settings import ConveSettings
 from graphmill.training.contract import Execution
-from graphmill.training.planning import Cost
+from graphmill.training.planning import Cost, ranking_bytes
 
 _WIDE = 4
 _BASE_BATCH = 256
@@ -31,6 +33,7 @@ def step_cost(graph: TypedGraph, settings: ConveSettings, batching: str, executi
     loss = candidates if sampled else 4 * batch * block * _WIDE
     scores = 0.0 if sampled else 2.0 * batch * entities * d
     train = sum(relation.edges for relation in graph.relations)
+    held_out = float(sum(np.count_nonzero(graph.edges(r.index).split) for r in graph.relations))
     products = 3 * scores + 3 * 2.0 * batch * maps * d * (1 + execution.checkpointing / 3)
     convolution = 3 * 2.0 * batch * maps * m.kernel_height * m.kernel_width
     return Cost(
@@ -38,7 +41,7 @@ def step_cost(graph: TypedGraph, settings: ConveSettings, batching: str, executi
         held=2 * train * 40,
         step=int(feature + loss + 2 * table * _WIDE),
         gradients=(parameters - table) * _WIDE,
-        evaluation=4 * batch * entities * _WIDE + 2 * table * _WIDE,
+        evaluation=ranking_bytes(held_out, entities) + 2 * table * _WIDE,
         flop=products + 4 * convolution,
         low_flop=products if precision != "fp32" else 0.0,
         moved=(0 if sampled else 14.0 * batch * entities * _WIDE) + 40.0 * batch * maps * _WIDE + 6.0 * table * _WIDE,

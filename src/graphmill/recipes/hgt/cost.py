@@ -18,10 +18,9 @@ from graphmill.kernels.hgt_relations import _GROUP_BYTES
 from graphmill.recipes.hgt.settings import HgtSettings
 from graphmill.training.contract import Execution
 from graphmill.training.device import allowed_cores
-from graphmill.training.planning import Cost
+from graphmill.training.planning import Cost, ranking_bytes
 
 _WIDE = 4  # bytes of fp32
-_RANKING_BYTES = 256 << 20  # scores of one batch of queries, at most (evaluation/ranking.py)
 
 
 @dataclass(frozen=True)
@@ -81,8 +80,9 @@ def step_cost(graph: TypedGraph, settings: HgtSettings, batching: str, execution
     features = {n: r.shape[1] for n, t in enumerate(graph.node_types) if (r := graph.features(t.name)) is not None}
     weights = _weights(settings, counts, degrees, features)
     edges = sum(r.edges for r in degrees)
-    # Training edges for supervision and filters (src, dst, pair, key, order) and for messages (source, target, pair).
-    held = int(edges * (12 + 8 + 8 + 12) + 24 * counts.sum() + sum(counts[n] * f * _WIDE for n, f in features.items()))
+    # Training edges for supervision and filters (src, dst, pair, key, order), for messages (source, target, pair), what
+    # making these leaves, and the pages of the graph's own files: measured, 80 bytes an edge.
+    held = int(edges * 80 + 24 * counts.sum() + sum(counts[n] * f * _WIDE for n, f in features.items()))
     width = m.hidden_dim * _WIDE
     inference = counts.sum() * max(4 * width, width + 2 * m.embedding_dim * _WIDE)
     chunks = max(execution.loss_chunks, 1) if batching == "full" else 1
@@ -93,7 +93,7 @@ def step_cost(graph: TypedGraph, settings: HgtSettings, batching: str, execution
         held=held,
         step=int(_step_bytes(settings, one, execution.checkpointing, precision, chunks, batching)) + table,
         gradients=weights if batching != "full" else 0,
-        evaluation=int(inference + _ranking_bytes(degrees, counts)),
+        evaluation=int(inference + max(ranking_bytes(r.held_out, counts[r.target_type]) for r in degrees)),
         flop=(flop + relation_flop) * repeats,
         low_flop=flop * repeats if precision != "fp32" else 0.0,
         moved=_moved(settings, one, chunks, batching, counts) * repeats,
@@ -212,12 +212,6 @@ def _weights(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degree
     return int(_WIDE * (counts.sum() * d + m.num_layers * layer + heads + rest))
 
 
-def _ranking_bytes(degrees: Sequence[Degrees], counts: np.ndarray) -> float:
-    """Scores of the largest batch of queries, their copy under the filter, and comparisons."""
-    scores = [min(r.held_out * float(counts[r.target_type]) * _WIDE, _RANKING_BYTES) for r in degrees]
-    return 3.0 * max(scores, default=0.0)
-
-
 def _step_bytes(
     settings: HgtSettings, one: Pass, checkpointing: bool, precision: str, chunks: int, batching: str
 ) -> float:
@@ -248,7 +242,8 @@ def _step_bytes(
     gathered = read_first(one) * width * _WIDE if batching != "full" else 0.0
     whole = checkpointing and batching == "neighbor_sampled"  # there a layer is recomputed as a whole
     kept = saved if not checkpointing else inputs if whole else [i + j for i, j in zip(inputs, messages, strict=True)]
-    loss = sum(kept) + 6 * out + _loss_bytes(settings, one, chunks)
+    # Of the heads both stages and the norm's input; z and its gradient; what one gather's backward fills, and a sum.
+    loss = sum(kept) + (7 if m.output_norm else 6) * out + _loss_bytes(settings, one, chunks)
     backward = 0.0
     for number in range(len(one.layers)):
         # What is recomputed is there at once before the first of it can be freed.
@@ -279,7 +274,7 @@ def _workspace(sources: float, targets: float, edges: float, width: int, heads: 
 def _loss_bytes(settings: HgtSettings, one: Pass, chunks: int) -> float:
     e, o = settings.model.embedding_dim, settings.objective
     # Gathered heads, tails and relation vectors, their products and gradients, for positives and each negative.
-    links = one.links / chunks * (4 + 3 * o.negatives_per_positive) * e * _WIDE
+    links = one.links / chunks * (6 + 6 * o.negatives_per_positive) * e * _WIDE
     similar = float(one.outputs.max(initial=0.0)) if one.anchors else 0.0
     contrastive = one.anchors / chunks * similar * 5 * _WIDE + similar * e * 3 * _WIDE
     return max(links, contrastive)

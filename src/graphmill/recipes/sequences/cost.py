@@ -44,7 +44,7 @@ def step_cost(graph: TypedGraph, settings: SasrecSettings, batching: str, execut
         held=interactions * 48,
         step=int((states + loss / max(execution.loss_chunks, 1) + 4 * rows * d) * _WIDE),
         gradients=int(parameters * _WIDE),
-        evaluation=int((_ENCODED * (min(m.max_length, lengths.max()) * per_row + 6 * items)) * _WIDE),
+        evaluation=int(_ENCODED * (lengths.mean() * 8 * d + 4 * items) * _WIDE),
         flop=products,
         low_flop=products if precision != "fp32" else 0.0,
         moved=(blocks * (rows * per_row * 5 + attended * per_pair * 8) + scored * 12 + rows * d * 20) * _WIDE,
