@@ -20,7 +20,9 @@ def tree(root: Path, **limits: str) -> Path:
     (root / "proc/self/cgroup").write_text("0::/a/b\n")
     (root / "sys/fs/cgroup/a/b").mkdir(parents=True)
     for path, limit in limits.items():
-        (root / "sys/fs/cgroup" / path.replace("_", "/") / "memory.max").write_text(limit + "\n")
+        group = root / "sys/fs/cgroup" / path.replace("_", "/")
+        (group / "memory.max").write_text(limit + "\n")
+        (group / "memory.current").write_text("0\n")
     return root
 
 

@@ -13,7 +13,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
+from graphmill.training.memory import memory_limit
 
 _NVML = ("libnvidia-ml.so.1", "libnvidia-ml.so")
 
@@ -34,7 +34,7 @@ def this_machine(root: Path = Path("/")) -> Machine:
     """
     if torch_is_built_for_cuda() and (memory := cuda_memory()):
         return Machine("cuda", memory)
-    main = min([int(psutil.virtual_memory().total), *_cgroup_limits(root)])
+    main = memory_limit(root)
     apple = platform.system() == "Darwin" and platform.machine() == "arm64"
     return Machine("mps" if apple else "cpu", main)
 
@@ -73,29 +73,3 @@ def _load(names: tuple[str, ...]) -> ctypes.CDLL | None:
         except OSError:
             continue
     return None
-
-
-def _cgroup_limits(root: Path) -> list[int]:
-    """The memory limit of each cgroup that this process is in, outer ones included; v2 and v1."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return []
-    found = []
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            mount, name = root / "sys/fs/cgroup", "memory.max"
-        elif "memory" in controllers.split(","):
-            mount, name = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
-        else:
-            continue
-        group = mount / path.lstrip("/")
-        for place in (group, *group.parents):
-            if place != mount and mount not in place.parents:
-                break
-            try:
-                found.append(int((place / name).read_text()))
-            except (OSError, ValueError):  # not there, or "max": no limit
-                continue
-    return found

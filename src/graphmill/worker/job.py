@@ -86,7 +86,7 @@ def resolve(values: Mapping[str, Any], where: str) -> Job:
     import os
 
     from graphmill.training.device import choose_device
-    from graphmill.training.memory import available_memory, parse_size
+    from graphmill.training.memory import device_memory, memory_limit, parse_size
     from graphmill.training.precision import resolve_precision
 
     settings: Any = parse_settings(values, where)
@@ -96,7 +96,9 @@ def resolve(values: Mapping[str, Any], where: str) -> Job:
     choice = choose_device(acceleration.device, allow_fallback=acceleration.allow_fallback, local_rank=rank)
     preset, why = settings.preset, "as asked for"
     if preset == "auto":
-        preset, why = registry.choose_preset(name, choice.device.type, available_memory())
+        # By what there is, not by what is free now: the same command must stand for the same training tomorrow.
+        memory = device_memory(choice.device).total or memory_limit()
+        preset, why = registry.choose_preset(name, choice.device.type, memory)
         if registry.presets(name)[preset]:
             settings = parse_settings(merge(values, {"preset": preset}), where)
             acceleration = settings.acceleration
