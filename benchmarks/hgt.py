@@ -123,13 +123,36 @@ def sampler_rows() -> Iterator[Row]:
         )
 
 
+def origin_rows() -> Iterator[Row]:
+    """The origin's table, in minutes: our step, over a few steps, times the steps of so many epochs."""
+    per_epoch = 10
+    for name, times in (("origin 5k", {20: (10, 4), 100: (50, 20)}), ("origin 66k", {20: (90, 35), 100: (450, 175)})):
+        found = _trained(name)
+        for epochs, (on_cpu, on_mps) in times.items():
+            minutes = found["s"] * per_epoch * epochs / 60
+            note = f"{per_epoch} steps an epoch, {found['s']:.3g} s each; the origin: one step an epoch; on MPS {on_mps} min"
+            yield row(
+                f"{name} nodes, {epochs} epochs",
+                "training",
+                "min",
+                minutes,
+                rival="origin, CPU",
+                theirs=on_cpu,
+                note=note,
+            )
+
+
+def _trained(workload: str) -> Run:
+    with TemporaryDirectory() as folder:
+        place = f"{folder}/graph"
+        fresh(ESTIMATE, ["--workload", workload, "--build", place])
+        return fresh(ESTIMATE, ["--workload", workload, "--graph", place], KEEP_HEAP)
+
+
 def estimate_rows() -> Iterator[Row]:
     """The planner's predictions beside what a short training takes: rival = predicted."""
     for workload in WORKLOADS:
-        with TemporaryDirectory() as folder:
-            place = f"{folder}/graph"
-            fresh(ESTIMATE, ["--workload", workload, "--build", place])
-            found = fresh(ESTIMATE, ["--workload", workload, "--graph", place], KEEP_HEAP)
+        found = _trained(workload)
         name = f"estimate {workload}"
         for metric, unit, key, predicted, doubt in (
             ("peak memory", "GB", "peak_gb", "predicted_gb", 0.2),
@@ -151,6 +174,7 @@ ROWS: dict[str, Callable[[], Iterator[Row]]] = {
     "inference": inference_rows,
     "sampler": sampler_rows,
     "estimate": estimate_rows,
+    "origin": origin_rows,
 }
 
 

@@ -110,7 +110,12 @@ def describe(typed: Typed) -> str:
     return f"{sum(counts):,} nodes, {sum(per_type.values()):,} edges, {len(relations)} relations, {len(counts)} types"
 
 
-_SIZES = {"67k": (67_000, 200_000, 30), "20k": (20_000, 60_000, 30), "7k": (6_700, 20_000, 30)}
+_SIZES = {
+    "67k": (67_000, 200_000, 30),
+    "20k": (20_000, 60_000, 30),
+    "7k": (6_700, 20_000, 30),
+    "5k": (5_000, 15_000, 30),
+}
 
 
 def _ends(rng: np.random.Generator, count: int, size: int) -> np.ndarray:
