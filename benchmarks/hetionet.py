@@ -152,7 +152,9 @@ def main() -> None:
     print(f"median time per step {statistics.median(steps):.3f} s")
     rows += means_of(f"hetionet {options.graph}", seeds)
     if options.json:
-        command = f"python -m benchmarks.hetionet --json --graph {options.graph} --seeds {' '.join(map(str, options.seeds))}"
+        command = (
+            f"python -m benchmarks.hetionet --json --graph {options.graph} --seeds {' '.join(map(str, options.seeds))}"
+        )
         if len(seeds) > 1:
             print(write_calibration(seeds, command))
         name = "hetionet" if options.graph == "kg_5k" else "hetionet_kg"
