@@ -24,7 +24,7 @@ from graphmill.training.contract import Execution, Recipe
 from graphmill.worker.job import Job, merge, resolve
 
 
-def typed_graph(out: Path) -> TypedGraph:
+def typed_graph(out: Path, features: dict[str, pa.Table] | None = None) -> TypedGraph:
     """Three node types, two relations in both directions and one symmetric, with communities to learn."""
     rng = np.random.default_rng(5)
     counts = {"disease": 30, "gene/protein": 60, "drug": 24}
@@ -59,7 +59,23 @@ def typed_graph(out: Path) -> TypedGraph:
             "source": pa.array(["synthetic"] * n).dictionary_encode(),
         }
     )
-    return build_graph(nodes, edges, GraphSettings.model_validate({"split": {"valid": 0.1, "test": 0.1}}), out)
+    settings = GraphSettings.model_validate({"split": {"valid": 0.1, "test": 0.1}})
+    return build_graph(nodes, edges, settings, out, features)
+
+
+def featured_graph(out: Path) -> TypedGraph:
+    """The typed graph with features that tell the community: of every drug, of two diseases in three, of no gene."""
+    rng = np.random.default_rng(13)
+    tables = {}
+    for kind, rows, width in (("drug", np.arange(90, 114), 5), ("disease", np.flatnonzero(np.arange(30) % 3), 7)):
+        centres = rng.normal(size=(6, width))
+        values = centres[rows % 6] + 0.2 * rng.normal(size=(len(rows), width))
+        columns = [
+            pa.array(rows.astype(np.int32)),
+            pa.FixedSizeListArray.from_arrays(pa.array(values.astype(np.float32).reshape(-1)), width),
+        ]
+        tables[kind] = pa.table(columns, features_schema(width))
+    return typed_graph(out, tables)
 
 
 def sequence_graph(out: Path) -> TypedGraph:
@@ -228,6 +244,7 @@ CASES = {
             },
         ),
     ),
+    "hgt-features": Case("hgt", merge(_HGT, {"acceleration": {"batching": "full"}}), graph=featured_graph),
     "hgt-no-messages": Case("hgt", merge(_HGT, {"model": {"num_layers": 0}, "acceleration": {"batching": "full"}})),
     "sasrec": Case("sasrec", _SEQUENCES, graph=sequence_graph),
     "tisasrec-mhc": Case(
