@@ -141,11 +141,12 @@ class ConveRecipe:
         return ConveBatch(data.query_head[query], data.query_relation[query], none, none, data.num_entities, candidates)
 
     def _order(self, epoch: int, turn: int) -> np.ndarray:
-        if (epoch, turn) not in self._orders:
+        order = self._orders.get((epoch, turn))
+        if order is None:
             order = generator(self.settings.training.seed, "order", epoch, turn).permutation(self.rows)
             # Prefetching threads may still be at the epoch before.
             self._orders = {k: v for k, v in self._orders.items() if k[0] >= epoch - 1} | {(epoch, turn): order}
-        return self._orders[epoch, turn]
+        return order  # not read again: another of these threads may have replaced what is kept
 
     def encode(self, model: nn.Module, batch: ConveBatch) -> Encoded:
         """The tower of the step's whole batch: its norms look at all rows."""

@@ -68,12 +68,13 @@ class HgtSampler:
 
     def _order(self, number: int, epoch: int, turn: int) -> np.ndarray:
         key = (number, epoch * 1_000_003 + turn)
-        if key not in self._orders:
+        order = self._orders.get(key)
+        if order is None:
             if len(self._orders) > 4 * len(self.data.relations):
                 self._orders.clear()
             rng = generator(self.seed, "supervision", epoch, turn, number)
-            self._orders[key] = rng.permutation(len(self.data.relations[number].src))
-        return self._orders[key]
+            order = self._orders[key] = rng.permutation(len(self.data.relations[number].src))
+        return order  # not read again: another thread that prepares batches may have cleared what is kept
 
     def _batch(
         self,
