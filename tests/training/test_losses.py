@@ -35,6 +35,7 @@ def _sampled(states: Tensor, table: Tensor) -> Tensor:
 
 
 PAIRWISE: dict[str, Loss] = {
+    "bpr": lambda s, o: losses.bpr_losses(s, o).sum(),
     "positive link": lambda s, o: losses.positive_link_loss(s).sum(),
     "negative link": lambda s, o: losses.negative_link_loss(s).sum(),
     "bce": lambda s, o: next_item_losses.bce_sum(s, _columns(o)),
@@ -74,6 +75,7 @@ def _log_sigmoid(x: Tensor) -> Tensor:
 
 
 TEXTBOOK: dict[str, Loss] = {
+    "bpr": lambda s, o: -_log_sigmoid(s - o).sum(),
     "positive link": lambda s, o: -_log_sigmoid(s).sum(),
     "negative link": lambda s, o: -torch.log(1 - torch.sigmoid(s)).sum(),
     "bce": lambda s, o: -_log_sigmoid(s).sum() - torch.log(1 - torch.sigmoid(o)).sum(),
