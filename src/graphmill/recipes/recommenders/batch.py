@@ -32,12 +32,12 @@ class PairBatch:
         return dict.fromkeys((BPR, *self.terms), float(len(self.users)))
 
     def groups(self) -> Sequence[PairBatch]:
-        """One encoding for all."""
-        return (self,) if len(self.users) else ()
+        """The batch itself, also where a rank has no row of it: all ranks go back through the encoding together."""
+        return (self,)
 
     def split(self, parts: int) -> Sequence[PairBatch]:
         """At most ``parts`` chunks of rows."""
-        if parts == 1:
+        if parts == 1 and len(self):
             return [self]
         return [self._take(rows) for rows in np.array_split(np.arange(len(self.users)), parts) if len(rows)]
 

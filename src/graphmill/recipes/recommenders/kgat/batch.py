@@ -30,12 +30,12 @@ class FactBatch:
         return {FACTS: float(len(self.heads)), FACT_NORM: float(len(self.heads))}
 
     def groups(self) -> Sequence[FactBatch]:
-        """All facts see the same vectors."""
-        return (self,) if len(self.heads) else ()
+        """The batch itself, also where a rank has no row of it: all ranks go back through the encoding together."""
+        return (self,)
 
     def split(self, parts: int) -> Sequence[FactBatch]:
         """At most ``parts`` chunks of facts, each sorted by relation."""
-        if parts == 1:
+        if parts == 1 and len(self):
             return [self]
         return [self._take(rows) for rows in np.array_split(np.arange(len(self.heads)), parts) if len(rows)]
 
