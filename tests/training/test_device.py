@@ -1,0 +1,83 @@
+"""Which device a run gets: what is there, what was asked for, and why it got another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from graphmill.errors import ResourceError
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.training.device import available_devices, choose_device
+from graphmill.training.run_directory import RunDirectory
+from tests.training.cases import CASES
+from tests.training.runs import run, settings_of
+
+
+def machine(patch: pytest.MonkeyPatch, *, cuda: bool = False, mps: bool = False, mps_built: bool = False) -> None:
+    """A machine with these devices, as far as torch can tell."""
+    patch.setattr(torch.cuda, "is_available", lambda: cuda)
+    patch.setattr(torch.backends.mps, "is_available", lambda: mps)
+    patch.setattr(torch.backends.mps, "is_built", lambda: mps or mps_built)
+
+
+@pytest.mark.parametrize(("cuda", "mps", "taken"), [(True, True, "cuda"), (False, True, "mps"), (False, False, "cpu")])
+def test_auto_takes_cuda_then_mps_then_the_cpu(
+    cuda: bool, mps: bool, taken: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(monkeypatch, cuda=cuda, mps=mps)
+    choice = choose_device("auto", allow_fallback=False)
+    assert (choice.device.type, choice.requested) == (taken, "auto")
+    assert choice.reason.startswith(f"auto took {taken}")
+
+
+def test_auto_says_why_it_took_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, mps_built=True)
+    reason = choose_device("auto", allow_fallback=True).reason
+    assert reason == "auto took cpu (cuda: no CUDA device, or a CPU build of torch; mps: no Apple GPU)"
+    machine(monkeypatch)
+    assert available_devices() == {
+        "cpu": "",
+        "cuda": "no CUDA device, or a CPU build of torch",
+        "mps": "torch built without MPS",
+    }
+
+
+def test_a_device_that_is_here_is_taken_as_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, cuda=True, mps=True)
+    for kind in ("cpu", "mps"):
+        choice = choose_device(kind, allow_fallback=False)
+        assert (choice.device, choice.reason) == (torch.device(kind), f"{kind} as asked for")
+    # Each process of a machine has a GPU of its own.
+    assert choose_device("cuda", allow_fallback=False, local_rank=3).device == torch.device("cuda", 3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "why"), [("cuda", "no CUDA device, or a CPU build of torch"), ("mps", "torch built without MPS")]
+)
+def test_an_absent_device_falls_back_or_is_refused(kind: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch)
+    choice = choose_device(kind, allow_fallback=True)
+    assert (choice.device, choice.requested) == (torch.device("cpu"), kind)
+    assert choice.reason == f"{kind} asked for, but {why}; fell back to the CPU"
+    with pytest.raises(ResourceError, match=f"device '{kind}' was asked for, but there is") as refused:
+        choose_device(kind, allow_fallback=False)
+    assert why in str(refused.value)
+    assert "acceleration.device: auto" in str(refused.value)
+    assert "acceleration.allow_fallback: true" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_run_records_what_it_asked_for_what_it_got_and_why(
+    graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine(monkeypatch)
+    asked = {"acceleration": {"device": "cuda", "allow_fallback": True}, "training": {"epochs": 1}}
+    values = settings_of(CASES["hgt-no-messages"], graphs["hgt-no-messages"], asked)
+    manifest = RunDirectory(run(values, tmp_path)["run_dir"]).read_json("manifest.json")
+    assert manifest["resolved"]["device"] == "cpu"
+    assert manifest["resolved"]["device_reason"].startswith("cuda asked for, but no CUDA device")
+    # Where it was computed is no part of what was computed.
+    plain = settings_of(CASES["hgt-no-messages"], graphs["hgt-no-messages"], {"training": {"epochs": 1}})
+    assert run(plain, tmp_path)["reused"]
