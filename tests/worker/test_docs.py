@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
+
+import pytest
 
 from graphmill import errors
 from graphmill.worker import launch
@@ -63,3 +66,75 @@ def test_what_a_training_can_say_is_explained(repository: Path) -> None:
     ):
         assert words in page, words
         assert words in source, words
+
+
+# Names that a recipe or the machine puts into a message; numbers and what "…" stands for need no entry.
+EXAMPLES = {"encoder", "No", "jsonl"}
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"[A-Za-z_]+|[0-9][0-9.]*", text)
+
+
+class Source:
+    """The words of every text in the code that is not a docstring; an f-string gives one text per part between braces."""
+
+    def __init__(self, folder: Path) -> None:
+        self.texts: set[str] = set()
+        for path in folder.rglob("*.py"):
+            tree = ast.parse(path.read_text())
+            documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
+                    self.texts.add(" ".join(words(node.value)))
+        self.joined = "\n".join(f" {text} " for text in self.texts if text)
+
+    def unknown(self, message: str) -> list[str]:
+        """Words of a message that are no example and that no text of the code has beside their neighbours.
+
+        A run of words must be all of a text, or three or more of one (two at "…"), or, behind a value, its beginning.
+        """
+        out = []
+        for fragment in message.split("…"):
+            todo, after_value = words(fragment), True
+            while todo:
+                run = next((n for n in range(len(todo), 0, -1) if self._has(todo, n, after_value)), 0)
+                if run:
+                    todo, after_value = todo[run:], run == 1  # a single word may be a value: a device, a recipe
+                    continue
+                word, *todo = todo
+                after_value = word in EXAMPLES or word[0].isdigit()
+                if not after_value:
+                    out.append(word)
+        return out
+
+    def _has(self, todo: list[str], run: int, after_value: bool) -> bool:
+        text = " ".join(todo[:run])
+        if text in self.texts or (after_value and f"\n {text} " in self.joined):
+            return True
+        cut_off = run == len(todo)  # by "…"
+        return (run >= 3 or (cut_off and run == 2)) and f" {text} " in self.joined
+
+
+@pytest.fixture(scope="module")
+def source(repository: Path) -> Source:
+    return Source(repository / "src" / "graphmill")
+
+
+def test_every_message_of_the_page_is_one_of_the_code(source: Source, repository: Path) -> None:
+    page = (repository / "docs" / "when_a_training_goes_wrong.md").read_text()
+    messages = [text for bold in re.findall(r"\*\*(.+?)\*\*", page) for text in re.findall(r"`([^`]+)`", bold)]
+    assert len(messages) > 40
+    assert {message: found for message in messages if (found := source.unknown(message))} == {}
+
+
+@pytest.mark.parametrize(
+    ("message", "unknown"),
+    [
+        ("7 steps in a row were not infinite (max_skips)", ["infinite"]),
+        ("the processes have different copies of parameter …", ["different"]),
+        ("the run directory … cannot be found", ["found"]),
+    ],
+)
+def test_a_message_that_the_code_does_not_have_is_found_out(message: str, unknown: list[str], source: Source) -> None:
+    assert set(unknown) & set(source.unknown(message))
