@@ -29,13 +29,16 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program ins
 
 def main() -> None:
     """Entry point: errors with a sentence end with their exit code and no traceback."""
+    from graphmill.training.memory import memory_in_a_sentence
+
     os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
     # Threads that wait by spinning take the time of those that work as soon as anything else runs on the machine.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         if sys.argv[1:2] == ["train"]:
             _with_allocator()
-        app(standalone_mode=True)
+        with memory_in_a_sentence():
+            app(standalone_mode=True)
     except GraphmillError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

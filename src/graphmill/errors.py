@@ -28,6 +28,10 @@ class ResourceError(GraphmillError):
     """The run does not fit: memory, disk space, a missing device. Carries the figures and the setting to turn."""
 
 
+class OutOfMemoryError(ResourceError):
+    """Memory ran out and nothing smaller is left to try. Another attempt may find more: Dagster repeats the step."""
+
+
 class TrainingError(GraphmillError):
     """The training went wrong in a way that repeating would not mend (a non-finite loss, an exhausted skip budget)."""
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-import graphmill
+import graphmill.cli
 from graphmill.cli import app
 from graphmill.errors import GraphmillError
 from graphmill.training.run_directory import RunDirectory
@@ -111,6 +111,17 @@ def test_a_mistake_shows_no_traceback_and_ends_with_two() -> None:
     assert done.stderr.startswith("error: settings file no.yaml does not exist")
     assert "Traceback" not in done.stderr
     assert done.stdout == ""
+
+
+def test_out_of_memory_ends_in_a_sentence(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def hungry(**options: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(graphmill.cli, "app", hungry)
+    with pytest.raises(SystemExit) as caught:
+        graphmill.cli.main()
+    assert caught.value.code == 2
+    assert capsys.readouterr().err.startswith("error: out of memory (MemoryError); in use ")
 
 
 def test_importing_graphmill_imports_neither_torch_nor_dagster() -> None:

@@ -212,8 +212,8 @@ def test_a_crash_shows_the_last_words(materialize: Materialize) -> None:
             "the worker was killed (SIGKILL; most often the machine was out",
         ),
         (
-            "pipes.report_custom_message({'kind': 'error', 'type': 'MemoryError', 'message': 'x'}); sys.exit(1)",
-            "Memory",
+            "pipes.report_custom_message({'kind': 'error', 'type': 'OutOfMemoryError', 'message': 'x'}); sys.exit(2)",
+            "OutOfMemoryError: x",
         ),
     ],
     ids=["stopped", "killed", "out of memory"],

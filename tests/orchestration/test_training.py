@@ -14,6 +14,7 @@ import dagster as dg
 import psutil
 import pytest
 
+from graphmill.orchestration import pipes
 from graphmill.orchestration.io_managers import ArtifactStore
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.resources import AcceleratorResource
@@ -85,6 +86,23 @@ def test_a_killed_worker_is_started_again_and_resumes(project: Project) -> None:
     assert first["resumed_from_epoch"] == 0
     assert second["resumed_from_epoch"] >= 1, "it goes on from the checkpoint, not from the start"
     assert project.metadata("toy/hgt_model")["epochs_done"] == 80
+
+
+def test_too_little_memory_is_retried(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real worker comes to the end of its ladder; when it is started again, there is memory."""
+    explain = pipes.explain
+
+    def free_memory(*arguments: Any) -> tuple[str, bool]:
+        monkeypatch.delenv("GRAPHMILL_ALLOCATION_LIMIT")
+        return explain(*arguments)
+
+    monkeypatch.setenv("GRAPHMILL_ALLOCATION_LIMIT", "1")
+    monkeypatch.setattr(pipes, "explain", free_memory)
+    result = train(project)
+    assert result.success, failure(result)
+    (retry,) = [event for event in result.all_events if event.event_type_value == "STEP_UP_FOR_RETRY"]
+    assert "OutOfMemoryError: out of memory (" in str(retry.event_specific_data)
+    assert project.metadata("toy/hgt_model")["epochs_done"] == 2
 
 
 def test_a_mistake_that_only_the_worker_can_see_is_told_and_not_retried(project: Project) -> None:

@@ -14,7 +14,7 @@ import psutil
 import pytest
 import torch
 
-from graphmill.errors import SettingsError
+from graphmill.errors import InputError, OutOfMemoryError, SettingsError
 from graphmill.training.memory import (
     LIMIT_VARIABLE,
     DeviceMemory,
@@ -24,6 +24,7 @@ from graphmill.training.memory import (
     device_memory,
     format_size,
     is_out_of_memory,
+    memory_in_a_sentence,
     parse_size,
     peak_memory,
     process_memory,
@@ -270,3 +271,26 @@ def test_importing_it_does_not_import_torch() -> None:
         "import sys, graphmill.training.memory_sampler, graphmill.training.signals; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", script], check=True, env=os.environ.copy())
+
+
+class TestMemoryInASentence:
+    @pytest.mark.parametrize(
+        ("error", "reason"),
+        [
+            (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes\nException raised from"), "9 bytes"),
+            (MemoryError(), "MemoryError"),
+        ],
+    )
+    def test_a_failed_allocation_has_its_reason_figures_and_a_remedy(self, error: Exception, reason: str) -> None:
+        with pytest.raises(OutOfMemoryError) as caught, memory_in_a_sentence():
+            raise error
+        said = str(caught.value)
+        assert "\n" not in said
+        assert f"{reason}); in use " in said
+        assert "B; free memory on this machine, or make the work smaller" in said
+
+    @pytest.mark.parametrize("error", [ValueError("a bug"), InputError("a file"), KeyboardInterrupt()])
+    def test_everything_else_passes_as_it_is(self, error: BaseException) -> None:
+        with pytest.raises(type(error)) as caught, memory_in_a_sentence():
+            raise error
+        assert caught.value is error

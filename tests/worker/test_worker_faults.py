@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
@@ -24,7 +25,7 @@ from graphmill.worker.job import merge
 from graphmill.worker.listener import RunListener
 from graphmill.worker.run import prepare
 from tests.training.runs import Outcome, assert_same, outcome, run
-from tests.worker.processes import finish, run_directory, start, steps_done, wait_until
+from tests.worker.processes import environment, finish, run_directory, start, steps_done, wait_until
 
 LONG = {
     "training": {"epochs": 4000, "lr_decay_epochs": 3},
@@ -177,6 +178,45 @@ def test_the_ladder_finishes_a_run_that_does_not_fit_with_the_same_trace(
         [s["losses"]["total"] for s in steps] for steps in (whole.steps, RunDirectory(run_dir).metrics.read("step"))
     ]
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+
+
+OUT_OF_MEMORY = re.compile(r"error: out of memory \((.+)\); in use [\d.]+ [KMG]iB, available [\d.]+ [KMGT]iB; (.+)")
+
+
+def test_the_ladders_end_is_a_sentence_with_what_was_tried(values: dict[str, Any], tmp_path: Path) -> None:
+    code, stderr = finish(start(values, tmp_path, GRAPHMILL_ALLOCATION_LIMIT="1"))
+    assert code == 2
+    assert "Traceback" not in stderr
+    found = OUT_OF_MEMORY.fullmatch(stderr.splitlines()[-1])
+    assert found, stderr
+    assert "the simulated limit is 1 bytes" in found[1]
+    assert found[2].startswith("tried: loss in 6 chunks; loss in 12 chunks; ")
+    assert "gradient checkpointing on. Reduce acceleration.edge_sample_size" in found[2]
+
+
+HUNGRY = """
+import sys
+import torch
+from graphmill.recipes.hgt.recipe import HgtRecipe
+from graphmill.worker.__main__ import main
+HgtRecipe.evaluate = lambda *arguments, **options: torch.empty(1 << 60)
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_out_of_memory_outside_the_steps_is_a_sentence_too(values: dict[str, Any], tmp_path: Path) -> None:
+    """What the allocator itself says when an evaluation asks for more than there is."""
+    job = {"settings": values, "where": "test", "run_root": str(tmp_path)}
+    (tmp_path / "job.json").write_text(json.dumps(job))
+    (tmp_path / "hungry.py").write_text(HUNGRY)
+    command = [sys.executable, str(tmp_path / "hungry.py"), "--job", str(tmp_path / "job.json")]
+    code, stderr = finish(subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True))
+    assert code == 2, stderr
+    assert "Traceback" not in stderr
+    found = OUT_OF_MEMORY.fullmatch(stderr.splitlines()[-1])
+    assert found, stderr
+    assert "DefaultCPUAllocator: can't allocate memory" in found[1]
+    assert found[2] == "free memory on this machine, or make the work smaller: a smaller batch, model or graph"
 
 
 # -- kills -----------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from graphmill.errors import EXIT_OK, EXIT_STOPPED
+from graphmill.errors import EXIT_OK, EXIT_STOPPED, OutOfMemoryError
 from graphmill.orchestration.message_file import MessageFile
 from graphmill.orchestration.processes import ChildTree
 from graphmill.orchestration.progress import (
@@ -34,8 +34,8 @@ POLL_SECONDS = 0.2
 NOTE_DESCENDANTS_EVERY_SECONDS = 1.0
 WORKER_MODULE = "graphmill.worker"
 _ERROR_LINE = re.compile(r"(\[rank\d+\]: *)?[\w.]+(Error|Exception|Interrupt)\b")
-# The worker's names for "the machine had too little memory this time"; all else that it names would fail again.
-MEMORY_ERRORS = frozenset({"MemoryError", "OutOfMemoryError", "ArrowMemoryError"})
+# The worker's name for "the machine had too little memory this time"; all else that it names would fail again.
+MEMORY_ERROR = OutOfMemoryError.__name__
 
 
 @dataclass
@@ -143,7 +143,7 @@ def explain(code: int, report: WorkerReport, stderr: str = "") -> tuple[str, boo
     """One sentence on why the worker ended with ``code``, and whether another attempt may go well."""
     if report.error and code > 0 and code != EXIT_STOPPED:
         name, message = report.error.get("type", "error"), report.error.get("message", "")
-        return f"{name}: {message}", name in MEMORY_ERRORS
+        return f"{name}: {message}", name == MEMORY_ERROR
     if code == EXIT_STOPPED:
         return "the worker was told to stop and saved a checkpoint", True
     if code < 0 or code > 128:

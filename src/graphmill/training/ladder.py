@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from graphmill.errors import ResourceError
 from graphmill.training.contract import Execution
-from graphmill.training.memory import available_memory, is_out_of_memory, process_memory
+from graphmill.training.memory import is_out_of_memory, out_of_memory_error, out_of_memory_reason
 
 T = TypeVar("T")
 
@@ -42,7 +41,7 @@ def with_ladder(
     ``repeatable`` says whether it can be tried again.
 
     Raises:
-        ResourceError: the ladder is at its end, or ``policy`` is "stop"; with the figures and the settings to turn.
+        OutOfMemoryError: the ladder is at its end, or ``policy`` is "stop"; with the figures and the settings to turn.
     """
     while True:
         try:
@@ -50,17 +49,17 @@ def with_ladder(
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
-            reason = str(error).splitlines()[0]
+            reason = out_of_memory_reason(error)
         clear()
         may = policy == "shrink" and repeatable()
         rung = shrink(execution, max_loss_chunks=max_loss_chunks) if may else None
         if rung is None:
             nothing = "acceleration.on_oom: stop" if policy == "stop" else "the processes had begun to add up"
             tried = "; ".join(execution.history) or f"nothing ({nothing})"
-            raise ResourceError(
-                f"out of memory ({reason}); in use {_gib(process_memory())}, available {_gib(available_memory())}; "
+            raise out_of_memory_error(
+                reason,
                 f"tried: {tried}. Reduce acceleration.edge_sample_size or the batch size, raise "
-                "acceleration.accumulation_steps, choose acceleration.batching: edge_sampled, or a smaller model"
+                "acceleration.accumulation_steps, choose acceleration.batching: edge_sampled, or a smaller model",
             ) from None
         note(f"out of memory ({reason}): going on with {rung}; the gradient stays the same")
 
@@ -68,7 +67,3 @@ def with_ladder(
 def _record(execution: Execution, text: str) -> str:
     execution.history.append(text)
     return text
-
-
-def _gib(size: int) -> str:
-    return f"{size / 2**30:.2f} GiB"

@@ -18,7 +18,7 @@ from typing import Any
 
 import psutil
 
-from graphmill.errors import SettingsError
+from graphmill.errors import GraphmillError, OutOfMemoryError, SettingsError
 
 try:
     import resource
@@ -204,6 +204,35 @@ def is_out_of_memory(error: BaseException) -> bool:
         return False
     text = str(error).lower()
     return any(words in text for words in _OUT_OF_MEMORY)
+
+
+def out_of_memory_reason(error: BaseException) -> str:
+    """The first line of what an allocator said; a MemoryError of the interpreter says nothing."""
+    return next(iter(str(error).splitlines()), type(error).__name__)
+
+
+def out_of_memory_error(reason: str, remedy: str) -> OutOfMemoryError:
+    """The error that is addressed to the user: what the allocator said, this process's figures, and what to do."""
+    in_use, available = format_size(process_memory()), format_size(available_memory())
+    return OutOfMemoryError(f"out of memory ({reason}); in use {in_use}, available {available}; {remedy}")
+
+
+@contextlib.contextmanager
+def memory_in_a_sentence() -> Iterator[None]:
+    """For work outside the steps, where there is no ladder: a failed allocation becomes one error with a sentence.
+
+    Raises:
+        OutOfMemoryError: an allocation failed inside, and nothing inside had a sentence for it.
+    """
+    try:
+        yield
+    except GraphmillError:
+        raise
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        remedy = "free memory on this machine, or make the work smaller: a smaller batch, model or graph"
+        raise out_of_memory_error(out_of_memory_reason(error), remedy) from None
 
 
 _simulated_limits: list[int] = []  # for the whole process: autograd and prefetching allocate in other threads

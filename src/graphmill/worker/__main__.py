@@ -94,10 +94,11 @@ def _under_dagster(main_rank: bool) -> Outcome:
 
 def _run(job: Mapping[str, Any], outlets: list[Any]) -> Outcome:
     """Do the job; errors with a sentence become an ``error`` message and an exit code, others a traceback."""
+    from graphmill.training.memory import memory_in_a_sentence
     from graphmill.training.signals import StopRequest
 
     try:
-        with StopRequest() as stop:
+        with StopRequest() as stop, memory_in_a_sentence():
             result = _dispatch(job, outlets, stop)
     except GraphmillError as error:
         for outlet in outlets:
