@@ -18,7 +18,7 @@ from graphmill.errors import TrainingError
 from graphmill.evaluation.sharing import Share, shared
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.recipes import registry
-from graphmill.training.contract import Execution
+from graphmill.training.contract import Encoded, Execution, Recipe, StepBatch
 from graphmill.training.precision import Precision
 from graphmill.training.processes import Ranks, join
 from graphmill.training.replicas import require_equal_replicas
@@ -28,7 +28,7 @@ from graphmill.worker.job import resolve
 
 
 def gradients(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
-    """Per phase: gradients by name, losses, norm, bytes reduced, and the least number of bytes that would do."""
+    """Per phase: gradients by name, losses, norm, bytes reduced, and what they are at least, both ways that there are."""
     job = resolve(values, "rank_program")
     recipe = registry.create(job.settings.recipe, TypedGraph.open(job.settings.data), job.settings, job.batching)
     recipe.to(torch.device("cpu"))
@@ -57,9 +57,24 @@ def gradients(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
             "norm": found.norm,
             "bytes": ranks.bytes_reduced - before,
             "parameter_bytes": sum(named[n].numel() * 8 for n in with_gradient),
-            "replicated": batch.replicated,
+            "encoding_bytes": None,
         }
+        if batch.replicated:
+            out[phase.name]["encoding_bytes"] = least_bytes(recipe, model, batch, [named[n] for n in names])
     return out
+
+
+def least_bytes(recipe: Recipe, model: torch.nn.Module, batch: StepBatch, parameters: list[torch.nn.Parameter]) -> int:
+    """What must be reduced at least for a replicated step: the encoding's gradient and those that pass it by."""
+    (group,) = batch.groups()
+    encoded = recipe.encode(model, group)
+    if encoded is None:
+        return sum(p.numel() * p.element_size() for p in parameters)
+    leaves = {name: t.detach().requires_grad_(t.requires_grad) for name, t in encoded.tensors.items()}
+    loss = torch.stack([term.sum for term in recipe.terms(model, group, Encoded(leaves))]).sum()
+    direct = torch.autograd.grad(loss, parameters, allow_unused=True)
+    reduced = [*(t for t in leaves.values() if t.requires_grad), *(g for g in direct if g is not None)]
+    return sum(t.numel() * t.element_size() for t in reduced)
 
 
 def evaluations(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:

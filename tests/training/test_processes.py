@@ -56,7 +56,7 @@ def found(
     done = subprocess.run(
         [*command, str(PROGRAM), str(folder / "jobs.json")], capture_output=True, text=True, timeout=240, check=False
     )
-    assert done.returncode == 0, done.stderr[-3000:]
+    assert done.returncode == 0, done.stderr[-9000:]
     return world, {job["name"]: torch.load(folder / f"{job['name']}.pt", weights_only=False) for job in todo}
 
 
@@ -81,10 +81,11 @@ def test_no_more_bytes_are_reduced_than_needed(found: tuple[int, dict[str, Any]]
     _, by_name = found
     for name, job in by_name.items():
         for phase in job["gradients"].values():
-            if phase["replicated"]:
-                assert phase["bytes"] <= phase["parameter_bytes"], name
-            else:
-                assert phase["bytes"] == phase["parameter_bytes"], name
+            least = phase["parameter_bytes"]
+            if phase["encoding_bytes"] is not None:
+                # A replicated step: the encoding's gradient before the way back through it, or the parameters' after.
+                least = min(phase["encoding_bytes"], least)
+            assert phase["bytes"] == least, name
 
 
 @pytest.mark.parametrize("found", [2], indirect=True)
