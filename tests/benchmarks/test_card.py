@@ -1,6 +1,7 @@
 """Results say whether they hold, and no figure is committed that says otherwise than its numbers do."""
 
 import json
+import subprocess
 from dataclasses import asdict
 from pathlib import Path
 
@@ -38,11 +39,17 @@ class TestResults:
         }  # fmt: skip
         assert content["machine"]["cores"] >= 1
 
-    def test_the_report_lists_what_does_not_hold(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_report_is_a_table_and_what_does_not_hold(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         monkeypatch.setattr(card, "RESULTS", tmp_path)
         good, bad = (card.row("w", m, "s", 2.0, target=f"ours <= {b}") for m, b in (("good", 3), ("bad", 1)))
         card.write("some", [good, bad, card.row("w", "free", "s", 2.0)], "cmd")
         assert report(tmp_path).splitlines() == [
+            "benchmark  workload  metric  ours  rival  theirs  ratio  target     holds",
+            "some       w         good    2 s                         ours <= 3  yes",
+            "some       w         bad     2 s                         ours <= 1  NO",
+            "",
             "some.json: w, bad: 2 s; target ours <= 1.",
             "1 of 2 targets hold",
         ]
@@ -54,6 +61,30 @@ class TestResults:
             for row in content["rows"]:
                 assert asdict(card.Row(**row)) == row
                 assert card.holds(row["target"], row["ours"], row["ratio"]) is row["holds"], (path.name, row["metric"])
+
+
+MAIN = ["ingest", "validation", "engine", "hgt", "conve", "sequences", "recommenders"]
+
+
+def test_make_bench_runs_the_main_benchmarks_and_goes_on_after_one_that_fails(repository: Path, tmp_path: Path) -> None:
+    python = tmp_path / "bin" / "python"
+    python.parent.mkdir()
+    python.write_text('#!/bin/sh\necho "ran $@"\ntest "$2" != benchmarks.hgt\n')
+    python.chmod(0o755)
+    # Nothing is set up: the interpreter is the script above.
+    command = ["make", "--old-file=setup", "--old-file=.venv/.installed", "bench", f"BIN={python.parent}"]
+    done = subprocess.run(command, cwd=repository, capture_output=True, text=True, check=False)
+    ran = [line.removeprefix("ran ") for line in done.stdout.splitlines() if line.startswith("ran ")]
+    assert ran == [f"-m benchmarks.{name} --json" for name in MAIN]
+    assert done.returncode != 0
+    assert "failed: hgt" in done.stderr
+
+
+@pytest.mark.parametrize("name", MAIN)
+def test_every_main_benchmark_is_a_program_that_writes_its_results(name: str, repository: Path) -> None:
+    text = (repository / "benchmarks" / f"{name}.py").read_text()
+    assert '"--json"' in text
+    assert 'if __name__ == "__main__":' in text
 
 
 def test_a_fresh_process_reports_its_own_peak_memory() -> None:
