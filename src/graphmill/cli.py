@@ -195,7 +195,7 @@ def ingest_report(
 
 @app.command()
 def sample(
-    chain: Annotated[str, typer.Argument(help="biomed, …")],
+    chain: Annotated[str, typer.Argument(help="biomed; the others run with `make demo CHAIN=...`")],
     preset: Annotated[str, typer.Argument(help="tiny, small or paper")],
     out: Annotated[Path, typer.Argument(help="File (or folder) to write")],
 ) -> None:
@@ -275,7 +275,7 @@ def compare_devices(settings: Annotated[Path, typer.Argument(help="settings.yaml
 
 @app.command()
 def demo(
-    chain: Annotated[str, typer.Argument(help="biomed, …")] = "biomed",
+    chain: Annotated[str, typer.Argument(help="biomed; the others run with `make demo CHAIN=...`")] = "biomed",
     folder: Annotated[Path, typer.Option(help="Where to put everything")] = Path("data/06_models/demo"),
 ) -> None:
     """The sample chain without Dagster, with a table of the results at the end."""

@@ -103,6 +103,14 @@ def test_a_mistake_is_one_sentence(
     assert "\n" not in sentence
 
 
+@pytest.mark.parametrize("chain", ["music", "chess"])
+def test_demo_says_how_the_other_chains_are_run(chain: str, tmp_path: Path) -> None:
+    sentence = mistake("demo", chain, "--folder", str(tmp_path / "demo"))
+    assert f"no sample chain '{chain}' (there is: biomed)" in sentence
+    assert "(kg_bench, music, watch) run with `make demo CHAIN=...`" in sentence
+    assert not (tmp_path / "demo").exists()
+
+
 def test_a_mistake_shows_no_traceback_and_ends_with_two() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "graphmill.cli", "train", "no.yaml"], capture_output=True, text=True, check=False

@@ -19,10 +19,16 @@ def run_demo(chain: str, folder: Path) -> list[list[str]]:
     """Run the chain in ``folder`` and return the rows of the summary table.
 
     Raises:
-        InputError: there is no such chain; the message lists those that there are.
+        InputError: there is no such chain; the message says which there is, and how the others are run.
     """
     if chain not in SETTINGS:
-        raise InputError(f"there is no sample chain '{chain}' (there is: {', '.join(SETTINGS)})")
+        from graphmill.ingest.samples.catalog import CHAINS
+
+        others = ", ".join(name for name in CHAINS if name not in SETTINGS)
+        raise InputError(
+            f"graphmill demo has no sample chain '{chain}' (there is: {', '.join(SETTINGS)}); in a checkout the others "
+            f"({others}) run with `make demo CHAIN=...`"
+        )
     from graphmill.graph.build import build_graph
     from graphmill.graph.settings import GraphSettings
     from graphmill.ingest.kg_csv import read_kg_csv
