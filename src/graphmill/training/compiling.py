@@ -19,7 +19,7 @@ MAX_RECOMPILES = 4
 
 @dataclass(frozen=True)
 class CompileReport:
-    """What was compiled and what it brought: recorded in the manifest."""
+    """What was compiled and what it brought: recorded in report.json."""
 
     mode: str
     functions: int
@@ -34,6 +34,15 @@ class CompileReport:
     def at_the_end(self) -> CompileReport:
         """With the recompilations of the whole run so far."""
         return replace(self, recompiles=graphs_compiled() - self.graphs_before - self.graphs)
+
+    def limit_note(self) -> str | None:
+        """What to say once the run has had all its recompilations; None before."""
+        if not self.kept or self.at_the_end().recompiles < MAX_RECOMPILES:
+            return None
+        return (
+            f"compile: {MAX_RECOMPILES} recompilations, the most that a run may have; shapes that would need another run "
+            "uncompiled from here on"
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -65,6 +74,26 @@ def graphs_compiled() -> int:
     return int(counters["stats"]["unique_graphs"])
 
 
+class _Limit:
+    """Holds all compiled functions together to ``most`` graphs in this process (None: not known yet).
+
+    Dynamo's own limit is for one function. Past this one a shape that has its graph still uses it and any other runs
+    as it is written, which one call decides for itself: a step's recomputation does what its forward pass did.
+    """
+
+    def __init__(self) -> None:
+        self.most: int | None = None
+
+    def on(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*arguments: Any, **options: Any) -> Any:
+            if self.most is None or graphs_compiled() < self.most:
+                return function(*arguments, **options)
+            with torch.compiler.set_stance("eager_on_recompile"):
+                return function(*arguments, **options)
+
+        return call
+
+
 def compile_with_probe(
     compilables: list[Compilable],
     mode: str,
@@ -79,10 +108,9 @@ def compile_with_probe(
     replaces it at the end by those of the whole run.
     """
     originals = [getattr(c.owner, c.attribute) for c in compilables]
-    # Past the limit dynamo falls back to eager for that function instead of compiling for ever.
-    torch._dynamo.config.recompile_limit = MAX_RECOMPILES
     torch._dynamo.reset()
-    compiled = [torch.compile(f, mode=None if mode == "default" else mode) for f in originals]
+    limit = _Limit()
+    compiled = [limit.on(torch.compile(f, mode=None if mode == "default" else mode)) for f in originals]
     before = graphs_compiled()
 
     def use(functions: list[Any]) -> None:
@@ -94,6 +122,7 @@ def compile_with_probe(
     trial()
     compile_seconds = time.perf_counter() - started
     graphs = graphs_compiled() - before
+    limit.most = before + graphs + MAX_RECOMPILES
     times: dict[bool, list[float]] = {True: [], False: []}
     for _ in range(repeats):
         for is_compiled, functions in ((False, originals), (True, compiled)):

@@ -78,10 +78,11 @@ class Engine(Session):
         self._saved_at = time.monotonic()
         self._started, self._steps_here = time.monotonic(), 0
         try:
-            compile_report = self._compile()
+            compile_report = self._compiled = self._compile()
             while True:
                 try:
                     reason = self._epochs()
+                    self._say_compile_limit()  # an evaluation may have come to it, too
                     self.save(final=True, metric=self._metric_now())
                     break
                 except _RollBackError as rollback:
@@ -119,6 +120,7 @@ class Engine(Session):
         state.epoch, state.phase, state.index = epoch + 1, 0, 0
         state.epoch_seconds = time.monotonic() - started
         state.seconds += state.epoch_seconds
+        self._say_compile_limit()
         self._cleanup("phase")
         # Saved before the evaluation, so that a stop inside it loses nothing; a new best is saved again after it.
         if self._epoch_save_is_due():
@@ -356,6 +358,11 @@ class Engine(Session):
         report = compile_with_probe(compilables, mode, trial, agree=lambda kept: bool(self.ranks.broadcast(kept)))
         self._note(report.sentence())
         return report
+
+    def _say_compile_limit(self) -> None:
+        if self._compiled is not None and (note := self._compiled.limit_note()):
+            self._compiled = None  # said once
+            self._note(note)
 
     def _drop_gradients(self) -> None:
         for parameter in self.parameters:

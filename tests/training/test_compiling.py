@@ -1,0 +1,125 @@
+"""Compiled functions together are compiled anew at most four times a run, whatever shapes their steps have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.training import compiling
+from graphmill.training.compiling import MAX_RECOMPILES, CompileReport, compile_with_probe
+from graphmill.training.contract import Compilable
+from tests.training.cases import CASES
+from tests.training.runs import outcome, run, settings_of
+
+
+@pytest.fixture(autouse=True)
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Graphs are made, guarded and counted, and run by torch itself: no C++ compiler. Gets a line whenever one runs."""
+    compile_, lines = torch.compile, []
+
+    def backend(graph: torch.fx.GraphModule, inputs: list[Tensor]) -> Callable[..., Any]:
+        def call(*arguments: Any) -> Any:
+            lines.append("a graph")
+            return graph.forward(*arguments)
+
+        return call
+
+    monkeypatch.setattr(compiling.torch, "compile", lambda function, mode: compile_(function, backend=backend))
+    return lines
+
+
+SHORTER = {"training": {"epochs": 2, "steps_per_epoch": 3}, "evaluation": {"eval_every": 2}}
+
+
+class _Doubling:
+    def work(self, x: Tensor) -> Tensor:
+        return (x * 2).relu().sum()
+
+
+class _Shifting:
+    def work(self, x: Tensor) -> Tensor:
+        return (x - 3).relu().sum() * x.dim()
+
+
+class _Squaring:
+    def work(self, x: Tensor) -> Tensor:
+        return (x * x).sum().sqrt()
+
+
+def compiled() -> tuple[list[Any], CompileReport]:
+    """Three functions, kept compiled, that have seen vectors of four."""
+    owners = [_Doubling(), _Shifting(), _Squaring()]
+
+    def trial() -> None:
+        for owner in owners:
+            owner.work(torch.ones(4))
+
+    report = compile_with_probe([Compilable(o, "work") for o in owners], "default", trial, agree=lambda kept: True)
+    return owners, report
+
+
+def test_several_functions_share_the_limit() -> None:
+    owners, report = compiled()
+    assert (report.functions, report.graphs, report.recompiles) == (3, 3, 0)
+    written = [_Doubling(), _Shifting(), _Squaring()]
+    for shape in [(5,), (2, 2), (2, 2, 2), (3, 2, 1, 2), (6,), (2, 2, 2, 2, 2)]:
+        for owner, plain in zip(owners, written, strict=True):
+            x, y = (torch.arange(1.0, torch.Size(shape).numel() + 1).reshape(shape).requires_grad_() for _ in range(2))
+            owner.work(x).backward()
+            plain.work(y).backward()
+            assert torch.equal(owner.work(x), plain.work(y)), shape
+            assert x.grad is not None
+            assert y.grad is not None
+            assert torch.equal(x.grad, y.grad), shape
+        assert report.at_the_end().recompiles <= MAX_RECOMPILES, shape
+    assert report.at_the_end().recompiles == MAX_RECOMPILES
+
+
+def test_what_is_compiled_stays_so_past_the_limit(ran: list[str]) -> None:
+    owners, report = compiled()
+    for shape in [(5,), (2, 2), (2, 2, 2)]:
+        for owner in owners:
+            owner.work(torch.ones(shape))
+    assert report.at_the_end().recompiles == MAX_RECOMPILES
+    ran.clear()
+    owners[2].work(torch.ones(4))
+    assert ran == ["a graph"]
+    owners[2].work(torch.ones(3, 3, 3, 3))
+    assert ran == ["a graph"], "a new shape runs as it is written"
+
+
+def test_nothing_is_said_before_the_limit_nor_where_it_was_turned_off() -> None:
+    owners, report = compiled()
+    assert report.limit_note() is None
+    for shape in [(5,), (2, 2), (2, 2, 2)]:
+        for owner in owners:
+            owner.work(torch.ones(shape))
+    assert str(report.limit_note()).startswith("compile: 4 recompilations, the most that a run may have; ")
+    off = CompileReport(**{**report.to_json(), "kept": False})
+    assert off.limit_note() is None
+
+
+def test_a_training_says_once_that_it_is_at_the_limit_and_has_the_same_trace(
+    graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compiling, "MAX_RECOMPILES", 1)
+    monkeypatch.setattr(
+        "graphmill.training.engine.compile_with_probe",
+        lambda *arguments, agree, **options: compile_with_probe(*arguments, agree=lambda kept: agree(True), **options),
+    )
+    name = "hgt-edge-sampled"
+    values = settings_of(CASES[name], graphs[name], {"model": {"dropout": 0.0}}, SHORTER)
+    plain = outcome(run(values, tmp_path / "plain"))
+    result = run({**values, "acceleration": {**values["acceleration"], "compile": "default"}}, tmp_path / "compiled")
+    assert result["compile"]["functions"] > 1
+    assert result["compile"]["recompiles"] == 1
+    assert len([note for note in result["notes"] if note.startswith("compile: 1 recompilations, the most")]) == 1
+    losses = [[step["losses"]["total"] for step in steps] for steps in (outcome(result).steps, plain.steps)]
+    np.testing.assert_allclose(losses[0], losses[1], rtol=1e-5)
