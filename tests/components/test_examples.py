@@ -1,0 +1,55 @@
+"""The example of a whole chain loads as it is, and trains with the settings that were measured."""
+
+from pathlib import Path
+
+import dagster as dg
+import pytest
+from benchmarks.hetionet import TYPES
+from dagster.components.testing import create_defs_folder_sandbox
+
+from graphmill.components import EmbeddingModel, GraphDataset
+from graphmill.worker.job import parse_settings, read_settings
+
+MADE = {"raw_edges", "nodes", "edges", "graph", "hgt_model", "hgt_embeddings", "hgt_validation", "hgt_ranking"}
+RESOURCES = dg.Definitions(resources={"accelerator": None, "worker": None})
+ON_DEMAND = {"hgt_acceleration_report"}
+
+
+@pytest.fixture
+def example(repository: Path) -> str:
+    return (repository / "examples" / "hgt" / "hetionet_defs.yaml").read_text()
+
+
+def test_the_hetionet_chain_loads(example: str) -> None:
+    with create_defs_folder_sandbox() as sandbox:
+        path = sandbox.scaffold_component(GraphDataset)
+        (Path(path) / "defs.yaml").write_text(example)
+        with sandbox.build_all_defs() as definitions:
+            jobs = {job.name for job in definitions.jobs}
+            graph = dg.Definitions.merge(definitions, RESOURCES).resolve_asset_graph()
+    keys = {key.to_user_string() for key in graph.get_all_asset_keys()}
+    assert keys == {f"hetionet/{name}" for name in MADE | ON_DEMAND}
+    assert {"hetionet_refresh", "hetionet_build_graph", "hetionet_hgt_retrain"} <= jobs
+    # The command in its comment takes all that is made by default.
+    (command,) = [line for line in example.splitlines() if "dg launch" in line]
+    chosen = dg.AssetSelection.from_string(command.split("--assets '")[1].split("'")[0]).resolve(graph)
+    assert {key.to_user_string() for key in chosen} == {f"hetionet/{name}" for name in MADE}
+
+
+def test_it_has_the_graph_and_the_settings_of_the_benchmark(example: str, repository: Path) -> None:
+    parts = []
+    for document in example.split("\n---\n"):
+        with create_defs_folder_sandbox() as sandbox:
+            path = sandbox.scaffold_component(GraphDataset)
+            (Path(path) / "defs.yaml").write_text(document)
+            with sandbox.load_component_and_build_defs(defs_path=path) as (component, _):
+                parts.append(component)
+    dataset, model = parts
+    assert isinstance(dataset, GraphDataset)
+    assert dataset.graph.include_node_types == TYPES
+    assert isinstance(model, EmbeddingModel)
+    ours = model.settings.settings.model_dump()
+    measured = parse_settings(
+        read_settings(repository / "examples" / "hgt" / "hetionet_kg_5k.yaml"), "test"
+    ).model_dump()
+    assert ours | {"data": ""} == measured | {"data": ""}
