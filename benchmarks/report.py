@@ -14,7 +14,8 @@ HEAD = ("benchmark", "workload", "metric", "ours", "rival", "theirs", "ratio", "
 
 def report(directory: Path = RESULTS) -> str:
     """A table of all rows with a target, one line a row that does not hold, then how many of the targets do."""
-    table, lines = [HEAD], []
+    table: list[tuple[str, ...]] = [HEAD]
+    lines: list[str] = []
     for path in sorted(directory.glob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
         for row in content["rows"]:
