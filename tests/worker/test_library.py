@@ -17,7 +17,7 @@ from graphmill.ingest.samples.biomed import HEADER
 from graphmill.training.run_directory import RunDirectory
 from graphmill.worker.library import generate_hgt_embeddings_batched
 
-TYPES = {"drug": 20, "disease": 20, "gene/protein": 30, "anatomy": 6}
+TYPES = {"drug": 12, "disease": 12, "gene/protein": 18, "anatomy": 6}
 # Neither width is a multiple of 4 heads.
 SMALL: dict[str, Any] = {
     "embedding_dim": 10, "hidden_dim": 6, "num_heads": 4, "num_layers": 1, "num_epochs": 2, "device": "cpu",
@@ -65,7 +65,7 @@ def stats(folder: Path, ids: list[str]) -> dict[str, Any]:
 
 def test_the_figures_that_it_returns(stats: dict[str, Any], folder: Path) -> None:
     assert set(stats) == {"total_nodes", "output_file", "embedding_dim", "run_dir", "metrics", "seconds"}
-    assert stats["total_nodes"] == 20 + 20 + 30, "anatomy is not among include_node_types"
+    assert stats["total_nodes"] == 12 + 12 + 18, "anatomy is not among include_node_types"
     assert stats["output_file"] == str(folder / "out" / "vectors.csv")
     assert {"valid_mrr", "test_mrr"} <= set(stats["metrics"])
     assert stats["seconds"] > 0

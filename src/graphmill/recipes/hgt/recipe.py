@@ -63,7 +63,7 @@ class HgtRecipe:
         links = sum(self.sampler.links)
         self.phases = [Phase("train", settings.training.steps_per_epoch, links, links)]
         self.messages = self._message_graph()
-        self.features = {number: torch.from_numpy(rows) for number, rows in self.data.features().items()}
+        self.features = {number: torch.from_numpy(np.array(rows)) for number, rows in self.data.features().items()}
         self.log_degree = [torch.from_numpy(np.log1p(r.degree).astype(np.float32)) for r in self.data.relations]
         self._queries: dict[tuple[str, int], Any] = {}
         self.execution = Execution()

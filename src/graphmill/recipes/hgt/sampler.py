@@ -105,7 +105,9 @@ class HgtSampler:
             columns["tail_degree"].append(np.log(np.maximum(relation.degree[tail], 1)).astype(np.float32))
             columns["negative_degree"].append(np.log1p(relation.degree[np.maximum(negative, 0)]).astype(np.float32))
         joined: dict[str, Any] = {
-            name: np.concatenate(parts) if parts else np.zeros((0, k) if name.startswith("negative") else 0)
+            name: np.concatenate(parts)
+            if parts
+            else np.zeros((0, k) if name.startswith("negative") else 0, dtype=_COLUMNS[name])
             for name, parts in columns.items()
         }
         return HgtBatch(**joined, **anchors, masked=masked, messages=messages)
@@ -160,4 +162,9 @@ class HgtSampler:
         return tuple(messages)
 
 
-_COLUMNS = ("relation", "head", "tail", "negative", "share", "tail_degree", "negative_degree")
+# Of a batch without links: anchors alone index with these as well.
+_COLUMNS: dict[str, type] = {
+    **dict.fromkeys(("relation", "head", "tail", "negative"), np.int64),
+    "share": np.float64,
+    **dict.fromkeys(("tail_degree", "negative_degree"), np.float32),
+}
