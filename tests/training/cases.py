@@ -21,6 +21,7 @@ from graphmill.ingest.sequence import read_sequence
 from graphmill.ingest.tables import feature_key, features_schema
 from graphmill.recipes import registry
 from graphmill.training.contract import Execution, Recipe
+from graphmill.training.engine import Engine
 from graphmill.worker.job import Job, merge, resolve
 
 
@@ -259,3 +260,29 @@ CASES = {
         graph=sequence_graph,
     ),
 }
+
+
+class Quiet:
+    """A listener that says nothing."""
+
+    def on_step(self, *_: Any) -> None: ...
+    def on_epoch(self, record: dict[str, Any]) -> None: ...
+    def on_note(self, text: str) -> None: ...
+    def on_rewind(self, epoch: int, step: int) -> None: ...
+
+
+def trained(job: Job, recipe: Recipe) -> Engine:
+    """An engine that has trained ``recipe`` to its end in this process: fp32 on the CPU, nothing saved."""
+    s = job.settings
+    engine = Engine(
+        recipe,
+        s.training,
+        s.acceleration,
+        s.evaluation,
+        device=torch.device("cpu"),
+        precision="fp32",
+        execution=Execution(),
+        listener=Quiet(),
+    )
+    engine.fit()
+    return engine

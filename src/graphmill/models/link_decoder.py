@@ -10,6 +10,10 @@ class LinkDecoder(nn.Module):
     """score(h, r, t) = Σ_k z_hk · r_k · z_tk (DistMult, Yang et al. 2015; r = 1 for ``dot``) + w_r · log(1 + deg_r(t)).
 
     The popularity term holds what the degree of the target alone predicts, so that the vectors need not.
+
+    Scores for ranking (:meth:`against_all`) take the vectors' part times ``strength`` [relations], a buffer of ones unless
+    somebody fits it (:func:`graphmill.recipes.hgt.strength.fit_strength`): how far the vectors of a relation may overrule
+    popularity is what held-out links know and the training loss does not. Training scores leave it out.
     """
 
     def __init__(self, num_relations: int, dim: int, decoder: str, popularity: bool) -> None:
@@ -19,6 +23,8 @@ class LinkDecoder(nn.Module):
         # alone can do, so training starts there and the vectors learn what it does not explain.
         self.popularity = nn.Parameter(torch.ones(num_relations)) if popularity else None
         self.offset = nn.Parameter(torch.zeros(num_relations))
+        self.strength: Tensor
+        self.register_buffer("strength", torch.ones(num_relations))
 
     def forward(self, heads: Tensor, relations: Tensor, tails: Tensor, log_degree: Tensor) -> Tensor:
         """Pairwise scores: ``heads`` and ``tails`` [B, d], ``relations`` int64 [B], ``log_degree`` [B] → fp32 [B]."""
@@ -28,7 +34,7 @@ class LinkDecoder(nn.Module):
     def against_all(self, heads: Tensor, relation: int, targets: Tensor, log_degree: Tensor) -> Tensor:
         """All candidates of one relation: ``heads`` [B, d], ``targets`` [C, d], ``log_degree`` [C] → fp32 [B, C]."""
         left = heads if self.relation is None else heads * self.relation[relation]
-        scores = _wide(left) @ _wide(targets).T
+        scores = self.strength[relation] * (_wide(left) @ _wide(targets).T)
         which = torch.full_like(log_degree, relation, dtype=torch.int64)
         return scores + self._rest(which, log_degree)
 

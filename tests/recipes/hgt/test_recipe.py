@@ -11,11 +11,9 @@ from graphmill.errors import SettingsError
 from graphmill.evaluation.baselines import DegreeScorer
 from graphmill.evaluation.ranking import link_queries, rank_links
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.recipes.hgt.settings import PRESETS, HgtSettings, choose_preset
-from graphmill.training.contract import Execution
-from graphmill.training.engine import Engine
+from graphmill.recipes.hgt.settings import PRESETS, choose_preset
 from graphmill.worker.job import fingerprint, parse_settings
-from tests.training.cases import CASES, typed_graph
+from tests.training.cases import CASES, trained, typed_graph
 
 
 @pytest.fixture(scope="module")
@@ -175,25 +173,7 @@ def test_it_learns_the_planted_communities(graph: TypedGraph) -> None:
         objective={"contrastive_weight": 0.0},
         evaluation={"eval_every": 80},
     )
-
-    class Quiet:
-        def on_step(self, *_: Any) -> None: ...
-        def on_epoch(self, record: dict[str, Any]) -> None: ...
-        def on_note(self, text: str) -> None: ...
-        def on_rewind(self, epoch: int, step: int) -> None: ...
-
-    s: HgtSettings = job.settings
-    engine = Engine(
-        recipe,
-        s.training,
-        s.acceleration,
-        s.evaluation,
-        device=torch.device("cpu"),
-        precision="fp32",
-        execution=Execution(),
-        listener=Quiet(),
-    )
-    engine.fit()
+    engine = trained(job, recipe)
     queries = link_queries(graph, "valid")
     found = rank_links(recipe.scorer(engine.model.eval()), queries)
     popular = rank_links(DegreeScorer(queries), queries)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.evaluation.quick import quick_health
-from graphmill.evaluation.ranking import link_queries, rank_links
+from graphmill.evaluation.ranking import LinkQueries, link_queries, rank_links
 from graphmill.kernels.hgt_plan import MessageGraph, TypedEdges
 from graphmill.kernels.losses import info_nce_sums, negative_link_loss, positive_link_loss
 from graphmill.models.hgt import HGT
@@ -21,6 +21,7 @@ from graphmill.recipes.hgt.data import HgtData
 from graphmill.recipes.hgt.neighborhood import message_blocks
 from graphmill.recipes.hgt.sampler import HgtSampler
 from graphmill.recipes.hgt.settings import HgtSettings
+from graphmill.recipes.hgt.strength import STRENGTH_QUERIES, fit_strength
 from graphmill.sampling.keyed import key_of
 from graphmill.sampling.neighbors import NeighborSample
 from graphmill.training.contract import (
@@ -52,7 +53,7 @@ class HgtRecipe:
     """``batching`` is resolved (no "auto"); everything random is keyed by ``settings.training.seed``."""
 
     name = "hgt"
-    algorithm_version = 2
+    algorithm_version = 3
 
     def __init__(self, graph: TypedGraph, settings: HgtSettings, batching: str) -> None:
         self.graph = graph
@@ -65,7 +66,7 @@ class HgtRecipe:
         self.messages = self._message_graph()
         self.features = {number: torch.from_numpy(np.array(rows)) for number, rows in self.data.features().items()}
         self.log_degree = [torch.from_numpy(np.log1p(r.degree).astype(np.float32)) for r in self.data.relations]
-        self._queries: dict[tuple[str, int], Any] = {}
+        self._queries: dict[tuple[str, int], LinkQueries] = {}
         self.execution = Execution()
 
     # ---------------------------------------------------------------- model
@@ -253,13 +254,19 @@ class HgtRecipe:
         return HgtScorer(self, model)
 
     def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
-        """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ..."""
+        """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ...
+
+        On validation links while training, the relations' strengths are chosen first, so that a checkpoint holds those
+        of its own weights; ``test`` and final figures use them as they are.
+        """
         limit = 0 if final else self.settings.evaluation.max_queries
-        if (split, limit) not in self._queries:
-            self._queries[split, limit] = link_queries(self.graph, split, max_per_relation=limit)
         scorer = self.scorer(model)
         scorer.poll = poll
-        ranking = rank_links(scorer, self._queries[split, limit], ks=tuple(self.settings.evaluation.top_k))
+        m = self.settings.model
+        if split == "valid" and not final and m.relation_strength and m.popularity:
+            enough = min(limit or STRENGTH_QUERIES, STRENGTH_QUERIES)
+            fit_strength(scorer.decoder, scorer, self._queries_of(split, enough))
+        ranking = rank_links(scorer, self._queries_of(split, limit), ks=tuple(self.settings.evaluation.top_k))
         wanted = self.settings.evaluation.metrics
         if final and self.settings.evaluation.final_metrics == "all":
             wanted = list(ALL_METRICS)
@@ -303,6 +310,11 @@ class HgtRecipe:
         return "edges", float(per_micro * self.settings.acceleration.accumulation_steps)
 
     # ---------------------------------------------------------------- small parts
+
+    def _queries_of(self, split: str, limit: int) -> LinkQueries:
+        if (split, limit) not in self._queries:
+            self._queries[split, limit] = link_queries(self.graph, split, max_per_relation=limit)
+        return self._queries[split, limit]
 
     def _message_graph(self) -> MessageGraph:
         edges = [TypedEdges(r.source_type, r.target_type, r.src, r.dst, r.pair) for r in self.data.relations]

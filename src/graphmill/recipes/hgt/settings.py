@@ -25,6 +25,11 @@ class HgtModel(Settings):
         True,
         "Add w_r · log(1 + degree of the target in the relation) to the score, so that the vectors need not hold it",
     )
+    relation_strength: bool = setting(
+        True,
+        "Rank with each relation's vectors scaled against popularity by the factor that its validation links rank best "
+        "with (0.02 to 1, chosen anew at every evaluation); embeddings and training are the same without",
+    )
 
     @model_validator(mode="after")
     def _divisible(self) -> "HgtModel":
