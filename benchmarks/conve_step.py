@@ -1,7 +1,8 @@
 """One ConvE measurement in this process, as a JSON line: ``python -m benchmarks.conve_step step --variant ours``.
 
 Workloads: ``step`` (training steps on FB15k-237, d 200 as 10 × 20, batch 256), ``evaluate`` (its filtered test ranking,
-both sides), ``loss`` (the 1-N loss alone for any number of entities), ``tracin`` (influence of training on test triples).
+both sides), ``loss`` (the 1-N loss alone for any number of entities), ``tracin`` (influence of training on test triples),
+``reach`` (training time until the filtered MRR, both sides, of 2,000 seeded validation triples is ``--target``).
 ``benchmarks.conve`` runs them in turn, each in a fresh process. The rival's process needs PyKEEN alone.
 """
 
@@ -57,6 +58,11 @@ def recipe_on(name: str) -> Any:
 
 
 def our_steps(count: int, precision: str) -> list[float]:
+    return _timed(_our_training(precision)[2], count)
+
+
+def _our_training(precision: str) -> tuple[Any, Any, Callable[[int], None]]:
+    """Recipe, model, and a function that does one training step, by its number over all epochs."""
     from graphmill.training.contract import Execution
     from graphmill.training.optimizers import PhaseOptimizer
     from graphmill.training.precision import Precision
@@ -69,17 +75,17 @@ def our_steps(count: int, precision: str) -> list[float]:
     optimizer = PhaseOptimizer(recipe.settings.training, recipe.parameter_groups(model, phase), cpu)
     arithmetic = Precision(precision, cpu)
 
-    def step(index: int) -> None:
-        batch = recipe.step(phase, 0, index)
+    def step(number: int) -> None:
+        batch = recipe.step(phase, *divmod(number, phase.steps_per_epoch))
         found = compute_gradient(
             recipe, model, optimizer.parameters, batch, execution=Execution(), precision=arithmetic, ranks=Ranks(),
-            seed_parts=(0, index),
+            seed_parts=(0, number),
         )  # fmt: skip
         assert found.finite
         optimizer.step(1e-3)
         optimizer.zero_grad()
 
-    return _timed(step, count)
+    return recipe, model, step
 
 
 def floor_steps(count: int) -> list[float]:
@@ -98,6 +104,104 @@ def floor_steps(count: int) -> list[float]:
         torch.mm(h.T, a, out=outs[5])
 
     return _timed(step, count)
+
+
+# ---------------------------------------------------------------------- time to a quality
+
+REACH_TRIPLES, REACH_EVERY = 2000, 73  # validation triples asked for; steps between two looks, an eighth of an epoch
+
+
+def our_reach(target: float, limit: float, precision: str) -> dict[str, Any]:
+    """Seconds of training steps until the MRR of the chosen validation triples is ``target``; what each look found."""
+    from dataclasses import replace
+
+    from graphmill.evaluation.queries import LinkQueries
+    from graphmill.recipes.conve.ranking import both_sides, rank_both_sides
+
+    recipe, model, step = _our_training(precision)
+    number = {name: i for i, name in enumerate(recipe.graph.node_table().column("id").to_pylist())}
+    relations = {r.name: r.index for r in recipe.graph.relations}
+    chosen = {(relations[r], number[h], number[t]) for h, r, t in _reach_triples()}
+    whole, few = both_sides(recipe.graph, "valid"), []
+    for queries in whole.relations:
+        r, inverse = queries.relation % len(relations), queries.relation >= len(relations)
+        pairs = zip(queries.heads.tolist(), queries.tails.tolist(), strict=True)
+        keep = np.array([((r, b, a) if inverse else (r, a, b)) in chosen for a, b in pairs], dtype=bool)
+        few.append(replace(queries, heads=queries.heads[keep], tails=queries.tails[keep]))
+    asked = LinkQueries("valid", tuple(few))
+    assert asked.total == 2 * REACH_TRIPLES
+
+    def mrr() -> float:
+        return rank_both_sides(recipe.scorer(model.eval()), asked, (10,)).micro["mrr"]
+
+    def steps(first: int) -> None:
+        model.train()
+        for index in range(first, first + REACH_EVERY):
+            step(index)
+
+    looks: list[tuple[int, float, float]] = []
+    seconds, done = 0.0, 0
+    while seconds < limit and (not looks or looks[-1][2] < target):
+        started = time.perf_counter()
+        steps(done)
+        seconds, done = seconds + time.perf_counter() - started, done + REACH_EVERY
+        looks.append((done, seconds, mrr()))
+    return {"s": seconds, "reached": looks[-1][2] >= target, "looks": looks}
+
+
+def pykeen_reach(target: float, limit: float) -> dict[str, Any]:
+    """The same by PyKEEN's loop; the time of its evaluations is taken out."""
+    from pykeen.evaluation import RankBasedEvaluator
+    from pykeen.training import LCWATrainingLoop, TrainingCallback
+    from pykeen.triples import TriplesFactory
+
+    train, valid, test, model = _pykeen()
+    asked = TriplesFactory.from_labeled_triples(
+        np.array(_reach_triples(), dtype=str), entity_to_id=train.entity_to_id, relation_to_id=train.relation_to_id
+    ).mapped_triples
+    assert len(asked) == REACH_TRIPLES
+    more = [train.mapped_triples, valid.mapped_triples, test.mapped_triples]
+    looks: list[tuple[int, float, float]] = []
+    clock = {"steps": -1, "since": 0.0, "seconds": 0.0}
+
+    class Watch(TrainingCallback):
+        def on_batch(self, epoch: int, batch: Any, batch_loss: float, **kwargs: Any) -> None:
+            now = time.perf_counter()
+            if clock["steps"] >= 0:  # the call is inside a step: the first one starts the clock
+                clock["seconds"] += now - clock["since"]
+            clock["steps"] += 1
+            if clock["steps"] and clock["steps"] % REACH_EVERY == 0:
+                found = RankBasedEvaluator().evaluate(
+                    model, asked, batch_size=BATCH, additional_filter_triples=more, use_tqdm=False
+                )
+                model.train()
+                looks.append((int(clock["steps"]), clock["seconds"], float(found.get_metric("mrr"))))
+                if looks[-1][2] >= target or clock["seconds"] >= limit:
+                    raise _EnoughError
+            clock["since"] = time.perf_counter()
+
+    loop = LCWATrainingLoop(model=model, triples_factory=train, optimizer=torch.optim.Adam(model.parameters(), lr=1e-3))
+    with contextlib.suppress(_EnoughError):
+        loop.train(
+            train, num_epochs=1000, batch_size=BATCH, label_smoothing=0.1, use_tqdm=False, use_tqdm_batch=False,
+            callbacks=[Watch()],
+        )  # fmt: skip
+    return {"s": looks[-1][1], "reached": looks[-1][2] >= target, "looks": looks}
+
+
+def _reach_triples() -> list[list[str]]:
+    """2,000 distinct validation triples whose entities and relation training has seen, the same for everyone."""
+    parts = {}
+    for split in ("train", "valid"):
+        with gzip.open(data_folder("FB15k-237") / f"{split}.txt.gz", "rt", encoding="utf-8") as file:
+            parts[split] = [line.rstrip("\r\n").split("\t") for line in file]
+    entities = {e for h, _, t in parts["train"] for e in (h, t)}
+    usable = [triple for triple in parts["valid"] if triple[0] in entities and triple[2] in entities]
+    places = np.random.default_rng(0).choice(len(usable), REACH_TRIPLES, replace=False)
+    return [usable[i] for i in np.sort(places)]
+
+
+# ---------------------------------------------------------------------- the rival
 
 
 class _EnoughError(Exception):
@@ -274,12 +378,14 @@ def _timed(work: Callable[[int], None], count: int, warm: int = 2) -> list[float
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("workload", choices=["step", "evaluate", "loss", "tracin"])
+    parser.add_argument("workload", choices=["step", "evaluate", "loss", "tracin", "reach"])
     parser.add_argument("--variant", default="ours", help="ours, ours,bf16, floor, pykeen, vmap")
     parser.add_argument("--count", type=int, default=10, help="steps, or training triples (0: all)")
     parser.add_argument("--explained", type=int, default=100)
     parser.add_argument("--checkpoints", type=int, default=1)
     parser.add_argument("--entities", type=int, default=10_000)
+    parser.add_argument("--target", type=float, default=0.2, help="reach: the MRR")
+    parser.add_argument("--limit", type=float, default=3600, help="reach: seconds of training at most")
     parser.add_argument("--threads", type=int, default=0)
     args = parser.parse_args()
     if args.threads:
@@ -295,6 +401,10 @@ def main() -> None:
             if mine
             else vmap_influence(args.count, args.explained)
         )
+    elif args.workload == "reach" and args.variant == "pykeen":
+        found = pykeen_reach(args.target, args.limit)
+    elif args.workload == "reach":
+        found = our_reach(args.target, args.limit, "bf16" if "bf16" in args.variant else "fp32")
     elif args.workload == "evaluate":
         found = {"seconds": our_evaluation() if args.variant == "ours" else pykeen_evaluation()}
     elif args.variant == "pykeen":
