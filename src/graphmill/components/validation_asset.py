@@ -19,6 +19,7 @@ from graphmill.evaluation.health import HealthReport, health_report
 from graphmill.evaluation.pictures import cosine_histograms, pca_scatter, spectrum_curve
 from graphmill.evaluation.queries import link_queries
 from graphmill.evaluation.ranking import LinkRanking, rank_links
+from graphmill.evaluation.remedies import setting_names
 from graphmill.evaluation.thresholds import HealthThresholds
 from graphmill.evaluation.verdicts import Verdict
 from graphmill.graph.typed_graph import TypedGraph
@@ -117,7 +118,8 @@ def _measured(plan: ModelPlan, embeddings: Mapping[str, Any]) -> tuple[HealthRep
     names, codes = np.unique(rows["node_type"].cast(pa.string()).to_numpy(zero_copy_only=False), return_inverse=True)
     type_names = [str(name) for name in names]
     thresholds = plan.checks.part(HealthThresholds)
-    report = health_report(vectors, codes, type_names, thresholds=thresholds, ranking=signal)
+    known = setting_names(plan.settings.model_dump())
+    report = health_report(vectors, codes, type_names, thresholds=thresholds, ranking=signal, settings=known)
     folder = f"{embeddings['run_dir']}/{FOLDER}"
     (plan.root / folder).mkdir(parents=True, exist_ok=True)
     text = json.dumps(report.to_dict(), indent=1, allow_nan=False)

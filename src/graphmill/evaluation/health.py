@@ -3,7 +3,7 @@
 Works on arrays alone (no torch, no graph). What each check means and what to do about it: docs/checks.md.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -121,13 +121,15 @@ def health_report(
     disease_type: str = "disease",
     ranking: "LinkRanking | None" = None,
     block_rows: int = BLOCK_ROWS,
+    settings: Collection[str] | None = None,
 ) -> HealthReport:
     """Measure and judge an embedding.
 
     X: floats (n × d), also memory-mapped; ``types``: int codes (n) into ``type_names``. ``disease_type``: the type that
     the disease band is for, "" for none (a type that the graph does not have gives no verdict). ``ranking``: the
     held-out link ranking of the same vectors, the only figure that sees shuffled ids. ``block_rows`` changes speed and
-    memory, never a result. Raises :class:`InputError` on arrays that do not fit together.
+    memory, never a result. ``settings``: names of the settings that the system which made it has, so that remedies
+    speak of no others (None: unknown). Raises :class:`InputError` on arrays that do not fit together.
     """
     X, types = np.asanyarray(X), np.asarray(types)
     _require_fitting(X, types, type_names)
@@ -135,7 +137,7 @@ def health_report(
     figures = figures_of(X, types.astype(np.int64), tuple(type_names), thresholds, seed, block_rows)
     link_signal = ranking.signal if ranking is not None else float("nan")
     diagnosis = diagnose(figures, thresholds, link_signal)
-    verdicts = verdicts_of(figures, thresholds, disease_type, link_signal)
+    verdicts = verdicts_of(figures, thresholds, disease_type, link_signal, settings)
     return HealthReport(figures, verdicts, diagnosis.name, diagnosis.detail, thresholds, seed, link_signal)
 
 

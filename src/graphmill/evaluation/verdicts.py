@@ -5,11 +5,13 @@ Every failing verdict belongs to some named failure, and a report without a fail
 """
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
 from graphmill.evaluation.diagnosis import at_a_point, narrow
 from graphmill.evaluation.figures import Figures, TypeFigures
+from graphmill.evaluation.remedies import remedy_of
 from graphmill.evaluation.thresholds import (
     HealthThresholds,
     components_90_needed,
@@ -36,18 +38,25 @@ class Verdict:
 
 
 def verdicts_of(
-    figures: Figures, thresholds: HealthThresholds, disease_type: str, link_signal: float
+    figures: Figures,
+    thresholds: HealthThresholds,
+    disease_type: str,
+    link_signal: float,
+    settings: Collection[str] | None = None,
 ) -> tuple[Verdict, ...]:
-    """All verdicts, those on rows first. ``link_signal`` is nan without a ranking, which leaves its verdict out."""
+    """All verdicts, those on rows first. ``link_signal`` is nan without a ranking, which leaves its verdict out.
+
+    ``settings``: names of the settings that the remedies may speak of; None: all.
+    """
     verdicts = [
-        *_on_rows(figures, thresholds),
-        *_on_similarity(figures, thresholds),
-        *_on_spectrum(figures, thresholds),
+        *_on_rows(figures, thresholds, settings),
+        *_on_similarity(figures, thresholds, settings),
+        *_on_spectrum(figures, thresholds, settings),
         *_on_types(figures, thresholds),
     ]
     disease = next((own for own in figures.types if own.name == disease_type and own.judged), None)
     if disease is not None:
-        verdicts.append(_on_disease(disease, thresholds))
+        verdicts.append(_on_disease(disease, thresholds, settings))
     if not math.isnan(link_signal):
         verdicts.append(_on_links(link_signal, thresholds))
     return tuple(verdicts)
@@ -59,7 +68,7 @@ def _verdict(
     return Verdict(name, value, threshold, "pass" if holds else breach, good if holds else bad, "" if holds else remedy)
 
 
-def _on_rows(figures: Figures, thresholds: HealthThresholds) -> list[Verdict]:
+def _on_rows(figures: Figures, thresholds: HealthThresholds, settings: Collection[str] | None) -> list[Verdict]:
     repeated = _verdict(
         "duplicated_share",
         figures.duplicated_share,
@@ -109,12 +118,18 @@ def _on_rows(figures: Figures, thresholds: HealthThresholds) -> list[Verdict]:
             figures.norm_spread <= thresholds.norm_spread_max,
             "The rows have comparable lengths.",
             "A few rows are far longer than the rest: hubs win every dot product.",
-            "Compare by cosine, turn layer_norm on, or raise weight_decay.",
+            remedy_of(
+                "compare by cosine",
+                "turn output_norm on",
+                "raise weight_decay",
+                "raise regularisation",
+                settings=settings,
+            ),
         ),
     ]
 
 
-def _on_similarity(figures: Figures, thresholds: HealthThresholds) -> list[Verdict]:
+def _on_similarity(figures: Figures, thresholds: HealthThresholds, settings: Collection[str] | None) -> list[Verdict]:
     cosine, uniformity = figures.cosines.overall, figures.uniformity.value
     return [
         _verdict(
@@ -125,7 +140,14 @@ def _on_similarity(figures: Figures, thresholds: HealthThresholds) -> list[Verdi
             cosine <= thresholds.mean_cosine_max,
             "Two random rows point in different directions.",
             "Two random rows point the same way: similarities say little beyond this common direction.",
-            "Raise contrastive_weight or negatives_per_positive, lower weight_decay, or use fewer layers.",
+            remedy_of(
+                "raise contrastive_weight",
+                "raise negatives_per_positive",
+                "lower weight_decay",
+                "lower num_layers",
+                "compare after taking the mean row off",
+                settings=settings,
+            ),
         ),
         _verdict(
             "uniformity",
@@ -135,7 +157,7 @@ def _on_similarity(figures: Figures, thresholds: HealthThresholds) -> list[Verdi
             uniformity <= thresholds.uniformity_max,
             "The rows spread over the sphere.",
             "The rows crowd into a small part of the sphere.",
-            "Raise contrastive_weight or negatives_per_positive.",
+            remedy_of("raise contrastive_weight", "raise negatives_per_positive", "train longer", settings=settings),
         ),
         _verdict(
             "rogue_share",
@@ -145,14 +167,24 @@ def _on_similarity(figures: Figures, thresholds: HealthThresholds) -> list[Verdi
             figures.rogue.share <= thresholds.rogue_share_max,
             "No single dimension decides the similarities.",
             "One to three dimensions decide every similarity, and the information of the others drowns.",
-            "Turn layer_norm on, or standardise the dimensions before comparing; check the input features' scales.",
+            remedy_of(
+                "turn layer_norm on",
+                "standardise the dimensions before comparing",
+                "check the scales of input features",
+                settings=settings,
+            ),
         ),
     ]
 
 
-def _on_spectrum(figures: Figures, thresholds: HealthThresholds) -> list[Verdict]:
-    wider = (
-        "Use a larger hidden_dim, more epochs or steps_per_epoch, a lower weight_decay, or a higher contrastive_weight."
+def _on_spectrum(figures: Figures, thresholds: HealthThresholds, settings: Collection[str] | None) -> list[Verdict]:
+    wider = remedy_of(
+        "raise hidden_dim",
+        "train longer",
+        "lower weight_decay",
+        "lower regularisation",
+        "raise contrastive_weight",
+        settings=settings,
     )
     rows: list[tuple[str, float, float, str, str]] = [
         (
@@ -246,11 +278,16 @@ def _on_types(figures: Figures, thresholds: HealthThresholds) -> list[Verdict]:
     return verdicts
 
 
-def _on_disease(disease: TypeFigures, thresholds: HealthThresholds) -> Verdict:
+def _on_disease(disease: TypeFigures, thresholds: HealthThresholds, settings: Collection[str] | None) -> Verdict:
     """The band's upper end alone would punish a tight but rich type, so a failure needs a low rank, too."""
     low, high = thresholds.disease_cosine_low, thresholds.disease_cosine_high
     band = f"mean cosine {disease.cosine:.2f}, band {low:g} to {high:g}"
-    remedy = "Raise similarity_threshold, so that fewer diseases attract each other, or lower contrastive_weight."
+    remedy = remedy_of(
+        "raise similarity_threshold so that fewer diseases attract each other",
+        "lower contrastive_weight",
+        "see the disease rows in the PCA picture",
+        settings=settings,
+    )
     if disease.cosine <= high:
         place = "in" if disease.cosine >= low else "below (more spread than)"
         return Verdict("disease_cosine", disease.cosine, high, "pass", f"Diseases lie {place} the band: {band}.", "")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -9,18 +10,23 @@ import numpy as np
 from graphmill.errors import InputError
 from graphmill.evaluation.health import HealthReport, health_report
 from graphmill.evaluation.read import Embeddings, read_embeddings
+from graphmill.evaluation.remedies import setting_names
 from graphmill.evaluation.thresholds import HealthThresholds
+from graphmill.export.embeddings import MANIFEST, read_manifest
 from graphmill.graph.typed_graph import TypedGraph
 
 
 def validate_file(path: Path, graph: str = "", thresholds: HealthThresholds | None = None) -> HealthReport:
     """Validate a file or run; with ``graph``, links ranked by cosine show whether rows and ids belong together."""
     embeddings = read_embeddings(path)
-    return validate(embeddings, TypedGraph.open(graph) if graph else None, thresholds)
+    return validate(embeddings, TypedGraph.open(graph) if graph else None, thresholds, _settings_of(path))
 
 
 def validate(
-    embeddings: Embeddings, graph: TypedGraph | None = None, thresholds: HealthThresholds | None = None
+    embeddings: Embeddings,
+    graph: TypedGraph | None = None,
+    thresholds: HealthThresholds | None = None,
+    settings: Collection[str] | None = None,
 ) -> HealthReport:
     """:func:`graphmill.evaluation.health.health_report` of embeddings that were read from a file."""
     ranking = None
@@ -37,5 +43,18 @@ def validate(
         scorer = SimilarityScorer(np.asarray(embeddings.vectors)[order], graph)
         ranking = rank_links(scorer, link_queries(graph, "test"), auc_negatives=0)
     return health_report(
-        embeddings.vectors, embeddings.types, list(embeddings.type_names), thresholds=thresholds, ranking=ranking
+        embeddings.vectors,
+        embeddings.types,
+        list(embeddings.type_names),
+        thresholds=thresholds,
+        ranking=ranking,
+        settings=settings,
     )
+
+
+def _settings_of(path: Path) -> Collection[str] | None:
+    """The names of the settings behind an export, from the manifest beside it; None where there is none."""
+    for folder in (path, path / "embeddings", path.parent):
+        if (folder / MANIFEST).is_file() and "settings" in (manifest := read_manifest(folder)):
+            return setting_names(manifest["settings"])
+    return None
