@@ -2,9 +2,9 @@
 
 ``python -m benchmarks.hetionet --json`` trains ``examples/hgt/hetionet_kg_5k.yaml`` (1,000 optimizer steps) for each seed on
 the five node types of ``hetionet/kg_5k.csv.gz``, and the same without messages; ``--graph kg --seeds 0`` takes the
-whole file, ``--split-seed N`` other links held out than those that the settings were chosen on. Beside the targets: every health figure, and MRR beside degree-only's for each relation, as means over the
-seeds. With two seeds or more the health reports are held against the default thresholds as well
-(``results/health_calibration.json``).
+whole file, ``--split-seed N`` holds out other links than those that the settings were chosen on. Beside the targets:
+every health figure, and MRR beside degree-only's for each relation, as means over the seeds. With two seeds or more the
+health reports are held against the default thresholds as well (``results/health_calibration.json``).
 """
 
 from __future__ import annotations
