@@ -18,7 +18,7 @@ def report(directory: Path = RESULTS) -> str:
     lines: list[str] = []
     for path in sorted(directory.glob("*.json")):
         content = json.loads(path.read_text(encoding="utf-8"))
-        for row in content["rows"]:
+        for row in content.get("rows", []):
             if row["target"]:
                 table.append(_cells(path.stem, row))
             if row["holds"] is False:
