@@ -1,11 +1,14 @@
 """Remedies speak of settings that the system has."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from graphmill.evaluation.health import health_report
 from graphmill.evaluation.remedies import remedy_of, setting_names
 from graphmill.recipes import registry
+from graphmill.worker.validation import validate_file
 
 WAYS = ("raise contrastive_weight", "lower regularisation", "train longer")
 
@@ -39,3 +42,26 @@ def test_no_verdict_on_a_collapsed_embedding_names_a_setting_that_its_system_lac
     for verdict in report.verdicts:
         words = set(verdict.remedy.replace(",", " ").replace(".", " ").split())
         assert not words & (every - known), verdict
+
+
+@pytest.mark.parametrize(
+    ("manifest", "spoken_of"),
+    [
+        ('{"settings": {"model": {"hidden_dim": 8}}}', False),
+        ("not JSON", True),
+        ("[1]", True),
+        ('{"settings": 3}', True),
+        (None, True),
+    ],
+)
+def test_a_files_manifest_says_what_its_remedies_may_name(
+    manifest: str | None, spoken_of: bool, tmp_path: Path
+) -> None:
+    rows = "\n".join(f'{i},n{i},a,"[1.0, {1 + i / 1000}]"' for i in range(50))
+    (tmp_path / "embeddings.csv").write_text("node_index,node_id,node_type,embedding\n" + rows + "\n")
+    if manifest is not None:
+        (tmp_path / "manifest.json").write_text(manifest)
+    report = validate_file(tmp_path / "embeddings.csv")
+    told = " ".join(verdict.remedy for verdict in report.verdicts)
+    assert report.status == "fail"
+    assert ("contrastive_weight" in told) is spoken_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -55,6 +55,16 @@ def validate(
 def _settings_of(path: Path) -> Collection[str] | None:
     """The names of the settings behind an export, from the manifest beside it; None where there is none."""
     for folder in (path, path / "embeddings", path.parent):
-        if (folder / MANIFEST).is_file() and "settings" in (manifest := read_manifest(folder)):
-            return setting_names(manifest["settings"])
+        if not (folder / MANIFEST).is_file():
+            continue
+        try:
+            settings = read_manifest(folder).get("settings")
+        except (
+            InputError,
+            ValueError,
+            AttributeError,
+        ):  # somebody else's manifest.json: it says nothing about remedies
+            continue
+        if isinstance(settings, Mapping):
+            return setting_names(settings)
     return None
