@@ -15,7 +15,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -31,7 +31,10 @@ _TARGET = re.compile(r"(ratio|ours) (<=|>=|<|>) ([0-9.]+)")
 
 @dataclass(frozen=True)
 class Row:
-    """One figure. ``ratio`` is ours / theirs; ``target`` reads like ``ratio <= 3`` or ``ours >= 0.8``; empty: none."""
+    """One figure. ``ratio`` is ours / theirs; ``target`` reads like ``ratio <= 3`` or ``ours >= 0.8``; empty: none.
+
+    ``processor`` is what it was measured on: a file's rows may come from several runs. :func:`write` fills it in.
+    """
 
     workload: str
     metric: str
@@ -43,6 +46,7 @@ class Row:
     target: str
     holds: bool | None
     note: str
+    processor: str = ""
 
 
 def row(
@@ -84,7 +88,7 @@ def write(name: str, rows: Sequence[Row], command: str) -> Path:
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine(),
         "command": command,
-        "rows": [asdict(r) for r in rows],
+        "rows": [asdict(r if r.processor else replace(r, processor=_processor())) for r in rows],
     }
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}.json"

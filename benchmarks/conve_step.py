@@ -335,8 +335,9 @@ def vmap_influence(train: int, explained: int, chunk: int = 32) -> dict[str, flo
             self.model = model
 
         def forward(self, head: torch.Tensor, relation: torch.Tensor) -> torch.Tensor:
-            features = self.model.feature_map(self.model.picture(head[None], relation[None]))
-            return torch.relu(self.model.output_norm(self.model.projection(features)))[0]
+            m = self.model
+            maps = torch.relu(m.feature_norm(m.convolution(m.input_norm(m.picture(head[None], relation[None])))))
+            return torch.relu(m.output_norm(m.projection(maps.flatten(1))))[0]
 
     wrapped = FromVectors()
     frozen = {f"model.{n}": t for n, t in [*parameters.items(), *buffers.items()] if n not in dense}

@@ -8,6 +8,8 @@ import torch
 from torch.func import functional_call, grad, vmap
 
 from graphmill.influence.dots import paired, pairwise
+from graphmill.kernels.normed_convolution_reference import plain_feature_map
+from graphmill.models.conve import ConvE
 from graphmill.recipes.conve.data import both_directions
 from graphmill.training.contract import Execution
 from tests.models.test_conve import lively
@@ -27,11 +29,26 @@ def setup(request, tmp_path_factory: pytest.TempPathFactory):
     return recipe, lively(recipe.build(Execution())).double().eval()
 
 
+class PlainTower(torch.nn.Module):
+    """The tower in operations that torch.func can differentiate example by example."""
+
+    def __init__(self, model: ConvE) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, head: torch.Tensor, relation: torch.Tensor) -> torch.Tensor:
+        m = self.model
+        picture = m.input_norm(m.picture(m.entities[head], m.relations[relation]))
+        maps = plain_feature_map(picture, m.convolution, m.feature_norm, 0.0, False)
+        return torch.relu(m.output_norm(m.projection(maps)))
+
+
 def reference(recipe, model, labels: np.ndarray, *, rows: bool) -> torch.Tensor:
     """[n, parameters]: gradients of each label's (or row's) loss, one by one through torch.func."""
     names = [name for name, _ in model.named_parameters()]
     parameters = {name: p.detach() for name, p in model.named_parameters()}
-    buffers = dict(model.named_buffers())
+    held = {f"model.{n}": b for n, b in model.named_buffers()}
+    tower = PlainTower(model)
     one, zero = recipe.targets
     data = recipe.data
     targets = torch.full((len(labels), data.num_entities), zero, dtype=torch.float64)
@@ -44,7 +61,9 @@ def reference(recipe, model, labels: np.ndarray, *, rows: bool) -> torch.Tensor:
             targets[i, t], counts[i] = one, torch.nn.functional.one_hot(torch.tensor(t), data.num_entities)
 
     def loss(parameters, head, relation, target, count):
-        x = functional_call(model, (parameters, buffers), (head[None], relation[None]))
+        x = functional_call(
+            tower, ({f"model.{n}": p for n, p in parameters.items()}, held), (head[None], relation[None])
+        )
         scores = x[0] @ parameters["entities"].T
         if "entity_bias" in parameters:
             scores = scores + parameters["entity_bias"]

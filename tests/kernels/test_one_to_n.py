@@ -5,8 +5,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphmill.kernels import one_to_n
 from graphmill.kernels.one_to_n import BLOCK_BYTES, entities_per_block, one_to_n_loss, smoothed_targets
 from graphmill.kernels.one_to_n_reference import one_to_n_loss_reference
+
+
+@pytest.fixture(params=["compiled", "torch"])
+def backend(request, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "compiled":
+        pytest.importorskip("numba")
+    else:
+        monkeypatch.setattr(one_to_n, "has_numba", lambda: False)
+    return str(request.param)
 
 
 def problem(batch: int, entities: int, dim: int, positives: int, seed: int, dtype: torch.dtype, *, bias: bool = True):
@@ -46,6 +56,7 @@ class TestTheValue:
         dense = one_to_n_loss_reference(x, e, None, where, where, one=one, zero=zero)
         assert float(dense) / 3 == pytest.approx(0.5214222276, abs=1e-10)
 
+    @pytest.mark.usefixtures("backend")
     def test_scores_of_any_size_give_a_finite_loss(self) -> None:
         e = torch.tensor([[500.0], [-500.0]])
         loss = one_to_n_loss(
@@ -55,6 +66,15 @@ class TestTheValue:
 
 
 class TestEqualityWithTheDenseLoss:
+    def test_value_and_gradients_without_compiled_kernels(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(one_to_n, "has_numba", lambda: False)
+        x, e, b, rows, columns = problem(5, 17, 4, 30, 7, torch.float64)
+        fast = one_to_n_loss(x, e, b, rows, columns, one=0.9, zero=0.01, block=6)
+        dense = one_to_n_loss_reference(x, e, b, rows, columns, one=0.9, zero=0.01)
+        torch.testing.assert_close(fast, dense, rtol=1e-12, atol=1e-12)
+        for mine, theirs in zip(gradients(fast, (x, e, b)), gradients(dense, (x, e, b)), strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
+
     @given(
         batch=st.integers(1, 5),
         entities=st.integers(1, 17),
@@ -76,6 +96,7 @@ class TestEqualityWithTheDenseLoss:
         for mine, theirs in zip(gradients(fast * 0.3, (x, e, b)), gradients(dense * 0.3, (x, e, b)), strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
 
+    @pytest.mark.usefixtures("backend")
     @pytest.mark.parametrize("block", [64, 100, 1000])
     def test_fp32_is_within_rounding(self, block) -> None:
         x, e, b, rows, columns = problem(32, 700, 24, 200, 1, torch.float32)
@@ -85,6 +106,7 @@ class TestEqualityWithTheDenseLoss:
         for mine, theirs in zip(gradients(fast, (x, e, b)), gradients(dense, (x, e, b)), strict=True):
             assert float((mine - theirs).norm() / theirs.norm()) < 1e-5
 
+    @pytest.mark.usefixtures("backend")
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
     def test_low_precision_products_keep_fp32_sums_and_gradients(self, dtype) -> None:
         x, e, b, rows, columns = problem(32, 700, 24, 200, 2, torch.float32)
@@ -113,10 +135,37 @@ class TestEqualityWithTheDenseLoss:
 
 class TestTheSizeRule:
     def test_what_fits_is_one_block_and_what_does_not_is_cut(self) -> None:
-        assert entities_per_block(256, 14_541) == 14_541
-        assert entities_per_block(256, 10**6) == BLOCK_BYTES // 1024
+        assert entities_per_block(256, 8_000) == 8_000
+        assert entities_per_block(256, 14_541) == 7_271  # two, of even size
+        assert BLOCK_BYTES // 1024 - 100 < entities_per_block(256, 10**6) <= BLOCK_BYTES // 1024
         assert entities_per_block(256, 10**6, chunk=5000) == 5000
 
     def test_more_parts_mean_smaller_blocks_for_the_rungs_of_the_shrink_ladder(self) -> None:
         assert entities_per_block(256, 10_000, parts=4) == 2500
         assert entities_per_block(256, 3, parts=100) == 1
+
+
+class TestTheCompiledSlopes:
+    @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 3e-7), (torch.float64, 1e-13)])
+    def test_loss_and_slope_keep_their_relative_precision_from_minus_eighty_to_eighty(self, dtype, tolerance) -> None:
+        pytest.importorskip("numba")
+        from graphmill.kernels.one_to_n_numba import slopes_
+
+        scores = torch.linspace(-80, 80, 4001, dtype=dtype)[:, None].repeat(1, 2)
+        wide = scores.double().clone()
+        sums = slopes_(scores, None, 0.0)
+        softplus = torch.log1p(torch.exp(-wide.abs())) + wide.clamp(min=0)
+        torch.testing.assert_close(sums, softplus.sum(1), rtol=tolerance, atol=0)
+        torch.testing.assert_close(scores.double(), torch.sigmoid(wide), rtol=tolerance, atol=0)
+
+    def test_sums_do_not_depend_on_the_number_of_threads(self) -> None:
+        pytest.importorskip("numba")
+        from graphmill.kernels.one_to_n_numba import slopes_
+
+        scores, bias = torch.randn(64, 3000), torch.randn(3000)
+        before, found = torch.get_num_threads(), []
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(slopes_(scores.clone(), bias, 1e-4))
+        torch.set_num_threads(before)
+        torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)

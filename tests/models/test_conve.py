@@ -158,10 +158,10 @@ class TestCheckpointing:
         for plain, recomputed in zip(*results, strict=True):
             torch.testing.assert_close(recomputed, plain, rtol=1e-12, atol=1e-12)
 
-    def test_the_feature_map_is_recomputed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_maps_are_recomputed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         calls = []
-        original = ConvE.feature_map
-        monkeypatch.setattr(ConvE, "feature_map", lambda self, x: calls.append(1) or original(self, x))
+        original = ConvE.hidden
+        monkeypatch.setattr(ConvE, "hidden", lambda self, x: calls.append(1) or original(self, x))
         model = ConvE(SMALL, checkpointing=True)
         model(torch.tensor([0, 1]), torch.tensor([0, 1])).sum().backward()
         assert len(calls) == 2

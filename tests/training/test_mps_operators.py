@@ -53,11 +53,17 @@ class Recorder(TorchDispatchMode):
 
 
 def operators(case: Case, graph: TypedGraph, patch: pytest.MonkeyPatch) -> Recorder:
-    """What one whole optimizer step of the case calls, as on MPS: plain torch kernels, fp32 sums."""
+    """What one whole optimizer step of the case calls, as on MPS: plain torch kernels, fp32 sums, nothing sparse."""
     import graphmill.kernels.hgt as hgt
-    from graphmill.kernels import hgt_torch
+    from graphmill.kernels import hgt_torch, normed_convolution, one_to_n
+    from graphmill.models import conve
 
     patch.setattr(hgt, "edge_backend", lambda *_: hgt_torch)
+    # These go by their tensors' device, which is the CPU here.
+    for module in (normed_convolution, one_to_n):
+        patch.setattr(module, "has_numba", lambda: False)
+        patch.setattr(module, "sum_dtype", lambda device, wide: wide)
+    patch.setattr(conve, "has_sparse", lambda device: False)
     job, recipe = case.build(graph)
     model = case.model(recipe)
     with Recorder() as recorder:
@@ -112,10 +118,6 @@ def test_a_step_calls_only_operators_on_the_committed_list(
 
 
 def test_no_tensor_of_a_step_is_float64(case: tuple[Case, TypedGraph], monkeypatch: pytest.MonkeyPatch) -> None:
-    from graphmill.kernels import one_to_n
-
-    # It sums in float64 except on MPS, by its tensors' device, which is the CPU here: let it believe otherwise.
-    monkeypatch.setattr(one_to_n, "sum_dtype", lambda device, wide: wide)
     assert operators(*case, monkeypatch).float64 == set()
 
 

@@ -6,7 +6,6 @@ it a torch function and chooses who does the edges.
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from types import ModuleType
 from typing import Any, Literal
@@ -17,6 +16,7 @@ from torch import Tensor
 from graphmill.kernels import hgt_torch
 from graphmill.kernels.hgt_plan import MessageGraph
 from graphmill.kernels.hgt_relations import Rows, Saved, Weights, attend, attend_backward
+from graphmill.kernels.threads import has_numba
 
 Backend = Literal["auto", "torch", "numba"]
 
@@ -59,7 +59,7 @@ def edge_backend(name: Backend, device: torch.device, dtype: torch.dtype = torch
         return hgt_torch
     if name == "numba" and device.type != "cpu":
         raise ValueError(f"backend numba works on the CPU, not on {device.type}; use torch or auto")
-    if name == "torch" or device.type != "cpu" or (name == "auto" and importlib.util.find_spec("numba") is None):
+    if name == "torch" or device.type != "cpu" or (name == "auto" and not has_numba()):
         return hgt_torch
     from graphmill.kernels import hgt_numba
 

@@ -7,71 +7,26 @@ heads: no two write to one place, and the order of additions does not depend on 
 
 from __future__ import annotations
 
-import math
 from functools import lru_cache
 from typing import Any
 
 import numba
 import numpy as np
 import torch
-from numba import types
-from numba.extending import intrinsic, overload
 from torch import Tensor
 
+from graphmill.kernels.compiled_math import FAST, exp
 from graphmill.kernels.hgt_plan import RelationPlan
 from graphmill.kernels.hgt_torch import EdgeGradients, Partial
 from graphmill.kernels.threads import over_ranges
 
-# Sums may be reassociated and fused; infinities and NaN keep their meaning (a masked logit is −∞).
-_FAST = {"reassoc", "contract", "nsz", "arcp"}
 # Unsigned offsets: numba would otherwise test every index for being negative, which keeps LLVM from vectorising.
 _U = np.uint64
-# e^x as 2^n·e^r: constants of the reduction (ln 2 in two parts), and 1/2! to 1/7!, enough for |r| ≤ ln 2 / 2.
-_LOG2E, _LN2_HIGH, _LN2_LOW = np.float32(1.44269504), np.float32(0.693359375), np.float32(-2.12194440e-4)
-_TAYLOR = tuple(np.float32(1 / math.factorial(n)) for n in range(2, 8))
-_ZERO, _HALF, _ONE, _SMALLEST = np.float32(0), np.float32(0.5), np.float32(1), np.float32(-87)
 SOURCES_HEAD_MAJOR = True
 # Head widths worth a kernel of their own. LLVM unrolls 32 and less whole and then fails to vectorise: three times slower.
 _SPECIALISED = (64,)
 
-_jit = numba.njit(nogil=True, fastmath=_FAST, error_model="numpy", cache=True)
-
-
-@intrinsic
-def _float_of_bits(_typing: Any, bits: Any) -> Any:
-    def generate(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-        from llvmlite import ir
-
-        return builder.bitcast(args[0], ir.FloatType())
-
-    return types.float32(types.int32), generate
-
-
-def _exp(x):  # type: ignore[no-untyped-def]
-    """e^x for compiled code. In float32 a polynomial that vectorises, good to 3·10⁻⁷ for x up to about 0."""
-    # numba replaces the whole function by its overload below; Python itself never gets here.
-    raise NotImplementedError("only inside compiled functions")
-
-
-@overload(_exp, jit_options={"fastmath": _FAST})
-def _compiled_exp(x):  # type: ignore[no-untyped-def]
-    if x != types.float32:
-        return lambda x: math.exp(x)
-
-    def single(x):  # type: ignore[no-untyped-def]
-        n = np.floor(x * _LOG2E + _HALF)
-        r = (x - n * _LN2_HIGH) - n * _LN2_LOW
-        y = _TAYLOR[5]
-        y = y * r + _TAYLOR[4]
-        y = y * r + _TAYLOR[3]
-        y = y * r + _TAYLOR[2]
-        y = y * r + _TAYLOR[1]
-        y = y * r + _TAYLOR[0]
-        y = y * r * r + r + _ONE
-        power = _float_of_bits(np.int32((np.int32(n) + np.int32(127)) << np.int32(23)))
-        return _ZERO if x < _SMALLEST else y * power
-
-    return single
+_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 
 
 def scatter_add(rows: Tensor, nodes: Tensor, first: int, last: int, values: Tensor) -> None:
@@ -196,7 +151,7 @@ def _compiled(fixed: int) -> dict[str, Any]:
                 z = scratch.dtype.type(0)
                 if top > lowest:
                     for e in range(start, stop):
-                        p = _exp(scratch[own + e] - top)
+                        p = exp(scratch[own + e] - top)
                         scratch[own + e] = p
                         z += p
                     for e in range(start, stop):
@@ -219,7 +174,7 @@ def _compiled(fixed: int) -> dict[str, Any]:
                 if new_total[new] == 0:
                     continue
                 top = max(highest[own], new_highest[new])
-                old_scale, new_scale = _exp(highest[own] - top), _exp(new_highest[new] - top)
+                old_scale, new_scale = exp(highest[own] - top), exp(new_highest[new] - top)
                 highest[own] = top
                 total[own] = total[own] * old_scale + new_total[new] * new_scale
                 to, at = own * D, (i * _U(heads) + h) * D
@@ -280,7 +235,7 @@ def _compiled(fixed: int) -> dict[str, Any]:
                 shift, own_delta = log_total[h * _U(targets) + i], delta[h * _U(targets) + i]
                 for e in range(start, stop):
                     s = scratch[at_s + e]
-                    p = _exp(s * f - shift)
+                    p = exp(s * f - shift)
                     if masked and kept[e] == 0:
                         p = scratch.dtype.type(0)
                     ds = p * (scratch[at_p + e] - own_delta)

@@ -14,9 +14,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-#: Scores held at a time when the caller names no chunk. A block of this size stays in the caches and costs no fresh
-#: memory; larger ones gain nothing. Where batch × entities is below it there is one block.
-BLOCK_BYTES = 16 * 2**20
+from graphmill.kernels.devices import sum_dtype
+from graphmill.kernels.threads import has_numba
+
+#: Scores held at a time when the caller names no chunk. Smaller blocks make the products slower, larger ones gain nothing
+#: (measured at 2 to 16 MiB). Where batch × entities is below it there is one block.
+BLOCK_BYTES = 8 * 2**20
 
 #: (label smoothing ε, entities N) → targets of a known tail and of any other entity.
 SMOOTHING = {
@@ -36,9 +39,13 @@ def smoothed_targets(epsilon: float, entities: int, convention: str) -> tuple[fl
 
 
 def entities_per_block(batch: int, entities: int, *, chunk: int = 0, parts: int = 1) -> int:
-    """Entities scored at a time: ``chunk`` or what fits :data:`BLOCK_BYTES`, and so few that there are ``parts``."""
+    """Entities scored at a time: ``chunk`` or what fits :data:`BLOCK_BYTES`, and so few that there are ``parts``.
+
+    Where no chunk is named, blocks are of even size.
+    """
     size = chunk or max(1, BLOCK_BYTES // (4 * max(batch, 1)))
-    return max(1, min(size, -(-entities // max(parts, 1))))
+    size = max(1, min(size, -(-entities // max(parts, 1))))
+    return size if chunk else -(-entities // -(-entities // size))
 
 
 def one_to_n_loss(
@@ -75,46 +82,52 @@ class _OneToN(torch.autograd.Function):
         low = dtype or entities.dtype
         queries = x.to(low)
         count = len(entities)
-        single = block >= count
+        block = min(block, count)
         total = torch.zeros((), dtype=sum_dtype(x.device, wide), device=x.device)
-        dx = torch.zeros(x.shape, dtype=wide, device=x.device) if need_x and not single else None
+        dx = torch.zeros(x.shape, dtype=wide, device=x.device) if need_x else None
         de = torch.empty(entities.shape, dtype=wide, device=x.device) if need_e else None
         db = torch.empty(count, dtype=wide, device=x.device) if need_b else None
-        bounds = [0, len(columns)]
-        if not single:
+        if block < count:
             columns, order = torch.sort(columns)
             rows = rows[order]
-            edges = torch.arange(0, count + block, block, device=columns.device)
-            bounds = torch.searchsorted(columns, edges).tolist()
+        edges = torch.arange(0, count + block, block, device=columns.device)
+        bounds = torch.searchsorted(columns, edges).tolist() if block < count else [0, len(columns)]
+        # One block's memory serves all of them: fresh pages cost as much as what is done with them.
+        memory = torch.empty(len(x) * block, dtype=wide, device=x.device)
         for number, low_end in enumerate(range(0, count, block)):
             high_end = min(low_end + block, count)
             part = slice(low_end, high_end)
             keys = entities[part].to(low)
-            scores = _scores(queries, keys, None if bias is None else bias[part], wide)
+            scores = memory[: len(x) * (high_end - low_end)].view(len(x), high_end - low_end)
+            if low == wide:
+                torch.mm(queries, keys.T, out=scores)
+            else:
+                scores.copy_(queries @ keys.T)
             mine = slice(bounds[number], bounds[number + 1])
             row, column = rows[mine], columns[mine] - low_end
-            total += F.softplus(scores).sum(1).to(total.dtype).sum()
-            if zero:
-                total -= zero * scores.sum(1).to(total.dtype).sum()
-            total -= (one - zero) * scores[row, column].to(total.dtype).sum()
+            place = row * (high_end - low_end) + column
+            known = scores.view(-1)[place]
+            if bias is not None:
+                known += bias[part][column]
+            total += _slopes(scores, None if bias is None else bias[part], zero).to(total.dtype).sum()
+            total -= (one - zero) * known.to(total.dtype).sum()
             if not (need_x or need_e or need_b):
                 continue
-            slope = scores.sigmoid_()
-            if zero:
-                slope -= zero
             # The pairs are distinct, so nothing is added up and the order of writes does not matter.
-            slope.view(-1).index_add_(0, row * (high_end - low_end) + column, slope.new_full(row.shape, zero - one))
-            slope_low = slope.to(low)
-            if need_x:
-                step = (slope_low @ keys).to(wide)
-                dx = step if dx is None else dx.add_(step)
+            scores.view(-1).index_add_(0, place, scores.new_full(row.shape, zero - one))
+            slope = scores.to(low)
+            if dx is not None:
+                if low == wide:
+                    dx.addmm_(slope, keys)
+                else:
+                    dx += slope @ keys
             if de is not None:
                 if low == wide:
-                    torch.mm(slope_low.T, queries, out=de[part])
+                    torch.mm(slope.T, queries, out=de[part])
                 else:
-                    de[part] = slope_low.T @ queries
+                    de[part] = slope.T @ queries
             if db is not None:
-                torch.sum(slope, 0, out=db[part])
+                torch.sum(scores, 0, out=db[part])
         ctx.gradients = (dx, de, db)
         ctx.dtypes = (x.dtype, entities.dtype, None if bias is None else bias.dtype)
         return total.to(wide)
@@ -132,13 +145,18 @@ class _OneToN(torch.autograd.Function):
         return (*found, None, None, None, None, None, None)
 
 
-def _scores(queries: Tensor, keys: Tensor, bias: Tensor | None, wide: torch.dtype) -> Tensor:
-    if bias is not None and queries.dtype == wide:
-        return torch.addmm(bias, queries, keys.T)
-    scores = (queries @ keys.T).to(wide)
-    return scores if bias is None else scores.add_(bias)
+def _slopes(scores: Tensor, bias: Tensor | None, zero: float) -> Tensor:
+    """``scores`` [B, n] becomes σ(s) − zero, s = scores + bias. Returns Σ softplus(s) − zero · s of each row [B]."""
+    if scores.device.type == "cpu" and has_numba():
+        from graphmill.kernels.one_to_n_numba import slopes_
 
-
-def sum_dtype(device: torch.device, wide: torch.dtype) -> torch.dtype:
-    """What block sums are added up in: float64, which costs nothing at one number a block; MPS does not have it."""
-    return wide if device.type == "mps" else torch.float64
+        return slopes_(scores, bias, zero)
+    if bias is not None:
+        scores += bias
+    sums = F.softplus(scores).sum(1)
+    if zero:
+        sums -= zero * scores.sum(1)
+    scores.sigmoid_()
+    if zero:
+        scores -= zero
+    return sums

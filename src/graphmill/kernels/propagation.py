@@ -7,14 +7,14 @@ threads, forward and backward (the backward pass is the product with the transpo
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from graphmill.kernels.threads import has_numba
 
 Backend = Literal["auto", "numba", "torch"]
 CHUNK_NUMBERS = 1 << 21
@@ -108,7 +108,7 @@ def propagate(matrix: SparseMatrix, x: Tensor, backend: Backend = "auto") -> Ten
 def product(rows: Rows, x: Tensor, backend: Backend = "auto") -> Tensor:
     """One orientation's product, not differentiable: [R, d]."""
     wide = x if x.dtype == torch.float64 else x.float()
-    use_numba = backend == "numba" or (backend == "auto" and x.device.type == "cpu" and _has_numba())
+    use_numba = backend == "numba" or (backend == "auto" and x.device.type == "cpu" and has_numba())
     out = _compiled(rows, wide) if use_numba else _plain(rows, wide)
     return out.to(x.dtype)
 
@@ -142,8 +142,3 @@ def _compiled(rows: Rows, x: Tensor) -> Tensor:
     from graphmill.kernels import propagation_numba
 
     return propagation_numba.product(rows.indptr, rows.column, rows.value, x.contiguous())
-
-
-@lru_cache(maxsize=1)
-def _has_numba() -> bool:
-    return importlib.util.find_spec("numba") is not None

@@ -1,10 +1,12 @@
-"""Run a compiled, GIL-free function over ranges, on as many threads as torch uses. No arithmetic here."""
+"""Whether there are compiled kernels, and running them over ranges on as many threads as torch uses. No arithmetic here."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from itertools import pairwise
 
 import torch
@@ -12,6 +14,12 @@ import torch
 _SMALL = 1 << 15  # elements under which a second thread costs more than it gives
 _pool: ThreadPoolExecutor | None = None
 _pool_key: tuple[int, int] = (0, 0)
+
+
+@cache
+def has_numba() -> bool:
+    """Whether numba is installed. (Looking for a module takes a tenth of a millisecond, a kernel often less.)"""
+    return importlib.util.find_spec("numba") is not None
 
 
 def over_ranges(count: int, work: Callable[[int, int], object], size: int = _SMALL) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-from functools import lru_cache
 from typing import Literal
 
 import torch
 from torch import Tensor
+
+from graphmill.kernels.threads import has_numba
 
 Backend = Literal["auto", "numba", "torch"]
 
@@ -17,7 +17,7 @@ def top_k(scores: Tensor, k: int, backend: Backend = "auto") -> tuple[Tensor, Te
 
     NaN is not allowed. On the CPU a compiled scan reads every number once; elsewhere torch sorts, with the same result.
     """
-    use_numba = backend == "numba" or (backend == "auto" and scores.device.type == "cpu" and _has_numba())
+    use_numba = backend == "numba" or (backend == "auto" and scores.device.type == "cpu" and has_numba())
     if use_numba:
         from graphmill.kernels import top_k_numba
 
@@ -36,8 +36,3 @@ def _by_torch(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     values = scores.gather(1, columns)
     order = torch.argsort(values, dim=1, descending=True, stable=True)
     return values.gather(1, order), columns.gather(1, order)
-
-
-@lru_cache(maxsize=1)
-def _has_numba() -> bool:
-    return importlib.util.find_spec("numba") is not None

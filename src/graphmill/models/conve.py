@@ -13,7 +13,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphmill.models.synced_norm import SyncedBatchNorm, statistics_kept
+from graphmill.kernels.devices import has_sparse
+from graphmill.kernels.dropout import dropout
+from graphmill.kernels.normed_convolution import (
+    channel_statistics,
+    folded_filters,
+    rectified_linear,
+    windows,
+)
+from graphmill.models.synced_norm import SyncedBatchNorm, statistics_kept, summed_over_processes
 
 
 @dataclass(frozen=True)
@@ -75,31 +83,51 @@ class ConvE(nn.Module):
 
     def forward(self, heads: Tensor, relations: Tensor) -> Tensor:
         """int64 [B], int64 [B] → x [B, d], at least fp32. In training, B is the whole step: the norms look at it."""
-        picture = self.picture(F.embedding(heads, self.entities), F.embedding(relations, self.relations))
+        # The loss has filled the table's gradient before this part's comes; B rows are then added to it, not N.
+        few = has_sparse(heads.device)
+        picture = self.picture(F.embedding(heads, self.entities, sparse=few), F.embedding(relations, self.relations))
         if self.checkpointing and torch.is_grad_enabled():
             from torch.utils.checkpoint import checkpoint
 
-            features = checkpoint(
-                self.feature_map,
+            hidden = checkpoint(
+                self.hidden,
                 picture,
                 use_reentrant=False,
                 context_fn=lambda: (nullcontext(), statistics_kept(self)),
             )
         else:
-            features = self.feature_map(picture)
-        hidden = F.dropout(self.projection(features), self.config.output_dropout, self.training)
-        return F.relu(self.output_norm(hidden))
+            hidden = self.hidden(picture)
+        return F.relu(self.output_norm(dropout(hidden, self.config.output_dropout, self.training)))
 
     def picture(self, head: Tensor, relation: Tensor) -> Tensor:
         """Two [B, d] → [B, 1, 2 · height, width]: the head's picture above the relation's."""
         shape = (len(head), 1, self.config.embedding_height, self.config.embedding_width)
         return torch.cat([head.view(shape), relation.view(shape)], dim=2)
 
-    def feature_map(self, picture: Tensor) -> Tensor:
-        """[B, 1, 2 · height, width] → [B, features]: norm, dropout, convolution, norm, ReLU, dropout of whole maps."""
-        x = F.dropout(self.input_norm(picture), self.config.input_dropout, self.training)
-        x = F.relu(self.feature_norm(self.convolution(x)))
-        return F.dropout2d(x, self.config.feature_map_dropout, self.training).flatten(1)
+    def hidden(self, picture: Tensor) -> Tensor:
+        """[B, 1, 2 · height, width] → [B, d]: norm, dropout, convolution, norm, ReLU, dropout of whole maps, linear."""
+        c = self.config
+        x = dropout(self.input_norm(picture), c.input_dropout, self.training)
+        assert self.convolution.bias is not None
+        kernels, layer, norm = self.convolution.weight.flatten(1), self.projection, self.feature_norm
+        kind, low, keep = x.device.type, x.dtype, None
+        if torch.is_autocast_enabled(kind):
+            low = torch.get_autocast_dtype(kind)
+        with torch.autocast(kind, enabled=False):
+            cells, total = windows(x.squeeze(1), (c.kernel_height, c.kernel_width))
+            if self.training:
+                total = summed_over_processes(total)
+                mean, variance = channel_statistics(total, kernels)
+                norm.record(mean + self.convolution.bias, variance, total[-1, -1])
+                if c.feature_map_dropout > 0.0:
+                    keep = F.dropout(x.new_ones(len(x), c.output_channels), c.feature_map_dropout, True)
+            else:
+                mean, variance = norm.running_mean - self.convolution.bias, norm.running_var
+            # In training the convolution's bias is taken out again with the mean, so it does not occur.
+            scale = (variance + norm.eps).rsqrt() * norm.weight
+            shift = norm.bias - mean * scale
+            filters = folded_filters(kernels, scale.to(x.dtype), shift.to(x.dtype), keep, len(x))
+            return rectified_linear(filters.to(low), cells.to(low), layer.weight.to(low), layer.bias.to(low))
 
     def scores(self, x: Tensor, out: Tensor | None = None) -> Tensor:
         """x [B, d] → scores against every entity [B, N]; ``out`` is the memory to use, where given."""

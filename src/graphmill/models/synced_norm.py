@@ -53,17 +53,21 @@ class SyncedBatchNorm(nn.Module):
         axes = [0, *range(2, x.dim())]
         shape = [1, -1, *(1 for _ in axes[1:])]
         count = x.new_full((1,), x.numel() // x.shape[1])
-        first = _summed(torch.cat([x.sum(axes), count]))
+        first = summed_over_processes(torch.cat([x.sum(axes), count]))
         total = first[-1].detach().clamp(min=1.0)
         mean = first[:-1] / total
         centred = x - mean.view(shape)
-        variance = _summed((centred * centred).sum(axes)) / total
-        if self.recording:
-            with torch.no_grad():
-                unbiased = variance * (total / (total - 1).clamp(min=1.0))
-                self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
-                self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
+        variance = summed_over_processes((centred * centred).sum(axes)) / total
+        self.record(mean, variance, total)
         return centred * ((variance + self.eps).rsqrt() * self.weight).view(shape) + self.bias.view(shape)
+
+    @torch.no_grad()
+    def record(self, mean: Tensor, variance: Tensor, count: Tensor) -> None:
+        """Take one batch's statistics [C] (the variance biased) of ``count`` entries a channel into the running ones."""
+        if self.recording:
+            unbiased = variance * (count / (count - 1).clamp(min=1.0))
+            self.running_mean.lerp_(mean.to(self.running_mean.dtype), self.momentum)
+            self.running_var.lerp_(unbiased.to(self.running_var.dtype), self.momentum)
 
 
 @contextmanager
@@ -83,7 +87,7 @@ def _several_processes() -> bool:
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
 
 
-def _summed(x: Tensor) -> Tensor:
+def summed_over_processes(x: Tensor) -> Tensor:
     """The sum over all processes; its gradient is likewise the sum of theirs."""
     if not _several_processes():
         return x

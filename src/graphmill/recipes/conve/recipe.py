@@ -45,7 +45,7 @@ class ConveRecipe:
     """Everything random is keyed by ``settings.training.seed``. ``batching`` is "full": there are no messages."""
 
     name = "conve"
-    algorithm_version = 1
+    algorithm_version = 2
 
     def __init__(self, graph: TypedGraph, settings: ConveSettings, batching: str) -> None:
         self.graph = graph
@@ -254,7 +254,7 @@ class ConveRecipe:
 
     def compilables(self, model: nn.Module) -> list[Compilable]:
         """Convolution and norms: many small operations. The rest is matrix products and a kernel of its own."""
-        return [Compilable(model, "feature_map")]
+        return [Compilable(model, "hidden")]
 
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
         """Queries (triples, in slcwa)."""
