@@ -2,5 +2,7 @@
 
 import os
 
-# As the command line and the assets set it: waiting threads that spin take the time of those that work.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+from graphmill.training.waiting import waiting_environment
+
+# As the command line and the assets set it.
+os.environ.update(waiting_environment())

@@ -30,10 +30,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program ins
 def main() -> None:
     """Entry point: errors with a sentence end with their exit code and no traceback."""
     from graphmill.training.memory import memory_in_a_sentence
+    from graphmill.training.waiting import waiting_environment
 
     os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
-    # Threads that wait by spinning take the time of those that work as soon as anything else runs on the machine.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.update(waiting_environment())
     try:
         if sys.argv[1:2] == ["train"]:
             _with_allocator()

@@ -29,6 +29,7 @@ from graphmill.orchestration.progress import (
     started_metadata,
 )
 from graphmill.training.allocator import allocator_environment
+from graphmill.training.waiting import waiting_environment
 
 POLL_SECONDS = 0.2
 NOTE_DESCENDANTS_EVERY_SECONDS = 1.0
@@ -101,6 +102,7 @@ class WorkerClient(dg.ConfigurableResource):
             env = {
                 **_WORKER_DEFAULTS,
                 **allocator_environment(),
+                **waiting_environment(),
                 **os.environ,
                 **(environment or {}),
                 **session.get_bootstrap_env_vars(),
@@ -171,8 +173,6 @@ def _last_words(stderr: str) -> str:
 _WORKER_DEFAULTS = {
     "PYTHONUNBUFFERED": "1",
     "PYTORCH_ENABLE_MPS_FALLBACK": "1",
-    # Threads that wait by spinning take the time of those that work as soon as anything else runs on the machine.
-    "OMP_WAIT_POLICY": "PASSIVE",
 }
 
 

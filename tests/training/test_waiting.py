@@ -1,0 +1,33 @@
+"""Threads wait for a short while, unless somebody has said how they shall wait."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from graphmill.training.waiting import SHORT_SPIN, waiting_environment
+
+
+def test_without_a_word_about_it_threads_spin_for_a_short_while() -> None:
+    assert waiting_environment({"PATH": "/bin"}) == SHORT_SPIN
+
+
+@pytest.mark.parametrize("name", ["OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME"])
+def test_who_has_chosen_is_left_alone(name: str) -> None:
+    assert waiting_environment({name: "ACTIVE"}) == {}
+
+
+def test_openmp_takes_it() -> None:
+    """What the runtime that torch brings along says of itself at its start."""
+    environment = {k: v for k, v in os.environ.items() if k not in (*SHORT_SPIN, "KMP_BLOCKTIME")}
+    done = subprocess.run(
+        [sys.executable, "-c", "import torch; torch.ones(1 << 20).exp()"],
+        env={**environment, **SHORT_SPIN, "OMP_DISPLAY_ENV": "VERBOSE"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    if "GOMP_SPINCOUNT" not in done.stderr:
+        pytest.skip("torch's OpenMP runtime is not GNU's")
+    assert "GOMP_SPINCOUNT = '4000'" in done.stderr
