@@ -14,7 +14,7 @@ import re
 import resource
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -94,6 +94,21 @@ def write(name: str, rows: Sequence[Row], command: str) -> Path:
     path = RESULTS / f"{name}.json"
     path.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
     return path
+
+
+def store(name: str, new: Row, command: str) -> Path:
+    """Replace the row of the same workload, metric, rival and processor, so that rows can be measured one at a time."""
+    return replace_rows(
+        name, [new], command, lambda r: (r.workload, r.metric, r.rival) == (new.workload, new.metric, new.rival)
+    )
+
+
+def replace_rows(name: str, new: Sequence[Row], command: str, outdated: Callable[[Row], bool]) -> Path:
+    """Put ``new`` in the place of this processor's rows that are ``outdated``; those of other processors stay."""
+    path, own = RESULTS / f"{name}.json", _processor()
+    old = [Row(**r) for r in json.loads(path.read_text(encoding="utf-8"))["rows"]] if path.is_file() else []
+    kept = [r for r in old if not (r.processor == own and outdated(r))]
+    return write(name, [*kept, *new], command)
 
 
 def machine() -> dict[str, Any]:

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.card import RESULTS, ROOT, Row, fresh, row, write
+from benchmarks.card import ROOT, Row, fresh, row, store
 from graphmill.training.allocator import KEEP_HEAP
 
 STEP = "benchmarks.conve_step"
@@ -214,15 +214,7 @@ def main() -> None:
             found = replace(found, ours=float(np.float64(found.ours)))
             print(json.dumps(found.__dict__, ensure_ascii=False), flush=True)
             if args.json:
-                _store(found)
-
-
-def _store(new: Row) -> None:
-    """Replace the row of the same workload and metric, so that rows can be measured one at a time."""
-    path = RESULTS / "conve.json"
-    old = [Row(**r) for r in json.loads(path.read_text(encoding="utf-8"))["rows"]] if path.is_file() else []
-    kept = [r for r in old if (r.workload, r.metric, r.rival) != (new.workload, new.metric, new.rival)]
-    write("conve", [*kept, new], "python -m benchmarks.conve --json")
+                store("conve", found, "python -m benchmarks.conve --json")
 
 
 if __name__ == "__main__":

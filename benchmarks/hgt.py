@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.card import RESULTS, Row, fresh, row, write
+from benchmarks.card import RESULTS, Row, fresh, machine, replace_rows, row
 from benchmarks.hgt_estimate import WORKLOADS
 from graphmill.training.allocator import KEEP_HEAP
 
@@ -236,19 +236,17 @@ def main() -> None:
 
 
 def _done() -> set[str]:
-    """Names of the rows that are in the results file."""
+    """Names of the rows that the results file has of this processor."""
     path = RESULTS / "hgt.json"
     rows = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.is_file() else []
-    return {r["note"].partition("] ")[0].removeprefix("[") for r in rows}
+    mine = [r for r in rows if r["processor"] == machine()["processor"]]
+    return {r["note"].partition("] ")[0].removeprefix("[") for r in mine}
 
 
 def _store(name: str, found: Sequence[Row]) -> None:
-    """Replace the rows of this name, so that they can be measured one at a time; the note begins with the name."""
-    path = RESULTS / "hgt.json"
-    old = [Row(**r) for r in json.loads(path.read_text(encoding="utf-8"))["rows"]] if path.is_file() else []
-    kept = [r for r in old if not r.note.startswith(f"[{name}] ")]
+    """Replace this processor's rows of this name, so that they can be measured one at a time; the note begins with it."""
     new = [replace(r, note=f"[{name}] {r.note}") for r in found]
-    write("hgt", [*kept, *new], "python -m benchmarks.hgt --json")
+    replace_rows("hgt", new, "python -m benchmarks.hgt --json", lambda r: r.note.startswith(f"[{name}] "))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.card import RESULTS, Row, fresh, in_turn, row, write
+from benchmarks.card import Row, fresh, in_turn, row, store
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 STEP = "benchmarks.kgat_step"
@@ -327,15 +327,7 @@ def main() -> None:
         for found in ROWS[name]():
             print(json.dumps(found.__dict__, ensure_ascii=False), flush=True)
             if args.json:
-                _store(found)
-
-
-def _store(new: Row) -> None:
-    """Replace the row of the same workload, metric and rival, so that rows can be measured one at a time."""
-    path = RESULTS / "recommenders.json"
-    old = [Row(**r) for r in json.loads(path.read_text(encoding="utf-8"))["rows"]] if path.is_file() else []
-    kept = [r for r in old if (r.workload, r.metric, r.rival) != (new.workload, new.metric, new.rival)]
-    write("recommenders", [*kept, new], "python -m benchmarks.recommenders --json")
+                store("recommenders", found, "python -m benchmarks.recommenders --json")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 
 from benchmarks.card import RESULTS
 
-HEAD = ("benchmark", "workload", "metric", "ours", "rival", "theirs", "ratio", "target", "holds")
+HEAD = ("benchmark", "workload", "metric", "ours", "rival", "theirs", "ratio", "target", "holds", "processor")
 
 
 def report(directory: Path = RESULTS) -> str:
@@ -37,7 +37,18 @@ def _cells(benchmark: str, row: dict[str, Any]) -> tuple[str, ...]:
     ratio = "" if row["ratio"] is None else f"{row['ratio']:.3g}"
     ours = f"{row['ours']:.4g} {row['unit']}".rstrip()
     held = "yes" if row["holds"] else "NO"
-    return (benchmark, row["workload"], row["metric"], ours, row["rival"], theirs, ratio, row["target"], held)
+    return (
+        benchmark,
+        row["workload"],
+        row["metric"],
+        ours,
+        row["rival"],
+        theirs,
+        ratio,
+        row["target"],
+        held,
+        row.get("processor", ""),
+    )
 
 
 def _aligned(table: Sequence[Sequence[str]]) -> list[str]:

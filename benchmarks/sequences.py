@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from benchmarks.card import RESULTS, Row, fresh, row, write
+from benchmarks.card import Row, fresh, row, store
 from graphmill.training.allocator import KEEP_HEAP
 
 STEP = "benchmarks.sequences_step"
@@ -138,15 +138,7 @@ def main() -> None:
         for found in ROWS[name]():
             print(json.dumps(found.__dict__, ensure_ascii=False), flush=True)
             if args.json:
-                _store(found)
-
-
-def _store(new: Row) -> None:
-    """Replace the row of the same workload and metric, so that rows can be measured one at a time."""
-    path = RESULTS / "sequences.json"
-    old = [Row(**r) for r in json.loads(path.read_text(encoding="utf-8"))["rows"]] if path.is_file() else []
-    kept = [r for r in old if (r.workload, r.metric) != (new.workload, new.metric)]
-    write("sequences", [*kept, new], "python -m benchmarks.sequences --json")
+                store("sequences", found, "python -m benchmarks.sequences --json")
 
 
 if __name__ == "__main__":

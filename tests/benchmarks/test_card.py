@@ -2,7 +2,7 @@
 
 import json
 import subprocess
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -45,15 +45,26 @@ class TestResults:
     ) -> None:
         monkeypatch.setattr(card, "RESULTS", tmp_path)
         good, bad = (card.row("w", m, "s", 2.0, target=f"ours <= {b}") for m, b in (("good", 3), ("bad", 1)))
-        card.write("some", [good, bad, card.row("w", "free", "s", 2.0)], "cmd")
+        rows = [replace(r, processor="P") for r in (good, bad, card.row("w", "free", "s", 2.0))]
+        card.write("some", rows, "cmd")
         assert report(tmp_path).splitlines() == [
-            "benchmark  workload  metric  ours  rival  theirs  ratio  target     holds",
-            "some       w         good    2 s                         ours <= 3  yes",
-            "some       w         bad     2 s                         ours <= 1  NO",
+            "benchmark  workload  metric  ours  rival  theirs  ratio  target     holds  processor",
+            "some       w         good    2 s                         ours <= 3  yes    P",
+            "some       w         bad     2 s                         ours <= 1  NO     P",
             "",
             "some.json: w, bad: 2 s; target ours <= 1.",
             "1 of 2 targets hold",
         ]
+
+    def test_a_new_row_takes_the_place_of_the_same_processors_old_one_alone(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(card, "RESULTS", tmp_path)
+        old = card.row("w", "time", "s", 3.0)
+        path = card.write("some", [replace(old, processor="another"), old, card.row("w", "size", "GB", 1.0)], "cmd")
+        card.store("some", card.row("w", "time", "s", 2.0), "cmd")
+        rows = json.loads(path.read_text())["rows"]
+        assert [(r["metric"], r["ours"]) for r in rows] == [("time", 3.0), ("size", 1.0), ("time", 2.0)]
 
     def test_committed_ones_agree_with_their_numbers(self, repository: Path) -> None:
         assert "targets hold" in report(repository / "benchmarks/results")

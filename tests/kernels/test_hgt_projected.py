@@ -114,6 +114,8 @@ def test_groups_leave_every_thread_a_head_and_small_graphs_whole(monkeypatch: py
     monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
     assert head_groups(small, 8, 64, True) == [(0, 8)]
     assert head_groups(large, 8, 64, True) == [(0, 2), (2, 4), (4, 6), (6, 8)]
+    assert head_groups(large, 8, 64, False, low=True) == [(0, 8)]  # as much memory as groups take in fp32
+    assert head_groups(large, 8, 64, True, low=True) == head_groups(large, 8, 64, True)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     assert head_groups(large, 8, 64, True) == [(0, 4), (4, 8)]
     assert head_groups(large, 3, 64, True) == [(0, 3)]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.errors import SettingsError
+from graphmill.training.block_adam import BlockAdam
 from graphmill.training.contract import ParameterGroup
 from graphmill.training.settings import TrainingSettings
 
@@ -67,8 +68,15 @@ def _build(settings: TrainingSettings, options: list[dict[str, Any]], device: to
     # One fused pass over parameter, gradient and moments instead of about ten: these models are mostly tables, so the
     # optimizer is bound by memory traffic. MPS has no fused form in every torch that we support.
     fused = device.type in ("cpu", "cuda")
+    if settings.optimizer == "sgd":
+        if settings.moments != "fp32":
+            raise SettingsError(f"training.moments: {settings.moments} is about Adam's state; sgd has none of it")
+        return torch.optim.SGD(options, lr=rate, momentum=settings.beta1, fused=fused)
+    lazy = settings.optimizer == "lazy_adamw"
+    if lazy or settings.moments == "bf16":
+        decoupled = settings.optimizer != "adam"
+        dtype = torch.bfloat16 if settings.moments == "bf16" else None
+        return BlockAdam(options, lr=rate, betas=betas, decoupled=decoupled, lazy=lazy, moments=dtype)
     if settings.optimizer == "adamw":
         return torch.optim.AdamW(options, lr=rate, betas=betas, fused=fused)
-    if settings.optimizer == "adam":
-        return torch.optim.Adam(options, lr=rate, betas=betas, fused=fused)
-    return torch.optim.SGD(options, lr=rate, momentum=settings.beta1, fused=fused)
+    return torch.optim.Adam(options, lr=rate, betas=betas, fused=fused)

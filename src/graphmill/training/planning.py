@@ -16,9 +16,9 @@ KEPT_HEAP = 1.13
 """Resident memory over live memory where the heap is kept (``training/allocator.py``): holes that nothing fits into."""
 STOCK_HEAP = 1.03
 """The same where freed blocks go back to the system."""
-MOMENTS = {"adamw": 2, "adam": 2, "sgd": 1}
+MOMENTS = {"adamw": 2, "adam": 2, "lazy_adamw": 2, "sgd": 1}
 """Optimizer state, in copies of the weights."""
-OPTIMIZER_PASSES = {"adamw": 7, "adam": 7, "sgd": 5}
+OPTIMIZER_PASSES = {"adamw": 7, "adam": 7, "lazy_adamw": 8, "sgd": 5}
 """Reads and writes of a weight in one update: weight, gradient and moments, with the norm that clipping needs."""
 
 
@@ -72,12 +72,14 @@ class Estimate:
     seconds: float = 0.0
 
 
-def peak_memory_of(cost: Cost, optimizer: str, *, kept_heap: bool, device: str = "cpu") -> tuple[int, dict[str, int]]:
-    """Bytes at the highest moment, and what they consist of.
+def peak_memory_of(
+    cost: Cost, optimizer: str, *, kept_heap: bool, device: str = "cpu", low_moments: bool = False
+) -> tuple[int, dict[str, int]]:
+    """Bytes at the highest moment, and what they consist of. ``low_moments``: Adam's state is in half precision.
 
     On the CPU it is the resident memory of the process; on an accelerator that of the device, without the process.
     """
-    moments = cost.weights * MOMENTS[optimizer]
+    moments = cost.weights * MOMENTS[optimizer] // (2 if low_moments else 1)
     step = cost.gradients + cost.step
     phase = max(step, cost.evaluation)
     parts = {

@@ -8,13 +8,22 @@ from typing import Literal
 
 from graphmill.settings import Settings, setting
 
+OptimizerName = Literal["adamw", "adam", "lazy_adamw", "sgd"]
+OPTIMIZER = (
+    "Optimizer; weight decay never acts on lookup tables. lazy_adamw leaves rows of tables alone that a step has not "
+    "touched: less work for sampled batches, but not what adamw gives"
+)
+
 
 class TrainingSettings(Settings):
     """How long and with which optimizer a model is trained."""
 
     epochs: int = setting(100, "Passes to make; raising it continues a finished run", identity=False, ge=1)
     steps_per_epoch: int = setting(0, "Optimizer steps per epoch; 0 = the recipe's own (one pass over its data)", ge=0)
-    optimizer: Literal["adamw", "adam", "sgd"] = setting("adamw", "Optimizer; weight decay never acts on lookup tables")
+    optimizer: OptimizerName = setting("adamw", OPTIMIZER)
+    moments: Literal["fp32", "bf16"] = setting(
+        "fp32", "Precision of Adam's state; bf16 halves its memory, stochastically rounded: not what fp32 gives"
+    )
     learning_rate: float = setting(0.001, "Peak learning rate at the recipe's base batch", gt=0.0)
     beta1: float = setting(0.9, "Adam's first decay rate; momentum for sgd", ge=0.0, lt=1.0)
     beta2: float = setting(0.999, "Adam's second decay rate", ge=0.0, lt=1.0)

@@ -259,8 +259,9 @@ def _option(
     job: Job, graph: TypedGraph, batching: str, execution: Execution, kept: bool, machine: Machine | None
 ) -> Option:
     cost = cost_of(job, graph, batching, execution)
-    optimizer = job.settings.training.optimizer
-    peak, parts = peak_memory_of(cost, optimizer, kept_heap=kept, device=job.device.type)
+    training = job.settings.training
+    optimizer, low = training.optimizer, training.moments == "bf16"
+    peak, parts = peak_memory_of(cost, optimizer, kept_heap=kept, device=job.device.type, low_moments=low)
     seconds = step_seconds(cost, optimizer, machine) if machine else 0.0
     return Option(batching, execution.loss_chunks, execution.checkpointing, Estimate(peak, parts, seconds))
 
@@ -287,7 +288,8 @@ def _remedy(option: Option) -> str:
     parts = option.estimate.parts
     largest = max(("weights and optimizer", "step", "evaluation", "graph and sampler"), key=lambda n: parts.get(n, 0))
     return {
-        "weights and optimizer": "lower model.hidden_dim (or embedding_dim), or leave node types out of the graph",
+        "weights and optimizer": "lower model.hidden_dim (or embedding_dim), set training.moments: bf16, or leave "
+        "node types out of the graph",
         "step": {
             "full": "choose acceleration.batching: edge_sampled, lower batch_size or model.hidden_dim",
             "edge_sampled": "lower acceleration.edge_sample_size, or raise acceleration.accumulation_steps",

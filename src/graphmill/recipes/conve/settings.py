@@ -5,7 +5,14 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from graphmill.settings import Settings, setting
-from graphmill.training.settings import AccelerationSettings, EvaluationSettings, ExportSettings, TrainingSettings
+from graphmill.training.settings import (
+    OPTIMIZER,
+    AccelerationSettings,
+    EvaluationSettings,
+    ExportSettings,
+    OptimizerName,
+    TrainingSettings,
+)
 
 
 def picture_shape(dim: int, height: int, width: int) -> tuple[int, int]:
@@ -77,7 +84,7 @@ class ConveObjective(Settings):
 class ConveTraining(TrainingSettings):
     """ConvE's training defaults."""
 
-    optimizer: Literal["adamw", "adam", "sgd"] = setting("adam", "Optimizer; weight decay never acts on lookup tables")
+    optimizer: OptimizerName = setting("adam", OPTIMIZER)
     weight_decay: float = setting(0.0, "Weight decay on dense weights (decoupled for adamw)", ge=0.0)
     warmup_steps: int = setting(0, "Linear warm-up: rate × (step + 1) / warmup_steps; 0 = none", ge=0)
     lr_decay: Literal["none", "cosine", "linear", "exponential"] = setting(

@@ -231,7 +231,9 @@ def _step_bytes(
         inputs.append(computed * width * _WIDE)
         messages.append(computed * width * low)
         groups = (
-            group_count(int(read), m.num_heads, width // m.num_heads, threads) if batching != "neighbor_sampled" else 1
+            group_count(int(read), m.num_heads, width // m.num_heads, threads, low < _WIDE and not checkpointing)
+            if batching != "neighbor_sampled"
+            else 1
         )
         # Of a group of heads: the gradients of q, k, v in fp32, their cast, and q, k, v where they are recomputed. Of
         # all: the message's gradient, the input's, the skip's.

@@ -5,7 +5,14 @@ from typing import ClassVar, Literal
 from pydantic import model_validator
 
 from graphmill.settings import Settings, setting
-from graphmill.training.settings import AccelerationSettings, EvaluationSettings, ExportSettings, TrainingSettings
+from graphmill.training.settings import (
+    OPTIMIZER,
+    AccelerationSettings,
+    EvaluationSettings,
+    ExportSettings,
+    OptimizerName,
+    TrainingSettings,
+)
 
 METRICS = ("recall", "ndcg", "precision", "map", "hit", "mrr")
 OWN_METRICS = ("ndcg_kgat",)
@@ -15,7 +22,7 @@ BASE_BATCH = 2048
 class RecommenderTraining(TrainingSettings):
     """Training defaults: Adam at a steady rate, without decay; the loss has its own regularisation."""
 
-    optimizer: Literal["adamw", "adam", "sgd"] = setting("adam", "Optimizer; weight decay never acts on lookup tables")
+    optimizer: OptimizerName = setting("adam", OPTIMIZER)
     weight_decay: float = setting(0.0, "Weight decay on dense weights (decoupled for adamw)", ge=0.0)
     warmup_steps: int = setting(0, "Linear warm-up: rate × (step + 1) / warmup_steps; 0 = none", ge=0)
     lr_decay: Literal["none", "cosine", "linear", "exponential"] = setting(

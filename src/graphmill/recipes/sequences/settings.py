@@ -5,7 +5,14 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from graphmill.settings import Settings, setting
-from graphmill.training.settings import AccelerationSettings, EvaluationSettings, ExportSettings, TrainingSettings
+from graphmill.training.settings import (
+    OPTIMIZER,
+    AccelerationSettings,
+    EvaluationSettings,
+    ExportSettings,
+    OptimizerName,
+    TrainingSettings,
+)
 
 METRICS = ("ndcg", "hr", "mrr")
 BATCH_SIZE = 128
@@ -83,7 +90,7 @@ class SequenceTraining(TrainingSettings):
     """Training defaults: Adam with the papers' second moment."""
 
     epochs: int = setting(100, "Passes to make; raising it continues a finished run", identity=False, ge=1)
-    optimizer: Literal["adamw", "adam", "sgd"] = setting("adam", "Optimizer; weight decay never acts on lookup tables")
+    optimizer: OptimizerName = setting("adam", OPTIMIZER)
     beta2: float = setting(0.98, "Adam's second decay rate", ge=0.0, lt=1.0)
     weight_decay: float = setting(0.0, "Weight decay on dense weights (decoupled for adamw)", ge=0.0)
     lr_decay: Literal["none", "cosine", "linear", "exponential"] = setting(
