@@ -130,17 +130,34 @@ ORIGIN: dict[str, tuple[Any, dict[str, Any]]] = {
     "origin 5k": (lambda out: kg_graph("5k", out), {**_HGT, "acceleration": {"batching": "full"}}),
     "origin 66k": WORKLOADS["full"],
 }
+# One acceleration at a time on Hetionet's sample, through the product; all but `base` are compared with it.
+BASE: dict[str, Any] = {**_HGT, "acceleration": {"batching": "full"}}
+ACCELERATIONS: dict[str, dict[str, Any]] = {
+    "base": {},
+    "precision: bf16": {"acceleration": {"precision": "bf16"}},
+    "gradient_checkpointing": {"acceleration": {"gradient_checkpointing": True}},
+    "accumulation_steps: 4": {"acceleration": {"accumulation_steps": 4}},
+    "compile: default": {"acceleration": {"compile": "default"}},
+    "num_workers: 2": {"acceleration": {"num_workers": 2}},
+    "threads: 1": {"acceleration": {"threads": 1}},
+    "moments: bf16": {"training": {"moments": "bf16"}},
+    "batching: edge_sampled": {"acceleration": {"batching": "edge_sampled"}},
+    "edge_sampled, accumulation_steps: 4": {"acceleration": {"batching": "edge_sampled", "accumulation_steps": 4}},
+    "edge_sampled, lazy_adamw": {"acceleration": {"batching": "edge_sampled"}, "training": {"optimizer": "lazy_adamw"}},
+    "batching: neighbor_sampled": {"acceleration": {"batching": "neighbor_sampled"}},
+}
+ALL = WORKLOADS | ORIGIN | {"hetionet": (lambda out: kg_graph("kg_5k", out), BASE)}
 
 
-def measure(workload: str, graph: Path, folder: Path) -> dict[str, Any]:
-    """Train the workload and hold the prediction against it."""
+def measure(workload: str, graph: Path, folder: Path, more: dict[str, Any]) -> dict[str, Any]:
+    """Train the workload, with ``more`` settings, and hold the prediction against it."""
     from graphmill.training.memory import peak_memory, reset_peak
     from graphmill.worker.job import merge
     from graphmill.worker.planning import estimate_run
     from graphmill.worker.run import train
 
     about = {"preset": "none", "data": str(graph), "export": {"csv": False}}
-    values = merge((WORKLOADS | ORIGIN)[workload][1], about)
+    values = merge(merge(ALL[workload][1], about), more)
     predicted = estimate_run(values, workload).chosen
     assert predicted is not None
     reset_peak()
@@ -159,15 +176,16 @@ def measure(workload: str, graph: Path, folder: Path) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--workload", choices=[*WORKLOADS, *ORIGIN], required=True)
+    parser.add_argument("--workload", choices=list(ALL), required=True)
     parser.add_argument("--build", default="", help="write the graph here, and stop")
     parser.add_argument("--graph", default="", help="the graph that --build wrote")
+    parser.add_argument("--more", default="{}", help="further settings, as JSON")
     args = parser.parse_args()
     if args.build:
-        print(json.dumps({"graph": str((WORKLOADS | ORIGIN)[args.workload][0](Path(args.build)))}))
+        print(json.dumps({"graph": str(ALL[args.workload][0](Path(args.build)))}))
         return
     with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps(measure(args.workload, Path(args.graph), Path(folder))))
+        print(json.dumps(measure(args.workload, Path(args.graph), Path(folder), json.loads(args.more))))
 
 
 if __name__ == "__main__":

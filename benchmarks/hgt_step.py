@@ -154,6 +154,8 @@ def main() -> None:
     seconds = run(model, args.steps, clock)
     result: dict[str, Any] = {"graph": args.graph, "variant": args.variant, "seconds": seconds}
     result |= {"peak_gb": memory("VmHWM"), "imported_gb": base, "threads": torch.get_num_threads()}
+    if kind == "ours":
+        result["gflop"] = hgt_floor.gflop(hgt_floor.products(hgt_graphs.plan(typed)))
     if args.floor:
         dtype = torch.bfloat16 if "bf16" in options else torch.float32
         result["floor"] = hgt_floor.seconds(hgt_floor.products(hgt_graphs.plan(typed)), dtype, clock=clock)

@@ -1,0 +1,152 @@
+"""NDCG@10 and HR@10 of SASRec and TiSASRec on real sequences, beside trivial predictors and the public implementations.
+
+``python -m benchmarks.sequence_quality --json [--data movies sports] [--seeds 3]``. Each run is a whole training as a user
+starts it, in a fresh process at ``--threads`` threads: leave-one-out, the best epoch by validation NDCG@10 of the full
+ranking, test read once. Full ranking is primary; the sampled protocol (the target among 100 items, one fixed table) is
+there for comparison with publications. Popularity, Markov and item-kNN are tuned on validation, on the same split.
+``paper`` is the papers' training: binary cross-entropy with one negative.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import sys
+import tempfile
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+from benchmarks.card import Row, fresh, row, store
+
+#: Data → systems and losses to train, the targets of test NDCG@10 and HR@10 (the better of the public implementation and the
+#: best trivial predictor, as recorded), and by system the public implementation's sampled NDCG@10.
+PLANS: dict[str, dict[str, Any]] = {
+    "movies": {
+        "runs": [("sasrec", "softmax"), ("tisasrec", "softmax"), ("sasrec", "paper")],
+        "targets": {"ndcg@10": 0.0605, "hr@10": 0.103},
+        "sampled": {"sasrec": 0.3545, "tisasrec": 0.3477},
+    },
+    "sports": {
+        "runs": [("sasrec", "softmax")],
+        "targets": {"ndcg@10": 0.0235, "hr@10": 0.0369},
+        "sampled": {"sasrec": 0.2685},
+    },
+}
+SETTINGS: dict[str, dict[str, Any]] = {
+    "movies": {"preset": "quality", "model": {"max_length": 50}, "training": {"epochs": 100, "patience_epochs": 20}},
+    "sports": {
+        "model": {"max_length": 50, "embedding_dim": 64, "dropout": 0.4},
+        "training": {"epochs": 24, "patience_epochs": 6, "learning_rate": 0.001},
+        "acceleration": {"batch_size": 128},
+        "evaluation": {"eval_every": 2},
+    },
+}
+PAPER: dict[str, Any] = {
+    "preset": "paper",
+    "model": {"max_length": 50},
+    "training": {"epochs": 200, "patience_epochs": 40},
+}
+FLOORS = ("popularity", "markov", "item_knn")
+
+
+def train_once(data: str, system: str, loss: str, seed: int, threads: int) -> dict[str, Any]:
+    """One training; its best epoch, and valid and test figures at it."""
+    from benchmarks.sequences_step import data_file
+    from graphmill.graph.build import build_graph
+    from graphmill.graph.settings import GraphSettings
+    from graphmill.ingest.sequence import read_sequence
+    from graphmill.worker.job import merge
+    from graphmill.worker.run import train
+
+    with tempfile.TemporaryDirectory() as folder:
+        tables = read_sequence(data_file(data))
+        graph = build_graph(tables.nodes, tables.edges, GraphSettings(add_reverse="never"), Path(folder) / "graph")
+        own = {
+            "recipe": system,
+            "data": str(graph.path),
+            "training": {"seed": seed},
+            "acceleration": {"device": "cpu", "threads": threads},
+            "evaluation": {"floors": seed == 0 and loss != "paper"},
+        }
+        with contextlib.redirect_stdout(sys.stderr):
+            settings = PAPER if loss == "paper" else SETTINGS[data]
+            report = train(merge(settings, own), "benchmark", root=str(Path(folder) / "runs"))
+    return {
+        "best_epoch": report["best_epoch"],
+        "epochs": report["epochs_done"],
+        "wall_s": report["wall_seconds"],
+        **report["metrics"],
+    }
+
+
+def rows_of(data: str, system: str, loss: str, runs: list[dict[str, Any]]) -> list[Row]:
+    """The rows of one system, its seeds together."""
+    plan, own = PLANS[data], loss != "paper"
+    name = f"{data} {system}{'' if own else ', papers training'}, test, {len(runs)} seeds"
+
+    def figure(key: str) -> tuple[float, str]:
+        values = [run[f"test_{key}"] for run in runs]
+        return mean(values), "seeds " + ", ".join(f"{v:.4f}" for v in values)
+
+    found = []
+    for key, bound in plan["targets"].items():
+        value, note = figure(key)
+        best = max(((runs[0].get(f"test_{f}_{key}", 0.0), f) for f in FLOORS), default=(0.0, ""))
+        if own and best[0]:
+            target = f"ours > {bound}"
+            found.append(
+                row(name, key, "", value, rival=f"best floor ({best[1]})", theirs=best[0], target=target, note=note)
+            )
+        else:
+            found.append(row(name, key, "", value, note=note))
+    if "test_untied_ndcg@10" in runs[0]:
+        value, note = figure("untied_ndcg@10")
+        found.append(row(name, "ndcg@10 without items that share their second", "", value, note=note))
+    value, note = figure("sampled_ndcg@10")
+    target = f"ours >= {plan['sampled'][system]}" if own else ""
+    found.append(row(name, "sampled ndcg@10", "", value, target=target, note=note))
+    epochs = ", ".join(f"{run['best_epoch']} of {run['epochs']}" for run in runs)
+    valid = ", ".join(f"{run['valid_ndcg@10']:.4f}" for run in runs)
+    note = f"best epochs {epochs}; valid ndcg@10 {valid}"
+    found.append(row(name, "training", "s", mean(run["wall_s"] for run in runs), note=note))
+    return found
+
+
+def main() -> None:
+    """Command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="write benchmarks/results/sequence_quality.json")
+    parser.add_argument("--data", nargs="*", choices=list(PLANS), default=list(PLANS))
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--one", nargs=3, metavar=("SYSTEM", "LOSS", "SEED"), help="one training in this process")
+    arguments = parser.parse_args()
+    if arguments.one:
+        system, loss, seed = arguments.one
+        print(json.dumps(train_once(arguments.data[0], system, loss, int(seed), arguments.threads)))
+        return
+    for data in arguments.data:
+        means: dict[tuple[str, str], float] = {}
+        for system, loss in PLANS[data]["runs"]:
+            common = ["--data", data, "--threads", str(arguments.threads)]
+            runs = [
+                fresh("benchmarks.sequence_quality", [*common, "--one", system, loss, str(seed)])
+                for seed in range(arguments.seeds)
+            ]
+            rows = rows_of(data, system, loss, runs)
+            means[system, loss] = rows[0].ours
+            if loss == "paper":
+                ours, theirs = means.get((system, "softmax"), 0.0), means[system, loss]
+                name = f"{data} {system}, test, {arguments.seeds} seeds"
+                rival = "binary cross-entropy, one negative"
+                rows.append(row(name, "ndcg@10", "", ours, rival=rival, theirs=theirs, target="ratio > 1.05"))
+            for one in rows:
+                print(json.dumps(one.__dict__, ensure_ascii=False), flush=True)
+                if arguments.json:
+                    store("sequence_quality", one, "python -m benchmarks.sequence_quality --json")
+
+
+if __name__ == "__main__":
+    main()
