@@ -209,16 +209,24 @@ def estimate_run(values: Mapping[str, Any], where: str) -> RunEstimate:
     machine = probe_machine(job.device, job.precision)
     kept = _heap_is_kept() or bool(allocator_environment())
     every = [o for batching in batchings(job) for o in options(job, graph, batching, kept, machine)]
+    chosen: Option | None = None
     try:
         plan = plan_run(job, graph, where)
-        chosen, sentence = plan.option, plan.reason
     except (SettingsError, ResourceError) as error:
-        chosen, sentence = None, str(error)
+        sentence = str(error)
+    else:
+        sentence = plan.reason
+        # The same from the list, which has its time: a run is planned without measuring the machine.
+        chosen = next((o for o in every if plan.option and _is_same(o, plan.option)), plan.option)
     steps = registry.create(name, graph, job.settings, every[0].batching).phases
     training = job.settings.training
     return RunEstimate(
         every, chosen, sentence, chosen is None, machine, training.epochs * sum(p.steps_per_epoch for p in steps)
     )
+
+
+def _is_same(a: Option, b: Option) -> bool:
+    return (a.batching, a.loss_chunks, a.checkpointing) == (b.batching, b.loss_chunks, b.checkpointing)
 
 
 def open_graph(job: Job, where: str) -> TypedGraph:
