@@ -132,3 +132,14 @@ def test_a_batch_norm_that_sees_one_entry_gives_its_shift() -> None:
         model.feature_norm.bias.fill_(0.5)
     hidden = ConvE.hidden(model, torch.zeros(1, 1, 2, 4))
     assert torch.isfinite(hidden).all()
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_what_torch_compile_gets_is_the_same_function(training: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    picture = torch.randn(5, 1, 8, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    torch.manual_seed(4)
+    folded = model_of(torch.float64).train(training).hidden(picture)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    torch.manual_seed(4)
+    plain = model_of(torch.float64).train(training).hidden(picture)
+    torch.testing.assert_close(folded, plain, rtol=1e-9, atol=1e-9)

@@ -107,6 +107,11 @@ class ConvE(nn.Module):
     def hidden(self, picture: Tensor) -> Tensor:
         """[B, 1, 2 · height, width] → [B, d]: norm, dropout, convolution, norm, ReLU, dropout of whole maps, linear."""
         c = self.config
+        if torch.compiler.is_compiling():
+            # torch.compile fuses the plain operations itself, and cannot look into kernels of another maker.
+            x = F.dropout(self.input_norm(picture), c.input_dropout, self.training)
+            maps = F.relu(self.feature_norm(self.convolution(x)))
+            return self.projection(F.dropout2d(maps, c.feature_map_dropout, self.training).flatten(1))
         x = dropout(self.input_norm(picture), c.input_dropout, self.training)
         assert self.convolution.bias is not None
         kernels, layer, norm = self.convolution.weight.flatten(1), self.projection, self.feature_norm

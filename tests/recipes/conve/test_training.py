@@ -11,6 +11,7 @@ import yaml
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.recipes.conve.interchange import load_origin_checkpoint, write_origin_files
 from graphmill.recipes.conve.ranking import ranking_report
+from graphmill.training import compiling
 from graphmill.worker.export import export_run, restore
 from graphmill.worker.job import merge
 from graphmill.worker.run import train
@@ -50,6 +51,17 @@ class TestLearning:
         assert (manifest["rows"], manifest["dim"]) == (restored.graph.num_nodes, 48)
         blocks = np.concatenate([b.vectors for b in restored.recipe.embeddings(restored.model)])
         np.testing.assert_array_equal(blocks, restored.model.entities.detach().numpy())
+
+
+def test_what_is_compiled_is_one_graph(sample: TypedGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch makes and runs the graphs itself: no C++ compiler is needed to see that they can be made."""
+    compile_ = torch.compile
+    monkeypatch.setattr(compiling.torch, "compile", lambda function, mode: compile_(function, backend="aot_eager"))
+    values = merge(
+        LEARNS, {"data": str(sample.path), "training": {"epochs": 1}, "acceleration": {"compile": "default"}}
+    )
+    found = train(values, "test", root=str(tmp_path))["compile"]
+    assert (found["functions"], found["graphs"]) == (1, 1)
 
 
 class TestTheOriginsFiles:
