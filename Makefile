@@ -4,7 +4,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 CHAIN  ?= biomed
 STATE  := $(CURDIR)/.dagster_home
-BENCHMARKS := ingest validation engine hgt conve sequences recommenders
+BENCHMARKS := ingest validation engine hgt conve sequences sequence_quality recommenders
 
 .PHONY: setup demo test ui check format bench bench-report tensorboard clean
 
