@@ -79,7 +79,7 @@ class TestResults:
                 assert card.holds(row["target"], row["ours"], row["ratio"]) is row["holds"], (path.name, row["metric"])
 
 
-MAIN = ["ingest", "validation", "engine", "hgt", "conve", "sequences", "recommenders"]
+MAIN = ["ingest", "validation", "engine", "hgt", "conve", "sequences", "sequence_quality", "recommenders"]
 
 
 def test_make_bench_runs_the_main_benchmarks_and_goes_on_after_one_that_fails(repository: Path, tmp_path: Path) -> None:
