@@ -58,6 +58,7 @@ def _compiled_exp(x):  # type: ignore[no-untyped-def]
 
 def log1p(x):  # type: ignore[no-untyped-def]
     """ln(1 + x) for compiled code and 0 ≤ x ≤ 1. In float32 a series that vectorises, good to 2·10⁻⁷ of the result."""
+    # As above: numba replaces it, and Python itself never gets here.
     raise NotImplementedError("only inside compiled functions")
 
 
