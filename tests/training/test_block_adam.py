@@ -8,6 +8,8 @@ import torch
 
 from graphmill.errors import SettingsError
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.recipes import registry
+from graphmill.settings import parse
 from graphmill.training import block_adam
 from graphmill.training.block_adam import BlockAdam, stochastically_rounded
 from graphmill.training.contract import ParameterGroup
@@ -150,7 +152,7 @@ class TestAsSettings:
         assert longer["run_dir"] == result["run_dir"]
 
     def test_moments_of_sgd_are_refused(self) -> None:
-        weights = [torch.nn.Parameter(torch.zeros(2))]
-        settings = TrainingSettings(optimizer="sgd", moments="bf16")
-        with pytest.raises(SettingsError, match=r"training\.moments: bf16 is about Adam's state; sgd has none"):
-            PhaseOptimizer(settings, [ParameterGroup(["w"], weights, True)], torch.device("cpu"))
+        for recipe in ("hgt", "conve", "sasrec", "mmgcn"):
+            values = {"recipe": recipe, "training": {"optimizer": "sgd", "moments": "bf16"}}
+            with pytest.raises(SettingsError, match=r"moments: bf16 is about Adam's state; sgd has none"):
+                parse(registry.settings_model(recipe), values, "settings.yaml")

@@ -69,8 +69,6 @@ def _build(settings: TrainingSettings, options: list[dict[str, Any]], device: to
     # optimizer is bound by memory traffic. MPS has no fused form in every torch that we support.
     fused = device.type in ("cpu", "cuda")
     if settings.optimizer == "sgd":
-        if settings.moments != "fp32":
-            raise SettingsError(f"training.moments: {settings.moments} is about Adam's state; sgd has none of it")
         return torch.optim.SGD(options, lr=rate, momentum=settings.beta1, fused=fused)
     lazy = settings.optimizer == "lazy_adamw"
     if lazy or settings.moments == "bf16":

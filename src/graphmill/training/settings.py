@@ -4,7 +4,9 @@ Execution settings (``identity=False``) may change between a run and its continu
 fingerprint. Meaning of each: docs/settings.md, which is generated from here.
 """
 
-from typing import Literal
+from typing import Literal, Self
+
+from pydantic import model_validator
 
 from graphmill.settings import Settings, setting
 
@@ -45,6 +47,12 @@ class TrainingSettings(Settings):
     init_from: str = setting("", "RUN or RUN@EPOCH whose vectors to start from, by node id; empty = fresh")
     force: bool = setting(False, "Start over even where the same training has been done", identity=False)
     seed: int = setting(0, "Seed of every random number of the run", ge=0)
+
+    @model_validator(mode="after")
+    def _moments_are_adams(self) -> Self:
+        if self.optimizer == "sgd" and self.moments != "fp32":
+            raise ValueError(f"training.moments: {self.moments} is about Adam's state; sgd has none of it")
+        return self
 
 
 class AccelerationSettings(Settings):
