@@ -22,6 +22,8 @@ from graphmill.kernels.hgt_plan import MessageGraph
 WIDTHS = (512, 256, 512)
 HEADS = 8
 
+CPU = torch.device("cpu")
+
 Clock = Callable[[], float]
 Product = tuple[str, int, int, int, int]  # kind, batch, rows, inner, columns
 
@@ -48,32 +50,51 @@ def gflop(found: Counter[Product]) -> float:
 
 
 def seconds(
-    found: Counter[Product], dtype: torch.dtype = torch.float32, repeats: int = 3, clock: Clock = time.perf_counter
+    found: Counter[Product],
+    dtype: torch.dtype = torch.float32,
+    repeats: int = 3,
+    clock: Clock = time.perf_counter,
+    device: torch.device = CPU,
 ) -> float:
     """Time of a step's products."""
-    return sum(times * _time(product, dtype, repeats, clock) for product, times in found.items())
+    # On an accelerator a product is timed many times over: between two waits there is more than one call.
+    calls = 1 if device.type == "cpu" else 20
+    return sum(times * _time(product, dtype, repeats, clock, device, calls) for product, times in found.items())
 
 
-def _time(product: Product, dtype: torch.dtype, repeats: int, clock: Clock) -> float:
+def wait(device: torch.device) -> None:
+    """Until all that was asked of the device is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def _time(product: Product, dtype: torch.dtype, repeats: int, clock: Clock, device: torch.device, times: int) -> float:
     _, batch, rows, inner, columns = product
     if not rows:
         return 0.0
     if batch == 1:
-        x, w, y = (torch.randn(*s, dtype=dtype) for s in ((rows, inner), (inner, columns), (rows, columns)))
+        x, w, y = (
+            torch.randn(*s, dtype=dtype, device=device) for s in ((rows, inner), (inner, columns), (rows, columns))
+        )
         dx, dw = torch.empty_like(x), torch.empty_like(w)
         calls = ((x, w, y), (y, w.mT, dx), (x.mT, y, dw))
     else:  # heads side by side in memory, as they are in the model
-        x, y, dx = (torch.randn(rows, batch, s, dtype=dtype).transpose(0, 1) for s in (inner, columns, inner))
-        w, dw = torch.randn(batch, inner, columns, dtype=dtype), torch.empty(batch, inner, columns, dtype=dtype)
+        x, y, dx = (
+            torch.randn(rows, batch, s, dtype=dtype, device=device).transpose(0, 1) for s in (inner, columns, inner)
+        )
+        w, dw = (torch.randn(batch, inner, columns, dtype=dtype, device=device) for _ in range(2))
         calls = ((x, w, y), (y, w.mT, dx), (x.mT, y, dw))
     multiply = torch.mm if batch == 1 else torch.bmm
     total = 0.0
     for a, b, out in calls:
         best = float("inf")
         for _ in range(repeats):
+            wait(device)
             start = clock()
-            multiply(a, b, out=out)
-            best = min(best, clock() - start)
+            for _ in range(times):
+                multiply(a, b, out=out)
+            wait(device)
+            best = min(best, (clock() - start) / times)
         total += best
     return total
 

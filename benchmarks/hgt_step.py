@@ -37,12 +37,14 @@ class Ours(nn.Module):
         self.layers = nn.ModuleList(HGTLayer(len(counts), relations, a, b, HEADS) for a, b in pairwise(WIDTHS))
         for layer in self.layers:
             layer.backend = next(  # type: ignore[assignment]
-                (b for b in ("torch", "numba") if b in options), "auto"
+                (b for b in ("torch", "numba", "triton") if b in options), "auto"
             )
 
     def forward(self) -> list[Tensor]:
         x: list[Tensor] = list(self.tables)
-        with torch.autocast("cpu", torch.bfloat16) if "bf16" in self.options else nullcontext():
+        with torch.autocast(x[0].device.type, torch.bfloat16) if "bf16" in self.options else nullcontext():
+            if self.graph.device != x[0].device:
+                self.graph = self.graph.to(x[0].device)
             for layer in self.layers:
                 x = layer(x, self.graph, recompute="checkpoint" in self.options)
         return x
@@ -68,6 +70,8 @@ class PyG(nn.Module):
 
     def forward(self) -> list[Tensor]:
         x = dict(zip(self.types, self.tables, strict=True))
+        device = self.tables[0].device
+        self.index = {name: ends.to(device) for name, ends in self.index.items()}
         for layer in self.layers:
             x = layer(x, self.index)
         return list(x.values())
@@ -80,6 +84,7 @@ def _split_and_cat(self: Any, x: Tensor, type_ptr: Tensor) -> Tensor:
 
 def run(model: nn.Module, steps: int, clock: hgt_floor.Clock = time.perf_counter) -> list[float]:
     """Seconds of each optimizer step: forward, backward, Adam."""
+    device = next(model.parameters()).device
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
     seconds = []
     for _ in range(steps):
@@ -90,18 +95,19 @@ def run(model: nn.Module, steps: int, clock: hgt_floor.Clock = time.perf_counter
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+        hgt_floor.wait(device)
         seconds.append(clock() - start)
     return seconds
 
 
-def infer(typed: hgt_graphs.Typed, chunk_rows: int, repeats: int) -> list[float]:
+def infer(typed: hgt_graphs.Typed, chunk_rows: int, repeats: int, device: torch.device) -> list[float]:
     """Seconds of all embeddings of the product's model (256 → 512, 2 layers), at once (0) or in chunks of receivers."""
     from graphmill.models.hgt import HGT
     from graphmill.models.hgt_inference import infer as in_chunks
 
     counts, edges = typed
-    model = HGT(counts, [(e.source_type, e.target_type) for e in edges], 256, 512, 2, HEADS).eval()
-    graph = hgt_graphs.plan(typed)
+    model = HGT(counts, [(e.source_type, e.target_type) for e in edges], 256, 512, 2, HEADS).eval().to(device)
+    graph = hgt_graphs.plan(typed).to(device)
     seconds = []
     for _ in range(repeats):
         start = time.perf_counter()
@@ -111,6 +117,7 @@ def infer(typed: hgt_graphs.Typed, chunk_rows: int, repeats: int) -> list[float]
         else:
             with torch.no_grad():
                 model(graph)
+        hgt_floor.wait(device)
         seconds.append(time.perf_counter() - start)
     return seconds
 
@@ -123,10 +130,16 @@ def memory(field: str) -> float:
     raise OSError(f"no {field} in /proc/self/status: this benchmark needs Linux")
 
 
+def on_device(device: torch.device) -> dict[str, float]:
+    """The most that tensors held on an accelerator, in GB."""
+    return {"device_gb": torch.cuda.max_memory_allocated() / 1e9} if device.type == "cuda" else {}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--graph", default="67k")
     parser.add_argument("--variant", default="ours", help="ours or pyg, then options: ours,bf16 or pyg,repaired")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--floor", action="store_true", help="measure the floor after the steps, in the same process")
@@ -137,13 +150,14 @@ def main() -> None:
     args = parser.parse_args()
     kind, *options = args.variant.split(",")
     torch.manual_seed(0)
+    device = torch.device(args.device)
     typed = hgt_graphs.load(args.graph)
     base = memory("VmRSS")
     if args.infer is not None:
-        seconds = infer(typed, args.infer, args.steps)
-        print(json.dumps({"seconds": seconds, "peak_gb": memory("VmHWM"), "imported_gb": base}))
+        seconds = infer(typed, args.infer, args.steps, device)
+        print(json.dumps({"seconds": seconds, "peak_gb": memory("VmHWM"), "imported_gb": base} | on_device(device)))
         return
-    model = (Ours if kind == "ours" else PyG)(typed, set(options))
+    model = (Ours if kind == "ours" else PyG)(typed, set(options)).to(device)
     if args.profile:
         run(model, 1)
         with torch.profiler.profile() as profile:
@@ -154,11 +168,14 @@ def main() -> None:
     seconds = run(model, args.steps, clock)
     result: dict[str, Any] = {"graph": args.graph, "variant": args.variant, "seconds": seconds}
     result |= {"peak_gb": memory("VmHWM"), "imported_gb": base, "threads": torch.get_num_threads()}
+    result |= on_device(device)
     if kind == "ours":
         result["gflop"] = hgt_floor.gflop(hgt_floor.products(hgt_graphs.plan(typed)))
     if args.floor:
         dtype = torch.bfloat16 if "bf16" in options else torch.float32
-        result["floor"] = hgt_floor.seconds(hgt_floor.products(hgt_graphs.plan(typed)), dtype, clock=clock)
+        result["floor"] = hgt_floor.seconds(
+            hgt_floor.products(hgt_graphs.plan(typed)), dtype, clock=clock, device=device
+        )
     print(json.dumps(result))
 
 

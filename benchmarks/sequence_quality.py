@@ -81,6 +81,20 @@ def train_once(data: str, system: str, loss: str, seed: int, threads: int) -> di
     }
 
 
+def kept_or_trained(folder: Path | None, data: str, system: str, loss: str, seed: int, threads: int) -> dict[str, Any]:
+    """One training in a fresh process, or what ``folder`` has of it from before."""
+    file = None if folder is None else folder / f"{data}-{system}-{loss}-{seed}.json"
+    if file is not None and file.is_file():
+        kept: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        return kept
+    arguments = ["--data", data, "--threads", str(threads), "--one", system, loss, str(seed)]
+    found = fresh("benchmarks.sequence_quality", arguments)
+    if file is not None:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(found), encoding="utf-8")
+    return found
+
+
 def rows_of(data: str, system: str, loss: str, runs: list[dict[str, Any]]) -> list[Row]:
     """The rows of one system, its seeds together."""
     plan, own = PLANS[data], loss != "paper"
@@ -121,6 +135,7 @@ def main() -> None:
     parser.add_argument("--data", nargs="*", choices=list(PLANS), default=list(PLANS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--keep", type=Path, help="a folder for finished trainings: what is there is not trained again")
     parser.add_argument("--one", nargs=3, metavar=("SYSTEM", "LOSS", "SEED"), help="one training in this process")
     arguments = parser.parse_args()
     if arguments.one:
@@ -130,9 +145,8 @@ def main() -> None:
     for data in arguments.data:
         means: dict[tuple[str, str], float] = {}
         for system, loss in PLANS[data]["runs"]:
-            common = ["--data", data, "--threads", str(arguments.threads)]
             runs = [
-                fresh("benchmarks.sequence_quality", [*common, "--one", system, loss, str(seed)])
+                kept_or_trained(arguments.keep, data, system, loss, seed, arguments.threads)
                 for seed in range(arguments.seeds)
             ]
             rows = rows_of(data, system, loss, runs)

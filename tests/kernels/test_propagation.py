@@ -53,7 +53,7 @@ def test_gradcheck(backend: propagation.Backend) -> None:
 def test_chunks_of_edges_change_nothing(backend: propagation.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     matrix, x = random_matrix(2, 30, 20, 400), torch.randn(20, 8)
     whole = propagate(matrix, x, backend)
-    monkeypatch.setattr(propagation, "CHUNK_NUMBERS", 8 * 7)
+    monkeypatch.setattr(propagation, "CHUNK_BYTES", 4 * 8 * 7)
     assert torch.equal(whole, propagate(matrix, x, backend))
 
 
@@ -119,4 +119,4 @@ def test_no_message_tensor_of_edges_times_width_is_made() -> None:
     for backend in BACKENDS:
         with Largest() as seen:
             propagate(matrix, x, backend).sum().backward()  # type: ignore[arg-type]
-        assert seen.numbers <= propagation.CHUNK_NUMBERS  # the messages of all edges would be 12.8 million numbers
+        assert 4 * seen.numbers <= propagation.CHUNK_BYTES  # the messages of all edges would be 12.8 million numbers

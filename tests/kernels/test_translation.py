@@ -36,7 +36,7 @@ def test_logits_are_the_same_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = translation_logits(heads, tails, move, head, tail)
     wanted = torch.stack([tails[t] @ torch.tanh(heads[h] + move) for h, t in zip(head, tail, strict=True)])
     torch.testing.assert_close(whole, wanted)
-    monkeypatch.setattr(translation, "EDGE_NUMBERS", 3 * 7)
+    monkeypatch.setattr(translation, "EDGE_BYTES", 4 * 3 * 7)
     torch.testing.assert_close(translation_logits(heads, tails, move, head, tail), wanted)
 
 

@@ -10,6 +10,15 @@ def sum_dtype(device: torch.device, wide: torch.dtype) -> torch.dtype:
     return wide if device.type == "mps" else torch.float64
 
 
+ACCELERATOR_BYTES = 64 * 2**20
+"""What an operation that works in parts holds at a time on an accelerator."""
+
+
+def part_bytes(device: torch.device, on_cpu: int) -> int:
+    """Bytes of a part: ``on_cpu`` is what a CPU's cache holds; on an accelerator every part costs its calls instead."""
+    return on_cpu if device.type == "cpu" else ACCELERATOR_BYTES
+
+
 def has_sparse(device: torch.device) -> bool:
     """Whether sparse tensors can be added to dense ones; MPS has none."""
     return device.type != "mps"

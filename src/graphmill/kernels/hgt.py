@@ -18,7 +18,7 @@ from graphmill.kernels.hgt_plan import MessageGraph
 from graphmill.kernels.hgt_relations import Rows, Saved, Weights, attend, attend_backward
 from graphmill.kernels.threads import has_numba
 
-Backend = Literal["auto", "torch", "numba"]
+Backend = Literal["auto", "torch", "numba", "triton"]
 
 
 def hgt_attention(
@@ -38,7 +38,8 @@ def hgt_attention(
     are never a source; w_k, w_v: [relations, H, D, D]; prior: [relations, H]; masked_pairs: bool [pairs], true where an
     edge's pair carries no message in this step. Returns per type [targets, H·D], zero for nodes without a message, None
     for types that are never a target. Rows may be bfloat16 beside float32 weights: products, softmax and sums are then in
-    float32, the result in bfloat16. Deterministic on CPU; on CUDA under ``torch.use_deterministic_algorithms``.
+    float32, the result in bfloat16. Deterministic on the CPU and with Triton; in torch on CUDA
+    under ``torch.use_deterministic_algorithms``.
     ``backend``: who does the edges; auto takes numba on the CPU where it is installed, else torch.
     """
     edges = edge_backend(backend, w_k.device, _dtype(q, w_k))
@@ -51,10 +52,18 @@ def _dtype(rows: Sequence[Tensor | None], weights: Tensor) -> torch.dtype:
 
 
 def edge_backend(name: Backend, device: torch.device, dtype: torch.dtype = torch.float32) -> ModuleType:
-    """The module that does the edges; numba has no float16, so auto takes torch for it.
+    """The module that does the edges: auto takes numba on the CPU (it has no float16), else torch.
 
-    Raises ValueError for numba off the CPU, ImportError where it is missing.
+    Triton is to be asked for: it has been held against the reference, but not timed on a device yet.
+
+    Raises ValueError for numba off the CPU and Triton off CUDA, ImportError where one is missing.
     """
+    if name == "triton" and device.type != "cuda":
+        raise ValueError(f"backend triton works on CUDA, not on {device.type}; use torch or auto")
+    if name == "triton":
+        from graphmill.kernels import hgt_triton
+
+        return hgt_triton
     if name == "auto" and dtype == torch.float16:
         return hgt_torch
     if name == "numba" and device.type != "cpu":

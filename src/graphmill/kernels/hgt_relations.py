@@ -157,6 +157,10 @@ def _relation_backward(
 
 
 def _groups(r: RelationPlan, heads: int, width: int, dtype: torch.dtype) -> Iterator[tuple[int, int]]:
+    if r.source.device.type != "cpu":
+        # Calls cost more than memory does there, and no cache holds a relation.
+        yield 0, heads
+        return
     rows = max(r.source_nodes.numel(), r.target_nodes.numel(), 1)
     size = _GROUP_BYTES // (rows * width * dtype.itemsize)
     groups = -(-heads // min(heads, max(size, torch.get_num_threads(), 1)))

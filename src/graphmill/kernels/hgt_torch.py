@@ -14,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from graphmill.kernels.devices import part_bytes
 from graphmill.kernels.hgt_plan import RelationPlan
 
 SOURCES_HEAD_MAJOR = False
@@ -147,7 +148,7 @@ def _weighted_sums(into: Tensor, of: Tensor, weights: Tensor, rows: Tensor, size
 
 
 def _chunks(edges: int, rows: Tensor) -> Iterator[slice]:
-    step = max(1, _CHUNK_BYTES // (rows.element_size() * rows.shape[1]))
+    step = max(1, part_bytes(rows.device, _CHUNK_BYTES) // (rows.element_size() * rows.shape[1]))
     for start in range(0, edges, step):
         yield slice(start, start + step)
 

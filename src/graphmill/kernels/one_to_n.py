@@ -14,11 +14,13 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from graphmill.kernels.devices import sum_dtype
+from graphmill.kernels.devices import part_bytes, sum_dtype
 from graphmill.kernels.threads import has_numba
 
-#: Scores held at a time when the caller names no chunk. Smaller blocks make the products slower, larger ones gain nothing
-#: (measured at 2 to 16 MiB). Where batch × entities is below it there is one block.
+_CPU = torch.device("cpu")
+
+#: Scores held at a time on a CPU when the caller names no chunk. Smaller blocks make the products slower, larger ones gain
+#: nothing (measured at 2 to 16 MiB). Where batch × entities is below it there is one block.
 BLOCK_BYTES = 8 * 2**20
 
 #: (label smoothing ε, entities N) → targets of a known tail and of any other entity.
@@ -38,12 +40,14 @@ def smoothed_targets(epsilon: float, entities: int, convention: str) -> tuple[fl
     return SMOOTHING[convention](epsilon, entities) if epsilon > 0.0 else (1.0, 0.0)
 
 
-def entities_per_block(batch: int, entities: int, *, chunk: int = 0, parts: int = 1) -> int:
+def entities_per_block(
+    batch: int, entities: int, *, chunk: int = 0, parts: int = 1, device: torch.device = _CPU
+) -> int:
     """Entities scored at a time: ``chunk`` or what fits :data:`BLOCK_BYTES`, and so few that there are ``parts``.
 
-    Where no chunk is named, blocks are of even size.
+    An accelerator holds more at a time. Where no chunk is named, blocks are of even size.
     """
-    size = chunk or max(1, BLOCK_BYTES // (4 * max(batch, 1)))
+    size = chunk or max(1, part_bytes(device, BLOCK_BYTES) // (4 * max(batch, 1)))
     size = max(1, min(size, -(-entities // max(parts, 1))))
     return size if chunk else -(-entities // -(-entities // size))
 

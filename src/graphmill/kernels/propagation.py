@@ -14,11 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphmill.kernels.devices import part_bytes
 from graphmill.kernels.threads import has_numba
 
 Backend = Literal["auto", "numba", "torch"]
-CHUNK_NUMBERS = 1 << 21
-"""Numbers of the messages in memory at a time, for the plain torch product: 8 MB, which an allocator recycles."""
+CHUNK_BYTES = 8 << 20
+"""Messages in memory at a time, for the plain torch product on a CPU: as much as an allocator recycles."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class _Propagate(torch.autograd.Function):
 def _plain(rows: Rows, x: Tensor) -> Tensor:
     """Gather and add, some edges at a time; deterministic on the CPU, and elsewhere under deterministic algorithms."""
     out = x.new_zeros(len(rows.indptr) - 1, x.shape[1])
-    step = max(CHUNK_NUMBERS // max(x.shape[1], 1), 1)
+    step = max(part_bytes(x.device, CHUNK_BYTES) // (x.element_size() * max(x.shape[1], 1)), 1)
     for start in range(0, len(rows.column), step):
         part = slice(start, start + step)
         messages = x.index_select(0, rows.column[part]) * rows.value[part, None].to(x.dtype)

@@ -13,8 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-EDGE_NUMBERS = 1 << 21
-"""Numbers of projected rows in memory at a time, when edges are scored."""
+from graphmill.kernels.devices import part_bytes
+
+EDGE_BYTES = 8 << 20
+"""Projected rows in memory at a time on a CPU, when edges are scored."""
 
 
 def grouped_projection(rows: Tensor, bounds: Sequence[int], matrices: Tensor) -> Tensor:
@@ -61,7 +63,7 @@ def translation_logits(heads: Tensor, tails: Tensor, translation: Tensor, head: 
     """
     moved = torch.tanh(heads + translation)
     out = heads.new_empty(len(head))
-    step = max(EDGE_NUMBERS // heads.shape[1], 1)
+    step = max(part_bytes(heads.device, EDGE_BYTES) // (heads.element_size() * heads.shape[1]), 1)
     for start in range(0, len(head), step):
         part = slice(start, start + step)
         out[part] = (moved.index_select(0, head[part]) * tails.index_select(0, tail[part])).sum(1)

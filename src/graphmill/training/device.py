@@ -62,6 +62,8 @@ def configure_torch(settings: AccelerationSettings, device: torch.device, proces
     """Set threads and determinism for this process; returns the number of threads."""
     threads = settings.threads or max(1, allowed_cores() // processes)
     torch.set_num_threads(threads)
+    # Without it cuBLAS may take another way through a product each time; it is read when CUDA's products are first used.
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
     deterministic = settings.deterministic == "on" or (settings.deterministic == "auto" and device.type == "cpu")
     # warn_only: an operator without a deterministic form on this device is better named in the log than a dead run.
     torch.use_deterministic_algorithms(deterministic, warn_only=settings.deterministic == "auto")

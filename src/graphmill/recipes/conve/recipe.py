@@ -166,7 +166,11 @@ class ConveRecipe:
         low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         one, zero = self.targets
         block = entities_per_block(
-            len(chunk.head), chunk.entities, chunk=self.settings.objective.entity_chunk, parts=chunk.parts
+            len(chunk.head),
+            chunk.entities,
+            chunk=self.settings.objective.entity_chunk,
+            parts=chunk.parts,
+            device=x.device,
         )
         with torch.autocast(kind, enabled=False):
             total = one_to_n_loss(
