@@ -88,12 +88,19 @@ def _our_training(precision: str) -> tuple[Any, Any, Callable[[int], None]]:
     return recipe, model, step
 
 
-def floor_steps(count: int) -> list[float]:
-    """The matrix products of a step and nothing else: scores and their two gradients, the linear layer and its two."""
-    entities, features = 14_541, 32 * 18 * 18
+def floor_steps(count: int, convolution: bool = False) -> list[float]:
+    """The matrix products of a step and nothing else: scores and their two gradients, the linear layer and its two.
+
+    ``convolution``: with the convolution's, which are a product of filters and windows a picture, and its two.
+    """
+    entities, channels, positions, entries = 14_541, 32, 18 * 18, 9
     x, e, s = torch.randn(BATCH, DIM), torch.randn(entities, DIM), torch.randn(BATCH, entities)
+    features = channels * positions
     a, w, h = torch.randn(BATCH, features), torch.randn(DIM, features), torch.randn(BATCH, DIM)
     outs = [torch.empty(m) for m in (s.shape, x.shape, e.shape, h.shape, a.shape, w.shape)]
+    filters, cells = torch.randn(BATCH, channels, entries), torch.randn(BATCH, entries, positions)
+    maps = a.view(BATCH, channels, positions)
+    more = [torch.empty(m) for m in (maps.shape, filters.shape, cells.shape)]
 
     def step(_: int) -> None:
         torch.mm(x, e.T, out=outs[0])
@@ -102,6 +109,10 @@ def floor_steps(count: int) -> list[float]:
         torch.mm(a, w.T, out=outs[3])
         torch.mm(h, w, out=outs[4])
         torch.mm(h.T, a, out=outs[5])
+        if convolution:
+            torch.bmm(filters, cells, out=more[0])
+            torch.bmm(maps, cells.mT, out=more[1])
+            torch.bmm(filters.mT, maps, out=more[2])
 
     return _timed(step, count)
 
@@ -381,6 +392,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("workload", choices=["step", "evaluate", "loss", "tracin", "reach"])
     parser.add_argument("--variant", default="ours", help="ours, ours,bf16, floor, pykeen, vmap")
+    parser.add_argument("--convolution", action="store_true", help="floor: with the convolution's products")
     parser.add_argument("--count", type=int, default=10, help="steps, or training triples (0: all)")
     parser.add_argument("--explained", type=int, default=100)
     parser.add_argument("--checkpoints", type=int, default=1)
@@ -411,7 +423,7 @@ def main() -> None:
     elif args.variant == "pykeen":
         found = {"seconds": pykeen_steps(args.count)}
     elif args.variant == "floor":
-        found = {"seconds": floor_steps(args.count)}
+        found = {"seconds": floor_steps(args.count, args.convolution)}
     else:
         found = {"seconds": our_steps(args.count, "bf16" if "bf16" in args.variant else "fp32")}
     print(json.dumps(found | {"peak_gb": peak_rss(), "imported_gb": imported}))

@@ -118,6 +118,18 @@ class TestEqualityWithTheDenseLoss:
             assert mine.dtype == torch.float32
             assert float((mine - theirs).norm() / theirs.norm()) < 2e-2
 
+    @pytest.mark.usefixtures("backend")
+    @pytest.mark.parametrize("brought", [1.0 / 224, 0.3])
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+    def test_an_expected_gradient_changes_nothing_whether_it_comes_or_not(self, dtype, brought) -> None:
+        x, e, b, rows, columns = problem(32, 7, 4, 20, 4, dtype)
+        found = []
+        for expected in (1.0, 1.0 / 224):
+            loss = one_to_n_loss(x, e, b, rows, columns, one=0.9, zero=0.01, block=3, expected=expected)
+            found.append([loss.detach(), *gradients(loss * brought, (x, e, b))])
+        for plain, own in zip(*found, strict=True):
+            torch.testing.assert_close(own, plain, rtol=1e-5 if dtype == torch.float32 else 1e-12, atol=1e-12)
+
     def test_only_the_gradients_asked_for_are_made(self) -> None:
         x, e, b, rows, columns = problem(3, 7, 4, 5, 3, torch.float64)
         loss = one_to_n_loss(x.detach(), e, b.detach(), rows, columns, one=1.0, zero=0.0, block=3)
@@ -169,3 +181,18 @@ class TestTheCompiledSlopes:
             found.append(slopes_(scores.clone(), bias, 1e-4))
         torch.set_num_threads(before)
         torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
+
+    @pytest.mark.parametrize("rows", [1, 31, 32, 100])
+    @pytest.mark.parametrize("columns", [1, 31, 32, 33, 511, 512, 513, 3000])
+    def test_every_size_of_block_has_its_sums(self, rows, columns) -> None:
+        pytest.importorskip("numba")
+        from graphmill.kernels.one_to_n_numba import slopes_
+
+        generator = torch.Generator().manual_seed(rows + columns)
+        scores = 30 * torch.randn(rows, columns, dtype=torch.float64, generator=generator)
+        bias, found = torch.randn(columns, dtype=torch.float64, generator=generator), torch.empty(columns).double()
+        wide = scores + bias
+        sums = slopes_(scores, bias, 1e-3, found)
+        torch.testing.assert_close(sums, (torch.nn.functional.softplus(wide, threshold=1e9) - 1e-3 * wide).sum(1))
+        torch.testing.assert_close(scores, torch.sigmoid(wide) - 1e-3, rtol=1e-12, atol=1e-15)
+        torch.testing.assert_close(found, scores.sum(0), rtol=1e-10, atol=1e-12)

@@ -14,8 +14,6 @@ FAST = {"reassoc", "contract", "nsz", "arcp"}
 # e^x as 2^n·e^r: constants of the reduction (ln 2 in two parts), and 1/2! to 1/7!, enough for |r| ≤ ln 2 / 2.
 _LOG2E, _LN2_HIGH, _LN2_LOW = np.float32(1.44269504), np.float32(0.693359375), np.float32(-2.12194440e-4)
 _TAYLOR = tuple(np.float32(1 / math.factorial(n)) for n in range(2, 8))
-# ln(1 + x) = 2·artanh(z), z = x/(2 + x): 1/3, 1/5, …, 1/13, enough for z ≤ 1/3, which is x ≤ 1.
-_ARTANH = tuple(np.float32(1 / n) for n in range(3, 15, 2))
 _ZERO, _HALF, _ONE, _SMALLEST = np.float32(0), np.float32(0.5), np.float32(1), np.float32(-87)
 
 
@@ -52,31 +50,5 @@ def _compiled_exp(x):  # type: ignore[no-untyped-def]
         y = y * r * r + r + _ONE
         power = _float_of_bits(np.int32((np.int32(n) + np.int32(127)) << np.int32(23)))
         return _ZERO if x < _SMALLEST else y * power
-
-    return single
-
-
-def log1p(x):  # type: ignore[no-untyped-def]
-    """ln(1 + x) for compiled code and 0 ≤ x ≤ 1. In float32 a series that vectorises, good to 2·10⁻⁷ of the result."""
-    # As above: numba replaces it, and Python itself never gets here.
-    raise NotImplementedError("only inside compiled functions")
-
-
-@overload(log1p, jit_options={"fastmath": FAST})
-def _compiled_log1p(x):  # type: ignore[no-untyped-def]
-    if x != types.float32:
-        return lambda x: math.log1p(x)
-
-    def single(x):  # type: ignore[no-untyped-def]
-        z = x / (_ONE + _ONE + x)
-        w = z * z
-        y = _ARTANH[5]
-        y = y * w + _ARTANH[4]
-        y = y * w + _ARTANH[3]
-        y = y * w + _ARTANH[2]
-        y = y * w + _ARTANH[1]
-        y = y * w + _ARTANH[0]
-        y = y * w + _ONE
-        return (z + z) * y
 
     return single

@@ -63,6 +63,7 @@ def one_to_n_loss(
     zero: float,
     block: int,
     dtype: torch.dtype | None = None,
+    expected: float = 1.0,
 ) -> Tensor:
     """Σ_b Σ_n BCE(σ(x_b · e_n + b_n), y_bn) as a 0-d tensor, at least fp32.
 
@@ -72,19 +73,24 @@ def one_to_n_loss(
         block: entities scored at a time (:func:`entities_per_block`); it changes no result beyond rounding.
         dtype: the matrix products' (bf16, fp16), or None for that of ``entities``. Logistic function, logarithm and
             sums are at least fp32 in any case.
+        expected: the gradient that backward will bring, where it is known (1 over what the loss is divided by): scaling the
+            tables' gradients then costs nothing. With any other gradient the result is the same.
 
     The gradients exist when this returns; backward may be called once.
     """
-    return _OneToN.apply(x, entities, bias, rows, columns, one, zero, block, dtype)
+    return _OneToN.apply(x, entities, bias, rows, columns, one, zero, block, dtype, expected)
 
 
 class _OneToN(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, entities, bias, rows, columns, one, zero, block, dtype):  # type: ignore[no-untyped-def]
+    def forward(ctx, x, entities, bias, rows, columns, one, zero, block, dtype, expected):  # type: ignore[no-untyped-def]
         need_x, need_e, need_b = ctx.needs_input_grad[:3]
         wide = torch.float64 if entities.dtype == torch.float64 else torch.float32
         low = dtype or entities.dtype
         queries = x.to(low)
+        # Products in low precision are not scaled: what is divided by millions is no number of fp16's.
+        scale = expected if low == wide else 1.0
+        scaled = queries if scale == 1.0 else queries * scale
         count = len(entities)
         block = min(block, count)
         total = torch.zeros((), dtype=sum_dtype(x.device, wide), device=x.device)
@@ -113,25 +119,29 @@ class _OneToN(torch.autograd.Function):
             known = scores.view(-1)[place]
             if bias is not None:
                 known += bias[part][column]
-            total += _slopes(scores, None if bias is None else bias[part], zero).to(total.dtype).sum()
+            below = None if db is None else db[part]
+            total += _slopes(scores, None if bias is None else bias[part], zero, below).to(total.dtype).sum()
             total -= (one - zero) * known.to(total.dtype).sum()
             if not (need_x or need_e or need_b):
                 continue
             # The pairs are distinct, so nothing is added up and the order of writes does not matter.
             scores.view(-1).index_add_(0, place, scores.new_full(row.shape, zero - one))
+            if below is not None:
+                below.index_add_(0, column, below.new_full(column.shape, zero - one))
             slope = scores.to(low)
             if dx is not None:
                 if low == wide:
-                    dx.addmm_(slope, keys)
+                    dx.addmm_(slope, keys, alpha=scale)
                 else:
                     dx += slope @ keys
             if de is not None:
                 if low == wide:
-                    torch.mm(slope.T, queries, out=de[part])
+                    torch.mm(slope.T, scaled, out=de[part])
                 else:
                     de[part] = slope.T @ queries
-            if db is not None:
-                torch.sum(scores, 0, out=db[part])
+        if db is not None and scale != 1.0:
+            db *= scale
+        ctx.scale = scale
         ctx.gradients = (dx, de, db)
         ctx.dtypes = (x.dtype, entities.dtype, None if bias is None else bias.dtype)
         return total.to(wide)
@@ -141,20 +151,26 @@ class _OneToN(torch.autograd.Function):
     def backward(ctx, gradient):  # type: ignore[no-untyped-def]
         if ctx.gradients is None:
             raise RuntimeError("the 1-N loss scales its gradients in place: backward can be called once only")
+        factor = gradient / ctx.scale
+        # To look at a number is free on the CPU; elsewhere it would wait for the device.
+        as_expected = factor.device.type == "cpu" and abs(factor.item() - 1.0) < torch.finfo(factor.dtype).eps * 2
         found = [
-            None if g is None else g.mul_(gradient.to(g.dtype)).to(dtype)
+            None if g is None else (g if as_expected else g.mul_(factor.to(g.dtype))).to(dtype)
             for g, dtype in zip(ctx.gradients, ctx.dtypes, strict=True)
         ]
         ctx.gradients = None  # so that the parameter may take the memory over instead of copying it
-        return (*found, None, None, None, None, None, None)
+        return (*found, None, None, None, None, None, None, None)
 
 
-def _slopes(scores: Tensor, bias: Tensor | None, zero: float) -> Tensor:
-    """``scores`` [B, n] becomes σ(s) − zero, s = scores + bias. Returns Σ softplus(s) − zero · s of each row [B]."""
+def _slopes(scores: Tensor, bias: Tensor | None, zero: float, columns: Tensor | None) -> Tensor:
+    """``scores`` [B, n] becomes σ(s) − zero, s = scores + bias. Returns Σ softplus(s) − zero · s of each row [B].
+
+    ``columns`` [n] is overwritten by the slopes' sums over rows.
+    """
     if scores.device.type == "cpu" and has_numba():
         from graphmill.kernels.one_to_n_numba import slopes_
 
-        return slopes_(scores, bias, zero)
+        return slopes_(scores, bias, zero, columns)
     if bias is not None:
         scores += bias
     sums = F.softplus(scores).sum(1)
@@ -163,4 +179,6 @@ def _slopes(scores: Tensor, bias: Tensor | None, zero: float) -> Tensor:
     scores.sigmoid_()
     if zero:
         scores -= zero
+    if columns is not None:
+        torch.sum(scores, 0, out=columns)
     return sums

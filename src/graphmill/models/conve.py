@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphmill.kernels.devices import has_sparse
 from graphmill.kernels.dropout import dropout
 from graphmill.kernels.normed_convolution import (
     channel_statistics,
@@ -21,6 +20,7 @@ from graphmill.kernels.normed_convolution import (
     rectified_linear,
     windows,
 )
+from graphmill.kernels.table_rows import table_rows
 from graphmill.models.synced_norm import SyncedBatchNorm, statistics_kept, summed_over_processes
 
 
@@ -84,8 +84,7 @@ class ConvE(nn.Module):
     def forward(self, heads: Tensor, relations: Tensor) -> Tensor:
         """int64 [B], int64 [B] → x [B, d], at least fp32. In training, B is the whole step: the norms look at it."""
         # The loss has filled the table's gradient before this part's comes; B rows are then added to it, not N.
-        few = has_sparse(heads.device)
-        picture = self.picture(F.embedding(heads, self.entities, sparse=few), F.embedding(relations, self.relations))
+        picture = self.picture(table_rows(self.entities, heads), F.embedding(relations, self.relations))
         if self.checkpointing and torch.is_grad_enabled():
             from torch.utils.checkpoint import checkpoint
 

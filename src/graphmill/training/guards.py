@@ -83,7 +83,15 @@ def gradient_norm(parameters: list[nn.Parameter], norm_type: float) -> Tensor:
     gradients = [p.grad for p in parameters if p.grad is not None]
     if not gradients:
         return torch.zeros(())
+    if norm_type == 2.0 and all(_is_plain(g) for g in gradients):
+        # The library's dot product reads memory as fast as it comes, torch's norm at half of that.
+        squares = [torch.dot(g.view(-1), g.view(-1)) for g in gradients]
+        return torch.stack([s.double() for s in squares]).sum().sqrt()
     return torch.nn.utils.get_total_norm(gradients, norm_type)
+
+
+def _is_plain(x: Tensor) -> bool:
+    return x.device.type == "cpu" and x.is_contiguous() and x.dtype in (torch.float32, torch.float64)
 
 
 def _finite(tensor: Tensor) -> bool:

@@ -183,6 +183,7 @@ class ConveRecipe:
                 zero=zero,
                 block=block,
                 dtype=low,
+                expected=1.0 / weight,
             )
         return [Term(LOSS, total, weight)]
 
