@@ -1,7 +1,7 @@
 """Some rows of a table, whose gradient is added to where the table's gradient already is.
 
 A dense gradient of a lookup has as many rows as the table, nearly all zero; torch's sparse one is added to a dense one row
-by row, each with a handful of calls. Where another part of the loss has filled the table's gradient before, neither is needed.
+by row, each with a handful of calls. Where another part of the loss has filled the table's gradient, neither is needed.
 """
 
 from __future__ import annotations
