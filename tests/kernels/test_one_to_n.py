@@ -147,9 +147,9 @@ class TestEqualityWithTheDenseLoss:
 
 class TestTheSizeRule:
     def test_what_fits_is_one_block_and_what_does_not_is_cut(self) -> None:
-        assert entities_per_block(256, 8_000) == 8_000
-        assert entities_per_block(256, 14_541) == 7_271  # two, of even size
-        assert BLOCK_BYTES // 1024 - 100 < entities_per_block(256, 10**6) <= BLOCK_BYTES // 1024
+        assert entities_per_block(256, 14_541) == 14_541
+        assert entities_per_block(512, 14_541) == 7_271  # two, of even size
+        assert BLOCK_BYTES // 1024 - 300 < entities_per_block(256, 10**6) <= BLOCK_BYTES // 1024
         assert entities_per_block(256, 10**6, chunk=5000) == 5000
 
     def test_more_parts_mean_smaller_blocks_for_the_rungs_of_the_shrink_ladder(self) -> None:

@@ -90,15 +90,17 @@ class _Windows(torch.autograd.Function):
         (batch, tall, wide), (height, width) = ctx.shape, ctx.kernel
         (cells,) = ctx.saved_tensors
         both = (into_total + into_total.T).to(cells.dtype)
-        gradient = torch.baddbmm(gradient, both.expand(batch, -1, -1), cells)
-        rows, columns = tall - height + 1, wide - width + 1
-        parts = gradient.view(batch, height * width + 1, rows, columns)
-        into = gradient.new_zeros(batch, tall, wide)
+        shape = (batch, height * width + 1, tall - height + 1, wide - width + 1)
+        into = gradient.new_empty(batch, tall, wide)
         if _compiled(gradient):
             from graphmill.kernels import normed_convolution_numba
 
-            normed_convolution_numba.fold(parts, into, height, width)
+            gradient = gradient.contiguous()
+            normed_convolution_numba.fold(gradient.view(shape), both, cells.view(shape), into, height, width)
         else:
+            parts = torch.baddbmm(gradient, both.expand(batch, -1, -1), cells).view(shape)
+            rows, columns = shape[2:]
+            into.zero_()
             for entry in range(height * width):
                 i, j = divmod(entry, width)
                 into[:, i : i + rows, j : j + columns] += parts[:, entry]

@@ -21,7 +21,7 @@ _CPU = torch.device("cpu")
 
 #: Scores held at a time on a CPU when the caller names no chunk. Smaller blocks make the products slower, larger ones gain
 #: nothing (measured at 2 to 16 MiB). Where batch × entities is below it there is one block.
-BLOCK_BYTES = 8 * 2**20
+BLOCK_BYTES = 16 * 2**20
 
 #: (label smoothing ε, entities N) → targets of a known tail and of any other entity.
 SMOOTHING = {

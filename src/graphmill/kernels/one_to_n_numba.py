@@ -35,13 +35,22 @@ def slopes_(scores: Tensor, bias: Tensor | None, zero: float, columns: Tensor | 
     sums = torch.empty(rows, dtype=torch.float64)
     added = scores.new_zeros(0) if bias is None else bias.detach().contiguous()
     parts = -(-rows // _ROWS)
-    collected = scores.new_zeros(0 if columns is None else parts, count)
+    collected = scores.new_empty(0 if columns is None else parts, count)
     arrays = (scores.detach().numpy(), added.numpy(), sums.numpy(), collected.numpy())
     target = scores.numpy().dtype.type(zero)
     over_ranges(parts, lambda a, b: _parts(*arrays, target, target.dtype.type(1), a, b), scores.numel())
     if columns is not None:
-        torch.sum(collected, 0, out=columns)
+        _sum_rows(collected.numpy(), columns.numpy())
     return sums
+
+
+@_jit
+def _sum_rows(parts: Any, out: Any) -> None:
+    # A few rows: handing half of them to another thread would take longer.
+    out[:] = parts[0]
+    for i in range(1, parts.shape[0]):
+        for j in range(out.shape[0]):
+            out[j] += parts[i, j]
 
 
 @_jit
@@ -52,6 +61,8 @@ def _parts(scores: Any, bias: Any, sums: Any, collected: Any, zero: Any, one: An
     product = np.empty(_LANES, scores.dtype)
     piece = _LANES * _TURNS
     for part in range(first, last):
+        if collecting:
+            collected[part, :] = nothing
         for row in range(part * _ROWS, min((part + 1) * _ROWS, rows)):
             line = scores[row]
             total = 0.0
