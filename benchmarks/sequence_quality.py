@@ -38,9 +38,10 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "movies": {"preset": "quality", "model": {"max_length": 50}, "training": {"epochs": 100, "patience_epochs": 20}},
     "sports": {
         "model": {"max_length": 50, "embedding_dim": 64, "dropout": 0.4},
-        "training": {"epochs": 24, "patience_epochs": 6, "learning_rate": 0.001},
+        "objective": {"loss": "sampled_softmax", "sampled_items": 2048},
+        "training": {"epochs": 20, "patience_epochs": 4, "learning_rate": 0.001},
         "acceleration": {"batch_size": 128},
-        "evaluation": {"eval_every": 2},
+        "evaluation": {"eval_every": 1},
     },
 }
 PAPER: dict[str, Any] = {
