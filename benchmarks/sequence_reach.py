@@ -230,13 +230,13 @@ def main() -> None:
         f"{theirs['looks'][-1][1]:.4f} after {theirs['looks'][-1][0]:.0f} s and {len(theirs['looks'])} epochs; ours "
         f"{value:.4f} after {len(mine['looks'])} epochs{'' if reached else ' (NOT reached)'}"
     )
-    found = row(
+    result = row(
         "movies sasrec", "training to the rival's best NDCG@10", "CPU s", seconds if reached else float("inf"),
         rival="RecBole 1.2.1", theirs=at, target="ratio <= 0.1", note=note,
     )  # fmt: skip
-    print(json.dumps(found.__dict__, ensure_ascii=False))
+    print(json.dumps(result.__dict__, ensure_ascii=False))
     if args.json:
-        store("sequence_reach", found, "python -m benchmarks.sequence_reach --json")
+        store("sequence_reach", result, "python -m benchmarks.sequence_reach --json")
 
 
 def _run(args: argparse.Namespace, python: str, *more: str) -> dict[str, Any]:
@@ -251,8 +251,8 @@ def _run(args: argparse.Namespace, python: str, *more: str) -> dict[str, Any]:
         python, "-m", "benchmarks.sequence_reach", "--minutes", str(args.minutes), *more,
     ]  # fmt: skip
     done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=True)
-    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return found
+    result: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return result
 
 
 if __name__ == "__main__":
