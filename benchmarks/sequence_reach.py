@@ -199,9 +199,8 @@ def ours(target: float, minutes: float) -> dict[str, Any]:
             engine.fit()
         engine.model.eval()
         with torch.no_grad():
-            scores = (
-                recipe.all_states(engine.model, split.users, split.stop) @ engine.model.network.items.weight.T
-            ).numpy()
+            network: Any = engine.model.network
+            scores = (recipe.all_states(engine.model, split.users, split.stop) @ network.items.weight.T).numpy()
         by_number = np.full((len(scores), items.max() + 1), -np.inf, dtype=np.float32)
         by_number[:, items] = scores
         assert abs(ndcg(by_number, histories, targets) - looks[-1][1]) < 1e-4, "not the rival's measure"
