@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.card import RESULTS, Row, in_turn, peak_rss, row, typical, typical_ratio, write
+from benchmarks.card import Row, in_turn, peak_rss, row, store, typical, typical_ratio
 
 BATCH = 2048
 TARGETS = {"mmgcn": 2.5, "dragon": 3.5}
@@ -295,10 +295,8 @@ def report(rows: list[Row], keep: bool) -> None:
         )
     if not keep:
         return
-    path, new = RESULTS / "recommenders_step.json", {(r.workload, r.metric) for r in rows}
-    before = json.loads(path.read_text(encoding="utf-8"))["rows"] if path.exists() else []
-    kept = [Row(**r) for r in before if (r["workload"], r["metric"]) not in new]
-    write("recommenders_step", [*kept, *rows], "python -m benchmarks.recommenders_step --json --large")
+    for one in rows:
+        store("recommenders_step", one, "python -m benchmarks.recommenders_step --json --large")
 
 
 if __name__ == "__main__":
