@@ -178,7 +178,9 @@ def main() -> None:
             seconds[name] = statistics.median(times[1:])
     steps = {phase.name: phase.steps_per_epoch for phase in recipe.phases}
     seconds["epoch"] = sum(count * seconds[name] for name, count in steps.items()) + seconds["attention"]
-    print(json.dumps({**seconds, "peak_gib": peak_rss() - base, "edges": len(recipe.facts), "steps": steps}))
+    about = {"peak_gib": peak_rss() - base, "edges": len(recipe.facts), "steps": steps}
+    about["projected"] = sum(len(heads) + len(tails) for _, _, heads, tails, _, _ in recipe.facts._by_relation)
+    print(json.dumps({**seconds, **about}))
 
 
 if __name__ == "__main__":

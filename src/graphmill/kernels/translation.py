@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from graphmill.kernels.devices import part_bytes
+from graphmill.kernels.threads import has_numba
 
 EDGE_BYTES = 8 << 20
 """Projected rows in memory at a time on a CPU, when edges are scored."""
@@ -62,6 +63,10 @@ def translation_logits(heads: Tensor, tails: Tensor, translation: Tensor, head: 
     [E]: rows of those. Returns [E].
     """
     moved = torch.tanh(heads + translation)
+    if heads.device.type == "cpu" and has_numba() and heads.dtype in (torch.float32, torch.float64):
+        from graphmill.kernels.translation_numba import edge_dots
+
+        return edge_dots(moved, tails, head, tail)
     out = heads.new_empty(len(head))
     step = max(part_bytes(heads.device, EDGE_BYTES) // (heads.element_size() * heads.shape[1]), 1)
     for start in range(0, len(head), step):
