@@ -18,7 +18,7 @@ _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 def edge_dots(left: Tensor, right: Tensor, head: Tensor, tail: Tensor) -> Tensor:
     """[E]: left[head_e] · right[tail_e]; ``left`` [m, k], ``right`` [n, k] fp32 or float64, ``head``, ``tail`` int64 [E]."""
     out = torch.empty(len(head), dtype=left.dtype)
-    arrays = tuple(t.detach().contiguous().numpy() for t in (left, right, head, tail)) + (out.numpy(),)
+    arrays = (*(t.detach().contiguous().numpy() for t in (left, right, head, tail)), out.numpy())
     over_ranges(len(head), lambda a, b: _dots(*arrays, a, b), len(head) * left.shape[1])
     return out
 
