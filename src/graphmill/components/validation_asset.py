@@ -41,6 +41,8 @@ class HealthCheck:
     verdicts: tuple[str, ...]
     picture: str = ""
     absent: str = ""
+    of_items: bool = True
+    """Whether systems that recommend items have it."""
 
 
 NAMED = Check("no_named_failure", "The report finds none of the failures that it can name (docs/checks.md).")
@@ -62,6 +64,7 @@ HEALTH_CHECKS = (
         Check("disease_band", "Diseases are not too alike; the usual band of their mean cosine is shown."),
         ("disease_cosine",),
         absent="the graph has no node type 'disease' with enough rows",
+        of_items=False,
     ),
     HealthCheck(
         Check("rows_are_sound", "No row is missing, dead, repeated, or far longer than the rest."),
@@ -94,7 +97,7 @@ def validation_asset(plan: ModelPlan) -> dg.AssetsDefinition:
             "name. What each check means and what to do: docs/checks.md."
         ),
         code_version=CODE_VERSION,
-        check_specs=specs(key, [NAMED, *(each.check for each in HEALTH_CHECKS)]),
+        check_specs=specs(key, [NAMED, *(each.check for each in _checks_of(plan))]),
     )
     def validation(
         context: dg.AssetExecutionContext, embeddings: dict[str, Any]
@@ -105,6 +108,10 @@ def validation_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         yield _materialized(plan, embeddings, report, pictures, previous)
 
     return validation
+
+
+def _checks_of(plan: ModelPlan) -> list[HealthCheck]:
+    return [each for each in HEALTH_CHECKS if each.of_items or plan.system.ranks != "items"]
 
 
 def _measured(plan: ModelPlan, embeddings: Mapping[str, Any]) -> tuple[HealthReport, Pictures]:
@@ -171,7 +178,7 @@ def _materialized(
                 named if report.failure else "the embedding has none of the named failures",
                 severity=plan.checks.severity,
             ),
-            *(_check_result(plan, each, report.verdicts, previous, pictures) for each in HEALTH_CHECKS),
+            *(_check_result(plan, each, report.verdicts, previous, pictures) for each in _checks_of(plan)),
         ],
     )
 
