@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.card import RESULTS, Row, fresh, machine, replace_rows, row
-from benchmarks.hgt_estimate import ACCELERATIONS, WORKLOADS
+from benchmarks.hgt_estimate import ACCELERATIONS, RECOMMENDERS, WORKLOADS
 from graphmill.training.allocator import KEEP_HEAP
 
 STEP, ESTIMATE = "benchmarks.hgt_step", "benchmarks.hgt_estimate"
@@ -184,7 +184,7 @@ def _trained(workload: str) -> Run:
 
 def estimate_rows() -> Iterator[Row]:
     """The planner's predictions beside what a short training takes: rival = predicted."""
-    for workload in WORKLOADS:
+    for workload in WORKLOADS | RECOMMENDERS:
         found = _trained(workload)
         name = f"estimate {workload}"
         for metric, unit, key, predicted, doubt in (

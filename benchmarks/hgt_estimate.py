@@ -125,6 +125,22 @@ WORKLOADS: dict[str, tuple[Any, dict[str, Any]]] = {
 }
 
 
+def recommender_graph(out: Path) -> Path:
+    """The shape of book-crossing: users, items and what is known of the items."""
+    from benchmarks.kgat_step import graph_of
+
+    return Path(graph_of("book", out).path)
+
+
+_RECOMMENDER = {
+    **_SHORT,
+    "evaluation": {"metrics": ["recall"], "top_k": [20], "selection_metric": "recall@20", "floors": False},
+}
+# Beside the six of the issue.
+RECOMMENDERS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "kgat": (recommender_graph, {"recipe": "kgat", **_RECOMMENDER}),
+    "bpr_mf": (recommender_graph, {"recipe": "bpr_mf", **_RECOMMENDER}),
+}
 # The product on graphs of the sizes that the origin's table names (66k nodes: 67k here).
 ORIGIN: dict[str, tuple[Any, dict[str, Any]]] = {
     "origin 5k": (lambda out: kg_graph("5k", out), {**_HGT, "acceleration": {"batching": "full"}}),
@@ -146,7 +162,7 @@ ACCELERATIONS: dict[str, dict[str, Any]] = {
     "edge_sampled, lazy_adamw": {"acceleration": {"batching": "edge_sampled"}, "training": {"optimizer": "lazy_adamw"}},
     "batching: neighbor_sampled": {"acceleration": {"batching": "neighbor_sampled"}},
 }
-ALL = WORKLOADS | ORIGIN | {"hetionet": (lambda out: kg_graph("kg_5k", out), BASE)}
+ALL = WORKLOADS | RECOMMENDERS | ORIGIN | {"hetionet": (lambda out: kg_graph("kg_5k", out), BASE)}
 
 
 def measure(workload: str, graph: Path, folder: Path, more: dict[str, Any]) -> dict[str, Any]:

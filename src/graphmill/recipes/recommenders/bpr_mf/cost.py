@@ -1,0 +1,29 @@
+"""What a step of BPR-MF holds and does, from the sizes of the graph: the planner's formulas."""
+
+from __future__ import annotations
+
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.recipes.recommenders.bpr_mf.settings import BprMfSettings
+from graphmill.recipes.recommenders.multimodal_sizes import SCORES, WIDE, sizes_of
+from graphmill.training.contract import Execution
+from graphmill.training.planning import Cost
+
+
+def step_cost(graph: TypedGraph, settings: BprMfSettings, batching: str, execution: Execution, precision: str) -> Cost:
+    """The cost of one process; ``batching`` is "full": the tables are all there is."""
+    size, d = sizes_of(graph, ()), settings.model.embedding_dim
+    table = (size.users + size.items) * d
+    rows = 3.0 * settings.step_size() / settings.acceleration.processes
+    chunk = rows / max(execution.loss_chunks, 1)
+    return Cost(
+        weights=table * WIDE,
+        # The rows of the view in both orders, the sampler's pairs, order and keys.
+        held=size.edges * 64,
+        # Gathered rows, their products and gradients; a gradient of each table a lookup, before they are added up.
+        step=int((4 * chunk * d + 2 * table) * WIDE),
+        gradients=table * WIDE,
+        evaluation=int((2 * table + SCORES) * WIDE),
+        flop=0.0,
+        moved=(24.0 * rows * d + 8.0 * table) * WIDE,
+        calls=150.0,
+    )

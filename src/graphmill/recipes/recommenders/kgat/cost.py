@@ -1,0 +1,64 @@
+"""What a step of KGAT holds and does, from the sizes of the graph: the planner's formulas.
+
+Both phases hold about the same but for the layers' states, which the interactions' phase has; time is a mean over the steps
+of both.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from graphmill.graph.knowledge import knowledge_view
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.recipes.recommenders.kgat.settings import KgatSettings
+from graphmill.recipes.recommenders.multimodal_sizes import SCORES, WIDE, sizes_of
+from graphmill.training.contract import Execution
+from graphmill.training.planning import Cost
+
+_BYTES_PER_EDGE = 190
+"""Ends and relation, the matrix in both orders with and without attention, edges by relation, keys, the buffer."""
+
+
+def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, execution: Execution, precision: str) -> Cost:
+    """The cost of one process; ``batching`` is "full": a step runs over the whole graph."""
+    m, o, size = settings.model, settings.objective, sizes_of(graph, ())
+    knowledge, nodes = knowledge_view(graph), graph.num_nodes
+    facts, relations = len(knowledge), 2 + 2 * len(knowledge.names)
+    edges, d, k = 2 * (size.edges + facts), m.embedding_dim, m.relation_dim
+    dims = [d, *m.layer_dims]
+    table = nodes * d
+    layers = dense = kept = inputs = moved = 0.0
+    for a, b in pairwise(dims):
+        wide = 2 * a if m.aggregation == "graphsage" else a
+        both = m.aggregation == "bi_interaction"
+        layers += (wide + 1) * b + both * (a + 1) * b
+        dense += 2.0 * nodes * (wide + both * a) * b
+        # What the products take, and each one's result before and after its ReLU; the dropout's mask.
+        kept += nodes * (wide + a + both * a + (2 + 2 * both + 2) * b)
+        inputs += nodes * a
+        moved += 4.0 * edges * a + nodes * (14.0 * a + 16.0 * b)
+    widest = max(a + b for a, b in pairwise(dims))
+    again = 1 if execution.checkpointing else 0
+    rows = 3.0 * settings.step_size() / settings.acceleration.processes
+    loss = rows * sum(dims) * 4 / max(execution.loss_chunks, 1)
+    states = inputs + 6.0 * nodes * widest if again else kept + 3.0 * nodes * widest
+    first = settings.step_size()
+    second = o.facts_per_step(first, size.edges, facts)
+    asked = float(settings.training.steps_per_epoch)
+    steps = (asked or max(size.edges / first, 1.0), (asked or edges / second + 1) if o.knowledge_phase else 0.0)
+    share = [s / sum(steps) for s in steps]
+    projections = 3.0 * 2 * 3 * second * d * k
+    one, other = dense * (3 + again), projections
+    return Cost(
+        weights=int((table + layers + relations * (k + d * k)) * WIDE),
+        # The second phase's optimizer has moments of the vectors as well.
+        held=edges * _BYTES_PER_EDGE + (2 * table * WIDE if o.knowledge_phase else 0),
+        step=int((states + loss + 3 * table) * WIDE),
+        gradients=int((table + layers) * WIDE),
+        # All states, put side by side and scaled; before them the attention: projected ends of a relation, and logits.
+        evaluation=int((nodes * (3 * sum(dims) + 2 * k) + 3 * edges + SCORES) * WIDE),
+        flop=share[0] * one + share[1] * other,
+        low_flop=(share[0] * one + share[1] * other) if precision != "fp32" else 0.0,
+        moved=(share[0] * 2 * moved + 10.0 * table + rows * sum(dims) * 8 + share[1] * second * (d + k) * 24) * WIDE,
+        calls=300.0 + 150.0 * len(m.layer_dims),
+    )
