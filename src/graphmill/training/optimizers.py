@@ -19,11 +19,11 @@ class PhaseOptimizer:
     def __init__(self, settings: TrainingSettings, groups: list[ParameterGroup], device: torch.device) -> None:
         self.names = [name for group in groups for name in group.names]
         self.parameters: list[nn.Parameter] = [p for group in groups for p in group.parameters]
-        options = [
-            {"params": group.parameters, "weight_decay": settings.weight_decay * group.decay}
-            for group in groups
-            if group.parameters
-        ]
+        # One group a rate of decay: each is a pass of its own.
+        by_decay: dict[float, list[nn.Parameter]] = {}
+        for group in groups:
+            by_decay.setdefault(settings.weight_decay * group.decay, []).extend(group.parameters)
+        options = [{"params": found, "weight_decay": decay} for decay, found in by_decay.items() if found]
         self.optimizer = _build(settings, options, device)
 
     def step(self, learning_rate: float) -> None:
