@@ -182,7 +182,7 @@ class TestTheCompiledSlopes:
         torch.set_num_threads(before)
         torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
 
-    @pytest.mark.parametrize("rows", [1, 31, 32, 100])
+    @pytest.mark.parametrize("rows", [0, 1, 31, 32, 100])
     @pytest.mark.parametrize("columns", [1, 31, 32, 33, 511, 512, 513, 3000])
     def test_every_size_of_block_has_its_sums(self, rows, columns) -> None:
         pytest.importorskip("numba")

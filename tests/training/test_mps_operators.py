@@ -55,15 +55,16 @@ class Recorder(TorchDispatchMode):
 def operators(case: Case, graph: TypedGraph, patch: pytest.MonkeyPatch) -> Recorder:
     """What one whole optimizer step of the case calls, as on MPS: plain torch kernels, fp32 sums, nothing sparse."""
     import graphmill.kernels.hgt as hgt
-    from graphmill.kernels import hgt_torch, normed_convolution, one_to_n
-    from graphmill.models import conve
+    from graphmill.kernels import hgt_torch, normed_convolution, one_to_n, table_rows
+    from graphmill.training import guards
 
     patch.setattr(hgt, "edge_backend", lambda *_: hgt_torch)
     # These go by their tensors' device, which is the CPU here.
     for module in (normed_convolution, one_to_n):
         patch.setattr(module, "has_numba", lambda: False)
         patch.setattr(module, "sum_dtype", lambda device, wide: wide)
-    patch.setattr(conve, "has_sparse", lambda device: False)
+    patch.setattr(table_rows, "has_sparse", lambda device: False)
+    patch.setattr(guards, "_is_plain", lambda gradient: False)
     job, recipe = case.build(graph)
     model = case.model(recipe)
     with Recorder() as recorder:

@@ -39,7 +39,9 @@ def slopes_(scores: Tensor, bias: Tensor | None, zero: float, columns: Tensor | 
     arrays = (scores.detach().numpy(), added.numpy(), sums.numpy(), collected.numpy())
     target = scores.numpy().dtype.type(zero)
     over_ranges(parts, lambda a, b: _parts(*arrays, target, target.dtype.type(1), a, b), scores.numel())
-    if columns is not None:
+    if columns is not None and not parts:
+        columns.zero_()
+    elif columns is not None:
         _sum_rows(collected.numpy(), columns.numpy())
     return sums
 

@@ -91,7 +91,8 @@ def gradient_norm(parameters: list[nn.Parameter], norm_type: float) -> Tensor:
 
 
 def _is_plain(x: Tensor) -> bool:
-    return x.device.type == "cpu" and x.is_contiguous() and x.dtype in (torch.float32, torch.float64)
+    dense = x.device.type == "cpu" and x.layout == torch.strided
+    return dense and x.is_contiguous() and x.dtype in (torch.float32, torch.float64)
 
 
 def _finite(tensor: Tensor) -> bool:

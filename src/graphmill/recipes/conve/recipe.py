@@ -183,7 +183,7 @@ class ConveRecipe:
                 zero=zero,
                 block=block,
                 dtype=low,
-                expected=1.0 / weight,
+                expected=1.0 / max(weight, 1.0),  # a process may hold no row
             )
         return [Term(LOSS, total, weight)]
 
