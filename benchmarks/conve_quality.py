@@ -1,5 +1,7 @@
 """ConvE's quality on FB15k-237 on a GPU: filtered MRR and Hits@10 of test, both sides, of whole trainings.
 
+Not run yet, for want of a GPU; its settings are a first guess, to be tuned on validation.
+
 ``python -m benchmarks.conve_quality --json [--seeds 0 1 2]``. Each training is as a user starts it, on CUDA: the best epoch
 by validation MRR (filtered, both sides, all queries), test read once. ``--keep DIR``: finished trainings
 are kept there and not run again; ``--settings FILE`` takes other settings (for trials, which are never stored).
@@ -56,7 +58,7 @@ def rows_of(runs: list[dict[str, Any]]) -> list[Row]:
         found.append(row(workload, name, "", mean(values), target=f"ours >= {bound}", note=note))
     epochs = ", ".join(f"{run['best_epoch']} of {run['epochs_done']}" for run in runs)
     valid = ", ".join(f"{run['valid_mrr']:.4f}" for run in runs)
-    note = f"best epochs {epochs}; valid MRR {valid}; device {runs[0]['device']}, other trainings beside it"
+    note = f"best epochs {epochs}; valid MRR {valid}; device {runs[0]['device']}"
     found.append(row(workload, "training", "s", mean(run["wall_seconds"] for run in runs), note=note))
     return found
 
