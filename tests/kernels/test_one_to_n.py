@@ -165,7 +165,7 @@ class TestTheCompiledSlopes:
 
         scores = torch.linspace(-80, 80, 4001, dtype=dtype)[:, None].repeat(1, 2)
         wide = scores.double().clone()
-        sums = slopes_(scores, None, 0.0)
+        sums = torch.cat([slopes_(row[None], None, 0.0) for row in scores])
         softplus = torch.log1p(torch.exp(-wide.abs())) + wide.clamp(min=0)
         torch.testing.assert_close(sums, softplus.sum(1), rtol=tolerance, atol=0)
         torch.testing.assert_close(scores.double(), torch.sigmoid(wide), rtol=tolerance, atol=0)
@@ -174,7 +174,7 @@ class TestTheCompiledSlopes:
         pytest.importorskip("numba")
         from graphmill.kernels.one_to_n_numba import slopes_
 
-        scores, bias = torch.randn(64, 3000), torch.randn(3000)
+        scores, bias = torch.randn(3000, 64), torch.randn(3000)
         before, found = torch.get_num_threads(), []
         for threads in (1, 2):
             torch.set_num_threads(threads)
@@ -182,17 +182,18 @@ class TestTheCompiledSlopes:
         torch.set_num_threads(before)
         torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
 
-    @pytest.mark.parametrize("rows", [0, 1, 31, 32, 100])
-    @pytest.mark.parametrize("columns", [1, 31, 32, 33, 511, 512, 513, 3000])
-    def test_every_size_of_block_has_its_sums(self, rows, columns) -> None:
+    @pytest.mark.parametrize("entities", [0, 1, 63, 64, 65, 200])
+    @pytest.mark.parametrize("batch", [1, 31, 32, 33, 100, 511, 512, 513, 1100])
+    def test_every_size_of_block_has_its_sums(self, entities, batch) -> None:
         pytest.importorskip("numba")
         from graphmill.kernels.one_to_n_numba import slopes_
 
-        generator = torch.Generator().manual_seed(rows + columns)
-        scores = 30 * torch.randn(rows, columns, dtype=torch.float64, generator=generator)
-        bias, found = torch.randn(columns, dtype=torch.float64, generator=generator), torch.empty(columns).double()
-        wide = scores + bias
-        sums = slopes_(scores, bias, 1e-3, found)
-        torch.testing.assert_close(sums, (torch.nn.functional.softplus(wide, threshold=1e9) - 1e-3 * wide).sum(1))
+        generator = torch.Generator().manual_seed(entities + batch)
+        scores = 30 * torch.randn(entities, batch, dtype=torch.float64, generator=generator)
+        bias, found = torch.randn(entities, dtype=torch.float64, generator=generator), torch.empty(entities).double()
+        wide = scores + bias[:, None]
+        loss = slopes_(scores, bias, 1e-3, found).sum()
+        expected = torch.nn.functional.softplus(wide, threshold=1e9) - 1e-3 * wide
+        torch.testing.assert_close(loss, expected.sum(), rtol=1e-12, atol=1e-12)
         torch.testing.assert_close(scores, torch.sigmoid(wide) - 1e-3, rtol=1e-12, atol=1e-15)
-        torch.testing.assert_close(found, scores.sum(0), rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(found, scores.sum(1), rtol=1e-10, atol=1e-12)

@@ -7,7 +7,6 @@ heads: no two write to one place, and the order of additions does not depend on 
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any
 
 import numba
@@ -18,13 +17,11 @@ from torch import Tensor
 from graphmill.kernels.compiled_math import FAST, exp
 from graphmill.kernels.hgt_plan import RelationPlan
 from graphmill.kernels.hgt_torch import EdgeGradients, Partial
-from graphmill.kernels.threads import over_ranges
+from graphmill.kernels.team import in_ranges, over_ranges
 
 # Unsigned offsets: numba would otherwise test every index for being negative, which keeps LLVM from vectorising.
 _U = np.uint64
 SOURCES_HEAD_MAJOR = True
-# Head widths worth a kernel of their own. LLVM unrolls 32 and less whole and then fails to vectorise: three times slower.
-_SPECIALISED = (64,)
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 
@@ -33,8 +30,7 @@ def scatter_add(rows: Tensor, nodes: Tensor, first: int, last: int, values: Tens
     """Add [h, n, D] to heads ``first:last`` of some distinct rows of [N, H·D]."""
     columns, values = rows[:, first * values.shape[2] : last * values.shape[2]], _node_major(values)
     arrays = (_flat(columns), columns.stride(0), nodes.numpy(), _flat(values), columns.shape[1])
-    kernel = _compiled(0)["scatter"]
-    over_ranges(nodes.numel(), lambda a, b: kernel(*arrays, a, b), values.numel())
+    over_ranges(_scatter_ranges, arrays, nodes.numel(), values.numel())
 
 
 def forward(r: RelationPlan, q: Tensor, k: Tensor, v: Tensor, factor: Tensor, kept: Tensor | None) -> Partial:
@@ -44,10 +40,10 @@ def forward(r: RelationPlan, q: Tensor, k: Tensor, v: Tensor, factor: Tensor, ke
     sums = torch.empty_like(q)
     total, highest = q.new_empty(heads, targets), q.new_empty(heads, targets)
     scratch = q.new_empty(heads, r.num_edges)
-    kernel = _kernels(width)["forward"]
     arrays = [_flat(x) for x in (q, k, v, factor, sums, total, highest, scratch)]
     edges = (r.source.numpy(), r.indptr.numpy(), _bytes(kept))
-    over_ranges(heads, lambda a, b: kernel(*edges, *arrays, targets, k.shape[1], a, b, width), q.numel() + k.numel())
+    driver = _forward_64_ranges if width == 64 else _forward_ranges
+    over_ranges(driver, (*edges, *arrays, targets, k.shape[1], width), heads, q.numel() + k.numel())
     return Partial(sums, total, highest)
 
 
@@ -57,8 +53,8 @@ def merge(sums: Tensor, total: Tensor, highest: Tensor, nodes: Tensor, first: in
     part = part._replace(sums=_node_major(part.sums))
     arrays = [_flat(x) for x in (sums, total, highest, *part)]
     index, all_heads = nodes.numpy(), total.shape[1]
-    kernel = _kernels(width)["merge"]
-    over_ranges(nodes.numel(), lambda a, b: kernel(*arrays, index, all_heads, first, heads, a, b, width), sums.numel())
+    driver = _merge_64_ranges if width == 64 else _merge_ranges
+    over_ranges(driver, (*arrays, index, all_heads, first, heads, width), nodes.numel(), sums.numel())
 
 
 def backward(
@@ -80,11 +76,11 @@ def backward(
     sums = torch.empty_like(q) if want_sums else q.new_empty(0)
     d_factor = torch.zeros_like(factor)
     scratch = q.new_empty(heads, 2, r.num_edges)
-    kernel = _kernels(width)["backward"]
     rows = (q, k, v, factor, d_out, log_total, delta, d_q, d_k, d_v, sums, d_factor, scratch)
     arrays = [_flat(x) for x in rows]
     edges = (r.source.numpy(), r.indptr.numpy(), _bytes(kept))
-    over_ranges(heads, lambda a, b: kernel(*edges, *arrays, targets, k.shape[1], a, b, width), q.numel() + k.numel())
+    driver = _backward_64_ranges if width == 64 else _backward_ranges
+    over_ranges(driver, (*edges, *arrays, targets, k.shape[1], width), heads, q.numel() + k.numel())
     return EdgeGradients(d_q, d_k, d_v, d_factor, sums if want_sums else None)
 
 
@@ -106,26 +102,17 @@ def _bytes(kept: Tensor | None) -> np.ndarray:
     return np.empty(0, np.uint8) if kept is None else kept.view(torch.uint8).numpy()
 
 
-def _kernels(width: int) -> dict[str, Any]:
-    return _compiled(width if width in _SPECIALISED else 0)
+def _compiled(fixed: int) -> tuple[Any, Any, Any]:
+    """Forward, merge and backward for one head width known to the compiler (0: any, slower by the loops' remainders).
 
-
-@lru_cache
-def _compiled(fixed: int) -> dict[str, Any]:
-    """The kernels for one head width known to the compiler (0: any width, slower by the loops' remainders)."""
+    LLVM unrolls 32 and less whole and then fails to vectorise, three times slower; 64 is worth kernels of its own.
+    """
     known = fixed > 0
     constant = _U(fixed)
 
     @_jit
-    def scatter(target, stride, nodes, values, length, a, b):  # type: ignore[no-untyped-def]
-        for i in range(_U(a), _U(b)):
-            to, at = _U(nodes[i]) * _U(stride), i * _U(length)
-            for d in range(_U(length)):
-                target[to + d] += values[at + d]
-
-    @_jit
     def forward(  # type: ignore[no-untyped-def]
-        source, indptr, kept, q, k, v, factor, sums, total, highest, scratch, targets, sources, a, b, width
+        source, indptr, kept, q, k, v, factor, sums, total, highest, scratch, targets, sources, width, a, b
     ):
         D = constant if known else _U(width)
         masked, edges, heads = kept.shape[0] > 0, _U(source.shape[0]), _U(factor.shape[0])
@@ -164,7 +151,7 @@ def _compiled(fixed: int) -> dict[str, Any]:
 
     @_jit
     def merge(  # type: ignore[no-untyped-def]
-        sums, total, highest, new_sums, new_total, new_highest, nodes, all_heads, first, heads, a, b, width
+        sums, total, highest, new_sums, new_total, new_highest, nodes, all_heads, first, heads, width, a, b
     ):
         D = constant if known else _U(width)
         n = _U(nodes.shape[0])
@@ -201,9 +188,9 @@ def _compiled(fixed: int) -> dict[str, Any]:
         scratch,
         targets,
         sources,
+        width,
         a,
         b,
-        width,
     ):
         D = constant if known else _U(width)
         masked, edges, want_sums = kept.shape[0] > 0, _U(source.shape[0]), sums.shape[0] > 0
@@ -256,4 +243,51 @@ def _compiled(fixed: int) -> dict[str, Any]:
                             sums[row + d] += p * v[at + d]
             d_factor[h] += total_factor
 
-    return {"scatter": scatter, "forward": forward, "merge": merge, "backward": backward}
+    return forward, merge, backward
+
+
+@_jit
+def _scatter(target, stride, nodes, values, length, a, b):  # type: ignore[no-untyped-def]
+    for i in range(_U(a), _U(b)):
+        to, at = _U(nodes[i]) * _U(stride), i * _U(length)
+        for d in range(_U(length)):
+            target[to + d] += values[at + d]
+
+
+_forward, _merge, _backward = _compiled(0)
+_forward_64, _merge_64, _backward_64 = _compiled(64)
+
+
+@_jit
+def _scatter_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_scatter, arguments, first, last, team)
+
+
+@_jit
+def _forward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_forward, arguments, first, last, team)
+
+
+@_jit
+def _merge_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_merge, arguments, first, last, team)
+
+
+@_jit
+def _backward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_backward, arguments, first, last, team)
+
+
+@_jit
+def _forward_64_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_forward_64, arguments, first, last, team)
+
+
+@_jit
+def _merge_64_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_merge_64, arguments, first, last, team)
+
+
+@_jit
+def _backward_64_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_backward_64, arguments, first, last, team)

@@ -113,7 +113,8 @@ class _RectifiedLinear(torch.autograd.Function):
         maps = torch.bmm(filters, cells).relu_().flatten(1)
         ctx.save_for_backward(filters, cells, weight, maps)
         ctx.spent = False
-        return torch.addmm(bias, maps, weight.T)
+        # A product is a tenth faster with a tall result than with a wide one.
+        return torch.addmm(bias[:, None], weight, maps.T).T.contiguous()
 
     @staticmethod
     @once_differentiable
@@ -122,7 +123,22 @@ class _RectifiedLinear(torch.autograd.Function):
             raise RuntimeError("the maps were overwritten by their gradient: backward can be called once only")
         ctx.spent = True
         filters, cells, weight, maps = ctx.saved_tensors
-        into_weight = gradient.T @ maps
+        into_weight = gradient.T.contiguous() @ maps
+        if _compiled(cells):
+            from graphmill.kernels import normed_convolution_numba
+
+            into_filters, into_cells = filters.new_empty(filters.shape), cells.new_empty(cells.shape)
+            for low in range(0, len(maps), _ROWS):
+                part = slice(low, low + _ROWS)
+                normed_convolution_numba.rectified_gradients(
+                    gradient[part] @ weight,
+                    maps[part],
+                    filters[part],
+                    cells[part],
+                    into_filters[part],
+                    into_cells[part],
+                )
+            return into_filters, into_cells, into_weight, gradient.sum(0)
         # In parts, so that no second memory of this size is needed.
         for low in range(0, len(maps), _ROWS):
             part = maps[low : low + _ROWS]

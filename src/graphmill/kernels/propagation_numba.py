@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.kernels.threads import over_ranges
+from graphmill.kernels.team import in_ranges, over_ranges
 
 _jit = numba.njit(nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp"}, error_model="numpy", cache=True)
 _PIECES = 16
@@ -24,18 +24,14 @@ def product(indptr: Tensor, column: Tensor, value: Tensor, x: Tensor) -> Tensor:
     pieces = min(_PIECES * torch.get_num_threads(), max(rows, 1))
     bounds = np.searchsorted(arrays[0], np.linspace(0, edges, pieces + 1)[1:-1])
     bounds = np.concatenate(([0], np.maximum.accumulate(bounds), [rows]))
-
-    def some(first: int, last: int) -> None:
-        _multiply(*arrays, bounds[first], bounds[last])
-
-    over_ranges(pieces, some, edges * x.shape[1])
+    over_ranges(_multiply_ranges, (*arrays, bounds), pieces, edges * x.shape[1])
     return out
 
 
 @_jit
-def _multiply(indptr: Any, column: Any, value: Any, x: Any, out: Any, first: int, last: int) -> None:
+def _multiply(indptr: Any, column: Any, value: Any, x: Any, out: Any, bounds: Any, first: int, last: int) -> None:
     width = x.shape[1]
-    for row in range(first, last):
+    for row in range(bounds[first], bounds[last]):
         target = out[row]
         for j in range(width):
             target[j] = 0
@@ -44,3 +40,8 @@ def _multiply(indptr: Any, column: Any, value: Any, x: Any, out: Any, first: int
             factor = value[e]
             for j in range(width):
                 target[j] += factor * source[j]
+
+
+@_jit
+def _multiply_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_multiply, arguments, first, last, team)

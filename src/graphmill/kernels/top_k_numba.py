@@ -11,7 +11,7 @@ import numba
 import torch
 from torch import Tensor
 
-from graphmill.kernels.threads import over_ranges
+from graphmill.kernels.team import in_ranges, over_ranges
 
 _jit = numba.njit(nogil=True, error_model="numpy", cache=True)
 _BLOCK = 64
@@ -31,7 +31,7 @@ def top_k(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
     values = torch.full((rows, k), -torch.inf, dtype=scores.dtype)
     found = torch.full((rows, k), _NOWHERE, dtype=torch.int64)
     arrays = (scores.detach().numpy(), highest.numpy(), least.numpy(), values.numpy(), found.numpy())
-    over_ranges(rows, lambda a, b: _search(*arrays, _BLOCK, a, b), scores.numel())
+    over_ranges(_search_ranges, (*arrays, _BLOCK), rows, scores.numel())
     return values, found
 
 
@@ -72,3 +72,8 @@ def _search(scores: Any, highest: Any, least: Any, values: Any, found: Any, bloc
             heap[0], heap[size] = heap[size], heap[0]
             place[0], place[size] = place[size], place[0]
             _sink(heap, place, 0, size)
+
+
+@_jit
+def _search_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_search, arguments, first, last, team)

@@ -45,7 +45,7 @@ class ConveRecipe:
     """Everything random is keyed by ``settings.training.seed``. ``batching`` is "full": there are no messages."""
 
     name = "conve"
-    algorithm_version = 2
+    algorithm_version = 3
 
     def __init__(self, graph: TypedGraph, settings: ConveSettings, batching: str) -> None:
         self.graph = graph

@@ -59,7 +59,7 @@ class SequenceModule(nn.Module):
 class SequenceRecipe:
     """Both systems: ``settings.recipe`` says which. ``batching`` is "full": a step has whole windows."""
 
-    algorithm_version = 1
+    algorithm_version = 2
 
     def __init__(self, graph: TypedGraph, settings: SasrecSettings, batching: str) -> None:
         self.name = str(settings.recipe)

@@ -38,6 +38,7 @@ class KgatRecipe(RecommenderRecipe):
     settings: KgatSettings
     term_names = (NORM,)
     negatives = "all"
+    algorithm_version = 2
 
     def __init__(self, graph: TypedGraph, settings: KgatSettings, batching: str) -> None:
         self.draw = settings.objective.draw
