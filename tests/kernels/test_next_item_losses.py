@@ -9,8 +9,12 @@ from graphmill.kernels import next_item_losses_reference as plain
 ROWS, ITEMS, WIDTH, K = 9, 13, 5, 3
 
 
-@pytest.fixture
-def case():
+@pytest.fixture(params=["compiled", "torch"])
+def case(request, monkeypatch):
+    if request.param == "compiled":
+        pytest.importorskip("numba")
+    else:
+        monkeypatch.setattr(ours, "has_numba", lambda: False)
     torch.manual_seed(0)
     states = torch.randn(ROWS, WIDTH, dtype=torch.float64, requires_grad=True)
     table = torch.randn(ITEMS, WIDTH, dtype=torch.float64, requires_grad=True)
@@ -78,3 +82,23 @@ def test_losses_are_finite_for_any_finite_score():
     far = torch.tensor([1e4, -1e4])
     assert torch.isfinite(ours.bce_sum(far, far[:, None]))
     assert torch.isfinite(ours.full_softmax_sum(far[:, None], torch.tensor([[1e3], [-1e3]]), torch.tensor([0, 1])))
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_scores_of_many_items_are_one_function_with_and_without_compiled_code(threads, monkeypatch):
+    pytest.importorskip("numba")
+    generator = torch.Generator().manual_seed(1)
+    states, table = torch.randn(2000, 20, generator=generator), torch.randn(50, 20, generator=generator)
+    items, weights = torch.randint(0, 50, (2000, 2), generator=generator), torch.randn(2000, 2, generator=generator)
+    before, found = torch.get_num_threads(), []
+    torch.set_num_threads(threads)
+    for compiled in (True, False):
+        monkeypatch.setattr(ours, "has_numba", lambda compiled=compiled: compiled)
+        own = states.clone().requires_grad_(), torch.nn.Parameter(table.clone())
+        own[1].grad = torch.ones_like(table)  # what another part of the loss has left there
+        scores = ours.score_items(*own, items)
+        (scores * weights).sum().backward()
+        found.append((scores.detach(), own[0].grad, own[1].grad))
+    torch.set_num_threads(before)
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=2e-5)

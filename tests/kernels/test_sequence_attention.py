@@ -7,7 +7,7 @@ from graphmill.kernels import sequence_attention
 from graphmill.kernels import time_attention as time_attention_module
 from graphmill.kernels.sequence_attention import Bucket, causal_attention
 from graphmill.kernels.sequence_attention_reference import causal_attention_reference
-from graphmill.kernels.time_attention import time_attention, time_relations
+from graphmill.kernels.time_attention import Intervals, time_attention
 from graphmill.kernels.time_attention_reference import time_attention_reference
 
 LENGTHS = ((5, 4, 5), (2, 1), (1,))
@@ -39,9 +39,13 @@ def gradients(outputs, weights, variables):
     return torch.autograd.grad(sum((o * w).sum() for o, w in zip(outputs, weights, strict=True)), variables)
 
 
-@pytest.fixture(params=["by hand", "by hand, two queries at a time", "autograd"])
+@pytest.fixture(params=["compiled", "by hand", "by hand, two queries at a time", "autograd"])
 def way(request, monkeypatch):
-    """The backward written out (a CPU in full precision), and the one left to autograd (everything else)."""
+    """Compiled; the backward written out (a CPU in full precision); and the one left to autograd (everything else)."""
+    if request.param == "compiled":
+        pytest.importorskip("numba")
+    else:
+        monkeypatch.setattr(sequence_attention, "has_numba", lambda: False)
     if request.param == "by hand, two queries at a time":
         monkeypatch.setattr(sequence_attention, "QUERY_ROWS", 2)
     if request.param == "autograd":
@@ -89,8 +93,8 @@ def test_time_attention_through_the_table_equals_the_dense_form(way, heads, p):
     q, k, v = inputs(2, 3, total, WIDTH)
     r_key, r_value = inputs(3, 2, SPAN + 1, WIDTH)
     times = torch.randint(0, 12, (total,)).sort().values
-    relations = time_relations(times, buckets, SPAN)
-    ours = time_attention(q, k, v, relations, r_key, r_value, buckets, heads, p, True)
+    intervals = Intervals(times, buckets, SPAN)
+    ours = time_attention(q, k, v, intervals, r_key, r_value, heads, p, True)
     got, expected = [], []
     for rows in rows_of(buckets):
         got.append(ours[rows])
@@ -104,7 +108,7 @@ def test_time_attention_through_the_table_equals_the_dense_form(way, heads, p):
 
 
 def test_the_largest_tensor_has_no_axis_for_width_beside_two_for_positions():
-    length, span, width = 40, 10, 16
+    length, span, width = 80, 10, 16
     sizes = []
 
     class Watch(torch.utils._python_dispatch.TorchDispatchMode):
@@ -116,32 +120,36 @@ def test_the_largest_tensor_has_no_axis_for_width_beside_two_for_positions():
     bucket = Bucket(0, 2, length)
     q, k, v = (torch.randn(2 * length, width, requires_grad=True) for _ in range(3))
     tables = [torch.randn(span + 1, width, requires_grad=True) for _ in range(2)]
-    relations = time_relations(torch.arange(2 * length), [bucket], span)
+    intervals = Intervals(torch.arange(2 * length), [bucket], span)
     with Watch():
-        time_attention(q, k, v, relations, *tables, [bucket], 1, 0.2, True).sum().backward()
+        time_attention(q, k, v, intervals, *tables, 1, 0.2, True).sum().backward()
     assert max(sizes) <= 2 * length * length
 
 
 def test_intervals_are_clipped_differences():
     # TiSASRec's worked example: t' = [1, 2, 2, 6], span 3.
-    (relation,) = time_relations(torch.tensor([1, 2, 2, 6]), [Bucket(0, 1, 4)], 3)
+    (relation,) = Intervals(torch.tensor([1, 2, 2, 6]), [Bucket(0, 1, 4)], 3).relations
     assert relation[0].tolist() == [[0, 1, 1, 3], [1, 0, 0, 3], [1, 0, 0, 3], [3, 3, 3, 0]]
 
 
-def test_with_dropout_both_ways_draw_the_same_masks_and_agree(monkeypatch):
+def test_with_dropout_all_ways_draw_the_same_masks_and_agree(monkeypatch):
     buckets, total = layout()
     q, k, v = inputs(4, 3, total, WIDTH)
     tables = inputs(5, 2, SPAN + 1, WIDTH)
-    relations = time_relations(torch.randint(0, 12, (total,)), buckets, SPAN)
+    intervals = Intervals(torch.randint(0, 12, (total,)), buckets, SPAN)
     found = []
-    for by_hand in (True, False):
+    for numba, by_hand in ((True, True), (False, True), (False, False)):
+        if numba:
+            pytest.importorskip("numba")
+        monkeypatch.setattr(sequence_attention, "has_numba", lambda numba=numba: numba)
         monkeypatch.setattr(sequence_attention, "by_hand", lambda x, by_hand=by_hand: by_hand)
         monkeypatch.setattr(time_attention_module, "by_hand", lambda x, by_hand=by_hand: by_hand)
         torch.manual_seed(9)
         outputs = [
             causal_attention(q, k, v, buckets, 2, 0.3, True),
-            time_attention(q, k, v, relations, *tables, buckets, 2, 0.3, True),
+            time_attention(q, k, v, intervals, *tables, 2, 0.3, True),
         ]
         found.append([*outputs, *gradients(outputs, outputs, (q, k, v, *tables))])
-    for a, b in zip(*found, strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+    for values in zip(*found, strict=True):
+        for other in values[1:]:
+            torch.testing.assert_close(values[0], other, rtol=1e-10, atol=1e-12)

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from graphmill.kernels.table_rows import table_rows
+from graphmill.kernels import table_rows as module
+from graphmill.kernels.table_rows import add_rows_, table_rows
 
 
 def problem() -> tuple[nn.Parameter, torch.Tensor, torch.Tensor]:
@@ -60,3 +61,20 @@ def test_no_row_at_all() -> None:
     table.grad = torch.ones_like(table)
     (table_rows(table, rows[:0]) * weights[:0]).sum().backward()
     torch.testing.assert_close(table.grad, torch.ones_like(table))
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_many_repeated_rows_are_added_in_their_order_by_any_number_of_threads(threads, dtype, monkeypatch) -> None:
+    generator = torch.Generator().manual_seed(1)
+    rows = torch.randint(0, 40, (3000,), generator=generator)
+    values, into = torch.randn(3000, 17, generator=generator).to(dtype), torch.ones(40, 17, dtype=dtype)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    mine = into.clone()
+    add_rows_(mine, rows, values)
+    torch.set_num_threads(before)
+    monkeypatch.setattr(module, "has_numba", lambda: False)
+    theirs = into.clone()
+    add_rows_(theirs, rows, values)
+    torch.testing.assert_close(mine, theirs, rtol=1e-12 if dtype == torch.float64 else 1e-5, atol=1e-5)

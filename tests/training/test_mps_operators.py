@@ -55,15 +55,28 @@ class Recorder(TorchDispatchMode):
 def operators(case: Case, graph: TypedGraph, patch: pytest.MonkeyPatch) -> Recorder:
     """What one whole optimizer step of the case calls, as on MPS: plain torch kernels, fp32 sums, nothing sparse."""
     import graphmill.kernels.hgt as hgt
-    from graphmill.kernels import hgt_torch, normed_convolution, one_to_n, table_rows
+    from graphmill.kernels import (
+        dropout,
+        hgt_torch,
+        layer_norm,
+        next_item_losses,
+        normed_convolution,
+        one_to_n,
+        sequence_attention,
+        table_rows,
+        time_attention,
+    )
     from graphmill.training import guards
 
     patch.setattr(hgt, "edge_backend", lambda *_: hgt_torch)
     # These go by their tensors' device, which is the CPU here.
-    for module in (normed_convolution, one_to_n):
+    for module in (normed_convolution, one_to_n, dropout, layer_norm, next_item_losses, sequence_attention, table_rows):
         patch.setattr(module, "has_numba", lambda: False)
+    for module in (normed_convolution, one_to_n):
         patch.setattr(module, "sum_dtype", lambda device, wide: wide)
-    patch.setattr(table_rows, "has_sparse", lambda device: False)
+    for module in (sequence_attention, time_attention):
+        patch.setattr(module, "by_hand", lambda x: False)
+    patch.setattr(dropout, "_by_torch", lambda x: True)
     patch.setattr(guards, "_is_plain", lambda gradient: False)
     job, recipe = case.build(graph)
     model = case.model(recipe)

@@ -17,8 +17,3 @@ ACCELERATOR_BYTES = 64 * 2**20
 def part_bytes(device: torch.device, on_cpu: int) -> int:
     """Bytes of a part: ``on_cpu`` is what a CPU's cache holds; on an accelerator every part costs its calls instead."""
     return on_cpu if device.type == "cpu" else ACCELERATOR_BYTES
-
-
-def has_sparse(device: torch.device) -> bool:
-    """Whether sparse tensors can be added to dense ones; MPS has none."""
-    return device.type != "mps"

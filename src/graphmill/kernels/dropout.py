@@ -33,7 +33,7 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """
     if not training or p <= 0.0:
         return x
-    if x.device.type != "cpu" or torch.compiler.is_compiling():
+    if _by_torch(x):
         return F.dropout(x, p, True)
     found: Tensor = _Dropout.apply(x, p, draw_key())
     return found
@@ -41,7 +41,7 @@ def dropout(x: Tensor, p: float, training: bool) -> Tensor:
 
 def relu_dropout(x: Tensor, p: float, training: bool) -> Tensor:
     """Dropout of ReLU(x), which is ReLU of its dropout, in one pass. Backward needs the result alone, not ``x``."""
-    if x.device.type != "cpu" or torch.compiler.is_compiling() or not (training and p > 0.0):
+    if _by_torch(x) or not (training and p > 0.0):
         return dropout(torch.relu(x), p, training)
     found: Tensor = _ReluDropout.apply(x, p, draw_key())
     return found
@@ -49,7 +49,7 @@ def relu_dropout(x: Tensor, p: float, training: bool) -> Tensor:
 
 def add_dropout(x: Tensor, branch: Tensor, p: float, training: bool) -> Tensor:
     """``x`` + dropout(``branch``) of one shape and dtype, in one pass."""
-    if x.device.type != "cpu" or torch.compiler.is_compiling() or not (training and p > 0.0) or x.dtype != branch.dtype:
+    if _by_torch(x) or not (training and p > 0.0) or x.dtype != branch.dtype:
         return x + dropout(branch, p, training)
     found: Tensor = _AddDropout.apply(x, branch, p, draw_key())
     return found
@@ -97,6 +97,11 @@ def words(count: int, key: Key) -> np.ndarray:
     x *= _THIRD
     x ^= x >> np.uint32(16)
     return x
+
+
+def _by_torch(x: Tensor) -> bool:
+    """Whether torch's own dropout serves: on other devices, and where torch compiles what it finds."""
+    return x.device.type != "cpu" or torch.compiler.is_compiling()
 
 
 def _in_one_pass(*tensors: Tensor) -> bool:

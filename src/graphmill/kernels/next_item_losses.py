@@ -11,7 +11,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
+
+from graphmill.kernels.table_rows import gradient_of_table, table_rows
+from graphmill.kernels.threads import has_numba
 
 BLOCK_NUMBERS = 4 << 20
 """Scores that a block of the full softmax holds at once (16 MiB in fp32): what stays in a cache pays."""
@@ -19,10 +23,39 @@ BLOCK_NUMBERS = 4 << 20
 
 def score_items(states: Tensor, table: Tensor, items: Tensor) -> Tensor:
     """State · item vector: [N, d], [I, d] and ``items`` int64 [N] or [N, k] → the same shape, at least fp32."""
-    vectors = F.embedding(items, table)
+    plain = states.device.type == "cpu" and states.dtype == table.dtype in (torch.float32, torch.float64)
+    if plain and has_numba() and not torch.compiler.is_compiling():
+        found: Tensor = _Scores.apply(states.contiguous(), table, items.reshape(len(items), -1).contiguous())
+        return found.view(items.shape)
+    vectors = table_rows(table, items)
     if items.dim() == 1:
         return (_wide(states) * _wide(vectors)).sum(-1)
     return torch.bmm(_wide(vectors), _wide(states)[:, :, None]).squeeze(-1)
+
+
+class _Scores(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, table: Tensor, items: Tensor) -> Tensor:
+        from graphmill.kernels import next_item_losses_numba
+
+        ctx.save_for_backward(states, items)
+        ctx.table = table
+        return next_item_losses_numba.scores(states, table.contiguous(), items)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        from graphmill.kernels import next_item_losses_numba as kernels
+
+        states, items = ctx.saved_tensors
+        table, gradient = ctx.table, gradient.contiguous()
+        need_states, need_table, _ = ctx.needs_input_grad
+        into_states = kernels.states_gradient(gradient, table.contiguous(), items) if need_states else None
+        if not need_table:
+            return into_states, None, None
+        into = gradient_of_table(table)
+        kernels.add_table_gradient_(table.grad if into is None else into, gradient, states, items)
+        return into_states, into, None
 
 
 def bce_sum(positive: Tensor, negative: Tensor, exists: Tensor | None = None) -> Tensor:
@@ -62,7 +95,7 @@ def sampled_softmax_sum(
     item in M draws (Bengio and Senécal 2008). A sampled item that is a row's target is left out of that row.
     """
     positive = score_items(states, table, target) - _wide(target_log_expected)
-    scores = _wide(_product(states, F.embedding(sampled, table))) - _wide(log_expected)
+    scores = _wide(_product(states, table_rows(table, sampled))) - _wide(log_expected)
     scores = scores.masked_fill(target[:, None] == sampled[None, :], -torch.inf)
     total = torch.logsumexp(torch.cat([positive[:, None], scores], dim=1), dim=1)
     return (total - positive).sum()

@@ -15,9 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from graphmill.kernels.dropout import dropout, dropout_mask
+from graphmill.kernels.dropout import draw_key, dropout, dropout_mask
+from graphmill.kernels.threads import has_numba
 
 QUERY_ROWS = 64
 """Queries of a sequence that are attended at once where the backward is written out."""
@@ -46,6 +48,9 @@ def causal_attention(
     least fp32. Returns [R, d]. Memory: heads · Σ count · length² numbers a bucket.
     """
     dropped = training and p > 0.0
+    if compiled(query):
+        found: Tensor = CompiledAttention.apply(query, key, value, buckets, heads, p if training else 0.0)
+        return found
     if dropped and by_hand(query):
         result: Tensor = _Attention.apply(query, key, value, buckets, heads, p)
         return result
@@ -55,6 +60,11 @@ def causal_attention(
         out = _attend(q, k, v, p, training)
         outputs.append(join_heads(out, bucket, heads))
     return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
+
+
+def compiled(x: Tensor) -> bool:
+    """Whether the compiled kernel takes this tensor."""
+    return by_hand(x) and has_numba() and not torch.compiler.is_compiling()
 
 
 def by_hand(x: Tensor) -> bool:
@@ -98,6 +108,56 @@ def weights(scores: Tensor, p: float, training: bool, dtype: torch.dtype) -> Ten
     return dropout(torch.softmax(wide, dim=-1), p, training).to(dtype)
 
 
+class CompiledAttention(torch.autograd.Function):
+    """Every sequence with its own length, by ``sequence_attention_numba``; with ``times``, TiSASRec's attention.
+
+    The gradients of query, key and value lie side by side in one memory, [R, 3 · d], so that whoever projected them in one
+    product need not put them together.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        buckets: Sequence[Bucket],
+        heads: int,
+        p: float,
+        times: Tensor | None = None,
+        span: int = 0,
+        table_key: Tensor | None = None,
+        table_value: Tensor | None = None,
+    ) -> Tensor:
+        """See :func:`causal_attention` and :func:`graphmill.kernels.time_attention.time_attention`."""
+        from graphmill.kernels import sequence_attention_numba as kernels
+
+        query, key, value = (x if x.stride(1) == 1 else x.contiguous() for x in (query, key, value))
+        where = kernels.plan(tuple(buckets), heads)
+        keys = [draw_key() for _ in buckets] if p > 0.0 else []
+        tables = [] if table_key is None or table_value is None else [table_key, table_value]
+        timed = kernels.Times(times, span, *tables) if times is not None and tables else None
+        need = any(ctx.needs_input_grad)
+        out, shares = kernels.forward(query, key, value, where, heads, p, keys, timed, need)
+        ctx.save_for_backward(query, key, value, shares, *([] if timed is None else [timed.times, *tables]))
+        ctx.rest = where, heads, p, keys, span
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of query, key, value and of the tables."""
+        from graphmill.kernels import sequence_attention_numba as kernels
+
+        query, key, value, shares, *more = ctx.saved_tensors
+        where, heads, p, keys, span = ctx.rest
+        timed = kernels.Times(more[0], span, *more[1:]) if more else None
+        d_query, d_key, d_value, d_table_key, d_table_value = kernels.backward(
+            query, key, value, gradients[0], shares, where, heads, p, keys, timed
+        )
+        return d_query, d_key, d_value, None, None, None, None, None, d_table_key, d_table_value
+
+
 class _Attention(torch.autograd.Function):
     """With P the softmax, M the mask and D = P ∘ M: O = D V, and backwards
     dV = Dᵀ dO, dP = (dO Vᵀ) ∘ M, dS = P ∘ (dP − rowsum(dP ∘ P)), dQ = dS K / √d, dK = dSᵀ Q / √d.
@@ -116,10 +176,11 @@ class _Attention(torch.autograd.Function):
         for bucket in buckets:
             q, k, v = (split_heads(x[bucket.rows], bucket, heads) for x in (query, key, value))
             bias, parts = causal_bias(bucket.length, q), []
+            masks = dropout_mask((len(q), bucket.length, bucket.length), p, q.dtype)
             for a, b in query_blocks(bucket.length):
                 scores = torch.baddbmm(bias[a:b, :b], q[:, a:b], k[:, :b].transpose(1, 2), alpha=scale)
                 share = torch.softmax(scores, dim=-1)
-                mask = dropout_mask(tuple(share.shape), p, share.dtype)
+                mask = masks[:, a:b, :b]
                 parts.append(torch.bmm(torch.mul(share, mask, out=scores), v[:, :b]))
                 saved += [share, mask]
             out[bucket.rows] = join_heads(torch.cat(parts, 1) if len(parts) > 1 else parts[0], bucket, heads)

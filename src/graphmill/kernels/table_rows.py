@@ -1,7 +1,8 @@
 """Some rows of a table, whose gradient is added to where the table's gradient already is.
 
-A dense gradient of a lookup has as many rows as the table, nearly all zero; torch's sparse one is added to a dense one row
-by row, each with a handful of calls. Where another part of the loss has filled the table's gradient, neither is needed.
+A dense gradient of a lookup has as many rows as the table, and torch's sums over repeated rows run on one thread; its sparse
+one is added to a dense one row by row, each with a handful of calls. Where another part of the loss has filled the table's
+gradient, rows are added to that, and no second table is ever made.
 """
 
 from __future__ import annotations
@@ -11,17 +12,38 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from graphmill.kernels.devices import has_sparse
+from graphmill.kernels.threads import has_numba
 
 
 def table_rows(table: Tensor, rows: Tensor) -> Tensor:
-    """table [N, d], rows int64 [B] → [B, d]. ``table`` is a parameter, or anything else that autograd follows.
+    """table [N, d], rows int64 [...] → [..., d]. ``table`` is a parameter, or anything else that autograd follows.
 
-    The gradient is that of a lookup, repeated rows added up. Backward adds it to ``table.grad`` in place where that is there
-    and dense, and hands a sparse one (dense on MPS) to autograd else.
+    The gradient is that of a lookup, repeated rows added up in their order. Backward adds it to ``table.grad`` in place
+    where that is there and dense, and hands a dense one to autograd else.
     """
+    if torch.compiler.is_compiling():
+        return F.embedding(rows, table)
     found: Tensor = _TableRows.apply(table, rows)
     return found
+
+
+def add_rows_(into: Tensor, rows: Tensor, values: Tensor) -> None:
+    """``into`` [N, d] at ``rows`` int64 [B] += ``values`` [B, d], repeated rows in the order of ``values``."""
+    plain = into.device.type == "cpu" and into.dtype == values.dtype and into.dtype in (torch.float32, torch.float64)
+    if plain and has_numba() and into.is_contiguous():
+        from graphmill.kernels import table_rows_numba
+
+        table_rows_numba.add_rows_(into, rows, values.contiguous())
+    else:
+        into.index_add_(0, rows, values.to(into.dtype))
+
+
+def gradient_of_table(table: Tensor) -> Tensor | None:
+    """For a backward pass: None where ``table.grad`` is there to be added to in place, else zeros to be returned."""
+    there = table.grad if table.is_leaf else None
+    if there is not None and there.layout == torch.strided and there.is_contiguous():
+        return None
+    return torch.zeros(table.shape, dtype=table.dtype, device=table.device)
 
 
 class _TableRows(torch.autograd.Function):
@@ -33,11 +55,7 @@ class _TableRows(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient):  # type: ignore[no-untyped-def]
-        table, rows = ctx.table, ctx.rows
-        there = table.grad if table.is_leaf else None
-        if there is not None and there.layout == torch.strided:
-            there.index_add_(0, rows, gradient.to(there.dtype))
-            return None, None
-        if has_sparse(table.device) and table.is_leaf:
-            return torch.sparse_coo_tensor(rows[None], gradient.to(table.dtype), table.shape), None
-        return torch.zeros_like(table).index_add_(0, rows, gradient.to(table.dtype)), None
+        table, rows = ctx.table, ctx.rows.reshape(-1)
+        into = gradient_of_table(table)
+        add_rows_(table.grad if into is None else into, rows, gradient.reshape(len(rows), table.shape[1]))
+        return into, None

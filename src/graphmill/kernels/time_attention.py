@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -20,8 +22,10 @@ from torch import Tensor
 from graphmill.kernels.dropout import dropout_mask
 from graphmill.kernels.sequence_attention import (
     Bucket,
+    CompiledAttention,
     by_hand,
     causal_bias,
+    compiled,
     in_buckets,
     join_heads,
     softmax_backward,
@@ -29,33 +33,51 @@ from graphmill.kernels.sequence_attention import (
     weights,
 )
 
+COMPILED_LENGTH = 10_000
 
-def time_relations(times: Tensor, buckets: Sequence[Bucket], span: int) -> list[Tensor]:
-    """min(|t_i - t_j|, span) of each bucket: int64 [count, length, length] from ``times`` int64 [R]."""
-    relations = []
-    for bucket in buckets:
-        t = times[bucket.rows].view(bucket.count, bucket.length)
-        relations.append((t[:, :, None] - t[:, None, :]).abs_().clamp_(max=span))
-    return relations
+
+@dataclass(frozen=True)
+class Intervals:
+    """The times of a batch's rows: int64 [R] in ``buckets``; differences above ``span`` count as ``span``."""
+
+    times: Tensor
+    buckets: Sequence[Bucket]
+    span: int
+
+    @cached_property
+    def relations(self) -> list[Tensor]:
+        """min(|t_i - t_j|, span) of each bucket: int64 [count, length, length]. Made once, for those who need it whole."""
+        relations = []
+        for bucket in self.buckets:
+            t = self.times[bucket.rows].view(bucket.count, bucket.length)
+            relations.append((t[:, :, None] - t[:, None, :]).abs_().clamp_(max=self.span))
+        return relations
 
 
 def time_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    relations: Sequence[Tensor],
+    intervals: Intervals,
     table_key: Tensor,
     table_value: Tensor,
-    buckets: Sequence[Bucket],
     heads: int,
     p: float,
     training: bool,
 ) -> Tensor:
     """Attention of every sequence; rows in buckets as in :mod:`graphmill.kernels.sequence_attention`.
 
-    ``query``, ``key``, ``value`` [R, d] (positions already in key and value); ``relations`` from :func:`time_relations`;
-    ``table_key``, ``table_value`` [span + 1, d]. Returns [R, d]. Memory: heads · Σ count · length · (length + span + 1).
+    ``query``, ``key``, ``value`` [R, d] (positions already in key and value); ``table_key``, ``table_value`` [span + 1, d].
+    Returns [R, d]. Memory: heads · Σ count · length² compiled, heads · Σ count · length · (length + span + 1) else.
     """
+    buckets = intervals.buckets
+    if compiled(query) and max((b.length for b in buckets), default=0) <= COMPILED_LENGTH:
+        found: Tensor = CompiledAttention.apply(
+            query, key, value, buckets, heads, p if training else 0.0, intervals.times, intervals.span, table_key,
+            table_value,
+        )  # fmt: skip
+        return found
+    relations = intervals.relations
     rate = p if training else 0.0
     if by_hand(query):
         result: Tensor = _TimeAttention.apply(

@@ -10,11 +10,12 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from graphmill.kernels.dropout import dropout
+from graphmill.kernels.layer_norm import LayerNorm
 from graphmill.kernels.sequence_attention import causal_attention
+from graphmill.kernels.table_rows import table_rows
 from graphmill.models.hyper_connections import HyperConnection, expand_streams, reduce_streams
 from graphmill.models.sequence_layers import Block, SequenceInputs, initialise
 
@@ -44,15 +45,15 @@ class SASRec(nn.Module):
         self.blocks = nn.ModuleList(
             Block(dim, rate, norm, eps, numbered(mhc, number) if mhc else None) for number in range(blocks)
         )
-        self.final_norm = nn.LayerNorm(dim, eps)
+        self.final_norm = LayerNorm(dim, eps)
         self.streams = mhc(0).streams if mhc else 0
         self.gradient_checkpointing = False
         initialise(self, nn.init.xavier_normal_, (HyperConnection,))
 
     def forward(self, inputs: SequenceInputs) -> Tensor:
         """[R, d]: the state after each row, from which the next item is scored."""
-        x = F.embedding(inputs.items, self.items.weight) * math.sqrt(self.items.embedding_dim)
-        x = dropout(x + F.embedding(inputs.positions, self.positions.weight), self.rate, self.training)
+        x = table_rows(self.items.weight, inputs.items) * math.sqrt(self.items.embedding_dim)
+        x = dropout(x + table_rows(self.positions.weight, inputs.positions), self.rate, self.training)
 
         def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             return causal_attention(query, key, value, inputs.buckets, self.heads, self.rate, self.training)

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from graphmill.kernels.dropout import dropout
+from graphmill.kernels.dropout import add_dropout, dropout, relu_dropout
+from graphmill.kernels.layer_norm import LayerNorm
 from graphmill.kernels.sequence_attention import Bucket
 from graphmill.models.hyper_connections import HyperConnection
 
@@ -49,11 +52,45 @@ class Projections(nn.Module):
         """``query`` [R, d] gives Q; ``other`` gives K and V."""
         dim = query.shape[1]
         if query is other:
-            q, k, v = F.linear(query, self.weight, self.bias).split(dim, dim=1)
+            q, k, v = side_by_side(F.linear(query, self.weight, self.bias), dim)
         else:
             q = F.linear(query, self.weight[:dim], self.bias[:dim])
-            k, v = F.linear(other, self.weight[dim:], self.bias[dim:]).split(dim, dim=1)
+            k, v = side_by_side(F.linear(other, self.weight[dim:], self.bias[dim:]), dim)
         return q, k, v
+
+
+def side_by_side(x: Tensor, width: int) -> tuple[Tensor, ...]:
+    """[R, n · width] → n views [R, width]. Gradients that lie side by side already are not put together once more."""
+    if torch.compiler.is_compiling():
+        return x.split(width, dim=1)
+    found: tuple[Tensor, ...] = _SideBySide.apply(x, width)
+    return found
+
+
+class _SideBySide(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, width: int) -> tuple[Tensor, ...]:
+        ctx.shape = x.shape
+        return x.split(width, dim=1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        first, width = gradients[0], gradients[0].shape[1]
+        if all(_follows(first, number * width, x) for number, x in enumerate(gradients)):
+            return first.as_strided(ctx.shape, first.stride()), None
+        return torch.cat(gradients, dim=1), None
+
+
+def _follows(first: Tensor, columns: int, x: Tensor) -> bool:
+    """Whether ``x`` has the columns of one memory that stand so many columns behind those of ``first``."""
+    return (
+        x.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
+        and x.storage_offset() == first.storage_offset() + columns
+        and x.stride() == first.stride()
+        and x.stride(1) == 1
+        and x.dtype == first.dtype
+    )
 
 
 class FeedForward(nn.Module):
@@ -64,10 +101,12 @@ class FeedForward(nn.Module):
         self.first, self.second = nn.Linear(dim, dim), nn.Linear(dim, dim)
         self.rate = rate
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[R, d] → [R, d]."""
-        inner = torch.relu(dropout(self.first(x), self.rate, self.training))
-        return dropout(self.second(inner), self.rate, self.training)
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """[R, d] → [R, d], added to ``residual`` where that is given."""
+        branch = self.second(relu_dropout(self.first(x), self.rate, self.training))
+        if residual is None:
+            return dropout(branch, self.rate, self.training)
+        return add_dropout(residual, branch, self.rate, self.training)
 
 
 class Block(nn.Module):
@@ -86,7 +125,7 @@ class Block(nn.Module):
         self.norm = norm
         self.projections = Projections(dim, output=norm != ORIGINAL)
         self.feed_forward = FeedForward(dim, rate)
-        self.norm_attention, self.norm_feed_forward = nn.LayerNorm(dim, eps), nn.LayerNorm(dim, eps)
+        self.norm_attention, self.norm_feed_forward = LayerNorm(dim, eps), LayerNorm(dim, eps)
         self.mhc = nn.ModuleList([mhc(), mhc()]) if mhc is not None else None
 
     def forward(self, x: Tensor, attention: Attention) -> Tensor:
@@ -97,13 +136,13 @@ class Block(nn.Module):
             return streams
         if self.norm == PRE:
             x = x + self._attend(self.norm_attention(x), None, attention)
-            return x + self.feed_forward(self.norm_feed_forward(x))
+            return self.feed_forward(self.norm_feed_forward(x), x)
         if self.norm == POST:
             x = self.norm_attention(x + self._attend(x, None, attention))
-            return self.norm_feed_forward(x + self.feed_forward(x))
+            return self.norm_feed_forward(self.feed_forward(x, x))
         query = self.norm_attention(x)
         z = self.norm_feed_forward(query + self._attend(query, x, attention))
-        return z + self.feed_forward(z)
+        return self.feed_forward(z, z)
 
     def _attend(self, query: Tensor, other: Tensor | None, attention: Attention) -> Tensor:
         out = attention(*self.projections(query, query if other is None else other))

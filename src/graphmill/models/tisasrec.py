@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from graphmill.kernels.dropout import dropout
-from graphmill.kernels.time_attention import time_attention, time_relations
+from graphmill.kernels.layer_norm import LayerNorm
+from graphmill.kernels.table_rows import table_rows
+from graphmill.kernels.time_attention import Intervals, time_attention
 from graphmill.models.hyper_connections import HyperConnection
 from graphmill.models.sasrec import MakeHyperConnection, numbered, run_blocks
 from graphmill.models.sequence_layers import Block, SequenceInputs, initialise
@@ -44,7 +45,7 @@ class TiSASRec(nn.Module):
         self.blocks = nn.ModuleList(
             Block(dim, rate, norm, eps, numbered(mhc, number) if mhc else None) for number in range(blocks)
         )
-        self.final_norm = nn.LayerNorm(dim, eps)
+        self.final_norm = LayerNorm(dim, eps)
         self.streams = mhc(0).streams if mhc else 0
         self.gradient_checkpointing = False
         initialise(self, nn.init.xavier_uniform_, (HyperConnection,))
@@ -52,11 +53,11 @@ class TiSASRec(nn.Module):
     def forward(self, inputs: SequenceInputs) -> Tensor:
         """[R, d]: the state after each row."""
         assert inputs.times is not None
-        x = F.embedding(inputs.items, self.items.weight) * math.sqrt(self.items.embedding_dim)
+        x = table_rows(self.items.weight, inputs.items) * math.sqrt(self.items.embedding_dim)
         x = self._drop(x)
-        relations = time_relations(inputs.times, inputs.buckets, self.time_span)
-        position_key = self._drop(F.embedding(inputs.positions, self.position_keys.weight))
-        position_value = self._drop(F.embedding(inputs.positions, self.position_values.weight))
+        intervals = Intervals(inputs.times, inputs.buckets, self.time_span)
+        position_key = self._drop(table_rows(self.position_keys.weight, inputs.positions))
+        position_value = self._drop(table_rows(self.position_values.weight, inputs.positions))
         time_key, time_value = self._drop(self.time_keys.weight), self._drop(self.time_values.weight)
 
         def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -64,10 +65,9 @@ class TiSASRec(nn.Module):
                 query,
                 key + position_key.to(key.dtype),
                 value + position_value.to(value.dtype),
-                relations,
+                intervals,
                 time_key.to(key.dtype),
                 time_value.to(value.dtype),
-                inputs.buckets,
                 self.heads,
                 self.rate,
                 self.training,

@@ -20,6 +20,7 @@ from graphmill.kernels.next_item_losses import (
     score_items,
 )
 from graphmill.kernels.sequence_attention import Bucket
+from graphmill.kernels.table_rows import table_rows
 from graphmill.models.hyper_connections import HyperConnection
 from graphmill.models.sasrec import SASRec
 from graphmill.models.sequence_layers import SequenceInputs
@@ -152,7 +153,7 @@ class SequenceRecipe:
             self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
         )
         states = network(self._inputs(batch.items, batch.times, batch.lengths, batch.layout))
-        return Encoded({"states": states[self._tensor(batch.layout.place)]})
+        return Encoded({"states": table_rows(states, self._tensor(batch.layout.place))})
 
     def terms(self, model: nn.Module, chunk: SequenceBatch, encoded: Encoded | None) -> list[Term]:
         """The next-item loss, and the norm of the tables where it is asked for."""

@@ -1,0 +1,35 @@
+"""``table_rows``' sums for the CPU, compiled. A thread owns every t-th row of the table and looks at all that come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numba
+import torch
+from torch import Tensor
+
+from graphmill.kernels.team import in_ranges, over_ranges
+
+_jit = numba.njit(nogil=True, error_model="numpy", cache=True)
+
+
+def add_rows_(into: Tensor, rows: Tensor, values: Tensor) -> None:
+    """See :func:`graphmill.kernels.table_rows.add_rows_`; all contiguous, one dtype."""
+    arrays = (into.detach().numpy(), rows.numpy(), values.detach().numpy())
+    threads = max(1, min(torch.get_num_threads(), len(into)))
+    over_ranges(_add_ranges, (*arrays, threads), threads, values.numel())
+
+
+@_jit
+def _add(into: Any, rows: Any, values: Any, parts: int, first: int, last: int) -> None:
+    width = into.shape[1]
+    for i in range(rows.shape[0]):
+        row = rows[i]
+        if first <= row % parts < last:
+            for j in range(width):
+                into[row, j] += values[i, j]
+
+
+@_jit
+def _add_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_add, arguments, first, last, team)
