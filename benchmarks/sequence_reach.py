@@ -240,10 +240,10 @@ def main() -> None:
 
 def _run(args: argparse.Namespace, python: str, *more: str) -> dict[str, Any]:
     from graphmill.training.allocator import KEEP_HEAP
-    from graphmill.training.waiting import SHORT_SPIN
+    from graphmill.training.waiting import waiting_environment
 
     environment = {
-        **os.environ, **KEEP_HEAP, **SHORT_SPIN, "OMP_NUM_THREADS": "1",
+        **waiting_environment(), **os.environ, **KEEP_HEAP, "OMP_NUM_THREADS": "1",
         "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1",
     }  # fmt: skip
     command = [

@@ -30,10 +30,11 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program ins
 def main() -> None:
     """Entry point: errors with a sentence end with their exit code and no traceback."""
     from graphmill.training.memory import memory_in_a_sentence
-    from graphmill.training.waiting import waiting_environment
+    from graphmill.training.waiting import machine_is_quiet, waiting_environment
 
     os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
-    os.environ.update(waiting_environment())
+    # Other commands are short: they need not look.
+    os.environ.update(waiting_environment(quiet=machine_is_quiet if sys.argv[1:2] == ["train"] else lambda: False))
     try:
         if sys.argv[1:2] == ["train"]:
             _with_allocator()
