@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from graphmill.kernels.hyper_connections import read_streams, scaled_projection, write_streams
+from graphmill.kernels import hyper_connections
+from graphmill.kernels.hyper_connections import project_streams, read_streams, write_streams
 from graphmill.kernels.hyper_connections_reference import (
     read_streams_reference,
     scaled_projection_reference,
@@ -55,23 +56,60 @@ def test_the_permutation_form_is_exact():
     )
 
 
-def test_streams_are_read_and_written_as_defined():
+@pytest.fixture(params=["compiled", "torch"])
+def backend(request, monkeypatch):
+    if request.param == "compiled":
+        pytest.importorskip("numba")
+    else:
+        monkeypatch.setattr(hyper_connections, "has_numba", lambda: False)
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("rows", [0, 1, 6])
+@pytest.mark.parametrize("streams", [1, 2, 3, 4, 6])
+def test_streams_are_read_and_written_as_defined(streams, rows):
     torch.manual_seed(0)
+    n, width = streams, 5
     x, h, p, y, w = (
         torch.randn(*s, dtype=torch.float64, requires_grad=True)
-        for s in ((6, 4, 5), (6, 4, 4), (6, 4), (6, 5), (20, 7))
+        for s in ((rows, n, width), (rows, n, n), (rows, n), (rows, width), (n * width, 7))
     )
     pairs = [
-        (read_streams(x, p), read_streams_reference(x, p), (x, p)),
+        (read_streams(x, p)[0], read_streams_reference(x, p), (x, p)),
         (write_streams(x, h, p, y), write_streams_reference(x, h, p, y), (x, h, p, y)),
-        (scaled_projection(x, w, 1e-6), scaled_projection_reference(x, w, 1e-6), (x, w)),
+        (project_streams(x, w, 1e-6)[0], scaled_projection_reference(x, w, 1e-6), (x, w)),
     ]
     for ours, plain, variables in pairs:
-        torch.testing.assert_close(ours, plain, rtol=1e-10, atol=1e-12)
-        weight = torch.randn_like(ours)
-        for a, b in zip(
-            torch.autograd.grad((ours * weight).sum(), variables),
-            torch.autograd.grad((plain * weight).sum(), variables),
-            strict=True,
-        ):
-            torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+        same(ours, plain, variables)
+
+
+def same(ours, plain, variables):
+    torch.testing.assert_close(ours, plain, rtol=1e-10, atol=1e-12)
+    weight = torch.randn_like(ours)
+    for a, b in zip(
+        torch.autograd.grad((ours * weight).sum(), variables),
+        torch.autograd.grad((plain * weight).sum(), variables),
+        strict=True,
+    ):
+        torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_what_is_handed_on_collects_every_gradient_of_the_streams(dtype):
+    torch.manual_seed(1)
+    x, w = torch.randn(300, 4, 33).to(dtype).requires_grad_(), (0.1 * torch.randn(132, 24)).to(dtype).requires_grad_()
+    found = []
+    for plain in (False, True):
+        if plain:
+            projected, through = scaled_projection_reference(x, w, 1e-6), x
+        else:
+            projected, through = project_streams(x, w, 1e-6)
+        h, p, mixing = projected[:, :4].sigmoid(), projected[:, 4:8].sigmoid(), projected[:, 8:].reshape(-1, 4, 4)
+        y, through = (read_streams_reference(through, h), through) if plain else read_streams(through, h)
+        write = write_streams_reference if plain else write_streams
+        out = write(through, mixing, p, torch.tanh(y))
+        found.append([out, *torch.autograd.grad((out**2).sum(), (x, w))])
+    tolerance = 1e-10 if dtype == torch.float64 else 2e-4
+    for a, b in zip(*found, strict=True):
+        assert float((a - b).norm() / b.norm()) < tolerance

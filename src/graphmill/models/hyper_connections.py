@@ -21,7 +21,7 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor, nn
 
-from graphmill.kernels.hyper_connections import read_streams, scaled_projection, write_streams
+from graphmill.kernels.hyper_connections import project_streams, read_streams, write_streams
 from graphmill.kernels.sinkhorn import permutation_matrices, permutation_mixture, sinkhorn
 
 SINKHORN, LITE = "sinkhorn", "lite"
@@ -56,24 +56,32 @@ class HyperConnection(nn.Module):
 
     def maps(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Streams [R, n, C] → h [R, n], p [R, n], H [R, n, n], all at least fp32."""
-        n = self.streams
+        return self._maps(self._project(x)[0])
+
+    def _project(self, x: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast(x.device.type, enabled=False) if self.fp32 else nullcontext():
             wide = x if x.dtype == torch.float64 or not self.fp32 else x.float()
-            projected = scaled_projection(wide, self.phi.to(wide.dtype), 1e-6)
+            projected, through = project_streams(wide, self.phi.to(wide.dtype), 1e-6)
+        return projected, through if wide is x else x
+
+    def _maps(self, projected: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        n = self.streams
         projected = projected if projected.dtype == torch.float64 else projected.float()
         pre, post, res = projected.split([n, n, projected.shape[1] - 2 * n], dim=1)
         h = torch.sigmoid(self.alpha[0] * pre + self.bias_pre)
         p = 2.0 * torch.sigmoid(self.alpha[1] * post + self.bias_post)
         logits = self.alpha[2] * res + self.bias_res
-        with torch.autocast(x.device.type, enabled=False):
+        with torch.autocast(projected.device.type, enabled=False):
             if self.kind == SINKHORN:
                 return h, p, sinkhorn(logits.view(-1, n, n), self.iterations)
             return h, p, permutation_mixture(logits, self.matrices)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor, branch: Callable[[Tensor], Tensor]) -> Tensor:
         """Streams [R, n, C] → streams; ``branch`` [R, C] → [R, C] has no residual of its own."""
-        h, p, mixing = self.maps(x)
-        return write_streams(x, mixing, p, branch(read_streams(x, h)))
+        projected, x = self._project(x)
+        h, p, mixing = self._maps(projected)
+        y, x = read_streams(x, h)
+        return write_streams(x, mixing, p, branch(y))
 
 
 def expand_streams(x: Tensor, streams: int) -> Tensor:
@@ -83,4 +91,5 @@ def expand_streams(x: Tensor, streams: int) -> Tensor:
 
 def reduce_streams(x: Tensor) -> Tensor:
     """[R, n, C] → [R, C]: the mean over streams."""
-    return x.mean(dim=1)
+    # Divided after the sum: the gradient is then divided while it is [R, C].
+    return x.sum(dim=1) / x.shape[1]
