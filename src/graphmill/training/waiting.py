@@ -3,7 +3,7 @@
 Spinning for long, the default, takes the time of whatever else runs: two trainings at once on two cores become many times
 slower. Sleeping at once costs a wake-up, dear on a virtual machine, at each of the hundreds of operations of a step. A
 short spin is between the two. How short depends on company, which is looked at when a process starts: in trials on two
-cores steps of SASRec and HGT were a tenth faster alone with four times the spin, and a fifth slower beside a busy process.
+cores steps of SASRec and HGT were faster alone with four times the spin, and slower by more beside a busy process.
 """
 
 from __future__ import annotations
