@@ -118,10 +118,12 @@ def _count(scores: "torch.Tensor", queries: RelationQueries, part: slice) -> tup
     """Candidates above and tied with the target, known ones subtracted; scores (B × C) belong to ``part``."""
     import torch
 
+    from graphmill.kernels.rank_counts import rank_counts
+
     heads, tails = queries.heads[part], queries.tails[part]
     target = torch.gather(scores, 1, _on(scores, tails)[:, None])
-    above = (scores > target).sum(dim=1)
-    upto = (scores >= target).sum(dim=1)
+    above, tied, _ = rank_counts(scores, target[:, 0])
+    upto = above + tied
     start, stop = queries.known_indptr[heads], queries.known_indptr[heads + 1]
     counts = stop - start
     row = np.repeat(np.arange(len(heads)), counts)

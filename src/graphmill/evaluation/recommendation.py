@@ -72,16 +72,25 @@ def masked_scores(score: ScoreBlock, users: Int64, known: KnownItems) -> torch.T
     return scores
 
 
+DIVERGED = (
+    "scores are not finite: the model has diverged; use an earlier checkpoint, a lower learning rate or precision fp32"
+)
+
+
+def wide(scores: torch.Tensor) -> torch.Tensor:
+    """The scores in at least fp32."""
+    import torch
+
+    return scores if scores.dtype == torch.float64 else scores.float()
+
+
 def usable(scores: torch.Tensor) -> torch.Tensor:
     """The scores in at least fp32. Raises :class:`TrainingError` where one is not finite."""
     import torch
 
-    scores = scores if scores.dtype == torch.float64 else scores.float()
+    scores = wide(scores)
     if scores.numel() and not all(torch.isfinite(bound).item() for bound in torch.aminmax(scores)):
-        raise TrainingError(
-            "scores are not finite: the model has diverged; use an earlier checkpoint, a lower learning rate or "
-            "precision fp32"
-        )
+        raise TrainingError(DIVERGED)
     return scores
 
 
