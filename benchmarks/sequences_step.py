@@ -135,14 +135,16 @@ def evaluate(recipe: Any, length: int, rival_users: int = 100) -> dict[str, Any]
 
     model = recipe.build(Execution()).eval()
     users = len(recipe.evaluator.split("valid").users)
+    recipe.evaluate(model, "valid", final=False, poll=lambda: None)  # what is compiled is loaded once
     start = time.perf_counter()
     recipe.evaluate(model, "valid", final=False, poll=lambda: None)
     ours_seconds = (time.perf_counter() - start) / users
     s, valid = recipe.data.sequences, recipe.evaluator.split("valid")
     plain = sequences.SASRec(s.num_items, length, DIM, BLOCKS, RATE).eval()
     rng = np.random.default_rng(0)
-    start = time.perf_counter()
-    for query in range(rival_users):
+    for query in range(-10, rival_users):
+        if query == 0:
+            start = time.perf_counter()
         history = s.items[valid.start[query] : valid.stop[query]] + 1
         sequences.rank_one(plain, history, int(valid.targets[query]) + 1, s.num_items, length, rng)
     return {"ours": ours_seconds, "theirs": (time.perf_counter() - start) / rival_users, "users": users}

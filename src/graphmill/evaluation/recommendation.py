@@ -94,9 +94,9 @@ def usable(scores: torch.Tensor) -> torch.Tensor:
     return scores
 
 
-def blocks(rows: int, columns: int) -> list[tuple[int, int]]:
-    """Ranges of rows whose scores fit :data:`BLOCK_NUMBERS`."""
-    size = max(BLOCK_NUMBERS // max(columns, 1), 1)
+def blocks(rows: int, columns: int, numbers: int = 0) -> list[tuple[int, int]]:
+    """Ranges of rows that have at most so many scores (0: :data:`BLOCK_NUMBERS`)."""
+    size = max((numbers or BLOCK_NUMBERS) // max(columns, 1), 1)
     return [(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
