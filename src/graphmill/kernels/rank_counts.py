@@ -19,7 +19,8 @@ def rank_counts(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]
 
         return rank_counts_numba.rank_counts(scores, target.contiguous())
     # Compared into floating point: on a CPU that counts ten times faster than booleans do, and is exact to 2²⁴ columns.
-    flags = torch.empty_like(scores)
+    kind = torch.float64 if scores.dtype == torch.float64 else torch.float32
+    flags = torch.empty(scores.shape, dtype=kind, device=scores.device)
     above = torch.gt(scores, target[:, None], out=flags).sum(1).long()
     tied = torch.eq(scores, target[:, None], out=flags).sum(1).long()
     return above, tied, (~torch.isfinite(scores)).sum(1)
