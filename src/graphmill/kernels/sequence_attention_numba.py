@@ -7,7 +7,8 @@ looked up where it is needed. Kept for the way back are the softmax's shares; dr
 
 Threads take whole sequences, in pieces of about equal work whose number is fixed: the sums over pieces, and with them every
 result, do not depend on how many threads there are. fp32 or float64. The formulas are those of ``sequence_attention`` and
-``time_attention``.
+``time_attention``. All of it is in one file because numba keeps compiled code by file, and would not notice a change
+elsewhere.
 """
 
 from __future__ import annotations
@@ -322,12 +323,36 @@ def _write(totals: Any, row: int, width: int, out: Any, to: int) -> None:
 
 
 @_jit
+def _add_intervals(
+    left: Any,
+    i: int,
+    times: Any,
+    start: int,
+    span: int,
+    table: Any,
+    h: int,
+    width: int,
+    relation: Any,
+    row: int,
+    line: Any,
+) -> None:
+    """``line`` [j] += left [i] · table [interval of rows i and j] for every j up to i. ``relation`` [row]: the intervals."""
+    now = times[start + i]
+    for j in range(i + 1):
+        r = min(abs(now - times[start + j]), span)
+        relation[row, j] = r
+        s = left[i, 0] - left[i, 0]
+        for c in range(width):
+            s += left[i, c] * table[h, r, c]
+        line[j] += s
+
+
+@_jit
 def _forward(
     q: Any, k: Any, v: Any, stride_q: int, stride_k: int, stride_v: int, out: Any, shares: Any, sequences: Any,
     words: Any, bounds: Any, longest: int, heads: int, width: int, scale: Any, threshold: Any, kept: Any, times: Any,
     span: int, table_k: Any, table_v: Any, first: int, last: int,
 ) -> None:  # fmt: skip
-    zero = scale - scale
     size, even = (longest + _LANES - 1) // _LANES * _LANES, (width + _LANES - 1) // _LANES * _LANES
     columns, values = np.zeros(even * size, q.dtype), np.zeros(even * size, q.dtype)
     queries, line = np.zeros((size, even), q.dtype), np.empty(size, q.dtype)
@@ -358,14 +383,7 @@ def _forward(
                     upto = blocks * _LANES
                     _line(lines, row, blocks, line)
                     if timed:
-                        now = times[start + i]
-                        for j in range(count):
-                            r = min(abs(now - times[start + j]), span)
-                            relation[row, j] = r
-                            s = zero
-                            for c in range(width):
-                                s += queries[i, c] * table_k[h, r, c]
-                            line[j] += s
+                        _add_intervals(queries, i, times, start, span, table_k, h, width, relation, row, line)
                     _softmax(line, count, upto)
                     if keeping:
                         to = _U(offset + (h * length + i) * padded)
@@ -434,14 +452,7 @@ def _backward(
                         upto = blocks * _LANES
                         _line(lines, row, blocks, line)
                         if timed:
-                            now = times[start + i]
-                            for j in range(count):
-                                r = min(abs(now - times[start + j]), span)
-                                relation[row, j] = r
-                                s = zero
-                                for c in range(width):
-                                    s += above[i, c] * table_v[h, r, c]
-                                line[j] += s
+                            _add_intervals(above, i, times, start, span, table_v, h, width, relation, row, line)
                         own = _U(offset + (h * length + i) * padded)
                         for j in range(_U(upto)):
                             share[j] = shares[own + j]
