@@ -175,6 +175,14 @@ def peak_rss() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 2**30
 
 
+def as_a_worker() -> dict[str, str]:
+    """The environment that graphmill gives to its training processes: the heap is kept, threads spin for a short while."""
+    from graphmill.training.allocator import KEEP_HEAP
+    from graphmill.training.waiting import waiting_environment
+
+    return {**KEEP_HEAP, **waiting_environment()}
+
+
 def fresh(module: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Run ``python -m module arguments`` and return the JSON object of its last line. Raises with its output if it fails."""
     done = subprocess.run(

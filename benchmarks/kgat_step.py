@@ -1,7 +1,7 @@
-"""CPU seconds of KGAT's phases in this process, ours or the plain one's: one JSON line. ``benchmarks.recommenders`` runs it.
+"""Seconds of KGAT's phases in this process, ours or the plain one's: one JSON line. ``benchmarks.recommenders`` runs it.
 
 ``--data last-fm`` is the public data set; ``book`` its shape at 96 k nodes and 425 k edges, ``amazon-book`` at 184 k and
-6.4 m (synthetic: everything random). CF 1024, KG 2048, 64-32-16, bi-interaction, Adam, one thread.
+6.4 m (synthetic: everything random). CF 1024, KG 2048, 64-32-16, bi-interaction, Adam.
 """
 
 from __future__ import annotations
@@ -172,9 +172,9 @@ def main() -> None:
         for name, work in works.items():
             times = []
             for n in range(arguments.steps + 1):
-                started = time.process_time()
+                started = time.perf_counter()
                 work(n)
-                times.append(time.process_time() - started)
+                times.append(time.perf_counter() - started)
             seconds[name] = statistics.median(times[1:])
     steps = {phase.name: phase.steps_per_epoch for phase in recipe.phases}
     seconds["epoch"] = sum(count * seconds[name] for name, count in steps.items()) + seconds["attention"]

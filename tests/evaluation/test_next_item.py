@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from graphmill.errors import TrainingError
-from graphmill.evaluation import next_item
+from graphmill.evaluation import recommendation
 from graphmill.evaluation.next_item import NextItemRanks, full_ranks, sample_candidates, sampled_ranks
 from graphmill.evaluation.next_item_floors import Floors, NextItemSplit, floor_ranks, tune_floors
 from graphmill.evaluation.recommendation import KnownItems
@@ -43,7 +43,7 @@ def test_a_constant_scorer_gets_what_chance_gets():
 
 @pytest.mark.parametrize("block", [1, 1 << 20])
 def test_full_ranks_equal_a_plain_loop_with_repeated_history_and_a_target_met_before(monkeypatch, block):
-    monkeypatch.setattr(next_item, "BLOCK_NUMBERS", block)
+    monkeypatch.setattr(recommendation, "BLOCK_NUMBERS", block)
     rng = np.random.default_rng(0)
     scores = rng.integers(0, 6, (9, 20)).astype(np.float32)
     histories = [rng.integers(0, 20, rng.integers(0, 9)).tolist() for _ in range(9)]

@@ -23,9 +23,13 @@ def by_sorting(scores: torch.Tensor, k: int) -> tuple[np.ndarray, np.ndarray]:
 def test_it_is_what_sorting_finds(backend: Backend, seed: int, rows: int, columns: int, levels: int) -> None:
     rng = np.random.default_rng(seed)
     scores = torch.from_numpy(rng.integers(0, levels, (rows, columns)).astype(np.float32))
-    scores[torch.from_numpy(rng.random((rows, columns)) < 0.2)] = -torch.inf
+    row, item = np.nonzero(rng.random((rows, columns)) < 0.2)
+    indptr = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=rows))))
     k = int(rng.integers(1, columns + 1))
-    values, found = top_k(scores, k, backend)
+    given = scores.clone()
+    values, found = top_k(scores, k, (indptr, item.astype(np.int64)), backend)
+    assert torch.equal(scores, given)
+    scores[torch.from_numpy(row), torch.from_numpy(item)] = -torch.inf
     wanted, order = by_sorting(scores, k)
     assert np.array_equal(found.numpy(), order)
     assert np.array_equal(values.numpy(), wanted)
@@ -36,6 +40,30 @@ def test_it_is_what_sorting_finds(backend: Backend, seed: int, rows: int, column
 def test_sorted_rows_are_no_special_case(backend: Backend, order: str) -> None:
     scores = torch.arange(1000, dtype=torch.float64).repeat(3, 1)
     scores = scores if order == "rising" else scores.flip(1)
-    values, found = top_k(scores, 7, backend)
+    values, found = top_k(scores, 7, backend=backend)
     assert values[2].tolist() == [999, 998, 997, 996, 995, 994, 993]
     assert found[0, 0] == (999 if order == "rising" else 0)
+
+
+@pytest.mark.parametrize("backend", ["torch", "numba"])
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_a_score_that_is_not_finite_is_refused(backend: Backend, bad: float, dtype: torch.dtype) -> None:
+    scores = torch.randn(3, 200, dtype=dtype)
+    scores[1, 130] = bad
+    with pytest.raises(ValueError, match="not finite"):
+        top_k(scores, 5, backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["torch", "numba"])
+def test_what_is_left_out_twice_is_left_out_once(backend: Backend) -> None:
+    left_out = np.array([0, 3, 3]), np.array([199, 4, 199])
+    values, found = top_k(torch.arange(200.0).repeat(2, 1), 2, left_out, backend)
+    assert found.tolist() == [[198, 197], [199, 198]]
+    assert values[0].tolist() == [198.0, 197.0]
+
+
+@pytest.mark.parametrize("backend", ["torch", "numba"])
+def test_no_rows(backend: Backend) -> None:
+    values, found = top_k(torch.empty(0, 9), 3, backend=backend)
+    assert values.shape == found.shape == (0, 3)

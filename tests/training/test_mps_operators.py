@@ -56,6 +56,7 @@ def operators(case: Case, graph: TypedGraph, patch: pytest.MonkeyPatch) -> Recor
     """What one whole optimizer step of the case calls, as on MPS: plain torch kernels, fp32 sums, nothing sparse."""
     import graphmill.kernels.hgt as hgt
     from graphmill.kernels import (
+        bi_interaction,
         dropout,
         hgt_torch,
         layer_norm,
@@ -70,7 +71,8 @@ def operators(case: Case, graph: TypedGraph, patch: pytest.MonkeyPatch) -> Recor
 
     patch.setattr(hgt, "edge_backend", lambda *_: hgt_torch)
     # These go by their tensors' device, which is the CPU here.
-    for module in (normed_convolution, one_to_n, dropout, layer_norm, next_item_losses, sequence_attention, table_rows):
+    compiled = (bi_interaction, normed_convolution, one_to_n, dropout, layer_norm, next_item_losses, sequence_attention)
+    for module in (*compiled, table_rows):
         patch.setattr(module, "has_numba", lambda: False)
     for module in (normed_convolution, one_to_n):
         patch.setattr(module, "sum_dtype", lambda device, wide: wide)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from graphmill.errors import TrainingError
 from graphmill.evaluation.recommendation import Int64, KnownItems, ScoreBlock, blocks, hit_metrics, top_k
 from graphmill.evaluation.sharing import current_share
+from graphmill.kernels.hits import hits
 
 METRICS = ("recall", "ndcg", "precision", "map", "hit", "mrr")
 KGAT_LIST = 100
@@ -97,10 +98,7 @@ def rank_items(
             error = problem
     (merged,) = share.merge([items], error)
     items = merged.astype(np.int64)
-    row, item = held_out.of(asked)
-    keys = np.unique(row * np.int64(num_items) + item)
-    hit = np.isin(np.arange(len(asked))[:, None] * np.int64(num_items) + items, keys) & (items >= 0)
-    return ItemLists(asked, items, hit, np.bincount(keys // num_items, minlength=len(asked)))
+    return ItemLists(asked, items, *hits(items, *held_out.rows(asked), num_items))
 
 
 def _kgat_ndcg(hit: NDArray[np.bool_], ks: Sequence[int]) -> dict[str, float]:

@@ -17,9 +17,6 @@ from graphmill.evaluation.recommendation import DIVERGED, Int64, KnownItems, Sco
 from graphmill.evaluation.sharing import current_share
 from graphmill.sampling.keyed import generator
 
-BLOCK_NUMBERS = 4 << 20
-"""Scores in memory at a time. They are read once only, and a block costs an encoding of its users: few blocks are best."""
-
 
 @dataclass(frozen=True)
 class NextItemRanks:
@@ -99,7 +96,7 @@ def _shared_ranks(
     """Blocks of queries are dealt out to the processes that evaluate together (``sharing``)."""
     above, tied = np.zeros(queries, np.int64), np.zeros(queries, np.int64)
     share, error = current_share(), None
-    for start, stop in blocks(queries, num_items, BLOCK_NUMBERS):
+    for start, stop in blocks(queries, num_items):
         if not share.takes_next() or error is not None:
             continue
         poll()

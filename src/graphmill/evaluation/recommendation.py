@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.errors import TrainingError
+from graphmill.kernels.hits import hits
 
 if TYPE_CHECKING:
     import torch
@@ -23,8 +24,8 @@ Float = NDArray[np.float64]
 ScoreBlock = Callable[[Int64], "torch.Tensor"]
 """Users int64 [b] → scores of all items [b, I], higher is better."""
 
-BLOCK_NUMBERS = 1 << 20
-"""Scores in memory at a time: what stays in a cache is compared and counted several times faster."""
+BLOCK_NUMBERS = 4 << 20
+"""Scores in memory at a time. They are read once only, and a block has costs of its own: few blocks are best."""
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,15 @@ class KnownItems:
 
     def of(self, users: Int64) -> tuple[Int64, Int64]:
         """(row, item) int64 pairs: what ``users[row]`` knows."""
-        start, stop = self.indptr[users], self.indptr[users + 1]
-        counts = stop - start
-        before = np.cumsum(counts) - counts
-        return np.repeat(np.arange(len(users)), counts), self.items[
-            np.arange(int(counts.sum())) + np.repeat(start - before, counts)
-        ]
+        indptr, items = self.rows(users)
+        return np.repeat(np.arange(len(users)), np.diff(indptr)), items
+
+    def rows(self, users: Int64) -> tuple[Int64, Int64]:
+        """(indptr int64 [U + 1], items int64): the same for these users alone."""
+        start = self.indptr[users]
+        counts = self.indptr[users + 1] - start
+        indptr = np.concatenate(([0], np.cumsum(counts)))
+        return indptr, self.items[np.arange(int(indptr[-1])) + np.repeat(start - indptr[:-1], counts)]
 
 
 def top_k(score: ScoreBlock, users: Int64, num_items: int, known: KnownItems, k: int) -> tuple[Int64, Float]:
@@ -56,20 +60,14 @@ def top_k(score: ScoreBlock, users: Int64, num_items: int, known: KnownItems, k:
     k = min(k, num_items)
     found, best = np.full((len(users), k), -1, np.int64), np.full((len(users), k), -np.inf)
     for start, stop in blocks(len(users), num_items):
-        values, items = best_of_rows(masked_scores(score, users[start:stop], known), k)
+        asked = users[start:stop]
+        try:
+            values, items = best_of_rows(wide(score(asked)), k, known.rows(asked))
+        except ValueError as problem:
+            raise TrainingError(DIVERGED) from problem
         best[start:stop] = values.double().cpu().numpy()
         found[start:stop] = np.where(np.isfinite(best[start:stop]), items.cpu().numpy(), -1)
     return found, best
-
-
-def masked_scores(score: ScoreBlock, users: Int64, known: KnownItems) -> torch.Tensor:
-    """A block of scores, at least fp32, −inf at what the users know."""
-    import torch
-
-    scores = usable(score(users)).clone()
-    row, item = known.of(users)
-    scores[torch.from_numpy(row).to(scores.device), torch.from_numpy(item).to(scores.device)] = -torch.inf
-    return scores
 
 
 DIVERGED = (
@@ -94,9 +92,9 @@ def usable(scores: torch.Tensor) -> torch.Tensor:
     return scores
 
 
-def blocks(rows: int, columns: int, numbers: int = 0) -> list[tuple[int, int]]:
-    """Ranges of rows that have at most so many scores (0: :data:`BLOCK_NUMBERS`)."""
-    size = max((numbers or BLOCK_NUMBERS) // max(columns, 1), 1)
+def blocks(rows: int, columns: int) -> list[tuple[int, int]]:
+    """Ranges of rows that have at most :data:`BLOCK_NUMBERS` scores."""
+    size = max(BLOCK_NUMBERS // max(columns, 1), 1)
     return [(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 
@@ -111,11 +109,7 @@ def set_metrics(lists: Int64, held_out: KnownItems, users: Int64, ks: Sequence[i
         hit@k = [Σ hit > 0]                      mrr@k = 1 / place of the first hit, 0 without one
     """
     num_items = int(max(lists.max(initial=0), held_out.items.max(initial=0))) + 1
-    row, item = held_out.of(users)
-    keys = np.unique(row * num_items + item)
-    positives = np.bincount(keys // num_items, minlength=len(users))
-    wanted = np.arange(len(users))[:, None] * num_items + lists
-    hit = np.isin(wanted, keys) & (lists >= 0)
+    hit, positives = hits(lists, *held_out.rows(users), num_items)
     return hit_metrics(hit[positives > 0], positives[positives > 0], ks)
 
 

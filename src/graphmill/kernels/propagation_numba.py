@@ -16,25 +16,37 @@ _PIECES = 16
 """Pieces a thread: rows differ in length, so what is equal in edges is dealt out in small parts."""
 
 
-def product(indptr: Tensor, column: Tensor, value: Tensor, x: Tensor) -> Tensor:
-    """[R, d]: Σ_e value_e · x[column_e] over each row's edges, in their order. ``x`` [C, d] fp32 or float64, contiguous."""
-    rows, edges = indptr.numel() - 1, column.numel()
-    out = torch.empty(rows, x.shape[1], dtype=x.dtype)
-    arrays = (indptr.numpy(), column.numpy(), value.numpy(), x.detach().numpy(), out.numpy())
-    pieces = min(_PIECES * torch.get_num_threads(), max(rows, 1))
-    bounds = np.searchsorted(arrays[0], np.linspace(0, edges, pieces + 1)[1:-1])
-    bounds = np.concatenate(([0], np.maximum.accumulate(bounds), [rows]))
-    over_ranges(_multiply_ranges, (*arrays, bounds), pieces, edges * x.shape[1])
+def product(indptr: Tensor, column: Tensor, value: Tensor, x: Tensor, onto: Tensor | None = None) -> Tensor:
+    """[R, d]: Σ_e value_e · x[column_e] over each row's edges, in their order. ``x`` [C, d] fp32 or float64, contiguous.
+
+    With ``onto`` [R, d] it is added to that, in place.
+    """
+    rows = indptr.numel() - 1
+    out = torch.empty(rows, x.shape[1], dtype=x.dtype) if onto is None else onto
+    arrays = (indptr.numpy(), column.numpy(), value.numpy(), x.detach().numpy(), out.numpy(), onto is None)
+    bounds = even_pieces(arrays[0], 0, rows)
+    over_ranges(_multiply_ranges, (*arrays, bounds), len(bounds) - 1, column.numel() * x.shape[1])
     return out
 
 
+def even_pieces(indptr: np.ndarray, first: int, last: int) -> np.ndarray:
+    """Bounds of pieces of rows ``first:last`` with about as many edges each, some for every thread."""
+    pieces = min(_PIECES * torch.get_num_threads(), max(last - first, 1))
+    wanted = np.linspace(indptr[first], indptr[last], pieces + 1)[1:-1]
+    inner = np.searchsorted(indptr[first : last + 1], wanted) + first
+    return np.concatenate(([first], np.minimum(np.maximum.accumulate(inner), last), [last])).astype(np.int64)
+
+
 @_jit
-def _multiply(indptr: Any, column: Any, value: Any, x: Any, out: Any, bounds: Any, first: int, last: int) -> None:
+def _multiply(
+    indptr: Any, column: Any, value: Any, x: Any, out: Any, fresh: bool, bounds: Any, first: int, last: int
+) -> None:
     width = x.shape[1]
     for row in range(bounds[first], bounds[last]):
         target = out[row]
-        for j in range(width):
-            target[j] = 0
+        if fresh:
+            for j in range(width):
+                target[j] = 0
         for e in range(indptr[row], indptr[row + 1]):
             source = x[np.uint64(column[e])]
             factor = value[e]

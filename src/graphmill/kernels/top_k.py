@@ -4,25 +4,47 @@ from __future__ import annotations
 
 from typing import Literal
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill.kernels.threads import has_numba
 
 Backend = Literal["auto", "numba", "torch"]
+Left = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Columns left out of each row as CSR: of row r ``items[indptr[r] : indptr[r + 1]]``; repetitions do no harm."""
 
 
-def top_k(scores: Tensor, k: int, backend: Backend = "auto") -> tuple[Tensor, Tensor]:
+def top_k(scores: Tensor, k: int, left_out: Left | None = None, backend: Backend = "auto") -> tuple[Tensor, Tensor]:
     """Values and columns (int64) [B, k] of the k highest numbers of each row of ``scores`` [B, I], fp32 or float64.
 
-    NaN is not allowed. On the CPU a compiled scan reads every number once; elsewhere torch sorts, with the same result.
+    What is ``left_out`` counts as −inf, and has its place behind all others. On the CPU a compiled scan reads every number
+    once and copies none; elsewhere torch sorts, with the same result. ``scores`` are left as they are.
+
+    Raises :class:`ValueError` where a score is not finite.
     """
     use_numba = backend == "numba" or (backend == "auto" and scores.device.type == "cpu" and has_numba())
     if use_numba:
         from graphmill.kernels import top_k_numba
 
-        return top_k_numba.top_k(scores.contiguous(), k)
-    return _by_torch(scores, k)
+        none = np.zeros(len(scores) + 1, np.int64), np.zeros(0, np.int64)
+        values, columns, finite = top_k_numba.top_k(scores.detach().contiguous(), k, *(left_out or none))
+    else:
+        finite = not scores.numel() or all(torch.isfinite(bound).item() for bound in torch.aminmax(scores))
+    if not finite:
+        raise ValueError("scores are not finite")
+    return (values, columns) if use_numba else _by_torch(_masked(scores, left_out), min(k, scores.shape[1]))
+
+
+def _masked(scores: Tensor, left_out: Left | None) -> Tensor:
+    if left_out is None:
+        return scores
+    indptr, items = left_out
+    row = np.repeat(np.arange(len(scores)), np.diff(indptr))
+    masked = scores.clone()
+    masked[torch.from_numpy(row).to(scores.device), torch.from_numpy(items).to(scores.device)] = -torch.inf
+    return masked
 
 
 def _by_torch(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:

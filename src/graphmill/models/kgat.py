@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from graphmill.kernels.bi_interaction import bi_interaction
 from graphmill.kernels.dropout import dropout
 from graphmill.kernels.propagation import SparseMatrix, propagate
 from graphmill.kernels.row_norm import normalise_rows
@@ -40,14 +41,12 @@ class Layer(nn.Module):
 
     def forward(self, nodes: Tensor, matrix: SparseMatrix) -> Tensor:
         """[N, dim_in] → [N, dim_out]."""
-        around = propagate(matrix, nodes)
-        if self.kind == "graphsage":
-            mixed = F.leaky_relu(self.sum(torch.cat((nodes, around), 1)), self.slope)
-        else:
-            mixed = F.leaky_relu(self.sum(nodes + around), self.slope)
         if self.kind == "bi_interaction":
-            mixed = mixed + F.leaky_relu(self.product(nodes * around), self.slope)
-        return dropout(mixed, self.dropout, self.training)
+            of_sum, of_product = (self.sum.weight, self.sum.bias), (self.product.weight, self.product.bias)
+            return bi_interaction(matrix, nodes, of_sum, of_product, self.slope, self.dropout, self.training)
+        around = propagate(matrix, nodes)
+        joined = torch.cat((nodes, around), 1) if self.kind == "graphsage" else nodes + around
+        return dropout(F.leaky_relu(self.sum(joined), self.slope), self.dropout, self.training)
 
 
 class Kgat(nn.Module):

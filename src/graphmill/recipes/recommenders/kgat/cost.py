@@ -10,9 +10,11 @@ from itertools import pairwise
 
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.kernels.threads import has_numba
 from graphmill.recipes.recommenders.kgat.settings import KgatSettings
 from graphmill.recipes.recommenders.multimodal_sizes import SCORES, WIDE, sizes_of
 from graphmill.training.contract import Execution
+from graphmill.training.device import choose_device
 from graphmill.training.planning import Cost
 
 _BYTES_PER_EDGE = 190
@@ -28,15 +30,20 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
     dims = [d, *m.layer_dims]
     table = nodes * d
     layers = dense = kept = inputs = moved = 0.0
+    device = choose_device(settings.acceleration.device, allow_fallback=True).device
+    compiled = device.type == "cpu" and precision == "fp32" and has_numba()
     for a, b in pairwise(dims):
         wide = 2 * a if m.aggregation == "graphsage" else a
         both = m.aggregation == "bi_interaction"
         layers += (wide + 1) * b + both * (a + 1) * b
         dense += 2.0 * nodes * (wide + both * a) * b
-        # What the products take, and each one's result before and after its ReLU; the dropout's mask.
-        kept += nodes * (wide + a + both * a + (2 + 2 * both + 2) * b)
+        if both and compiled:  # the neighbourhoods, the result, and a byte an output
+            kept += nodes * (a + 1.25 * b)
+            moved += 4.0 * edges * a + nodes * (12.0 * a + 8.0 * b)
+        else:  # what the products take, and each one's result before and after its ReLU; the dropout's mask
+            kept += nodes * (wide + a + both * a + (2 + 2 * both + 2) * b)
+            moved += 4.0 * edges * a + nodes * (14.0 * a + 16.0 * b)
         inputs += nodes * a
-        moved += 4.0 * edges * a + nodes * (14.0 * a + 16.0 * b)
     widest = max(a + b for a, b in pairwise(dims))
     again = 1 if execution.checkpointing else 0
     rows = 3.0 * settings.step_size() / settings.acceleration.processes

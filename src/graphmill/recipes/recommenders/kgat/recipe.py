@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.kernels.losses import bpr_losses, half_squares, row_dots
 from graphmill.kernels.propagation import SparseMatrix
+from graphmill.kernels.table_rows import table_rows
 from graphmill.kernels.translation import grouped_projection
 from graphmill.models.kgat import Kgat, final
 from graphmill.recipes.recommenders.batch import BPR, PairBatch
@@ -174,7 +175,7 @@ class KgatRecipe(RecommenderRecipe):
         order = np.argsort(relation, kind="stable")
         bounds = np.searchsorted(relation[order], np.arange(self.facts.num_relations + 1))
         rows = np.concatenate((chunk.heads, chunk.tails, chunk.wrong_tails))[order]
-        projected = grouped_projection(nodes.index_select(0, self._tensor(rows)), bounds.tolist(), model.projections)
+        projected = grouped_projection(table_rows(nodes, self._tensor(rows)), bounds.tolist(), model.projections)
         place = np.empty(len(order), np.int64)
         place[order] = np.arange(len(order))
         back = projected.index_select(0, self._tensor(place))
@@ -187,7 +188,7 @@ class KgatRecipe(RecommenderRecipe):
         view, count = self.view, float(len(chunk))
         items = np.concatenate((chunk.positives, chunk.negatives)) + view.item_offset
         wanted = self._tensor(np.concatenate((chunk.users + view.user_offset, items)))
-        rows = final([state.index_select(0, wanted) for state in states])
+        rows = final([table_rows(state, wanted) for state in states])
         user, positive, negative = rows.split(len(chunk))
         losses = bpr_losses(row_dots(user, positive), row_dots(user, negative))
         return [

@@ -1,0 +1,87 @@
+"""KGAT's bi-interaction: the compiled layer is the plain one, in values, gradients and masks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from graphmill.kernels import bi_interaction as module
+from graphmill.kernels.bi_interaction import bi_interaction
+from tests.kernels.test_propagation import random_matrix
+
+pytest.importorskip("numba")
+
+
+def problem(nodes: int, width: int, wide: int, dtype: torch.dtype) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(nodes)
+    shapes = (nodes, width), (wide, width), (wide,), (wide, width), (wide,)
+    return [torch.randn(*s, dtype=dtype, generator=generator, requires_grad=True) for s in shapes]
+
+
+def run(matrix: Any, tensors: list[torch.Tensor], p: float, training: bool = True) -> list[torch.Tensor]:
+    torch.manual_seed(7)
+    nodes, *weights = tensors
+    out = bi_interaction(matrix, nodes, (weights[0], weights[1]), (weights[2], weights[3]), 0.2, p, training)
+    drawn = torch.Generator().manual_seed(1)
+    gradients = torch.autograd.grad(out, tensors, torch.randn(out.shape, dtype=out.dtype, generator=drawn))
+    return [out.detach(), *gradients]
+
+
+@pytest.mark.parametrize("p", [0.0, 0.3])
+@pytest.mark.parametrize(("nodes", "width", "wide"), [(1, 3, 2), (40, 5, 7), (700, 64, 32)])
+def test_values_gradients_and_masks_are_the_plain_ones(
+    monkeypatch: pytest.MonkeyPatch, nodes: int, width: int, wide: int, p: float
+) -> None:
+    matrix, tensors = random_matrix(nodes, nodes, nodes, 6 * nodes), problem(nodes, width, wide, torch.float64)
+    matrix = matrix.with_values(matrix.forward.value.double())
+    mine = run(matrix, tensors, p)
+    monkeypatch.setattr(module, "_compiled_serves", lambda nodes: False)
+    for own, plain in zip(mine, run(matrix, tensors, p), strict=True):
+        torch.testing.assert_close(own, plain, rtol=1e-10, atol=1e-10)
+
+
+def test_blocks_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from graphmill.kernels import bi_interaction_numba
+
+    matrix, tensors = random_matrix(2, 3000, 3000, 20_000), problem(3000, 16, 16, torch.float32)
+    threads, found = torch.get_num_threads(), []
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            found.append(run(matrix, tensors, 0.1))
+    finally:
+        torch.set_num_threads(threads)
+    for others in found[1:]:
+        assert torch.equal(found[0][0], others[0])
+        torch.testing.assert_close(others, found[0], rtol=1e-5, atol=1e-4)
+    monkeypatch.setattr(bi_interaction_numba, "_ROWS", 512)
+    torch.testing.assert_close(run(matrix, tensors, 0.1), found[0], rtol=1e-5, atol=1e-4)
+
+
+def test_gradcheck() -> None:
+    matrix, tensors = random_matrix(1, 7, 7, 30), problem(7, 3, 2, torch.float64)
+
+    def layer(nodes: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+        return bi_interaction(matrix, nodes, (weights[0], weights[1]), (weights[2], weights[3]), 0.1, 0.0, True)
+
+    assert torch.autograd.gradcheck(layer, tensors)
+
+
+def test_no_dropout_in_evaluation_and_no_key_is_drawn() -> None:
+    matrix, tensors = random_matrix(1, 20, 20, 60), problem(20, 4, 4, torch.float32)
+    for mine, plain in zip(run(matrix, tensors, 0.5, False), run(matrix, tensors, 0.0), strict=True):
+        assert torch.equal(mine, plain)
+    generator, nodes = torch.manual_seed(3), tensors[0]
+    before = generator.get_state()
+    bi_interaction(matrix, nodes, (tensors[1], tensors[2]), (tensors[3], tensors[4]), 0.2, 0.5, False)
+    assert torch.equal(generator.get_state(), before)
+
+
+def test_autocast_takes_the_plain_form_and_trains() -> None:
+    matrix, tensors = random_matrix(1, 20, 20, 60), problem(20, 4, 4, torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        low = run(matrix, tensors, 0.0)
+    for mine, plain in zip(low, run(matrix, tensors, 0.0), strict=True):
+        torch.testing.assert_close(mine.float(), plain, rtol=0.1, atol=0.3)

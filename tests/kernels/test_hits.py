@@ -1,0 +1,36 @@
+"""Hits of ranked lists: equal to looking every place up, whatever computes them."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import pytest
+
+from graphmill.kernels.hits import hits
+
+
+@pytest.mark.parametrize("backend", ["numba", "numpy"])
+def test_places_and_counts(backend: Literal["numba", "numpy"]) -> None:
+    rng = np.random.default_rng(0)
+    users, items, k = 300, 90, 12
+    lists = rng.permuted(np.tile(np.arange(items), (users, 1)), axis=1)[:, :k]
+    lists[5, 7:] = -1
+    counts = rng.integers(0, 9, users)  # drawn with repetitions; some users have none
+    indptr = np.concatenate(([0], np.cumsum(counts)))
+    held = rng.integers(0, items, indptr[-1])
+    found, distinct = hits(lists, indptr, held, items, backend)
+    for row in range(users):
+        own = set(held[indptr[row] : indptr[row + 1]].tolist())
+        assert found[row].tolist() == [item in own for item in lists[row].tolist()]
+        assert distinct[row] == len(own)
+
+
+@pytest.mark.parametrize("backend", ["numba", "numpy"])
+def test_nobody_and_nothing(backend: Literal["numba", "numpy"]) -> None:
+    found, distinct = hits(np.zeros((0, 3), np.int64), np.zeros(1, np.int64), np.zeros(0, np.int64), 4, backend)
+    assert found.shape == (0, 3)
+    assert distinct.shape == (0,)
+    found, distinct = hits(np.array([[2, -1]]), np.array([0, 0]), np.zeros(0, np.int64), 4, backend)
+    assert not found.any()
+    assert distinct.tolist() == [0]
