@@ -30,7 +30,7 @@ def forward(
     """[N, d] → the result [N, k], the neighbourhoods [N, d], and uint8 [N, k]: bit 0 the sum's sign, bit 1 the product's."""
     nodes = nodes.detach()
     sum_weight, sum_bias, product_weight, product_bias = (w.detach() for w in weights)
-    wide = len(sum_weight)
+    both, wide = torch.stack((sum_weight.T, product_weight.T)), len(sum_weight)
     out, around = nodes.new_empty(len(nodes), wide), torch.empty_like(nodes)
     signs = torch.empty(len(nodes), wide, dtype=torch.uint8)
     rows, biases = matrix.forward, (sum_bias.numpy(), product_bias.numpy())
@@ -38,15 +38,14 @@ def forward(
     known = _known(slope, p, key, out.numpy())
     inner, outer = _workspace(nodes, nodes.shape[1]), _workspace(nodes, wide)
     for start, stop in _blocks(len(nodes)):
-        (sums, products), (left, right) = inner[:, : stop - start], outer[:, : stop - start]
+        mixed, mapped = _part_of(inner, stop - start), _part_of(outer, stop - start)
         bounds = even_pieces(edges[0], start, stop)
         size = int(edges[0][stop] - edges[0][start] + stop - start) * nodes.shape[1]
-        arrays = (nodes.numpy(), around.numpy(), sums.numpy(), products.numpy())
+        arrays = (nodes.numpy(), around.numpy(), *mixed.numpy())
         over_ranges(_gather_ranges, (*edges, *arrays, bounds), len(bounds) - 1, size)
-        torch.mm(sums, sum_weight.T, out=left)
-        torch.mm(products, product_weight.T, out=right)
-        arrays = (left.numpy(), right.numpy(), out.numpy(), signs.numpy())
-        over_ranges(_mix_ranges, (*arrays, *biases, start, *known), stop - start, left.numel())
+        torch.bmm(mixed, both, out=mapped)
+        arrays = (*mapped.numpy(), out.numpy(), signs.numpy())
+        over_ranges(_mix_ranges, (*arrays, *biases, start, *known), stop - start, out[start:stop].numel())
     return out, around, signs
 
 
@@ -63,35 +62,38 @@ def backward(
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of the nodes and of both weights and biases, in the order of ``bi_interaction``'s."""
     nodes = nodes.detach()
-    sum_weight, product_weight = (w.detach() for w in weights)
-    into_sum, into_product = torch.zeros_like(sum_weight), torch.zeros_like(product_weight)
-    wide, parts = len(sum_weight), -(-len(nodes) // _PART)
+    both = torch.stack([w.detach() for w in weights])
+    into_weights = torch.zeros_like(both)
+    wide, parts = both.shape[1], -(-len(nodes) // _PART)
     biases = nodes.new_zeros(2, parts, wide)
     to_nodes, to_around = torch.empty_like(nodes), torch.empty_like(nodes)
     known = _known(slope, p, key, gradient.numpy())
     inner, outer = _workspace(nodes, nodes.shape[1]), _workspace(nodes, wide)
     states = (nodes.numpy(), around.numpy())
     for start, stop in _blocks(len(nodes)):
-        (sums, products), (left, right) = inner[:, : stop - start], outer[:, : stop - start]
-        first, size = start // _PART, left.numel()
-        arrays = (gradient.numpy(), signs.numpy(), left.numpy(), right.numpy(), *biases.numpy())
-        over_ranges(_part_ranges, (*arrays, start, first, *known), -(-(stop - start) // _PART), size)
-        arrays = (*states, sums.numpy(), products.numpy(), start)
-        over_ranges(_pair_ranges, arrays, stop - start, sums.numel())
-        into_sum.addmm_(left.T, sums)
-        into_product.addmm_(right.T, products)
-        torch.mm(left, sum_weight, out=sums)
-        torch.mm(right, product_weight, out=products)
-        arrays = (*states, sums.numpy(), products.numpy(), to_nodes.numpy(), to_around.numpy(), start)
-        over_ranges(_join_ranges, arrays, stop - start, sums.numel())
+        mixed, mapped = _part_of(inner, stop - start), _part_of(outer, stop - start)
+        arrays = (gradient.numpy(), signs.numpy(), *mapped.numpy(), *biases.numpy(), start, start // _PART, *known)
+        over_ranges(_part_ranges, arrays, -(-(stop - start) // _PART), mapped.numel())
+        over_ranges(_pair_ranges, (*states, *mixed.numpy(), start), stop - start, mixed.numel())
+        # Both maps in one call: with a batch of two a thread takes one, where one product is divided among them.
+        torch.baddbmm(into_weights, mapped.mT, mixed, out=into_weights)
+        torch.bmm(mapped, both, out=mixed)
+        arrays = (*states, *mixed.numpy(), to_nodes.numpy(), to_around.numpy(), start)
+        over_ranges(_join_ranges, arrays, stop - start, mixed.numel())
     turned = matrix.transpose
     product(turned.indptr, turned.column, turned.value, to_around, to_nodes)
     sum_bias, product_bias = biases.sum(1)
-    return to_nodes, into_sum, sum_bias, into_product, product_bias
+    return to_nodes, into_weights[0], sum_bias, into_weights[1], product_bias
 
 
 def _workspace(like: Tensor, width: int) -> Tensor:
-    return like.new_empty(2, min(len(like), _ROWS), width)
+    """Room for two tables of a block."""
+    return like.new_empty(2 * min(len(like), _ROWS), width)
+
+
+def _part_of(workspace: Tensor, rows: int) -> Tensor:
+    """[2, rows, width], contiguous."""
+    return workspace[: 2 * rows].view(2, rows, workspace.shape[1])
 
 
 def _blocks(count: int) -> Iterator[tuple[int, int]]:
