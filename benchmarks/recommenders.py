@@ -315,7 +315,7 @@ def kgat_rows() -> Iterator[Row]:
         floors = {k.removeprefix("floor "): v for k, v in found.items() if k.startswith("floor ")}
         best = max(floors, key=floors.__getitem__)
         verdict = "above" if found["recall"] > floors[best] else "BELOW"
-        note = f"seeds {', '.join(f'{run["recall"]:.4f}' for run in runs)}; ndcg@20 {found['ndcg']:.4f}, epochs "
+        note = "seeds " + ", ".join(f"{run['recall']:.4f}" for run in runs) + f"; ndcg@20 {found['ndcg']:.4f}, epochs "
         note += ", ".join(str(run["epoch"]) for run in runs) + f"; {verdict} the best floor; "
         note += ", ".join(f"{name} {value:.4f}" for name, value in floors.items())
         target = f"ours >= {LAST_FM_TARGET}" if data == "last-fm" else ""
