@@ -66,7 +66,7 @@ def gradients(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:
 
 def least_bytes(recipe: Recipe, model: torch.nn.Module, batch: StepBatch, parameters: list[torch.nn.Parameter]) -> int:
     """What must be reduced at least for a replicated step: the encoding's gradient and those that pass it by."""
-    (group,) = batch.groups()
+    (group,) = batch.shard(0, 2).groups()  # a share: of a whole batch only the rows in it may be encoded
     encoded = recipe.encode(model, group)
     if encoded is None:
         return sum(p.numel() * p.element_size() for p in parameters)

@@ -57,6 +57,7 @@ def operators(case: Case, graph: TypedGraph, patch: pytest.MonkeyPatch) -> Recor
     import graphmill.kernels.hgt as hgt
     from graphmill.kernels import (
         bi_interaction,
+        combination,
         dropout,
         hgt_torch,
         layer_norm,
@@ -71,7 +72,16 @@ def operators(case: Case, graph: TypedGraph, patch: pytest.MonkeyPatch) -> Recor
 
     patch.setattr(hgt, "edge_backend", lambda *_: hgt_torch)
     # These go by their tensors' device, which is the CPU here.
-    compiled = (bi_interaction, normed_convolution, one_to_n, dropout, layer_norm, next_item_losses, sequence_attention)
+    compiled = (
+        bi_interaction,
+        combination,
+        normed_convolution,
+        one_to_n,
+        dropout,
+        layer_norm,
+        next_item_losses,
+        sequence_attention,
+    )
     for module in (*compiled, table_rows):
         patch.setattr(module, "has_numba", lambda: False)
     for module in (normed_convolution, one_to_n):

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from graphmill.kernels.combination import combine
 from graphmill.kernels.row_norm import normalise_rows
+from graphmill.kernels.table_rows import table_rows
 from graphmill.models.user_item_graph import UserItemGraph
 
 SLOPE = 0.01
@@ -31,6 +32,18 @@ class MMGCNConfig:
     num_layers: int = 3
     combination: str = "concatenate"
     trainable_embeddings: bool = True
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Rows of users int64 [m] and items int64 [n] that a loss asks for; ``graph``: the whole one's rows of these alone.
+
+    ``graph.user_rows`` is [m, I] and ``graph.item_rows`` [n, U].
+    """
+
+    users: Tensor
+    items: Tensor
+    graph: UserItemGraph
 
 
 class MMGCN(nn.Module):
@@ -54,12 +67,15 @@ class MMGCN(nn.Module):
         self.towers = nn.ModuleList(Tower(config, f, w) for f, w in zip(features, config.latent_dims, strict=True))
         self.checkpointing = False
 
-    def forward(self, graph: UserItemGraph) -> tuple[Tensor, Tensor]:
-        """Users [U, d] and items [I, d]; a score is their dot product."""
+    def forward(self, graph: UserItemGraph, wanted: Wanted | None = None) -> tuple[Tensor, Tensor]:
+        """Users [U, d] and items [I, d]; a score is their dot product. With ``wanted`` [m, d] and [n, d]: those alone.
+
+        The last layer is computed for what is wanted; the ones before it reach nearly everything, and are for all.
+        """
         own = self.identity.split((self.config.num_users, self.config.num_items))
-        users, items = self.towers[0](graph, own, self.checkpointing)
+        users, items = self.towers[0](graph, own, wanted, self.checkpointing)
         for tower in self.towers[1:]:
-            more_users, more_items = tower(graph, own, self.checkpointing)
+            more_users, more_items = tower(graph, own, wanted, self.checkpointing)
             users, items = users + more_users, items + more_items
         count = len(self.towers)
         return (users, items) if count == 1 else (users / count, items / count)
@@ -86,19 +102,20 @@ class Tower(nn.Module):
         self._folded: tuple[tuple[object, ...], tuple[Tensor | None, Tensor | None, Tensor | None]] | None = None
 
     def forward(
-        self, graph: UserItemGraph, own: Sequence[Tensor], checkpointing: bool = False
+        self, graph: UserItemGraph, own: Sequence[Tensor], wanted: Wanted | None = None, checkpointing: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """``own``: ID embeddings of users [U, d] and items [I, d]."""
+        """``own``: ID embeddings of users [U, d] and items [I, d]. The last layer's result, for the ``wanted`` if any."""
         users, user_mean, item_mean = self._constants(graph)
         items = self.features
         if self.projection is not None:
             items = normalise_rows(self.projection(items))
         for number, layer in enumerate(self.layers):
             means = (user_mean, item_mean) if number == 0 else (None, None)
+            rows = wanted if number == len(self.layers) - 1 else None
             if checkpointing:
-                users, items = checkpoint(layer, graph, users, items, own, means, use_reentrant=False)
+                users, items = checkpoint(layer, graph, users, items, own, means, rows, use_reentrant=False)
             else:
-                users, items = layer(graph, users, items, own, means)
+                users, items = layer(graph, users, items, own, means, rows)
         return users, items
 
     def _constants(self, graph: UserItemGraph) -> tuple[Tensor, Tensor | None, Tensor | None]:
@@ -129,7 +146,6 @@ class Layer(nn.Module):
         nn.init.xavier_normal_(self.own.weight)
         if first:
             nn.init.xavier_normal_(self.joint.weight)
-        self.concatenate = combination == "concatenate"
 
     def forward(
         self,
@@ -138,31 +154,42 @@ class Layer(nn.Module):
         items: Tensor,
         identity: Sequence[Tensor],
         means: tuple[Tensor | None, Tensor | None],
+        wanted: Wanted | None = None,
     ) -> tuple[Tensor, Tensor]:
         """``means``: what the graph makes of ``items`` and of ``users`` where that is known already."""
-        # Ā(XW) = (ĀX)W: the product is made on the side with fewer rows.
-        few_items = len(items) <= len(users)
-        to_users = _messages(graph.to_users, items, self.message, means[0], few_items)
-        to_items = _messages(graph.to_items, users, self.message, means[1], not few_items)
-        return self.join(to_users, users, identity[0]), self.join(to_items, items, identity[1])
+        some_users, some_items = (None, None) if wanted is None else (wanted.users, wanted.items)
+        graph = graph if wanted is None else wanted.graph
+        own_users, own_items = _some(users, some_users), _some(items, some_items)
+        to_users = _messages(graph.to_users, items, self.message, means[0], some_users, len(own_users))
+        to_items = _messages(graph.to_items, users, self.message, means[1], some_items, len(own_items))
+        return (
+            self.join(to_users, own_users, _some(identity[0], some_users)),
+            self.join(to_items, own_items, _some(identity[1], some_items)),
+        )
 
     def join(self, messages: Tensor, rows: Tensor, identity: Tensor) -> Tensor:
         """A side's next vectors [n, d] from its messages [n, width], its own rows [n, width] and ID embeddings [n, d]."""
-        messages = F.leaky_relu_(messages, SLOPE)
-        own = F.leaky_relu_(self.own(rows), SLOPE) + identity
-        if not self.concatenate:
-            return F.leaky_relu_(self.joint(messages) + own, SLOPE)
-        # [h ‖ x̂] G = h G₁ + x̂ G₂, without the copy.
-        first, second = self.joint.weight.split((messages.shape[1], own.shape[1]), dim=1)
-        return F.leaky_relu_(F.linear(messages, first, self.joint.bias) + F.linear(own, second), SLOPE)
+        own, joint = (self.own.weight, self.own.bias), (self.joint.weight, self.joint.bias)
+        return combine(messages, rows, identity, own, joint, SLOPE)
+
+
+def _some(table: Tensor, rows: Tensor | None) -> Tensor:
+    return table if rows is None else table_rows(table, rows)
 
 
 def _messages(
-    propagate: Callable[[Tensor], Tensor], rows: Tensor, weight: Tensor, mean: Tensor | None, weigh_first: bool
+    propagate: Callable[[Tensor], Tensor],
+    senders: Tensor,
+    weight: Tensor,
+    mean: Tensor | None,
+    some: Tensor | None,
+    receivers: int,
 ) -> Tensor:
+    """Ā X W; Ā X may be known: ``mean``, of which ``some`` rows are asked for."""
     if mean is not None:
-        return mean @ weight
-    return propagate(rows @ weight) if weigh_first else propagate(rows) @ weight
+        return _some(mean, some) @ weight
+    # Ā(XW) = (ĀX)W: the product is made on the side with fewer rows.
+    return propagate(senders @ weight) if len(senders) <= receivers else propagate(senders) @ weight
 
 
 def _table(values: Tensor, trained: bool, owner: nn.Module, name: str) -> Tensor:

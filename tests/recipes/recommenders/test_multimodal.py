@@ -12,6 +12,7 @@ from graphmill.errors import InputError, SettingsError
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.recipes.recommenders.batch import PairBatch
 from graphmill.recipes.recommenders.modalities import modalities
 from graphmill.settings import parse
 from graphmill.training.contract import Execution
@@ -74,6 +75,30 @@ def test_tables_that_are_not_trained_get_no_term_and_no_gradient(graph: TypedGra
     trained, _ = train(recipe, 1)
     for name in ("identity", "towers.0.preference", "towers.1.preference"):
         assert torch.equal(before[name], trained.state_dict()[name])
+
+
+@pytest.mark.parametrize("trained", [True, False])
+@pytest.mark.parametrize("layers", [1, 3])
+@pytest.mark.parametrize("checkpointing", [False, True])
+def test_mmgcns_last_layer_for_some_rows_is_that_for_all(
+    graph: TypedGraph, layers: int, trained: bool, checkpointing: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[dict[str, torch.Tensor]] = []
+    for most in (0.0, 2.0):  # of all rows: no batch is cut, every batch is
+        monkeypatch.setattr("graphmill.recipes.recommenders.mmgcn.recipe.MOST_ROWS", most)
+        changed = {"num_layers": layers, "trainable_embeddings": trained}
+        recipe = recipe_of("mmgcn", graph, model=changed, acceleration={"gradient_checkpointing": checkpointing})
+        model = recipe.build(Execution()).double()
+        few = recipe.step(recipe.phases[0], 0, 0)
+        few = PairBatch(few.users[:3], few.positives[:3], few.negatives[:3], few.terms)
+        encoded = recipe.encode(model, few).tensors
+        assert len(encoded["users"]) == (recipe.view.num_users if most == 0.0 else len(np.unique(few.users)))
+        loss = gradient(recipe, model, chunks=3).losses
+        found.append(
+            {n: p.grad.clone() for n, p in model.named_parameters()} | {k: torch.tensor(v) for k, v in loss.items()}
+        )
+    for name, value in found[0].items():
+        torch.testing.assert_close(value, found[1][name], rtol=1e-10, atol=1e-13)
 
 
 @pytest.mark.parametrize("rows", [0.0, 1.0])

@@ -14,7 +14,7 @@ BPR = "bpr"
 class PairBatch:
     """B training triples, int64 [B] each, local numbers. Every one of the ``terms`` has the weight B.
 
-    ``replicated``: whether every rank encodes the whole graph alike.
+    ``replicated``: whether every rank encodes the whole graph alike; ``ranks``: among how many the batch was dealt out.
     """
 
     users: np.ndarray
@@ -22,6 +22,7 @@ class PairBatch:
     negatives: np.ndarray
     terms: tuple[str, ...] = ()
     replicated: bool = True
+    ranks: int = 1
 
     def __len__(self) -> int:
         return len(self.users)
@@ -43,7 +44,7 @@ class PairBatch:
 
     def shard(self, rank: int, world: int) -> PairBatch:
         """Every ``world``-th row."""
-        return self._take(np.arange(rank, len(self.users), world))
+        return replace(self._take(np.arange(rank, len(self.users), world)), ranks=world)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from graphmill.kernels.losses import bpr_losses, row_dots
+from graphmill.kernels.table_rows import table_rows
 from graphmill.recipes.recommenders.batch import BPR, PairBatch
 from graphmill.recipes.recommenders.modalities import modalities
 from graphmill.recipes.recommenders.recipe import ITEMS, USERS, RecommenderRecipe
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 NORM = "regularisation"
 """The term of the tables' squares."""
+MOST_ROWS = 0.7
+"""Above this part of all rows, the product with a whole graph is cheaper than cutting it."""
 
 
 class MultimodalRecipe(RecommenderRecipe):
@@ -58,7 +60,6 @@ class MultimodalRecipe(RecommenderRecipe):
 
     def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> tuple[Tensor, Tensor]:
         """Final vectors of ``users`` int64 [B], [B, d], and of ``items`` int64 [B, n], [B, n, d]."""
-        # As in a lookup table: its backward pass is many times faster than that of indexing.
         tensors = encoded.tensors
-        found = F.embedding(self._tensor(items), tensors[ITEMS])
-        return F.embedding(self._tensor(users), tensors[USERS]), found
+        found = table_rows(tensors[ITEMS], self._tensor(items))
+        return table_rows(tensors[USERS], self._tensor(users)), found

@@ -16,15 +16,12 @@ from graphmill.models.user_item_graph import user_item_graph
 from graphmill.recipes.recommenders.batch import PairBatch
 from graphmill.recipes.recommenders.dragon.graphs import item_graph, user_graph
 from graphmill.recipes.recommenders.dragon.settings import DragonSettings
-from graphmill.recipes.recommenders.multimodal import NORM, MultimodalRecipe
+from graphmill.recipes.recommenders.multimodal import MOST_ROWS, NORM, MultimodalRecipe
 from graphmill.recipes.recommenders.recipe import ITEMS, USERS
 from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, Term
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
-
-MOST_ROWS = 0.7
-"""Above this part of all rows, the product with the whole graph is cheaper than cutting it."""
 
 
 class DragonRecipe(MultimodalRecipe):

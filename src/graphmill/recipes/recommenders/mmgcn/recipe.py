@@ -4,19 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphmill.models.mmgcn import MMGCN, MMGCNConfig
-from graphmill.models.user_item_graph import user_item_graph
+from graphmill.kernels.row_selection import select_rows
+from graphmill.models.mmgcn import MMGCN, MMGCNConfig, Wanted
+from graphmill.models.user_item_graph import UserItemGraph, user_item_graph
 from graphmill.recipes.recommenders.batch import PairBatch
 from graphmill.recipes.recommenders.mmgcn.settings import MmgcnSettings, latent_dims
-from graphmill.recipes.recommenders.multimodal import NORM, MultimodalRecipe
+from graphmill.recipes.recommenders.multimodal import MOST_ROWS, NORM, MultimodalRecipe
+from graphmill.recipes.recommenders.recipe import ITEMS, USERS
 from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, Term
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
+
+
+_OF_USERS, _OF_ITEMS = "users' rows", "items' rows"
 
 
 class MmgcnRecipe(MultimodalRecipe):
@@ -75,11 +81,36 @@ class MmgcnRecipe(MultimodalRecipe):
         return f"{self.modalities[int(number)].name}.{rest}"
 
     def encode(self, model: nn.Module, batch: PairBatch) -> Encoded:
-        """All users [U, d] and items [I, d]."""
+        """All users [U, d] and items [I, d], or in training those of the batch and which they are."""
         assert isinstance(model, MMGCN)
         model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
-        users, items = model(self.user_item)
-        return Encoded({"users": users, "items": items})
+        wanted = self._wanted(batch) if model.training else None
+        users, items = model(self.user_item, wanted)
+        found = {USERS: users, ITEMS: items}
+        return Encoded(found if wanted is None else found | {_OF_USERS: wanted.users, _OF_ITEMS: wanted.items})
+
+    def _wanted(self, batch: PairBatch) -> Wanted | None:
+        """The rows of a batch, where they are few enough for cutting the graph to pay.
+
+        Not among several processes, whose encodings are to be alike; on an accelerator cutting costs more than it saves,
+        and under compile every number of rows would be compiled for.
+        """
+        compiled = self.settings.acceleration.compile != "off"
+        if not len(batch) or batch.ranks > 1 or compiled or self.device.type != "cpu":
+            return None
+        users, items = np.unique(batch.users), np.unique(np.append(batch.positives, batch.negatives))
+        if len(users) + len(items) > MOST_ROWS * (self.view.num_users + self.view.num_items):
+            return None
+        whole = self.user_item
+        cut = UserItemGraph(select_rows(whole.user_rows, users), select_rows(whole.item_rows, items))
+        return Wanted(torch.from_numpy(users), torch.from_numpy(items), cut)
+
+    def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> tuple[Tensor, Tensor]:
+        """Final vectors; where only some rows were computed, they are looked up among those."""
+        if _OF_USERS in encoded.tensors:
+            users = np.searchsorted(encoded.tensors[_OF_USERS].numpy(), users)
+            items = np.searchsorted(encoded.tensors[_OF_ITEMS].numpy(), items)
+        return super().rows(model, users, items, encoded)
 
     def compilables(self, model: nn.Module) -> list[Compilable]:
         """The dense part of each layer; the products with the graph stay outside."""
