@@ -6,7 +6,16 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from graphmill.kernels import row_norm as module
 from graphmill.kernels.row_norm import normalise_rows
+
+
+@pytest.fixture(params=["compiled", "torch"], autouse=True)
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "compiled":
+        pytest.importorskip("numba")
+    else:
+        monkeypatch.setattr(module, "has_numba", lambda: False)
 
 
 def rows() -> torch.Tensor:

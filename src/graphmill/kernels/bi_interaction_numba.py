@@ -81,7 +81,7 @@ def backward(
         arrays = (*states, *mixed.numpy(), to_nodes.numpy(), to_around.numpy(), start)
         over_ranges(_join_ranges, arrays, stop - start, mixed.numel())
     turned = matrix.transpose
-    product(turned.indptr, turned.column, turned.value, to_around, to_nodes)
+    product(turned.indptr, turned.column, turned.value, to_around, out=to_nodes, onto=to_nodes)
     sum_bias, product_bias = biases.sum(1)
     return to_nodes, into_weights[0], sum_bias, into_weights[1], product_bias
 

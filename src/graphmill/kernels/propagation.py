@@ -97,35 +97,40 @@ def bipartite(
     return sparse_matrix(head, tail, value, (num_users + num_items,) * 2)
 
 
-def propagate(matrix: SparseMatrix, x: Tensor, backend: Backend = "auto") -> Tensor:
+def propagate(matrix: SparseMatrix, x: Tensor, backend: Backend = "auto", onto: Tensor | None = None) -> Tensor:
     """A X: ``matrix`` [R, C], ``x`` [C, d] → [R, d] in the dtype of ``x``; sums in fp32 (float64 for float64).
 
-    The gradient goes to ``x`` alone. ``backend``: auto takes numba on the CPU where it is installed, else torch.
+    With ``onto`` [R, d] it is added to that: the result is ``onto`` + A X, and ``onto`` stays as it is. The gradient goes to
+    ``x`` and ``onto``. ``backend``: auto takes numba on the CPU where it is installed, else torch.
     """
-    out: Tensor = _Propagate.apply(x, matrix, backend)
+    out: Tensor = _Propagate.apply(x, matrix, backend, onto)
     return out
 
 
-def product(rows: Rows, x: Tensor, backend: Backend = "auto") -> Tensor:
-    """One orientation's product, not differentiable: [R, d]."""
+def product(rows: Rows, x: Tensor, backend: Backend = "auto", onto: Tensor | None = None) -> Tensor:
+    """One orientation's product, not differentiable: [R, d], added to ``onto``."""
     wide = x if x.dtype == torch.float64 else x.float()
+    start = None if onto is None else onto.to(wide.dtype)
     use_numba = backend == "numba" or (backend == "auto" and x.device.type == "cpu" and has_numba())
-    out = _compiled(rows, wide) if use_numba else _plain(rows, wide)
-    return out.to(x.dtype)
+    if use_numba:
+        return _compiled(rows, wide, start).to(x.dtype)
+    out = _plain(rows, wide)
+    return (out if start is None else start + out).to(x.dtype)
 
 
 class _Propagate(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, matrix: SparseMatrix, backend: Backend) -> Tensor:
+    def forward(ctx: Any, x: Tensor, matrix: SparseMatrix, backend: Backend, onto: Tensor | None) -> Tensor:
         ctx.matrix, ctx.backend = matrix, backend
-        return product(matrix.forward, x, backend)
+        return product(matrix.forward, x, backend, onto)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, None, Tensor | None]:
         (gradient,) = gradients
+        to_onto = gradient if ctx.needs_input_grad[3] else None
         if not ctx.needs_input_grad[0]:
-            return None, None, None
-        return product(ctx.matrix.transpose, gradient, ctx.backend), None, None
+            return None, None, None, to_onto
+        return product(ctx.matrix.transpose, gradient, ctx.backend), None, None, to_onto
 
 
 def _plain(rows: Rows, x: Tensor) -> Tensor:
@@ -139,7 +144,8 @@ def _plain(rows: Rows, x: Tensor) -> Tensor:
     return out
 
 
-def _compiled(rows: Rows, x: Tensor) -> Tensor:
+def _compiled(rows: Rows, x: Tensor, onto: Tensor | None) -> Tensor:
     from graphmill.kernels import propagation_numba
 
-    return propagation_numba.product(rows.indptr, rows.column, rows.value, x.contiguous())
+    start = None if onto is None else onto.detach().contiguous()
+    return propagation_numba.product(rows.indptr, rows.column, rows.value, x.contiguous(), onto=start)

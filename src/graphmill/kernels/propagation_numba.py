@@ -16,14 +16,17 @@ _PIECES = 16
 """Pieces a thread: rows differ in length, so what is equal in edges is dealt out in small parts."""
 
 
-def product(indptr: Tensor, column: Tensor, value: Tensor, x: Tensor, onto: Tensor | None = None) -> Tensor:
+def product(
+    indptr: Tensor, column: Tensor, value: Tensor, x: Tensor, out: Tensor | None = None, onto: Tensor | None = None
+) -> Tensor:
     """[R, d]: Σ_e value_e · x[column_e] over each row's edges, in their order. ``x`` [C, d] fp32 or float64, contiguous.
 
-    With ``onto`` [R, d] it is added to that, in place.
+    The sums start from ``onto`` [R, d]; with ``out`` they are written there, which may be ``onto`` itself.
     """
     rows = indptr.numel() - 1
-    out = torch.empty(rows, x.shape[1], dtype=x.dtype) if onto is None else onto
-    arrays = (indptr.numpy(), column.numpy(), value.numpy(), x.detach().numpy(), out.numpy(), onto is None)
+    out = torch.empty(rows, x.shape[1], dtype=x.dtype) if out is None else out
+    start = x.new_empty(0, x.shape[1]) if onto is None else onto
+    arrays = (indptr.numpy(), column.numpy(), value.numpy(), x.detach().numpy(), start.detach().numpy(), out.numpy())
     bounds = even_pieces(arrays[0], 0, rows)
     over_ranges(_multiply_ranges, (*arrays, bounds), len(bounds) - 1, column.numel() * x.shape[1])
     return out
@@ -39,12 +42,16 @@ def even_pieces(indptr: np.ndarray, first: int, last: int) -> np.ndarray:
 
 @_jit
 def _multiply(
-    indptr: Any, column: Any, value: Any, x: Any, out: Any, fresh: bool, bounds: Any, first: int, last: int
+    indptr: Any, column: Any, value: Any, x: Any, start: Any, out: Any, bounds: Any, first: int, last: int
 ) -> None:
     width = x.shape[1]
     for row in range(bounds[first], bounds[last]):
         target = out[row]
-        if fresh:
+        if len(start):
+            before = start[row]
+            for j in range(width):
+                target[j] = before[j]
+        else:
             for j in range(width):
                 target[j] = 0
         for e in range(indptr[row], indptr[row + 1]):

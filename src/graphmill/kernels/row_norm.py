@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from graphmill.kernels.threads import has_numba
+
 SMALLEST = 1e-12
 """A row is divided by at least this: a zero row stays zero."""
 
@@ -20,22 +22,37 @@ def normalise_rows(x: Tensor) -> Tensor:
     return out
 
 
+def _compiled_serves(x: Tensor) -> bool:
+    return x.device.type == "cpu" and has_numba() and not torch.compiler.is_compiling()
+
+
 class _NormaliseRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.dtype = x.dtype
         wide = x if x.dtype == torch.float64 else x.float()
+        if _compiled_serves(wide):
+            from graphmill.kernels import row_norm_numba
+
+            y, divisor = row_norm_numba.forward(wide.contiguous(), SMALLEST)
+            ctx.save_for_backward(y, divisor)
+            return y.to(x.dtype)
         norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
         small = norm < SMALLEST
         norm.clamp_(min=SMALLEST)
         y = wide / norm
         ctx.save_for_backward(y, norm, small)
-        ctx.dtype = x.dtype
         return y.to(x.dtype)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        y, norm, small = ctx.saved_tensors
+        y, *others = ctx.saved_tensors
         g = gradients[0].to(y.dtype)
+        if len(others) == 1:
+            from graphmill.kernels import row_norm_numba
+
+            return row_norm_numba.backward(g.contiguous(), y, others[0]).to(ctx.dtype)
+        norm, small = others
         along = (g * y).sum(1, keepdim=True)
         # Where the divisor is the constant, moving along the row changes the result as any other direction does.
         along.masked_fill_(small, 0.0)

@@ -12,6 +12,7 @@ from torch.utils.checkpoint import checkpoint
 
 from graphmill.kernels.propagation import SparseMatrix, propagate
 from graphmill.kernels.row_norm import normalise_rows
+from graphmill.kernels.table_rows import table_rows
 from graphmill.models.mmgcn import SLOPE
 from graphmill.models.user_item_graph import UserItemGraph
 
@@ -78,12 +79,12 @@ class Dragon(nn.Module):
         """Σ_{ℓ ≤ L} Â^ℓ X of both sides by Horner's rule: R ← X + Â R, L times."""
         first_users, first_items = users, items
         for _ in range(self.config.num_layers):
-            users, items = first_users + graph.to_users(items), first_items + graph.to_items(users)
+            users, items = graph.to_users(items, first_users), graph.to_items(users, first_items)
         return users, items
 
     def add_users(self, users: Tensor, graph: SparseMatrix, rows: Tensor | None = None) -> Tensor:
         """``users`` [U, width] with what similar users add: all rows, or ``rows`` int64 [m], to which ``graph`` was cut."""
-        return (users if rows is None else F.embedding(rows, users)) + propagate(graph, users)
+        return propagate(graph, users, onto=users if rows is None else table_rows(users, rows))
 
     def add_items(
         self, items: Tensor, graph: SparseMatrix, rows: Tensor | None = None, cut: SparseMatrix | None = None
@@ -92,7 +93,8 @@ class Dragon(nn.Module):
         near = items
         for _ in range(self.config.item_layers - 1):
             near = propagate(graph, near)
-        return (items if rows is None else F.embedding(rows, items)) + propagate(graph if cut is None else cut, near)
+        own = items if rows is None else table_rows(items, rows)
+        return propagate(graph if cut is None else cut, near, onto=own)
 
 
 class FeatureTower(nn.Module):

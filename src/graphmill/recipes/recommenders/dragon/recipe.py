@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from graphmill.kernels.row_selection import select_rows
+from graphmill.kernels.table_rows import table_rows
 from graphmill.models.dragon import Dragon, DragonConfig
 from graphmill.models.user_item_graph import user_item_graph
 from graphmill.recipes.recommenders.batch import PairBatch
@@ -89,25 +89,25 @@ class DragonRecipe(MultimodalRecipe):
         some_items, item_place = np.unique(items, return_inverse=True)
         user = self._users(model, encoded.tensors[USERS], some_users)
         item = self._items(model, encoded.tensors[ITEMS], some_items)
-        found = F.embedding(self._tensor(item_place.reshape(items.shape)), item)
-        return F.embedding(self._tensor(user_place.reshape(-1)), user), found
+        found = table_rows(item, self._tensor(item_place.reshape(items.shape)))
+        return table_rows(user, self._tensor(user_place.reshape(-1))), found
 
     def _users(self, model: Dragon, users: Tensor, some: np.ndarray) -> Tensor:
         """Final vectors of the users ``some``, int64 [m], distinct and ascending."""
         rows = self._tensor(some)
         if self.similar_users is None or self._users_there is None:
-            return F.embedding(rows, users)
+            return table_rows(users, rows)
         if len(some) > MOST_ROWS * len(users):
-            return F.embedding(rows, model.add_users(users, self._users_there))
+            return table_rows(model.add_users(users, self._users_there), rows)
         return model.add_users(users, select_rows(self.similar_users, some).to(self.device), rows)
 
     def _items(self, model: Dragon, items: Tensor, some: np.ndarray) -> Tensor:
         """Final vectors of the items ``some``, int64 [m], distinct and ascending."""
         rows = self._tensor(some)
         if self.similar_items is None or self._items_there is None:
-            return F.embedding(rows, items)
+            return table_rows(items, rows)
         if len(some) > MOST_ROWS * len(items):
-            return F.embedding(rows, model.add_items(items, self._items_there))
+            return table_rows(model.add_items(items, self._items_there), rows)
         cut = select_rows(self.similar_items, some).to(self.device)
         return model.add_items(items, self._items_there, rows, cut)
 
@@ -122,7 +122,7 @@ class DragonRecipe(MultimodalRecipe):
             return []
         assert isinstance(model, Dragon)
         count, users = float(len(chunk)), self._tensor(chunk.users)
-        tables = [_squares(F.embedding(users, p)) for p in model.preferences]
+        tables = [_squares(table_rows(p, users)) for p in model.preferences]
         weights = _squares(model.modality_weights) * (count / model.modality_weights.numel())
         total = torch.stack(tables).sum() / model.config.embedding_dim + weights
         return [Term(NORM, total, count, self.settings.objective.regularisation)]

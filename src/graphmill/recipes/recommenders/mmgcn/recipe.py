@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from graphmill.kernels.row_selection import select_rows
+from graphmill.kernels.table_rows import table_rows
 from graphmill.models.mmgcn import MMGCN, MMGCNConfig, Wanted
 from graphmill.models.user_item_graph import UserItemGraph, user_item_graph
 from graphmill.recipes.recommenders.batch import PairBatch
@@ -127,9 +127,9 @@ class MmgcnRecipe(MultimodalRecipe):
         assert isinstance(model, MMGCN)
         count, width = float(len(chunk)), model.config.embedding_dim
         negatives = chunk.negatives.reshape(len(chunk), -1)
-        users = _squares(F.embedding(self._tensor(chunk.users), model.identity))
-        positives = _squares(F.embedding(self._tensor(chunk.positives + self.view.num_users), model.identity))
-        others = _squares(F.embedding(self._tensor(negatives.reshape(-1) + self.view.num_users), model.identity))
+        users = _squares(table_rows(model.identity, self._tensor(chunk.users)))
+        positives = _squares(table_rows(model.identity, self._tensor(chunk.positives + self.view.num_users)))
+        others = _squares(table_rows(model.identity, self._tensor(negatives.reshape(-1) + self.view.num_users)))
         rows = (2.0 * users + positives + others / negatives.shape[1]) / (2.0 * width)
         means = [_squares(tower.preference) / tower.preference.numel() for tower in model.towers]  # type: ignore[arg-type, operator]
         tables = torch.stack(means).sum()
