@@ -1,4 +1,4 @@
-"""Small MMGCN and DRAGON recipes on the recommender graph of ``tests.training.cases``."""
+"""Small recipes of recommenders on the recommender graph of ``tests.training.cases``."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ from typing import Any
 import torch
 
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.recipes.recommenders.bpr_mf.recipe import BprMfRecipe
+from graphmill.recipes.recommenders.bpr_mf.settings import BprMfSettings
 from graphmill.recipes.recommenders.dragon.recipe import DragonRecipe
 from graphmill.recipes.recommenders.dragon.settings import DragonSettings
 from graphmill.recipes.recommenders.mmgcn.recipe import MmgcnRecipe
 from graphmill.recipes.recommenders.mmgcn.settings import MmgcnSettings
-from graphmill.recipes.recommenders.multimodal import MultimodalRecipe
+from graphmill.recipes.recommenders.recipe import RecommenderRecipe
 from graphmill.settings import parse
 from graphmill.training.contract import Execution
 from graphmill.training.precision import Precision
@@ -22,23 +24,27 @@ from graphmill.worker.job import merge
 from tests.training.cases import recommender_graph
 
 CPU = torch.device("cpu")
-PARTS = {"mmgcn": (MmgcnSettings, MmgcnRecipe), "dragon": (DragonSettings, DragonRecipe)}
+PARTS: dict[str, tuple[Any, Any]] = {
+    "mmgcn": (MmgcnSettings, MmgcnRecipe),
+    "dragon": (DragonSettings, DragonRecipe),
+    "bpr_mf": (BprMfSettings, BprMfRecipe),
+}
 
 
 def small_graph(folder: Path) -> TypedGraph:
     return recommender_graph(folder / "graph")
 
 
-def recipe_of(name: str, graph: TypedGraph, **sections: dict[str, Any]) -> MultimodalRecipe:
+def recipe_of(name: str, graph: TypedGraph, **sections: dict[str, Any]) -> Any:
     settings, recipe = PARTS[name]
     base = {"model": {"embedding_dim": 4}, "acceleration": {"batch_size": 40}}
-    built: MultimodalRecipe = recipe(graph, parse(settings, merge(base, sections), "test"), "full")  # type: ignore[arg-type]
+    built = recipe(graph, parse(settings, merge(base, sections), "test"), "full")
     built.to(CPU)
     return built
 
 
 def gradient(
-    recipe: MultimodalRecipe,
+    recipe: RecommenderRecipe,
     model: torch.nn.Module,
     index: int = 0,
     precision: Precision | None = None,
@@ -59,7 +65,7 @@ def gradient(
 
 
 def train(
-    recipe: MultimodalRecipe, epochs: int, rate: float = 0.01, precision: str = "fp32"
+    recipe: RecommenderRecipe, epochs: int, rate: float = 0.01, precision: str = "fp32"
 ) -> tuple[torch.nn.Module, list[Gradient]]:
     """A plain training loop with the engine's loss scaling; every step's losses."""
     model, arithmetic = recipe.build(Execution()).train(), Precision(precision, CPU)

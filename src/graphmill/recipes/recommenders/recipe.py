@@ -20,6 +20,7 @@ from graphmill.evaluation.recommendation import top_k
 from graphmill.graph.interactions import interaction_view
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.kernels.losses import bpr_losses, row_dots
+from graphmill.kernels.table_rows import table_rows
 from graphmill.recipes.recommenders.batch import BPR, PairBatch
 from graphmill.recipes.recommenders.evaluate import RecommenderEvaluator, known
 from graphmill.recipes.recommenders.settings import RecommenderSettings
@@ -66,6 +67,7 @@ class RecommenderRecipe(ABC):
             settings.training.seed,
             draw=self.draw,
             negatives=self.negatives,
+            per_positive=self.negatives_per_positive,
         )
         self.phases = [Phase("train", self.steps(), size, settings.base_batch)]
         self.evaluator = RecommenderEvaluator(self.view, settings)
@@ -137,24 +139,33 @@ class RecommenderRecipe(ABC):
         """Training triples."""
         return PairBatch(*self.sampler.step(epoch, index), terms=self.term_names)
 
-    def terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded | None) -> list[Term]:
-        """BPR over the chunk's triples, and the system's own terms."""
-        assert encoded is not None
-        user, positive, negative = self.rows_of(chunk, encoded)
-        losses = bpr_losses(row_dots(user, positive), row_dots(user, negative))
-        return [
-            Term(BPR, losses.sum(), float(len(chunk)), self.bpr_scale),
-            *self.extra_terms(model, chunk, encoded),
-        ]
+    @property
+    def negatives_per_positive(self) -> int:
+        """Negatives for each pair, where the system has a setting for it."""
+        return int(getattr(self.settings.objective, "negatives_per_positive", 1))  # type: ignore[attr-defined]
 
-    def rows_of(self, chunk: PairBatch, encoded: Encoded) -> tuple[Tensor, Tensor, Tensor]:
-        """Encoded vectors of users, positives and negatives [B, d]."""
-        users, items = encoded.tensors[USERS], encoded.tensors[ITEMS]
-        return (
-            users.index_select(0, self._tensor(chunk.users)),
-            items.index_select(0, self._tensor(chunk.positives)),
-            items.index_select(0, self._tensor(chunk.negatives)),
-        )
+    def terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded | None) -> list[Term]:
+        """BPR of each pair against each of its k negatives, their mean a pair, and the system's own terms."""
+        assert encoded is not None
+        user, items = self.rows_of(model, chunk, encoded)
+        return [self.bpr(user, items), *self.extra_terms(model, chunk, encoded)]
+
+    def bpr(self, user: Tensor, items: Tensor) -> Term:
+        """The loss of vectors of users [B, d] and of the item of each and its negatives [B, 1 + k, d]."""
+        each = row_dots(user.repeat_interleave(items.shape[1], 0), items.flatten(0, 1)).view(len(user), -1)
+        losses = bpr_losses(each[:, :1], each[:, 1:]).mean(1)
+        return Term(BPR, losses.sum(), float(len(user)), self.bpr_scale)
+
+    def rows_of(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> tuple[Tensor, Tensor]:
+        """Final vectors of a chunk's users [B, d], and of their items and negatives [B, 1 + k, d]."""
+        negatives = chunk.negatives.reshape(len(chunk), -1)
+        return self.rows(model, chunk.users, np.column_stack((chunk.positives, negatives)), encoded)
+
+    def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> tuple[Tensor, Tensor]:
+        """Final vectors of ``users`` int64 [B], [B, d], and of ``items`` int64 [B, n], [B, n, d]."""
+        tensors = encoded.tensors
+        found = table_rows(tensors[ITEMS], self._tensor(items))
+        return table_rows(tensors[USERS], self._tensor(users)), found
 
     # ---------------------------------------------------------------- evaluation and export
 

@@ -13,7 +13,7 @@ def step_cost(graph: TypedGraph, settings: BprMfSettings, batching: str, executi
     """The cost of one process; ``batching`` is "full": the tables are all there is."""
     size, d = sizes_of(graph, ()), settings.model.embedding_dim
     table = (size.users + size.items) * d
-    rows = 3.0 * settings.step_size() / settings.acceleration.processes
+    rows = (2.0 + settings.objective.negatives_per_positive) * settings.step_size() / settings.acceleration.processes
     chunk = rows / max(execution.loss_chunks, 1)
     return Cost(
         weights=table * WIDE,

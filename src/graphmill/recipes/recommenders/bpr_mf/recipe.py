@@ -15,7 +15,7 @@ NORM = "norm"
 
 
 class BprMfRecipe(RecommenderRecipe):
-    """L = mean −log σ(u·i − u·j) + λ mean ½(‖u‖² + ‖i‖² + ‖j‖²) over the step's triples."""
+    """L = mean −log σ(u·i − u·j) + λ mean ½(‖u‖² + ‖i‖² + ‖j‖²) over the step's triples; of several j the mean."""
 
     settings: BprMfSettings
     term_names = (NORM,)
@@ -29,10 +29,12 @@ class BprMfRecipe(RecommenderRecipe):
         assert isinstance(model, BprMf)
         return Encoded({USERS: model.user, ITEMS: model.item})
 
-    def extra_terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> list[Term]:
-        """The norm of the step's vectors."""
-        rows = self.rows_of(chunk, encoded)
-        return [Term(NORM, half_squares(*rows), float(len(chunk)), self.settings.objective.regularisation)]
+    def terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded | None) -> list[Term]:
+        """BPR, and the norm of the step's vectors; of several negatives' norms the mean."""
+        assert encoded is not None
+        user, items = self.rows_of(model, chunk, encoded)
+        norm = half_squares(user, items[:, 0]) + half_squares(items[:, 1:]) / self.negatives_per_positive
+        return [self.bpr(user, items), Term(NORM, norm, float(len(chunk)), self.settings.objective.regularisation)]
 
     def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
         """Tables alone: no weight decay."""

@@ -20,6 +20,9 @@ class BprMfObjective(Settings):
     regularisation: float = setting(
         0.01, "λ of ½‖·‖² of the user, the item and the negative, a mean over the step", ge=0.0
     )
+    negatives_per_positive: int = setting(
+        1, "Random negatives of each pair; the loss is their mean (the paper has 1)", ge=1, le=1024
+    )
 
 
 class BprMfTraining(RecommenderTraining):
