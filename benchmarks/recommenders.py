@@ -42,7 +42,7 @@ RIVAL = 0.3463
 PENALTIES = (0.01, 0.05, 0.1)
 SEEDS = (0, 1, 2)
 START = {"regularisation": 0.03, "negatives_per_positive": 4}
-"""Of the BPR-MF that KGAT starts from: the best by validation of rates 0.001 to 0.01, λ 0.01 to 0.1, 1, 4 and 16 negatives."""
+"""Of the BPR-MF that KGAT starts from: best by validation of rates 0.001 to 0.01, λ 0.01 to 0.1, 1, 4, 16 negatives."""
 START_EPOCHS = 180
 
 
