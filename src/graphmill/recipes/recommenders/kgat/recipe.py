@@ -170,16 +170,12 @@ class KgatRecipe(RecommenderRecipe):
 
     def _projected(self, model: Kgat, chunk: FactBatch, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """W_r of heads, tails and wrong tails, [B, k] each: one product a relation for all three."""
-        size = len(chunk)
-        relation = np.tile(chunk.relations, 3)
-        order = np.argsort(relation, kind="stable")
-        bounds = np.searchsorted(relation[order], np.arange(self.facts.num_relations + 1))
-        rows = np.concatenate((chunk.heads, chunk.tails, chunk.wrong_tails))[order]
+        # A fact's three rows side by side: facts are sorted by relation, and so are the rows then.
+        rows = np.stack((chunk.heads, chunk.tails, chunk.wrong_tails), 1).reshape(-1)
+        bounds = 3 * np.searchsorted(chunk.relations, np.arange(self.facts.num_relations + 1))
         projected = grouped_projection(table_rows(nodes, self._tensor(rows)), bounds.tolist(), model.projections)
-        place = np.empty(len(order), np.int64)
-        place[order] = np.arange(len(order))
-        back = projected.index_select(0, self._tensor(place))
-        return back[:size], back[size : 2 * size], back[2 * size :]
+        head, tail, wrong = projected.view(len(chunk), 3, projected.shape[1]).unbind(1)
+        return head, tail, wrong
 
     def _triple_terms(self, chunk: PairBatch, states: list[Tensor]) -> list[Term]:
         """One lookup for users, items and negatives (each would cost a gradient of the size of all nodes), and only what
