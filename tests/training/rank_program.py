@@ -72,6 +72,8 @@ def least_bytes(recipe: Recipe, model: torch.nn.Module, batch: StepBatch, parame
         return sum(p.numel() * p.element_size() for p in parameters)
     leaves = {name: t.detach().requires_grad_(t.requires_grad) for name, t in encoded.tensors.items()}
     loss = torch.stack([term.sum for term in recipe.terms(model, group, Encoded(leaves))]).sum()
+    for parameter in parameters:
+        parameter.grad = None  # rows of a table are added to a gradient that is there, and none is handed on
     direct = torch.autograd.grad(loss, parameters, allow_unused=True)
     reduced = [*(t for t in leaves.values() if t.requires_grad), *(g for g in direct if g is not None)]
     return sum(t.numel() * t.element_size() for t in reduced)

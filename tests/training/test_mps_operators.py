@@ -64,6 +64,7 @@ def operators(case: Case, graph: TypedGraph, patch: pytest.MonkeyPatch) -> Recor
         next_item_losses,
         normed_convolution,
         one_to_n,
+        pair_losses,
         row_norm,
         sequence_attention,
         table_rows,
@@ -83,7 +84,7 @@ def operators(case: Case, graph: TypedGraph, patch: pytest.MonkeyPatch) -> Recor
         next_item_losses,
         sequence_attention,
     )
-    for module in (*compiled, row_norm, table_rows):
+    for module in (*compiled, pair_losses, row_norm, table_rows):
         patch.setattr(module, "has_numba", lambda: False)
     for module in (normed_convolution, one_to_n):
         patch.setattr(module, "sum_dtype", lambda device, wide: wide)

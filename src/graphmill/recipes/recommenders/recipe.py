@@ -19,7 +19,7 @@ from graphmill.evaluation.quick import quick_health
 from graphmill.evaluation.recommendation import top_k
 from graphmill.graph.interactions import interaction_view
 from graphmill.graph.knowledge import knowledge_view
-from graphmill.kernels.losses import bpr_losses, row_dots
+from graphmill.kernels.pair_losses import pair_losses
 from graphmill.kernels.table_rows import table_rows
 from graphmill.recipes.recommenders.batch import BPR, PairBatch
 from graphmill.recipes.recommenders.evaluate import RecommenderEvaluator, known
@@ -147,14 +147,8 @@ class RecommenderRecipe(ABC):
     def terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded | None) -> list[Term]:
         """BPR of each pair against each of its k negatives, their mean a pair, and the system's own terms."""
         assert encoded is not None
-        user, items = self.rows_of(model, chunk, encoded)
-        return [self.bpr(user, items), *self.extra_terms(model, chunk, encoded)]
-
-    def bpr(self, user: Tensor, items: Tensor) -> Term:
-        """The loss of vectors of users [B, d] and of the item of each and its negatives [B, 1 + k, d]."""
-        each = row_dots(user.repeat_interleave(items.shape[1], 0), items.flatten(0, 1)).view(len(user), -1)
-        losses = bpr_losses(each[:, :1], each[:, 1:]).mean(1)
-        return Term(BPR, losses.sum(), float(len(user)), self.bpr_scale)
+        loss, _ = pair_losses(*self.rows_of(model, chunk, encoded))
+        return [Term(BPR, loss, float(len(chunk)), self.bpr_scale), *self.extra_terms(model, chunk, encoded)]
 
     def rows_of(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> tuple[Tensor, Tensor]:
         """Final vectors of a chunk's users [B, d], and of their items and negatives [B, 1 + k, d]."""

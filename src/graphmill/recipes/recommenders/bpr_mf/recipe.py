@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from torch import nn
 
-from graphmill.kernels.losses import half_squares
+from graphmill.kernels.pair_losses import pair_losses
 from graphmill.models.bpr_mf import BprMf
-from graphmill.recipes.recommenders.batch import PairBatch
+from graphmill.recipes.recommenders.batch import BPR, PairBatch
 from graphmill.recipes.recommenders.bpr_mf.settings import BprMfSettings
 from graphmill.recipes.recommenders.recipe import ITEMS, USERS, RecommenderRecipe
 from graphmill.training.contract import Encoded, ParameterGroup, Phase, Term
@@ -32,9 +32,9 @@ class BprMfRecipe(RecommenderRecipe):
     def terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded | None) -> list[Term]:
         """BPR, and the norm of the step's vectors; of several negatives' norms the mean."""
         assert encoded is not None
-        user, items = self.rows_of(model, chunk, encoded)
-        norm = half_squares(user, items[:, 0]) + half_squares(items[:, 1:]) / self.negatives_per_positive
-        return [self.bpr(user, items), Term(NORM, norm, float(len(chunk)), self.settings.objective.regularisation)]
+        loss, norm = pair_losses(*self.rows_of(model, chunk, encoded))
+        count = float(len(chunk))
+        return [Term(BPR, loss, count), Term(NORM, norm, count, self.settings.objective.regularisation)]
 
     def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
         """Tables alone: no weight decay."""

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.graph.knowledge import knowledge_view
-from graphmill.kernels.losses import bpr_losses, half_squares, row_dots
+from graphmill.kernels.losses import bpr_losses, half_squares
+from graphmill.kernels.pair_losses import pair_losses
 from graphmill.kernels.propagation import SparseMatrix
 from graphmill.kernels.table_rows import table_rows
 from graphmill.kernels.translation import grouped_projection
@@ -182,15 +183,11 @@ class KgatRecipe(RecommenderRecipe):
         is looked up is scaled to length 1.
         """
         view, count = self.view, float(len(chunk))
-        items = np.concatenate((chunk.positives, chunk.negatives)) + view.item_offset
+        items = np.stack((chunk.positives, chunk.negatives), 1).reshape(-1) + view.item_offset
         wanted = self._tensor(np.concatenate((chunk.users + view.user_offset, items)))
         rows = final([table_rows(state, wanted) for state in states])
-        user, positive, negative = rows.split(len(chunk))
-        losses = bpr_losses(row_dots(user, positive), row_dots(user, negative))
-        return [
-            Term(BPR, losses.sum(), count),
-            Term(NORM, half_squares(rows), count, self.settings.objective.regularisation),
-        ]
+        loss, norm = pair_losses(rows[: len(chunk)], rows[len(chunk) :].view(len(chunk), 2, rows.shape[1]))
+        return [Term(BPR, loss, count), Term(NORM, norm, count, self.settings.objective.regularisation)]
 
     # ---------------------------------------------------------------- export
 

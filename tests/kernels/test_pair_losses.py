@@ -1,0 +1,63 @@
+"""BPR and norms of pairs: the compiled pass is the tensor operations, in values and gradients."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from graphmill.kernels import pair_losses as module
+from graphmill.kernels.pair_losses import pair_losses
+
+
+@pytest.fixture(params=["compiled", "torch"], autouse=True)
+def backend(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "compiled":
+        pytest.importorskip("numba")
+    else:
+        monkeypatch.setattr(module, "has_numba", lambda: False)
+
+
+def problem(pairs: int, negatives: int, width: int, scale: float = 1.0) -> tuple[torch.Tensor, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    users = torch.randn(pairs, width, dtype=torch.float64, generator=generator) * scale
+    items = torch.randn(pairs, 1 + negatives, width, dtype=torch.float64, generator=generator)
+    return users.requires_grad_(), items.requires_grad_()
+
+
+@pytest.mark.parametrize(("pairs", "negatives"), [(1, 1), (7, 1), (300, 4)])
+def test_values_and_gradients_are_the_formulas(pairs: int, negatives: int) -> None:
+    users, items = problem(pairs, negatives, 33)
+    loss, norm = pair_losses(users, items)
+    gap = (users[:, None] * items[:, :1]).sum(2) - (users[:, None] * items[:, 1:]).sum(2)
+    wanted = torch.logaddexp(torch.zeros_like(gap), -gap).mean(1).sum()  # softplus of torch is linear from 20 on
+    squares = users.square().sum() + items[:, 0].square().sum() + items[:, 1:].square().sum() / negatives
+    torch.testing.assert_close(loss, wanted)
+    torch.testing.assert_close(norm, squares / 2)
+    mine = torch.autograd.grad(3.0 * loss + 0.25 * norm, (users, items))
+    theirs = torch.autograd.grad(3.0 * wanted + 0.25 * squares / 2, (users, items))
+    torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-8)
+
+
+def test_one_of_the_two_sums_alone() -> None:
+    users, items = problem(5, 2, 3)
+    for place in (0, 1):
+        assert torch.autograd.gradcheck(lambda u, i, place=place: pair_losses(u, i)[place], (users, items))
+
+
+def test_extreme_scores_stay_finite() -> None:
+    users, items = problem(6, 2, 4, scale=1e4)
+    loss, _ = pair_losses(users.float(), items.float())
+    loss.backward()
+    assert torch.isfinite(loss)
+    assert users.grad is not None
+    assert torch.isfinite(users.grad).all()
+    assert users.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_summed_in_fp32(dtype: torch.dtype) -> None:
+    users, items = problem(20, 1, 8)
+    low = pair_losses(users.to(dtype), items.to(dtype))
+    for mine, exact in zip(low, pair_losses(users, items), strict=True):
+        assert mine.dtype == torch.float32
+        torch.testing.assert_close(mine.double(), exact, rtol=0.02, atol=0.02)
