@@ -48,3 +48,11 @@ def test_a_cut_beyond_the_lists_and_scores_without_a_value_are_refused():
         hit_metrics(np.zeros((1, 3), bool), np.array([1]), [5])
     with pytest.raises(TrainingError, match="diverged"):
         top_k(lambda u: torch.full((1, 3), torch.inf), np.arange(1), 3, known([]), 1)
+
+
+def test_a_scorers_own_mistake_is_not_called_divergence():
+    def scorer(users):
+        raise ValueError("a table of the wrong shape")
+
+    with pytest.raises(ValueError, match="wrong shape"):
+        top_k(scorer, np.arange(1), 3, known([]), 1)

@@ -27,6 +27,17 @@ def test_places_and_counts(backend: Literal["numba", "numpy"]) -> None:
 
 
 @pytest.mark.parametrize("backend", ["numba", "numpy"])
+def test_items_that_are_not_there(backend: Literal["numba", "numpy"]) -> None:
+    for lists, held in (
+        (np.array([[4]]), np.array([1])),
+        (np.array([[1]]), np.array([4])),
+        (np.array([[1]]), np.array([-1])),
+    ):
+        with pytest.raises(IndexError):
+            hits(lists, np.array([0, 1]), held, 4, backend)
+
+
+@pytest.mark.parametrize("backend", ["numba", "numpy"])
 def test_nobody_and_nothing(backend: Literal["numba", "numpy"]) -> None:
     found, distinct = hits(np.zeros((0, 3), np.int64), np.zeros(1, np.int64), np.zeros(0, np.int64), 4, backend)
     assert found.shape == (0, 3)

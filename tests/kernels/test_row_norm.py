@@ -51,3 +51,10 @@ def test_norms_of_half_precision_rows_are_taken_in_fp32(dtype: torch.dtype) -> N
     y = normalise_rows(x)
     assert y.dtype == dtype
     torch.testing.assert_close(y.float(), torch.full((1, 4096), 1 / 64.0), rtol=1e-2, atol=0)
+
+
+def test_a_row_with_nan_becomes_nan_as_a_whole() -> None:
+    x = torch.tensor([[float("nan"), 1.0, 2.0], [3.0, 0.0, 4.0]])
+    y = normalise_rows(x)
+    assert torch.isnan(y[0]).all()
+    torch.testing.assert_close(y[1], torch.tensor([0.6, 0.0, 0.8]))

@@ -64,6 +64,15 @@ def test_what_is_left_out_twice_is_left_out_once(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("backend", ["torch", "numba"])
+def test_columns_that_are_not_there_and_lists_of_nothing(backend: Backend) -> None:
+    for column in (-1, 200):
+        with pytest.raises(IndexError):
+            top_k(torch.randn(1, 200), 2, (np.array([0, 1]), np.array([column])), backend)
+    values, found = top_k(torch.randn(3, 9), 0, backend=backend)
+    assert values.shape == found.shape == (3, 0)
+
+
+@pytest.mark.parametrize("backend", ["torch", "numba"])
 def test_no_rows(backend: Backend) -> None:
     values, found = top_k(torch.empty(0, 9), 3, backend=backend)
     assert values.shape == found.shape == (0, 3)

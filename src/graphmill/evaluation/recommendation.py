@@ -55,15 +55,17 @@ def top_k(score: ScoreBlock, users: Int64, num_items: int, known: KnownItems, k:
 
     Raises :class:`TrainingError` for a score that is not finite.
     """
+    from graphmill.kernels.top_k import NotFiniteError
     from graphmill.kernels.top_k import top_k as best_of_rows
 
     k = min(k, num_items)
     found, best = np.full((len(users), k), -1, np.int64), np.full((len(users), k), -np.inf)
     for start, stop in blocks(len(users), num_items):
         asked = users[start:stop]
+        scores = wide(score(asked))
         try:
-            values, items = best_of_rows(wide(score(asked)), k, known.rows(asked))
-        except ValueError as problem:
+            values, items = best_of_rows(scores, k, known.rows(asked))
+        except NotFiniteError as problem:
             raise TrainingError(DIVERGED) from problem
         best[start:stop] = values.double().cpu().numpy()
         found[start:stop] = np.where(np.isfinite(best[start:stop]), items.cpu().numpy(), -1)

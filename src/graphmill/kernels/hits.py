@@ -18,7 +18,11 @@ def hits(
     """Bool [Q, K]: whether ``lists`` int64 [Q, K] (−1 for none) have a held-out item there; int64 [Q]: held-out items.
 
     Held out of row q are ``items[indptr[q] : indptr[q + 1]]``, each below ``num_items``; repetitions count once.
+
+    Raises :class:`IndexError` for an item that is not there.
     """
+    if max(items.max(initial=-1), lists.max(initial=-1)) >= num_items or items.min(initial=0) < 0:
+        raise IndexError(f"an item is not one of the {num_items}")
     if backend == "numba" or (backend == "auto" and has_numba()):
         from graphmill.kernels import hits_numba
 

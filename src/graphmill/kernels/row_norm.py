@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from graphmill.kernels.threads import has_numba
 
@@ -45,6 +46,7 @@ class _NormaliseRows(torch.autograd.Function):
         return y.to(x.dtype)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> Tensor:
         y, *others = ctx.saved_tensors
         g = gradients[0].to(y.dtype)

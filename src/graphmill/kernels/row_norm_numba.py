@@ -40,8 +40,9 @@ def _forward(x: Any, out: Any, divisor: Any, smallest: Any, first: int, last: in
         for j in range(len(source)):
             total += source[j] * source[j]
         norm = np.sqrt(total)
-        divisor[row] = norm if norm >= smallest else -smallest
-        inverse = one / (norm if norm >= smallest else smallest)
+        # Asked in this way round NaN stays NaN.
+        divisor[row] = -smallest if norm < smallest else norm
+        inverse = one / (smallest if norm < smallest else norm)
         for j in range(len(source)):
             target[j] = source[j] * inverse
 
@@ -55,7 +56,7 @@ def _backward(gradient: Any, out: Any, divisor: Any, found: Any, first: int, las
         for j in range(len(y)):
             along += given[j] * y[j]
         # Where the divisor is the constant, moving along the row changes the result as any other direction does.
-        along = along if divisor[row] > 0 else one - one
+        along = one - one if divisor[row] < 0 else along
         inverse = one / abs(divisor[row])
         for j in range(len(y)):
             target[j] = (given[j] - y[j] * along) * inverse

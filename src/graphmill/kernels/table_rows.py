@@ -56,6 +56,12 @@ class _TableRows(torch.autograd.Function):
     @once_differentiable
     def backward(ctx, gradient):  # type: ignore[no-untyped-def]
         table, rows = ctx.table, ctx.rows.reshape(-1)
+        if table.device.type != "cpu" and table.dtype in (torch.float16, torch.bfloat16):
+            # A device adds one by one in the dtype of the table: a sum of equal addends would stop growing.
+            wide = torch.zeros(table.shape, device=table.device).index_add_(
+                0, rows, gradient.reshape(len(rows), table.shape[1]).float()
+            )
+            return wide.to(table.dtype), None
         into = gradient_of_table(table)
         add_rows_(table.grad if into is None else into, rows, gradient.reshape(len(rows), table.shape[1]))
         return into, None

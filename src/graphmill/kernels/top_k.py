@@ -12,6 +12,12 @@ from torch import Tensor
 from graphmill.kernels.threads import has_numba
 
 Backend = Literal["auto", "numba", "torch"]
+
+
+class NotFiniteError(ValueError):
+    """A score is an infinity or NaN."""
+
+
 Left = tuple[NDArray[np.int64], NDArray[np.int64]]
 """Columns left out of each row as CSR: of row r ``items[indptr[r] : indptr[r + 1]]``; repetitions do no harm."""
 
@@ -22,8 +28,13 @@ def top_k(scores: Tensor, k: int, left_out: Left | None = None, backend: Backend
     What is ``left_out`` counts as −inf, and has its place behind all others. On the CPU a compiled scan reads every number
     once and copies none; elsewhere torch sorts, with the same result. ``scores`` are left as they are.
 
-    Raises :class:`ValueError` where a score is not finite.
+    Raises :class:`NotFiniteError` where a score is not finite, :class:`IndexError` for a column that is not there.
     """
+    k = min(k, scores.shape[1])
+    if left_out is not None and len(left_out[1]) and not 0 <= left_out[1].min() <= left_out[1].max() < scores.shape[1]:
+        raise IndexError(f"a column that is left out is not one of the {scores.shape[1]}")
+    if k == 0:
+        return scores.new_empty(len(scores), 0), torch.empty(len(scores), 0, dtype=torch.int64, device=scores.device)
     use_numba = backend == "numba" or (backend == "auto" and scores.device.type == "cpu" and has_numba())
     if use_numba:
         from graphmill.kernels import top_k_numba
@@ -33,8 +44,8 @@ def top_k(scores: Tensor, k: int, left_out: Left | None = None, backend: Backend
     else:
         finite = not scores.numel() or all(torch.isfinite(bound).item() for bound in torch.aminmax(scores))
     if not finite:
-        raise ValueError("scores are not finite")
-    return (values, columns) if use_numba else _by_torch(_masked(scores, left_out), min(k, scores.shape[1]))
+        raise NotFiniteError("scores are not finite")
+    return (values, columns) if use_numba else _by_torch(_masked(scores, left_out), k)
 
 
 def _masked(scores: Tensor, left_out: Left | None) -> Tensor:

@@ -12,7 +12,7 @@ BPR = "bpr"
 
 @dataclass(frozen=True)
 class PairBatch:
-    """B training triples, int64 [B] each, local numbers. Every one of the ``terms`` has the weight B.
+    """B training triples, int64 [B] each, local numbers; several negatives are int64 [B, k]. Each of ``terms`` has weight B.
 
     ``replicated``: whether every rank encodes the whole graph alike; ``ranks``: among how many the batch was dealt out.
     """
