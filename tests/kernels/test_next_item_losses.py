@@ -32,16 +32,23 @@ def test_bce_and_generalised_bce(case):
     for calibration in (None, 0.0, 0.75, 1.0):
         scores = ours.score_items(states, table, target), ours.score_items(states, table, negative)
         if calibration is None:
-            same(ours.bce_sum(*scores), plain.bce_reference(states, table, target, negative), (states, table))
+            same(
+                ours.logistic_sum(*scores, ours.bce_weights(K)),
+                plain.bce_reference(states, table, target, negative),
+                (states, table),
+            )
         else:
             expected = plain.gbce_reference(states, table, target, negative, calibration)
-            same(ours.gbce_sum(*scores, ITEMS, calibration), expected, (states, table))
+            same(ours.logistic_sum(*scores, ours.gbce_weights(K, ITEMS, calibration)), expected, (states, table))
 
 
 def test_uncalibrated_generalised_bce_is_bce_with_sums(case):
     states, table, target, negative = case
     positive, wrong = ours.score_items(states, table, target), ours.score_items(states, table, negative[:, :1])
-    torch.testing.assert_close(2 * ours.gbce_sum(positive, wrong, ITEMS, 0.0), ours.bce_sum(positive, wrong))
+    torch.testing.assert_close(
+        2 * ours.logistic_sum(positive, wrong, ours.gbce_weights(1, ITEMS, 0.0)),
+        ours.logistic_sum(positive, wrong, ours.bce_weights(1)),
+    )
 
 
 @pytest.mark.parametrize("block", [1, 4, 100])
@@ -75,12 +82,12 @@ def test_missing_negatives_count_nothing(case):
     scores = ours.score_items(states, table, target), ours.score_items(states, table, negative)
     none = torch.zeros(ROWS, K, dtype=torch.bool)
     expected = torch.nn.functional.softplus(-scores[0]).sum()
-    torch.testing.assert_close(ours.bce_sum(*scores, none), expected)
+    torch.testing.assert_close(ours.logistic_sum(*scores, ours.bce_weights(K), none), expected)
 
 
 def test_losses_are_finite_for_any_finite_score():
     far = torch.tensor([1e4, -1e4])
-    assert torch.isfinite(ours.bce_sum(far, far[:, None]))
+    assert torch.isfinite(ours.logistic_sum(far, far[:, None], ours.bce_weights(1)))
     assert torch.isfinite(ours.full_softmax_sum(far[:, None], torch.tensor([[1e3], [-1e3]]), torch.tensor([0, 1])))
 
 
@@ -102,3 +109,41 @@ def test_scores_of_many_items_are_one_function_with_and_without_compiled_code(th
     torch.set_num_threads(before)
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32])
+@pytest.mark.parametrize("k", [1, 3])
+def test_logistic_losses_of_items_are_those_of_their_scores(threads, kind, k, monkeypatch):
+    pytest.importorskip("numba")
+    generator = torch.Generator().manual_seed(1)
+    states, table = (torch.randn(n, 20, generator=generator, dtype=kind) for n in (900, 50))
+    rows = torch.randperm(900, generator=generator)[:700]
+    target, negative = (
+        torch.randint(0, 50, (700,), generator=generator),
+        torch.randint(-1, 50, (700, k), generator=generator),
+    )
+    weights, before, found = ours.gbce_weights(k, 50, 0.75), torch.get_num_threads(), []
+    torch.set_num_threads(threads)
+    for compiled in (True, False):
+        monkeypatch.setattr(ours, "has_numba", lambda compiled=compiled: compiled)
+        own = states.clone().requires_grad_(), torch.nn.Parameter(table.clone())
+        own[1].grad = torch.ones_like(table)  # what another part of the loss has left there
+        loss = ours.item_logistic_sum(own[0], rows, own[1], target, negative, weights)
+        (2 * loss).backward()
+        found.append((loss.detach(), own[0].grad, own[1].grad))
+    torch.set_num_threads(before)
+    tolerance = 1e-10 if kind == torch.float64 else 2e-5
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+    scores = ours.score_items(states[rows], table, target), ours.score_items(states[rows], table, negative.clamp_min(0))
+    torch.testing.assert_close(found[0][0], ours.logistic_sum(*scores, weights, negative >= 0))
+
+
+@pytest.mark.parametrize(("row", "item"), [(9, 0), (-1, 0), (0, ITEMS), (0, -2)])
+def test_a_row_or_item_that_is_not_there_is_refused(row, item):
+    states, table = torch.zeros(9, 4), torch.zeros(ITEMS, 4)
+    with pytest.raises(IndexError):
+        ours.item_logistic_sum(
+            states, torch.tensor([row]), table, torch.tensor([0]), torch.tensor([[item]]), ours.bce_weights(1)
+        )

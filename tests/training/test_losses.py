@@ -38,8 +38,8 @@ PAIRWISE: dict[str, Loss] = {
     "bpr": lambda s, o: losses.bpr_losses(s, o).sum(),
     "positive link": lambda s, o: losses.positive_link_loss(s).sum(),
     "negative link": lambda s, o: losses.negative_link_loss(s).sum(),
-    "bce": lambda s, o: next_item_losses.bce_sum(s, _columns(o)),
-    "gbce": lambda s, o: next_item_losses.gbce_sum(s, _columns(o), 1000, 0.75),
+    "bce": lambda s, o: next_item_losses.logistic_sum(s, _columns(o), next_item_losses.bce_weights(1)),
+    "gbce": lambda s, o: next_item_losses.logistic_sum(s, _columns(o), next_item_losses.gbce_weights(1, 1000, 0.75)),
 }
 TABLE: dict[str, Loss] = {
     "one to n": _one_to_n,

@@ -60,6 +60,8 @@ def operators(case: Case, graph: TypedGraph, patch: pytest.MonkeyPatch) -> Recor
         combination,
         dropout,
         hgt_torch,
+        hyper_connections,
+        input_embedding,
         layer_norm,
         next_item_losses,
         normed_convolution,
@@ -67,6 +69,7 @@ def operators(case: Case, graph: TypedGraph, patch: pytest.MonkeyPatch) -> Recor
         pair_losses,
         row_norm,
         sequence_attention,
+        sublayers,
         table_rows,
         time_attention,
     )
@@ -80,9 +83,12 @@ def operators(case: Case, graph: TypedGraph, patch: pytest.MonkeyPatch) -> Recor
         normed_convolution,
         one_to_n,
         dropout,
+        hyper_connections,
+        input_embedding,
         layer_norm,
         next_item_losses,
         sequence_attention,
+        sublayers,
     )
     for module in (*compiled, pair_losses, row_norm, table_rows):
         patch.setattr(module, "has_numba", lambda: False)

@@ -15,6 +15,8 @@ FAST = {"reassoc", "contract", "nsz", "arcp"}
 _LOG2E, _LN2_HIGH, _LN2_LOW = np.float32(1.44269504), np.float32(0.693359375), np.float32(-2.12194440e-4)
 _TAYLOR = tuple(np.float32(1 / math.factorial(n)) for n in range(2, 8))
 _ZERO, _HALF, _ONE, _SMALLEST = np.float32(0), np.float32(0.5), np.float32(1), np.float32(-87)
+EXP_FLOAT32 = (_LOG2E, _LN2_HIGH, _LN2_LOW, _TAYLOR, _SMALLEST)
+"""log₂ e, ln 2 in two parts, the series' factors from r² on, and below what the result is zero."""
 
 
 @intrinsic

@@ -22,6 +22,7 @@ from graphmill.kernels.threads import has_numba
 
 _WORDS = 1 << 32
 _FIRST, _SECOND, _THIRD = np.uint32(0x9E3779B1), np.uint32(0x7FEB352D), np.uint32(0x846CA68B)
+WORD_CONSTANTS = (_FIRST, _SECOND, _THIRD)
 Key = tuple[int, int]
 """Two numbers of 32 bits that make a mask."""
 

@@ -12,6 +12,7 @@ import numpy as np
 from torch import Tensor
 
 from graphmill.kernels.compiled_math import FAST
+from graphmill.kernels.dropout import threshold_and_scale
 from graphmill.kernels.team import in_ranges, over_ranges
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
@@ -23,6 +24,11 @@ def numbers(key: Key, threshold: int, scale: float, like: Any) -> tuple[Any, ...
     """What a compiled function needs to know of a mask, in its own types: key, threshold, scale, zero."""
     kind = like.dtype.type
     return np.uint32(key[0]), np.uint32(key[1]), np.uint32(threshold), kind(scale), kind(0)
+
+
+def mask_numbers(like: Any, p: float, key: Key) -> tuple[Any, ...]:
+    """Whether there is dropout at all, and key, threshold and scale: for :func:`graphmill.kernels.vectors.keep`."""
+    return p > 0.0, *numbers(key, *(threshold_and_scale(p) if p > 0.0 else (0, 1.0)), like)[:4]
 
 
 def mask(out: Tensor, key: Key, threshold: int, scale: float) -> None:
@@ -105,7 +111,7 @@ def _relu_drop(
     source, part = x[first:last], out[first:last]
     for i in range(len(part)):
         kept = scale if word(first + i, low, high) >= threshold else zero
-        part[i] = (source[i] if source[i] > zero else zero) * kept
+        part[i] = (zero if source[i] < zero else source[i]) * kept
 
 
 @_jit

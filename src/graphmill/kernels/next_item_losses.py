@@ -7,7 +7,7 @@ time, so that the [rows, items] matrix never exists as a whole.
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -58,32 +58,81 @@ class _Scores(torch.autograd.Function):
         return into_states, into, None
 
 
-def bce_sum(positive: Tensor, negative: Tensor, exists: Tensor | None = None) -> Tensor:
-    """Σ_rows −log σ(s⁺) − mean_k log(1 − σ(s⁻)): ``positive`` [N], ``negative`` [N, k]; SASRec's loss for k = 1.
+class Weights(NamedTuple):
+    """What a positive and each of its negatives count in a logistic loss."""
+
+    positive: float
+    negative: float
+
+
+def bce_weights(negatives: int) -> Weights:
+    """−log σ(s⁺) − mean_k log(1 − σ(s⁻)): SASRec's loss for one negative."""
+    return Weights(1.0, 1.0 / negatives)
+
+
+def gbce_weights(negatives: int, items: int, calibration: float) -> Weights:
+    """Generalised BCE (gSASRec, arXiv 2308.07192): (−β log σ(s⁺) − Σ_k log(1 − σ(s⁻))) / (k + 1).
+
+    α = k / (I − 1) is the sampling rate and β = α (t (1 − 1/α) + 1/α); t = ``calibration`` in 0 .. 1: 0 is plain BCE
+    (β = 1), 1 undoes the bias of sampling (β = α).
+    """
+    rate = negatives / max(items - 1, 1)
+    beta = rate * (calibration * (1.0 - 1.0 / rate) + 1.0 / rate)
+    return Weights(beta / (negatives + 1), 1.0 / (negatives + 1))
+
+
+def logistic_sum(positive: Tensor, negative: Tensor, weights: Weights, exists: Tensor | None = None) -> Tensor:
+    """Σ_rows −w⁺ log σ(s⁺) − w⁻ Σ_k log(1 − σ(s⁻)): ``positive`` [N], ``negative`` [N, k] → 0-d, at least fp32.
 
     ``exists`` bool [N, k]: False where a user has met every item, so that there is no negative.
     """
     wrong = F.softplus(_wide(negative))
     if exists is not None:
         wrong = wrong * exists
-    return F.softplus(-_wide(positive)).sum() + wrong.sum() / negative.shape[1]
+    return weights.positive * F.softplus(-_wide(positive)).sum() + weights.negative * wrong.sum()
 
 
-def gbce_sum(
-    positive: Tensor, negative: Tensor, items: int, calibration: float, exists: Tensor | None = None
+def item_logistic_sum(
+    states: Tensor, rows: Tensor, table: Tensor, target: Tensor, negative: Tensor, weights: Weights
 ) -> Tensor:
-    """Generalised BCE (gSASRec, arXiv 2308.07192): Σ_rows (−β log σ(s⁺) − Σ_k log(1 − σ(s⁻))) / (k + 1).
+    """:func:`logistic_sum` of the scores of states [rows]: [R, d], int64 [N], [I, d], int64 [N] and [N, k] → 0-d.
 
-    α = k / (I − 1) is the sampling rate and β = α (t (1 − 1/α) + 1/α); t = ``calibration`` in 0 .. 1: 0 is plain BCE
-    (β = 1), 1 undoes the bias of sampling (β = α).
+    A ``negative`` of −1 is none. No row of ``rows`` may come twice.
     """
-    k = negative.shape[1]
-    rate = k / max(items - 1, 1)
-    beta = rate * (calibration * (1.0 - 1.0 / rate) + 1.0 / rate)
-    wrong = F.softplus(_wide(negative))
-    if exists is not None:
-        wrong = wrong * exists
-    return (beta * F.softplus(-_wide(positive)).sum() + wrong.sum()) / (k + 1)
+    plain = states.device.type == "cpu" and states.dtype == table.dtype in (torch.float32, torch.float64)
+    if plain and has_numba() and not torch.compiler.is_compiling():
+        items = torch.cat([target[:, None], negative], dim=1)
+        found: Tensor = _ItemLogistic.apply(states.contiguous(), table, rows.contiguous(), items, weights)
+        return found
+    chosen = table_rows(states, rows)
+    wrong = score_items(chosen, table, negative.clamp_min(0))
+    return logistic_sum(score_items(chosen, table, target), wrong, weights, negative >= 0)
+
+
+class _ItemLogistic(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, table: Tensor, rows: Tensor, items: Tensor, weights: Weights) -> Tensor:
+        from graphmill.kernels import next_item_losses_numba as kernels
+
+        losses, slopes = kernels.logistic(states, table.contiguous(), rows, items, *weights)
+        ctx.save_for_backward(states, rows, items, slopes)
+        ctx.table = table
+        return losses.sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        from graphmill.kernels import next_item_losses_numba as kernels
+
+        states, rows, items, slopes = ctx.saved_tensors
+        table, slopes = ctx.table, slopes * gradients[0]
+        need_states, need_table, *_ = ctx.needs_input_grad
+        into_states = kernels.logistic_states_gradient(slopes, table.contiguous(), rows, items, len(states))
+        if not need_table:
+            return into_states, None, None, None, None
+        into = gradient_of_table(table)
+        kernels.add_logistic_gradient_(table.grad if into is None else into, slopes, states, rows, items)
+        return into_states if need_states else None, into, None, None, None
 
 
 def sampled_softmax_sum(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numba
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from graphmill.kernels.compiled_math import FAST
 from graphmill.kernels.team import in_ranges, over_ranges
+from graphmill.kernels.vectors import LANES, address, load_first, spread, store_first, total
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 
@@ -35,6 +37,97 @@ def add_table_gradient_(into: Tensor, gradient: Tensor, states: Tensor, items: T
     threads = max(1, min(torch.get_num_threads(), len(into)))
     arrays = (into.detach().numpy(), gradient.detach().numpy(), states.detach().numpy(), items.numpy(), threads)
     over_ranges(_table_ranges, arrays, threads, items.numel() * states.shape[1])
+
+
+def logistic(
+    states: Tensor, table: Tensor, rows: Tensor, items: Tensor, of_positive: float, of_negative: float
+) -> tuple[Tensor, Tensor]:
+    """Of states [R, d] at ``rows`` int64 [N] and ``items`` int64 [N, 1 + k] each row's loss [N] and slopes [N, 1 + k].
+
+    An item of −1 is none. One that is not there raises IndexError.
+    """
+    for name, numbers, lowest, count in (("row", rows, 0, len(states)), ("item", items, -1, len(table))):
+        if numbers.numel() and not lowest <= int(numbers.min()) <= int(numbers.max()) < count:
+            raise IndexError(f"{name}s from {int(numbers.min())} to {int(numbers.max())}, where there are {count}")
+    losses, slopes = states.new_empty(len(rows)), states.new_empty(items.shape)
+    flat = (states.detach().view(-1).numpy(), table.detach().view(-1).numpy())
+    arrays = (*flat, states.shape[1], rows.numpy(), items.numpy(), losses.numpy(), slopes.numpy())
+    over_ranges(_logistic_ranges, (*arrays, of_positive, of_negative), len(rows), items.numel() * states.shape[1])
+    return losses, slopes
+
+
+def logistic_states_gradient(slopes: Tensor, table: Tensor, rows: Tensor, items: Tensor, count: int) -> Tensor:
+    """[count, d]: at rows_n Σ_k slopes_nk · table[items_nk], zero elsewhere."""
+    out = table.new_zeros(count, table.shape[1])
+    flat = (table.detach().view(-1).numpy(), out.view(-1).numpy())
+    arrays = (*flat, table.shape[1], slopes.detach().numpy(), rows.numpy(), items.numpy())
+    over_ranges(_logistic_states_ranges, arrays, len(rows), items.numel() * table.shape[1])
+    return out
+
+
+def add_logistic_gradient_(into: Tensor, slopes: Tensor, states: Tensor, rows: Tensor, items: Tensor) -> None:
+    """``into`` [I, d] at items_nk += slopes_nk · states[rows_n], in the order of n and k. A thread owns every t-th item."""
+    threads = max(1, min(torch.get_num_threads(), len(into)))
+    flat = (into.detach().view(-1).numpy(), states.detach().view(-1).numpy())
+    arrays = (*flat, states.shape[1], slopes.detach().numpy(), rows.numpy(), items.numpy(), threads)
+    over_ranges(_logistic_table_ranges, arrays, threads, items.numel() * states.shape[1])
+
+
+@_jit
+def _logistic(
+    states: Any, table: Any, width: int, rows: Any, items: Any, losses: Any, slopes: Any, of_positive: float,
+    of_negative: float, first: int, last: int,
+) -> None:  # fmt: skip
+    ours, theirs, nothing = address(states), address(table), spread(states.dtype.type(0))
+    for n in range(first, last):
+        at, loss = rows[n] * width, 0.0
+        for k in range(items.shape[1]):
+            if items[n, k] < 0:
+                slopes[n, k] = 0
+                continue
+            own, added = items[n, k] * width, nothing
+            for c in range(0, width, LANES):
+                added += load_first(ours, at + c, width - c) * load_first(theirs, own + c, width - c)
+            score, weight = float(total(added)), of_negative
+            if k == 0:
+                score, weight = -score, of_positive
+            # softplus and its slope σ, from the exponential that does not overflow
+            power = math.exp(-abs(score))
+            loss += weight * (max(score, 0.0) + math.log1p(power))
+            slope = weight * (1.0 if score >= 0.0 else power) / (1.0 + power)
+            slopes[n, k] = -slope if k == 0 else slope
+        losses[n] = loss
+
+
+@_jit
+def _logistic_states(
+    table: Any, out: Any, width: int, slopes: Any, rows: Any, items: Any, first: int, last: int
+) -> None:
+    theirs, to = address(table), address(out)
+    for n in range(first, last):
+        at = rows[n] * width
+        for c in range(0, width, LANES):
+            added = spread(slopes.dtype.type(0))
+            for k in range(items.shape[1]):
+                own = max(items[n, k], 0) * width + c
+                added += spread(slopes[n, k]) * load_first(theirs, own, width - c)
+            store_first(to, at + c, added, width - c)
+
+
+@_jit
+def _logistic_table(
+    into: Any, states: Any, width: int, slopes: Any, rows: Any, items: Any, threads: int, first: int, last: int
+) -> None:
+    to, ours = address(into), address(states)
+    for n in range(len(rows)):
+        at = rows[n] * width
+        for k in range(items.shape[1]):
+            item = items[n, k]
+            if item >= 0 and first <= item % threads < last:
+                own, slope = item * width, spread(slopes[n, k])
+                for c in range(0, width, LANES):
+                    more = slope * load_first(ours, at + c, width - c)
+                    store_first(to, own + c, load_first(to, own + c, width - c) + more, width - c)
 
 
 @_jit
@@ -86,3 +179,18 @@ def _states_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
 @_jit
 def _table_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
     in_ranges(_table, arguments, first, last, team)
+
+
+@_jit
+def _logistic_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_logistic, arguments, first, last, team)
+
+
+@_jit
+def _logistic_states_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_logistic_states, arguments, first, last, team)
+
+
+@_jit
+def _logistic_table_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_logistic_table, arguments, first, last, team)

@@ -21,10 +21,27 @@ import numba
 import numpy as np
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import FAST, exp
+from graphmill.kernels.compiled_math import FAST
 from graphmill.kernels.dropout import Key, threshold_and_scale
-from graphmill.kernels.dropout_numba import word
 from graphmill.kernels.team import in_ranges, over_ranges
+from graphmill.kernels.vectors import (
+    LANES,
+    address,
+    exponential,
+    first_of,
+    highest,
+    hold,
+    keep,
+    larger,
+    like,
+    load,
+    load_first,
+    spread,
+    spread_at,
+    store,
+    store_first,
+    total,
+)
 
 if TYPE_CHECKING:
     from graphmill.kernels.sequence_attention import Bucket
@@ -32,7 +49,8 @@ if TYPE_CHECKING:
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 _U = np.uint64
 _PIECES = 16
-_LANES = 16
+_GROUP = 8
+"""Queries that are taken at a time."""
 
 
 class Plan(NamedTuple):
@@ -64,7 +82,7 @@ def plan(buckets: tuple[Bucket, ...], heads: int) -> Plan:
     parts, shares = [], 0
     for bucket in buckets:
         number = np.arange(bucket.count)
-        square = heads * bucket.length * (-(-bucket.length // _LANES) * _LANES)
+        square = heads * bucket.length * (-(-bucket.length // LANES) * LANES)
         columns = (
             bucket.start + number * bucket.length,
             np.full(bucket.count, bucket.length),
@@ -116,19 +134,21 @@ def backward(
     p: float,
     keys: Sequence[Key],
     times: Times | None,
-) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    """Gradients of query, key and value, which lie side by side in one memory [R, 3 · d], and of the two tables."""
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """Gradients of query, key and value side by side, [R, 3 · d], and of the two tables."""
     rows, dim = query.shape
     packed = query.new_empty(rows, 3 * dim)
     gradient = gradient.contiguous()
     known = _times(times, query, heads)
-    tables = query.new_zeros(2, 0 if times is None else _PIECES, *known[2].shape)
+    shape = (0, 0, 0) if times is None else (heads, len(times.keys), dim // heads)
+    tables = query.new_zeros(2, 0 if times is None else _PIECES, *shape)
     arrays = (_flat(query), _flat(key), _flat(value), query.stride(0), key.stride(0), value.stride(0))
-    more = (gradient.view(-1).numpy(), shares.numpy(), packed.view(-1).numpy(), tables[0].numpy(), tables[1].numpy())
+    sums = (tables[0].view(-1).numpy(), tables[1].view(-1).numpy())
+    more = (gradient.view(-1).numpy(), shares.numpy(), packed.view(-1).numpy(), *sums)
     rest = (*_numbers(query, where, heads, p, keys), *known)
     over_ranges(_backward_ranges, (*arrays, *more, *rest), len(where.bounds) - 1, where.shares * dim)
     into = [None, None] if times is None else [t.sum(0).transpose(0, 1).reshape(-1, dim) for t in tables]
-    return packed[:, :dim], packed[:, dim : 2 * dim], packed[:, 2 * dim :], into[0], into[1]
+    return packed, into[0], into[1]
 
 
 def _numbers(like: Tensor, where: Plan, heads: int, p: float, keys: Sequence[Key]) -> tuple[Any, ...]:
@@ -142,10 +162,10 @@ def _numbers(like: Tensor, where: Plan, heads: int, p: float, keys: Sequence[Key
 
 def _times(times: Times | None, like: Tensor, heads: int) -> tuple[Any, ...]:
     if times is None:
-        empty = like.detach().new_empty(0, 0, 0).numpy()
+        empty = like.detach().new_empty(0).numpy()
         return np.empty(0, np.int64), 0, empty, empty
-    tables = (t.detach().view(len(t), heads, -1).transpose(0, 1).contiguous().numpy() for t in times[2:])
-    return times.times.numpy(), times.span, *tables
+    tables = (t.detach().view(len(t), heads, -1).transpose(0, 1).reshape(-1).numpy() for t in times[2:])
+    return times.times.contiguous().numpy(), times.span, *tables
 
 
 def _flat(x: Tensor) -> np.ndarray:
@@ -156,195 +176,123 @@ def _flat(x: Tensor) -> np.ndarray:
 
 
 @_jit
-def _rows(source: Any, stride: int, start: int, column: int, width: int, length: int, out: Any) -> None:
-    """``out`` [lines, even]: one head of some rows, then zeros (the columns from ``width`` on are zero already)."""
+def _columns(source: Any, stride: int, start: int, column: int, width: int, length: int, out: Any) -> None:
+    """``out``: the transpose of one head of some rows in strips of 16 of its columns, zero past the last."""
     for j in range(length):
-        at = _U((start + j) * stride + column)
+        at, to = _U((start + j) * stride + column), _U(j // LANES * width * LANES + j % LANES)
         for c in range(_U(width)):
-            out[j, c] = source[at + c]
-    for j in range(length, (length + _LANES - 1) // _LANES * _LANES):
-        for c in range(width):
-            out[j, c] = 0
+            out[to + c * _U(LANES)] = source[at + c]
+    for j in range(length, (length + LANES - 1) // LANES * LANES):
+        to = _U(j // LANES * width * LANES + j % LANES)
+        for c in range(_U(width)):
+            out[to + c * _U(LANES)] = 0
 
 
 @_jit
-def _strips(source: Any, stride: int, start: int, column: int, width: int, length: int, size: int, out: Any) -> None:
-    """``out``: one head of some rows in strips of 16 columns, then zeros up to the next multiple of 16 rows."""
-    lanes, padded = _U(_LANES), (length + _LANES - 1) // _LANES * _LANES
-    for low in range(0, width, _LANES):
-        count = min(width - low, _LANES)
-        for j in range(length):
-            at, to = _U((start + j) * stride + column + low), _U((low // _LANES * size + j) * _LANES)
-            if count == _LANES:
-                for c in range(lanes):
-                    out[to + c] = source[at + c]
-            else:
-                for c in range(_U(count)):
-                    out[to + c] = source[at + c]
-        strip = low // _LANES * size
-        for place in range(_U((strip + length) * _LANES), _U((strip + padded) * _LANES)):
-            out[place] = 0
+def _product(
+    left: Any, at: int, row: int, step: int, right: Any, beside: int, stride: int, terms: int, count: int, out: Any,
+    to: int, pitch: int, rows: int,
+) -> None:  # fmt: skip
+    """At most eight rows of ``left`` times ``right``, of whose columns ``count``, at most 16, are looked at.
 
-
-@_jit
-def _columns(source: Any, stride: int, start: int, column: int, width: int, length: int, even: int, out: Any) -> None:
-    """``out``: the transpose of some rows in strips of 16 of its columns."""
-    for j in range(length):
-        at, to = _U((start + j) * stride + column), _U(j // _LANES * even * _LANES + j % _LANES)
-        for c in range(_U(width)):
-            out[to + c * _U(_LANES)] = source[at + c]
-    for j in range(length, (length + _LANES - 1) // _LANES * _LANES):
-        to = _U(j // _LANES * even * _LANES + j % _LANES)
-        for c in range(_U(width)):
-            out[to + c * _U(_LANES)] = 0
-
-
-@_jit
-def _meet(left: Any, first: int, columns: Any, width: int, even: int, blocks: int, lines: Any) -> None:
-    """Four rows of ``left`` from ``first`` on, times the columns: ``lines`` holds 16 results of each row, block by block.
-
-    Everything is in pieces of constant length: only so does LLVM see that four lines are apart, and vectorise.
+    out[to + r · pitch + c] = Σ_t left[at + r · row + t · step] · right[beside + t · stride + c], all eight sums of a column
+    in registers. Rows past the last are computed as the last once more.
     """
-    one, two, three = _U(_LANES), _U(2 * _LANES), _U(3 * _LANES)
-    for b in range(blocks):
-        to = _U(b * 4 * _LANES)
-        for j in range(_U(4 * _LANES)):
-            lines[to + j] = 0
-        for c in range(0, width, 4):
-            a0, a1, a2, a3 = left[first, c], left[first, c + 1], left[first, c + 2], left[first, c + 3]
-            b0, b1, b2, b3 = left[first + 1, c], left[first + 1, c + 1], left[first + 1, c + 2], left[first + 1, c + 3]
-            c0, c1, c2, c3 = left[first + 2, c], left[first + 2, c + 1], left[first + 2, c + 2], left[first + 2, c + 3]
-            d0, d1, d2, d3 = left[first + 3, c], left[first + 3, c + 1], left[first + 3, c + 2], left[first + 3, c + 3]
-            own = _U((b * even + c) * _LANES)
-            for j in range(_U(_LANES)):
-                x, at = own + j, to + j
-                x0, x1, x2, x3 = columns[x], columns[x + one], columns[x + two], columns[x + three]
-                lines[at] += (a0 * x0 + a1 * x1) + (a2 * x2 + a3 * x3)
-                lines[at + one] += (b0 * x0 + b1 * x1) + (b2 * x2 + b3 * x3)
-                lines[at + two] += (c0 * x0 + c1 * x1) + (c2 * x2 + c3 * x3)
-                lines[at + three] += (d0 * x0 + d1 * x1) + (d2 * x2 + d3 * x3)
+    last = rows - 1
+    p0, p1, p2, p3 = at, at + min(1, last) * row, at + min(2, last) * row, at + min(3, last) * row
+    p4, p5, p6, p7 = at + min(4, last) * row, at + min(5, last) * row, at + min(6, last) * row, at + min(7, last) * row
+    a0 = load_first(left, p0, 0)
+    a1, a2, a3, a4, a5, a6, a7 = a0, a0, a0, a0, a0, a0, a0
+    for term in range(terms):
+        x = load_first(right, beside + term * stride, count)
+        k = term * step
+        a0 += spread_at(left, p0 + k) * x
+        a1 += spread_at(left, p1 + k) * x
+        a2 += spread_at(left, p2 + k) * x
+        a3 += spread_at(left, p3 + k) * x
+        a4 += spread_at(left, p4 + k) * x
+        a5 += spread_at(left, p5 + k) * x
+        a6 += spread_at(left, p6 + k) * x
+        a7 += spread_at(left, p7 + k) * x
+    store_first(out, to, a0, count)
+    if rows > 1:
+        store_first(out, to + pitch, a1, count)
+    if rows > 2:
+        store_first(out, to + 2 * pitch, a2, count)
+    if rows > 3:
+        store_first(out, to + 3 * pitch, a3, count)
+    if rows > 4:
+        store_first(out, to + 4 * pitch, a4, count)
+    if rows > 5:
+        store_first(out, to + 5 * pitch, a5, count)
+    if rows > 6:
+        store_first(out, to + 6 * pitch, a6, count)
+    if rows > 7:
+        store_first(out, to + 7 * pitch, a7, count)
 
 
 @_jit
-def _collect(lines: Any, strips: Any, count: int, size: int, even: int, totals: Any) -> None:
-    """Four rows of totals: lines · rows. ``lines`` as :func:`_meet` leaves them, zero up to the next multiple of four."""
-    one, two, three = _U(_LANES), _U(2 * _LANES), _U(3 * _LANES)
-    for b in range(even // _LANES):
-        to = _U(b * 4 * _LANES)
-        for c in range(_U(4 * _LANES)):
-            totals[to + c] = 0
-        for j in range(0, count, 4):
-            at = _U(j // _LANES * 4 * _LANES + j % _LANES)
-            a0, a1, a2, a3 = lines[at], lines[at + _U(1)], lines[at + _U(2)], lines[at + _U(3)]
-            at += one
-            b0, b1, b2, b3 = lines[at], lines[at + _U(1)], lines[at + _U(2)], lines[at + _U(3)]
-            at += one
-            c0, c1, c2, c3 = lines[at], lines[at + _U(1)], lines[at + _U(2)], lines[at + _U(3)]
-            at += one
-            d0, d1, d2, d3 = lines[at], lines[at + _U(1)], lines[at + _U(2)], lines[at + _U(3)]
-            own = _U((b * size + j) * _LANES)
-            for c in range(_U(_LANES)):
-                x, sink = own + c, to + c
-                x0, x1, x2, x3 = strips[x], strips[x + one], strips[x + two], strips[x + three]
-                totals[sink] += (a0 * x0 + a1 * x1) + (a2 * x2 + a3 * x3)
-                totals[sink + one] += (b0 * x0 + b1 * x1) + (b2 * x2 + b3 * x3)
-                totals[sink + two] += (c0 * x0 + c1 * x1) + (c2 * x2 + c3 * x3)
-                totals[sink + three] += (d0 * x0 + d1 * x1) + (d2 * x2 + d3 * x3)
+def _softmax(lines: Any, at: int, count: int, scale: Any, lowest: Any) -> Any:
+    """Numbers from ``at`` on become e^(scale · x − the highest), zero past the ``count``-th. Returns 1 / their sum.
+
+    ``lowest``: −∞, sixteen times.
+    """
+    top, by = lowest, spread(scale)
+    for j in range(0, count, LANES):
+        x = first_of(load(lines, at + j) * by, count - j, lowest)
+        store(lines, at + j, x)
+        top = larger(x, top)
+    # Where all are NaN the highest may be anything; their exponentials are NaN.
+    most, added = spread(highest(top)), spread(like(scale, 0))
+    for j in range(0, count, LANES):
+        x = exponential(load(lines, at + j) - most)
+        store(lines, at + j, x)
+        added += x
+    return like(scale, 1) / total(added)
 
 
 @_jit
-def _line(lines: Any, row: int, blocks: int, line: Any) -> None:
-    """``line`` [16 · blocks]: one of the four rows, in one piece."""
-    lanes = _U(_LANES)
-    for b in range(blocks):
-        at, to = _U((b * 4 + row) * _LANES), _U(b * _LANES)
-        for j in range(lanes):
-            line[to + j] = lines[at + j]
-
-
-@_jit
-def _back(line: Any, row: int, blocks: int, most: int, lines: Any) -> None:
-    """The inverse of :func:`_line`, and zeros from there to block ``most``."""
-    lanes = _U(_LANES)
-    for b in range(blocks):
-        at, to = _U((b * 4 + row) * _LANES), _U(b * _LANES)
-        for j in range(lanes):
-            lines[at + j] = line[to + j]
-    for b in range(blocks, most):
-        at = _U((b * 4 + row) * _LANES)
-        for j in range(lanes):
-            lines[at + j] = 0
-
-
-@numba.njit(nogil=True, fastmath={"nnan", "nsz", "reassoc"}, error_model="numpy", cache=True)
-def _highest(line: Any, count: int) -> Any:
-    # With NaN in the scores this may be any of them; the sum of exponentials is NaN then.
-    top = line[0]
-    for j in range(count):
-        top = line[j] if line[j] > top else top
-    return top
-
-
-@_jit
-def _softmax(line: Any, count: int, upto: int) -> None:
-    """Softmax of the first ``count`` numbers, zero up to ``upto``."""
-    top = _highest(line, count)
-    lowest = line.dtype.type(-np.inf)
-    for j in range(count, upto):
-        line[j] = lowest
-    total = top - top
-    for j in range(upto):
-        e = exp(line[j] - top)
-        line[j] = e
-        total += e
-    norm = line.dtype.type(1) / total
-    for j in range(upto):
-        line[j] *= norm
-
-
-@_jit
-def _drop(line: Any, upto: int, place: int, low: Any, high: Any, threshold: Any, kept: Any) -> None:
-    """Each number zeroed or times ``kept``."""
-    zero = kept - kept
-    for j in range(upto):
-        line[j] *= kept if word(place + j, low, high) >= threshold else zero
-
-
-@_jit
-def _write(totals: Any, row: int, width: int, out: Any, to: int) -> None:
-    """One of the four rows of totals to its place."""
-    whole = width // _LANES
-    for b in range(whole):
-        at, own = _U((b * 4 + row) * _LANES), _U(to + b * _LANES)
-        for c in range(_U(_LANES)):
-            out[own + c] = totals[at + c]
-    for c in range(whole * _LANES, width):
-        out[_U(to + c)] = totals[_U((whole * 4 + row) * _LANES + c - whole * _LANES)]
+def _intervals(times: Any, row: int, start: int, span: int, relation: Any) -> None:
+    """``relation`` [j]: the interval between a row and each row from ``start`` up to it."""
+    now = times[row]
+    for j in range(row - start + 1):
+        relation[j] = min(abs(now - times[start + j]), span)
 
 
 @_jit
 def _add_intervals(
-    left: Any,
-    i: int,
-    times: Any,
-    start: int,
-    span: int,
-    table: Any,
-    h: int,
-    width: int,
-    relation: Any,
-    row: int,
-    line: Any,
+    left: Any, at: int, relation: Any, count: int, table: Any, head: int, width: int, line: Any, to: int
 ) -> None:
-    """``line`` [j] += left [i] · table [interval of rows i and j] for every j up to i. ``relation`` [row]: the intervals."""
-    now = times[start + i]
-    for j in range(i + 1):
-        r = min(abs(now - times[start + j]), span)
-        relation[row, j] = r
-        s = left[i, 0] - left[i, 0]
-        for c in range(width):
-            s += left[i, c] * table[h, r, c]
-        line[j] += s
+    """``line`` [to + j] += the row of ``left`` at ``at`` · the table's row of interval j."""
+    for j in range(count):
+        own, added = head + relation[j] * width, load_first(left, at, 0)
+        for c in range(0, width, LANES):
+            added += load_first(left, at + c, width - c) * load_first(table, own + c, width - c)
+        line[to + j] += total(added)
+
+
+@_jit
+def _collect_intervals(
+    line: Any, at: int, relation: Any, count: int, table: Any, head: int, width: int, out: Any, to: int
+) -> None:
+    """The row of ``out`` at ``to`` += Σ_j line[at + j] · the table's row of interval j."""
+    for c in range(0, width, LANES):
+        added = load_first(out, to + c, width - c)
+        for j in range(count):
+            added += spread_at(line, at + j) * load_first(table, head + relation[j] * width + c, width - c)
+        store_first(out, to + c, added, width - c)
+
+
+@_jit
+def _add_to_intervals(
+    line: Any, at: int, relation: Any, count: int, row: Any, own: int, head: int, width: int, into: Any
+) -> None:
+    """The rows of ``into`` of each interval += line[at + j] · ``row`` [own ...]."""
+    for c in range(0, width, LANES):
+        x = load_first(row, own + c, width - c)
+        for j in range(count):
+            to = head + relation[j] * width + c
+            store_first(into, to, load_first(into, to, width - c) + spread_at(line, at + j) * x, width - c)
 
 
 @_jit
@@ -353,54 +301,54 @@ def _forward(
     words: Any, bounds: Any, longest: int, heads: int, width: int, scale: Any, threshold: Any, kept: Any, times: Any,
     span: int, table_k: Any, table_v: Any, first: int, last: int,
 ) -> None:  # fmt: skip
-    size, even = (longest + _LANES - 1) // _LANES * _LANES, (width + _LANES - 1) // _LANES * _LANES
-    columns, values = np.zeros(even * size, q.dtype), np.zeros(even * size, q.dtype)
-    queries, line = np.zeros((size, even), q.dtype), np.empty(size, q.dtype)
-    lines, totals = np.empty(4 * size, q.dtype), np.empty(4 * even, q.dtype)
-    relation = np.empty((4, size), np.int64)
+    size, dim = (longest + LANES - 1) // LANES * LANES, heads * width
+    room, spans = np.empty(size * (width + _GROUP), q.dtype), np.empty(size, np.int64)
+    columns, lines, relation = address(room), address(room[size * width :]), address(spans)
     keeping, dropping, timed = shares.shape[0] > 0, words.shape[0] > 0, times.shape[0] > 0
+    low, high, lowest = np.uint32(0), np.uint32(0), spread(q.dtype.type(-np.inf))
+    queries, keys, values, result, kept_shares = address(q), address(k), address(v), address(out), address(shares)
+    moments, of_keys, of_values = address(times), address(table_k), address(table_v)
     for item in range(bounds[first], bounds[last]):
         start, length, offset, place = sequences[item, 0], sequences[item, 1], sequences[item, 2], sequences[item, 3]
-        padded = (length + _LANES - 1) // _LANES * _LANES
-        low, high = np.uint32(0), np.uint32(0)
+        padded = (length + LANES - 1) // LANES * LANES
         if dropping:
             low, high = words[item, 0], words[item, 1]
         for h in range(heads):
-            column = h * width
-            _columns(k, stride_k, start, column, width, length, even, columns)
-            _strips(v, stride_v, start, column, width, length, size, values)
-            _rows(q, stride_q, start, column, width, length, queries)
-            for j in range(length):
-                for c in range(width):
-                    queries[j, c] *= scale
-            for group in range(0, length, 4):
-                end = min(group + 4, length)
-                most = (end + _LANES - 1) // _LANES
-                _meet(queries, group, columns, width, even, most, lines)
+            column, head = h * width, h * (span + 1) * width
+            _columns(keys, stride_k, start, column, width, length, columns)
+            for group in range(0, length, _GROUP):
+                rows = min(_GROUP, length - group)
+                end = group + rows
+                own = (start + group) * stride_q + column
+                for j in range(0, end, LANES):
+                    _product(queries, own, stride_q, 1, columns, j * width, LANES, width, LANES, lines, j, size, rows)
                 for i in range(group, end):
-                    count, row = i + 1, i - group
-                    blocks = (count + _LANES - 1) // _LANES
-                    upto = blocks * _LANES
-                    _line(lines, row, blocks, line)
+                    count, at = i + 1, (i - group) * size
                     if timed:
-                        _add_intervals(queries, i, times, start, span, table_k, h, width, relation, row, line)
-                    _softmax(line, count, upto)
-                    if keeping:
-                        to = _U(offset + (h * length + i) * padded)
-                        for j in range(_U(upto)):
-                            shares[to + j] = line[j]
-                    if dropping:
-                        _drop(line, upto, place + (h * length + i) * length, low, high, threshold, kept)
-                    _back(line, row, blocks, most, lines)
-                _collect(lines, values, end, size, even, totals)
-                for i in range(group, end):
-                    row, to = i - group, (start + i) * heads * width + column
-                    _write(totals, row, width, out, to)
-                    if timed:
-                        for j in range(i + 1):
-                            r, weight = relation[row, j], lines[_U((j // _LANES * 4 + row) * _LANES + j % _LANES)]
-                            for c in range(width):
-                                out[_U(to) + _U(c)] += weight * table_v[h, r, c]
+                        _intervals(moments, start + i, start, span, relation)
+                        here = own + (i - group) * stride_q
+                        _add_intervals(queries, here, relation, count, of_keys, head, width, lines, at)
+                    norm = spread(_softmax(lines, at, count, scale, lowest))
+                    mine, number = offset + (h * length + i) * padded, place + (h * length + i) * length
+                    for j in range(0, count, LANES):
+                        share = load(lines, at + j) * norm
+                        if keeping:
+                            store(kept_shares, mine + j, share)
+                        if dropping:
+                            share = keep(share, number + j, low, high, threshold, kept)
+                        store(lines, at + j, share)
+                to, beside = (start + group) * dim + column, start * stride_v + column
+                for c in range(0, width, LANES):
+                    _product(lines, 0, size, 1, values, beside + c, stride_v, end, width - c, result, to + c, dim, rows)
+                if timed:
+                    for i in range(group, end):
+                        _intervals(moments, start + i, start, span, relation)
+                        here = to + (i - group) * dim
+                        _collect_intervals(
+                            lines, (i - group) * size, relation, i + 1, of_values, head, width, result, here
+                        )
+    hold(room)
+    hold(spans)
 
 
 @_jit
@@ -409,100 +357,93 @@ def _backward(
     into_table_k: Any, into_table_v: Any, sequences: Any, words: Any, bounds: Any, longest: int, heads: int, width: int,
     scale: Any, threshold: Any, kept: Any, times: Any, span: int, table_k: Any, table_v: Any, first: int, last: int,
 ) -> None:  # fmt: skip
-    zero, lanes, dim = scale - scale, _U(_LANES), heads * width
-    size, even = (longest + _LANES - 1) // _LANES * _LANES, (width + _LANES - 1) // _LANES * _LANES
-    columns, keys = np.zeros(even * size, q.dtype), np.zeros(even * size, q.dtype)
-    queries, above = np.zeros((size, even), q.dtype), np.zeros((size, even), q.dtype)
-    into_k, into_v = np.empty((size, width), q.dtype), np.empty((size, width), q.dtype)
-    # Of four queries, block by block: gradients of the scores, and what the weights were.
-    lines, weights, totals = np.empty(4 * size, q.dtype), np.empty(4 * size, q.dtype), np.empty(4 * even, q.dtype)
-    line, weight, share = np.empty(size, q.dtype), np.empty(size, q.dtype), np.empty(size, q.dtype)
-    relation = np.empty((4, size), np.int64)
-    dropping, timed = words.shape[0] > 0, times.shape[0] > 0
+    size, dim = (longest + LANES - 1) // LANES * LANES, heads * width
+    room, spans = np.empty(size * (width + 2 * size), q.dtype), np.empty(size, np.int64)
+    columns, relation = address(room), address(spans)
+    # Gradients of the scores, and what the weights were, of all queries of a sequence.
+    slopes, weights = address(room[size * width :]), address(room[size * (width + size) :])
+    queries, keys, values, above, known = address(q), address(k), address(v), address(gradient), address(shares)
+    result, moments, of_keys, of_values = address(packed), address(times), address(table_k), address(table_v)
+    into_keys, into_values = address(into_table_k), address(into_table_v)
+    dropping, timed, by = words.shape[0] > 0, times.shape[0] > 0, spread(scale)
+    low, high = np.uint32(0), np.uint32(0)
     for piece in range(first, last):
         for item in range(bounds[piece], bounds[piece + 1]):
             start, length, offset = sequences[item, 0], sequences[item, 1], sequences[item, 2]
             place = sequences[item, 3]
-            padded = (length + _LANES - 1) // _LANES * _LANES
-            low, high = np.uint32(0), np.uint32(0)
+            padded = (length + LANES - 1) // LANES * LANES
             if dropping:
                 low, high = words[item, 0], words[item, 1]
             for h in range(heads):
-                column = h * width
-                _columns(v, stride_v, start, column, width, length, even, columns)
-                _strips(k, stride_k, start, column, width, length, size, keys)
-                _rows(q, stride_q, start, column, width, length, queries)
-                _rows(gradient, dim, start, column, width, length, above)
-                for j in range(length):
-                    for c in range(width):
-                        into_k[j, c] = zero
-                        into_v[j, c] = zero
-                for group in range(0, length, 4):
-                    end = min(group + 4, length)
-                    most = (end + _LANES - 1) // _LANES
-                    _meet(above, group, columns, width, even, most, lines)
-                    for i in range(group, group + 4):
-                        row, count = i - group, i + 1
-                        if i >= length:
-                            # Rows that are not there meet rows of zeros; they need be finite only.
-                            _back(line, row, 0, most, lines)
-                            _back(weight, row, 0, most, weights)
-                            continue
-                        blocks = (count + _LANES - 1) // _LANES
-                        upto = blocks * _LANES
-                        _line(lines, row, blocks, line)
-                        if timed:
-                            _add_intervals(above, i, times, start, span, table_v, h, width, relation, row, line)
-                        own = _U(offset + (h * length + i) * padded)
-                        for j in range(_U(upto)):
-                            share[j] = shares[own + j]
-                            weight[j] = share[j]
-                        if dropping:
-                            _drop(weight, upto, place + (h * length + i) * length, low, high, threshold, kept)
-                        expected = zero
-                        for j in range(upto):
-                            expected += line[j] * weight[j]
-                        for j in range(upto):
-                            line[j] = (line[j] * weight[j] - share[j] * expected) * scale
-                        _back(line, row, blocks, most, lines)
-                        _back(weight, row, blocks, most, weights)
-                    _collect(lines, keys, end, size, even, totals)
+                column, head = h * width, h * (span + 1) * width
+                table = (piece * heads + h) * (span + 1) * width
+                _columns(values, stride_v, start, column, width, length, columns)
+                for group in range(0, length, _GROUP):
+                    rows = min(_GROUP, length - group)
+                    end, own = group + rows, (start + group) * dim + column
+                    for j in range(0, end, LANES):
+                        to = group * size + j
+                        _product(above, own, dim, 1, columns, j * width, LANES, width, LANES, slopes, to, size, rows)
                     for i in range(group, end):
-                        row, to = i - group, (start + i) * 3 * dim + column
-                        _write(totals, row, width, packed, to)
+                        count, at = i + 1, i * size
                         if timed:
-                            for j in range(i + 1):
-                                at = _U((j // _LANES * 4 + row) * _LANES + j % _LANES)
-                                r, slope, own_weight = relation[row, j], lines[at], weights[at]
-                                for c in range(width):
-                                    packed[_U(to) + _U(c)] += slope * table_k[h, r, c]
-                                for c in range(width):
-                                    into_table_k[piece, h, r, c] += slope * queries[i, c]
-                                for c in range(width):
-                                    into_table_v[piece, h, r, c] += own_weight * above[i, c]
-                    for j in range(end):
-                        at = _U(j // _LANES * 4 * _LANES + j % _LANES)
-                        a0, b0 = lines[at], weights[at]
-                        at += lanes
-                        a1, b1 = lines[at], weights[at]
-                        at += lanes
-                        a2, b2 = lines[at], weights[at]
-                        at += lanes
-                        a3, b3 = lines[at], weights[at]
-                        for c in range(width):
-                            into_k[j, c] += (a0 * queries[group, c] + a1 * queries[group + 1, c]) + (
-                                a2 * queries[group + 2, c] + a3 * queries[group + 3, c]
-                            )
-                        for c in range(width):
-                            into_v[j, c] += (b0 * above[group, c] + b1 * above[group + 1, c]) + (
-                                b2 * above[group + 2, c] + b3 * above[group + 3, c]
-                            )
-                for j in range(length):
-                    to = _U((start + j) * 3 * dim + dim + column)
-                    for c in range(_U(width)):
-                        packed[to + c] = into_k[j, c]
-                    for c in range(_U(width)):
-                        packed[to + _U(dim) + c] = into_v[j, c]
+                            _intervals(moments, start + i, start, span, relation)
+                            here = (start + i) * dim + column
+                            _add_intervals(above, here, relation, count, of_values, head, width, slopes, at)
+                        mine, number = offset + (h * length + i) * padded, place + (h * length + i) * length
+                        added = spread(like(scale, 0))
+                        for j in range(0, count, LANES):
+                            weight = load(known, mine + j)
+                            if dropping:
+                                weight = keep(weight, number + j, low, high, threshold, kept)
+                            store(weights, at + j, weight)
+                            product = load(slopes, at + j) * weight
+                            store(slopes, at + j, product)
+                            added += product
+                        expected = spread(total(added))
+                        for j in range(0, count, LANES):
+                            slope = (load(slopes, at + j) - load(known, mine + j) * expected) * by
+                            store(slopes, at + j, slope)
+                    to, at = (start + group) * 3 * dim + column, group * size
+                    for c in range(0, width, LANES):
+                        beside = start * stride_k + column + c
+                        _product(
+                            slopes, at, size, 1, keys, beside, stride_k, end, width - c, result, to + c, 3 * dim, rows
+                        )
+                    if timed:
+                        for i in range(group, end):
+                            count, at, here = i + 1, i * size, (start + i) * 3 * dim + column
+                            _intervals(moments, start + i, start, span, relation)
+                            _collect_intervals(slopes, at, relation, count, of_keys, head, width, result, here)
+                            here = (start + i) * stride_q + column
+                            _add_to_intervals(slopes, at, relation, count, queries, here, table, width, into_keys)
+                            here = (start + i) * dim + column
+                            _add_to_intervals(weights, at, relation, count, above, here, table, width, into_values)
+                # Of keys and values: sums over the queries from the group's first row on, those before do not see it.
+                for group in range(0, length, _GROUP):
+                    rows, terms, at = min(_GROUP, length - group), length - group, group * size + group
+                    to = (start + group) * 3 * dim + column
+                    for c in range(0, width, LANES):
+                        n, beside = width - c, (start + group) * stride_q + column + c
+                        _product(
+                            slopes,
+                            at,
+                            1,
+                            size,
+                            queries,
+                            beside,
+                            stride_q,
+                            terms,
+                            n,
+                            result,
+                            to + dim + c,
+                            3 * dim,
+                            rows,
+                        )
+                        beside, sink = (start + group) * dim + column + c, to + 2 * dim + c
+                        _product(weights, at, 1, size, above, beside, dim, terms, n, result, sink, 3 * dim, rows)
+    hold(room)
+    hold(spans)
 
 
 @_jit

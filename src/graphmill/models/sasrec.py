@@ -12,12 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from graphmill.kernels.dropout import dropout
+from graphmill.kernels.input_embedding import input_embedding
 from graphmill.kernels.layer_norm import LayerNorm
-from graphmill.kernels.sequence_attention import causal_attention
-from graphmill.kernels.table_rows import table_rows
+from graphmill.kernels.sublayers import CausalAttention
 from graphmill.models.hyper_connections import HyperConnection, expand_streams, reduce_streams
-from graphmill.models.sequence_layers import Block, SequenceInputs, initialise
+from graphmill.models.sequence_layers import Attention, Block, SequenceInputs, initialise
 
 MakeHyperConnection = Callable[[int], HyperConnection]
 """Sub-layer number → its connection."""
@@ -52,16 +51,19 @@ class SASRec(nn.Module):
 
     def forward(self, inputs: SequenceInputs) -> Tensor:
         """[R, d]: the state after each row, from which the next item is scored."""
-        x = table_rows(self.items.weight, inputs.items) * math.sqrt(self.items.embedding_dim)
-        x = dropout(x + table_rows(self.positions.weight, inputs.positions), self.rate, self.training)
+        x = input_embedding(
+            self.items.weight,
+            inputs.items,
+            self.positions.weight,
+            inputs.positions,
+            math.sqrt(self.items.embedding_dim),
+            self.rate,
+            self.training,
+        )
+        return run_blocks(self, x, CausalAttention(inputs.buckets, self.heads, self.rate, self.training))
 
-        def attention(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            return causal_attention(query, key, value, inputs.buckets, self.heads, self.rate, self.training)
 
-        return run_blocks(self, x, attention)
-
-
-def run_blocks(model: nn.Module, x: Tensor, attention: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
+def run_blocks(model: nn.Module, x: Tensor, attention: Attention) -> Tensor:
     """All blocks of a model with ``blocks``, ``streams``, ``final_norm``: [R, d] → [R, d]."""
     if model.streams:
         x = expand_streams(x, model.streams)  # type: ignore[arg-type]

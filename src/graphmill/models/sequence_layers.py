@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from graphmill.kernels.dropout import add_dropout, dropout, relu_dropout
 from graphmill.kernels.layer_norm import LayerNorm
 from graphmill.kernels.sequence_attention import Bucket
+from graphmill.kernels.sublayers import CausalAttention, attention_output, feed_forward, self_attention
 from graphmill.models.hyper_connections import HyperConnection
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -101,12 +101,12 @@ class FeedForward(nn.Module):
         self.first, self.second = nn.Linear(dim, dim), nn.Linear(dim, dim)
         self.rate = rate
 
-    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        """[R, d] → [R, d], added to ``residual`` where that is given."""
-        branch = self.second(relu_dropout(self.first(x), self.rate, self.training))
-        if residual is None:
-            return dropout(branch, self.rate, self.training)
-        return add_dropout(residual, branch, self.rate, self.training)
+    def forward(
+        self, x: Tensor, residual: bool = False, before: LayerNorm | None = None, after: LayerNorm | None = None
+    ) -> Tensor:
+        """[R, d] → [R, d], of ``before`` (x), added to x and normed by ``after``, where these are given."""
+        first, second = (self.first.weight, self.first.bias), (self.second.weight, self.second.bias)
+        return feed_forward(x, first, second, self.rate, self.training, residual=residual, before=before, after=after)
 
 
 class Block(nn.Module):
@@ -130,23 +130,44 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor, attention: Attention) -> Tensor:
         """[R, d] (or streams [R, n, d]) → the same."""
+        first, second = self.norm_attention, self.norm_feed_forward
         if self.mhc is not None:
-            x = self.mhc[0](x, lambda y: self._attend(self.norm_attention(y), None, attention))
-            streams: Tensor = self.mhc[1](x, lambda y: self.feed_forward(self.norm_feed_forward(y)))
+            x = self.mhc[0](x, lambda y: self._attend(y, attention, before=first))
+            streams: Tensor = self.mhc[1](x, lambda y: self.feed_forward(y, before=second))
             return streams
         if self.norm == PRE:
-            x = x + self._attend(self.norm_attention(x), None, attention)
-            return self.feed_forward(self.norm_feed_forward(x), x)
-        if self.norm == POST:
-            x = self.norm_attention(x + self._attend(x, None, attention))
-            return self.norm_feed_forward(self.feed_forward(x, x))
-        query = self.norm_attention(x)
-        z = self.norm_feed_forward(query + self._attend(query, x, attention))
-        return self.feed_forward(z, z)
+            x = self._attend(x, attention, residual=True, before=first)
+            found: Tensor = self.feed_forward(x, residual=True, before=second)
+        elif self.norm == POST:
+            x = self._attend(x, attention, residual=True, after=first)
+            found = self.feed_forward(x, residual=True, after=second)
+        else:
+            query = first(x)
+            z = second(query + attention(*self.projections(query, x)))
+            found = self.feed_forward(z, residual=True)
+        return found
 
-    def _attend(self, query: Tensor, other: Tensor | None, attention: Attention) -> Tensor:
-        out = attention(*self.projections(query, query if other is None else other))
-        return out if self.projections.output is None else self.projections.output(out)
+    def _attend(
+        self,
+        x: Tensor,
+        attention: Attention,
+        residual: bool = False,
+        before: LayerNorm | None = None,
+        after: LayerNorm | None = None,
+    ) -> Tensor:
+        """The sub-layer with an output projection, if there is one: every arrangement's but the original."""
+        own, output = self.projections, self.projections.output
+        projected = None if output is None else (output.weight, output.bias)
+        if projected is not None and isinstance(attention, CausalAttention):
+            inner = (own.weight, own.bias)
+            return self_attention(x, inner, projected, attention, residual=residual, before=before, after=after)
+        z = x if before is None else before(x)
+        attended = attention(*own(z, z))
+        if projected is None:
+            return attended
+        if residual:
+            return attention_output(x, attended, projected, after)
+        return F.linear(attended, *projected)
 
 
 def initialise(model: nn.Module, draw: Callable[[Tensor], Tensor], skip: Sequence[type[nn.Module]]) -> None:

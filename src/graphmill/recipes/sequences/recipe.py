@@ -12,12 +12,12 @@ from torch import Tensor, nn
 from graphmill.evaluation.quick import quick_health
 from graphmill.evaluation.recommendation import KnownItems, top_k
 from graphmill.kernels.next_item_losses import (
-    bce_sum,
+    bce_weights,
     expected_log_counts,
     full_softmax_sum,
-    gbce_sum,
+    gbce_weights,
+    item_logistic_sum,
     sampled_softmax_sum,
-    score_items,
 )
 from graphmill.kernels.sequence_attention import Bucket
 from graphmill.kernels.table_rows import table_rows
@@ -147,22 +147,18 @@ class SequenceRecipe:
         return self.sampler.step(epoch, index)
 
     def encode(self, model: nn.Module, batch: SequenceBatch) -> Encoded:
-        """The state after every interaction, in the batch's order: [N, d]."""
+        """The state after every interaction, where the batch's layout has its row: [R, d]."""
         network: SASRec = model.network  # type: ignore[assignment]
         network.gradient_checkpointing = (
             self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
         )
-        states = network(self._inputs(batch.items, batch.times, batch.lengths, batch.layout))
-        return Encoded({"states": table_rows(states, self._tensor(batch.layout.place))})
+        return Encoded({"states": network(self._inputs(batch.items, batch.times, batch.lengths, batch.layout))})
 
     def terms(self, model: nn.Module, chunk: SequenceBatch, encoded: Encoded | None) -> list[Term]:
         """The next-item loss, and the norm of the tables where it is asked for."""
         assert encoded is not None
         count = float(len(chunk.chosen))
-        states = encoded.tensors["states"]
-        if len(chunk.chosen) < len(chunk.targets):
-            states = states[self._tensor(chunk.chosen)]
-        out = [Term(NEXT_ITEM, self._loss(model, chunk, states), count)]
+        out = [Term(NEXT_ITEM, self._loss(model, chunk, encoded.tensors["states"]), count)]
         if chunk.regularised:
             out.append(Term(TABLES, _table_norm(model) * count, count, self.settings.objective.l2_emb))
         return out
@@ -170,20 +166,21 @@ class SequenceRecipe:
     def _loss(self, model: nn.Module, chunk: SequenceBatch, states: Tensor) -> Tensor:
         table: Tensor = model.network.items.weight  # type: ignore[union-attr, assignment]
         objective = self.settings.objective
+        rows = self._tensor(chunk.layout.place[chunk.chosen])
         target = self._tensor(chunk.targets[chunk.chosen])
         if objective.loss == "softmax":
-            return full_softmax_sum(states, table, target)
+            return full_softmax_sum(table_rows(states, rows), table, target)
         if objective.loss == "sampled_softmax":
             sampled = self._tensor(chunk.sampled)
             logs = self.log_expected
-            return sampled_softmax_sum(states, table, target, sampled, logs[sampled], logs[target])
-        negative = chunk.negatives[chunk.chosen]
-        exists = self._tensor(negative >= 0)
-        positive = score_items(states, table, target)
-        wrong = score_items(states, table, self._tensor(np.maximum(negative, 0)))
+            return sampled_softmax_sum(table_rows(states, rows), table, target, sampled, logs[sampled], logs[target])
+        negative = self._tensor(chunk.negatives[chunk.chosen])
+        k = negative.shape[1]
         if objective.loss == "gbce":
-            return gbce_sum(positive, wrong, self.data.sequences.num_items, objective.gbce_calibration, exists)
-        return bce_sum(positive, wrong, exists)
+            weights = gbce_weights(k, self.data.sequences.num_items, objective.gbce_calibration)
+        else:
+            weights = bce_weights(k)
+        return item_logistic_sum(states, rows, table, target, negative, weights)
 
     def _inputs(
         self, items: np.ndarray, times: np.ndarray | None, lengths: np.ndarray, layout: Layout

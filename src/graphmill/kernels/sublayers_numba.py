@@ -1,0 +1,222 @@
+"""Passes of ``sublayers`` for the CPU, compiled: what happens to a row between two products, while it is in the first cache.
+
+All tables are contiguous [R, d], fp32 or float64. Dropout's words are those of ``dropout.words``, an element's place being
+its place in the table.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmill.kernels.compiled_math import FAST
+from graphmill.kernels.dropout import threshold_and_scale
+from graphmill.kernels.dropout_numba import Key, mask_numbers
+from graphmill.kernels.layer_norm_numba import ROWS, normalise, normalise_back
+from graphmill.kernels.team import in_ranges, over_ranges
+from graphmill.kernels.vectors import (
+    LANES,
+    address,
+    hold,
+    keep,
+    larger,
+    like,
+    load,
+    load_first,
+    padded,
+    spread,
+    store,
+    store_first,
+    where_positive,
+)
+
+_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+
+
+class Gradients(NamedTuple):
+    """Gradients of what :func:`finish_` took: ``total`` is also the residual's."""
+
+    total: Tensor
+    branch: Tensor
+    bias: Tensor
+    gamma: Tensor | None
+    beta: Tensor | None
+
+
+def finish_(
+    product: Tensor,
+    bias: Tensor,
+    base: Tensor | None,
+    gamma: Tensor | None,
+    beta: Tensor | None,
+    eps: float,
+    p: float = 0.0,
+    key: Key = (0, 0),
+) -> tuple[Tensor, Tensor | None]:
+    """``product`` becomes t = base + dropout(product + bias). Returns LN(t), or t itself, and LN's statistics [R, 2]."""
+    rows, width = product.shape
+    out, statistics = product, None
+    if gamma is not None:
+        out, statistics = torch.empty_like(product), product.new_empty(rows, 2)
+    flat = _flat(product, bias, base, gamma, beta, out, statistics)
+    more = (*flat, flat[0].dtype.type(eps), *mask_numbers(flat[0], p, key))
+    over_ranges(_finish_ranges, more, -(-rows // ROWS), rows * width)
+    return out, statistics
+
+
+def unfinish(
+    gradient: Tensor,
+    total: Tensor | None,
+    gamma: Tensor | None,
+    statistics: Tensor | None,
+    p: float = 0.0,
+    key: Key = (0, 0),
+) -> Gradients:
+    """Backward of :func:`finish_`. ``total``: what it left in ``product``, needed where there is a norm only."""
+    rows, width = gradient.shape
+    parts = -(-rows // ROWS)
+    into_total = gradient if gamma is None else torch.empty_like(gradient)
+    branch = into_total if p <= 0.0 else torch.empty_like(gradient)
+    sums = gradient.new_zeros(3, parts, padded(width))
+    flat = _flat(gradient, total, into_total, branch, gamma, statistics, *sums)
+    over_ranges(_unfinish_ranges, (*flat, width, *mask_numbers(flat[0], p, key)), parts, rows * width)
+    into_bias, into_gamma, into_beta = sums.sum(1)[:, :width]
+    if gamma is None:
+        return Gradients(into_total, branch, into_bias, None, None)
+    return Gradients(into_total, branch, into_bias, into_gamma, into_beta)
+
+
+def relu_(product: Tensor, bias: Tensor, p: float = 0.0, key: Key = (0, 0)) -> None:
+    """``product`` becomes dropout(relu(product + bias))."""
+    rows, width = product.shape
+    flat = _flat(product, bias)
+    over_ranges(_relu_ranges, (*flat, *mask_numbers(flat[0], p, key)), rows, rows * width)
+
+
+def relu_gradient_(gradient: Tensor, result: Tensor, p: float = 0.0) -> Tensor:
+    """``gradient`` becomes that of the product, from that of ``result``. Returns the bias's, [d]."""
+    rows, width = gradient.shape
+    parts = -(-rows // ROWS)
+    sums = gradient.new_zeros(parts, padded(width))
+    flat = _flat(gradient, result, sums)
+    scale = flat[0].dtype.type(threshold_and_scale(p)[1] if p > 0.0 else 1.0)
+    over_ranges(_relu_gradient_ranges, (*flat, width, scale), parts, rows * width)
+    return sums.sum(0)[:width]
+
+
+def _flat(first: Tensor, *others: Tensor | None) -> list[np.ndarray]:
+    """As flat arrays, an empty one for None."""
+    nothing = first.new_empty(0)
+    return [(nothing if t is None else t).detach().view(-1).numpy() for t in (first, *others)]
+
+
+@_jit
+def _finish(
+    product: Any, bias: Any, base: Any, gamma: Any, beta: Any, out: Any, statistics: Any, eps: Any, dropping: bool,
+    low: Any, high: Any, threshold: Any, kept: Any, first: int, last: int,
+) -> None:  # fmt: skip
+    width, adding, norming = len(bias), len(base) > 0, len(gamma) > 0
+    rows = len(product) // width
+    buffer = np.empty(padded(width), product.dtype)
+    line, table, to = address(buffer), address(product), address(out)
+    more, under, factor, shift = address(bias), address(base), address(gamma), address(beta)
+    for row in range(first * ROWS, min(last * ROWS, rows)):
+        at = row * width
+        for c in range(0, width, LANES):
+            x = load_first(table, at + c, width - c) + load_first(more, c, width - c)
+            if dropping:
+                x = keep(x, at + c, low, high, threshold, kept)
+            if adding:
+                x += load_first(under, at + c, width - c)
+            store_first(table, at + c, x, width - c)
+            store(line, c, x)
+        if norming:
+            statistics[2 * row], statistics[2 * row + 1] = normalise(line, width, factor, shift, eps, to, at)
+    hold(buffer)
+
+
+@_jit
+def _unfinish(
+    gradient: Any, total: Any, into_total: Any, branch: Any, gamma: Any, statistics: Any, into_bias: Any,
+    into_gamma: Any, into_beta: Any, width: int, dropping: bool, low: Any, high: Any, threshold: Any, kept: Any,
+    first: int, last: int,
+) -> None:  # fmt: skip
+    norming, rows = len(gamma) > 0, len(gradient) // width
+    buffer = np.empty(padded(width), gradient.dtype)
+    line, above, source, factor = address(buffer), address(gradient), address(total), address(gamma)
+    whole, part_of, of_bias = address(into_total), address(branch), address(into_bias)
+    of_gamma, of_beta = address(into_gamma), address(into_beta)
+    for part in range(first, last):
+        own = part * len(buffer)
+        for row in range(part * ROWS, min((part + 1) * ROWS, rows)):
+            at = row * width
+            if norming:
+                mean, scale = statistics[2 * row], statistics[2 * row + 1]
+                normalise_back(above, source, at, width, factor, mean, scale, line, of_gamma, of_beta, own)
+            for c in range(0, width, LANES):
+                if norming:
+                    x = load(line, c)
+                    store_first(whole, at + c, x, width - c)
+                else:
+                    x = load_first(above, at + c, width - c)
+                if dropping:
+                    x = keep(x, at + c, low, high, threshold, kept)
+                    store_first(part_of, at + c, x, width - c)
+                # Past the last column the sums are never read.
+                store(of_bias, own + c, load(of_bias, own + c) + x)
+    hold(buffer)
+
+
+@_jit
+def _relu(
+    x: Any, bias: Any, dropping: bool, low: Any, high: Any, threshold: Any, kept: Any, first: int, last: int
+) -> None:
+    width, nothing = len(bias), spread(like(kept, 0))
+    table, more = address(x), address(bias)
+    for row in range(first, last):
+        at = row * width
+        for c in range(0, width, LANES):
+            # NaN stays NaN: the second one is taken where the first is not larger.
+            y = larger(nothing, load_first(table, at + c, width - c) + load_first(more, c, width - c))
+            if dropping:
+                y = keep(y, at + c, low, high, threshold, kept)
+            store_first(table, at + c, y, width - c)
+
+
+@_jit
+def _relu_gradient(gradient: Any, result: Any, into_bias: Any, width: int, scale: Any, first: int, last: int) -> None:
+    by, nothing, rows = spread(scale), spread(like(scale, 0)), len(gradient) // width
+    table, known, of_bias = address(gradient), address(result), address(into_bias)
+    for part in range(first, last):
+        own = part * padded(width)
+        for row in range(part * ROWS, min((part + 1) * ROWS, rows)):
+            at = row * width
+            for c in range(0, width, LANES):
+                g = load_first(table, at + c, width - c) * by
+                g = where_positive(load_first(known, at + c, width - c), g, nothing)
+                store_first(table, at + c, g, width - c)
+                store(of_bias, own + c, load(of_bias, own + c) + g)
+
+
+@_jit
+def _finish_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_finish, arguments, first, last, team)
+
+
+@_jit
+def _unfinish_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_unfinish, arguments, first, last, team)
+
+
+@_jit
+def _relu_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_relu, arguments, first, last, team)
+
+
+@_jit
+def _relu_gradient_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_relu_gradient, arguments, first, last, team)

@@ -1,0 +1,374 @@
+"""Vectors of sixteen numbers for code compiled by numba: what a compiler makes of a loop by itself, said outright.
+
+LLVM vectorises a simple loop over long rows. It does badly on rows of 50 numbers, where a third is left over from whole
+vectors, and it does not keep a block of results in registers while a loop runs over what they are sums of, which is what a
+matrix product lives on. Here a vector is a value like any other, of type ``<16 x float>`` or ``<16 x double>`` in LLVM's
+language: one register where the processor has 512 bits, two or four elsewhere; LLVM sees to that.
+
+    a = address(array)              where a contiguous array begins; a[i] is an element; hold(array) after its last use
+    x = load(a, at)                 sixteen numbers; load_first(a, at, n): n of them (all from 16 on), the others zero
+    store(a, at, x)                 and store_first(a, at, x, n)
+    spread(number), spread_at(a, at)    sixteen times the same
+    x + y, x - y, x * y             by element; a sum of products may be fused
+    total(x), highest(x)            over the sixteen; larger(x, y) by element
+    first_of(x, n, y)               n elements of x, the others of y; where_positive(a, x, y): by the sign of a
+    exponential(x)                  as compiled_math.exp
+    keep(x, place, ...)             dropout of elements place to place + 15, by dropout.words
+
+Places are counted in numbers, and nothing checks them. Addresses, not arrays, are handed on: numba counts the references
+to an array, and threads would wait for each other. What part of a vector has been stored is not soon loaded again (by
+``store_first`` and ``load_first``, one after the other): a processor then waits until the store has reached its cache.
+"""
+
+from __future__ import annotations
+
+import operator
+from typing import Any
+
+import numba
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.core.datamodel import models
+from numba.core.datamodel.registry import register_default
+from numba.core.errors import TypingError
+from numba.extending import intrinsic, overload
+
+from graphmill.kernels.compiled_math import EXP_FLOAT32
+from graphmill.kernels.dropout import WORD_CONSTANTS
+
+LANES = 16
+_FLAGS = ("reassoc", "contract", "nsz", "arcp")
+_INT, _BIT = ir.IntType(32), ir.IntType(1)
+_INTS, _MASK = ir.VectorType(_INT, LANES), ir.VectorType(_BIT, LANES)
+
+
+@numba.njit(cache=True)
+def padded(width: int) -> int:
+    """``width`` up to whole vectors."""
+    return (width + LANES - 1) // LANES * LANES
+
+
+class Vector(types.Type):
+    """The type of a vector of ``dtype``, in numba's terms."""
+
+    def __init__(self, dtype: Any) -> None:
+        self.dtype = dtype
+        super().__init__(name=f"vector({dtype})")
+
+
+@register_default(Vector)
+class _VectorModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, of: Vector) -> None:
+        super().__init__(manager, of, ir.VectorType(_scalar(of.dtype), LANES))
+
+
+def _scalar(dtype: Any) -> ir.Type:
+    return ir.FloatType() if dtype == types.float32 else ir.DoubleType()
+
+
+def _constant(kind: ir.VectorType, value: Any) -> ir.Constant:
+    return ir.Constant(kind, [value] * LANES)
+
+
+def _counting() -> ir.Constant:
+    return ir.Constant(_INTS, list(range(LANES)))
+
+
+def _all(builder: Any, value: Any, kind: ir.VectorType) -> Any:
+    """``value`` in every element."""
+    one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, _INT(0))
+    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), _constant(_INTS, 0))
+
+
+def _first(builder: Any, count: Any) -> Any:
+    """The mask of the first ``count`` elements; ``count`` an int64, which may be below 0 or above 16."""
+    low, high = count.type(0), count.type(LANES)
+    count = builder.select(builder.icmp_signed("<", count, low), low, count)
+    count = builder.select(builder.icmp_signed(">", count, high), high, count)
+    return builder.icmp_unsigned("<", _counting(), _all(builder, builder.trunc(count, _INT), _INTS))
+
+
+def _whole(builder: Any, count: Any) -> Any:
+    return builder.icmp_signed(">=", count, count.type(LANES))
+
+
+def _place(builder: Any, kind: Any, pointer: Any, at: Any) -> Any:
+    """The address of a number, as one of a vector."""
+    where = builder.gep(pointer, [at], inbounds=True)
+    return builder.bitcast(where, ir.VectorType(_scalar(kind.dtype), LANES).as_pointer())
+
+
+def _size(kind: Any) -> int:
+    return 4 if kind.dtype == types.float32 else 8
+
+
+def _call(builder: Any, name: str, result: ir.Type, *arguments: Any) -> Any:
+    kind = ir.FunctionType(result, [a.type for a in arguments])
+    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
+
+
+def _suffix(dtype: Any) -> str:
+    return f"v{LANES}f{32 if dtype == types.float32 else 64}"
+
+
+@intrinsic
+def address(typing: Any, array: Any) -> Any:
+    """Where a contiguous array begins."""
+    if array.layout != "C":
+        raise TypingError("only a contiguous array has one address")
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return context.make_array(signature.args[0])(context, builder, values[0]).data
+
+    return types.CPointer(array.dtype)(array), generate
+
+
+@intrinsic
+def like(typing: Any, number: Any, value: Any) -> Any:
+    """``value`` in the type of ``number``: numba makes float64 of fp32 and an integer."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return context.cast(builder, values[1], signature.args[1], signature.return_type)
+
+    return number(number, value), generate
+
+
+@intrinsic
+def hold(typing: Any, array: Any) -> Any:
+    """Nothing; but an array made in a compiled function is there until here, whoever has but its address."""
+
+    def generate(context: Any, _builder: Any, _signature: Any, _values: Any) -> Any:
+        return context.get_dummy_value()
+
+    return types.void(array), generate
+
+
+@intrinsic
+def load(typing: Any, pointer: Any, at: Any) -> Any:
+    """Sixteen numbers from ``at`` on."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        found = builder.load(_place(builder, pointer, *values))
+        found.align = _size(pointer)
+        return found
+
+    return Vector(pointer.dtype)(pointer, types.intp), generate
+
+
+@intrinsic
+def load_first(typing: Any, pointer: Any, at: Any, count: Any) -> Any:
+    """``count`` numbers from ``at`` on, and zeros. Nothing behind them is read."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        kind = ir.VectorType(_scalar(pointer.dtype), LANES)
+        where = _place(builder, pointer, values[0], values[1])
+        with builder.if_else(_whole(builder, values[2])) as (whole, part):
+            with whole:
+                found = builder.load(where)
+                found.align = _size(pointer)
+                one = builder.block
+            with part:
+                mask, name = _first(builder, values[2]), f"llvm.masked.load.{_suffix(pointer.dtype)}.p0"
+                some = _call(builder, name, kind, where, _INT(_size(pointer)), mask, _constant(kind, 0.0))
+                other = builder.block
+        both = builder.phi(kind)
+        both.add_incoming(found, one)
+        both.add_incoming(some, other)
+        return both
+
+    return Vector(pointer.dtype)(pointer, types.intp, types.intp), generate
+
+
+@intrinsic
+def store(typing: Any, pointer: Any, at: Any, vector: Any) -> Any:
+    """To sixteen numbers from ``at`` on."""
+
+    def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        done = builder.store(values[2], _place(builder, pointer, values[0], values[1]))
+        done.align = _size(pointer)
+        return context.get_dummy_value()
+
+    return types.void(pointer, types.intp, vector), generate
+
+
+@intrinsic
+def store_first(typing: Any, pointer: Any, at: Any, vector: Any, count: Any) -> Any:
+    """The first ``count`` elements to numbers from ``at`` on; nothing behind them is touched."""
+
+    def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        where = _place(builder, pointer, values[0], values[1])
+        with builder.if_else(_whole(builder, values[3])) as (whole, part):
+            with whole:
+                builder.store(values[2], where).align = _size(pointer)
+            with part:
+                mask, name = _first(builder, values[3]), f"llvm.masked.store.{_suffix(pointer.dtype)}.p0"
+                _call(builder, name, ir.VoidType(), values[2], where, _INT(_size(pointer)), mask)
+        return context.get_dummy_value()
+
+    return types.void(pointer, types.intp, vector, types.intp), generate
+
+
+@intrinsic
+def spread(typing: Any, number: Any) -> Any:
+    """The number in every element."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        return _all(builder, values[0], ir.VectorType(values[0].type, LANES))
+
+    return Vector(number)(number), generate
+
+
+@intrinsic
+def spread_at(typing: Any, pointer: Any, at: Any) -> Any:
+    """The number at ``at`` in every element."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        found = builder.load(builder.gep(values[0], [values[1]], inbounds=True))
+        return _all(builder, found, ir.VectorType(found.type, LANES))
+
+    return Vector(pointer.dtype)(pointer, types.intp), generate
+
+
+@intrinsic
+def larger(typing: Any, left: Any, right: Any) -> Any:
+    """The larger one by element; ``right`` where ``left`` is NaN."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        return builder.select(builder.fcmp_ordered(">", *values), *values)
+
+    return left(left, right), generate
+
+
+@intrinsic
+def where_positive(typing: Any, vector: Any, left: Any, right: Any) -> Any:
+    """By element: ``left`` where ``vector`` is above zero, else ``right``."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        above = builder.fcmp_ordered(">", values[0], _constant(values[0].type, 0.0))
+        return builder.select(above, values[1], values[2])
+
+    return left(vector, left, right), generate
+
+
+@intrinsic
+def first_of(typing: Any, vector: Any, count: Any, other: Any) -> Any:
+    """The first ``count`` elements of ``vector``, and the others of ``other``."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        return builder.select(_first(builder, values[1]), values[0], values[2])
+
+    return vector(vector, types.intp, other), generate
+
+
+def _reduction(name: str, flags: tuple[str, ...], start: float | None) -> Any:
+    def declare(typing: Any, vector: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+            scalar = _scalar(vector.dtype)
+            given = [values[0]] if start is None else [scalar(start), values[0]]
+            kind = ir.FunctionType(scalar, [v.type for v in given])
+            full = f"llvm.vector.reduce.{name}.{_suffix(vector.dtype)}"
+            return builder.call(cgutils.get_or_insert_function(builder.module, kind, full), given, fastmath=flags)
+
+        return vector.dtype(vector), generate
+
+    return declare
+
+
+total = intrinsic(_reduction("fadd", _FLAGS, 0.0))
+highest = intrinsic(_reduction("fmax", ("nnan", "nsz"), None))
+
+
+def _elementwise(operation: str) -> Any:
+    def declare(typing: Any, left: Any, right: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+            return getattr(builder, operation)(*values, flags=_FLAGS)
+
+        return left(left, right), generate
+
+    return intrinsic(declare)
+
+
+_add, _subtract, _multiply = _elementwise("fadd"), _elementwise("fsub"), _elementwise("fmul")
+
+
+def _both(left: Any, right: Any) -> bool:
+    return isinstance(left, Vector) and isinstance(right, Vector)
+
+
+@overload(operator.iadd)
+@overload(operator.add)
+def _vector_add(left, right):  # type: ignore[no-untyped-def]
+    return (lambda left, right: _add(left, right)) if _both(left, right) else None
+
+
+@overload(operator.sub)
+def _vector_subtract(left, right):  # type: ignore[no-untyped-def]
+    return (lambda left, right: _subtract(left, right)) if _both(left, right) else None
+
+
+@overload(operator.mul)
+def _vector_multiply(left, right):  # type: ignore[no-untyped-def]
+    return (lambda left, right: _multiply(left, right)) if _both(left, right) else None
+
+
+@intrinsic
+def exponential(typing: Any, vector: Any) -> Any:
+    """e^x by element: in fp32 the polynomial of ``compiled_math``, in float64 the library's."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        kind, suffix = values[0].type, _suffix(vector.dtype)
+        if vector.dtype == types.float64:
+            return _call(builder, f"llvm.exp.{suffix}", kind, values[0])
+        return _exponential(builder, kind, values[0])
+
+    return vector(vector), generate
+
+
+def _exponential(builder: Any, kind: ir.VectorType, x: Any) -> Any:
+    log2e, ln2_high, ln2_low, taylor, smallest = EXP_FLOAT32
+
+    def number(value: Any) -> ir.Constant:
+        return _constant(kind, float(value))
+
+    def times(a: Any, b: Any) -> Any:
+        return builder.fmul(a, b, flags=_FLAGS)
+
+    def plus(a: Any, b: Any) -> Any:
+        return builder.fadd(a, b, flags=_FLAGS)
+
+    scaled = plus(times(x, number(log2e)), number(0.5))
+    n = _call(builder, "llvm.floor.v16f32", kind, scaled)
+    r = builder.fsub(x, times(n, number(ln2_high)), flags=_FLAGS)
+    r = builder.fsub(r, times(n, number(ln2_low)), flags=_FLAGS)
+    y = number(taylor[-1])
+    for factor in taylor[-2::-1]:
+        y = plus(times(y, r), number(factor))
+    y = plus(plus(times(times(y, r), r), r), number(1.0))
+    bits = builder.shl(builder.add(builder.fptosi(n, _INTS), _constant(_INTS, 127)), _constant(_INTS, 23))
+    found = times(y, builder.bitcast(bits, kind))
+    return builder.select(builder.fcmp_ordered("<", x, number(smallest)), number(0.0), found)
+
+
+@intrinsic
+def keep(typing: Any, vector: Any, place: Any, low: Any, high: Any, threshold: Any, kept: Any) -> Any:
+    """Each element times ``kept`` where its word is at least ``threshold``, else zero. ``place``: of the first element."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        vector_, place_, *numbers = values
+        low_, high_, threshold_ = (_all(builder, n, _INTS) for n in numbers[:3])
+        first, second, third = (_constant(_INTS, int(c)) for c in WORD_CONSTANTS)
+
+        def mixed(x: Any, by: int) -> Any:
+            return builder.xor(x, builder.lshr(x, _constant(_INTS, by)))
+
+        x = builder.add(_all(builder, builder.trunc(place_, _INT), _INTS), _counting())
+        x = mixed(builder.add(builder.mul(x, first), low_), 16)
+        x = mixed(builder.xor(builder.mul(x, second), high_), 15)
+        x = mixed(builder.mul(x, third), 16)
+        factor = _all(builder, numbers[3], vector_.type)
+        scaled = builder.fmul(vector_, factor, flags=_FLAGS)
+        return builder.select(builder.icmp_unsigned(">=", x, threshold_), scaled, _constant(vector_.type, 0.0))
+
+    half = types.uint32
+    return vector(vector, types.intp, half, half, half, vector.dtype), generate
