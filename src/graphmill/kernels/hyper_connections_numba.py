@@ -20,13 +20,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import FAST, exp
+from graphmill.kernels.compiled_math import FAST, exp, prefetch
 from graphmill.kernels.team import in_ranges, over_ranges
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
-_LANES = 32
+_LANES = 64
 """Rows whose maps are computed together, and whose share of the gradients of α and the biases is one sum: so these do not
 depend on the number of threads."""
+_LINE = 64
+"""Bytes of a cache line."""
 _BLOCK = 1 << 20
 """Bytes of the streams of one block."""
 
@@ -129,6 +131,15 @@ def _parameters(alpha: Tensor, bias: Tensor, n: int, iterations: int) -> tuple[A
 def _orders(n: int) -> Any:
     """[n!, n]: where each row of a permutation matrix has its one, in ``permutation_matrices``' order."""
     return np.array(list(permutations(range(n))) if n else [], np.int64).reshape(-1, max(n, 1))
+
+
+@_jit
+def _ahead(streams: Any, row: int, s: int) -> None:
+    """Fetch stream ``s`` of a row that comes next, if there is one."""
+    if row < len(streams):
+        start = (row * streams.shape[1] + s) * streams.shape[2]
+        for place in range(start, start + streams.shape[2], _LINE // streams.itemsize):
+            prefetch(streams, place)
 
 
 @_jit
@@ -337,6 +348,9 @@ def _into_mixing(x: Any, into_mixed: Any, begin: int, count: int, given: Any) ->
         row = begin + lane
         for i in range(0, n, 2):
             i1 = min(i + 1, end)
+            for s in (i, i1):
+                _ahead(x, row + 1, s)
+                _ahead(into_mixed, row + 1, s)
             for s in range(0, n, 4):
                 s1, s2, s3 = min(s + 1, end), min(s + 2, end), min(s + 3, end)
                 a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = x.dtype.type(0)
@@ -500,6 +514,8 @@ def _leave(x: Any, mixing: Any, p: Any, update: Any, out: Any, first: int, last:
     nothing = x.dtype.type(0)
     for row in range(first, last):
         for i in range(n):
+            _ahead(x, row + 1, i)
+            _ahead(out, row + 1, i)
             weight = p[row, i]
             for s in range(0, n, 4):
                 s1, s2, s3 = min(s + 1, end), min(s + 2, end), min(s + 3, end)
@@ -527,6 +543,8 @@ def _leave_gradients(p: Any, update: Any, gradient: Any, into_p: Any, into_updat
             a, b = p[row, s], p[row, s1] if s1 > s else nothing
             c, d = p[row, s2] if s2 > s1 else nothing, p[row, s3] if s3 > s2 else nothing
             t0 = t1 = t2 = t3 = nothing
+            for i in range(s, min(s + 4, n)):
+                _ahead(gradient, row + 1, i)
             if s > 0:
                 for j in range(update.shape[1]):
                     g0, g1, g2, g3 = (
