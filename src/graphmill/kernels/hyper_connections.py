@@ -40,6 +40,23 @@ def write_streams(streams: Tensor, mixing: Tensor, weights: Tensor, update: Tens
     return torch.addcmul(mixed, weights.to(mixed.dtype)[:, :, None], update.to(mixed.dtype)[:, None, :])
 
 
+def expand_streams(x: Tensor, streams: int) -> Tensor:
+    """[R, C] → [R, n, C]: every stream starts as the same."""
+    if _compiled(x):
+        found: Tensor = _Expand.apply(x, streams)
+        return found
+    return x[:, None, :].expand(-1, streams, -1).contiguous()
+
+
+def reduce_streams(x: Tensor) -> Tensor:
+    """[R, n, C] → [R, C]: the mean over streams."""
+    if _compiled(x):
+        found: Tensor = _Reduce.apply(x.contiguous())
+        return found
+    # Divided after the sum: the gradient is then divided while it is [R, C].
+    return x.sum(dim=1) / x.shape[1]
+
+
 def connect(
     streams: Tensor,
     phi: Tensor,
@@ -66,14 +83,44 @@ def connect(
 
 def connect_serves(streams: Tensor, phi: Tensor) -> bool:
     """Whether :func:`connect` is for these: whole precisions on the CPU; torch.compile and autocast have the plain form."""
-    return (
-        streams.device.type == "cpu"
-        and streams.dtype in (torch.float32, torch.float64)
-        and phi.dtype == streams.dtype
-        and has_numba()
-        and not torch.compiler.is_compiling()
-        and not torch.is_autocast_enabled("cpu")
-    )
+    return _compiled(streams) and phi.dtype == streams.dtype and not torch.is_autocast_enabled("cpu")
+
+
+def _compiled(x: Tensor) -> bool:
+    plain = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+    return plain and has_numba() and not torch.compiler.is_compiling()
+
+
+def _dense(gradient: Tensor) -> Tensor:
+    """Of streams, contiguous: [R, n, C], or [R, 1, C] where all streams have the same (after :func:`reduce_streams`)."""
+    return (gradient[:, :1] if gradient.stride(1) == 0 else gradient).contiguous()
+
+
+class _Expand(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, streams: int) -> Tensor:
+        return x[:, None, :].expand(-1, streams, -1).contiguous()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        from graphmill.kernels import hyper_connections_numba as kernels
+
+        return kernels.add_streams(gradients[0].contiguous(), 1.0), None
+
+
+class _Reduce(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        from graphmill.kernels import hyper_connections_numba as kernels
+
+        ctx.streams = x.shape[1]
+        return kernels.add_streams(x, 1.0 / x.shape[1])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        return (gradients[0] / ctx.streams)[:, None, :].expand(-1, ctx.streams, -1)
 
 
 class _Enter(torch.autograd.Function):
@@ -106,13 +153,15 @@ class _Enter(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, into_read: Tensor, into_p: Tensor, _: Tensor, into_mixed: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(
+        ctx: Any, into_read: Tensor, into_p: Tensor, _: Tensor, into_mixed: Tensor
+    ) -> tuple[Tensor | None, ...]:
         from graphmill.kernels import hyper_connections_numba as kernels
 
         streams, phi, alpha, bias, *kept = ctx.saved_tensors
         into_streams, into_phi, into_alpha, into_bias = kernels.enter_gradients(
             streams, phi, alpha, bias, ctx.iterations, kernels.Kept(*kept),
-            into_read.contiguous(), into_p.contiguous(), into_mixed.contiguous(),
+            into_read.contiguous(), into_p.contiguous(), _dense(into_mixed),
         )  # fmt: skip
         n = streams.shape[1]
         return into_streams, into_phi, into_alpha, *into_bias.split([n, n, len(bias) - 2 * n]), None, None
@@ -133,5 +182,4 @@ class _Leave(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         from graphmill.kernels import hyper_connections_numba as kernels
 
-        gradient = gradients[0].contiguous()
-        return gradient, None, *kernels.leave_gradients(*ctx.saved_tensors, gradient)
+        return gradients[0], None, *kernels.leave_gradients(*ctx.saved_tensors, _dense(gradients[0]))

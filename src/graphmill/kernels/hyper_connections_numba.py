@@ -72,7 +72,10 @@ def enter_gradients(
     into_p: Tensor,
     into_mixed: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of the streams, Φ, α and the bias, of those of what was read [R, C], of p [R, n] and of H X [R, n, C]."""
+    """Gradients of the streams, Φ, α and the bias, of those of what was read [R, C], of p [R, n] and of H X [R, n, C].
+
+    That of H X may be [R, 1, C], one for all streams.
+    """
     streams, phi = streams.detach(), phi.detach()
     rows, n, width = streams.shape
     columns = phi.shape[1]
@@ -103,11 +106,20 @@ def leave(streams: Tensor, mixing: Tensor, p: Tensor, update: Tensor) -> Tensor:
 
 
 def leave_gradients(p: Tensor, update: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of p and of the update, of ``gradient`` [R, n, C]."""
+    """Gradients of p and of the update, of ``gradient`` [R, n, C], or [R, 1, C], one for all streams."""
     into_p, into_update = torch.empty_like(p), torch.empty_like(update)
     arrays = tuple(t.detach().numpy() for t in (p, update, gradient, into_p, into_update))
     over_ranges(_leave_gradients_ranges, arrays, len(gradient), gradient.numel())
     return into_p, into_update
+
+
+def add_streams(streams: Tensor, factor: float) -> Tensor:
+    """[R, C]: the sum over streams times ``factor``."""
+    out = streams.new_empty(len(streams), streams.shape[2])
+    weights = streams.new_full(streams.shape[:2], factor)
+    arrays = tuple(t.detach().numpy() for t in (streams, weights, out))
+    over_ranges(_read_ranges, arrays, len(streams), streams.numel())
+    return out
 
 
 def _blocks(streams: Tensor) -> Iterator[tuple[int, int]]:
@@ -322,10 +334,10 @@ def _into_balance(kernel: Any, n: int, us: Any, vs: Any, given: Any, into: Any, 
 
 
 @_jit
-def _read(x: Any, h: Any, read: Any, begin: int, count: int) -> None:
+def _read(x: Any, h: Any, read: Any, first: int, last: int) -> None:
     end = x.shape[1] - 1
     nothing = x.dtype.type(0)
-    for row in range(begin, begin + count):
+    for row in range(first, last):
         for s in range(0, x.shape[1], 4):
             # Past the last stream, the last once more, without weight.
             s1, s2, s3 = min(s + 1, end), min(s + 2, end), min(s + 3, end)
@@ -342,20 +354,22 @@ def _read(x: Any, h: Any, read: Any, begin: int, count: int) -> None:
 @_jit
 def _into_mixing(x: Any, into_mixed: Any, begin: int, count: int, given: Any) -> None:
     """``given`` [n · n, lanes]: the gradient of H X times Xᵀ."""
-    n = x.shape[1]
-    end = n - 1
+    n, end, final = x.shape[1], x.shape[1] - 1, into_mixed.shape[1] - 1
     for lane in range(count):
         row = begin + lane
         for i in range(0, n, 2):
             i1 = min(i + 1, end)
-            for s in (i, i1):
-                _ahead(x, row + 1, s)
-                _ahead(into_mixed, row + 1, s)
+            # The gradient's own streams: one may stand for all.
+            m0, m1 = min(i, final), min(i1, final)
+            _ahead(x, row + 1, i)
+            _ahead(x, row + 1, i1)
+            _ahead(into_mixed, row + 1, m0)
+            _ahead(into_mixed, row + 1, m1)
             for s in range(0, n, 4):
                 s1, s2, s3 = min(s + 1, end), min(s + 2, end), min(s + 3, end)
                 a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = x.dtype.type(0)
                 for j in range(x.shape[2]):
-                    g0, g1 = into_mixed[row, i, j], into_mixed[row, i1, j]
+                    g0, g1 = into_mixed[row, m0, j], into_mixed[row, m1, j]
                     x0, x1, x2, x3 = x[row, s, j], x[row, s1, j], x[row, s2, j], x[row, s3, j]
                     a0 += g0 * x0
                     a1 += g0 * x1
@@ -445,7 +459,7 @@ def _enter(
                 p[begin + lane, s] = two * logits[n + s, lane]
                 for i in range(n):
                     mixing[begin + lane, i, s] = mixed[i * n + s, lane]
-        _read(x, h, read, begin, count)
+        _read(x, h, read, begin, begin + count)
 
 
 @_jit
@@ -485,7 +499,7 @@ def _into_streams(
     first: int, last: int,
 ) -> None:  # fmt: skip
     """``into``, the gradient by way of the product, += h ⊗ that of what was read + Hᵀ that of H X + that of the scale."""
-    n, end = x.shape[1], x.shape[1] - 1
+    n, end, final = x.shape[1], x.shape[1] - 1, into_mixed.shape[1] - 1
     nothing = x.dtype.type(0)
     for row in range(start + first * _LANES, min(start + last * _LANES, stop)):
         scale = factor[row]
@@ -495,16 +509,17 @@ def _into_streams(
                 i1, i2, i3 = min(i + 1, end), min(i + 2, end), min(i + 3, end)
                 a, b = mixing[row, i, s], mixing[row, i1, s] if i1 > i else nothing
                 c, d = mixing[row, i2, s] if i2 > i1 else nothing, mixing[row, i3, s] if i3 > i2 else nothing
+                m0, m1, m2, m3 = min(i, final), min(i1, final), min(i2, final), min(i3, final)
                 if i == 0:
                     for j in range(x.shape[2]):
                         into[row, s, j] += (weight * into_read[row, j] + scale * x[row, s, j]) + (
-                            (a * into_mixed[row, i, j] + b * into_mixed[row, i1, j])
-                            + (c * into_mixed[row, i2, j] + d * into_mixed[row, i3, j])
+                            (a * into_mixed[row, m0, j] + b * into_mixed[row, m1, j])
+                            + (c * into_mixed[row, m2, j] + d * into_mixed[row, m3, j])
                         )
                 else:
                     for j in range(x.shape[2]):
-                        into[row, s, j] += (a * into_mixed[row, i, j] + b * into_mixed[row, i1, j]) + (
-                            c * into_mixed[row, i2, j] + d * into_mixed[row, i3, j]
+                        into[row, s, j] += (a * into_mixed[row, m0, j] + b * into_mixed[row, m1, j]) + (
+                            c * into_mixed[row, m2, j] + d * into_mixed[row, m3, j]
                         )
 
 
@@ -535,7 +550,7 @@ def _leave(x: Any, mixing: Any, p: Any, update: Any, out: Any, first: int, last:
 
 @_jit
 def _leave_gradients(p: Any, update: Any, gradient: Any, into_p: Any, into_update: Any, first: int, last: int) -> None:
-    n, end = p.shape[1], p.shape[1] - 1
+    n, end, final = p.shape[1], p.shape[1] - 1, gradient.shape[1] - 1
     nothing = p.dtype.type(0)
     for row in range(first, last):
         for s in range(0, n, 4):
@@ -543,16 +558,13 @@ def _leave_gradients(p: Any, update: Any, gradient: Any, into_p: Any, into_updat
             a, b = p[row, s], p[row, s1] if s1 > s else nothing
             c, d = p[row, s2] if s2 > s1 else nothing, p[row, s3] if s3 > s2 else nothing
             t0 = t1 = t2 = t3 = nothing
-            for i in range(s, min(s + 4, n)):
+            m0, m1, m2, m3 = min(s, final), min(s1, final), min(s2, final), min(s3, final)
+            for i in range(m0, m3 + 1):
                 _ahead(gradient, row + 1, i)
             if s > 0:
                 for j in range(update.shape[1]):
-                    g0, g1, g2, g3 = (
-                        gradient[row, s, j],
-                        gradient[row, s1, j],
-                        gradient[row, s2, j],
-                        gradient[row, s3, j],
-                    )
+                    g0, g1 = gradient[row, m0, j], gradient[row, m1, j]
+                    g2, g3 = gradient[row, m2, j], gradient[row, m3, j]
                     t0 += update[row, j] * g0
                     t1 += update[row, j] * g1
                     t2 += update[row, j] * g2
@@ -560,18 +572,19 @@ def _leave_gradients(p: Any, update: Any, gradient: Any, into_p: Any, into_updat
                     into_update[row, j] += (a * g0 + b * g1) + (c * g2 + d * g3)
             else:
                 for j in range(update.shape[1]):
-                    g0, g1, g2, g3 = (
-                        gradient[row, s, j],
-                        gradient[row, s1, j],
-                        gradient[row, s2, j],
-                        gradient[row, s3, j],
-                    )
+                    g0, g1 = gradient[row, m0, j], gradient[row, m1, j]
+                    g2, g3 = gradient[row, m2, j], gradient[row, m3, j]
                     t0 += update[row, j] * g0
                     t1 += update[row, j] * g1
                     t2 += update[row, j] * g2
                     t3 += update[row, j] * g3
                     into_update[row, j] = (a * g0 + b * g1) + (c * g2 + d * g3)
             into_p[row, s], into_p[row, s1], into_p[row, s2], into_p[row, s3] = t0, t1, t2, t3
+
+
+@_jit
+def _read_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_read, arguments, first, last, team)
 
 
 @_jit

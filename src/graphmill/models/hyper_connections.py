@@ -79,14 +79,3 @@ class HyperConnection(nn.Module):
             return connect(x, self.phi, self.alpha, biases, iterations, _EPS, branch)
         h, p, mixing = self.maps(x)
         return write_streams(x, mixing, p, branch(read_streams(x, h)))
-
-
-def expand_streams(x: Tensor, streams: int) -> Tensor:
-    """[R, C] → [R, n, C]: every stream starts as the same."""
-    return x[:, None, :].expand(-1, streams, -1).contiguous()
-
-
-def reduce_streams(x: Tensor) -> Tensor:
-    """[R, n, C] → [R, C]: the mean over streams."""
-    # Divided after the sum: the gradient is then divided while it is [R, C].
-    return x.sum(dim=1) / x.shape[1]

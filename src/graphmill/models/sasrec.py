@@ -13,10 +13,11 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from graphmill.kernels.dropout import dropout
+from graphmill.kernels.hyper_connections import expand_streams, reduce_streams
 from graphmill.kernels.layer_norm import LayerNorm
 from graphmill.kernels.sequence_attention import causal_attention
 from graphmill.kernels.table_rows import table_rows
-from graphmill.models.hyper_connections import HyperConnection, expand_streams, reduce_streams
+from graphmill.models.hyper_connections import HyperConnection
 from graphmill.models.sequence_layers import Block, SequenceInputs, initialise
 
 MakeHyperConnection = Callable[[int], HyperConnection]
