@@ -41,11 +41,8 @@ def write_streams(streams: Tensor, mixing: Tensor, weights: Tensor, update: Tens
 
 
 def expand_streams(x: Tensor, streams: int) -> Tensor:
-    """[R, C] → [R, n, C]: every stream starts as the same."""
-    if _compiled(x):
-        found: Tensor = _Expand.apply(x, streams)
-        return found
-    return x[:, None, :].expand(-1, streams, -1).contiguous()
+    """[R, n, C], or [R, 1, C] where all streams are the same → [R, n, C]."""
+    return x if x.shape[1] == streams else x.expand(-1, streams, -1).contiguous()
 
 
 def reduce_streams(x: Tensor) -> Tensor:
@@ -67,6 +64,8 @@ def connect(
     branch: Callable[[Tensor], Tensor],
 ) -> Tensor:
     """H X + p ⊗ branch(Σ_s h_s X_s), where :func:`connect_serves`: streams X [R, n, C] → the same.
+
+    Where all streams are the same, one does: [R, 1, C] → [R, n, C].
 
     With u = RMSNorm(vec X) Φ [R, 2 n + m], split in n, n and m columns:
 
@@ -91,22 +90,9 @@ def _compiled(x: Tensor) -> bool:
     return plain and has_numba() and not torch.compiler.is_compiling()
 
 
-def _dense(gradient: Tensor) -> Tensor:
-    """Of streams, contiguous: [R, n, C], or [R, 1, C] where all streams have the same (after :func:`reduce_streams`)."""
-    return (gradient[:, :1] if gradient.stride(1) == 0 else gradient).contiguous()
-
-
-class _Expand(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, streams: int) -> Tensor:
-        return x[:, None, :].expand(-1, streams, -1).contiguous()
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
-        from graphmill.kernels import hyper_connections_numba as kernels
-
-        return kernels.add_streams(gradients[0].contiguous(), 1.0), None
+def _dense(streams: Tensor) -> Tensor:
+    """Streams or their gradient [R, n, C], contiguous: [R, 1, C] where one stands for all."""
+    return (streams[:, :1] if streams.stride(1) == 0 else streams).contiguous()
 
 
 class _Reduce(torch.autograd.Function):
@@ -149,7 +135,7 @@ class _Enter(torch.autograd.Function):
         ctx.save_for_backward(streams, phi, alpha, bias, *kept)
         ctx.iterations = iterations
         ctx.mark_non_differentiable(kept.mixing)
-        return read, kept.p, kept.mixing, streams.view_as(streams)
+        return read, kept.p, kept.mixing, streams.expand(-1, len(bias_pre), -1)
 
     @staticmethod
     @once_differentiable
@@ -163,7 +149,7 @@ class _Enter(torch.autograd.Function):
             streams, phi, alpha, bias, ctx.iterations, kernels.Kept(*kept),
             into_read.contiguous(), into_p.contiguous(), _dense(into_mixed),
         )  # fmt: skip
-        n = streams.shape[1]
+        n = into_p.shape[1]
         return into_streams, into_phi, into_alpha, *into_bias.split([n, n, len(bias) - 2 * n]), None, None
 
 
@@ -175,7 +161,7 @@ class _Leave(torch.autograd.Function):
         from graphmill.kernels import hyper_connections_numba as kernels
 
         ctx.save_for_backward(p, update)
-        return kernels.leave(streams, mixing, p, update)
+        return kernels.leave(_dense(streams), mixing, p, update)
 
     @staticmethod
     @once_differentiable

@@ -5,7 +5,8 @@ maps are a few numbers, so they are computed for ``_LANES`` rows side by side: e
 Loops over columns write to one place each; LLVM vectorises only those (it cannot know that arrays do not overlap, and would
 need too many tests).
 
-All arrays are contiguous and of one dtype, fp32 or float64. R rows, n streams of C numbers, k = 2 n + m maps.
+All arrays are contiguous and of one dtype, fp32 or float64. R rows, n streams of C numbers, k = 2 n + m maps. Streams, and
+the gradient of H X, may be [R, 1, C], one for all; ``least`` is the number of its last.
 """
 
 from __future__ import annotations
@@ -48,13 +49,14 @@ def enter(
 ) -> tuple[Tensor, Kept]:
     """Σ_s h_s X_s [R, C], and the maps. ``bias`` [k] is that of all maps; no ``iterations``: a mean of permutations."""
     streams, phi = streams.detach(), phi.detach()
-    rows, n, width = streams.shape
+    (rows, held, width), n = streams.shape, phi.shape[0] // streams.shape[2]
+    phi = _folded(phi, held, n)
     read = streams.new_empty(rows, width)
     product, scale = streams.new_empty(rows, phi.shape[1]), streams.new_empty(rows)
     kept = Kept(product, scale, streams.new_empty(rows, n), streams.new_empty(rows, n), streams.new_empty(rows, n, n))
     maps = (*_parameters(alpha, bias, n, iterations), streams.numpy().dtype.type(eps))
     arrays = tuple(t.numpy() for t in (streams, read, *kept))
-    flat = streams.view(rows, n * width)
+    flat = streams.view(rows, held * width)
     for start, stop in _blocks(streams):
         torch.mm(flat[start:stop], phi, out=product[start:stop])
         _over(_enter_ranges, (*arrays, *maps, start, stop), streams)
@@ -72,21 +74,20 @@ def enter_gradients(
     into_p: Tensor,
     into_mixed: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of the streams, Φ, α and the bias, of those of what was read [R, C], of p [R, n] and of H X [R, n, C].
-
-    That of H X may be [R, 1, C], one for all streams.
-    """
+    """Gradients of the streams, Φ, α and the bias, of those of what was read [R, C], of p [R, n] and of H X [R, n, C]."""
     streams, phi = streams.detach(), phi.detach()
-    rows, n, width = streams.shape
-    columns = phi.shape[1]
+    (rows, held, width), n, columns = streams.shape, kept.p.shape[1], phi.shape[1]
+    phi = _folded(phi, held, n)
     into_streams, into_phi, turned = torch.empty_like(streams), torch.zeros_like(phi), phi.T.contiguous()
     into_product, factor = streams.new_empty(rows, columns), streams.new_empty(rows)
     sums = streams.new_empty(-(-rows // _LANES), columns + 3)
     maps = _parameters(alpha, bias, n, iterations)
     given = tuple(t.detach().numpy() for t in (streams, into_mixed, into_read))
     known = tuple(t.detach().numpy() for t in (into_p, *kept, into_product, factor, sums))
-    last = tuple(t.numpy() for t in (kept.h, kept.mixing, factor, into_streams))
-    flat, into_flat = streams.view(rows, n * width), into_streams.view(rows, n * width)
+    # What a stream that stands for all is given, all are.
+    h, mixing = (kept.h, kept.mixing) if held == n else (kept.h.sum(1, True), kept.mixing.sum(2, True))
+    last = tuple(t.numpy() for t in (h, mixing, factor, into_streams))
+    flat, into_flat = streams.view(rows, held * width), into_streams.view(rows, held * width)
     for start, stop in _blocks(streams):
         _over(_into_maps_ranges, (*given, *known, *maps, start, stop), streams)
         part = into_product[start:stop]
@@ -94,23 +95,28 @@ def enter_gradients(
         torch.mm(part, turned, out=into_flat[start:stop])
         _over(_into_streams_ranges, (*given, *last, start, stop), streams)
     total = sums.sum(0)
-    return into_streams, into_phi, total[columns:], total[:columns]
+    return into_streams, into_phi.repeat(n // held, 1), total[columns:], total[:columns]
 
 
 def leave(streams: Tensor, mixing: Tensor, p: Tensor, update: Tensor) -> Tensor:
     """[R, n, C]: H X + p ⊗ y."""
-    out = torch.empty_like(streams)
+    out = streams.new_empty(*p.shape, streams.shape[2])
     arrays = tuple(t.detach().numpy() for t in (streams, mixing, p, update, out))
-    over_ranges(_leave_ranges, arrays, len(streams), streams.numel())
+    over_ranges(_leave_ranges, arrays, len(streams), out.numel())
     return out
 
 
 def leave_gradients(p: Tensor, update: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """Gradients of p and of the update, of ``gradient`` [R, n, C], or [R, 1, C], one for all streams."""
+    """Gradients of p and of the update, of ``gradient`` [R, n, C]."""
     into_p, into_update = torch.empty_like(p), torch.empty_like(update)
     arrays = tuple(t.detach().numpy() for t in (p, update, gradient, into_p, into_update))
     over_ranges(_leave_gradients_ranges, arrays, len(gradient), gradient.numel())
     return into_p, into_update
+
+
+def _folded(phi: Tensor, held: int, n: int) -> Tensor:
+    """Φ for as many streams as are held: one that stands for all is multiplied by the sum."""
+    return phi if held == n else phi.view(n, -1, phi.shape[1]).sum(0)
 
 
 def add_streams(streams: Tensor, factor: float) -> Tensor:
@@ -148,7 +154,7 @@ def _orders(n: int) -> Any:
 @_jit
 def _ahead(streams: Any, row: int, s: int) -> None:
     """Fetch stream ``s`` of a row that comes next, if there is one."""
-    if row < len(streams):
+    if row < len(streams) and s < streams.shape[1]:
         start = (row * streams.shape[1] + s) * streams.shape[2]
         for place in range(start, start + streams.shape[2], _LINE // streams.itemsize):
             prefetch(streams, place)
@@ -335,42 +341,43 @@ def _into_balance(kernel: Any, n: int, us: Any, vs: Any, given: Any, into: Any, 
 
 @_jit
 def _read(x: Any, h: Any, read: Any, first: int, last: int) -> None:
-    end = x.shape[1] - 1
+    n, end, least = h.shape[1], h.shape[1] - 1, x.shape[1] - 1
     nothing = x.dtype.type(0)
     for row in range(first, last):
-        for s in range(0, x.shape[1], 4):
+        for s in range(0, n, 4):
             # Past the last stream, the last once more, without weight.
             s1, s2, s3 = min(s + 1, end), min(s + 2, end), min(s + 3, end)
             a, b = h[row, s], h[row, s1] if s1 > s else nothing
             c, d = h[row, s2] if s2 > s1 else nothing, h[row, s3] if s3 > s2 else nothing
+            m0, m1, m2, m3 = min(s, least), min(s1, least), min(s2, least), min(s3, least)
             if s == 0:
                 for j in range(x.shape[2]):
-                    read[row, j] = (a * x[row, s, j] + b * x[row, s1, j]) + (c * x[row, s2, j] + d * x[row, s3, j])
+                    read[row, j] = (a * x[row, m0, j] + b * x[row, m1, j]) + (c * x[row, m2, j] + d * x[row, m3, j])
             else:
                 for j in range(x.shape[2]):
-                    read[row, j] += (a * x[row, s, j] + b * x[row, s1, j]) + (c * x[row, s2, j] + d * x[row, s3, j])
+                    read[row, j] += (a * x[row, m0, j] + b * x[row, m1, j]) + (c * x[row, m2, j] + d * x[row, m3, j])
 
 
 @_jit
-def _into_mixing(x: Any, into_mixed: Any, begin: int, count: int, given: Any) -> None:
+def _into_mixing(x: Any, into_mixed: Any, n: int, begin: int, count: int, given: Any) -> None:
     """``given`` [n · n, lanes]: the gradient of H X times Xᵀ."""
-    n, end, final = x.shape[1], x.shape[1] - 1, into_mixed.shape[1] - 1
+    end, least, last = n - 1, x.shape[1] - 1, into_mixed.shape[1] - 1
     for lane in range(count):
         row = begin + lane
         for i in range(0, n, 2):
             i1 = min(i + 1, end)
-            # The gradient's own streams: one may stand for all.
-            m0, m1 = min(i, final), min(i1, final)
+            h0, h1 = min(i, last), min(i1, last)
             _ahead(x, row + 1, i)
             _ahead(x, row + 1, i1)
-            _ahead(into_mixed, row + 1, m0)
-            _ahead(into_mixed, row + 1, m1)
+            _ahead(into_mixed, row + 1, i)
+            _ahead(into_mixed, row + 1, i1)
             for s in range(0, n, 4):
                 s1, s2, s3 = min(s + 1, end), min(s + 2, end), min(s + 3, end)
+                m0, m1, m2, m3 = min(s, least), min(s1, least), min(s2, least), min(s3, least)
                 a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = x.dtype.type(0)
                 for j in range(x.shape[2]):
-                    g0, g1 = into_mixed[row, m0, j], into_mixed[row, m1, j]
-                    x0, x1, x2, x3 = x[row, s, j], x[row, s1, j], x[row, s2, j], x[row, s3, j]
+                    g0, g1 = into_mixed[row, h0, j], into_mixed[row, h1, j]
+                    x0, x1, x2, x3 = x[row, m0, j], x[row, m1, j], x[row, m2, j], x[row, m3, j]
                     a0 += g0 * x0
                     a1 += g0 * x1
                     a2 += g0 * x2
@@ -389,20 +396,20 @@ def _into_mixing(x: Any, into_mixed: Any, begin: int, count: int, given: Any) ->
 @_jit
 def _into_gates(x: Any, into_read: Any, into_p: Any, h: Any, p: Any, begin: int, count: int, into: Any) -> None:
     """The gradients of the logits of h and p, the first 2 n lines of ``into``."""
-    n = x.shape[1]
-    end = n - 1
+    n, end, least = h.shape[1], h.shape[1] - 1, x.shape[1] - 1
     one, half = x.dtype.type(1), x.dtype.type(0.5)
     for lane in range(count):
         row = begin + lane
         for s in range(0, n, 4):
             s1, s2, s3 = min(s + 1, end), min(s + 2, end), min(s + 3, end)
+            m0, m1, m2, m3 = min(s, least), min(s1, least), min(s2, least), min(s3, least)
             t0 = t1 = t2 = t3 = x.dtype.type(0)
             for j in range(x.shape[2]):
                 g = into_read[row, j]
-                t0 += g * x[row, s, j]
-                t1 += g * x[row, s1, j]
-                t2 += g * x[row, s2, j]
-                t3 += g * x[row, s3, j]
+                t0 += g * x[row, m0, j]
+                t1 += g * x[row, m1, j]
+                t2 += g * x[row, m2, j]
+                t3 += g * x[row, m3, j]
             into[s, lane], into[s1, lane], into[s2, lane], into[s3, lane] = t0, t1, t2, t3
         for s in range(n):
             into[s, lane] *= h[row, s] * (one - h[row, s])
@@ -438,7 +445,7 @@ def _enter(
     x: Any, read: Any, product: Any, scale: Any, h: Any, p: Any, mixing: Any, alpha: Any, bias: Any, orders: Any,
     iterations: int, eps: Any, start: int, stop: int, first: int, last: int,
 ) -> None:  # fmt: skip
-    n, two = x.shape[1], x.dtype.type(2)
+    n, two = h.shape[1], x.dtype.type(2)
     logits, mixed = np.empty((len(bias), _LANES), x.dtype), np.empty((n * n, _LANES), x.dtype)
     us, vs = np.empty((iterations, n, _LANES), x.dtype), np.empty((iterations + 1, n, _LANES), x.dtype)
     top = np.empty(_LANES, x.dtype)
@@ -468,7 +475,7 @@ def _into_maps(
     into_product: Any, factor: Any, sums: Any, alpha: Any, bias: Any, orders: Any, iterations: int, start: int, stop: int,
     first: int, last: int,
 ) -> None:  # fmt: skip
-    n, size = x.shape[1], x.dtype.type(x.shape[1] * x.shape[2])
+    n, size = h.shape[1], x.dtype.type(x.shape[1] * x.shape[2])
     logits, into = np.empty((len(bias), _LANES), x.dtype), np.empty((len(bias), _LANES), x.dtype)
     given, top = np.empty((n * n, _LANES), x.dtype), np.empty(_LANES, x.dtype)
     us, vs = np.empty((iterations, n, _LANES), x.dtype), np.empty((iterations + 1, n, _LANES), x.dtype)
@@ -479,7 +486,7 @@ def _into_maps(
         if count < _LANES:
             # Lanes without a row: whatever stands there must be a number.
             given[:] = 0
-        _into_mixing(x, into_mixed, begin, count, given)
+        _into_mixing(x, into_mixed, n, begin, count, given)
         _into_gates(x, into_read, into_p, h, p, begin, count, into)
         _logits(product, scale, alpha, bias, n, begin, count, logits)
         if iterations > 0:
@@ -499,17 +506,17 @@ def _into_streams(
     first: int, last: int,
 ) -> None:  # fmt: skip
     """``into``, the gradient by way of the product, += h ⊗ that of what was read + Hᵀ that of H X + that of the scale."""
-    n, end, final = x.shape[1], x.shape[1] - 1, into_mixed.shape[1] - 1
+    n, end, least = mixing.shape[1], mixing.shape[1] - 1, into_mixed.shape[1] - 1
     nothing = x.dtype.type(0)
     for row in range(start + first * _LANES, min(start + last * _LANES, stop)):
         scale = factor[row]
-        for s in range(n):
+        for s in range(x.shape[1]):
             weight = h[row, s]
             for i in range(0, n, 4):
                 i1, i2, i3 = min(i + 1, end), min(i + 2, end), min(i + 3, end)
                 a, b = mixing[row, i, s], mixing[row, i1, s] if i1 > i else nothing
                 c, d = mixing[row, i2, s] if i2 > i1 else nothing, mixing[row, i3, s] if i3 > i2 else nothing
-                m0, m1, m2, m3 = min(i, final), min(i1, final), min(i2, final), min(i3, final)
+                m0, m1, m2, m3 = min(i, least), min(i1, least), min(i2, least), min(i3, least)
                 if i == 0:
                     for j in range(x.shape[2]):
                         into[row, s, j] += (weight * into_read[row, j] + scale * x[row, s, j]) + (
@@ -525,7 +532,7 @@ def _into_streams(
 
 @_jit
 def _leave(x: Any, mixing: Any, p: Any, update: Any, out: Any, first: int, last: int) -> None:
-    n, end = x.shape[1], x.shape[1] - 1
+    n, end, least = p.shape[1], p.shape[1] - 1, x.shape[1] - 1
     nothing = x.dtype.type(0)
     for row in range(first, last):
         for i in range(n):
@@ -536,21 +543,22 @@ def _leave(x: Any, mixing: Any, p: Any, update: Any, out: Any, first: int, last:
                 s1, s2, s3 = min(s + 1, end), min(s + 2, end), min(s + 3, end)
                 a, b = mixing[row, i, s], mixing[row, i, s1] if s1 > s else nothing
                 c, d = mixing[row, i, s2] if s2 > s1 else nothing, mixing[row, i, s3] if s3 > s2 else nothing
+                m0, m1, m2, m3 = min(s, least), min(s1, least), min(s2, least), min(s3, least)
                 if s == 0:
                     for j in range(x.shape[2]):
                         out[row, i, j] = weight * update[row, j] + (
-                            (a * x[row, s, j] + b * x[row, s1, j]) + (c * x[row, s2, j] + d * x[row, s3, j])
+                            (a * x[row, m0, j] + b * x[row, m1, j]) + (c * x[row, m2, j] + d * x[row, m3, j])
                         )
                 else:
                     for j in range(x.shape[2]):
-                        out[row, i, j] += (a * x[row, s, j] + b * x[row, s1, j]) + (
-                            c * x[row, s2, j] + d * x[row, s3, j]
+                        out[row, i, j] += (a * x[row, m0, j] + b * x[row, m1, j]) + (
+                            c * x[row, m2, j] + d * x[row, m3, j]
                         )
 
 
 @_jit
 def _leave_gradients(p: Any, update: Any, gradient: Any, into_p: Any, into_update: Any, first: int, last: int) -> None:
-    n, end, final = p.shape[1], p.shape[1] - 1, gradient.shape[1] - 1
+    n, end, least = p.shape[1], p.shape[1] - 1, gradient.shape[1] - 1
     nothing = p.dtype.type(0)
     for row in range(first, last):
         for s in range(0, n, 4):
@@ -558,8 +566,8 @@ def _leave_gradients(p: Any, update: Any, gradient: Any, into_p: Any, into_updat
             a, b = p[row, s], p[row, s1] if s1 > s else nothing
             c, d = p[row, s2] if s2 > s1 else nothing, p[row, s3] if s3 > s2 else nothing
             t0 = t1 = t2 = t3 = nothing
-            m0, m1, m2, m3 = min(s, final), min(s1, final), min(s2, final), min(s3, final)
-            for i in range(m0, m3 + 1):
+            m0, m1, m2, m3 = min(s, least), min(s1, least), min(s2, least), min(s3, least)
+            for i in range(s, s + 4):
                 _ahead(gradient, row + 1, i)
             if s > 0:
                 for j in range(update.shape[1]):

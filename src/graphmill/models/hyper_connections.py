@@ -21,7 +21,14 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor, nn
 
-from graphmill.kernels.hyper_connections import connect, connect_serves, project_streams, read_streams, write_streams
+from graphmill.kernels.hyper_connections import (
+    connect,
+    connect_serves,
+    expand_streams,
+    project_streams,
+    read_streams,
+    write_streams,
+)
 from graphmill.kernels.sinkhorn import permutation_matrices, permutation_mixture, sinkhorn
 
 SINKHORN, LITE = "sinkhorn", "lite"
@@ -72,10 +79,14 @@ class HyperConnection(nn.Module):
             return h, p, permutation_mixture(logits, self.matrices)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor, branch: Callable[[Tensor], Tensor]) -> Tensor:
-        """Streams [R, n, C] → streams; ``branch`` [R, C] → [R, C] has no residual of its own."""
+        """Streams [R, n, C], or [R, 1, C] where all are the same → [R, n, C].
+
+        ``branch`` [R, C] → [R, C] has no residual of its own.
+        """
         if connect_serves(x, self.phi):
             biases = (self.bias_pre, self.bias_post, self.bias_res)
             iterations = self.iterations if self.kind == SINKHORN else 0
             return connect(x, self.phi, self.alpha, biases, iterations, _EPS, branch)
+        x = expand_streams(x, self.streams)
         h, p, mixing = self.maps(x)
         return write_streams(x, mixing, p, branch(read_streams(x, h)))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from graphmill.kernels.dropout import dropout
-from graphmill.kernels.hyper_connections import expand_streams, reduce_streams
+from graphmill.kernels.hyper_connections import reduce_streams
 from graphmill.kernels.layer_norm import LayerNorm
 from graphmill.kernels.sequence_attention import causal_attention
 from graphmill.kernels.table_rows import table_rows
@@ -65,7 +65,8 @@ class SASRec(nn.Module):
 def run_blocks(model: nn.Module, x: Tensor, attention: Callable[[Tensor, Tensor, Tensor], Tensor]) -> Tensor:
     """All blocks of a model with ``blocks``, ``streams``, ``final_norm``: [R, d] → [R, d]."""
     if model.streams:
-        x = expand_streams(x, model.streams)  # type: ignore[arg-type]
+        # At first all streams are the same.
+        x = x[:, None, :]
     for block in model.blocks:  # type: ignore[union-attr]
         if model.gradient_checkpointing and model.training and torch.is_grad_enabled():
             x = checkpoint(block, x, attention, use_reentrant=False)
