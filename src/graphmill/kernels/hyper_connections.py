@@ -168,4 +168,5 @@ class _Leave(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         from graphmill.kernels import hyper_connections_numba as kernels
 
-        return gradients[0], None, *kernels.leave_gradients(*ctx.saved_tensors, _dense(gradients[0]))
+        p, update = ctx.saved_tensors
+        return gradients[0], None, *kernels.leave_gradients(p, update, _dense(gradients[0]))

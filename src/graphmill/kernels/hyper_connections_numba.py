@@ -32,6 +32,9 @@ _LINE = 64
 """Bytes of a cache line."""
 _BLOCK = 1 << 20
 """Bytes of the streams of one block."""
+_SHORT = 512
+"""Terms of a sum that the matrix library does not yet divide among threads, so that products do not depend on their number:
+it does from about a thousand on. So also the greatest number of rows of a block."""
 
 
 class Kept(NamedTuple):
@@ -58,7 +61,7 @@ def enter(
     arrays = tuple(t.numpy() for t in (streams, read, *kept))
     flat = streams.view(rows, held * width)
     for start, stop in _blocks(streams):
-        torch.mm(flat[start:stop], phi, out=product[start:stop])
+        _multiply(flat[start:stop], phi, product[start:stop])
         _over(_enter_ranges, (*arrays, *maps, start, stop), streams)
     return read, kept
 
@@ -114,6 +117,19 @@ def leave_gradients(p: Tensor, update: Tensor, gradient: Tensor) -> tuple[Tensor
     return into_p, into_update
 
 
+def _multiply(x: Tensor, phi: Tensor, out: Tensor) -> None:
+    """X Φ, in sums of at most ``_SHORT`` terms; the products of a batch are one thread's each anyway."""
+    whole = len(x) // _LANES * _LANES
+    if whole > _LANES:
+        groups = x[:whole].view(-1, _LANES, x.shape[1])
+        torch.bmm(groups, phi.expand(len(groups), -1, -1), out=out[:whole].view(-1, _LANES, out.shape[1]))
+        x, out = x[whole:], out[whole:]
+    if len(x):
+        torch.mm(x[:, :_SHORT], phi[:_SHORT], out=out)
+        for start in range(_SHORT, len(phi), _SHORT):
+            out.addmm_(x[:, start : start + _SHORT], phi[start : start + _SHORT])
+
+
 def _folded(phi: Tensor, held: int, n: int) -> Tensor:
     """Φ for as many streams as are held: one that stands for all is multiplied by the sum."""
     return phi if held == n else phi.view(n, -1, phi.shape[1]).sum(0)
@@ -129,8 +145,8 @@ def add_streams(streams: Tensor, factor: float) -> Tensor:
 
 
 def _blocks(streams: Tensor) -> Iterator[tuple[int, int]]:
-    bytes_of_row = max(streams[0].numel() * streams.element_size(), 1) if len(streams) else 1
-    size = max(_BLOCK // bytes_of_row // _LANES, 1) * _LANES
+    row = max(streams.shape[1] * streams.shape[2] * streams.element_size(), 1)
+    size = min(max(_BLOCK // row // _LANES * _LANES, _LANES), _SHORT)
     for start in range(0, len(streams), size):
         yield start, min(start + size, len(streams))
 
