@@ -154,7 +154,7 @@ def _blocks(streams: Tensor) -> Iterator[tuple[int, int]]:
 def _over(driver: Any, arguments: tuple[Any, ...], streams: Tensor) -> None:
     """A kernel whose arguments end with the rows' bounds, over the groups of ``_LANES`` rows within."""
     count = arguments[-1] - arguments[-2]
-    over_ranges(driver, arguments, -(-count // _LANES), count * streams[0].numel())
+    over_ranges(driver, arguments, -(-count // _LANES), count * streams.shape[1] * streams.shape[2])
 
 
 def _parameters(alpha: Tensor, bias: Tensor, n: int, iterations: int) -> tuple[Any, ...]:
