@@ -1,191 +1,609 @@
-"""``hyper_connections`` for the CPU, compiled: a row's streams (n · C numbers) stay in the first cache while they are mixed.
+"""``hyper_connections`` for the CPU: the product with Φ by torch, everything else compiled, in blocks of rows.
 
-Torch's batched products of n × n matrices cost several passes over the streams, their transposes and copies. All arrays are
-contiguous, of one dtype, fp32 or float64: streams [R, n, C], weights [R, n], mixing [R, n, n], rows [R, C].
+A block's streams fit the second-level cache, so that all that is done with them costs one reading of the memory. A row's
+maps are a few numbers, so they are computed for ``_LANES`` rows side by side: every loop runs over the rows, and vectorises.
+Loops over columns write to one place each; LLVM vectorises only those (it cannot know that arrays do not overlap, and would
+need too many tests).
+
+All arrays are contiguous and of one dtype, fp32 or float64. R rows, n streams of C numbers, k = 2 n + m maps. Streams, and
+the gradient of H X, may be [R, 1, C], one for all; ``least`` is the number of its last.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from functools import cache
+from itertools import permutations
+from typing import Any, NamedTuple
 
 import numba
 import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import FAST
+from graphmill.kernels.compiled_math import FAST, exp, prefetch
 from graphmill.kernels.team import in_ranges, over_ranges
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_LANES = 64
+"""Rows whose maps are computed together, and whose share of the gradients of α and the biases is one sum: so these do not
+depend on the number of threads."""
+_LINE = 64
+"""Bytes of a cache line."""
+_BLOCK = 1 << 20
+"""Bytes of the streams of one block."""
+_SHORT = 512
+"""Terms of a sum that the matrix library does not yet divide among threads, so that products do not depend on their number:
+it does from about a thousand on. So also the greatest number of rows of a block."""
 
 
-def squares(streams: Tensor) -> Tensor:
-    """[R]: the sum of all squares of a row."""
-    out = streams.new_empty(len(streams))
-    _over(_squares_ranges, streams, out)
-    return out
+class Kept(NamedTuple):
+    """What backward needs of forward beside its arguments: X Φ [R, k], 1/RMS [R], h and p [R, n], H [R, n, n]."""
+
+    product: Tensor
+    scale: Tensor
+    h: Tensor
+    p: Tensor
+    mixing: Tensor
 
 
-def read(streams: Tensor, weights: Tensor) -> Tensor:
-    """[R, C]: Σ_s h_s X_s."""
-    out = streams.new_empty(len(streams), streams.shape[2])
-    _over(_read_ranges, streams, weights, out)
-    return out
+def enter(
+    streams: Tensor, phi: Tensor, alpha: Tensor, bias: Tensor, iterations: int, eps: float
+) -> tuple[Tensor, Kept]:
+    """Σ_s h_s X_s [R, C], and the maps. ``bias`` [k] is that of all maps; no ``iterations``: a mean of permutations."""
+    streams, phi = streams.detach(), phi.detach()
+    (rows, held, width), n = streams.shape, phi.shape[0] // streams.shape[2]
+    phi = _folded(phi, held, n)
+    read = streams.new_empty(rows, width)
+    product, scale = streams.new_empty(rows, phi.shape[1]), streams.new_empty(rows)
+    kept = Kept(product, scale, streams.new_empty(rows, n), streams.new_empty(rows, n), streams.new_empty(rows, n, n))
+    maps = (*_parameters(alpha, bias, n, iterations), streams.numpy().dtype.type(eps))
+    arrays = tuple(t.numpy() for t in (streams, read, *kept))
+    flat = streams.view(rows, held * width)
+    for start, stop in _blocks(streams):
+        _multiply(flat[start:stop], phi, product[start:stop])
+        _over(_enter_ranges, (*arrays, *maps, start, stop), streams)
+    return read, kept
 
 
-def read_gradients_(streams: Tensor, weights: Tensor, gradient: Tensor, through: Tensor) -> Tensor:
-    """``through`` += h ⊗ gradient [R, C]. Returns the weights' gradient: gradient · X_s."""
-    out = torch.empty_like(weights)
-    _over(_read_gradients_ranges, streams, weights, gradient, through, out)
-    return out
-
-
-def write(streams: Tensor, mixing: Tensor, weights: Tensor, update: Tensor) -> Tensor:
-    """[R, n, C]: H X + p ⊗ y."""
-    out = torch.empty_like(streams)
-    _over(_write_ranges, streams, mixing, weights, update, out)
-    return out
-
-
-def write_gradients(
-    streams: Tensor, mixing: Tensor, weights: Tensor, update: Tensor, gradient: Tensor
+def enter_gradients(
+    streams: Tensor,
+    phi: Tensor,
+    alpha: Tensor,
+    bias: Tensor,
+    iterations: int,
+    kept: Kept,
+    into_read: Tensor,
+    into_p: Tensor,
+    into_mixed: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of the four, of ``gradient`` [R, n, C]."""
-    found = tuple(torch.empty_like(t) for t in (streams, mixing, weights, update))
-    _over(_write_gradients_ranges, streams, mixing, weights, update, gradient, *found)
-    return found[0], found[1], found[2], found[3]
+    """Gradients of the streams, Φ, α and the bias, of those of what was read [R, C], of p [R, n] and of H X [R, n, C]."""
+    streams, phi = streams.detach(), phi.detach()
+    (rows, held, width), n, columns = streams.shape, kept.p.shape[1], phi.shape[1]
+    phi = _folded(phi, held, n)
+    into_streams, into_phi, turned = torch.empty_like(streams), torch.zeros_like(phi), phi.T.contiguous()
+    into_product, factor = streams.new_empty(rows, columns), streams.new_empty(rows)
+    sums = streams.new_empty(-(-rows // _LANES), columns + 3)
+    maps = _parameters(alpha, bias, n, iterations)
+    given = tuple(t.detach().numpy() for t in (streams, into_mixed, into_read))
+    known = tuple(t.detach().numpy() for t in (into_p, *kept, into_product, factor, sums))
+    # What a stream that stands for all is given, all are.
+    h, mixing = (kept.h, kept.mixing) if held == n else (kept.h.sum(1, True), kept.mixing.sum(2, True))
+    last = tuple(t.numpy() for t in (h, mixing, factor, into_streams))
+    flat, into_flat = streams.view(rows, held * width), into_streams.view(rows, held * width)
+    for start, stop in _blocks(streams):
+        _over(_into_maps_ranges, (*given, *known, *maps, start, stop), streams)
+        part = into_product[start:stop]
+        into_phi.addmm_(flat[start:stop].T, part)
+        torch.mm(part, turned, out=into_flat[start:stop])
+        _over(_into_streams_ranges, (*given, *last, start, stop), streams)
+    total = sums.sum(0)
+    return into_streams, into_phi.repeat(n // held, 1), total[columns:], total[:columns]
 
 
-def add_scaled_(into: Tensor, streams: Tensor, factor: Tensor) -> None:
-    """``into`` += factor [R] times the row's streams."""
-    _over(_add_scaled_ranges, into, streams, factor)
+def leave(streams: Tensor, mixing: Tensor, p: Tensor, update: Tensor) -> Tensor:
+    """[R, n, C]: H X + p ⊗ y."""
+    out = streams.new_empty(*p.shape, streams.shape[2])
+    arrays = tuple(t.detach().numpy() for t in (streams, mixing, p, update, out))
+    over_ranges(_leave_ranges, arrays, len(streams), out.numel())
+    return out
 
 
-def _over(driver: Any, *tensors: Tensor) -> None:
-    over_ranges(driver, tuple(t.detach().numpy() for t in tensors), len(tensors[0]), tensors[0].numel())
+def leave_gradients(p: Tensor, update: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients of p and of the update, of ``gradient`` [R, n, C]."""
+    into_p, into_update = torch.empty_like(p), torch.empty_like(update)
+    arrays = tuple(t.detach().numpy() for t in (p, update, gradient, into_p, into_update))
+    over_ranges(_leave_gradients_ranges, arrays, len(gradient), gradient.numel())
+    return into_p, into_update
+
+
+def _multiply(x: Tensor, phi: Tensor, out: Tensor) -> None:
+    """X Φ, in sums of at most ``_SHORT`` terms; the products of a batch are one thread's each anyway."""
+    whole = len(x) // _LANES * _LANES
+    if whole > _LANES:
+        groups = x[:whole].view(-1, _LANES, x.shape[1])
+        torch.bmm(groups, phi.expand(len(groups), -1, -1), out=out[:whole].view(-1, _LANES, out.shape[1]))
+        x, out = x[whole:], out[whole:]
+    if len(x):
+        torch.mm(x[:, :_SHORT], phi[:_SHORT], out=out)
+        for start in range(_SHORT, len(phi), _SHORT):
+            out.addmm_(x[:, start : start + _SHORT], phi[start : start + _SHORT])
+
+
+def _folded(phi: Tensor, held: int, n: int) -> Tensor:
+    """Φ for as many streams as are held: one that stands for all is multiplied by the sum."""
+    return phi if held == n else phi.view(n, -1, phi.shape[1]).sum(0)
+
+
+def add_streams(streams: Tensor, factor: float) -> Tensor:
+    """[R, C]: the sum over streams times ``factor``."""
+    out = streams.new_empty(len(streams), streams.shape[2])
+    weights = streams.new_full(streams.shape[:2], factor)
+    arrays = tuple(t.detach().numpy() for t in (streams, weights, out))
+    over_ranges(_read_ranges, arrays, len(streams), streams.numel())
+    return out
+
+
+def _blocks(streams: Tensor) -> Iterator[tuple[int, int]]:
+    row = max(streams.shape[1] * streams.shape[2] * streams.element_size(), 1)
+    size = min(max(_BLOCK // row // _LANES * _LANES, _LANES), _SHORT)
+    for start in range(0, len(streams), size):
+        yield start, min(start + size, len(streams))
+
+
+def _over(driver: Any, arguments: tuple[Any, ...], streams: Tensor) -> None:
+    """A kernel whose arguments end with the rows' bounds, over the groups of ``_LANES`` rows within."""
+    count = arguments[-1] - arguments[-2]
+    over_ranges(driver, arguments, -(-count // _LANES), count * streams.shape[1] * streams.shape[2])
+
+
+def _parameters(alpha: Tensor, bias: Tensor, n: int, iterations: int) -> tuple[Any, ...]:
+    return alpha.detach().numpy(), bias.detach().numpy(), _orders(n) if iterations == 0 else _orders(0), iterations
+
+
+@cache
+def _orders(n: int) -> Any:
+    """[n!, n]: where each row of a permutation matrix has its one, in ``permutation_matrices``' order."""
+    return np.array(list(permutations(range(n))) if n else [], np.int64).reshape(-1, max(n, 1))
 
 
 @_jit
-def _squares(x: Any, out: Any, first: int, last: int) -> None:
-    for row in range(first, last):
+def _ahead(streams: Any, row: int, s: int) -> None:
+    """Fetch stream ``s`` of a row that comes next, if there is one."""
+    if row < len(streams) and s < streams.shape[1]:
+        start = (row * streams.shape[1] + s) * streams.shape[2]
+        for place in range(start, start + streams.shape[2], _LINE // streams.itemsize):
+            prefetch(streams, place)
+
+
+@_jit
+def _scales(x: Any, eps: Any, begin: int, count: int, scale: Any) -> None:
+    """1/√(mean of squares + ε) of ``count`` rows."""
+    one, size = x.dtype.type(1), x.dtype.type(x.shape[1] * x.shape[2])
+    for row in range(begin, begin + count):
         total = x.dtype.type(0)
         for s in range(x.shape[1]):
             for c in range(x.shape[2]):
                 total += x[row, s, c] * x[row, s, c]
-        out[row] = total
+        scale[row] = one / np.sqrt(total / size + eps)
 
 
 @_jit
-def _read(x: Any, weights: Any, out: Any, first: int, last: int) -> None:
-    for row in range(first, last):
-        weight = weights[row, 0]
-        for c in range(x.shape[2]):
-            out[row, c] = weight * x[row, 0, c]
-        for s in range(1, x.shape[1]):
-            weight = weights[row, s]
-            for c in range(x.shape[2]):
-                out[row, c] += weight * x[row, s, c]
+def _logits(product: Any, scale: Any, alpha: Any, bias: Any, n: int, begin: int, count: int, logits: Any) -> None:
+    """[k, lanes]: α u + b; u is zero in lanes without a row."""
+    for lane in range(count):
+        factor = scale[begin + lane]
+        for j in range(len(bias)):
+            logits[j, lane] = product[begin + lane, j] * factor
+    for j in range(len(bias)):
+        gate, shift = alpha[min(j // n, 2)], bias[j]
+        for lane in range(count, _LANES):
+            logits[j, lane] = 0
+        for lane in range(_LANES):
+            logits[j, lane] = gate * logits[j, lane] + shift
 
 
 @_jit
-def _read_gradients(x: Any, weights: Any, gradient: Any, through: Any, out: Any, first: int, last: int) -> None:
-    for row in range(first, last):
-        for s in range(x.shape[1]):
-            weight, total = weights[row, s], x.dtype.type(0)
-            for c in range(x.shape[2]):
-                g = gradient[row, c]
-                total += g * x[row, s, c]
-                through[row, s, c] += weight * g
-            out[row, s] = total
+def _sigmoids(logits: Any, count: int) -> None:
+    """Of the first ``count`` lines, in place."""
+    one = logits.dtype.type(1)
+    for j in range(count):
+        for lane in range(_LANES):
+            e = exp(-abs(logits[j, lane]))
+            logits[j, lane] = (one if logits[j, lane] > 0 else e) / (one + e)
 
 
 @_jit
-def _at(weights: Any, count: int, place: int) -> Any:
-    """A weight, or zero past the last."""
-    return weights[min(place, count - 1)] if place < count else weights[0] - weights[0]
+def _exponentials(logits: Any, first: int, last: int, top: Any) -> None:
+    """exp(x - maximum) of the lines from ``first`` to ``last``, in place."""
+    for lane in range(_LANES):
+        top[lane] = logits[first, lane]
+    for j in range(first + 1, last):
+        for lane in range(_LANES):
+            top[lane] = max(top[lane], logits[j, lane])
+    for j in range(first, last):
+        for lane in range(_LANES):
+            logits[j, lane] = exp(logits[j, lane] - top[lane])
 
 
 @_jit
-def _blend(weights: Any, x: Any, row: int, line: Any) -> None:
-    """``line`` += Σ_s weights[s] · x[row, s], four streams a pass."""
-    count, last = x.shape[1], x.shape[1] - 1
-    for s in range(0, count, 4):
-        a, b, c, d = weights[s], _at(weights, count, s + 1), _at(weights, count, s + 2), _at(weights, count, s + 3)
-        s1, s2, s3 = min(s + 1, last), min(s + 2, last), min(s + 3, last)
-        for j in range(x.shape[2]):
-            line[j] += (a * x[row, s, j] + b * x[row, s1, j]) + (c * x[row, s2, j] + d * x[row, s3, j])
+def _softmax(logits: Any, first: int, top: Any) -> None:
+    """Over the lines from ``first`` on, in place."""
+    one = logits.dtype.type(1)
+    _exponentials(logits, first, len(logits), top)
+    top[:] = 0
+    for j in range(first, len(logits)):
+        for lane in range(_LANES):
+            top[lane] += logits[j, lane]
+    for lane in range(_LANES):
+        top[lane] = one / top[lane]
+    for j in range(first, len(logits)):
+        for lane in range(_LANES):
+            logits[j, lane] *= top[lane]
 
 
 @_jit
-def _write(x: Any, mixing: Any, weights: Any, update: Any, out: Any, first: int, last: int) -> None:
-    streams, width = x.shape[1], x.shape[2]
-    line = np.empty(width, x.dtype)
-    for row in range(first, last):
-        for i in range(streams):
-            weight = weights[row, i]
-            for j in range(width):
-                line[j] = weight * update[row, j]
-            _blend(mixing[row, i], x, row, line)
-            for j in range(width):
-                out[row, i, j] = line[j]
+def _mean_of_permutations(logits: Any, n: int, orders: Any, top: Any, mixed: Any) -> None:
+    """``permutation_mixture`` of the lines from 2 n on, which become the shares: ``mixed`` [n · n, lanes]."""
+    _softmax(logits, 2 * n, top)
+    mixed[:] = 0
+    for k in range(len(orders)):
+        for i in range(n):
+            place = i * n + orders[k, i]
+            for lane in range(_LANES):
+                mixed[place, lane] += logits[2 * n + k, lane]
 
 
 @_jit
-def _write_gradients(
-    x: Any, mixing: Any, weights: Any, update: Any, gradient: Any, into_x: Any, into_mixing: Any, into_weights: Any,
-    into_update: Any, first: int, last: int,
-) -> None:  # fmt: skip
-    streams, width = x.shape[1], x.shape[2]
-    end = streams - 1
+def _into_permutations(
+    shares: Any, n: int, orders: Any, given: Any, mixing: Any, begin: int, count: int, into: Any
+) -> None:
+    """Gradient of the logits, from line 2 n of ``into`` on, of ``given`` [n · n, lanes] of H."""
+    inner = np.zeros(_LANES, given.dtype)
+    for lane in range(count):
+        for i in range(n):
+            for s in range(n):
+                inner[lane] += given[i * n + s, lane] * mixing[begin + lane, i, s]
+    for k in range(len(orders)):
+        target = 2 * n + k
+        for lane in range(_LANES):
+            into[target, lane] = -inner[lane]
+        for i in range(n):
+            place = i * n + orders[k, i]
+            for lane in range(_LANES):
+                into[target, lane] += given[place, lane]
+        for lane in range(_LANES):
+            into[target, lane] *= shares[target, lane]
+
+
+@_jit
+def _balance(logits: Any, n: int, us: Any, vs: Any, top: Any) -> None:
+    """``sinkhorn``'s iteration: lines from 2 n on become its kernel K; ``us``, ``vs`` [iterations (+ 1), n, lanes]."""
+    one = logits.dtype.type(1)
+    for i in range(n):
+        _exponentials(logits, (2 + i) * n, (3 + i) * n, top)
+    vs[0] = one
+    for step in range(len(us)):
+        for i in range(n):
+            for lane in range(_LANES):
+                top[lane] = logits[(2 + i) * n, lane] * vs[step, 0, lane]
+            for j in range(1, n):
+                for lane in range(_LANES):
+                    top[lane] += logits[(2 + i) * n + j, lane] * vs[step, j, lane]
+            for lane in range(_LANES):
+                us[step, i, lane] = one / top[lane]
+        for j in range(n):
+            for lane in range(_LANES):
+                top[lane] = logits[2 * n + j, lane] * us[step, 0, lane]
+            for i in range(1, n):
+                for lane in range(_LANES):
+                    top[lane] += logits[(2 + i) * n + j, lane] * us[step, i, lane]
+            for lane in range(_LANES):
+                vs[step + 1, j, lane] = one / top[lane]
+
+
+@_jit
+def _balanced(kernel: Any, n: int, us: Any, vs: Any, mixed: Any) -> None:
+    """``mixed`` [n · n, lanes]: diag(u) K diag(v)."""
+    last = len(us) - 1
+    for i in range(n):
+        for j in range(n):
+            for lane in range(_LANES):
+                mixed[i * n + j, lane] = kernel[(2 + i) * n + j, lane] * us[last, i, lane] * vs[last + 1, j, lane]
+
+
+@_jit
+def _into_balance(kernel: Any, n: int, us: Any, vs: Any, given: Any, into: Any, into_u: Any, into_v: Any) -> None:
+    """Gradient of the logits, from line 2 n of ``into`` on, of ``given`` [n · n, lanes] of H, through every iteration."""
+    last = len(us) - 1
+    into_u[:] = 0
+    into_v[:] = 0
+    for i in range(n):
+        for j in range(n):
+            at = (2 + i) * n + j
+            for lane in range(_LANES):
+                into[at, lane] = given[i * n + j, lane] * us[last, i, lane] * vs[last + 1, j, lane]
+            for lane in range(_LANES):
+                into_u[i, lane] += given[i * n + j, lane] * kernel[at, lane] * vs[last + 1, j, lane]
+            for lane in range(_LANES):
+                into_v[j, lane] += given[i * n + j, lane] * kernel[at, lane] * us[last, i, lane]
+    for step in range(last, -1, -1):
+        # From here on into_u and into_v are those of the sums that u and v are the reciprocals of.
+        for j in range(n):
+            for lane in range(_LANES):
+                into_v[j, lane] *= -(vs[step + 1, j, lane] * vs[step + 1, j, lane])
+        for i in range(n):
+            for j in range(n):
+                at = (2 + i) * n + j
+                for lane in range(_LANES):
+                    into_u[i, lane] += kernel[at, lane] * into_v[j, lane]
+            for lane in range(_LANES):
+                into_u[i, lane] *= -(us[step, i, lane] * us[step, i, lane])
+            for j in range(n):
+                at = (2 + i) * n + j
+                for lane in range(_LANES):
+                    into[at, lane] += us[step, i, lane] * into_v[j, lane] + into_u[i, lane] * vs[step, j, lane]
+        into_v[:] = 0
+        for i in range(n):
+            for j in range(n):
+                at = (2 + i) * n + j
+                for lane in range(_LANES):
+                    into_v[j, lane] += kernel[at, lane] * into_u[i, lane]
+        into_u[:] = 0
+    for at in range(2 * n, len(kernel)):
+        for lane in range(_LANES):
+            into[at, lane] *= kernel[at, lane]
+
+
+@_jit
+def _read(x: Any, h: Any, read: Any, first: int, last: int) -> None:
+    n, end, least = h.shape[1], h.shape[1] - 1, x.shape[1] - 1
     nothing = x.dtype.type(0)
-    line, column = np.empty(width, x.dtype), np.empty(streams, x.dtype)
     for row in range(first, last):
-        for j in range(width):
-            line[j] = nothing
-        _blend(weights[row], gradient, row, line)
-        for j in range(width):
-            into_update[row, j] = line[j]
-        for s in range(streams):
-            for i in range(streams):
-                column[i] = mixing[row, i, s]
-            for j in range(width):
-                line[j] = nothing
-            _blend(column, gradient, row, line)
-            for j in range(width):
-                into_x[row, s, j] = line[j]
-        for i in range(streams):
-            total = nothing
-            for j in range(width):
-                total += gradient[row, i, j] * update[row, j]
-            into_weights[row, i] = total
-            for s in range(0, streams, 4):
-                s1, s2, s3 = min(s + 1, end), min(s + 2, end), min(s + 3, end)
-                t0, t1, t2, t3 = nothing, nothing, nothing, nothing
-                for j in range(width):
-                    g = gradient[row, i, j]
-                    t0 += g * x[row, s, j]
-                    t1 += g * x[row, s1, j]
-                    t2 += g * x[row, s2, j]
-                    t3 += g * x[row, s3, j]
-                # Past the last stream these are its own once more.
-                into_mixing[row, i, s3] = t3
-                into_mixing[row, i, s2] = t2
-                into_mixing[row, i, s1] = t1
-                into_mixing[row, i, s] = t0
+        for s in range(0, n, 4):
+            # Past the last stream, the last once more, without weight.
+            s1, s2, s3 = min(s + 1, end), min(s + 2, end), min(s + 3, end)
+            a, b = h[row, s], h[row, s1] if s1 > s else nothing
+            c, d = h[row, s2] if s2 > s1 else nothing, h[row, s3] if s3 > s2 else nothing
+            m0, m1, m2, m3 = min(s, least), min(s1, least), min(s2, least), min(s3, least)
+            if s == 0:
+                for j in range(x.shape[2]):
+                    read[row, j] = (a * x[row, m0, j] + b * x[row, m1, j]) + (c * x[row, m2, j] + d * x[row, m3, j])
+            else:
+                for j in range(x.shape[2]):
+                    read[row, j] += (a * x[row, m0, j] + b * x[row, m1, j]) + (c * x[row, m2, j] + d * x[row, m3, j])
 
 
 @_jit
-def _add_scaled(into: Any, x: Any, factor: Any, first: int, last: int) -> None:
-    for row in range(first, last):
+def _into_mixing(x: Any, into_mixed: Any, n: int, begin: int, count: int, given: Any) -> None:
+    """``given`` [n · n, lanes]: the gradient of H X times Xᵀ."""
+    end, least, last = n - 1, x.shape[1] - 1, into_mixed.shape[1] - 1
+    for lane in range(count):
+        row = begin + lane
+        for i in range(0, n, 2):
+            i1 = min(i + 1, end)
+            h0, h1 = min(i, last), min(i1, last)
+            _ahead(x, row + 1, i)
+            _ahead(x, row + 1, i1)
+            _ahead(into_mixed, row + 1, i)
+            _ahead(into_mixed, row + 1, i1)
+            for s in range(0, n, 4):
+                s1, s2, s3 = min(s + 1, end), min(s + 2, end), min(s + 3, end)
+                m0, m1, m2, m3 = min(s, least), min(s1, least), min(s2, least), min(s3, least)
+                a0 = a1 = a2 = a3 = b0 = b1 = b2 = b3 = x.dtype.type(0)
+                for j in range(x.shape[2]):
+                    g0, g1 = into_mixed[row, h0, j], into_mixed[row, h1, j]
+                    x0, x1, x2, x3 = x[row, m0, j], x[row, m1, j], x[row, m2, j], x[row, m3, j]
+                    a0 += g0 * x0
+                    a1 += g0 * x1
+                    a2 += g0 * x2
+                    a3 += g0 * x3
+                    b0 += g1 * x0
+                    b1 += g1 * x1
+                    b2 += g1 * x2
+                    b3 += g1 * x3
+                # Past the last stream these are its own once more.
+                given[i * n + s, lane], given[i1 * n + s, lane] = a0, b0
+                given[i * n + s1, lane], given[i1 * n + s1, lane] = a1, b1
+                given[i * n + s2, lane], given[i1 * n + s2, lane] = a2, b2
+                given[i * n + s3, lane], given[i1 * n + s3, lane] = a3, b3
+
+
+@_jit
+def _into_gates(x: Any, into_read: Any, into_p: Any, h: Any, p: Any, begin: int, count: int, into: Any) -> None:
+    """The gradients of the logits of h and p, the first 2 n lines of ``into``."""
+    n, end, least = h.shape[1], h.shape[1] - 1, x.shape[1] - 1
+    one, half = x.dtype.type(1), x.dtype.type(0.5)
+    for lane in range(count):
+        row = begin + lane
+        for s in range(0, n, 4):
+            s1, s2, s3 = min(s + 1, end), min(s + 2, end), min(s + 3, end)
+            m0, m1, m2, m3 = min(s, least), min(s1, least), min(s2, least), min(s3, least)
+            t0 = t1 = t2 = t3 = x.dtype.type(0)
+            for j in range(x.shape[2]):
+                g = into_read[row, j]
+                t0 += g * x[row, m0, j]
+                t1 += g * x[row, m1, j]
+                t2 += g * x[row, m2, j]
+                t3 += g * x[row, m3, j]
+            into[s, lane], into[s1, lane], into[s2, lane], into[s3, lane] = t0, t1, t2, t3
+        for s in range(n):
+            into[s, lane] *= h[row, s] * (one - h[row, s])
+            into[n + s, lane] = into_p[row, s] * p[row, s] * (one - half * p[row, s])
+
+
+@_jit
+def _into_product(
+    into: Any, product: Any, scale: Any, alpha: Any, n: int, size: Any, begin: int, count: int, into_product: Any,
+    factor: Any, sums: Any, group: int,
+) -> None:  # fmt: skip
+    """From ``into`` [k, lanes] of the logits to X Φ, α, the biases; ``factor``: times X, what comes by way of the scale."""
+    columns = product.shape[1]
+    for j in range(columns + 3):
+        sums[group, j] = 0
+    for lane in range(count):
+        row = begin + lane
+        by_scale = into.dtype.type(0)
+        for part in range(3):
+            total, gate = into.dtype.type(0), alpha[part] * scale[row]
+            for j in range(part * n, (part + 1) * n if part < 2 else columns):
+                sums[group, j] += into[j, lane]
+                total += into[j, lane] * product[row, j]
+                into_product[row, j] = into[j, lane] * gate
+            sums[group, columns + part] += total * scale[row]
+            by_scale += total * alpha[part]
+        # The scale is (mean of squares + ε)^(-1/2).
+        factor[row] = -by_scale * scale[row] * scale[row] * scale[row] / size
+
+
+@_jit
+def _enter(
+    x: Any, read: Any, product: Any, scale: Any, h: Any, p: Any, mixing: Any, alpha: Any, bias: Any, orders: Any,
+    iterations: int, eps: Any, start: int, stop: int, first: int, last: int,
+) -> None:  # fmt: skip
+    n, two = h.shape[1], x.dtype.type(2)
+    logits, mixed = np.empty((len(bias), _LANES), x.dtype), np.empty((n * n, _LANES), x.dtype)
+    us, vs = np.empty((iterations, n, _LANES), x.dtype), np.empty((iterations + 1, n, _LANES), x.dtype)
+    top = np.empty(_LANES, x.dtype)
+    for group in range(first, last):
+        begin = start + group * _LANES
+        count = min(_LANES, stop - begin)
+        _scales(x, eps, begin, count, scale)
+        _logits(product, scale, alpha, bias, n, begin, count, logits)
+        _sigmoids(logits, 2 * n)
+        if iterations > 0:
+            _balance(logits, n, us, vs, top)
+            _balanced(logits, n, us, vs, mixed)
+        else:
+            _mean_of_permutations(logits, n, orders, top, mixed)
+        for lane in range(count):
+            for s in range(n):
+                h[begin + lane, s] = logits[s, lane]
+                p[begin + lane, s] = two * logits[n + s, lane]
+                for i in range(n):
+                    mixing[begin + lane, i, s] = mixed[i * n + s, lane]
+        _read(x, h, read, begin, begin + count)
+
+
+@_jit
+def _into_maps(
+    x: Any, into_mixed: Any, into_read: Any, into_p: Any, product: Any, scale: Any, h: Any, p: Any, mixing: Any,
+    into_product: Any, factor: Any, sums: Any, alpha: Any, bias: Any, orders: Any, iterations: int, start: int, stop: int,
+    first: int, last: int,
+) -> None:  # fmt: skip
+    n, size = h.shape[1], x.dtype.type(x.shape[1] * x.shape[2])
+    logits, into = np.empty((len(bias), _LANES), x.dtype), np.empty((len(bias), _LANES), x.dtype)
+    given, top = np.empty((n * n, _LANES), x.dtype), np.empty(_LANES, x.dtype)
+    us, vs = np.empty((iterations, n, _LANES), x.dtype), np.empty((iterations + 1, n, _LANES), x.dtype)
+    into_u, into_v = np.empty((n, _LANES), x.dtype), np.empty((n, _LANES), x.dtype)
+    for group in range(first, last):
+        begin = start + group * _LANES
+        count = min(_LANES, stop - begin)
+        if count < _LANES:
+            # Lanes without a row: whatever stands there must be a number.
+            given[:] = 0
+        _into_mixing(x, into_mixed, n, begin, count, given)
+        _into_gates(x, into_read, into_p, h, p, begin, count, into)
+        _logits(product, scale, alpha, bias, n, begin, count, logits)
+        if iterations > 0:
+            _balance(logits, n, us, vs, top)
+            _into_balance(logits, n, us, vs, given, into, into_u, into_v)
+        else:
+            _softmax(logits, 2 * n, top)
+            _into_permutations(logits, n, orders, given, mixing, begin, count, into)
+        _into_product(
+            into, product, scale, alpha, n, size, begin, count, into_product, factor, sums, begin // _LANES
+        )  # fmt: skip
+
+
+@_jit
+def _into_streams(
+    x: Any, into_mixed: Any, into_read: Any, h: Any, mixing: Any, factor: Any, into: Any, start: int, stop: int,
+    first: int, last: int,
+) -> None:  # fmt: skip
+    """``into``, the gradient by way of the product, += h ⊗ that of what was read + Hᵀ that of H X + that of the scale."""
+    n, end, least = mixing.shape[1], mixing.shape[1] - 1, into_mixed.shape[1] - 1
+    nothing = x.dtype.type(0)
+    for row in range(start + first * _LANES, min(start + last * _LANES, stop)):
         scale = factor[row]
         for s in range(x.shape[1]):
-            for c in range(x.shape[2]):
-                into[row, s, c] += scale * x[row, s, c]
+            weight = h[row, s]
+            for i in range(0, n, 4):
+                i1, i2, i3 = min(i + 1, end), min(i + 2, end), min(i + 3, end)
+                a, b = mixing[row, i, s], mixing[row, i1, s] if i1 > i else nothing
+                c, d = mixing[row, i2, s] if i2 > i1 else nothing, mixing[row, i3, s] if i3 > i2 else nothing
+                m0, m1, m2, m3 = min(i, least), min(i1, least), min(i2, least), min(i3, least)
+                if i == 0:
+                    for j in range(x.shape[2]):
+                        into[row, s, j] += (weight * into_read[row, j] + scale * x[row, s, j]) + (
+                            (a * into_mixed[row, m0, j] + b * into_mixed[row, m1, j])
+                            + (c * into_mixed[row, m2, j] + d * into_mixed[row, m3, j])
+                        )
+                else:
+                    for j in range(x.shape[2]):
+                        into[row, s, j] += (a * into_mixed[row, m0, j] + b * into_mixed[row, m1, j]) + (
+                            c * into_mixed[row, m2, j] + d * into_mixed[row, m3, j]
+                        )
 
 
 @_jit
-def _squares_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_squares, arguments, first, last, team)
+def _leave(x: Any, mixing: Any, p: Any, update: Any, out: Any, first: int, last: int) -> None:
+    n, end, least = p.shape[1], p.shape[1] - 1, x.shape[1] - 1
+    nothing = x.dtype.type(0)
+    for row in range(first, last):
+        for i in range(n):
+            _ahead(x, row + 1, i)
+            _ahead(out, row + 1, i)
+            weight = p[row, i]
+            for s in range(0, n, 4):
+                s1, s2, s3 = min(s + 1, end), min(s + 2, end), min(s + 3, end)
+                a, b = mixing[row, i, s], mixing[row, i, s1] if s1 > s else nothing
+                c, d = mixing[row, i, s2] if s2 > s1 else nothing, mixing[row, i, s3] if s3 > s2 else nothing
+                m0, m1, m2, m3 = min(s, least), min(s1, least), min(s2, least), min(s3, least)
+                if s == 0:
+                    for j in range(x.shape[2]):
+                        out[row, i, j] = weight * update[row, j] + (
+                            (a * x[row, m0, j] + b * x[row, m1, j]) + (c * x[row, m2, j] + d * x[row, m3, j])
+                        )
+                else:
+                    for j in range(x.shape[2]):
+                        out[row, i, j] += (a * x[row, m0, j] + b * x[row, m1, j]) + (
+                            c * x[row, m2, j] + d * x[row, m3, j]
+                        )
+
+
+@_jit
+def _leave_gradients(p: Any, update: Any, gradient: Any, into_p: Any, into_update: Any, first: int, last: int) -> None:
+    n, end, least = p.shape[1], p.shape[1] - 1, gradient.shape[1] - 1
+    nothing = p.dtype.type(0)
+    for row in range(first, last):
+        for s in range(0, n, 4):
+            s1, s2, s3 = min(s + 1, end), min(s + 2, end), min(s + 3, end)
+            a, b = p[row, s], p[row, s1] if s1 > s else nothing
+            c, d = p[row, s2] if s2 > s1 else nothing, p[row, s3] if s3 > s2 else nothing
+            t0 = t1 = t2 = t3 = nothing
+            m0, m1, m2, m3 = min(s, least), min(s1, least), min(s2, least), min(s3, least)
+            for i in range(s, s + 4):
+                _ahead(gradient, row + 1, i)
+            if s > 0:
+                for j in range(update.shape[1]):
+                    g0, g1 = gradient[row, m0, j], gradient[row, m1, j]
+                    g2, g3 = gradient[row, m2, j], gradient[row, m3, j]
+                    t0 += update[row, j] * g0
+                    t1 += update[row, j] * g1
+                    t2 += update[row, j] * g2
+                    t3 += update[row, j] * g3
+                    into_update[row, j] += (a * g0 + b * g1) + (c * g2 + d * g3)
+            else:
+                for j in range(update.shape[1]):
+                    g0, g1 = gradient[row, m0, j], gradient[row, m1, j]
+                    g2, g3 = gradient[row, m2, j], gradient[row, m3, j]
+                    t0 += update[row, j] * g0
+                    t1 += update[row, j] * g1
+                    t2 += update[row, j] * g2
+                    t3 += update[row, j] * g3
+                    into_update[row, j] = (a * g0 + b * g1) + (c * g2 + d * g3)
+            into_p[row, s], into_p[row, s1], into_p[row, s2], into_p[row, s3] = t0, t1, t2, t3
 
 
 @_jit
@@ -194,20 +612,25 @@ def _read_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
 
 
 @_jit
-def _read_gradients_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_read_gradients, arguments, first, last, team)
+def _enter_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_enter, arguments, first, last, team)
 
 
 @_jit
-def _write_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_write, arguments, first, last, team)
+def _into_maps_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_into_maps, arguments, first, last, team)
 
 
 @_jit
-def _write_gradients_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_write_gradients, arguments, first, last, team)
+def _into_streams_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_into_streams, arguments, first, last, team)
 
 
 @_jit
-def _add_scaled_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_add_scaled, arguments, first, last, team)
+def _leave_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_leave, arguments, first, last, team)
+
+
+@_jit
+def _leave_gradients_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_leave_gradients, arguments, first, last, team)

@@ -21,12 +21,20 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor, nn
 
-from graphmill.kernels.hyper_connections import project_streams, read_streams, write_streams
+from graphmill.kernels.hyper_connections import (
+    connect,
+    connect_serves,
+    expand_streams,
+    project_streams,
+    read_streams,
+    write_streams,
+)
 from graphmill.kernels.sinkhorn import permutation_matrices, permutation_mixture, sinkhorn
 
 SINKHORN, LITE = "sinkhorn", "lite"
 _PREFERRED = 0.7
 _OFF_DIAGONAL = -8.0
+_EPS = 1e-6
 
 
 class HyperConnection(nn.Module):
@@ -56,15 +64,9 @@ class HyperConnection(nn.Module):
 
     def maps(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Streams [R, n, C] → h [R, n], p [R, n], H [R, n, n], all at least fp32."""
-        return self._maps(self._project(x)[0])
-
-    def _project(self, x: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast(x.device.type, enabled=False) if self.fp32 else nullcontext():
             wide = x if x.dtype == torch.float64 or not self.fp32 else x.float()
-            projected, through = project_streams(wide, self.phi.to(wide.dtype), 1e-6)
-        return projected, through if wide is x else x
-
-    def _maps(self, projected: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+            projected = project_streams(wide, self.phi.to(wide.dtype), _EPS)
         n = self.streams
         projected = projected if projected.dtype == torch.float64 else projected.float()
         pre, post, res = projected.split([n, n, projected.shape[1] - 2 * n], dim=1)
@@ -77,19 +79,14 @@ class HyperConnection(nn.Module):
             return h, p, permutation_mixture(logits, self.matrices)  # type: ignore[arg-type]
 
     def forward(self, x: Tensor, branch: Callable[[Tensor], Tensor]) -> Tensor:
-        """Streams [R, n, C] → streams; ``branch`` [R, C] → [R, C] has no residual of its own."""
-        projected, x = self._project(x)
-        h, p, mixing = self._maps(projected)
-        y, x = read_streams(x, h)
-        return write_streams(x, mixing, p, branch(y))
+        """Streams [R, n, C], or [R, 1, C] where all are the same → [R, n, C].
 
-
-def expand_streams(x: Tensor, streams: int) -> Tensor:
-    """[R, C] → [R, n, C]: every stream starts as the same."""
-    return x[:, None, :].expand(-1, streams, -1).contiguous()
-
-
-def reduce_streams(x: Tensor) -> Tensor:
-    """[R, n, C] → [R, C]: the mean over streams."""
-    # Divided after the sum: the gradient is then divided while it is [R, C].
-    return x.sum(dim=1) / x.shape[1]
+        ``branch`` [R, C] → [R, C] has no residual of its own.
+        """
+        if connect_serves(x, self.phi):
+            biases = (self.bias_pre, self.bias_post, self.bias_res)
+            iterations = self.iterations if self.kind == SINKHORN else 0
+            return connect(x, self.phi, self.alpha, biases, iterations, _EPS, branch)
+        x = expand_streams(x, self.streams)
+        h, p, mixing = self.maps(x)
+        return write_streams(x, mixing, p, branch(read_streams(x, h)))

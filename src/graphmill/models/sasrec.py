@@ -12,10 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from graphmill.kernels.hyper_connections import reduce_streams
 from graphmill.kernels.input_embedding import input_embedding
 from graphmill.kernels.layer_norm import LayerNorm
 from graphmill.kernels.sublayers import CausalAttention
-from graphmill.models.hyper_connections import HyperConnection, expand_streams, reduce_streams
+from graphmill.models.hyper_connections import HyperConnection
 from graphmill.models.sequence_layers import Attention, Block, SequenceInputs, initialise
 
 MakeHyperConnection = Callable[[int], HyperConnection]
@@ -66,7 +67,8 @@ class SASRec(nn.Module):
 def run_blocks(model: nn.Module, x: Tensor, attention: Attention) -> Tensor:
     """All blocks of a model with ``blocks``, ``streams``, ``final_norm``: [R, d] → [R, d]."""
     if model.streams:
-        x = expand_streams(x, model.streams)  # type: ignore[arg-type]
+        # At first all streams are the same.
+        x = x[:, None, :]
     for block in model.blocks:  # type: ignore[union-attr]
         if model.gradient_checkpointing and model.training and torch.is_grad_enabled():
             x = checkpoint(block, x, attention, use_reentrant=False)
