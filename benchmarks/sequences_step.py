@@ -62,7 +62,10 @@ def recipe_of(folder: Path, data: str, system: str, length: int, model: dict[str
 
 
 def ours(recipe: Any, steps: int) -> list[tuple[float, float]]:
-    """Batch, forward, backward, norm, clip and update, as in the engine."""
+    """Forward, backward, norm, clip and update, as in the engine, on batches that are ready, as the plain model's are.
+
+    In training they are made ahead by threads where ``acceleration.num_workers`` asks for that.
+    """
     from graphmill.training.contract import Execution
     from graphmill.training.precision import Precision
     from graphmill.training.processes import Ranks
@@ -74,14 +77,16 @@ def ours(recipe: Any, steps: int) -> list[tuple[float, float]]:
     parameters = list(model.parameters())
     optimizer = torch.optim.Adam(parameters, lr=1e-3, betas=(0.9, 0.98), fused=True)
     phase, precision = recipe.phases[0], Precision("fp32", device)
+    whole = max(recipe.sampler.steps_per_epoch - 1, 1)
+    batches = [recipe.step(phase, *divmod(number, whole)) for number in range(steps)]
 
     def step(number: int) -> None:
-        epoch, index = divmod(number, max(recipe.sampler.steps_per_epoch - 1, 1))  # whole batches only
+        epoch, index = divmod(number, whole)
         compute_gradient(
             recipe,
             model,
             parameters,
-            recipe.step(phase, epoch, index),
+            batches[number],
             execution=Execution(),
             precision=precision,
             ranks=Ranks(),

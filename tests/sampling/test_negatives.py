@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphmill.sampling.keyed import generator, key_of
-from graphmill.sampling.negatives import contains, corrupt_tails, pair_keys
+from graphmill.sampling.negatives import PairSet, contains, corrupt_tails, pair_keys
 
 
 @settings(max_examples=60, deadline=None)
@@ -57,3 +57,17 @@ def test_keys_tell_parts_apart_and_are_the_same_everywhere() -> None:
     # Pinned: a change would silently change every run's batches.
     assert key_of(0, "negatives", 3, 1) == 2468545817202262925
     assert generator(0, "x").integers(0, 1 << 30, 3).tolist() == generator(0, "x").integers(0, 1 << 30, 3).tolist()
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(1, 40), st.integers(0, 200), st.integers(0, 10_000))
+def test_a_set_of_pairs_with_bits_holds_what_the_sorted_keys_hold(tails: int, edges: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    keys = pair_keys(rng.integers(0, 30, edges), rng.integers(0, tails, edges), tails)
+    every = np.arange(30 * tails).reshape(30, tails)
+    with_bits, without = PairSet(keys, 30 * tails), PairSet(keys, 1 << 40)
+    assert (with_bits.contain(every) == contains(keys, every)).all()
+    assert (without.contain(every) == contains(keys, every)).all()
+    heads = rng.integers(0, 30, 50)
+    drawn = [corrupt_tails(generator("s", seed), heads, known, tails, 2) for known in (keys, with_bits)]
+    assert (drawn[0] == drawn[1]).all()

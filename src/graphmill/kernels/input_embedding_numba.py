@@ -8,7 +8,7 @@ import numba
 import torch
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import FAST
+from graphmill.kernels.compiled_math import FAST, owner
 from graphmill.kernels.dropout import Key
 from graphmill.kernels.dropout_numba import mask_numbers
 from graphmill.kernels.team import in_ranges, over_ranges
@@ -41,7 +41,7 @@ def add_gradients_(
     p: float,
     key: Key,
 ) -> None:
-    """Each table's gradient at its rows, in the order of ``gradient`` [R, d]. A thread owns every t-th row of a table."""
+    """Each table's gradient at its rows, in the order of ``gradient`` [R, d]. A thread owns some rows of a table."""
     threads = max(1, min(torch.get_num_threads(), len(into_table)))
     flat = [t.detach().view(-1).numpy() for t in (gradient, into_table, into_positions)]
     more = (items.numpy(), places.numpy(), gradient.shape[1], flat[0].dtype.type(scale), threads)
@@ -70,7 +70,7 @@ def _add(
 ) -> None:  # fmt: skip
     above, vectors, others, by = address(gradient), address(into_table), address(into_positions), spread(scale)
     for row in range(len(items)):
-        mine, too = first <= items[row] % threads < last, first <= places[row] % threads < last
+        mine, too = first <= owner(items[row], threads) < last, first <= owner(places[row], threads) < last
         if mine or too:
             own, other, at = items[row] * width, places[row] * width, row * width
             for c in range(0, width, LANES):

@@ -117,7 +117,7 @@ class _ItemLogistic(torch.autograd.Function):
         losses, slopes = kernels.logistic(states, table.contiguous(), rows, items, *weights)
         ctx.save_for_backward(states, rows, items, slopes)
         ctx.table = table
-        return losses.sum()
+        return losses.sum().to(slopes.dtype)
 
     @staticmethod
     @once_differentiable

@@ -9,11 +9,13 @@ import numba
 import torch
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import FAST
+from graphmill.kernels.compiled_math import FAST, exp, owner
 from graphmill.kernels.team import in_ranges, over_ranges
 from graphmill.kernels.vectors import LANES, address, load_first, spread, store_first, total
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_ROWS, _LARGE = 512, 1e300
+"""Rows whose losses are one part: 512 factors of at most 2 are a number still; more of them are looked at."""
 
 
 def scores(states: Tensor, table: Tensor, items: Tensor) -> Tensor:
@@ -33,7 +35,7 @@ def states_gradient(gradient: Tensor, table: Tensor, items: Tensor) -> Tensor:
 
 
 def add_table_gradient_(into: Tensor, gradient: Tensor, states: Tensor, items: Tensor) -> None:
-    """``into`` [I, d] at items_nk += gradient_nk · state_n, in the order of n and k. A thread owns every t-th item."""
+    """``into`` [I, d] at items_nk += gradient_nk · state_n, in the order of n and k. A thread owns some items."""
     threads = max(1, min(torch.get_num_threads(), len(into)))
     arrays = (into.detach().numpy(), gradient.detach().numpy(), states.detach().numpy(), items.numpy(), threads)
     over_ranges(_table_ranges, arrays, threads, items.numel() * states.shape[1])
@@ -42,17 +44,18 @@ def add_table_gradient_(into: Tensor, gradient: Tensor, states: Tensor, items: T
 def logistic(
     states: Tensor, table: Tensor, rows: Tensor, items: Tensor, of_positive: float, of_negative: float
 ) -> tuple[Tensor, Tensor]:
-    """Of states [R, d] at ``rows`` int64 [N] and ``items`` int64 [N, 1 + k] each row's loss [N] and slopes [N, 1 + k].
+    """Of states [R, d] at ``rows`` int64 [N] and ``items`` int64 [N, 1 + k] the loss, in parts, and slopes [N, 1 + k].
 
     An item of −1 is none. One that is not there raises IndexError.
     """
     for name, numbers, lowest, count in (("row", rows, 0, len(states)), ("item", items, -1, len(table))):
         if numbers.numel() and not lowest <= int(numbers.min()) <= int(numbers.max()) < count:
             raise IndexError(f"{name}s from {int(numbers.min())} to {int(numbers.max())}, where there are {count}")
-    losses, slopes = states.new_empty(len(rows)), states.new_empty(items.shape)
+    parts = -(-len(rows) // _ROWS)
+    losses, slopes = states.new_empty(parts, dtype=torch.float64), states.new_empty(items.shape)
     flat = (states.detach().view(-1).numpy(), table.detach().view(-1).numpy())
     arrays = (*flat, states.shape[1], rows.numpy(), items.numpy(), losses.numpy(), slopes.numpy())
-    over_ranges(_logistic_ranges, (*arrays, of_positive, of_negative), len(rows), items.numel() * states.shape[1])
+    over_ranges(_logistic_ranges, (*arrays, of_positive, of_negative), parts, items.numel() * states.shape[1])
     return losses, slopes
 
 
@@ -66,7 +69,7 @@ def logistic_states_gradient(slopes: Tensor, table: Tensor, rows: Tensor, items:
 
 
 def add_logistic_gradient_(into: Tensor, slopes: Tensor, states: Tensor, rows: Tensor, items: Tensor) -> None:
-    """``into`` [I, d] at items_nk += slopes_nk · states[rows_n], in the order of n and k. A thread owns every t-th item."""
+    """``into`` [I, d] at items_nk += slopes_nk · states[rows_n], in the order of n and k. A thread owns some items."""
     threads = max(1, min(torch.get_num_threads(), len(into)))
     flat = (into.detach().view(-1).numpy(), states.detach().view(-1).numpy())
     arrays = (*flat, states.shape[1], slopes.detach().numpy(), rows.numpy(), items.numpy(), threads)
@@ -79,24 +82,37 @@ def _logistic(
     of_negative: float, first: int, last: int,
 ) -> None:  # fmt: skip
     ours, theirs, nothing = address(states), address(table), spread(states.dtype.type(0))
-    for n in range(first, last):
-        at, loss = rows[n] * width, 0.0
-        for k in range(items.shape[1]):
-            if items[n, k] < 0:
-                slopes[n, k] = 0
-                continue
-            own, added = items[n, k] * width, nothing
-            for c in range(0, width, LANES):
-                added += load_first(ours, at + c, width - c) * load_first(theirs, own + c, width - c)
-            score, weight = float(total(added)), of_negative
-            if k == 0:
-                score, weight = -score, of_positive
-            # softplus and its slope σ, from the exponential that does not overflow
-            power = math.exp(-abs(score))
-            loss += weight * (max(score, 0.0) + math.log1p(power))
-            slope = weight * (1.0 if score >= 0.0 else power) / (1.0 + power)
-            slopes[n, k] = -slope if k == 0 else slope
-        losses[n] = loss
+    kind = states.dtype.type
+    one, zero, weights = kind(1), kind(0), (kind(of_positive), kind(of_negative))
+    for part in range(first, last):
+        loss = 0.0
+        # softplus is max(x, 0) + log(1 + e^-|x|), and the logarithms are one, of a product.
+        right, wrong = 1.0, 1.0
+        for n in range(part * _ROWS, min((part + 1) * _ROWS, len(rows))):
+            at = rows[n] * width
+            for k in range(items.shape[1]):
+                if items[n, k] < 0:
+                    slopes[n, k] = zero
+                    continue
+                own, added = items[n, k] * width, nothing
+                for c in range(0, width, LANES):
+                    added += load_first(ours, at + c, width - c) * load_first(theirs, own + c, width - c)
+                score, weight = total(added), weights[1]
+                if k == 0:
+                    score, weight = -score, weights[0]
+                power = exp(-abs(score))
+                slope = weight * (one if score >= zero else power) / (one + power)
+                # Written so that NaN stays NaN.
+                loss += weight * (zero if score < zero else score)
+                if k == 0:
+                    right *= one + power
+                    slopes[n, k] = -slope
+                else:
+                    wrong *= one + power
+                    slopes[n, k] = slope
+                    if wrong > _LARGE:
+                        loss, wrong = loss + of_negative * math.log(wrong), 1.0
+        losses[part] = loss + of_positive * math.log(right) + of_negative * math.log(wrong)
 
 
 @_jit
@@ -123,7 +139,7 @@ def _logistic_table(
         at = rows[n] * width
         for k in range(items.shape[1]):
             item = items[n, k]
-            if item >= 0 and first <= item % threads < last:
+            if item >= 0 and first <= owner(item, threads) < last:
                 own, slope = item * width, spread(slopes[n, k])
                 for c in range(0, width, LANES):
                     more = slope * load_first(ours, at + c, width - c)
@@ -160,7 +176,7 @@ def _table(into: Any, gradient: Any, states: Any, items: Any, threads: int, firs
     for n in range(items.shape[0]):
         for k in range(items.shape[1]):
             item = items[n, k]
-            if first <= item % threads < last:
+            if first <= owner(item, threads) < last:
                 slope = gradient[n, k]
                 for j in range(width):
                     into[item, j] += slope * states[n, j]

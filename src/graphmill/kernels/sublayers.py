@@ -162,7 +162,8 @@ class _SelfAttention(torch.autograd.Function):
         if gamma_before is not None:
             assert beta_before is not None
             normed, known = layer_norm_numba.forward(x, gamma_before, beta_before, eps_before)
-        projected = torch.addmm(bias, normed, weight.T)
+        # Faster than addmm, which writes the bias into every row before it multiplies.
+        projected = (normed @ weight.T).add_(bias)
         query, key, value = projected.split(x.shape[1], dim=1)
         keep = any(ctx.needs_input_grad)
         attended, shares = sequence_attention_numba.forward(query, key, value, where, heads, p, keys, None, keep)
@@ -192,7 +193,7 @@ class _SelfAttention(torch.autograd.Function):
             query, key, value, into_attended, shares, where, heads, p, keys, None
         )[0]
         into_x, into_gamma, into_beta = _through_projection(
-            packed, weight, x, known, gamma_before, found.total if residual else None
+            packed, weight, x, known, gamma_before, found.total if residual else None, gamma is not None
         )
         return (
             into_x, packed.T @ normed, packed.sum(0), into_output, found.bias, into_gamma, into_beta, None, found.gamma,
@@ -207,15 +208,19 @@ def _through_projection(
     statistics: Tensor | None,
     gamma: Tensor | None,
     around: Tensor | None,
+    own: bool,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """The gradient of what a sub-layer starts from, through its first product and the norm before that, if any.
 
-    ``around``: what reaches it by the residual. Also the norm's γ and β's.
+    ``around``: what reaches it by the residual, and may be written to if it is our ``own``. Also the norm's γ and β's.
     """
     from graphmill.kernels import layer_norm_numba
 
     if statistics is None:
-        return gradient @ weight if around is None else torch.addmm(around, gradient, weight), None, None
+        if around is None:
+            return gradient @ weight, None, None
+        found = around.addmm_(gradient, weight) if own else torch.addmm(around, gradient, weight)
+        return found, None, None
     assert x is not None
     assert gamma is not None
     return layer_norm_numba.backward(gradient @ weight, x, gamma, statistics, around)
@@ -301,7 +306,7 @@ class _FeedForward(torch.autograd.Function):
         into_first_bias = kernels.relu_gradient_(into_inner, inner, p)
         into_first = into_inner.T @ normed
         into_x, into_gamma, into_beta = _through_projection(
-            into_inner, first_weight, x, known, gamma_before, found.total if residual else None
+            into_inner, first_weight, x, known, gamma_before, found.total if residual else None, gamma is not None
         )
         return (
             into_x, into_first, into_first_bias, into_second, found.bias, into_gamma, into_beta, None, found.gamma,

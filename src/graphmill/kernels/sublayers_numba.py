@@ -114,29 +114,60 @@ def _flat(first: Tensor, *others: Tensor | None) -> list[np.ndarray]:
     return [(nothing if t is None else t).detach().view(-1).numpy() for t in (first, *others)]
 
 
+# The body of each loop over a row's strips is a function: see layer_norm_numba.
+
+
+@_jit
+def _finish_strip(
+    table: Any, at: int, c: int, count: int, more: Any, under: Any, adding: bool, line: Any, dropping: bool, low: Any,
+    high: Any, threshold: Any, kept: Any,
+) -> None:  # fmt: skip
+    x = load_first(table, at + c, count) + load_first(more, c, count)
+    if dropping:
+        x = keep(x, at + c, low, high, threshold, kept)
+    if adding:
+        x += load_first(under, at + c, count)
+    store_first(table, at + c, x, count)
+    store(line, c, x)
+
+
 @_jit
 def _finish(
     product: Any, bias: Any, base: Any, gamma: Any, beta: Any, out: Any, statistics: Any, eps: Any, dropping: bool,
     low: Any, high: Any, threshold: Any, kept: Any, first: int, last: int,
 ) -> None:  # fmt: skip
     width, adding, norming = len(bias), len(base) > 0, len(gamma) > 0
-    rows = len(product) // width
+    rows, whole = len(product) // width, width - width % LANES
     buffer = np.empty(padded(width), product.dtype)
     line, table, to = address(buffer), address(product), address(out)
     more, under, factor, shift = address(bias), address(base), address(gamma), address(beta)
     for row in range(first * ROWS, min(last * ROWS, rows)):
         at = row * width
-        for c in range(0, width, LANES):
-            x = load_first(table, at + c, width - c) + load_first(more, c, width - c)
-            if dropping:
-                x = keep(x, at + c, low, high, threshold, kept)
-            if adding:
-                x += load_first(under, at + c, width - c)
-            store_first(table, at + c, x, width - c)
-            store(line, c, x)
+        for c in range(0, whole, LANES):
+            _finish_strip(table, at, c, LANES, more, under, adding, line, dropping, low, high, threshold, kept)
+        if whole < width:
+            count = width - whole
+            _finish_strip(table, at, whole, count, more, under, adding, line, dropping, low, high, threshold, kept)
         if norming:
             statistics[2 * row], statistics[2 * row + 1] = normalise(line, width, factor, shift, eps, to, at)
     hold(buffer)
+
+
+@_jit
+def _unfinish_strip(
+    above: Any, at: int, c: int, count: int, norming: bool, line: Any, whole: Any, part_of: Any, of_bias: Any, own: int,
+    dropping: bool, low: Any, high: Any, threshold: Any, kept: Any,
+) -> None:  # fmt: skip
+    if norming:
+        x = load(line, c)
+        store_first(whole, at + c, x, count)
+    else:
+        x = load_first(above, at + c, count)
+    if dropping:
+        x = keep(x, at + c, low, high, threshold, kept)
+        store_first(part_of, at + c, x, count)
+    # Past the last column the sums are never read.
+    store(of_bias, own + c, load(of_bias, own + c) + x)
 
 
 @_jit
@@ -145,10 +176,10 @@ def _unfinish(
     into_gamma: Any, into_beta: Any, width: int, dropping: bool, low: Any, high: Any, threshold: Any, kept: Any,
     first: int, last: int,
 ) -> None:  # fmt: skip
-    norming, rows = len(gamma) > 0, len(gradient) // width
+    norming, rows, whole = len(gamma) > 0, len(gradient) // width, width - width % LANES
     buffer = np.empty(padded(width), gradient.dtype)
     line, above, source, factor = address(buffer), address(gradient), address(total), address(gamma)
-    whole, part_of, of_bias = address(into_total), address(branch), address(into_bias)
+    to, part_of, of_bias = address(into_total), address(branch), address(into_bias)
     of_gamma, of_beta = address(into_gamma), address(into_beta)
     for part in range(first, last):
         own = part * len(buffer)
@@ -157,18 +188,28 @@ def _unfinish(
             if norming:
                 mean, scale = statistics[2 * row], statistics[2 * row + 1]
                 normalise_back(above, source, at, width, factor, mean, scale, line, of_gamma, of_beta, own)
-            for c in range(0, width, LANES):
-                if norming:
-                    x = load(line, c)
-                    store_first(whole, at + c, x, width - c)
-                else:
-                    x = load_first(above, at + c, width - c)
-                if dropping:
-                    x = keep(x, at + c, low, high, threshold, kept)
-                    store_first(part_of, at + c, x, width - c)
-                # Past the last column the sums are never read.
-                store(of_bias, own + c, load(of_bias, own + c) + x)
+            for c in range(0, whole, LANES):
+                _unfinish_strip(
+                    above, at, c, LANES, norming, line, to, part_of, of_bias, own, dropping, low, high, threshold, kept
+                )
+            if whole < width:
+                _unfinish_strip(
+                    above, at, whole, width - whole, norming, line, to, part_of, of_bias, own, dropping, low, high,
+                    threshold, kept,
+                )  # fmt: skip
     hold(buffer)
+
+
+@_jit
+def _relu_strip(
+    table: Any, at: int, c: int, count: int, more: Any, nothing: Any, dropping: bool, low: Any, high: Any, threshold: Any,
+    kept: Any,
+) -> None:  # fmt: skip
+    # NaN stays NaN: the second one is taken where the first is not larger.
+    y = larger(nothing, load_first(table, at + c, count) + load_first(more, c, count))
+    if dropping:
+        y = keep(y, at + c, low, high, threshold, kept)
+    store_first(table, at + c, y, count)
 
 
 @_jit
@@ -176,30 +217,36 @@ def _relu(
     x: Any, bias: Any, dropping: bool, low: Any, high: Any, threshold: Any, kept: Any, first: int, last: int
 ) -> None:
     width, nothing = len(bias), spread(like(kept, 0))
-    table, more = address(x), address(bias)
+    table, more, whole = address(x), address(bias), width - width % LANES
     for row in range(first, last):
         at = row * width
-        for c in range(0, width, LANES):
-            # NaN stays NaN: the second one is taken where the first is not larger.
-            y = larger(nothing, load_first(table, at + c, width - c) + load_first(more, c, width - c))
-            if dropping:
-                y = keep(y, at + c, low, high, threshold, kept)
-            store_first(table, at + c, y, width - c)
+        for c in range(0, whole, LANES):
+            _relu_strip(table, at, c, LANES, more, nothing, dropping, low, high, threshold, kept)
+        if whole < width:
+            _relu_strip(table, at, whole, width - whole, more, nothing, dropping, low, high, threshold, kept)
+
+
+@_jit
+def _slope_strip(
+    table: Any, known: Any, at: int, c: int, count: int, by: Any, nothing: Any, of_bias: Any, own: int
+) -> None:
+    g = where_positive(load_first(known, at + c, count), load_first(table, at + c, count) * by, nothing)
+    store_first(table, at + c, g, count)
+    store(of_bias, own + c, load(of_bias, own + c) + g)
 
 
 @_jit
 def _relu_gradient(gradient: Any, result: Any, into_bias: Any, width: int, scale: Any, first: int, last: int) -> None:
     by, nothing, rows = spread(scale), spread(like(scale, 0)), len(gradient) // width
-    table, known, of_bias = address(gradient), address(result), address(into_bias)
+    table, known, of_bias, whole = address(gradient), address(result), address(into_bias), width - width % LANES
     for part in range(first, last):
         own = part * padded(width)
         for row in range(part * ROWS, min((part + 1) * ROWS, rows)):
             at = row * width
-            for c in range(0, width, LANES):
-                g = load_first(table, at + c, width - c) * by
-                g = where_positive(load_first(known, at + c, width - c), g, nothing)
-                store_first(table, at + c, g, width - c)
-                store(of_bias, own + c, load(of_bias, own + c) + g)
+            for c in range(0, whole, LANES):
+                _slope_strip(table, known, at, c, LANES, by, nothing, of_bias, own)
+            if whole < width:
+                _slope_strip(table, known, at, whole, width - whole, by, nothing, of_bias, own)
 
 
 @_jit

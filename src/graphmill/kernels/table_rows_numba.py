@@ -1,4 +1,4 @@
-"""``table_rows``' sums for the CPU, compiled. A thread owns every t-th row of the table and looks at all that come."""
+"""``table_rows``' sums for the CPU, compiled. A thread owns some rows of the table and looks at all that come."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numba
 import torch
 from torch import Tensor
 
+from graphmill.kernels.compiled_math import owner
 from graphmill.kernels.team import in_ranges, over_ranges
 
 _jit = numba.njit(nogil=True, error_model="numpy", cache=True)
@@ -25,7 +26,7 @@ def _add(into: Any, rows: Any, values: Any, parts: int, first: int, last: int) -
     width = into.shape[1]
     for i in range(rows.shape[0]):
         row = rows[i]
-        if first <= row % parts < last:
+        if first <= owner(row, parts) < last:
             for j in range(width):
                 into[row, j] += values[i, j]
 

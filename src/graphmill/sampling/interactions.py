@@ -12,7 +12,7 @@ import numpy as np
 from graphmill.errors import InputError
 from graphmill.graph.interactions import Rows
 from graphmill.sampling.keyed import generator
-from graphmill.sampling.negatives import corrupt_tails, pair_keys
+from graphmill.sampling.negatives import PairSet, corrupt_tails, pair_keys
 
 Draw = Literal["pairs", "users"]
 Pool = Literal["seen", "all"]
@@ -43,7 +43,8 @@ class PairSampler:
         pool = np.unique(train.columns).astype(np.int64) if negatives == "seen" else np.arange(num_items)
         # In the numbering of the pool: every training item is in it, so that a draw from the pool is one number.
         self._pool = pool
-        self._keys = pair_keys(train.row, np.searchsorted(pool, train.columns), len(pool))
+        keys = pair_keys(train.row, np.searchsorted(pool, train.columns), len(pool))
+        self._known = PairSet(keys, len(train.counts) * len(pool))
         counts = train.counts
         self._active = np.flatnonzero((counts > 0) & (counts < len(pool)))
         if not len(self._active):
@@ -75,7 +76,7 @@ class PairSampler:
         index %= self.steps_per_epoch
         users, items = self._users(epoch, index) if self.draw == "users" else self._some_pairs(epoch, index)
         rng = generator(self.seed, "negatives", epoch, index)
-        drawn = self._pool[corrupt_tails(rng, users, self._keys, len(self._pool), self.per_positive)]
+        drawn = self._pool[corrupt_tails(rng, users, self._known, len(self._pool), self.per_positive)]
         return users, items, drawn if self.per_positive > 1 else drawn[:, 0]
 
     def _some_pairs(self, epoch: int, index: int) -> tuple[np.ndarray, np.ndarray]:

@@ -2,14 +2,45 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 
 _ROUNDS = 8
+_MOST_BITS = 1 << 28
+"""Possible pairs up to which each has a bit: 32 MiB."""
 
 
 def pair_keys(heads: np.ndarray, tails: np.ndarray, num_tails: int) -> np.ndarray:
     """Sorted unique int64 keys ``head × num_tails + tail``: what :func:`corrupt_tails` filters against."""
     return np.unique(heads.astype(np.int64) * num_tails + tails)
+
+
+class PairSet:
+    """Sorted unique ``keys`` of pairs (:func:`pair_keys`) that are asked for often.
+
+    Where not too many pairs are possible each has a bit: one look at memory in place of a search.
+    """
+
+    def __init__(self, keys: np.ndarray, possible: int) -> None:
+        self.keys = keys
+        self._bits = _bits(keys, possible) if len(keys) and possible <= _MOST_BITS else None
+
+    def contain(self, wanted: np.ndarray) -> np.ndarray:
+        """bool like ``wanted`` (of possible pairs): whether each is in the set."""
+        if self._bits is None:
+            return contains(self.keys, wanted)
+        found: np.ndarray = (self._bits[wanted >> 3] >> (wanted & 7).astype(np.uint8)) & np.uint8(1) != 0
+        return found
+
+
+def _bits(keys: np.ndarray, possible: int) -> np.ndarray:
+    """uint8: bit k % 8 of byte k // 8 is set for every key k."""
+    bits = np.zeros(-(-possible // 8), np.uint8)
+    place = keys >> 3
+    first = np.flatnonzero(np.concatenate(([True], place[1:] != place[:-1])))
+    bits[place[first]] = np.bitwise_or.reduceat(np.left_shift(1, keys & 7).astype(np.uint8), first)
+    return bits
 
 
 def contains(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
@@ -24,7 +55,7 @@ def contains(keys: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 def corrupt_tails(
     rng: np.random.Generator,
     heads: np.ndarray,
-    keys: np.ndarray,
+    known: np.ndarray | PairSet,
     num_tails: int,
     per_positive: int,
     *,
@@ -34,23 +65,25 @@ def corrupt_tails(
 
     Args:
         heads: int64 [B].
-        keys: sorted known positives (:func:`pair_keys`).
+        known: positives, as sorted keys (:func:`pair_keys`) or a set of them.
         popular: draw from these targets (one entry per edge, so in proportion to degree) instead of uniformly.
 
     Returns:
         int64 [B, per_positive]; −1 where a head is joined to every target, so that there is no negative.
     """
+    keys = known.keys if isinstance(known, PairSet) else known
+    among = known.contain if isinstance(known, PairSet) else partial(contains, keys)
     shape = (len(heads), per_positive)
     out = _draw(rng, shape, num_tails, popular)
     base = np.broadcast_to(heads.astype(np.int64)[:, None] * num_tails, shape)
-    bad = contains(keys, base + out)
+    bad = among(base + out)
     for _ in range(_ROUNDS):
         count = int(bad.sum())
         if not count:
             return out
         fresh = _draw(rng, (count,), num_tails, popular)
         out[bad] = fresh
-        still = contains(keys, base[bad] + fresh)
+        still = among(base[bad] + fresh)
         bad[bad] = still
     # A head with nearly all targets: draw from what is left of them.
     for row, column in np.argwhere(bad):

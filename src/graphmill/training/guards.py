@@ -86,7 +86,10 @@ def gradient_norm(parameters: list[nn.Parameter], norm_type: float) -> Tensor:
     if norm_type == 2.0 and all(_is_plain(g) for g in gradients):
         # The library's dot product reads memory as fast as it comes, torch's norm at half of that.
         squares = [torch.dot(g.view(-1), g.view(-1)) for g in gradients]
-        return torch.stack([s.double() for s in squares]).sum().sqrt()
+        together = (
+            torch.stack(squares) if len({s.dtype for s in squares}) == 1 else torch.stack([s.double() for s in squares])
+        )
+        return together.double().sum().sqrt()
     return torch.nn.utils.get_total_norm(gradients, norm_type)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from graphmill.errors import InputError
 from graphmill.graph.sequences import Sequences, sequence_view
-from graphmill.sampling.negatives import pair_keys
+from graphmill.sampling.negatives import PairSet, pair_keys
 from graphmill.sampling.sequences import ranges, scaled_times, smallest_gaps
 
 if TYPE_CHECKING:
@@ -53,11 +53,11 @@ class SequenceData:
         return int((self.stop - self.start - 1).sum())
 
     @cached_property
-    def known(self) -> np.ndarray:
-        """Sorted keys of each user's training items, for negatives that the user has not met."""
+    def known(self) -> PairSet:
+        """Each user's training items, for negatives that the user has not met."""
         s = self.sequences
         rows = ranges(s.indptr[:-1], s.train_ends())
-        return pair_keys(s.users[rows], s.items[rows], s.num_items)
+        return PairSet(pair_keys(s.users[rows], s.items[rows], s.num_items), s.num_users * s.num_items)
 
     @cached_property
     def popularity(self) -> np.ndarray:
