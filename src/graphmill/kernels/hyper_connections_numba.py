@@ -22,14 +22,16 @@ import torch
 from torch import Tensor
 
 from graphmill.kernels.compiled_math import FAST, exp, prefetch
+from graphmill.kernels.small_products import GROUP, block
 from graphmill.kernels.team import in_ranges, over_ranges
+from graphmill.kernels.vectors import LANES, LINE, address, load, settle, spread, spread_at, store, stream
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 _LANES = 64
 """Rows whose maps are computed together, and whose share of the gradients of α and the biases is one sum: so these do not
 depend on the number of threads."""
-_LINE = 64
-"""Bytes of a cache line."""
+_LARGE = 1 << 24
+"""Bytes of streams from which on they are written past the caches: written lines are otherwise read before."""
 _BLOCK = 1 << 20
 """Bytes of the streams of one block."""
 _SHORT = 512
@@ -58,11 +60,8 @@ def enter(
     product, scale = streams.new_empty(rows, phi.shape[1]), streams.new_empty(rows)
     kept = Kept(product, scale, streams.new_empty(rows, n), streams.new_empty(rows, n), streams.new_empty(rows, n, n))
     maps = (*_parameters(alpha, bias, n, iterations), streams.numpy().dtype.type(eps))
-    arrays = tuple(t.numpy() for t in (streams, read, *kept))
-    flat = streams.view(rows, held * width)
-    for start, stop in _blocks(streams):
-        _multiply(flat[start:stop], phi, product[start:stop])
-        _over(_enter_ranges, (*arrays, *maps, start, stop), streams)
+    arrays = tuple(t.numpy() for t in (streams, phi.contiguous(), read, *kept))
+    _over(_enter_ranges, (*arrays, *maps, 0, rows), streams)
     return read, kept
 
 
@@ -89,14 +88,17 @@ def enter_gradients(
     known = tuple(t.detach().numpy() for t in (into_p, *kept, into_product, factor, sums))
     # What a stream that stands for all is given, all are.
     h, mixing = (kept.h, kept.mixing) if held == n else (kept.h.sum(1, True), kept.mixing.sum(2, True))
-    last = tuple(t.numpy() for t in (h, mixing, factor, into_streams))
     flat, into_flat = streams.view(rows, held * width), into_streams.view(rows, held * width)
+    streaming = _streaming(into_streams)
+    # What comes by way of the product is put where it stays in the cache, and the sum goes to memory.
+    beside = torch.empty_like(flat[: next(_blocks(streams), (0, 0))[1]]) if streaming else into_flat
+    last = tuple(t.numpy() for t in (h, mixing, factor, beside, into_streams))
     for start, stop in _blocks(streams):
         _over(_into_maps_ranges, (*given, *known, *maps, start, stop), streams)
         part = into_product[start:stop]
         into_phi.addmm_(flat[start:stop].T, part)
-        torch.mm(part, turned, out=into_flat[start:stop])
-        _over(_into_streams_ranges, (*given, *last, start, stop), streams)
+        torch.mm(part, turned, out=beside[: stop - start] if streaming else into_flat[start:stop])
+        _over(_into_streams_ranges, (*given, *last, streaming, start, stop), streams)
     total = sums.sum(0)
     return into_streams, into_phi.repeat(n // held, 1), total[columns:], total[:columns]
 
@@ -105,8 +107,14 @@ def leave(streams: Tensor, mixing: Tensor, p: Tensor, update: Tensor) -> Tensor:
     """[R, n, C]: H X + p ⊗ y."""
     out = streams.new_empty(*p.shape, streams.shape[2])
     arrays = tuple(t.detach().numpy() for t in (streams, mixing, p, update, out))
-    over_ranges(_leave_ranges, arrays, len(streams), out.numel())
+    over_ranges(_leave_ranges, (*arrays, _streaming(out)), len(streams), out.numel())
     return out
+
+
+def _streaming(out: Tensor) -> bool:
+    """Whether rows of ``out`` are written past the caches: there are many, and each begins and ends with a cache line."""
+    whole = out.shape[2] % LANES == 0 and out.data_ptr() % LINE == 0
+    return whole and out.numel() * out.element_size() >= _LARGE
 
 
 def leave_gradients(p: Tensor, update: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
@@ -115,19 +123,6 @@ def leave_gradients(p: Tensor, update: Tensor, gradient: Tensor) -> tuple[Tensor
     arrays = tuple(t.detach().numpy() for t in (p, update, gradient, into_p, into_update))
     over_ranges(_leave_gradients_ranges, arrays, len(gradient), gradient.numel())
     return into_p, into_update
-
-
-def _multiply(x: Tensor, phi: Tensor, out: Tensor) -> None:
-    """X Φ, in sums of at most ``_SHORT`` terms; the products of a batch are one thread's each anyway."""
-    whole = len(x) // _LANES * _LANES
-    if whole > _LANES:
-        groups = x[:whole].view(-1, _LANES, x.shape[1])
-        torch.bmm(groups, phi.expand(len(groups), -1, -1), out=out[:whole].view(-1, _LANES, out.shape[1]))
-        x, out = x[whole:], out[whole:]
-    if len(x):
-        torch.mm(x[:, :_SHORT], phi[:_SHORT], out=out)
-        for start in range(_SHORT, len(phi), _SHORT):
-            out.addmm_(x[:, start : start + _SHORT], phi[start : start + _SHORT])
 
 
 def _folded(phi: Tensor, held: int, n: int) -> Tensor:
@@ -172,8 +167,22 @@ def _ahead(streams: Any, row: int, s: int) -> None:
     """Fetch stream ``s`` of a row that comes next, if there is one."""
     if row < len(streams) and s < streams.shape[1]:
         start = (row * streams.shape[1] + s) * streams.shape[2]
-        for place in range(start, start + streams.shape[2], _LINE // streams.itemsize):
+        for place in range(start, start + streams.shape[2], LINE // streams.itemsize):
             prefetch(streams, place)
+
+
+@_jit
+def _multiply(x: Any, phi: Any, product: Any, begin: int, count: int) -> None:
+    """X Φ of ``count`` rows, in sums of at most ``_SHORT`` terms: so much of Φ stays in the cache for all rows."""
+    size, columns = phi.shape
+    streams, right, out = address(x), address(phi), address(product)
+    for low in range(0, size, _SHORT):
+        terms = min(_SHORT, size - low)
+        for row in range(begin, begin + count, GROUP):
+            rows, at = min(GROUP, begin + count - row), row * size + low
+            for c in range(0, columns, LANES):
+                to, beside = row * columns + c, low * columns + c
+                block(streams, at, size, 1, right, beside, columns, terms, columns - c, low > 0, out, to, columns, rows)
 
 
 @_jit
@@ -458,8 +467,8 @@ def _into_product(
 
 @_jit
 def _enter(
-    x: Any, read: Any, product: Any, scale: Any, h: Any, p: Any, mixing: Any, alpha: Any, bias: Any, orders: Any,
-    iterations: int, eps: Any, start: int, stop: int, first: int, last: int,
+    x: Any, phi: Any, read: Any, product: Any, scale: Any, h: Any, p: Any, mixing: Any, alpha: Any, bias: Any,
+    orders: Any, iterations: int, eps: Any, start: int, stop: int, first: int, last: int,
 ) -> None:  # fmt: skip
     n, two = h.shape[1], x.dtype.type(2)
     logits, mixed = np.empty((len(bias), _LANES), x.dtype), np.empty((n * n, _LANES), x.dtype)
@@ -468,7 +477,9 @@ def _enter(
     for group in range(first, last):
         begin = start + group * _LANES
         count = min(_LANES, stop - begin)
+        # The squares first: they read the rows one after the other, as memory gives them fastest.
         _scales(x, eps, begin, count, scale)
+        _multiply(x, phi, product, begin, count)
         _logits(product, scale, alpha, bias, n, begin, count, logits)
         _sigmoids(logits, 2 * n)
         if iterations > 0:
@@ -517,11 +528,53 @@ def _into_maps(
 
 
 @_jit
-def _into_streams(
-    x: Any, into_mixed: Any, into_read: Any, h: Any, mixing: Any, factor: Any, into: Any, start: int, stop: int,
+def _stream_into(
+    x: Any, into_mixed: Any, into_read: Any, h: Any, mixing: Any, factor: Any, beside: Any, into: Any, start: int,
     first: int, last: int,
 ) -> None:  # fmt: skip
-    """``into``, the gradient by way of the product, += h ⊗ that of what was read + Hᵀ that of H X + that of the scale."""
+    held, width, n, least = x.shape[1], x.shape[2], mixing.shape[1], into_mixed.shape[1] - 1
+    streams, above, read, maps = address(x), address(into_mixed), address(into_read), address(mixing)
+    known, to = address(beside), address(into)
+    nothing = spread(x.dtype.type(0))
+    for row in range(first, last):
+        scale, first_above = spread(factor[row]), row * (least + 1)
+        for s in range(held):
+            weight, place = spread(h[row, s]), (row * held + s) * width
+            own, known_at = row * n * held + s, ((row - start) * held + s) * width
+            for i in range(0, n, 4):
+                # Past the last stream, the last once more, without weight; sums of four at a time stay in the cache.
+                i1, i2, i3 = min(i + 1, n - 1), min(i + 2, n - 1), min(i + 3, n - 1)
+                a, b = spread_at(maps, own + i * held), spread_at(maps, own + i1 * held) if i1 > i else nothing
+                d = spread_at(maps, own + i2 * held) if i2 > i1 else nothing
+                e = spread_at(maps, own + i3 * held) if i3 > i2 else nothing
+                g0, g1 = (first_above + min(i, least)) * width, (first_above + min(i1, least)) * width
+                g2, g3 = (first_above + min(i2, least)) * width, (first_above + min(i3, least)) * width
+                for c in range(0, width, LANES):
+                    found = load(known, known_at + c) + (a * load(above, g0 + c) + b * load(above, g1 + c))
+                    found += d * load(above, g2 + c) + e * load(above, g3 + c)
+                    if i + 4 < n:
+                        store(known, known_at + c, found)
+                    else:
+                        found += weight * load(read, row * width + c) + scale * load(streams, place + c)
+                        stream(to, place + c, found)
+    settle()
+
+
+@_jit
+def _into_streams(
+    x: Any, into_mixed: Any, into_read: Any, h: Any, mixing: Any, factor: Any, beside: Any, into: Any, streaming: bool,
+    start: int, stop: int, first: int, last: int,
+) -> None:  # fmt: skip
+    """``into``, the gradient by way of the product, += h ⊗ that of what was read + Hᵀ that of H X + that of the scale.
+
+    Where ``streaming``, what is added to stands ``beside``, from row 0 on.
+    """
+    if streaming:
+        _stream_into(
+            x, into_mixed, into_read, h, mixing, factor, beside, into, start, start + first * _LANES,
+            min(start + last * _LANES, stop),
+        )  # fmt: skip
+        return
     n, end, least = mixing.shape[1], mixing.shape[1] - 1, into_mixed.shape[1] - 1
     nothing = x.dtype.type(0)
     for row in range(start + first * _LANES, min(start + last * _LANES, stop)):
@@ -547,7 +600,26 @@ def _into_streams(
 
 
 @_jit
-def _leave(x: Any, mixing: Any, p: Any, update: Any, out: Any, first: int, last: int) -> None:
+def _stream_out(x: Any, mixing: Any, p: Any, update: Any, out: Any, first: int, last: int) -> None:
+    n, held, width = p.shape[1], x.shape[1], x.shape[2]
+    streams, maps, new, to = address(x), address(mixing), address(update), address(out)
+    for row in range(first, last):
+        for i in range(n):
+            _ahead(x, row + 1, i)
+            weight, own = spread(p[row, i]), (row * n + i) * n
+            for c in range(0, width, LANES):
+                found = weight * load(new, row * width + c)
+                for s in range(n):
+                    found += spread_at(maps, own + s) * load(streams, (row * held + min(s, held - 1)) * width + c)
+                stream(to, (row * n + i) * width + c, found)
+    settle()
+
+
+@_jit
+def _leave(x: Any, mixing: Any, p: Any, update: Any, out: Any, streaming: bool, first: int, last: int) -> None:
+    if streaming:
+        _stream_out(x, mixing, p, update, out, first, last)
+        return
     n, end, least = p.shape[1], p.shape[1] - 1, x.shape[1] - 1
     nothing = x.dtype.type(0)
     for row in range(first, last):

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from graphmill.kernels.compiled_math import FAST
 from graphmill.kernels.dropout import Key, threshold_and_scale
+from graphmill.kernels.small_products import GROUP, block
 from graphmill.kernels.team import in_ranges, over_ranges
 from graphmill.kernels.vectors import (
     LANES,
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 _U = np.uint64
 _PIECES = 16
-_GROUP = 8
-"""Queries that are taken at a time."""
 
 
 class Plan(NamedTuple):
@@ -189,49 +188,6 @@ def _columns(source: Any, stride: int, start: int, column: int, width: int, leng
 
 
 @_jit
-def _product(
-    left: Any, at: int, row: int, step: int, right: Any, beside: int, stride: int, terms: int, count: int, out: Any,
-    to: int, pitch: int, rows: int,
-) -> None:  # fmt: skip
-    """At most eight rows of ``left`` times ``right``, of whose columns ``count``, at most 16, are looked at.
-
-    out[to + r · pitch + c] = Σ_t left[at + r · row + t · step] · right[beside + t · stride + c], all eight sums of a column
-    in registers. Rows past the last are computed as the last once more.
-    """
-    last = rows - 1
-    p0, p1, p2, p3 = at, at + min(1, last) * row, at + min(2, last) * row, at + min(3, last) * row
-    p4, p5, p6, p7 = at + min(4, last) * row, at + min(5, last) * row, at + min(6, last) * row, at + min(7, last) * row
-    a0 = load_first(left, p0, 0)
-    a1, a2, a3, a4, a5, a6, a7 = a0, a0, a0, a0, a0, a0, a0
-    for term in range(terms):
-        x = load_first(right, beside + term * stride, count)
-        k = term * step
-        a0 += spread_at(left, p0 + k) * x
-        a1 += spread_at(left, p1 + k) * x
-        a2 += spread_at(left, p2 + k) * x
-        a3 += spread_at(left, p3 + k) * x
-        a4 += spread_at(left, p4 + k) * x
-        a5 += spread_at(left, p5 + k) * x
-        a6 += spread_at(left, p6 + k) * x
-        a7 += spread_at(left, p7 + k) * x
-    store_first(out, to, a0, count)
-    if rows > 1:
-        store_first(out, to + pitch, a1, count)
-    if rows > 2:
-        store_first(out, to + 2 * pitch, a2, count)
-    if rows > 3:
-        store_first(out, to + 3 * pitch, a3, count)
-    if rows > 4:
-        store_first(out, to + 4 * pitch, a4, count)
-    if rows > 5:
-        store_first(out, to + 5 * pitch, a5, count)
-    if rows > 6:
-        store_first(out, to + 6 * pitch, a6, count)
-    if rows > 7:
-        store_first(out, to + 7 * pitch, a7, count)
-
-
-@_jit
 def _softmax(lines: Any, at: int, count: int, scale: Any, lowest: Any) -> Any:
     """Numbers from ``at`` on become e^(scale · x − the highest), zero past the ``count``-th. Returns 1 / their sum.
 
@@ -302,7 +258,7 @@ def _forward(
     span: int, table_k: Any, table_v: Any, first: int, last: int,
 ) -> None:  # fmt: skip
     size, dim = (longest + LANES - 1) // LANES * LANES, heads * width
-    room, spans = np.empty(size * (width + _GROUP), q.dtype), np.empty(size, np.int64)
+    room, spans = np.empty(size * (width + GROUP), q.dtype), np.empty(size, np.int64)
     columns, lines, relation = address(room), address(room[size * width :]), address(spans)
     keeping, dropping, timed = shares.shape[0] > 0, words.shape[0] > 0, times.shape[0] > 0
     low, high, lowest = np.uint32(0), np.uint32(0), spread(q.dtype.type(-np.inf))
@@ -316,12 +272,14 @@ def _forward(
         for h in range(heads):
             column, head = h * width, h * (span + 1) * width
             _columns(keys, stride_k, start, column, width, length, columns)
-            for group in range(0, length, _GROUP):
-                rows = min(_GROUP, length - group)
+            for group in range(0, length, GROUP):
+                rows = min(GROUP, length - group)
                 end = group + rows
                 own = (start + group) * stride_q + column
                 for j in range(0, end, LANES):
-                    _product(queries, own, stride_q, 1, columns, j * width, LANES, width, LANES, lines, j, size, rows)
+                    block(
+                        queries, own, stride_q, 1, columns, j * width, LANES, width, LANES, False, lines, j, size, rows
+                    )
                 for i in range(group, end):
                     count, at = i + 1, (i - group) * size
                     if timed:
@@ -339,7 +297,22 @@ def _forward(
                         store(lines, at + j, share)
                 to, beside = (start + group) * dim + column, start * stride_v + column
                 for c in range(0, width, LANES):
-                    _product(lines, 0, size, 1, values, beside + c, stride_v, end, width - c, result, to + c, dim, rows)
+                    block(
+                        lines,
+                        0,
+                        size,
+                        1,
+                        values,
+                        beside + c,
+                        stride_v,
+                        end,
+                        width - c,
+                        False,
+                        result,
+                        to + c,
+                        dim,
+                        rows,
+                    )
                 if timed:
                     for i in range(group, end):
                         _intervals(moments, start + i, start, span, relation)
@@ -378,12 +351,14 @@ def _backward(
                 column, head = h * width, h * (span + 1) * width
                 table = (piece * heads + h) * (span + 1) * width
                 _columns(values, stride_v, start, column, width, length, columns)
-                for group in range(0, length, _GROUP):
-                    rows = min(_GROUP, length - group)
+                for group in range(0, length, GROUP):
+                    rows = min(GROUP, length - group)
                     end, own = group + rows, (start + group) * dim + column
                     for j in range(0, end, LANES):
                         to = group * size + j
-                        _product(above, own, dim, 1, columns, j * width, LANES, width, LANES, slopes, to, size, rows)
+                        block(
+                            above, own, dim, 1, columns, j * width, LANES, width, LANES, False, slopes, to, size, rows
+                        )
                     for i in range(group, end):
                         count, at = i + 1, i * size
                         if timed:
@@ -407,8 +382,21 @@ def _backward(
                     to, at = (start + group) * 3 * dim + column, group * size
                     for c in range(0, width, LANES):
                         beside = start * stride_k + column + c
-                        _product(
-                            slopes, at, size, 1, keys, beside, stride_k, end, width - c, result, to + c, 3 * dim, rows
+                        block(
+                            slopes,
+                            at,
+                            size,
+                            1,
+                            keys,
+                            beside,
+                            stride_k,
+                            end,
+                            width - c,
+                            False,
+                            result,
+                            to + c,
+                            3 * dim,
+                            rows,
                         )
                     if timed:
                         for i in range(group, end):
@@ -420,28 +408,17 @@ def _backward(
                             here = (start + i) * dim + column
                             _add_to_intervals(weights, at, relation, count, above, here, table, width, into_values)
                 # Of keys and values: sums over the queries from the group's first row on, those before do not see it.
-                for group in range(0, length, _GROUP):
-                    rows, terms, at = min(_GROUP, length - group), length - group, group * size + group
+                for group in range(0, length, GROUP):
+                    rows, terms, at = min(GROUP, length - group), length - group, group * size + group
                     to = (start + group) * 3 * dim + column
                     for c in range(0, width, LANES):
                         n, beside = width - c, (start + group) * stride_q + column + c
-                        _product(
-                            slopes,
-                            at,
-                            1,
-                            size,
-                            queries,
-                            beside,
-                            stride_q,
-                            terms,
-                            n,
-                            result,
-                            to + dim + c,
-                            3 * dim,
-                            rows,
+                        own = to + dim + c
+                        block(
+                            slopes, at, 1, size, queries, beside, stride_q, terms, n, False, result, own, 3 * dim, rows
                         )
                         beside, sink = (start + group) * dim + column + c, to + 2 * dim + c
-                        _product(weights, at, 1, size, above, beside, dim, terms, n, result, sink, 3 * dim, rows)
+                        block(weights, at, 1, size, above, beside, dim, terms, n, False, result, sink, 3 * dim, rows)
     hold(room)
     hold(spans)
 
