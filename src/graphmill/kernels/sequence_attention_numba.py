@@ -37,6 +37,7 @@ from graphmill.kernels.vectors import (
     like,
     load,
     load_first,
+    padded,
     spread,
     spread_at,
     store,
@@ -133,8 +134,8 @@ def backward(
     p: float,
     keys: Sequence[Key],
     times: Times | None,
-) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Gradients of query, key and value side by side, [R, 3 · d], and of the two tables."""
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Gradients of query, key and value side by side, [R, 3 · d], their sums over rows, and those of the two tables."""
     rows, dim = query.shape
     packed = query.new_empty(rows, 3 * dim)
     gradient = gradient.contiguous()
@@ -142,12 +143,13 @@ def backward(
     shape = (0, 0, 0) if times is None else (heads, len(times.keys), dim // heads)
     tables = query.new_zeros(2, 0 if times is None else _PIECES, *shape)
     arrays = (_flat(query), _flat(key), _flat(value), query.stride(0), key.stride(0), value.stride(0))
-    sums = (tables[0].view(-1).numpy(), tables[1].view(-1).numpy())
+    columns = query.new_zeros(_PIECES, padded(3 * dim))
+    sums = (tables[0].view(-1).numpy(), tables[1].view(-1).numpy(), columns.numpy())
     more = (gradient.view(-1).numpy(), shares.numpy(), packed.view(-1).numpy(), *sums)
     rest = (*_numbers(query, where, heads, p, keys), *known)
     over_ranges(_backward_ranges, (*arrays, *more, *rest), len(where.bounds) - 1, where.shares * dim)
     into = [None, None] if times is None else [t.sum(0).transpose(0, 1).reshape(-1, dim) for t in tables]
-    return packed, into[0], into[1]
+    return packed, columns.sum(0)[: 3 * dim], into[0], into[1]
 
 
 def _numbers(like: Tensor, where: Plan, heads: int, p: float, keys: Sequence[Key]) -> tuple[Any, ...]:
@@ -266,7 +268,7 @@ def _forward(
     moments, of_keys, of_values = address(times), address(table_k), address(table_v)
     for item in range(bounds[first], bounds[last]):
         start, length, offset, place = sequences[item, 0], sequences[item, 1], sequences[item, 2], sequences[item, 3]
-        padded = (length + LANES - 1) // LANES * LANES
+        whole = padded(length)
         if dropping:
             low, high = words[item, 0], words[item, 1]
         for h in range(heads):
@@ -287,7 +289,7 @@ def _forward(
                         here = own + (i - group) * stride_q
                         _add_intervals(queries, here, relation, count, of_keys, head, width, lines, at)
                     norm = spread(_softmax(lines, at, count, scale, lowest))
-                    mine, number = offset + (h * length + i) * padded, place + (h * length + i) * length
+                    mine, number = offset + (h * length + i) * whole, place + (h * length + i) * length
                     for j in range(0, count, LANES):
                         share = load(lines, at + j) * norm
                         if keeping:
@@ -327,8 +329,9 @@ def _forward(
 @_jit
 def _backward(
     q: Any, k: Any, v: Any, stride_q: int, stride_k: int, stride_v: int, gradient: Any, shares: Any, packed: Any,
-    into_table_k: Any, into_table_v: Any, sequences: Any, words: Any, bounds: Any, longest: int, heads: int, width: int,
-    scale: Any, threshold: Any, kept: Any, times: Any, span: int, table_k: Any, table_v: Any, first: int, last: int,
+    into_table_k: Any, into_table_v: Any, into_columns: Any, sequences: Any, words: Any, bounds: Any, longest: int,
+    heads: int, width: int, scale: Any, threshold: Any, kept: Any, times: Any, span: int, table_k: Any, table_v: Any,
+    first: int, last: int,
 ) -> None:  # fmt: skip
     size, dim = (longest + LANES - 1) // LANES * LANES, heads * width
     room, spans = np.empty(size * (width + 2 * size), q.dtype), np.empty(size, np.int64)
@@ -337,14 +340,14 @@ def _backward(
     slopes, weights = address(room[size * width :]), address(room[size * (width + size) :])
     queries, keys, values, above, known = address(q), address(k), address(v), address(gradient), address(shares)
     result, moments, of_keys, of_values = address(packed), address(times), address(table_k), address(table_v)
-    into_keys, into_values = address(into_table_k), address(into_table_v)
+    into_keys, into_values, columns_sum = address(into_table_k), address(into_table_v), address(into_columns)
     dropping, timed, by = words.shape[0] > 0, times.shape[0] > 0, spread(scale)
     low, high = np.uint32(0), np.uint32(0)
     for piece in range(first, last):
         for item in range(bounds[piece], bounds[piece + 1]):
             start, length, offset = sequences[item, 0], sequences[item, 1], sequences[item, 2]
             place = sequences[item, 3]
-            padded = (length + LANES - 1) // LANES * LANES
+            whole = padded(length)
             if dropping:
                 low, high = words[item, 0], words[item, 1]
             for h in range(heads):
@@ -365,7 +368,7 @@ def _backward(
                             _intervals(moments, start + i, start, span, relation)
                             here = (start + i) * dim + column
                             _add_intervals(above, here, relation, count, of_values, head, width, slopes, at)
-                        mine, number = offset + (h * length + i) * padded, place + (h * length + i) * length
+                        mine, number = offset + (h * length + i) * whole, place + (h * length + i) * length
                         added = spread(like(scale, 0))
                         for j in range(0, count, LANES):
                             weight = load(known, mine + j)
@@ -419,6 +422,12 @@ def _backward(
                         )
                         beside, sink = (start + group) * dim + column + c, to + 2 * dim + c
                         block(weights, at, 1, size, above, beside, dim, terms, n, False, result, sink, 3 * dim, rows)
+            for c in range(0, 3 * dim, LANES):
+                own, at = piece * padded(3 * dim) + c, start * 3 * dim + c
+                added = load(columns_sum, own)
+                for j in range(length):
+                    added += load_first(result, at + j * 3 * dim, 3 * dim - c)
+                store(columns_sum, own, added)
     hold(room)
     hold(spans)
 

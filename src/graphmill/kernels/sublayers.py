@@ -189,14 +189,14 @@ class _SelfAttention(torch.autograd.Function):
         into_output = found.branch.T @ attended
         query, key, value = projected.split(normed.shape[1], dim=1)
         into_attended = found.branch @ output_weight
-        packed = sequence_attention_numba.backward(
+        packed, into_bias, _, _ = sequence_attention_numba.backward(
             query, key, value, into_attended, shares, where, heads, p, keys, None
-        )[0]
+        )
         into_x, into_gamma, into_beta = _through_projection(
             packed, weight, x, known, gamma_before, found.total if residual else None, gamma is not None
         )
         return (
-            into_x, packed.T @ normed, packed.sum(0), into_output, found.bias, into_gamma, into_beta, None, found.gamma,
+            into_x, packed.T @ normed, into_bias, into_output, found.bias, into_gamma, into_beta, None, found.gamma,
             found.beta, None, None, None, None, None, None,
         )  # fmt: skip
 

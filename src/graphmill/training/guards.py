@@ -15,6 +15,8 @@ from graphmill.errors import TrainingError
 if TYPE_CHECKING:
     from graphmill.training.contract import Recipe, StepBatch
 
+_LARGE = 1 << 16
+"""Numbers of a gradient from which on the time of its norm is that of reading it."""
 REMEDIES = (
     "lower training.learning_rate (half of it is a good first try), set acceleration.clip_norm: 1.0, use "
     "acceleration.precision: fp32 or bf16, or acceleration.on_nonfinite: safer_precision to go back to the last "
@@ -84,13 +86,22 @@ def gradient_norm(parameters: list[nn.Parameter], norm_type: float) -> Tensor:
     if not gradients:
         return torch.zeros(())
     if norm_type == 2.0 and all(_is_plain(g) for g in gradients):
-        # The library's dot product reads memory as fast as it comes, torch's norm at half of that.
-        squares = [torch.dot(g.view(-1), g.view(-1)) for g in gradients]
-        together = (
-            torch.stack(squares) if len({s.dtype for s in squares}) == 1 else torch.stack([s.double() for s in squares])
-        )
-        return together.double().sum().sqrt()
+        # The library's dot product reads memory as fast as it comes, torch's norm at half of that, but many at one call.
+        large = [torch.dot(g.view(-1), g.view(-1)) for g in gradients if g.numel() >= _LARGE]
+        small = [g for g in gradients if g.numel() < _LARGE]
+        squares = [s.double() for s in large]
+        if small:
+            squares += [n.double().square().sum() for n in _norms(small)]
+        return torch.stack(squares).sum().sqrt()
     return torch.nn.utils.get_total_norm(gradients, norm_type)
+
+
+def _norms(gradients: list[Tensor]) -> list[Tensor]:
+    """[N] norms a dtype."""
+    by_dtype: dict[torch.dtype, list[Tensor]] = {}
+    for gradient in gradients:
+        by_dtype.setdefault(gradient.dtype, []).append(gradient)
+    return [torch.stack(torch._foreach_norm(same)) for same in by_dtype.values()]
 
 
 def _is_plain(x: Tensor) -> bool:

@@ -143,8 +143,10 @@ class SequenceRecipe:
     # ---------------------------------------------------------------- a step
 
     def step(self, phase: Phase, epoch: int, index: int) -> SequenceBatch:
-        """Windows, their next items and negatives."""
-        return self.sampler.step(epoch, index)
+        """Windows, their next items and negatives, laid out: all that threads can make ahead."""
+        batch = self.sampler.step(epoch, index)
+        batch.layout  # noqa: B018 - made here, kept with the batch
+        return batch
 
     def encode(self, model: nn.Module, batch: SequenceBatch) -> Encoded:
         """The state after every interaction, where the batch's layout has its row: [R, d]."""
