@@ -153,6 +153,23 @@ def test_a_connection_in_one_function_equals_its_parts(kind, streams, held, rows
 
 @KINDS
 @STREAMS
+@pytest.mark.parametrize("held", ["all", "one"])
+@pytest.mark.parametrize(("width", "kept"), [(32, torch.float64), (48, torch.float32)])
+def test_streams_written_past_the_caches_are_the_same(kind, streams, held, width, kept, monkeypatch):
+    numba_form = pytest.importorskip("graphmill.kernels.hyper_connections_numba")
+    variables, iterations = connection(kind, streams, 150, width, kept, held=1 if held == "one" else None)
+    found = []
+    for large in (1 << 60, 0):
+        monkeypatch.setattr(numba_form, "_LARGE", large)
+        monkeypatch.setattr(numba_form, "_BLOCK", 64 * streams * width * 8)
+        found.append(with_gradients(ours, variables, iterations))
+    tolerance = 1e-9 if kept == torch.float64 else 1e-4
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+
+
+@KINDS
+@STREAMS
 def test_a_connection_in_single_precision(kind, streams):
     pytest.importorskip("numba")
     variables, iterations = connection(kind, streams, 300, 33, torch.float32)

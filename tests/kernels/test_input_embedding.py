@@ -7,7 +7,7 @@ from torch import nn
 from graphmill.kernels import input_embedding as module
 from graphmill.kernels.input_embedding import input_embedding
 
-ITEMS, LENGTH, ROWS = 13, 6, 300
+ITEMS, LENGTH, ROWS = 13, 6, 1000
 
 
 def run(kind, width, p, filled, training=True):
@@ -55,3 +55,14 @@ def test_a_row_that_is_not_there_is_refused(items, places):
     table, positions = torch.zeros(ITEMS, 4), torch.zeros(LENGTH, 4)
     with pytest.raises(IndexError):
         input_embedding(table, torch.tensor(items), positions, torch.tensor(places), 1.0, 0.0, True)
+
+
+@pytest.mark.parametrize("frozen", ["table", "positions"])
+def test_a_frozen_table_gets_no_gradient(frozen):
+    table, positions = nn.Parameter(torch.ones(3, 4)), nn.Parameter(torch.ones(2, 4))
+    still = table if frozen == "table" else positions
+    still.requires_grad_(False)
+    still.grad = torch.zeros_like(still)
+    input_embedding(table, torch.tensor([0, 2]), positions, torch.tensor([0, 1]), 1.0, 0.0, True).sum().backward()
+    assert still.grad.eq(0).all()
+    assert (positions if frozen == "table" else table).grad.sum() == 8

@@ -142,8 +142,17 @@ def test_logistic_losses_of_items_are_those_of_their_scores(threads, kind, k, mo
 
 @pytest.mark.parametrize(("row", "item"), [(9, 0), (-1, 0), (0, ITEMS), (0, -2)])
 def test_a_row_or_item_that_is_not_there_is_refused(row, item):
+    pytest.importorskip("numba")
     states, table = torch.zeros(9, 4), torch.zeros(ITEMS, 4)
     with pytest.raises(IndexError):
         ours.item_logistic_sum(
             states, torch.tensor([row]), table, torch.tensor([0]), torch.tensor([[item]]), ours.bce_weights(1)
         )
+
+
+def test_a_target_cannot_be_missing():
+    pytest.importorskip("numba")
+    states, table = torch.zeros(9, 4), torch.zeros(ITEMS, 4)
+    one = torch.tensor([0])
+    with pytest.raises(IndexError, match="target"):
+        ours.item_logistic_sum(states, one, table, torch.tensor([-1]), torch.tensor([[0]]), ours.bce_weights(1))

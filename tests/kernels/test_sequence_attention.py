@@ -10,8 +10,8 @@ from graphmill.kernels.sequence_attention_reference import causal_attention_refe
 from graphmill.kernels.time_attention import Intervals, time_attention
 from graphmill.kernels.time_attention_reference import time_attention_reference
 
-LENGTHS = ((5, 4, 5), (2, 1), (1,))
-WIDTH, SPAN = 8, 6
+LENGTHS = ((37, 20, 35), (17, 16), (9, 8), (5, 4, 5), (2, 1), (1,))
+WIDTH, SPAN = 40, 6
 
 
 def layout():

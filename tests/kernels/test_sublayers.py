@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from graphmill.kernels import sublayers
+from graphmill.kernels import sequence_attention, sublayers
 from graphmill.kernels.layer_norm import LayerNorm
 from graphmill.kernels.sequence_attention import Bucket
 from graphmill.kernels.sublayers import CausalAttention, attention_output, feed_forward, self_attention
@@ -42,6 +42,7 @@ def both_ways(monkeypatch, function, weights, x):
     for compiled in (True, False):
         if not compiled:
             monkeypatch.setattr(sublayers, "_compiled_serves", lambda *_: False)
+            monkeypatch.setattr(sequence_attention, "has_numba", lambda: False)
         torch.manual_seed(7)
         own = x.clone().requires_grad_()
         out = function(own)
@@ -130,6 +131,27 @@ def test_one_result_whatever_the_number_of_threads():
     torch.set_num_threads(before)
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-4)
+
+
+def test_compiled_passes_have_one_result_whatever_the_number_of_threads():
+    from graphmill.kernels import sequence_attention_numba, sublayers_numba
+
+    buckets = (Bucket(0, 20, 50), Bucket(1000, 40, 25))
+    where, keys = sequence_attention_numba.plan(buckets, 2), [(1, 2), (3, 4)]
+    torch.manual_seed(0)
+    q, k, v, above = torch.randn(4, 2000, 50)
+    line, before, found = torch.rand(50), torch.get_num_threads(), []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        out, shares = sequence_attention_numba.forward(q, k, v, where, 2, RATE, keys, None, True)
+        back = sequence_attention_numba.backward(q, k, v, above, shares, where, 2, RATE, keys, None)
+        total = q.clone()
+        normed, statistics = sublayers_numba.finish_(total, line, k, line, line, 1e-6, RATE, (5, 6))
+        undone = sublayers_numba.unfinish(v, total, line, statistics, RATE, (5, 6))
+        found.append([out, *back[:2], normed, *undone])
+    torch.set_num_threads(before)
+    for a, b in zip(*found, strict=True):
+        assert torch.equal(a, b)
 
 
 def test_not_a_number_is_not_hidden():

@@ -56,11 +56,15 @@ class _InputEmbedding(torch.autograd.Function):
         from graphmill.kernels import input_embedding_numba as kernels
 
         table, positions = ctx.tables
-        of_table, of_positions = gradient_of_table(table), gradient_of_table(positions)
+        need_table, need_positions, *_ = ctx.needs_input_grad
+        # A table that stays as it is has a gradient made for nothing: both are made in one pass.
+        of_table = gradient_of_table(table) if need_table else torch.zeros_like(table)
+        of_positions = gradient_of_table(positions) if need_positions else torch.zeros_like(positions)
         kernels.add_gradients_(
             gradient.contiguous(),
             table.grad if of_table is None else of_table,
             positions.grad if of_positions is None else of_positions,
             *ctx.rest,
         )
-        return of_table, of_positions, None, None, None, None, None
+        found = of_table if need_table else None, of_positions if need_positions else None
+        return *found, None, None, None, None, None

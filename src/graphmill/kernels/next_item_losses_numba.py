@@ -46,9 +46,14 @@ def logistic(
 ) -> tuple[Tensor, Tensor]:
     """Of states [R, d] at ``rows`` int64 [N] and ``items`` int64 [N, 1 + k] the loss, in parts, and slopes [N, 1 + k].
 
-    An item of −1 is none. One that is not there raises IndexError.
+    A negative of −1 is none. An item that is not there raises IndexError.
     """
-    for name, numbers, lowest, count in (("row", rows, 0, len(states)), ("item", items, -1, len(table))):
+    asked = (
+        ("row", rows, 0, len(states)),
+        ("target", items[:, 0], 0, len(table)),
+        ("item", items[:, 1:], -1, len(table)),
+    )
+    for name, numbers, lowest, count in asked:
         if numbers.numel() and not lowest <= int(numbers.min()) <= int(numbers.max()) < count:
             raise IndexError(f"{name}s from {int(numbers.min())} to {int(numbers.max())}, where there are {count}")
     parts = -(-len(rows) // _ROWS)

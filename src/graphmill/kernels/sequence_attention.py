@@ -21,6 +21,8 @@ from torch.nn import functional as F
 from graphmill.kernels.dropout import draw_key, dropout, dropout_mask
 from graphmill.kernels.threads import has_numba
 
+COMPILED_LENGTH = 4096
+"""The longest sequence for the compiled kernel, whose backward has two squares of that side for each thread."""
 QUERY_ROWS = 64
 """Queries of a sequence that are attended at once where the backward is written out."""
 
@@ -48,8 +50,9 @@ def causal_attention(
     least fp32. Returns [R, d]. Memory: heads · Σ count · length² numbers a bucket.
     """
     dropped = training and p > 0.0
-    if compiled(query):
-        found: Tensor = CompiledAttention.apply(query, key, value, buckets, heads, p if training else 0.0)
+    if compiled(query, buckets):
+        rate, keep = p if training else 0.0, torch.is_grad_enabled()
+        found: Tensor = CompiledAttention.apply(query, key, value, buckets, heads, rate, keep)
         return found
     if dropped and by_hand(query):
         result: Tensor = _Attention.apply(query, key, value, buckets, heads, p)
@@ -62,9 +65,10 @@ def causal_attention(
     return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
 
 
-def compiled(x: Tensor) -> bool:
-    """Whether the compiled kernel takes this tensor."""
-    return by_hand(x) and has_numba() and not torch.compiler.is_compiling()
+def compiled(x: Tensor, buckets: Sequence[Bucket]) -> bool:
+    """Whether the compiled kernel takes these."""
+    short = max((bucket.length for bucket in buckets), default=0) <= COMPILED_LENGTH
+    return short and by_hand(x) and has_numba() and not torch.compiler.is_compiling()
 
 
 def by_hand(x: Tensor) -> bool:
@@ -124,12 +128,16 @@ class CompiledAttention(torch.autograd.Function):
         buckets: Sequence[Bucket],
         heads: int,
         p: float,
+        keep: bool,
         times: Tensor | None = None,
         span: int = 0,
         table_key: Tensor | None = None,
         table_value: Tensor | None = None,
     ) -> Tensor:
-        """See :func:`causal_attention` and :func:`graphmill.kernels.time_attention.time_attention`."""
+        """See :func:`causal_attention` and :func:`graphmill.kernels.time_attention.time_attention`.
+
+        ``keep``: whether there may be a backward pass. Parameters ask for a gradient even where none is computed.
+        """
         from graphmill.kernels import sequence_attention_numba as kernels
 
         query, key, value = (x if x.stride(1) == 1 else x.contiguous() for x in (query, key, value))
@@ -137,7 +145,7 @@ class CompiledAttention(torch.autograd.Function):
         keys = [draw_key() for _ in buckets] if p > 0.0 else []
         tables = [] if table_key is None or table_value is None else [table_key, table_value]
         timed = kernels.Times(times, span, *tables) if times is not None and tables else None
-        need = any(ctx.needs_input_grad)
+        need = keep and any(ctx.needs_input_grad)
         out, shares = kernels.forward(query, key, value, where, heads, p, keys, timed, need)
         ctx.save_for_backward(query, key, value, shares, *([] if timed is None else [timed.times, *tables]))
         ctx.rest = where, heads, p, keys, span
@@ -155,7 +163,7 @@ class CompiledAttention(torch.autograd.Function):
         packed, _, d_table_key, d_table_value = kernels.backward(
             query, key, value, gradients[0], shares, where, heads, p, keys, timed
         )
-        return *packed.split(query.shape[1], dim=1), None, None, None, None, None, d_table_key, d_table_value
+        return *packed.split(query.shape[1], dim=1), None, None, None, None, None, None, d_table_key, d_table_value
 
 
 class _Attention(torch.autograd.Function):

@@ -2,13 +2,12 @@
 
 Each query meets the keys up to its own row and no others: neither the half that the causal mask would throw away nor a
 padded, masked or dropped matrix of weights is ever made. Keys and values stand transposed where a query meets them all, so
-that every loop runs along memory, and four rows of either side are read at a time. With times, an interval's row of R is
+that every loop runs along memory, and eight queries are taken at a time. With times, an interval's row of R is
 looked up where it is needed. Kept for the way back are the softmax's shares; dropout's words are made again.
 
 Threads take whole sequences, in pieces of about equal work whose number is fixed: the sums over pieces, and with them every
 result, do not depend on how many threads there are. fp32 or float64. The formulas are those of ``sequence_attention`` and
-``time_attention``. All of it is in one file because numba keeps compiled code by file, and would not notice a change
-elsewhere.
+``time_attention``.
 """
 
 from __future__ import annotations

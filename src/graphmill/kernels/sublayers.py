@@ -23,7 +23,7 @@ from torch.nn import functional as F
 
 from graphmill.kernels.dropout import Key, add_dropout, draw_key, dropout, relu_dropout
 from graphmill.kernels.layer_norm import LayerNorm
-from graphmill.kernels.sequence_attention import Bucket, causal_attention
+from graphmill.kernels.sequence_attention import Bucket, causal_attention, compiled
 from graphmill.kernels.threads import has_numba
 
 Linear = tuple[Tensor, Tensor]
@@ -64,7 +64,7 @@ def self_attention(
 
     z = ``before`` (x) or x. ``residual``: x is added; ``after`` is the norm of the sum.
     """
-    if not _compiled_serves(x):
+    if not (_compiled_serves(x) and compiled(x, attention.buckets)):
         z = x if before is None else before(x)
         attended = attention(*F.linear(z, *projections).split(x.shape[1], dim=1))
         out = F.linear(attended, *output)
@@ -74,7 +74,7 @@ def self_attention(
     keys = [draw_key() for _ in attention.buckets] if p > 0.0 else []
     found: Tensor = _SelfAttention.apply(
         x.contiguous(), *projections, *output, *_parameters(before), *_parameters(after), residual,
-        attention.plan(), attention.heads, p, keys,
+        attention.plan(), attention.heads, p, keys, torch.is_grad_enabled(),
     )  # fmt: skip
     return found
 
@@ -154,6 +154,7 @@ class _SelfAttention(torch.autograd.Function):
         heads: int,
         p: float,
         keys: list[Key],
+        keep: bool,
     ) -> Tensor:
         from graphmill.kernels import layer_norm_numba, sequence_attention_numba
         from graphmill.kernels import sublayers_numba as kernels
@@ -165,7 +166,6 @@ class _SelfAttention(torch.autograd.Function):
         # Faster than addmm, which writes the bias into every row before it multiplies.
         projected = (normed @ weight.T).add_(bias)
         query, key, value = projected.split(x.shape[1], dim=1)
-        keep = any(ctx.needs_input_grad)
         attended, shares = sequence_attention_numba.forward(query, key, value, where, heads, p, keys, None, keep)
         total = attended @ output_weight.T
         out, statistics = kernels.finish_(total, output_bias, x if residual else None, gamma, beta, eps)
@@ -197,7 +197,7 @@ class _SelfAttention(torch.autograd.Function):
         )
         return (
             into_x, packed.T @ normed, into_bias, into_output, found.bias, into_gamma, into_beta, None, found.gamma,
-            found.beta, None, None, None, None, None, None,
+            found.beta, None, None, None, None, None, None, None,
         )  # fmt: skip
 
 
@@ -242,7 +242,7 @@ class _AttentionOutput(torch.autograd.Function):
 
         total = attended @ weight.T
         out, statistics = kernels.finish_(total, bias, x, gamma, beta, eps)
-        ctx.save_for_backward(attended, weight, gamma, total, statistics)
+        ctx.save_for_backward(attended, weight, gamma, None if gamma is None else total, statistics)
         return out
 
     @staticmethod

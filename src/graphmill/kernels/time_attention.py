@@ -33,8 +33,6 @@ from graphmill.kernels.sequence_attention import (
     weights,
 )
 
-COMPILED_LENGTH = 10_000
-
 
 @dataclass(frozen=True)
 class Intervals:
@@ -71,10 +69,10 @@ def time_attention(
     Returns [R, d]. Memory: heads · Σ count · length² compiled, heads · Σ count · length · (length + span + 1) else.
     """
     buckets = intervals.buckets
-    if compiled(query) and max((b.length for b in buckets), default=0) <= COMPILED_LENGTH:
+    if compiled(query, buckets):
         found: Tensor = CompiledAttention.apply(
-            query, key, value, buckets, heads, p if training else 0.0, intervals.times, intervals.span, table_key,
-            table_value,
+            query, key, value, buckets, heads, p if training else 0.0, torch.is_grad_enabled(), intervals.times,
+            intervals.span, table_key, table_value,
         )  # fmt: skip
         return found
     relations = intervals.relations

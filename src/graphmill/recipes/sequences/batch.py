@@ -56,7 +56,10 @@ class SequenceBatch:
         """At most ``parts`` chunks of the targets."""
         if parts == 1:
             return [self]
-        return [replace(self, chosen=part) for part in np.array_split(self.chosen, parts) if len(part)]
+        chunks = [replace(self, chosen=part) for part in np.array_split(self.chosen, parts) if len(part)]
+        for chunk in chunks:
+            vars(chunk)["layout"] = self.layout
+        return chunks
 
     def shard(self, rank: int, world: int) -> SequenceBatch:
         """Every ``world``-th sequence."""
