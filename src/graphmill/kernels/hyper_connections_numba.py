@@ -1,7 +1,7 @@
-"""``hyper_connections`` for the CPU: the product with Φ by torch, everything else compiled, in blocks of rows.
+"""``hyper_connections`` for the CPU, compiled, in blocks of rows; two products of backward are torch's.
 
 A block's streams fit the second-level cache, so that all that is done with them costs one reading of the memory. A row's
-maps are a few numbers, so they are computed for ``_LANES`` rows side by side: every loop runs over the rows, and vectorises.
+maps are a few numbers, so they are computed for ``ROWS`` rows side by side: every loop runs over the rows, and vectorises.
 Loops over columns write to one place each; LLVM vectorises only those (it cannot know that arrays do not overlap, and would
 need too many tests).
 
@@ -21,15 +21,23 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import FAST, exp, prefetch
+from graphmill.kernels.compiled_math import FAST, prefetch
+from graphmill.kernels.hyper_connection_maps_numba import (
+    ROWS,
+    all_logits,
+    balance,
+    balanced,
+    into_balance,
+    into_permutations,
+    mean_of_permutations,
+    sigmoids,
+    softmax,
+)
 from graphmill.kernels.small_products import GROUP, block
 from graphmill.kernels.team import in_ranges, over_ranges
 from graphmill.kernels.vectors import LANES, LINE, address, load, settle, spread, spread_at, store, stream
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
-_LANES = 64
-"""Rows whose maps are computed together, and whose share of the gradients of α and the biases is one sum: so these do not
-depend on the number of threads."""
 _LARGE = 1 << 24
 """Bytes of streams from which on they are written past the caches: written lines are otherwise read before."""
 _BLOCK = 1 << 20
@@ -82,7 +90,7 @@ def enter_gradients(
     phi = _folded(phi, held, n)
     into_streams, into_phi, turned = torch.empty_like(streams), torch.zeros_like(phi), phi.T.contiguous()
     into_product, factor = streams.new_empty(rows, columns), streams.new_empty(rows)
-    sums = streams.new_empty(-(-rows // _LANES), columns + 3)
+    sums = streams.new_empty(-(-rows // ROWS), columns + 3)
     maps = _parameters(alpha, bias, n, iterations)
     given = tuple(t.detach().numpy() for t in (streams, into_mixed, into_read))
     known = tuple(t.detach().numpy() for t in (into_p, *kept, into_product, factor, sums))
@@ -141,15 +149,15 @@ def add_streams(streams: Tensor, factor: float) -> Tensor:
 
 def _blocks(streams: Tensor) -> Iterator[tuple[int, int]]:
     row = max(streams.shape[1] * streams.shape[2] * streams.element_size(), 1)
-    size = min(max(_BLOCK // row // _LANES * _LANES, _LANES), _SHORT)
+    size = min(max(_BLOCK // row // ROWS * ROWS, ROWS), _SHORT)
     for start in range(0, len(streams), size):
         yield start, min(start + size, len(streams))
 
 
 def _over(driver: Any, arguments: tuple[Any, ...], streams: Tensor) -> None:
-    """A kernel whose arguments end with the rows' bounds, over the groups of ``_LANES`` rows within."""
+    """A kernel whose arguments end with the rows' bounds, over the groups of ``ROWS`` rows within."""
     count = arguments[-1] - arguments[-2]
-    over_ranges(driver, arguments, -(-count // _LANES), count * streams.shape[1] * streams.shape[2])
+    over_ranges(driver, arguments, -(-count // ROWS), count * streams.shape[1] * streams.shape[2])
 
 
 def _parameters(alpha: Tensor, bias: Tensor, n: int, iterations: int) -> tuple[Any, ...]:
@@ -195,173 +203,6 @@ def _scales(x: Any, eps: Any, begin: int, count: int, scale: Any) -> None:
             for c in range(x.shape[2]):
                 total += x[row, s, c] * x[row, s, c]
         scale[row] = one / np.sqrt(total / size + eps)
-
-
-@_jit
-def _logits(product: Any, scale: Any, alpha: Any, bias: Any, n: int, begin: int, count: int, logits: Any) -> None:
-    """[k, lanes]: α u + b; u is zero in lanes without a row."""
-    for lane in range(count):
-        factor = scale[begin + lane]
-        for j in range(len(bias)):
-            logits[j, lane] = product[begin + lane, j] * factor
-    for j in range(len(bias)):
-        gate, shift = alpha[min(j // n, 2)], bias[j]
-        for lane in range(count, _LANES):
-            logits[j, lane] = 0
-        for lane in range(_LANES):
-            logits[j, lane] = gate * logits[j, lane] + shift
-
-
-@_jit
-def _sigmoids(logits: Any, count: int) -> None:
-    """Of the first ``count`` lines, in place."""
-    one = logits.dtype.type(1)
-    for j in range(count):
-        for lane in range(_LANES):
-            e = exp(-abs(logits[j, lane]))
-            logits[j, lane] = (one if logits[j, lane] > 0 else e) / (one + e)
-
-
-@_jit
-def _exponentials(logits: Any, first: int, last: int, top: Any) -> None:
-    """exp(x - maximum) of the lines from ``first`` to ``last``, in place."""
-    for lane in range(_LANES):
-        top[lane] = logits[first, lane]
-    for j in range(first + 1, last):
-        for lane in range(_LANES):
-            top[lane] = max(top[lane], logits[j, lane])
-    for j in range(first, last):
-        for lane in range(_LANES):
-            logits[j, lane] = exp(logits[j, lane] - top[lane])
-
-
-@_jit
-def _softmax(logits: Any, first: int, top: Any) -> None:
-    """Over the lines from ``first`` on, in place."""
-    one = logits.dtype.type(1)
-    _exponentials(logits, first, len(logits), top)
-    top[:] = 0
-    for j in range(first, len(logits)):
-        for lane in range(_LANES):
-            top[lane] += logits[j, lane]
-    for lane in range(_LANES):
-        top[lane] = one / top[lane]
-    for j in range(first, len(logits)):
-        for lane in range(_LANES):
-            logits[j, lane] *= top[lane]
-
-
-@_jit
-def _mean_of_permutations(logits: Any, n: int, orders: Any, top: Any, mixed: Any) -> None:
-    """``permutation_mixture`` of the lines from 2 n on, which become the shares: ``mixed`` [n · n, lanes]."""
-    _softmax(logits, 2 * n, top)
-    mixed[:] = 0
-    for k in range(len(orders)):
-        for i in range(n):
-            place = i * n + orders[k, i]
-            for lane in range(_LANES):
-                mixed[place, lane] += logits[2 * n + k, lane]
-
-
-@_jit
-def _into_permutations(
-    shares: Any, n: int, orders: Any, given: Any, mixing: Any, begin: int, count: int, into: Any
-) -> None:
-    """Gradient of the logits, from line 2 n of ``into`` on, of ``given`` [n · n, lanes] of H."""
-    inner = np.zeros(_LANES, given.dtype)
-    for lane in range(count):
-        for i in range(n):
-            for s in range(n):
-                inner[lane] += given[i * n + s, lane] * mixing[begin + lane, i, s]
-    for k in range(len(orders)):
-        target = 2 * n + k
-        for lane in range(_LANES):
-            into[target, lane] = -inner[lane]
-        for i in range(n):
-            place = i * n + orders[k, i]
-            for lane in range(_LANES):
-                into[target, lane] += given[place, lane]
-        for lane in range(_LANES):
-            into[target, lane] *= shares[target, lane]
-
-
-@_jit
-def _balance(logits: Any, n: int, us: Any, vs: Any, top: Any) -> None:
-    """``sinkhorn``'s iteration: lines from 2 n on become its kernel K; ``us``, ``vs`` [iterations (+ 1), n, lanes]."""
-    one = logits.dtype.type(1)
-    for i in range(n):
-        _exponentials(logits, (2 + i) * n, (3 + i) * n, top)
-    vs[0] = one
-    for step in range(len(us)):
-        for i in range(n):
-            for lane in range(_LANES):
-                top[lane] = logits[(2 + i) * n, lane] * vs[step, 0, lane]
-            for j in range(1, n):
-                for lane in range(_LANES):
-                    top[lane] += logits[(2 + i) * n + j, lane] * vs[step, j, lane]
-            for lane in range(_LANES):
-                us[step, i, lane] = one / top[lane]
-        for j in range(n):
-            for lane in range(_LANES):
-                top[lane] = logits[2 * n + j, lane] * us[step, 0, lane]
-            for i in range(1, n):
-                for lane in range(_LANES):
-                    top[lane] += logits[(2 + i) * n + j, lane] * us[step, i, lane]
-            for lane in range(_LANES):
-                vs[step + 1, j, lane] = one / top[lane]
-
-
-@_jit
-def _balanced(kernel: Any, n: int, us: Any, vs: Any, mixed: Any) -> None:
-    """``mixed`` [n · n, lanes]: diag(u) K diag(v)."""
-    last = len(us) - 1
-    for i in range(n):
-        for j in range(n):
-            for lane in range(_LANES):
-                mixed[i * n + j, lane] = kernel[(2 + i) * n + j, lane] * us[last, i, lane] * vs[last + 1, j, lane]
-
-
-@_jit
-def _into_balance(kernel: Any, n: int, us: Any, vs: Any, given: Any, into: Any, into_u: Any, into_v: Any) -> None:
-    """Gradient of the logits, from line 2 n of ``into`` on, of ``given`` [n · n, lanes] of H, through every iteration."""
-    last = len(us) - 1
-    into_u[:] = 0
-    into_v[:] = 0
-    for i in range(n):
-        for j in range(n):
-            at = (2 + i) * n + j
-            for lane in range(_LANES):
-                into[at, lane] = given[i * n + j, lane] * us[last, i, lane] * vs[last + 1, j, lane]
-            for lane in range(_LANES):
-                into_u[i, lane] += given[i * n + j, lane] * kernel[at, lane] * vs[last + 1, j, lane]
-            for lane in range(_LANES):
-                into_v[j, lane] += given[i * n + j, lane] * kernel[at, lane] * us[last, i, lane]
-    for step in range(last, -1, -1):
-        # From here on into_u and into_v are those of the sums that u and v are the reciprocals of.
-        for j in range(n):
-            for lane in range(_LANES):
-                into_v[j, lane] *= -(vs[step + 1, j, lane] * vs[step + 1, j, lane])
-        for i in range(n):
-            for j in range(n):
-                at = (2 + i) * n + j
-                for lane in range(_LANES):
-                    into_u[i, lane] += kernel[at, lane] * into_v[j, lane]
-            for lane in range(_LANES):
-                into_u[i, lane] *= -(us[step, i, lane] * us[step, i, lane])
-            for j in range(n):
-                at = (2 + i) * n + j
-                for lane in range(_LANES):
-                    into[at, lane] += us[step, i, lane] * into_v[j, lane] + into_u[i, lane] * vs[step, j, lane]
-        into_v[:] = 0
-        for i in range(n):
-            for j in range(n):
-                at = (2 + i) * n + j
-                for lane in range(_LANES):
-                    into_v[j, lane] += kernel[at, lane] * into_u[i, lane]
-        into_u[:] = 0
-    for at in range(2 * n, len(kernel)):
-        for lane in range(_LANES):
-            into[at, lane] *= kernel[at, lane]
 
 
 @_jit
@@ -471,22 +312,22 @@ def _enter(
     orders: Any, iterations: int, eps: Any, start: int, stop: int, first: int, last: int,
 ) -> None:  # fmt: skip
     n, two = h.shape[1], x.dtype.type(2)
-    logits, mixed = np.empty((len(bias), _LANES), x.dtype), np.empty((n * n, _LANES), x.dtype)
-    us, vs = np.empty((iterations, n, _LANES), x.dtype), np.empty((iterations + 1, n, _LANES), x.dtype)
-    top = np.empty(_LANES, x.dtype)
+    logits, mixed = np.empty((len(bias), ROWS), x.dtype), np.empty((n * n, ROWS), x.dtype)
+    us, vs = np.empty((iterations, n, ROWS), x.dtype), np.empty((iterations + 1, n, ROWS), x.dtype)
+    top = np.empty(ROWS, x.dtype)
     for group in range(first, last):
-        begin = start + group * _LANES
-        count = min(_LANES, stop - begin)
+        begin = start + group * ROWS
+        count = min(ROWS, stop - begin)
         # The squares first: they read the rows one after the other, as memory gives them fastest.
         _scales(x, eps, begin, count, scale)
         _multiply(x, phi, product, begin, count)
-        _logits(product, scale, alpha, bias, n, begin, count, logits)
-        _sigmoids(logits, 2 * n)
+        all_logits(product, scale, alpha, bias, n, begin, count, logits)
+        sigmoids(logits, 2 * n)
         if iterations > 0:
-            _balance(logits, n, us, vs, top)
-            _balanced(logits, n, us, vs, mixed)
+            balance(logits, n, us, vs, top)
+            balanced(logits, n, us, vs, mixed)
         else:
-            _mean_of_permutations(logits, n, orders, top, mixed)
+            mean_of_permutations(logits, n, orders, top, mixed)
         for lane in range(count):
             for s in range(n):
                 h[begin + lane, s] = logits[s, lane]
@@ -503,27 +344,27 @@ def _into_maps(
     first: int, last: int,
 ) -> None:  # fmt: skip
     n, size = h.shape[1], x.dtype.type(x.shape[1] * x.shape[2])
-    logits, into = np.empty((len(bias), _LANES), x.dtype), np.empty((len(bias), _LANES), x.dtype)
-    given, top = np.empty((n * n, _LANES), x.dtype), np.empty(_LANES, x.dtype)
-    us, vs = np.empty((iterations, n, _LANES), x.dtype), np.empty((iterations + 1, n, _LANES), x.dtype)
-    into_u, into_v = np.empty((n, _LANES), x.dtype), np.empty((n, _LANES), x.dtype)
+    logits, into = np.empty((len(bias), ROWS), x.dtype), np.empty((len(bias), ROWS), x.dtype)
+    given, top = np.empty((n * n, ROWS), x.dtype), np.empty(ROWS, x.dtype)
+    us, vs = np.empty((iterations, n, ROWS), x.dtype), np.empty((iterations + 1, n, ROWS), x.dtype)
+    into_u, into_v = np.empty((n, ROWS), x.dtype), np.empty((n, ROWS), x.dtype)
     for group in range(first, last):
-        begin = start + group * _LANES
-        count = min(_LANES, stop - begin)
-        if count < _LANES:
+        begin = start + group * ROWS
+        count = min(ROWS, stop - begin)
+        if count < ROWS:
             # Lanes without a row: whatever stands there must be a number.
             given[:] = 0
         _into_mixing(x, into_mixed, n, begin, count, given)
         _into_gates(x, into_read, into_p, h, p, begin, count, into)
-        _logits(product, scale, alpha, bias, n, begin, count, logits)
+        all_logits(product, scale, alpha, bias, n, begin, count, logits)
         if iterations > 0:
-            _balance(logits, n, us, vs, top)
-            _into_balance(logits, n, us, vs, given, into, into_u, into_v)
+            balance(logits, n, us, vs, top)
+            into_balance(logits, n, us, vs, given, into, into_u, into_v)
         else:
-            _softmax(logits, 2 * n, top)
-            _into_permutations(logits, n, orders, given, mixing, begin, count, into)
+            softmax(logits, 2 * n, top)
+            into_permutations(logits, n, orders, given, mixing, begin, count, into)
         _into_product(
-            into, product, scale, alpha, n, size, begin, count, into_product, factor, sums, begin // _LANES
+            into, product, scale, alpha, n, size, begin, count, into_product, factor, sums, begin // ROWS
         )  # fmt: skip
 
 
@@ -571,13 +412,13 @@ def _into_streams(
     """
     if streaming:
         _stream_into(
-            x, into_mixed, into_read, h, mixing, factor, beside, into, start, start + first * _LANES,
-            min(start + last * _LANES, stop),
+            x, into_mixed, into_read, h, mixing, factor, beside, into, start, start + first * ROWS,
+            min(start + last * ROWS, stop),
         )  # fmt: skip
         return
     n, end, least = mixing.shape[1], mixing.shape[1] - 1, into_mixed.shape[1] - 1
     nothing = x.dtype.type(0)
-    for row in range(start + first * _LANES, min(start + last * _LANES, stop)):
+    for row in range(start + first * ROWS, min(start + last * ROWS, stop)):
         scale = factor[row]
         for s in range(x.shape[1]):
             weight = h[row, s]
