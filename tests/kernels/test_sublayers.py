@@ -55,7 +55,8 @@ def both_ways(monkeypatch, function, weights, x):
         assert (a is None) == (b is None)
         if a is not None:
             tolerance = 1e-10 if a.dtype == torch.float64 else 3e-5
-            torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
+            # A gradient of a weight is a sum over all rows: its rounding goes by the largest of them.
+            torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance * max(1.0, float(b.detach().abs().max())))
 
 
 def norms(weights, before, after):

@@ -67,6 +67,7 @@ def operators(case: Case, graph: TypedGraph, patch: pytest.MonkeyPatch) -> Recor
         normed_convolution,
         one_to_n,
         pair_losses,
+        products,
         row_norm,
         sequence_attention,
         sublayers,
@@ -97,6 +98,7 @@ def operators(case: Case, graph: TypedGraph, patch: pytest.MonkeyPatch) -> Recor
     for module in (sequence_attention, time_attention):
         patch.setattr(module, "by_hand", lambda x: False)
     patch.setattr(dropout, "_by_torch", lambda x: True)
+    patch.setattr(products, "own_products", lambda: False)
     patch.setattr(guards, "_is_plain", lambda gradient: False)
     job, recipe = case.build(graph)
     model = case.model(recipe)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from graphmill.kernels.compiled_math import FAST
+from graphmill.kernels.products import add_product_, product
 from graphmill.kernels.team import in_ranges, over_ranges
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
@@ -32,12 +33,12 @@ def forward(tables: Sequence[Tensor], weights: Sequence[Tensor], slope: float) -
     steep, biases = messages.numpy().dtype.type(slope), (own_bias.numpy(), joint_bias.numpy())
     for start, stop in _blocks(count):
         part = slice(start, stop)
-        torch.mm(rows[part], own_weight.T, out=inner[part])
+        product(rows[part], own_weight.T, out=inner[part])
         arrays = (messages[part].numpy(), hidden[part].numpy(), inner[part].numpy(), identity[part].numpy())
         over_ranges(_enter_ranges, (*arrays, signs[part].numpy(), biases[0], steep), stop - start, hidden[part].numel())
-        torch.mm(hidden[part], first.T, out=out[part])
+        product(hidden[part], first.T, out=out[part])
         if second.numel():
-            out[part].addmm_(inner[part], second.T)
+            add_product_(out[part], inner[part], second.T)
         outputs = (out[part].numpy(), inner[part].numpy(), signs[part].numpy(), biases[1], not second.numel(), steep)
         over_ranges(_leave_ranges, outputs, stop - start, out[part].numel())
     return out, hidden, inner, signs
@@ -68,23 +69,23 @@ def backward(
         pieces = -(-size // _PART)
         arrays = (gradient[part].numpy(), signs[part].numpy(), given.numpy(), joint_bias[place:].numpy(), np.uint8(2))
         over_ranges(_slopes_ranges, (*arrays, steep), pieces, given.numel())
-        into_joint[:, :width].addmm_(given.T, hidden[part])
+        add_product_(into_joint[:, :width], given.T, hidden[part])
         if to_messages is not None:
-            torch.mm(given, first, out=to_messages[part])
+            product(given, first, out=to_messages[part])
             both = (to_messages[part].numpy(), hidden[part].numpy(), steep)
             over_ranges(_signed_ranges, both, size, hidden[part].numel())
         towards = given
         if second.numel():
-            into_joint[:, width:].addmm_(given.T, inner[part])
+            add_product_(into_joint[:, width:], given.T, inner[part])
             towards = around if to_identity is None else to_identity[part]
-            torch.mm(given, second, out=towards)
+            product(given, second, out=towards)
         elif to_identity is not None:
             to_identity[part] = given
         arrays = (towards.numpy(), signs[part].numpy(), around.numpy(), own_bias[place:].numpy(), np.uint8(1))
         over_ranges(_slopes_ranges, (*arrays, steep), pieces, around.numel())
-        into_own.addmm_(around.T, rows[part])
+        add_product_(into_own, around.T, rows[part])
         if to_rows is not None:
-            torch.mm(around, own_weight, out=to_rows[part])
+            product(around, own_weight, out=to_rows[part])
     return to_messages, to_rows, to_identity, into_own, own_bias.sum(0), into_joint, joint_bias.sum(0)
 
 

@@ -9,6 +9,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from graphmill.kernels.products import product
+
 
 def gelu_linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """gelu(x) Wᵀ + b: x [n, in], weight [out, in], bias [out], all in x's precision. Saves x only; gelu is recomputed."""
@@ -26,11 +28,11 @@ class _GeluLinear(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
         with torch.autocast(x.device.type, enabled=False):
-            return F.linear(F.gelu(x), weight, bias)
+            return product(F.gelu(x), weight.T, bias)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x, weight = ctx.saved_tensors
-        d_weight = d_y.mT @ F.gelu(x)
-        return torch.ops.aten.gelu_backward(d_y @ weight, x), d_weight, d_y.sum(0)
+        d_weight = product(d_y.mT, F.gelu(x))
+        return torch.ops.aten.gelu_backward(product(d_y, weight), x), d_weight, d_y.sum(0)

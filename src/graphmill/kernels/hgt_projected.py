@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
 from graphmill.kernels import hgt
 from graphmill.kernels.hgt import Backend, unpack
 from graphmill.kernels.hgt_plan import MessageGraph
 from graphmill.kernels.hgt_relations import Rows, Saved, Weights, attend, attend_backward
+from graphmill.kernels.products import add_product_, product
 
 _MOST_GROUPS = 4
 _GROUP_BYTES = 32 << 20
@@ -163,7 +163,7 @@ def _project(x: Rows, weights: Rows, biases: Rows, place: Place, low: torch.dtyp
             out.append(None)
             continue
         own, own_bias = (torch.cat([p[c] for c in _slices(weight, place)]) for p in (weight, bias))
-        out.append(F.linear(rows.to(low), own.to(low), own_bias.to(low)))
+        out.append(product(rows.to(low), own.to(low).T, own_bias.to(low)))
     return out
 
 
@@ -184,16 +184,16 @@ def _project_backward(
     assert d_bias is not None
     slices = _slices(weight, place)
     own = torch.cat([weight[c] for c in slices]).to(d.dtype)
-    product, sums = d.mT @ rows.to(d.dtype), d.sum(0)
+    into_weight, sums = product(d.mT, rows.to(d.dtype)), d.sum(0)
     size = (place[1] - place[0]) * place[3]
     for number, c in enumerate(slices):
-        d_weight[c] = product[number * size : (number + 1) * size]
+        d_weight[c] = into_weight[number * size : (number + 1) * size]
         d_bias[c] = sums[number * size : (number + 1) * size]
     if not want_rows:
         return None
     if d_x is None:
-        return (d @ own).to(rows.dtype)
-    return d_x.addmm_(d, own) if d.dtype == d_x.dtype else d_x.add_(d @ own)
+        return product(d, own).to(rows.dtype)
+    return add_product_(d_x, d, own) if d.dtype == d_x.dtype else d_x.add_(d @ own)
 
 
 def _slices(weight: Tensor, place: Place) -> list[slice]:

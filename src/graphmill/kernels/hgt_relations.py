@@ -18,6 +18,7 @@ from torch import Tensor
 
 from graphmill.kernels.hgt_plan import MessageGraph, RelationPlan
 from graphmill.kernels.hgt_torch import gather
+from graphmill.kernels.products import product
 
 _GROUP_BYTES = 16 << 20
 
@@ -141,14 +142,14 @@ def _relation_backward(
     factor = weights.factor(number, a, b)
     if r.on_target:
         g = edges.backward(r, _times(q_r, w_k.mT), k_r, v_r, factor, kept, _times(d_r, w_v.mT), *scalars, True)
-        torch.bmm(g.q.mT, q_r, out=d_weights.w_k[number, a:b])
-        torch.bmm(g.sums.mT, d_r, out=d_weights.w_v[number, a:b])
+        product(g.q.mT, q_r, out=d_weights.w_k[number, a:b])
+        product(g.sums.mT, d_r, out=d_weights.w_v[number, a:b])
         g_q, g_k, g_v = _times(g.q, w_k), g.k, g.v
     else:
         left = (q_r, _times(k_r, w_k, edges.SOURCES_HEAD_MAJOR), _times(v_r, w_v, edges.SOURCES_HEAD_MAJOR))
         g = edges.backward(r, *left, factor, kept, d_r, *scalars, False)
-        torch.bmm(k_r.mT, g.k, out=d_weights.w_k[number, a:b])
-        torch.bmm(v_r.mT, g.v, out=d_weights.w_v[number, a:b])
+        product(k_r.mT, g.k, out=d_weights.w_k[number, a:b])
+        product(v_r.mT, g.v, out=d_weights.w_v[number, a:b])
         g_q, g_k, g_v = g.q, _times(g.k, w_k.mT), _times(g.v, w_v.mT)
     d_weights.prior[number, a:b] = g.factor / math.sqrt(width)
     edges.scatter_add(outputs[0], r.target_nodes, a, b, g_q)
@@ -172,7 +173,7 @@ def _times(rows: Tensor, matrices: Tensor, head_major: bool = False) -> Tensor:
     """[h, n, D] times [h, D, D]; in memory [h, n, D] or [n, h, D]."""
     heads, n, width = rows.shape
     out = rows.new_empty(rows.shape) if head_major else rows.new_empty(n, heads, width).transpose(0, 1)
-    return torch.bmm(rows, matrices, out=out)
+    return product(rows, matrices, out=out)
 
 
 def _delta(d_out: Tensor | None, out: Tensor | None, heads: int) -> Tensor | None:

@@ -23,6 +23,7 @@ from torch.nn import functional as F
 
 from graphmill.kernels.dropout import Key, add_dropout, draw_key, dropout, relu_dropout
 from graphmill.kernels.layer_norm import LayerNorm
+from graphmill.kernels.products import add_product_, product
 from graphmill.kernels.sequence_attention import Bucket, causal_attention, compiled
 from graphmill.kernels.threads import has_numba
 
@@ -163,11 +164,10 @@ class _SelfAttention(torch.autograd.Function):
         if gamma_before is not None:
             assert beta_before is not None
             normed, known = layer_norm_numba.forward(x, gamma_before, beta_before, eps_before)
-        # Faster than addmm, which writes the bias into every row before it multiplies.
-        projected = (normed @ weight.T).add_(bias)
+        projected = product(normed, weight.T, bias)
         query, key, value = projected.split(x.shape[1], dim=1)
         attended, shares = sequence_attention_numba.forward(query, key, value, where, heads, p, keys, None, keep)
-        total = attended @ output_weight.T
+        total = product(attended, output_weight.T)
         out, statistics = kernels.finish_(total, output_bias, x if residual else None, gamma, beta, eps)
         ctx.save_for_backward(
             None if known is None else x, normed, known, gamma_before, weight, projected, attended, shares, output_weight,
@@ -186,9 +186,9 @@ class _SelfAttention(torch.autograd.Function):
          statistics) = ctx.saved_tensors  # fmt: skip
         residual, where, heads, p, keys = ctx.rest
         found = kernels.unfinish(gradient.contiguous(), total, gamma, statistics)
-        into_output = found.branch.T @ attended
+        into_output = product(found.branch.T, attended)
         query, key, value = projected.split(normed.shape[1], dim=1)
-        into_attended = found.branch @ output_weight
+        into_attended = product(found.branch, output_weight)
         packed, into_bias, _, _ = sequence_attention_numba.backward(
             query, key, value, into_attended, shares, where, heads, p, keys, None
         )
@@ -196,7 +196,7 @@ class _SelfAttention(torch.autograd.Function):
             packed, weight, x, known, gamma_before, found.total if residual else None, gamma is not None
         )
         return (
-            into_x, packed.T @ normed, into_bias, into_output, found.bias, into_gamma, into_beta, None, found.gamma,
+            into_x, product(packed.T, normed), into_bias, into_output, found.bias, into_gamma, into_beta, None, found.gamma,
             found.beta, None, None, None, None, None, None, None,
         )  # fmt: skip
 
@@ -218,12 +218,12 @@ def _through_projection(
 
     if statistics is None:
         if around is None:
-            return gradient @ weight, None, None
-        found = around.addmm_(gradient, weight) if own else torch.addmm(around, gradient, weight)
+            return product(gradient, weight), None, None
+        found = add_product_(around if own else around.clone(), gradient, weight)
         return found, None, None
     assert x is not None
     assert gamma is not None
-    return layer_norm_numba.backward(gradient @ weight, x, gamma, statistics, around)
+    return layer_norm_numba.backward(product(gradient, weight), x, gamma, statistics, around)
 
 
 class _AttentionOutput(torch.autograd.Function):
@@ -240,7 +240,7 @@ class _AttentionOutput(torch.autograd.Function):
     ) -> Tensor:
         from graphmill.kernels import sublayers_numba as kernels
 
-        total = attended @ weight.T
+        total = product(attended, weight.T)
         out, statistics = kernels.finish_(total, bias, x, gamma, beta, eps)
         ctx.save_for_backward(attended, weight, gamma, None if gamma is None else total, statistics)
         return out
@@ -252,8 +252,8 @@ class _AttentionOutput(torch.autograd.Function):
 
         attended, weight, gamma, total, statistics = ctx.saved_tensors
         found = kernels.unfinish(gradient.contiguous(), total, gamma, statistics)
-        into_weight = found.branch.T @ attended
-        return found.total, found.branch @ weight, into_weight, found.bias, found.gamma, found.beta, None
+        into_weight = product(found.branch.T, attended)
+        return found.total, product(found.branch, weight), into_weight, found.bias, found.gamma, found.beta, None
 
 
 class _FeedForward(torch.autograd.Function):
@@ -282,9 +282,9 @@ class _FeedForward(torch.autograd.Function):
         if gamma_before is not None:
             assert beta_before is not None
             normed, known = layer_norm_numba.forward(x, gamma_before, beta_before, eps_before)
-        inner = normed @ first_weight.T
+        inner = product(normed, first_weight.T)
         kernels.relu_(inner, first_bias, p, keys[0])
-        total = inner @ second_weight.T
+        total = product(inner, second_weight.T)
         out, statistics = kernels.finish_(total, second_bias, x if residual else None, gamma, beta, eps, p, keys[1])
         ctx.save_for_backward(
             x if known is not None else None, normed, known, gamma_before, first_weight, inner, second_weight,
@@ -301,10 +301,10 @@ class _FeedForward(torch.autograd.Function):
         x, normed, known, gamma_before, first_weight, inner, second_weight, total, gamma, statistics = ctx.saved_tensors
         residual, p, key = ctx.rest
         found = kernels.unfinish(gradient.contiguous(), total, gamma, statistics, p, key)
-        into_second = found.branch.T @ inner
-        into_inner = found.branch @ second_weight
+        into_second = product(found.branch.T, inner)
+        into_inner = product(found.branch, second_weight)
         into_first_bias = kernels.relu_gradient_(into_inner, inner, p)
-        into_first = into_inner.T @ normed
+        into_first = product(into_inner.T, normed)
         into_x, into_gamma, into_beta = _through_projection(
             into_inner, first_weight, x, known, gamma_before, found.total if residual else None, gamma is not None
         )

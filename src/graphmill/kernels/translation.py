@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from graphmill.kernels.devices import part_bytes
+from graphmill.kernels.products import product
 from graphmill.kernels.threads import has_numba
 
 EDGE_BYTES = 8 << 20
@@ -39,7 +40,7 @@ class _Grouped(torch.autograd.Function):
         with torch.autocast(rows.device.type, enabled=False):
             for g, (start, stop) in enumerate(pairwise(bounds)):
                 if stop > start:
-                    torch.mm(rows[start:stop], matrices[g], out=out[start:stop])
+                    product(rows[start:stop], matrices[g], out=out[start:stop])
         return out
 
     @staticmethod
@@ -51,8 +52,8 @@ class _Grouped(torch.autograd.Function):
             for g, (start, stop) in enumerate(pairwise(ctx.bounds)):
                 if stop > start:
                     part = gradient[start:stop]
-                    torch.mm(part, matrices[g].T, out=to_rows[start:stop])
-                    torch.mm(rows[start:stop].T, part, out=to_matrices[g])
+                    product(part, matrices[g].T, out=to_rows[start:stop])
+                    product(rows[start:stop].T, part, out=to_matrices[g])
         return to_rows, to_matrices, None
 
 

@@ -40,7 +40,7 @@ from graphmill.kernels.dropout import WORD_CONSTANTS
 LANES = 16
 LINE = 64
 """Bytes of a cache line."""
-_FLAGS = ("reassoc", "contract", "nsz", "arcp")
+FLAGS = ("reassoc", "contract", "nsz", "arcp")
 _INT, _BIT = ir.IntType(32), ir.IntType(1)
 _INTS, _MASK = ir.VectorType(_INT, LANES), ir.VectorType(_BIT, LANES)
 
@@ -62,14 +62,14 @@ class Vector(types.Type):
 @register_default(Vector)
 class _VectorModel(models.PrimitiveModel):
     def __init__(self, manager: Any, of: Vector) -> None:
-        super().__init__(manager, of, ir.VectorType(_scalar(of.dtype), LANES))
+        super().__init__(manager, of, ir.VectorType(scalar(of.dtype), LANES))
 
 
-def _scalar(dtype: Any) -> ir.Type:
+def scalar(dtype: Any) -> ir.Type:
     return ir.FloatType() if dtype == types.float32 else ir.DoubleType()
 
 
-def _constant(kind: ir.VectorType, value: Any) -> ir.Constant:
+def constant(kind: ir.VectorType, value: Any) -> ir.Constant:
     return ir.Constant(kind, [value] * LANES)
 
 
@@ -77,18 +77,18 @@ def _counting() -> ir.Constant:
     return ir.Constant(_INTS, list(range(LANES)))
 
 
-def _all(builder: Any, value: Any, kind: ir.VectorType) -> Any:
+def spread_out(builder: Any, value: Any, kind: ir.VectorType) -> Any:
     """``value`` in every element."""
     one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, _INT(0))
-    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), _constant(_INTS, 0))
+    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), constant(_INTS, 0))
 
 
-def _first(builder: Any, count: Any) -> Any:
+def first_lanes(builder: Any, count: Any) -> Any:
     """The mask of the first ``count`` elements; ``count`` an int64, which may be below 0 or above 16."""
     low, high = count.type(0), count.type(LANES)
     count = builder.select(builder.icmp_signed("<", count, low), low, count)
     count = builder.select(builder.icmp_signed(">", count, high), high, count)
-    return builder.icmp_unsigned("<", _counting(), _all(builder, builder.trunc(count, _INT), _INTS))
+    return builder.icmp_unsigned("<", _counting(), spread_out(builder, builder.trunc(count, _INT), _INTS))
 
 
 def _whole(builder: Any, count: Any) -> Any:
@@ -98,7 +98,7 @@ def _whole(builder: Any, count: Any) -> Any:
 def _place(builder: Any, kind: Any, pointer: Any, at: Any) -> Any:
     """The address of a number, as one of a vector."""
     where = builder.gep(pointer, [at], inbounds=True)
-    return builder.bitcast(where, ir.VectorType(_scalar(kind.dtype), LANES).as_pointer())
+    return builder.bitcast(where, ir.VectorType(scalar(kind.dtype), LANES).as_pointer())
 
 
 def _size(kind: Any) -> int:
@@ -114,6 +114,18 @@ def _suffix(dtype: Any) -> str:
     return f"v{LANES}f{32 if dtype == types.float32 else 64}"
 
 
+def masked_load(builder: Any, where: Any, mask: Any, size: int) -> Any:
+    """The numbers of ``size`` bytes that the mask lets through, zeros for the others, which are not read."""
+    kind = where.type.pointee
+    name = f"llvm.masked.load.v{LANES}f{8 * size}.p0"
+    return _call(builder, name, kind, where, _INT(size), mask, constant(kind, 0.0))
+
+
+def masked_store(builder: Any, vector: Any, where: Any, mask: Any, size: int) -> None:
+    """The numbers of ``size`` bytes that the mask lets through."""
+    _call(builder, f"llvm.masked.store.v{LANES}f{8 * size}.p0", ir.VoidType(), vector, where, _INT(size), mask)
+
+
 @intrinsic
 def address(typing: Any, array: Any) -> Any:
     """Where a contiguous array begins."""
@@ -124,6 +136,19 @@ def address(typing: Any, array: Any) -> Any:
         return context.make_array(signature.args[0])(context, builder, values[0]).data
 
     return types.CPointer(array.dtype)(array), generate
+
+
+@intrinsic
+def numbers_at(typing: Any, place: Any) -> Any:
+    """The numbers of fp32 that begin at an address in bytes, a tensor's ``data_ptr()``.
+
+    To make an array of a tensor takes longer than a small kernel. Nothing keeps the memory but the caller.
+    """
+
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        return builder.inttoptr(values[0], ir.FloatType().as_pointer())
+
+    return types.CPointer(types.float32)(types.intp), generate
 
 
 @intrinsic
@@ -163,7 +188,7 @@ def load_first(typing: Any, pointer: Any, at: Any, count: Any) -> Any:
     """``count`` numbers from ``at`` on, and zeros. Nothing behind them is read."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        kind = ir.VectorType(_scalar(pointer.dtype), LANES)
+        kind = ir.VectorType(scalar(pointer.dtype), LANES)
         where = _place(builder, pointer, values[0], values[1])
         with builder.if_else(_whole(builder, values[2])) as (whole, part):
             with whole:
@@ -171,8 +196,7 @@ def load_first(typing: Any, pointer: Any, at: Any, count: Any) -> Any:
                 found.align = _size(pointer)
                 one = builder.block
             with part:
-                mask, name = _first(builder, values[2]), f"llvm.masked.load.{_suffix(pointer.dtype)}.p0"
-                some = _call(builder, name, kind, where, _INT(_size(pointer)), mask, _constant(kind, 0.0))
+                some = masked_load(builder, where, first_lanes(builder, values[2]), _size(pointer))
                 other = builder.block
         both = builder.phi(kind)
         both.add_incoming(found, one)
@@ -204,8 +228,7 @@ def store_first(typing: Any, pointer: Any, at: Any, vector: Any, count: Any) -> 
             with whole:
                 builder.store(values[2], where).align = _size(pointer)
             with part:
-                mask, name = _first(builder, values[3]), f"llvm.masked.store.{_suffix(pointer.dtype)}.p0"
-                _call(builder, name, ir.VoidType(), values[2], where, _INT(_size(pointer)), mask)
+                masked_store(builder, values[2], where, first_lanes(builder, values[3]), _size(pointer))
         return context.get_dummy_value()
 
     return types.void(pointer, types.intp, vector, types.intp), generate
@@ -243,7 +266,7 @@ def spread(typing: Any, number: Any) -> Any:
     """The number in every element."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        return _all(builder, values[0], ir.VectorType(values[0].type, LANES))
+        return spread_out(builder, values[0], ir.VectorType(values[0].type, LANES))
 
     return Vector(number)(number), generate
 
@@ -254,7 +277,7 @@ def spread_at(typing: Any, pointer: Any, at: Any) -> Any:
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         found = builder.load(builder.gep(values[0], [values[1]], inbounds=True))
-        return _all(builder, found, ir.VectorType(found.type, LANES))
+        return spread_out(builder, found, ir.VectorType(found.type, LANES))
 
     return Vector(pointer.dtype)(pointer, types.intp), generate
 
@@ -274,7 +297,7 @@ def where_positive(typing: Any, vector: Any, left: Any, right: Any) -> Any:
     """By element: ``left`` where ``vector`` is above zero, else ``right``."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        above = builder.fcmp_ordered(">", values[0], _constant(values[0].type, 0.0))
+        above = builder.fcmp_ordered(">", values[0], constant(values[0].type, 0.0))
         return builder.select(above, values[1], values[2])
 
     return left(vector, left, right), generate
@@ -285,7 +308,7 @@ def first_of(typing: Any, vector: Any, count: Any, other: Any) -> Any:
     """The first ``count`` elements of ``vector``, and the others of ``other``."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        return builder.select(_first(builder, values[1]), values[0], values[2])
+        return builder.select(first_lanes(builder, values[1]), values[0], values[2])
 
     return vector(vector, types.intp, other), generate
 
@@ -293,9 +316,9 @@ def first_of(typing: Any, vector: Any, count: Any, other: Any) -> Any:
 def _reduction(name: str, flags: tuple[str, ...], start: float | None) -> Any:
     def declare(typing: Any, vector: Any) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-            scalar = _scalar(vector.dtype)
-            given = [values[0]] if start is None else [scalar(start), values[0]]
-            kind = ir.FunctionType(scalar, [v.type for v in given])
+            number = scalar(vector.dtype)
+            given = [values[0]] if start is None else [number(start), values[0]]
+            kind = ir.FunctionType(number, [v.type for v in given])
             full = f"llvm.vector.reduce.{name}.{_suffix(vector.dtype)}"
             return builder.call(cgutils.get_or_insert_function(builder.module, kind, full), given, fastmath=flags)
 
@@ -304,14 +327,14 @@ def _reduction(name: str, flags: tuple[str, ...], start: float | None) -> Any:
     return declare
 
 
-total = intrinsic(_reduction("fadd", _FLAGS, 0.0))
+total = intrinsic(_reduction("fadd", FLAGS, 0.0))
 highest = intrinsic(_reduction("fmax", ("nnan", "nsz"), None))
 
 
 def _elementwise(operation: str) -> Any:
     def declare(typing: Any, left: Any, right: Any) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-            return getattr(builder, operation)(*values, flags=_FLAGS)
+            return getattr(builder, operation)(*values, flags=FLAGS)
 
         return left(left, right), generate
 
@@ -358,23 +381,23 @@ def _exponential(builder: Any, kind: ir.VectorType, x: Any) -> Any:
     log2e, ln2_high, ln2_low, taylor, smallest = EXP_FLOAT32
 
     def number(value: Any) -> ir.Constant:
-        return _constant(kind, float(value))
+        return constant(kind, float(value))
 
     def times(a: Any, b: Any) -> Any:
-        return builder.fmul(a, b, flags=_FLAGS)
+        return builder.fmul(a, b, flags=FLAGS)
 
     def plus(a: Any, b: Any) -> Any:
-        return builder.fadd(a, b, flags=_FLAGS)
+        return builder.fadd(a, b, flags=FLAGS)
 
     scaled = plus(times(x, number(log2e)), number(0.5))
     n = _call(builder, "llvm.floor.v16f32", kind, scaled)
-    r = builder.fsub(x, times(n, number(ln2_high)), flags=_FLAGS)
-    r = builder.fsub(r, times(n, number(ln2_low)), flags=_FLAGS)
+    r = builder.fsub(x, times(n, number(ln2_high)), flags=FLAGS)
+    r = builder.fsub(r, times(n, number(ln2_low)), flags=FLAGS)
     y = number(taylor[-1])
     for factor in taylor[-2::-1]:
         y = plus(times(y, r), number(factor))
     y = plus(plus(times(times(y, r), r), r), number(1.0))
-    bits = builder.shl(builder.add(builder.fptosi(n, _INTS), _constant(_INTS, 127)), _constant(_INTS, 23))
+    bits = builder.shl(builder.add(builder.fptosi(n, _INTS), constant(_INTS, 127)), constant(_INTS, 23))
     found = times(y, builder.bitcast(bits, kind))
     return builder.select(builder.fcmp_ordered("<", x, number(smallest)), number(0.0), found)
 
@@ -385,19 +408,19 @@ def keep(typing: Any, vector: Any, place: Any, low: Any, high: Any, threshold: A
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         vector_, place_, *numbers = values
-        low_, high_, threshold_ = (_all(builder, n, _INTS) for n in numbers[:3])
-        first, second, third = (_constant(_INTS, int(c)) for c in WORD_CONSTANTS)
+        low_, high_, threshold_ = (spread_out(builder, n, _INTS) for n in numbers[:3])
+        first, second, third = (constant(_INTS, int(c)) for c in WORD_CONSTANTS)
 
         def mixed(x: Any, by: int) -> Any:
-            return builder.xor(x, builder.lshr(x, _constant(_INTS, by)))
+            return builder.xor(x, builder.lshr(x, constant(_INTS, by)))
 
-        x = builder.add(_all(builder, builder.trunc(place_, _INT), _INTS), _counting())
+        x = builder.add(spread_out(builder, builder.trunc(place_, _INT), _INTS), _counting())
         x = mixed(builder.add(builder.mul(x, first), low_), 16)
         x = mixed(builder.xor(builder.mul(x, second), high_), 15)
         x = mixed(builder.mul(x, third), 16)
-        factor = _all(builder, numbers[3], vector_.type)
-        scaled = builder.fmul(vector_, factor, flags=_FLAGS)
-        return builder.select(builder.icmp_unsigned(">=", x, threshold_), scaled, _constant(vector_.type, 0.0))
+        factor = spread_out(builder, numbers[3], vector_.type)
+        scaled = builder.fmul(vector_, factor, flags=FLAGS)
+        return builder.select(builder.icmp_unsigned(">=", x, threshold_), scaled, constant(vector_.type, 0.0))
 
     half = types.uint32
     return vector(vector, types.intp, half, half, half, vector.dtype), generate

@@ -1,0 +1,218 @@
+"""Matrix products of fp32 on the CPU, compiled: blocks of six rows and 64 columns in registers, the right side packed.
+
+The right matrix is copied into panels of 64 columns, some hundred of its rows at a time, so that the panels stay in the
+second cache; with them meet six rows of the left matrix after the other (the order of BLIS, Van Zee and van de Geijn 2015,
+with one level of blocking fewer: rows of the left are read where they stand). Transposed operands need no copy of their own.
+Threads take rows of the result; each number is the sum of the same terms in the same order however many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmill.kernels.compiled_math import FAST
+from graphmill.kernels.register_block import register_block, transpose
+from graphmill.kernels.team import in_ranges, over_ranges
+from graphmill.kernels.vectors import LANES, address, hold, like, load_first, numbers_at, padded, store
+
+_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_ROWS = 6
+_PANEL = 4 * LANES
+_COLUMNS = 1024
+"""Columns of the right matrix packed at a time, at most."""
+_TERMS = 256
+"""Terms that a sum gets at a time: a panel of them is 64 KiB."""
+_PACKED = 1 << 19
+"""Numbers of the right matrix packed at a time, at most: 2 MiB."""
+_TOGETHER = 96
+"""Rows of the left matrix that meet all panels before the next ones do: they stay in the second cache."""
+_PART = 1024
+"""Terms that are worth a sum of their own, at least, where the result has few numbers."""
+_PARTS = 16
+_FEW = 1 << 16
+_SHARE = 32
+"""Products that take as long as one element-wise operation, for the decision how many threads take part."""
+
+_six_by_four, _six_by_three = register_block(6, 4), register_block(6, 3)
+_six_by_two, _six_by_one = register_block(6, 2), register_block(6, 1)
+_one_by_four, _one_by_three = register_block(1, 4), register_block(1, 3)
+_one_by_two, _one_by_one = register_block(1, 2), register_block(1, 1)
+
+
+def product_(out: Tensor, left: Tensor, right: Tensor, bias: Tensor | None, onto: bool) -> None:
+    """``out`` becomes left · right (+ ``bias``), or, ``onto``, has it added. [n, k] · [k, m], or [h, n, k] · [h, k, m].
+
+    fp32. Columns of ``out`` lie side by side; in ``left`` and ``right`` either rows or columns do. ``bias`` [m], not
+    together with ``onto``.
+    """
+    if left.dim() == 2:
+        rows, terms = left.shape
+        parts = min(terms // _PART, _PARTS)
+        if parts > 1 and bias is None and rows * right.shape[1] <= _FEW:
+            _product_by_parts(out, left, right, onto, parts)
+            return
+        out, left, right = out[None], left[None], right[None]
+    _run(out, left, left.stride(), right, right.stride(), left.shape, bias, onto)
+
+
+def _product_by_parts(out: Tensor, left: Tensor, right: Tensor, onto: bool, parts: int) -> None:
+    """Few numbers that are long sums, as gradients of weights are: each part of the terms by itself, then their sum.
+
+    Otherwise each thread would read both operands whole.
+    """
+    rows, terms = left.shape
+    size = terms // parts
+    sums = out.new_empty(parts, *out.shape)
+    strides = [(size * left.stride(1), *left.stride()), (size * right.stride(0), *right.stride())]
+    _run(sums, left, strides[0], right, strides[1], (parts, rows, size), None, False)
+    if terms > parts * size:
+        rest = left[None, :, parts * size :], right[None, parts * size :]
+        _run(sums[:1], rest[0], rest[0].stride(), rest[1], rest[1].stride(), rest[0].shape, None, True)
+    if onto:
+        out += sums.sum(0)
+    else:
+        torch.sum(sums, 0, out=out)
+
+
+def _run(
+    out: Tensor, left: Tensor, left_strides: Sequence[int], right: Tensor, right_strides: Sequence[int],
+    shape: Sequence[int], bias: Tensor | None, onto: bool,
+) -> None:  # fmt: skip
+    batches, rows, terms = shape
+    columns = out.shape[2]
+    arrays = (left.data_ptr(), *left_strides, right.data_ptr(), *right_strides, out.data_ptr(), *out.stride()[:2])
+    more = (0 if bias is None else bias.data_ptr(), onto, batches, rows, terms, columns)
+    units = batches * -(-rows // _ROWS)
+    over_ranges(_product_ranges, (*arrays, *more), units, batches * rows * terms * columns // _SHARE)
+
+
+@_jit
+def _pack(right: Any, at: int, row: int, column: int, terms: int, columns: int, packed: Any, to: int) -> None:
+    """Panels of 64 columns, the last one narrower and filled up with zeros; in each, row after row."""
+    for c in range(0, columns, _PANEL):
+        wide, base = padded(min(_PANEL, columns - c)), to + c * terms
+        for v in range(0, wide, LANES):
+            count = columns - c - v
+            if column == 1:
+                for t in range(terms):
+                    store(packed, base + t * wide + v, load_first(right, at + t * row + c + v, count))
+                continue
+            whole = terms - terms % LANES if count >= LANES and row == 1 else 0
+            for t in range(0, whole, LANES):
+                transpose(right, at + (c + v) * column + t, column, packed, base + t * wide + v, wide)
+            for lane in range(LANES):
+                for t in range(whole, terms):
+                    place = at + (c + v + lane) * column + t * row
+                    packed[base + t * wide + v + lane] = right[place] if lane < count else like(right[at], 0)
+
+
+@_jit
+def _rows_and_panels(
+    left: Any, at: int, row: int, step: int, packed: Any, base: int, terms: int, columns: int, rows: int, start: Any,
+    from_: int, leap: int, begun: bool, out: Any, to: int, pitch: int,
+) -> None:  # fmt: skip
+    """Some rows of the left matrix times all panels, a panel after the other."""
+    for c in range(0, columns, _PANEL):
+        wide = padded(min(_PANEL, columns - c))
+        count = columns - c - wide + LANES
+        beside, r = base + c * terms, 0
+        while r < rows:
+            here, begin, there = at + r * row, from_ + r * leap + c, to + r * pitch + c
+            if rows - r >= _ROWS:
+                if wide == 4 * LANES:
+                    _six_by_four(
+                        left, here, row, step, packed, beside, wide, terms, start, begin, leap, begun, out, there, pitch,
+                        count,
+                    )  # fmt: skip
+                elif wide == 3 * LANES:
+                    _six_by_three(
+                        left, here, row, step, packed, beside, wide, terms, start, begin, leap, begun, out, there, pitch,
+                        count,
+                    )  # fmt: skip
+                elif wide == 2 * LANES:
+                    _six_by_two(
+                        left, here, row, step, packed, beside, wide, terms, start, begin, leap, begun, out, there, pitch,
+                        count,
+                    )  # fmt: skip
+                else:
+                    _six_by_one(
+                        left, here, row, step, packed, beside, wide, terms, start, begin, leap, begun, out, there, pitch,
+                        count,
+                    )  # fmt: skip
+                r += _ROWS
+            else:
+                if wide == 4 * LANES:
+                    _one_by_four(
+                        left, here, row, step, packed, beside, wide, terms, start, begin, leap, begun, out, there, pitch,
+                        count,
+                    )  # fmt: skip
+                elif wide == 3 * LANES:
+                    _one_by_three(
+                        left, here, row, step, packed, beside, wide, terms, start, begin, leap, begun, out, there, pitch,
+                        count,
+                    )  # fmt: skip
+                elif wide == 2 * LANES:
+                    _one_by_two(
+                        left, here, row, step, packed, beside, wide, terms, start, begin, leap, begun, out, there, pitch,
+                        count,
+                    )  # fmt: skip
+                else:
+                    _one_by_one(
+                        left, here, row, step, packed, beside, wide, terms, start, begin, leap, begun, out, there, pitch,
+                        count,
+                    )  # fmt: skip
+                r += 1
+
+
+@_jit
+def _product(
+    left: int, left_batch: int, left_row: int, left_column: int, right: int, right_batch: int, right_row: int,
+    right_column: int, out: int, out_batch: int, out_row: int, bias: int, onto: bool, batches: int, rows: int,
+    terms: int, columns: int, first: int, last: int,
+) -> None:  # fmt: skip
+    if first >= last:
+        return
+    a, b, y, more = numbers_at(left), numbers_at(right), numbers_at(out), numbers_at(bias)
+    units = (rows + _ROWS - 1) // _ROWS
+    widest, deepest = padded(min(columns, _COLUMNS)), max(min(terms, _PACKED // padded(min(columns, _COLUMNS))), 1)
+    buffer = np.empty(widest * deepest, np.float32)
+    packed = address(buffer)
+    for batch in range(first // units, (last - 1) // units + 1):
+        top = max(first - batch * units, 0) * _ROWS
+        bottom = min((last - batch * units) * _ROWS, rows)
+        for c in range(0, columns, _COLUMNS):
+            wide = min(_COLUMNS, columns - c)
+            line = padded(wide)
+            for d in range(0, max(terms, 1), deepest):
+                depth = min(deepest, terms - d)
+                for t in range(0, depth, _TERMS):
+                    place = batch * right_batch + (d + t) * right_row + c * right_column
+                    _pack(b, place, right_row, right_column, min(_TERMS, depth - t), wide, packed, t * line)
+                for high in range(top, bottom, _TOGETHER):
+                    low = min(high + _TOGETHER, bottom)
+                    for t in range(0, max(depth, 1), _TERMS):
+                        at = batch * left_batch + high * left_row + (d + t) * left_column
+                        to = batch * out_batch + high * out_row + c
+                        some = min(_TERMS, depth - t)
+                        if bias != 0 and d + t == 0:
+                            _rows_and_panels(
+                                a, at, left_row, left_column, packed, t * line, some, wide, low - high, more, c, 0, True,
+                                y, to, out_row,
+                            )  # fmt: skip
+                        else:
+                            _rows_and_panels(
+                                a, at, left_row, left_column, packed, t * line, some, wide, low - high, y, to, out_row,
+                                onto or d + t > 0, y, to, out_row,
+                            )  # fmt: skip
+    hold(buffer)
+
+
+@_jit
+def _product_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_product, arguments, first, last, team)

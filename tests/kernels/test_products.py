@@ -1,0 +1,134 @@
+import pytest
+import torch
+
+from graphmill.kernels import products
+from graphmill.kernels.products import add_product_, product
+
+pytest.importorskip("numba")
+from graphmill.kernels.products_numba import product_  # noqa: E402
+
+SHAPES = [
+    (7, 5, 3), (1, 1, 1), (6, 64, 64), (13, 700, 65), (257, 33, 130), (50, 5300, 50), (100, 300, 1100), (64, 0, 10), (0, 4, 20),
+]  # fmt: skip
+
+
+def expected(left, right, bias=None, before=None):
+    out = left.double() @ right.double()
+    for more in (bias, before):
+        out = out if more is None else out + more.double()
+    return out
+
+
+def close(found, wanted, terms):
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-6 * (terms + 10))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_equals_the_reference_whatever_the_strides(shape):
+    rows, terms, columns = shape
+    left, right, bias = torch.randn(rows, terms), torch.randn(terms, columns), torch.randn(columns)
+    for a in (left, left.T.contiguous().T):
+        for b in (right, right.T.contiguous().T):
+            out = torch.full((rows, columns), 7.0)
+            product_(out, a, b, None, False)
+            close(out, expected(a, b), terms)
+            product_(out, a, b, bias, False)
+            close(out, expected(a, b, bias), terms)
+            before = out.clone()
+            product_(out, a, b, None, True)
+            close(out, expected(a, b, before=before), terms)
+
+
+def test_writes_its_own_columns_only():
+    left, right = torch.randn(20, 30), torch.randn(30, 21)
+    table = torch.full((22, 40), 3.0)
+    product_(table[1:21, 9:30], left, right, None, False)
+    close(table[1:21, 9:30], expected(left, right), 30)
+    table[1:21, 9:30] = 3.0
+    assert bool((table == 3.0).all())
+
+
+@pytest.mark.parametrize("width", [8, 32, 64, 80])
+def test_batches_with_heads_side_by_side(width):
+    rows = torch.randn(45, 4, width).transpose(0, 1)
+    matrices = torch.randn(4, width, width)
+    out = torch.empty(45, 4, width).transpose(0, 1)
+    for m in (matrices, matrices.mT):
+        product_(out, rows, m, None, False)
+        close(out, expected(rows, m), width)
+    long = torch.empty(4, width, width)
+    product_(long, rows.mT, out, None, False)
+    close(long, expected(rows.mT, out), 45 * width)
+
+
+@pytest.mark.parametrize("terms", [2047, 2048, 5001, 40000])
+def test_long_sums_of_few_numbers(terms):
+    left, right, before = torch.randn(terms, 30), torch.randn(terms, 40), torch.randn(30, 40)
+    out = before.clone()
+    product_(out, left.T, right, None, True)
+    close(out, expected(left.T, right, before=before), terms)
+    product_(out, left.T, right, None, False)
+    close(out, expected(left.T, right), terms)
+
+
+def test_the_same_bits_whatever_the_number_of_threads():
+    cases = [(torch.randn(300, 200), torch.randn(200, 90)), (torch.randn(9000, 50).T, torch.randn(9000, 50))]
+    threads, found = torch.get_num_threads(), []
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            for left, right in cases:
+                out = torch.empty(left.shape[0], right.shape[1])
+                product_(out, left, right, None, False)
+                found.append(out)
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(found[0], found[2])
+    assert torch.equal(found[1], found[3])
+
+
+def test_what_is_not_finite_stays_in_its_rows_and_columns():
+    left, right = torch.randn(20, 70), torch.randn(70, 50)
+    left[3, 5], right[8, 2] = float("inf"), float("nan")
+    out = torch.empty(20, 50)
+    product_(out, left, right, None, False)
+    bad = ~torch.isfinite(out)
+    assert bool(bad[3].all())
+    assert bool(bad[:, 2].all())
+    bad[3], bad[:, 2] = False, False
+    assert not bool(bad.any())
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_either_choice_gives_the_product(monkeypatch, own):
+    monkeypatch.setattr(products, "own_products", lambda: own)
+    left, right, bias, out = torch.randn(100, 90), torch.randn(90, 80), torch.randn(80), torch.randn(100, 80)
+    close(product(left, right), expected(left, right), 90)
+    close(product(left, right, bias), expected(left, right, bias), 90)
+    assert product(left, right, out=out) is out
+    close(out, expected(left, right), 90)
+    before = out.clone()
+    assert add_product_(out, left, right) is out
+    close(out, expected(left, right, before=before), 90)
+    batch, matrices, out = torch.randn(3, 100, 40), torch.randn(3, 40, 50), torch.zeros(3, 100, 50)
+    close(product(batch, matrices), expected(batch, matrices), 40)
+    close(add_product_(out, batch, matrices), expected(batch, matrices), 40)
+
+
+def test_what_our_own_products_do_not_serve_goes_to_torch(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("not for this one")
+
+    monkeypatch.setattr(products, "own_products", lambda: True)
+    monkeypatch.setattr("graphmill.kernels.products_numba.product_", refuse)
+    big = torch.randn(200, 200)
+    for left, right in (
+        (big.double(), big.double()),
+        (big.bfloat16(), big.bfloat16()),
+        (big[:3], big),
+        (big, big[:, :2]),
+        (big[:20, :20], big[:20, :20]),
+    ):
+        assert torch.equal(product(left, right), left @ right)
+    leaf = big.clone().requires_grad_()
+    assert product(leaf, big).requires_grad
