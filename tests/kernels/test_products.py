@@ -5,10 +5,11 @@ from graphmill.kernels import products
 from graphmill.kernels.products import add_product_, product
 
 pytest.importorskip("numba")
-from graphmill.kernels.products_numba import product_  # noqa: E402
+from graphmill.kernels.products_numba import product_
 
 SHAPES = [
-    (7, 5, 3), (1, 1, 1), (6, 64, 64), (13, 700, 65), (257, 33, 130), (50, 5300, 50), (100, 300, 1100), (64, 0, 10), (0, 4, 20),
+    (7, 5, 3), (1, 1, 1), (6, 64, 64), (13, 700, 65), (257, 33, 130), (50, 5300, 50), (100, 300, 1100),
+    (64, 0, 10), (0, 4, 20),
 ]  # fmt: skip
 
 

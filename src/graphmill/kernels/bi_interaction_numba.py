@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphmill.kernels import products
 from graphmill.kernels.compiled_math import FAST
 from graphmill.kernels.dropout import Key, threshold_and_scale
 from graphmill.kernels.dropout_numba import numbers, word
@@ -43,7 +44,7 @@ def forward(
         size = int(edges[0][stop] - edges[0][start] + stop - start) * nodes.shape[1]
         arrays = (nodes.numpy(), around.numpy(), *mixed.numpy())
         over_ranges(_gather_ranges, (*edges, *arrays, bounds), len(bounds) - 1, size)
-        torch.bmm(mixed, both, out=mapped)
+        products.product(mixed, both, out=mapped)
         arrays = (*mapped.numpy(), out.numpy(), signs.numpy())
         over_ranges(_mix_ranges, (*arrays, *biases, start, *known), stop - start, out[start:stop].numel())
     return out, around, signs
@@ -76,8 +77,8 @@ def backward(
         over_ranges(_part_ranges, arrays, -(-(stop - start) // _PART), mapped.numel())
         over_ranges(_pair_ranges, (*states, *mixed.numpy(), start), stop - start, mixed.numel())
         # Both maps in one call: with a batch of two a thread takes one, where one product is divided among them.
-        torch.baddbmm(into_weights, mapped.mT, mixed, out=into_weights)
-        torch.bmm(mapped, both, out=mixed)
+        products.add_product_(into_weights, mapped.mT, mixed)
+        products.product(mapped, both, out=mixed)
         arrays = (*states, *mixed.numpy(), to_nodes.numpy(), to_around.numpy(), start)
         over_ranges(_join_ranges, arrays, stop - start, mixed.numel())
     turned = matrix.transpose

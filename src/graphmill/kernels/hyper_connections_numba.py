@@ -33,6 +33,7 @@ from graphmill.kernels.hyper_connection_maps_numba import (
     sigmoids,
     softmax,
 )
+from graphmill.kernels.products import add_product_, product
 from graphmill.kernels.small_products import GROUP, block
 from graphmill.kernels.team import in_ranges, over_ranges
 from graphmill.kernels.vectors import LANES, LINE, address, load, settle, spread, spread_at, store, stream
@@ -104,8 +105,8 @@ def enter_gradients(
     for start, stop in _blocks(streams):
         _over(_into_maps_ranges, (*given, *known, *maps, start, stop), streams)
         part = into_product[start:stop]
-        into_phi.addmm_(flat[start:stop].T, part)
-        torch.mm(part, turned, out=beside[: stop - start] if streaming else into_flat[start:stop])
+        add_product_(into_phi, flat[start:stop].T, part)
+        product(part, turned, out=beside[: stop - start] if streaming else into_flat[start:stop])
         _over(_into_streams_ranges, (*given, *last, streaming, start, stop), streams)
     total = sums.sum(0)
     return into_streams, into_phi.repeat(n // held, 1), total[columns:], total[:columns]

@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from graphmill.kernels.products import product
 from graphmill.kernels.table_rows import gradient_of_table, table_rows
 from graphmill.kernels.threads import has_numba
 
@@ -175,7 +176,7 @@ class _FullSoftmax(torch.autograd.Function):
             for start in range(0, len(states), rows):
                 part = slice(start, start + rows)
                 block = states[part].to(low)
-                scores = (block @ items.T).to(wide)
+                scores = product(block, items.T).to(wide)
                 own = target[part, None]
                 # In place from here on: exp is taken once, and serves the value and the gradient.
                 highest = scores.amax(dim=1, keepdim=True)
@@ -189,9 +190,9 @@ class _FullSoftmax(torch.autograd.Function):
                 share.scatter_add_(1, own, torch.full_like(own, -1, dtype=wide))
                 share = share.to(low)
                 if grad_states is not None:
-                    grad_states[part] = (share @ items).to(states.dtype)
+                    grad_states[part] = product(share, items).to(states.dtype)
                 if grad_table is not None:
-                    grad_table += (share.T @ block).to(wide)
+                    grad_table += product(share.T, block).to(wide)
         ctx.save_for_backward(grad_states, grad_table)
         return total
 

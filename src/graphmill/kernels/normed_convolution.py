@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from graphmill.kernels.devices import sum_dtype
+from graphmill.kernels.products import own_products, product
 from graphmill.kernels.threads import has_numba
 
 _ROWS = 128
@@ -114,7 +115,11 @@ class _RectifiedLinear(torch.autograd.Function):
         ctx.save_for_backward(filters, cells, weight, maps)
         ctx.spent = False
         # A product is a tenth faster with a tall result than with a wide one.
-        return torch.addmm(bias[:, None], weight, maps.T).T.contiguous()
+        return (
+            product(maps, weight.T, bias)
+            if own_products()
+            else torch.addmm(bias[:, None], weight, maps.T).T.contiguous()
+        )
 
     @staticmethod
     @once_differentiable
@@ -123,7 +128,7 @@ class _RectifiedLinear(torch.autograd.Function):
             raise RuntimeError("the maps were overwritten by their gradient: backward can be called once only")
         ctx.spent = True
         filters, cells, weight, maps = ctx.saved_tensors
-        into_weight = gradient.T.contiguous() @ maps
+        into_weight = product(gradient.T.contiguous(), maps)
         if _compiled(cells):
             from graphmill.kernels import normed_convolution_numba
 
@@ -131,7 +136,7 @@ class _RectifiedLinear(torch.autograd.Function):
             for low in range(0, len(maps), _ROWS):
                 part = slice(low, low + _ROWS)
                 normed_convolution_numba.rectified_gradients(
-                    gradient[part] @ weight,
+                    product(gradient[part], weight),
                     maps[part],
                     filters[part],
                     cells[part],
@@ -142,8 +147,8 @@ class _RectifiedLinear(torch.autograd.Function):
         # In parts, so that no second memory of this size is needed.
         for low in range(0, len(maps), _ROWS):
             part = maps[low : low + _ROWS]
-            product = gradient[low : low + _ROWS] @ weight
-            torch.ops.aten.threshold_backward.grad_input(product, part, 0, grad_input=part)
+            into_part = product(gradient[low : low + _ROWS], weight)
+            torch.ops.aten.threshold_backward.grad_input(into_part, part, 0, grad_input=part)
         into_maps = maps.view(len(maps), filters.shape[1], cells.shape[2])
         into_filters = torch.bmm(into_maps, cells.transpose(1, 2))
         into_cells = torch.bmm(filters.transpose(1, 2), into_maps) if ctx.needs_input_grad[1] else None

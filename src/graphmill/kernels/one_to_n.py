@@ -15,6 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from graphmill.kernels.devices import part_bytes, sum_dtype
+from graphmill.kernels.products import add_product_, product
 from graphmill.kernels.threads import has_numba
 
 _CPU = torch.device("cpu")
@@ -111,7 +112,7 @@ class _OneToN(torch.autograd.Function):
             keys = entities[part].to(low)
             scores = memory[: high_end - low_end]
             if low == wide:
-                torch.mm(keys, across, out=scores)
+                product(keys, across, out=scores)
             else:
                 scores.copy_(keys @ across)
             mine = slice(bounds[number], bounds[number + 1])
@@ -132,16 +133,17 @@ class _OneToN(torch.autograd.Function):
             slope = scores.to(low)
             if dx is not None:
                 if low == wide:
-                    dx.addmm_(keys.T, slope, alpha=scale)
+                    add_product_(dx, keys.T, slope)
                 else:
                     dx += keys.T @ slope
             if de is not None:
                 if low == wide:
-                    torch.mm(slope, scaled, out=de[part])
+                    product(slope, scaled, out=de[part])
                 else:
                     de[part] = slope @ queries
-        if db is not None and scale != 1.0:
-            db *= scale
+        for gradient in (dx, db):
+            if gradient is not None and scale != 1.0:
+                gradient *= scale
         ctx.scale = scale
         ctx.gradients = (None if dx is None else dx.T.contiguous(), de, db)
         ctx.dtypes = (x.dtype, entities.dtype, None if bias is None else bias.dtype)

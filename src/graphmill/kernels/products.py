@@ -1,4 +1,4 @@
-"""Matrix products of what is not differentiated through: torch's, or our own where torch's library is the slower one.
+"""Matrix products: torch's, or our own where torch's library is the slower one.
 
 On CPUs torch hands products of fp32 to Intel's MKL, which on processors of another make uses half of their vector registers'
 width. There, ``products_numba`` takes twice to three times as many products a second; on Intel's, MKL is as fast. The
@@ -8,9 +8,12 @@ choice hangs on the processor and the operands' sizes alone, so that a training 
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
 
 from graphmill.kernels.threads import has_numba
 
@@ -23,7 +26,7 @@ _LEAST_ROWS, _LEAST_COLUMNS = 6, 12
 def product(left: Tensor, right: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
     """left · right (+ ``bias`` [m]): [n, k] · [k, m], or [h, n, k] · [h, k, m] without ``bias``, with any strides.
 
-    Not differentiable where it is our own: for the inside of ``autograd.Function``s.
+    Differentiated through, it is torch's: :func:`linear` has a gradient of its own.
     """
     if not _own(left, right, out):
         if bias is None:
@@ -49,6 +52,41 @@ def add_product_(out: Tensor, left: Tensor, right: Tensor) -> Tensor:
     return out
 
 
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """x Wᵀ + b, differentiable (once): x [n, in], weight [out, in] with any strides, bias [out]."""
+    if x.dim() != 2 or not _serves(x, weight.T, None) or torch.is_autocast_enabled("cpu"):
+        return F.linear(x, weight, bias)
+    found: Tensor = _Linear.apply(x, weight, bias)
+    return found
+
+
+class Linear(nn.Linear):
+    """``nn.Linear`` by :func:`linear`."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[n, in] → [n, out]."""
+        return linear(x, self.weight, self.bias)
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        # A weight that stays as it is does not need what it is multiplied with, and the other way round.
+        needs_x, needs_weight = ctx.needs_input_grad[:2]
+        ctx.save_for_backward(x if needs_weight else None, weight if needs_x else None)
+        return product(x, weight.T, bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        return (
+            None if weight is None else product(gradient, weight),
+            None if x is None else product(gradient.T, x),
+            gradient.sum(0) if ctx.needs_input_grad[2] else None,
+        )
+
+
 @cache
 def own_products() -> bool:
     """Whether this machine's processor is one on which our own products were measured to be the faster ones."""
@@ -63,16 +101,18 @@ def own_products() -> bool:
 
 
 def _own(left: Tensor, right: Tensor, out: Tensor | None) -> bool:
-    rows, terms = left.shape[-2:]
-    columns = right.shape[-1]
+    differentiated = torch.is_grad_enabled() and (left.requires_grad or right.requires_grad)
+    return not differentiated and _serves(left, right, out)
+
+
+def _serves(left: Tensor, right: Tensor, out: Tensor | None) -> bool:
     return (
-        left.dtype == right.dtype == torch.float32
+        not torch.compiler.is_compiling()
+        and left.dtype == right.dtype == torch.float32
         and left.device.type == "cpu"
-        and rows >= _LEAST_ROWS
-        and columns >= _LEAST_COLUMNS
-        and left.numel() * columns >= _LEAST_WORK
+        and left.shape[-2] >= _LEAST_ROWS
+        and right.shape[-1] >= _LEAST_COLUMNS
+        and left.numel() * right.shape[-1] >= _LEAST_WORK
         and own_products()
         and (out is None or (out.dtype == torch.float32 and out.stride(-1) == 1))
-        and not torch.compiler.is_compiling()
-        and not (torch.is_grad_enabled() and (left.requires_grad or right.requires_grad))
     )

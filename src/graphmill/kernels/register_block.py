@@ -67,7 +67,9 @@ class _Block:
         builder.position_at_end(loop)
         term = builder.phi(_INT64)
         sums = [builder.phi(kind) for _ in begin]
-        across = [self._load(right, self._sum(beside, builder.mul(term, stride), LANES * v)) for v in range(self.vectors)]
+        across = [
+            self._load(right, self._sum(beside, builder.mul(term, stride), LANES * v)) for v in range(self.vectors)
+        ]
         here = builder.add(at, builder.mul(term, step))
         added = []
         for r in range(self.rows):
@@ -101,7 +103,10 @@ class _Block:
     def _begin(self, start: Any, from_: Any, leap: Any, begun: Any, mask: Any) -> list[Any]:
         """What the sums begin with."""
         builder, nothing, loaded = self.builder, constant(self.kind, 0.0), []
-        with builder.if_else(builder.trunc(begun, ir.IntType(1)) if begun.type != ir.IntType(1) else begun) as (yes, no):
+        with builder.if_else(builder.trunc(begun, ir.IntType(1)) if begun.type != ir.IntType(1) else begun) as (
+            yes,
+            no,
+        ):
             with yes:
                 for r in range(self.rows):
                     for v in range(self.vectors):

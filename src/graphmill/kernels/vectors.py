@@ -66,10 +66,12 @@ class _VectorModel(models.PrimitiveModel):
 
 
 def scalar(dtype: Any) -> ir.Type:
+    """LLVM's type of a number."""
     return ir.FloatType() if dtype == types.float32 else ir.DoubleType()
 
 
 def constant(kind: ir.VectorType, value: Any) -> ir.Constant:
+    """``value`` in every element."""
     return ir.Constant(kind, [value] * LANES)
 
 

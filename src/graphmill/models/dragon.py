@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from graphmill.kernels.products import Linear
 from graphmill.kernels.propagation import SparseMatrix, propagate
 from graphmill.kernels.row_norm import normalise_rows
 from graphmill.kernels.table_rows import table_rows
@@ -105,8 +106,8 @@ class FeatureTower(nn.Module):
     def __init__(self, features: Tensor, hidden: int, dim: int) -> None:
         super().__init__()
         self.register_buffer("features", features, persistent=False)
-        self.hidden = nn.Linear(features.shape[1], hidden)
-        self.out = nn.Linear(hidden, dim)
+        self.hidden = Linear(features.shape[1], hidden)
+        self.out = Linear(hidden, dim)
 
     def forward(self) -> Tensor:
         """[I, d]."""

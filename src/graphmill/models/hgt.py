@@ -13,6 +13,7 @@ from graphmill.kernels.gelu_linear import gelu_linear
 from graphmill.kernels.hgt import Backend, hgt_attention
 from graphmill.kernels.hgt_plan import MessageGraph
 from graphmill.kernels.hgt_projected import hgt_projected_attention
+from graphmill.kernels.products import Linear, linear
 
 TABLE_STD = 0.1
 
@@ -109,14 +110,14 @@ class HGTLayer(nn.Module):
         if not self.is_target[node_type]:
             return None
         weight, bias = self._projection(node_type)
-        return F.linear(rows, weight[: self.out_dim], bias[: self.out_dim])
+        return linear(rows, weight[: self.out_dim], bias[: self.out_dim])
 
     def keys_values(self, node_type: int, rows: Tensor) -> Tensor | None:
         """k and v of some rows side by side, [n, 2·out_dim]; None where the type is never a source."""
         if not self.is_source[node_type]:
             return None
         weight, bias = self._projection(node_type)
-        return F.linear(rows, weight[-2 * self.out_dim :], bias[-2 * self.out_dim :])
+        return linear(rows, weight[-2 * self.out_dim :], bias[-2 * self.out_dim :])
 
     def update(self, node_type: int, rows: Tensor, message: Tensor | None) -> Tensor:
         """What becomes of some rows when their messages arrive: output product, skip."""
@@ -164,7 +165,7 @@ class HGT(nn.Module):
         self.output_norm = output_norm
         types = len(type_counts)
         self.tables = nn.ParameterList(nn.Parameter(torch.randn(n, hidden_dim) * TABLE_STD) for n in type_counts)
-        self.features = nn.ModuleDict({str(t): nn.Linear(f, hidden_dim) for t, f in (feature_dims or {}).items()})
+        self.features = nn.ModuleDict({str(t): Linear(f, hidden_dim) for t, f in (feature_dims or {}).items()})
         self.layers = nn.ModuleList(
             HGTLayer(types, relations, hidden_dim, hidden_dim, num_heads) for _ in range(num_layers)
         )
@@ -173,7 +174,7 @@ class HGT(nn.Module):
             for _ in range(num_layers)
         )
         self.heads = nn.ModuleList(
-            nn.Sequential(nn.Linear(hidden_dim, embedding_dim), nn.GELU(), nn.Linear(embedding_dim, embedding_dim))
+            nn.Sequential(Linear(hidden_dim, embedding_dim), nn.GELU(), Linear(embedding_dim, embedding_dim))
             for _ in range(types)
         )
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from graphmill.kernels.combination import combine
+from graphmill.kernels.products import Linear, linear
 from graphmill.kernels.row_norm import normalise_rows
 from graphmill.kernels.table_rows import table_rows
 from graphmill.models.user_item_graph import UserItemGraph
@@ -92,7 +93,7 @@ class Tower(nn.Module):
         width = latent or features.shape[1]
         # Constants belong to the run's data and not to its checkpoints.
         self.register_buffer("features", features if latent else normalise_rows(features), persistent=False)
-        self.projection = nn.Linear(features.shape[1], latent) if latent else None
+        self.projection = Linear(features.shape[1], latent) if latent else None
         table = nn.init.xavier_normal_(torch.empty(config.num_users, width))
         self.preference = _table(table, config.trainable_embeddings, self, "preference")
         widths = [width] + [config.embedding_dim] * (config.num_layers - 1)
@@ -187,9 +188,10 @@ def _messages(
 ) -> Tensor:
     """Ā X W; Ā X may be known: ``mean``, of which ``some`` rows are asked for."""
     if mean is not None:
-        return _some(mean, some) @ weight
+        return linear(_some(mean, some), weight.T)
     # Ā(XW) = (ĀX)W: the product is made on the side with fewer rows.
-    return propagate(senders @ weight) if len(senders) <= receivers else propagate(senders) @ weight
+    few = len(senders) <= receivers
+    return propagate(linear(senders, weight.T)) if few else linear(propagate(senders), weight.T)
 
 
 def _table(values: Tensor, trained: bool, owner: nn.Module, name: str) -> Tensor:

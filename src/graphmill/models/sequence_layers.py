@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
 from graphmill.kernels.layer_norm import LayerNorm
+from graphmill.kernels.products import linear
 from graphmill.kernels.sequence_attention import Bucket
 from graphmill.kernels.sublayers import CausalAttention, attention_output, feed_forward, self_attention
 from graphmill.models.hyper_connections import HyperConnection
@@ -52,10 +52,10 @@ class Projections(nn.Module):
         """``query`` [R, d] gives Q; ``other`` gives K and V."""
         dim = query.shape[1]
         if query is other:
-            q, k, v = side_by_side(F.linear(query, self.weight, self.bias), dim)
+            q, k, v = side_by_side(linear(query, self.weight, self.bias), dim)
         else:
-            q = F.linear(query, self.weight[:dim], self.bias[:dim])
-            k, v = side_by_side(F.linear(other, self.weight[dim:], self.bias[dim:]), dim)
+            q = linear(query, self.weight[:dim], self.bias[:dim])
+            k, v = side_by_side(linear(other, self.weight[dim:], self.bias[dim:]), dim)
         return q, k, v
 
 
@@ -167,7 +167,7 @@ class Block(nn.Module):
             return attended
         if residual:
             return attention_output(x, attended, projected, after)
-        return F.linear(attended, *projected)
+        return linear(attended, *projected)
 
 
 def initialise(model: nn.Module, draw: Callable[[Tensor], Tensor], skip: Sequence[type[nn.Module]]) -> None:

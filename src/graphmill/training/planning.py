@@ -109,6 +109,8 @@ def probe_machine(device: Any, precision: str = "fp32") -> Machine:
     """
     import torch
 
+    from graphmill.kernels.products import product
+
     on_cpu = device.type == "cpu"
     clock = time.process_time if on_cpu else time.perf_counter
     shares = torch.get_num_threads() if on_cpu else 1
@@ -132,7 +134,7 @@ def probe_machine(device: Any, precision: str = "fp32") -> Machine:
             torch.randn(inner, columns, device=device, dtype=dtype),
         )
         out = torch.empty(rows, columns, device=device, dtype=dtype)
-        rates.append(flop / best(lambda x=x, w=w, out=out: torch.mm(x, w, out=out), 15))
+        rates.append(flop / best(lambda x=x, w=w, out=out: product(x, w, out=out), 15))
     table = torch.ones(1 << 16, inner, device=device)
     order = torch.randperm(len(table), device=device)
     other = torch.empty_like(table)

@@ -20,6 +20,7 @@ from graphmill.evaluation.recommendation import top_k
 from graphmill.graph.interactions import interaction_view
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.kernels.pair_losses import pair_losses
+from graphmill.kernels.products import product
 from graphmill.kernels.table_rows import table_rows
 from graphmill.recipes.recommenders.batch import BPR, PairBatch
 from graphmill.recipes.recommenders.evaluate import RecommenderEvaluator, known
@@ -260,7 +261,7 @@ class RecommenderScorer:
     def of_users(self, users: np.ndarray) -> Tensor:
         """Local user numbers int64 [B] → fp32 [B, I]."""
         rows = self.users[torch.from_numpy(np.ascontiguousarray(users)).to(self.users.device)]
-        return rows @ self.items
+        return product(rows, self.items)
 
     def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
         """:meth:`of_users`; ``relation`` is 0, the only one."""

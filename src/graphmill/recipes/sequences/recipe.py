@@ -19,6 +19,7 @@ from graphmill.kernels.next_item_losses import (
     item_logistic_sum,
     sampled_softmax_sum,
 )
+from graphmill.kernels.products import product
 from graphmill.kernels.sequence_attention import Bucket
 from graphmill.kernels.table_rows import table_rows
 from graphmill.models.hyper_connections import HyperConnection
@@ -227,7 +228,7 @@ class SequenceRecipe:
         def score(users: np.ndarray, ends: np.ndarray) -> Tensor:
             poll()
             with torch.no_grad():
-                return self.all_states(model, users, ends) @ table.T
+                return product(self.all_states(model, users, ends), table.T)
 
         return self.evaluator.evaluate(score, split, final=final)
 
@@ -301,7 +302,9 @@ class SequenceScorer:
         s = self.recipe.data.sequences
         network: Any = self.model.network
         with torch.no_grad():
-            return self.recipe.all_states(self.model, heads, s.indptr[heads + 1]) @ network.items.weight.float().T
+            return product(
+                self.recipe.all_states(self.model, heads, s.indptr[heads + 1]), network.items.weight.float().T
+            )
 
 
 def _table_norm(model: nn.Module) -> Tensor:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from graphmill.graph.interactions import Interactions
 from graphmill.graph.knowledge import Knowledge
+from graphmill.kernels.products import product
 from graphmill.kernels.propagation import SparseMatrix, sparse_matrix
 from graphmill.kernels.translation import segment_softmax, translation_logits
 from graphmill.models.kgat import Kgat
@@ -92,7 +93,7 @@ class CollaborativeGraph:
         logits = nodes.new_empty(len(self.head))
         for r, edges, heads, tails, head, tail in self._by_relation:
             projection = model.projections[r]
-            left, right = nodes.index_select(0, heads) @ projection, nodes.index_select(0, tails) @ projection
+            left, right = (product(nodes.index_select(0, ends), projection) for ends in (heads, tails))
             logits[edges] = translation_logits(left, right, model.translations[r], head, tail)
         return segment_softmax(logits, self.matrix.forward.row, self.num_nodes)
 
