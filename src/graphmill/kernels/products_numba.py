@@ -19,7 +19,7 @@ from torch import Tensor
 from graphmill.kernels.compiled_math import FAST
 from graphmill.kernels.register_block import register_block, transpose
 from graphmill.kernels.team import in_ranges, over_ranges
-from graphmill.kernels.vectors import LANES, address, hold, like, load_first, numbers_at, padded, store
+from graphmill.kernels.vectors import LANES, LINE, hold, like, load_first, numbers_at, padded, store
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 _ROWS = 6
@@ -58,7 +58,7 @@ def product_(out: Tensor, left: Tensor, right: Tensor, bias: Tensor | None, onto
             _product_by_parts(out, left, right, onto, parts)
             return
         out, left, right = out[None], left[None], right[None]
-    _run(out, left, left.stride(), right, right.stride(), left.shape, bias, onto)
+    _run(out, left, left.stride(), right, right.stride(), left.shape, bias, onto, left.shape[2])
 
 
 def _product_by_parts(out: Tensor, left: Tensor, right: Tensor, onto: bool, parts: int) -> None:
@@ -70,10 +70,7 @@ def _product_by_parts(out: Tensor, left: Tensor, right: Tensor, onto: bool, part
     size = terms // parts
     sums = out.new_empty(parts, *out.shape)
     strides = [(size * left.stride(1), *left.stride()), (size * right.stride(0), *right.stride())]
-    _run(sums, left, strides[0], right, strides[1], (parts, rows, size), None, False)
-    if terms > parts * size:
-        rest = left[None, :, parts * size :], right[None, parts * size :]
-        _run(sums[:1], rest[0], rest[0].stride(), rest[1], rest[1].stride(), rest[0].shape, None, True)
+    _run(sums, left, strides[0], right, strides[1], (parts, rows, size), None, False, terms - (parts - 1) * size)
     if onto:
         out += sums.sum(0)
     else:
@@ -82,12 +79,13 @@ def _product_by_parts(out: Tensor, left: Tensor, right: Tensor, onto: bool, part
 
 def _run(
     out: Tensor, left: Tensor, left_strides: Sequence[int], right: Tensor, right_strides: Sequence[int],
-    shape: Sequence[int], bias: Tensor | None, onto: bool,
+    shape: Sequence[int], bias: Tensor | None, onto: bool, last_terms: int,
 ) -> None:  # fmt: skip
+    """``shape``: batches, rows and terms of the left side; the last batch has ``last_terms``."""
     batches, rows, terms = shape
     columns = out.shape[2]
     arrays = (left.data_ptr(), *left_strides, right.data_ptr(), *right_strides, out.data_ptr(), *out.stride()[:2])
-    more = (0 if bias is None else bias.data_ptr(), onto, batches, rows, terms, columns)
+    more = (0 if bias is None else bias.data_ptr(), onto, batches, rows, terms, last_terms, columns)
     units = batches * -(-rows // _ROWS)
     over_ranges(_product_ranges, (*arrays, *more), units, batches * rows * terms * columns // _SHARE)
 
@@ -174,16 +172,19 @@ def _rows_and_panels(
 def _product(
     left: int, left_batch: int, left_row: int, left_column: int, right: int, right_batch: int, right_row: int,
     right_column: int, out: int, out_batch: int, out_row: int, bias: int, onto: bool, batches: int, rows: int,
-    terms: int, columns: int, first: int, last: int,
+    most_terms: int, last_terms: int, columns: int, first: int, last: int,
 ) -> None:  # fmt: skip
     if first >= last:
         return
     a, b, y, more = numbers_at(left), numbers_at(right), numbers_at(out), numbers_at(bias)
     units = (rows + _ROWS - 1) // _ROWS
-    widest, deepest = padded(min(columns, _COLUMNS)), max(min(terms, _PACKED // padded(min(columns, _COLUMNS))), 1)
-    buffer = np.empty(widest * deepest, np.float32)
-    packed = address(buffer)
+    widest = padded(min(columns, _COLUMNS))
+    deepest = max(min(max(most_terms, last_terms), _PACKED // max(widest, 1)), 1)
+    buffer = np.empty(widest * deepest + LANES, np.float32)
+    # Where a vector does not begin with a cache line it takes two.
+    packed = numbers_at((buffer.ctypes.data + LINE - 1) // LINE * LINE)
     for batch in range(first // units, (last - 1) // units + 1):
+        terms = last_terms if batch == batches - 1 else most_terms
         top = max(first - batch * units, 0) * _ROWS
         bottom = min((last - batch * units) * _ROWS, rows)
         for c in range(0, columns, _COLUMNS):
