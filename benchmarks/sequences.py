@@ -63,7 +63,7 @@ def _step_row(system: str, length: int) -> Iterator[Row]:
     ours, theirs = [], []
     # A short step needs many: the first dozen still widen the heap.
     many = 80 if (system, length) == ("sasrec", 50) else 30
-    for _ in range(1 if heavy else 3):
+    for _ in range(1 if heavy else 5 if many == 80 else 3):
         ours.append(step(system, "ours", length, many))
         if plain:
             theirs.append(step(system, "naive", length, 2 if heavy else many // 3))
