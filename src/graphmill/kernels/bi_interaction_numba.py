@@ -15,8 +15,9 @@ from graphmill.kernels.compiled_math import FAST
 from graphmill.kernels.dropout import Key, threshold_and_scale
 from graphmill.kernels.dropout_numba import numbers, word
 from graphmill.kernels.propagation import SparseMatrix
-from graphmill.kernels.propagation_numba import even_pieces, product
+from graphmill.kernels.propagation_numba import even_pieces, product, weighted_rows
 from graphmill.kernels.team import in_ranges, over_ranges
+from graphmill.kernels.vectors import address
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 _ROWS = 8192
@@ -121,15 +122,10 @@ def _gather(
     last: int,
 ) -> None:
     width, start = nodes.shape[1], bounds[0]
+    columns, values, source, to = address(column), address(value), address(nodes), address(around)
     for row in range(bounds[first], bounds[last]):
+        weighted_rows(columns, values, indptr[row], indptr[row + 1], source, width, to, -1, to, row * width)
         target = around[row]
-        for j in range(width):
-            target[j] = 0
-        for e in range(indptr[row], indptr[row + 1]):
-            source = nodes[np.uint64(column[e])]
-            factor = value[e]
-            for j in range(width):
-                target[j] += factor * source[j]
         own, plus, times = nodes[row], sums[row - start], products[row - start]
         for j in range(width):
             plus[j] = own[j] + target[j]

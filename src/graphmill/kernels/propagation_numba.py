@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from graphmill.kernels.team import in_ranges, over_ranges
+from graphmill.kernels.vectors import LANES, address, like, load, load_first, spread, store, store_first
 
 _jit = numba.njit(nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp"}, error_model="numpy", cache=True)
 _PIECES = 16
@@ -35,30 +36,115 @@ def product(
 def even_pieces(indptr: np.ndarray, first: int, last: int) -> np.ndarray:
     """Bounds of pieces of rows ``first:last`` with about as many edges each, some for every thread."""
     pieces = min(_PIECES * torch.get_num_threads(), max(last - first, 1))
-    wanted = np.linspace(indptr[first], indptr[last], pieces + 1)[1:-1]
-    inner = np.searchsorted(indptr[first : last + 1], wanted) + first
-    return np.concatenate(([first], np.minimum(np.maximum.accumulate(inner), last), [last])).astype(np.int64)
+    found: np.ndarray = _even_pieces(indptr, first, last, pieces)
+    return found
+
+
+@_jit
+def _even_pieces(indptr: Any, first: int, last: int, pieces: int) -> Any:
+    bounds = np.empty(pieces + 1, np.int64)
+    bounds[0], bounds[pieces] = first, last
+    for piece in range(1, pieces):
+        wanted = indptr[first] + (indptr[last] - indptr[first]) * piece // pieces
+        low, high = bounds[piece - 1], last
+        while low < high:
+            middle = (low + high) // 2
+            if indptr[middle] < wanted:
+                low = middle + 1
+            else:
+                high = middle
+        bounds[piece] = low
+    return bounds
+
+
+# A row's sums stay in registers while its edges are gone through, for 64, 32 or 16 columns at a time.
+
+
+@_jit
+def _four(
+    column: Any, value: Any, begin: int, end: int, x: Any, width: int, c: int, start: Any, from_: int, out: Any, to: int
+) -> None:
+    s0 = spread(like(x[0], 0))
+    s1, s2, s3 = s0, s0, s0
+    if from_ >= 0:
+        s0, s1 = load(start, from_ + c), load(start, from_ + c + LANES)
+        s2, s3 = load(start, from_ + c + 2 * LANES), load(start, from_ + c + 3 * LANES)
+    for e in range(begin, end):
+        at, factor = column[e] * width + c, spread(like(x[0], value[e]))
+        s0 += factor * load(x, at)
+        s1 += factor * load(x, at + LANES)
+        s2 += factor * load(x, at + 2 * LANES)
+        s3 += factor * load(x, at + 3 * LANES)
+    store(out, to + c, s0)
+    store(out, to + c + LANES, s1)
+    store(out, to + c + 2 * LANES, s2)
+    store(out, to + c + 3 * LANES, s3)
+
+
+@_jit
+def _two(
+    column: Any, value: Any, begin: int, end: int, x: Any, width: int, c: int, start: Any, from_: int, out: Any, to: int
+) -> None:
+    s0 = spread(like(x[0], 0))
+    s1 = s0
+    if from_ >= 0:
+        s0, s1 = load(start, from_ + c), load(start, from_ + c + LANES)
+    for e in range(begin, end):
+        at, factor = column[e] * width + c, spread(like(x[0], value[e]))
+        s0 += factor * load(x, at)
+        s1 += factor * load(x, at + LANES)
+    store(out, to + c, s0)
+    store(out, to + c + LANES, s1)
+
+
+@_jit
+def _one(
+    column: Any, value: Any, begin: int, end: int, x: Any, width: int, c: int, start: Any, from_: int, out: Any, to: int
+) -> None:
+    s, count = spread(like(x[0], 0)), width - c
+    if from_ >= 0:
+        s = load_first(start, from_ + c, count)
+    for e in range(begin, end):
+        s += spread(like(x[0], value[e])) * load_first(x, column[e] * width + c, count)
+    store_first(out, to + c, s, count)
+
+
+@_jit
+def weighted_rows(
+    column: Any, value: Any, begin: int, end: int, x: Any, width: int, start: Any, from_: int, out: Any, to: int
+) -> None:
+    """out[to :] = start[from_ :] + Σ_e value[e] · x[column[e]], ``width`` numbers; ``from_`` below 0: without ``start``.
+
+    Addresses all; ``x`` has at least one number.
+    """
+    c = 0
+    while c + 4 * LANES <= width:
+        _four(column, value, begin, end, x, width, c, start, from_, out, to)
+        c += 4 * LANES
+    if c + 2 * LANES <= width:
+        _two(column, value, begin, end, x, width, c, start, from_, out, to)
+        c += 2 * LANES
+    while c < width:
+        _one(column, value, begin, end, x, width, c, start, from_, out, to)
+        c += LANES
 
 
 @_jit
 def _multiply(
     indptr: Any, column: Any, value: Any, x: Any, start: Any, out: Any, bounds: Any, first: int, last: int
 ) -> None:
-    width = x.shape[1]
+    width, adding = x.shape[1], len(start) > 0
+    if x.size == 0:
+        for row in range(bounds[first], bounds[last]):
+            for j in range(width):
+                out[row, j] = start[row, j] if adding else 0
+        return
+    columns, values, source, more, to = address(column), address(value), address(x), address(start), address(out)
     for row in range(bounds[first], bounds[last]):
-        target = out[row]
-        if len(start):
-            before = start[row]
-            for j in range(width):
-                target[j] = before[j]
-        else:
-            for j in range(width):
-                target[j] = 0
-        for e in range(indptr[row], indptr[row + 1]):
-            source = x[np.uint64(column[e])]
-            factor = value[e]
-            for j in range(width):
-                target[j] += factor * source[j]
+        own = row * width
+        weighted_rows(
+            columns, values, indptr[row], indptr[row + 1], source, width, more, own if adding else -1, to, own
+        )
 
 
 @_jit
