@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from graphmill.kernels import translation
+from graphmill.kernels.threads import has_numba
 from graphmill.kernels.translation import grouped_projection, segment_softmax, translation_logits
 
 
@@ -23,6 +24,21 @@ def test_grouped_projection_is_the_product_with_gathered_matrices() -> None:
     plain = torch.autograd.grad((wanted * weight).sum(), (rows, matrices))
     torch.testing.assert_close(ours, plain, rtol=1e-12, atol=1e-12)
     assert torch.autograd.gradcheck(lambda r, m: grouped_projection(r, bounds, m), (rows, matrices))
+
+
+def test_all_groups_in_one_call_give_what_a_call_each_gives(monkeypatch: pytest.MonkeyPatch) -> None:
+    bounds = [0, 0, 3, 100, 100, 101, 260]
+    rows, matrices = torch.randn(260, 20), torch.randn(6, 20, 33)
+    found = []
+    for one_call in (True, False):
+        monkeypatch.setattr(translation, "wide_registers", lambda one=one_call: one and has_numba())
+        inputs = rows.clone().requires_grad_(), matrices.clone().requires_grad_()
+        out = grouped_projection(inputs[0], bounds, inputs[1])
+        scale = torch.linspace(-1, 1, out.numel()).view_as(out)
+        found.append((out.detach(), *torch.autograd.grad((out * scale).sum(), inputs)))
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-4)
+    assert not found[0][2][0].any()
 
 
 def test_grouped_projection_of_nothing() -> None:

@@ -88,16 +88,25 @@ class _Linear(torch.autograd.Function):
 
 
 @cache
-def own_products() -> bool:
-    """Whether this machine's processor is one on which our own products were measured to be the faster ones."""
+def wide_registers() -> bool:
+    """Whether the processor multiplies 512 bits at a time, which our own blocks are made for."""
     if not has_numba():
         return False
     from llvmlite import binding
 
-    # LLVM's names of AMD's cores. From the fifth generation on they multiply 512 bits at a time, which MKL does not use.
+    return bool(binding.get_host_cpu_features().get("avx512f"))
+
+
+@cache
+def own_products() -> bool:
+    """Whether this machine's processor is one on which our own products were measured to be the faster ones."""
+    if not wide_registers():
+        return False
+    from llvmlite import binding
+
+    # LLVM's names of AMD's cores. From the fifth generation on their units are 512 bits wide, which MKL does not use.
     name, _, generation = binding.get_host_cpu_name().partition("znver")
-    wide = not name and generation.isdigit() and int(generation) >= 5
-    return wide and bool(binding.get_host_cpu_features().get("avx512f"))
+    return not name and generation.isdigit() and int(generation) >= 5
 
 
 def _own(left: Tensor, right: Tensor, out: Tensor | None) -> bool:

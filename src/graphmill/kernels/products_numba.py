@@ -36,6 +36,10 @@ _PART = 1024
 """Terms that are worth a sum of their own, at least, where the result has few numbers."""
 _PARTS = 16
 _FEW = 1 << 16
+_PIECES = 16
+"""Pieces that groups of rows are dealt out in."""
+_SIZE = 4
+"""Bytes of a number."""
 _SHARE = 32
 """Products that take as long as one element-wise operation, for the decision how many threads take part."""
 
@@ -88,6 +92,36 @@ def _run(
     more = (0 if bias is None else bias.data_ptr(), onto, batches, rows, terms, last_terms, columns)
     units = batches * -(-rows // _ROWS)
     over_ranges(_product_ranges, (*arrays, *more), units, batches * rows * terms * columns // _SHARE)
+
+
+def grouped_product(rows: Tensor, bounds: np.ndarray, matrices: Tensor) -> Tensor:
+    """Rows ``bounds[g] : bounds[g + 1]`` of [n, k] times ``matrices[g]`` of [G, k, m]: [n, m]. fp32, all groups at once.
+
+    Each row's numbers lie side by side; matrices may be transposed ones.
+    """
+    terms, columns = matrices.shape[1:]
+    out = rows.new_empty(len(rows), columns)
+    pieces, right = _pieces(bounds), (matrices.data_ptr(), *matrices.stride())
+    arrays = (rows.data_ptr(), rows.stride(0), *right, out.data_ptr(), columns, bounds, pieces, terms, columns)
+    over_ranges(_grouped_ranges, arrays, len(pieces) - 1, rows.numel() * columns // _SHARE)
+    return out
+
+
+def grouped_gradient(rows: Tensor, bounds: np.ndarray, gradient: Tensor) -> Tensor:
+    """[G, k, m]: for each group of ``rows`` [n, k] and ``gradient`` [n, m] the product rowsᵀ · gradient; zero for none."""
+    terms, columns = rows.shape[1], gradient.shape[1]
+    out = rows.new_empty(len(bounds) - 1, terms, columns)
+    pieces = _pieces(bounds)
+    arrays = (rows.data_ptr(), rows.stride(0), gradient.data_ptr(), gradient.stride(0), out.data_ptr())
+    work = rows.numel() * columns // _SHARE
+    over_ranges(_grouped_gradient_ranges, (*arrays, bounds, pieces, terms, columns), len(pieces) - 1, work)
+    return out
+
+
+def _pieces(bounds: np.ndarray) -> np.ndarray:
+    """Where some pieces of about as many rows each begin, in groups."""
+    wanted = np.arange(1, _PIECES) * bounds[-1] // _PIECES
+    return np.concatenate(([0], np.searchsorted(bounds[:-1], wanted), [len(bounds) - 1]))
 
 
 @_jit
@@ -212,6 +246,44 @@ def _product(
                                 onto or d + t > 0, y, to, out_row,
                             )  # fmt: skip
     hold(buffer)
+
+
+@_jit
+def _grouped(
+    left: int, left_row: int, right: int, right_group: int, right_row: int, right_column: int, out: int, out_row: int,
+    bounds: Any, pieces: Any, terms: int, columns: int, first: int, last: int,
+) -> None:  # fmt: skip
+    for group in range(pieces[first], pieces[last]):
+        begin, rows = bounds[group], bounds[group + 1] - bounds[group]
+        _product(
+            left + _SIZE * begin * left_row, 0, left_row, 1, right + _SIZE * group * right_group, 0, right_row, right_column,
+            out + _SIZE * begin * out_row, 0, out_row, 0, False, 1, rows, terms, terms, columns, 0,
+            (rows + _ROWS - 1) // _ROWS,
+        )  # fmt: skip
+
+
+@_jit
+def _grouped_gradient(
+    left: int, left_row: int, right: int, right_row: int, out: int, bounds: Any, pieces: Any, rows: int, columns: int,
+    first: int, last: int,
+) -> None:  # fmt: skip
+    for group in range(pieces[first], pieces[last]):
+        begin, terms = bounds[group], bounds[group + 1] - bounds[group]
+        _product(
+            left + _SIZE * begin * left_row, 0, 1, left_row, right + _SIZE * begin * right_row, 0, right_row, 1,
+            out + _SIZE * group * rows * columns, 0, columns, 0, False, 1, rows, terms, terms, columns, 0,
+            (rows + _ROWS - 1) // _ROWS,
+        )  # fmt: skip
+
+
+@_jit
+def _grouped_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_grouped, arguments, first, last, team)
+
+
+@_jit
+def _grouped_gradient_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_grouped_gradient, arguments, first, last, team)
 
 
 @_jit

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from graphmill.kernels.devices import part_bytes
-from graphmill.kernels.products import product
+from graphmill.kernels.products import product, wide_registers
 from graphmill.kernels.threads import has_numba
 
 EDGE_BYTES = 8 << 20
@@ -31,11 +32,26 @@ def grouped_projection(rows: Tensor, bounds: Sequence[int], matrices: Tensor) ->
     return out
 
 
+def _one_call_serves(rows: Tensor, matrices: Tensor) -> bool:
+    """Whether compiled code does all groups: they have some dozen rows each, and a call takes longer than that product."""
+    return (
+        rows.device.type == "cpu"
+        and rows.dtype == matrices.dtype == torch.float32
+        and rows.is_contiguous()
+        and len(rows) > 0
+        and wide_registers()
+    )
+
+
 class _Grouped(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, matrices: Tensor, bounds: list[int]) -> Tensor:
         ctx.save_for_backward(rows, matrices)
         ctx.bounds = bounds
+        if _one_call_serves(rows, matrices):
+            from graphmill.kernels import products_numba
+
+            return products_numba.grouped_product(rows, np.array(bounds, np.int64), matrices)
         out = rows.new_empty(len(rows), matrices.shape[2])
         with torch.autocast(rows.device.type, enabled=False):
             for g, (start, stop) in enumerate(pairwise(bounds)):
@@ -47,6 +63,12 @@ class _Grouped(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         (gradient,) = gradients
         rows, matrices = ctx.saved_tensors
+        if _one_call_serves(rows, matrices):
+            from graphmill.kernels import products_numba
+
+            bounds, gradient = np.array(ctx.bounds, np.int64), gradient.contiguous()
+            to_rows = products_numba.grouped_product(gradient, bounds, matrices.mT)
+            return to_rows, products_numba.grouped_gradient(rows, bounds, gradient), None
         to_rows, to_matrices = torch.empty_like(rows), torch.zeros_like(matrices)
         with torch.autocast(rows.device.type, enabled=False):
             for g, (start, stop) in enumerate(pairwise(ctx.bounds)):
