@@ -6,16 +6,23 @@ import sys
 
 import pytest
 
-from graphmill.training.waiting import ALONE, IN_COMPANY, machine_is_quiet, waiting_environment
+from graphmill.training import waiting
+from graphmill.training.waiting import ALONE, ALONE_ON_AMD, IN_COMPANY, machine_is_quiet, waiting_environment
 
 CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 
 
-@pytest.mark.parametrize(("quiet", "turns"), [(True, ALONE), (False, IN_COMPANY)])
-def test_without_a_word_about_it_threads_spin_for_a_short_while(quiet: bool, turns: str) -> None:
+@pytest.mark.parametrize(
+    ("amd", "quiet", "turns"),
+    [(False, True, ALONE), (True, True, ALONE_ON_AMD), (False, False, IN_COMPANY), (True, False, IN_COMPANY)],
+)
+def test_without_a_word_about_it_threads_spin_for_a_short_while(
+    monkeypatch: pytest.MonkeyPatch, amd: bool, quiet: bool, turns: str
+) -> None:
+    monkeypatch.setattr(waiting, "_made_by_amd", lambda: amd)
     found = waiting_environment({"PATH": "/bin"}, lambda: quiet)
     assert found == {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": turns}
-    assert int(ALONE) > int(IN_COMPANY)
+    assert int(ALONE_ON_AMD) > int(ALONE) > int(IN_COMPANY)
 
 
 @pytest.mark.parametrize("name", CHOICES)
@@ -46,4 +53,4 @@ def test_openmp_takes_it() -> None:
     )
     if "GOMP_SPINCOUNT" not in done.stderr:
         pytest.skip("torch's OpenMP runtime is not GNU's")
-    assert f"GOMP_SPINCOUNT = '{ALONE}'" in done.stderr
+    assert f"GOMP_SPINCOUNT = '{chosen['GOMP_SPINCOUNT']}'" in done.stderr

@@ -1,7 +1,6 @@
 """The compiled search of ``top_k``: the highest number of each block first, then only the blocks that can hold one of the k.
 
 What k of the blocks' maxima reach is a bound: k numbers are at least that high, so what is lower is none of the k best.
-With S blocks, block b has the columns b, b + S, b + 2 S and so on: then the maxima of many blocks are taken side by side.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill.kernels.team import in_ranges, over_ranges
+from graphmill.kernels.vectors import LANES, address, highest, larger, load, spread, total
 
 _BLOCK = 64
 _NOWHERE = 1 << 62
@@ -59,21 +59,21 @@ def _sink(heap: Any, place: Any, at: int, size: int) -> None:
 
 
 @_jit
-def _bound(highest: Any, k: int, lowest: Any) -> Any:
-    """A number that at least k of the ``highest`` reach, and not many more: by bisection, each time over all of them."""
+def _bound(maxima: Any, k: int, lowest: Any) -> Any:
+    """A number that at least k of the ``maxima`` reach, and not many more: by bisection, each time over all of them."""
     least, most, there = -lowest, lowest, 0
-    for b in range(len(highest)):
-        if highest[b] > lowest:
+    for b in range(len(maxima)):
+        if maxima[b] > lowest:
             there += 1
-            least = highest[b] if highest[b] < least else least
-            most = highest[b] if highest[b] > most else most
+            least = maxima[b] if maxima[b] < least else least
+            most = maxima[b] if maxima[b] > most else most
     if there < k:
         return lowest
     for _ in range(_TURNS):
         middle = least + (most - least) / 2
         reached = np.int32(0)
-        for b in range(len(highest)):
-            reached += np.int32(highest[b] >= middle)
+        for b in range(len(maxima)):
+            reached += np.int32(maxima[b] >= middle)
         if reached < k:
             most = middle
         else:
@@ -84,25 +84,26 @@ def _bound(highest: Any, k: int, lowest: Any) -> Any:
 
 
 @_summing
-def _all_finite(line: Any, zero: Any) -> bool:
-    """0 · x is 0 for every finite x, and NaN for an infinity and for NaN."""
-    total = zero
-    for j in range(len(line)):
-        total += line[j] * zero
-    return bool(total == zero)
-
-
-@_jit
-def _maxima(line: Any, highest: Any, lowest: Any) -> None:
-    count, columns = len(highest), len(line)
-    highest[:] = lowest
-    for start in range(0, columns - count + 1, count):
-        part = line[start : start + count]
-        for b in range(count):
-            highest[b] = part[b] if part[b] > highest[b] else highest[b]
-    for j in range(columns - columns % count, columns):
-        b = j % count
-        highest[b] = line[j] if line[j] > highest[b] else highest[b]
+def _maxima(line: Any, at: int, columns: int, maxima: Any, lowest: Any, zero: Any) -> bool:
+    """The highest number of each block, and whether all numbers are finite: 0 · x is 0 then, and else NaN."""
+    sums = spread(zero)
+    whole = columns // _BLOCK
+    for b in range(whole):
+        here = at + b * _BLOCK
+        x0, x1 = load(line, here), load(line, here + LANES)
+        x2, x3 = load(line, here + 2 * LANES), load(line, here + 3 * LANES)
+        sums += spread(zero) * x0
+        sums += spread(zero) * x1
+        sums += spread(zero) * x2
+        sums += spread(zero) * x3
+        maxima[b] = highest(larger(larger(x0, x1), larger(x2, x3)))
+    rest = total(sums)
+    if whole * _BLOCK < columns:
+        maxima[whole] = lowest
+        for j in range(at + whole * _BLOCK, at + columns):
+            rest += line[j] * zero
+            maxima[whole] = line[j] if line[j] > maxima[whole] else maxima[whole]
+    return bool(rest == zero)
 
 
 @_jit
@@ -120,27 +121,26 @@ def _search(
 ) -> None:
     k, columns = values.shape[1], scores.shape[1]
     count = -(-columns // _BLOCK)
-    highest, left_out = np.empty(count, scores.dtype), np.zeros(columns, np.bool_)
+    maxima, left_out, numbers = np.empty(count, scores.dtype), np.zeros(columns, np.bool_), address(scores)
     for row in range(first, last):
         line, heap, place = scores[row], values[row], found[row]
-        if not _all_finite(line, zero):
+        if not _maxima(numbers, row * columns, columns, maxima, lowest, zero):
             finite[row] = False
             continue
-        _maxima(line, highest, lowest)
         for e in range(indptr[row], indptr[row + 1]):
             left_out[items[e]] = True
         for e in range(indptr[row], indptr[row + 1]):
-            b = items[e] % count
-            if line[items[e]] == highest[b]:
-                highest[b] = lowest
-                for j in range(b, columns, count):
-                    if line[j] > highest[b] and not left_out[j]:
-                        highest[b] = line[j]
-        bound = _bound(highest, k, lowest)
+            b = items[e] // _BLOCK
+            if line[items[e]] == maxima[b]:
+                maxima[b] = lowest
+                for j in range(b * _BLOCK, min((b + 1) * _BLOCK, columns)):
+                    if line[j] > maxima[b] and not left_out[j]:
+                        maxima[b] = line[j]
+        bound = _bound(maxima, k, lowest)
         for b in range(count):
-            if highest[b] < bound:
+            if maxima[b] < bound:
                 continue
-            for j in range(b, columns, count):
+            for j in range(b * _BLOCK, min((b + 1) * _BLOCK, columns)):
                 if line[j] < bound:
                     continue
                 value = lowest if left_out[j] else line[j]
