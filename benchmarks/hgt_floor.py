@@ -2,7 +2,8 @@
 
 From the graph alone: per type and layer the projections to q, k, v and the output product, per relation two products on
 the side with fewer occurring nodes; each forward, for its input's gradient and for its weight's gradient. Operands and
-results are allocated before the clock starts; each distinct shape is timed on its own, best of several.
+results are allocated before the clock starts; each distinct shape is timed on its own, best of several. The products are
+torch's; ``--own`` times those that training uses where torch's are slow (``graphmill.kernels.products``).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 
 from benchmarks import hgt_graphs
 from graphmill.kernels.hgt_plan import MessageGraph
+from graphmill.kernels.products import product
 
 WIDTHS = (512, 256, 512)
 HEADS = 8
@@ -55,11 +57,12 @@ def seconds(
     repeats: int = 3,
     clock: Clock = time.perf_counter,
     device: torch.device = CPU,
+    own: bool = False,
 ) -> float:
-    """Time of a step's products."""
+    """Time of a step's products, by torch; with ``own`` by what training uses on this processor."""
     # On an accelerator a product is timed many times over: between two waits there is more than one call.
     calls = 1 if device.type == "cpu" else 20
-    return sum(times * _time(product, dtype, repeats, clock, device, calls) for product, times in found.items())
+    return sum(times * _time(one, dtype, repeats, clock, device, calls, own) for one, times in found.items())
 
 
 def wait(device: torch.device) -> None:
@@ -68,8 +71,10 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-def _time(product: Product, dtype: torch.dtype, repeats: int, clock: Clock, device: torch.device, times: int) -> float:
-    _, batch, rows, inner, columns = product
+def _time(
+    one: Product, dtype: torch.dtype, repeats: int, clock: Clock, device: torch.device, times: int, own: bool
+) -> float:
+    _, batch, rows, inner, columns = one
     if not rows:
         return 0.0
     if batch == 1:
@@ -84,7 +89,7 @@ def _time(product: Product, dtype: torch.dtype, repeats: int, clock: Clock, devi
         )
         w, dw = (torch.randn(batch, inner, columns, dtype=dtype, device=device) for _ in range(2))
         calls = ((x, w, y), (y, w.mT, dx), (x.mT, y, dw))
-    multiply = torch.mm if batch == 1 else torch.bmm
+    multiply: Callable[..., object] = product if own else torch.mm if batch == 1 else torch.bmm
     total = 0.0
     for a, b, out in calls:
         best = float("inf")
@@ -103,9 +108,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--graph", default="67k")
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--own", action="store_true", help="by what training uses on this processor, instead of torch")
     args = parser.parse_args()
     found = products(hgt_graphs.plan(hgt_graphs.load(args.graph)))
-    taken = seconds(found, getattr(torch, args.dtype))
+    taken = seconds(found, getattr(torch, args.dtype), own=args.own)
     print(
         json.dumps({"graph": args.graph, "gflop": gflop(found), "seconds": taken, "gflop_per_s": gflop(found) / taken})
     )

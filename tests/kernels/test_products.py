@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from graphmill.kernels import products
-from graphmill.kernels.products import add_product_, product
+from graphmill.kernels.products import Linear, add_product_, linear, product
 
 pytest.importorskip("numba")
 from graphmill.kernels.products_numba import product_
@@ -98,6 +98,70 @@ def test_what_is_not_finite_stays_in_its_rows_and_columns():
     assert bool(bad[:, 2].all())
     bad[3], bad[:, 2] = False, False
     assert not bool(bad.any())
+
+
+@pytest.mark.parametrize("shape", [(20, 1300, 1024), (13, 9000, 80)])
+def test_more_than_is_packed_at_a_time(shape):
+    rows, terms, columns = shape
+    left, right, bias = torch.randn(rows, terms), torch.randn(terms, columns), torch.randn(columns)
+    out = torch.empty(rows, columns)
+    product_(out, left, right, bias, False)
+    close(out, expected(left, right, bias), terms)
+    before = out.clone()
+    product_(out, left, right, None, True)
+    close(out, expected(left, right, before=before), terms)
+
+
+def test_long_sums_into_some_columns():
+    left, right, table = torch.randn(5000, 30), torch.randn(5000, 40), torch.zeros(30, 100)
+    product_(table[:, 20:60], left.T, right, None, True)
+    close(table[:, 20:60], expected(left.T, right), 5000)
+    table[:, 20:60] = 0.0
+    assert not table.any()
+
+
+@pytest.mark.parametrize(
+    "trained", [(True, True, True), (True, False, False), (False, True, True), (False, False, True)]
+)
+def test_linear_has_the_gradients_of_torchs(monkeypatch, trained):
+    monkeypatch.setattr(products, "own_products", lambda: True)
+    values, found = (torch.randn(300, 70), torch.randn(60, 70), torch.randn(60)), []
+    for function in (linear, torch.nn.functional.linear):
+        inputs = [v.clone().requires_grad_(t) for v, t in zip(values, trained, strict=True)]
+        out = function(*inputs)
+        out.square().sum().backward()
+        found.append([out.detach(), *(i.grad for i in inputs)])
+    for a, b in zip(*found, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-3)
+
+
+def test_the_layer_is_torchs_by_its_numbers(monkeypatch):
+    monkeypatch.setattr(products, "own_products", lambda: True)
+    layer, x = Linear(70, 60), torch.randn(300, 70)
+    torch.testing.assert_close(layer(x), torch.nn.functional.linear(x, layer.weight, layer.bias), rtol=1e-5, atol=1e-5)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(x).dtype == torch.bfloat16
+        assert product(x, layer.weight.detach().T).dtype == torch.bfloat16
+
+
+def test_what_does_not_fit_is_refused_as_torch_refuses_it(monkeypatch):
+    monkeypatch.setattr(products, "own_products", lambda: True)
+    with pytest.raises(RuntimeError):
+        product(torch.randn(100, 90), torch.randn(64, 80))
+    with pytest.raises(RuntimeError):
+        product(torch.randn(3, 100, 90), torch.randn(2, 90, 80))
+    with pytest.raises(RuntimeError):
+        linear(torch.randn(100, 90), torch.randn(80, 64))
+    assert product(torch.randn(1, 100, 90), torch.randn(3, 90, 80)).shape == (3, 100, 80)
+
+
+def test_a_bias_of_any_kind_is_added(monkeypatch):
+    monkeypatch.setattr(products, "own_products", lambda: True)
+    left, right, bias = torch.randn(100, 90), torch.randn(90, 80), torch.randn(160)[::2]
+    close(product(left, right, bias), expected(left, right, bias), 90)
+    assert product(left, right, bias.clone().requires_grad_()).requires_grad
 
 
 @pytest.mark.parametrize("own", [True, False])

@@ -76,3 +76,12 @@ def test_columns_that_are_not_there_and_lists_of_nothing(backend: Backend) -> No
 def test_no_rows(backend: Backend) -> None:
     values, found = top_k(torch.empty(0, 9), 3, backend=backend)
     assert values.shape == found.shape == (0, 3)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("columns", [64, 70, 1000])
+def test_numbers_near_the_largest_are_finite(dtype: torch.dtype, columns: int) -> None:
+    for number in (torch.finfo(dtype).max, torch.finfo(dtype).min, torch.finfo(dtype).max / 10):
+        values, found = top_k(torch.full((2, columns), number, dtype=dtype), 3)
+        assert bool((values == number).all())
+        assert found.tolist() == [[0, 1, 2]] * 2

@@ -1,7 +1,7 @@
 """Matrix products: torch's, or our own where torch's library is the slower one.
 
 On CPUs torch hands products of fp32 to Intel's MKL, which on processors of another make uses half of their vector registers'
-width. There, ``products_numba`` takes twice to three times as many products a second; on Intel's, MKL is as fast. The
+width. There, ``products_numba`` makes mostly a little over twice as many products a second; on Intel's, MKL is as fast. The
 choice hangs on the processor and the operands' sizes alone, so that a training that is resumed goes on with the same bits.
 """
 
@@ -26,9 +26,10 @@ _LEAST_ROWS, _LEAST_COLUMNS = 6, 12
 def product(left: Tensor, right: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
     """left · right (+ ``bias`` [m]): [n, k] · [k, m], or [h, n, k] · [h, k, m] without ``bias``, with any strides.
 
-    Differentiated through, it is torch's: :func:`linear` has a gradient of its own.
+    Differentiated through, it is torch's: :func:`linear` has a gradient of its own. ``out`` shares no memory with
+    the others.
     """
-    if not _own(left, right, out):
+    if not _own(left, right, out, bias):
         if bias is None:
             return torch.matmul(left, right) if out is None else torch.matmul(left, right, out=out)
         if left.device.type != "cpu" or left.dtype.itemsize < 4:
@@ -54,7 +55,7 @@ def add_product_(out: Tensor, left: Tensor, right: Tensor) -> Tensor:
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x Wᵀ + b, differentiable (once): x [n, in], weight [out, in] with any strides, bias [out]."""
-    if x.dim() != 2 or not _serves(x, weight.T, None) or torch.is_autocast_enabled("cpu"):
+    if x.dim() != 2 or not _serves(x, weight.T, None, bias):
         return F.linear(x, weight, bias)
     found: Tensor = _Linear.apply(x, weight, bias)
     return found
@@ -109,19 +110,30 @@ def own_products() -> bool:
     return not name and generation.isdigit() and int(generation) >= 5
 
 
-def _own(left: Tensor, right: Tensor, out: Tensor | None) -> bool:
-    differentiated = torch.is_grad_enabled() and (left.requires_grad or right.requires_grad)
-    return not differentiated and _serves(left, right, out)
+def _own(left: Tensor, right: Tensor, out: Tensor | None, bias: Tensor | None = None) -> bool:
+    if torch.is_grad_enabled() and any(t.requires_grad for t in (left, right, bias) if t is not None):
+        return False
+    return _serves(left, right, out, bias)
 
 
-def _serves(left: Tensor, right: Tensor, out: Tensor | None) -> bool:
+def _serves(left: Tensor, right: Tensor, out: Tensor | None, bias: Tensor | None = None) -> bool:
+    """Whether our own may make the product; what is not of one form with it is torch's to refuse."""
+    if torch.compiler.is_compiling() or left.dim() != right.dim() or left.dim() not in (2, 3):
+        return False
+    *batch, rows, terms = left.shape
+    *beside, inner, columns = right.shape
     return (
-        not torch.compiler.is_compiling()
-        and left.dtype == right.dtype == torch.float32
+        left.dtype == right.dtype == torch.float32
         and left.device.type == "cpu"
-        and left.shape[-2] >= _LEAST_ROWS
-        and right.shape[-1] >= _LEAST_COLUMNS
-        and left.numel() * right.shape[-1] >= _LEAST_WORK
+        and rows >= _LEAST_ROWS
+        and columns >= _LEAST_COLUMNS
+        and left.numel() * columns >= _LEAST_WORK
         and own_products()
-        and (out is None or (out.dtype == torch.float32 and out.stride(-1) == 1))
+        and terms == inner
+        and batch == beside
+        and (
+            out is None or (out.dtype == torch.float32 and out.shape == (*batch, rows, columns) and out.stride(-1) == 1)
+        )
+        and (bias is None or (bias.dtype == torch.float32 and bias.shape == (columns,) and bias.stride(0) == 1))
+        and not torch.is_autocast_enabled("cpu")
     )

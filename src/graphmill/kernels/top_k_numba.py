@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill.kernels.team import in_ranges, over_ranges
-from graphmill.kernels.vectors import LANES, address, highest, larger, load, spread, total
+from graphmill.kernels.vectors import LANES, address, highest, larger, load, not_finite, spread, total
 
 _BLOCK = 64
 _NOWHERE = 1 << 62
@@ -85,25 +85,22 @@ def _bound(maxima: Any, k: int, lowest: Any) -> Any:
 
 @_summing
 def _maxima(line: Any, at: int, columns: int, maxima: Any, lowest: Any, zero: Any) -> bool:
-    """The highest number of each block, and whether all numbers are finite: 0 · x is 0 then, and else NaN."""
-    sums = spread(zero)
+    """The highest number of each block, and whether all numbers are finite."""
+    wrong = spread(zero)
     whole = columns // _BLOCK
     for b in range(whole):
         here = at + b * _BLOCK
         x0, x1 = load(line, here), load(line, here + LANES)
         x2, x3 = load(line, here + 2 * LANES), load(line, here + 3 * LANES)
-        sums += spread(zero) * x0
-        sums += spread(zero) * x1
-        sums += spread(zero) * x2
-        sums += spread(zero) * x3
+        wrong += larger(larger(not_finite(x0), not_finite(x1)), larger(not_finite(x2), not_finite(x3)))
         maxima[b] = highest(larger(larger(x0, x1), larger(x2, x3)))
-    rest = total(sums)
+    finite = total(wrong) == zero
     if whole * _BLOCK < columns:
         maxima[whole] = lowest
         for j in range(at + whole * _BLOCK, at + columns):
-            rest += line[j] * zero
+            finite = finite and np.isfinite(line[j])
             maxima[whole] = line[j] if line[j] > maxima[whole] else maxima[whole]
-    return bool(rest == zero)
+    return bool(finite)
 
 
 @_jit

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from graphmill.kernels.devices import part_bytes
 from graphmill.kernels.products import product, wide_registers
@@ -60,6 +61,7 @@ class _Grouped(torch.autograd.Function):
         return out
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         (gradient,) = gradients
         rows, matrices = ctx.saved_tensors

@@ -11,6 +11,7 @@ language: one register where the processor has 512 bits, two or four elsewhere; 
     spread(number), spread_at(a, at)    sixteen times the same
     x + y, x - y, x * y             by element; a sum of products may be fused
     total(x), highest(x)            over the sixteen; larger(x, y) by element
+    not_finite(x)                   1 for an infinity and for NaN, else 0
     first_of(x, n, y)               n elements of x, the others of y; where_positive(a, x, y): by the sign of a
     exponential(x)                  as compiled_math.exp
     keep(x, place, ...)             dropout of elements place to place + 15, by dropout.words
@@ -292,6 +293,19 @@ def larger(typing: Any, left: Any, right: Any) -> Any:
         return builder.select(builder.fcmp_ordered(">", *values), *values)
 
     return left(left, right), generate
+
+
+@intrinsic
+def not_finite(typing: Any, vector: Any) -> Any:
+    """By element: 1 for an infinity and for NaN, else 0."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        kind = values[0].type
+        size = _call(builder, f"llvm.fabs.{_suffix(vector.dtype)}", kind, values[0])
+        small = builder.fcmp_ordered("<", size, constant(kind, float("inf")))
+        return builder.select(small, constant(kind, 0.0), constant(kind, 1.0))
+
+    return vector(vector), generate
 
 
 @intrinsic
