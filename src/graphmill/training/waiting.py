@@ -5,8 +5,8 @@ slower. Sleeping at once costs a wake-up, dear on a virtual machine, at each of 
 short spin is between the two. How short depends on company, which is looked at when a process starts: in trials on two
 cores steps of SASRec and HGT were faster alone with four times the spin, and slower by more beside a busy process.
 A turn of the waiting loop is one pause instruction, which AMD's processors are done with in a fraction of the time that
-Intel's take, so that alone they spin ten times as many: with as few as Intel's, threads slept 25 times a step of
-SASRec (seen on an EPYC of the fifth generation).
+Intel's take, so that alone they spin ten times as many: with as few as Intel's, threads fell asleep between the
+operations of a step (seen on an EPYC of the fifth generation).
 """
 
 from __future__ import annotations
