@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphmill.errors import EXIT_CHECK_FAILED, EXIT_STOPPED, GraphmillError, InputError
+from graphmill.errors import EXIT_CHECK_FAILED, EXIT_STOPPED, EXIT_USER_ERROR, GraphmillError, InputError
 
 if TYPE_CHECKING:
     from graphmill.worker.launch import Nodes
@@ -192,6 +192,8 @@ def ingest_report(
         _print_json(found.to_dict())
     else:
         print(found.text())
+    if found.problem:
+        raise typer.Exit(EXIT_USER_ERROR)
 
 
 @app.command()

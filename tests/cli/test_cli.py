@@ -71,6 +71,13 @@ def test_validate_judges_and_its_exit_code_says_so(trained: dict[str, Any], tmp_
     assert json.loads(collapsed.stdout)["failure"] == "complete_collapse"
 
 
+def test_a_report_on_a_file_that_cannot_be_used_ends_as_a_mistake_does(tmp_path: Path) -> None:
+    for more in ([], ["--json"]):
+        found = run("ingest-report", str(tmp_path / "nothing.csv"), *more)
+        assert found.exit_code == 2
+        assert "does not exist" in found.stdout
+
+
 def test_neighbours_and_the_python_interface_agree(trained: dict[str, Any]) -> None:
     found = json.loads(run("neighbors", trained["run_dir"], "n3", "-k", "4", "--json").stdout)
     run_ = graphmill.load(trained["run_dir"])
