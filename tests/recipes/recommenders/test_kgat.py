@@ -125,8 +125,10 @@ def test_layers_are_the_equations(graph: TypedGraph, kind: str) -> None:
     torch.testing.assert_close(final(model(model.nodes(), recipe._matrix(model))), wanted, rtol=1e-10, atol=1e-12)
 
 
-def test_the_losses_are_the_equations(graph: TypedGraph) -> None:
-    recipe = recipe_of(graph, model={"message_dropout": 0.0}, objective={"kg_regularisation": 0.1})
+@pytest.mark.parametrize("negatives", [1, 3])
+def test_the_losses_are_the_equations(graph: TypedGraph, negatives: int) -> None:
+    objective = {"kg_regularisation": 0.1, "negatives_per_positive": negatives}
+    recipe = recipe_of(graph, model={"message_dropout": 0.0}, objective=objective)
     model = model_of(recipe)
     cf, kg = recipe.phases
     batch = recipe.step(cf, 0, 0)
@@ -137,10 +139,11 @@ def test_the_losses_are_the_equations(graph: TypedGraph) -> None:
     users, items = (
         final(list(encoded.tensors.values()))[o:] for o in (recipe.view.user_offset, recipe.view.item_offset)
     )
-    u, p, n = users[batch.users], items[batch.positives], items[batch.negatives]
-    gap = (u * p).sum(1) - (u * n).sum(1)
+    u, p, n = users[batch.users], items[batch.positives], items[batch.negatives.reshape(len(batch), negatives)]
+    gap = (u * p).sum(1)[:, None] - (u[:, None] * n).sum(2)
     assert float(bpr.sum / bpr.weight) == pytest.approx(float(F.softplus(-gap).mean()))
-    assert float(norm.sum / norm.weight) == pytest.approx(float((u**2 + p**2 + n**2).sum() / 2 / len(batch)))
+    squares = (u**2 + p**2 + (n**2).mean(1)).sum()
+    assert float(norm.sum / norm.weight) == pytest.approx(float(squares / 2 / len(batch)))
     facts = recipe.step(kg, 0, 0)
     nodes = model.nodes()
     w, r = model.projections[facts.relations], model.translations[facts.relations]

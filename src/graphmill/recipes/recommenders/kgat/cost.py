@@ -46,7 +46,7 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
         inputs += nodes * a
     widest = max(a + b for a, b in pairwise(dims))
     again = 1 if execution.checkpointing else 0
-    rows = 3.0 * settings.step_size() / settings.acceleration.processes
+    rows = (2.0 + o.negatives_per_positive) * settings.step_size() / settings.acceleration.processes
     loss = rows * sum(dims) * 4 / max(execution.loss_chunks, 1)
     states = inputs + 6.0 * nodes * widest if again else kept + 3.0 * nodes * widest
     first = settings.step_size()

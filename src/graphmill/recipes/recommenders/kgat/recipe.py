@@ -183,10 +183,10 @@ class KgatRecipe(RecommenderRecipe):
         is looked up is scaled to length 1.
         """
         view, count = self.view, float(len(chunk))
-        items = np.stack((chunk.positives, chunk.negatives), 1).reshape(-1) + view.item_offset
-        wanted = self._tensor(np.concatenate((chunk.users + view.user_offset, items)))
+        items = np.column_stack((chunk.positives, chunk.negatives)) + view.item_offset
+        wanted = self._tensor(np.concatenate((chunk.users + view.user_offset, items.reshape(-1))))
         rows = final([table_rows(state, wanted) for state in states])
-        loss, norm = pair_losses(rows[: len(chunk)], rows[len(chunk) :].view(len(chunk), 2, rows.shape[1]))
+        loss, norm = pair_losses(rows[: len(chunk)], rows[len(chunk) :].view(*items.shape, rows.shape[1]))
         return [Term(BPR, loss, count), Term(NORM, norm, count, self.settings.objective.regularisation)]
 
     # ---------------------------------------------------------------- export

@@ -42,6 +42,9 @@ class KgatObjective(Settings):
 
     regularisation: float = setting(0.00001, "λ of ½‖·‖² of the step's final vectors, a mean over the step", ge=0.0)
     kg_regularisation: float = setting(0.00001, "λ of ½‖·‖² of the projected vectors of the knowledge phase", ge=0.0)
+    negatives_per_positive: int = setting(
+        1, "Random negatives of each pair; the loss is their mean (the publication has 1)", ge=1, le=1024
+    )
     draw: Literal["users", "pairs"] = setting(
         "users", "Users and one item of each (as published), or every training pair once an epoch"
     )
