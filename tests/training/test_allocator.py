@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from graphmill.training import allocator
-from graphmill.training.allocator import KEEP_HEAP, allocator_environment, describe_allocator
+from graphmill.training.allocator import KEEP_HEAP, allocator_environment, describe_allocator, heaps
 
 GIB = 1 << 30
 
@@ -68,3 +68,30 @@ def test_a_process_started_with_it_keeps_what_it_freed() -> None:
     if faults({}) < 4000:
         pytest.skip("this C library keeps freed memory by itself")
     assert faults(KEEP_HEAP) < 100
+
+
+def test_what_a_heap_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert heaps(KEEP_HEAP) == ["kept", "returned"]
+    assert heaps({}) == ["stock", "returned"]
+    assert heaps({"LD_PRELOAD": "jemalloc"}) == ["stock"]
+    monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
+    assert heaps({}) == ["stock"]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's switches")
+@pytest.mark.parametrize("environment", [{}, KEEP_HEAP], ids=["stock", "kept"])
+def test_large_blocks_are_handed_back_once_that_is_asked_for(environment: dict[str, str]) -> None:
+    script = (
+        "import torch, psutil\nfrom graphmill.training import allocator\n"
+        "def left():\n"
+        # Blocks of different sizes, of which every second one stays: holes in a heap.
+        "    before = psutil.Process().memory_info().rss\n"
+        "    blocks = [torch.ones((4 << 18) + 4096 * i) for i in range(48)]\n"
+        "    kept = blocks[::2]\n    live = sum(b.nbytes for b in kept)\n    del blocks\n"
+        "    return psutil.Process().memory_info().rss - before - live\n"
+        "allocator.return_large_blocks()\nprint(left(), allocator.describe_allocator()['choice'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
+    left, choice = done.stdout.split()
+    assert choice == "returned"
+    assert int(left) < 16 << 20

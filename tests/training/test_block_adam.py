@@ -131,8 +131,8 @@ class TestLowMoments:
 
     def test_estimates_count_half_of_the_state(self) -> None:
         cost = Cost(weights=1000, held=0, step=0, gradients=0, evaluation=0, flop=0, moved=0, calls=0)
-        whole, _ = peak_memory_of(cost, "adamw", kept_heap=False, device="cuda")
-        low, _ = peak_memory_of(cost, "adamw", kept_heap=False, device="cuda", low_moments=True)
+        whole, _ = peak_memory_of(cost, "adamw", heap="stock", device="cuda")
+        low, _ = peak_memory_of(cost, "adamw", heap="stock", device="cuda", low_moments=True)
         assert (whole, low) == (3000, 2000)
 
 

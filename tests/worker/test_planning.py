@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from graphmill.recipes.hgt.settings import PRESETS
 from graphmill.training.contract import Execution
 from graphmill.training.planning import Cost, Machine, peak_memory_of, step_seconds
 from graphmill.worker import planning
+from graphmill.worker import run as worker_run
 from graphmill.worker.export import restore
 from graphmill.worker.job import Job, merge, resolve
 from graphmill.worker.planning import cost_of, estimate_run, options, plan_run
@@ -22,6 +24,7 @@ from tests.training.cases import CASES, typed_graph
 
 GIB = 2**30
 RATES = Machine(1e10, 2e10, 1e10, 1e-6)
+BIG = Cost(weights=0, held=0, step=1_400_000_000, gradients=0, evaluation=0, flop=0, moved=0, calls=0, ragged=True)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +38,7 @@ def job_of(graph: TypedGraph, **sections: Any) -> Job:
 
 def peak(graph: TypedGraph, batching: str, execution: Execution | None = None, **sections: Any) -> int:
     job = job_of(graph, **sections)
-    return peak_memory_of(cost_of(job, graph, batching, execution or Execution()), "adamw", kept_heap=False)[0]
+    return peak_memory_of(cost_of(job, graph, batching, execution or Execution()), "adamw", heap="stock")[0]
 
 
 # -- figures -----------------------------------------------------------------------------------------------------------
@@ -64,12 +67,39 @@ def test_more_of_everything_needs_more_memory(graph: TypedGraph, batching: str) 
 
 def test_every_rung_of_the_planner_needs_less_than_the_one_before(graph: TypedGraph) -> None:
     for batching in ("full", "edge_sampled", "neighbor_sampled"):
-        found = list(options(job_of(graph), graph, batching, kept_heap=True))
+        found = list(options(job_of(graph), graph, batching, ["kept", "returned"]))
         peaks = [o.estimate.peak for o in found]
         assert peaks == sorted(peaks, reverse=True)
-        assert len({(o.loss_chunks, o.checkpointing) for o in found}) == len(found)
+        assert len({(o.loss_chunks, o.checkpointing, o.heap) for o in found}) == len(found)
         if batching != "full":
             assert {o.loss_chunks for o in found} == {1}
+
+
+def test_handing_blocks_back_comes_before_a_rung_that_costs_more_and_is_done(
+    graph: TypedGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = small(graph, batching="edge_sampled")
+    monkeypatch.setattr(
+        planning,
+        "cost_of",
+        lambda job, graph, batching, execution: replace(BIG, step=BIG.step >> execution.checkpointing),
+    )
+    job = resolve(merge(values, {"acceleration": {"memory_budget": "2GiB"}}), "x")
+    found = [(o.heap, o.checkpointing) for o in options(job, graph, "edge_sampled", ["kept", "returned"])]
+    assert found == [("kept", False), ("returned", False), ("kept", True), ("returned", True)]
+    switched: list[bool] = []
+    monkeypatch.setattr(worker_run, "return_large_blocks", lambda: switched.append(True))
+    monkeypatch.setattr(planning, "heaps", lambda environment: ["kept", "returned"])
+    for budget, heap, checkpointing in (
+        ("3GiB", "kept", False),
+        ("2GiB", "returned", False),
+        ("1200MiB", "returned", True),
+    ):
+        plan = prepare(small(graph, batching="edge_sampled", memory_budget=budget), "x", root=str(tmp_path)).plan
+        assert plan.option is not None
+        assert (plan.option.heap, plan.option.checkpointing) == (heap, checkpointing)
+        assert ("handed back" in plan.reason) == (heap == "returned")
+    assert len(switched) == 2
 
 
 def test_time_is_products_traffic_updates_and_calls() -> None:
@@ -83,8 +113,8 @@ def test_time_is_products_traffic_updates_and_calls() -> None:
 
 def test_an_accelerator_holds_no_libraries_and_no_heap() -> None:
     cost = Cost(weights=100, held=10, step=1000, gradients=100, evaluation=50, flop=0, moved=0, calls=0)
-    assert peak_memory_of(cost, "adam", kept_heap=True, device="cuda")[0] == 300 + 10 + 1100
-    on_cpu, parts = peak_memory_of(cost, "adam", kept_heap=True)
+    assert peak_memory_of(cost, "adam", heap="kept", device="cuda")[0] == 300 + 10 + 1100
+    on_cpu, parts = peak_memory_of(cost, "adam", heap="kept")
     assert on_cpu == sum(parts.values())
     assert parts["libraries"] > 100 << 20
 
@@ -108,7 +138,7 @@ def test_auto_takes_the_first_batching_that_a_budget_holds(graph: TypedGraph) ->
     job = job_of(graph, **sections)
     taken = []
     for batching in ("full", "edge_sampled", "neighbor_sampled"):
-        least = min(o.estimate.peak for o in options(job, graph, batching, planning._heap_is_kept()))
+        least = min(o.estimate.peak for o in options(job, graph, batching, planning._heaps(job)))
         asked = job_of(graph, **sections, acceleration={"memory_budget": str(least)})
         plan = plan_run(asked, graph, "x")
         assert plan.option is not None
@@ -120,7 +150,7 @@ def test_auto_takes_the_first_batching_that_a_budget_holds(graph: TypedGraph) ->
 
 def test_rungs_are_taken_before_the_batching_is_changed_and_no_more_than_needed(graph: TypedGraph) -> None:
     job = job_of(graph, model={"embedding_dim": 2048}, objective={"negatives_per_positive": 100})
-    rungs = list(options(job, graph, "full", planning._heap_is_kept()))
+    rungs = list(options(job, graph, "full", planning._heaps(job)))
     assert len(rungs) > 2
     for rung, looser in zip(rungs[1:], rungs, strict=False):
         budget = {"memory_budget": str(looser.estimate.peak - 1)}
@@ -129,11 +159,8 @@ def test_rungs_are_taken_before_the_batching_is_changed_and_no_more_than_needed(
         )
         option = plan_run(asked, graph, "x").option
         assert option is not None
-        assert (option.batching, option.loss_chunks, option.checkpointing) == (
-            "full",
-            rung.loss_chunks,
-            rung.checkpointing,
-        )
+        assert (option.batching, option.heap) == ("full", rung.heap)
+        assert (option.loss_chunks, option.checkpointing) == (rung.loss_chunks, rung.checkpointing)
 
 
 def test_the_batching_depends_on_the_machine_and_not_on_what_else_runs(
@@ -142,7 +169,7 @@ def test_the_batching_depends_on_the_machine_and_not_on_what_else_runs(
     monkeypatch.setattr(planning, "_total", lambda device: 64 * GIB)
     monkeypatch.setattr(planning, "_free", lambda device: 64 * GIB)
     alone = plan_run(job_of(graph), graph, "x").batching
-    least = min(o.estimate.peak for o in options(job_of(graph), graph, "full", kept_heap=False))
+    least = min(o.estimate.peak for o in options(job_of(graph), graph, "full", ["stock"]))
     monkeypatch.setattr(planning, "_free", lambda device: least)
     assert plan_run(job_of(graph), graph, "x").batching == alone
 
@@ -174,7 +201,7 @@ def test_a_budget_that_nothing_fits_is_refused_with_figures_and_the_setting_to_t
 def test_without_a_budget_a_run_is_refused_only_when_it_is_far_from_fitting(
     graph: TypedGraph, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    least = min(o.estimate.peak for o in options(job_of(graph), graph, "full", planning._heap_is_kept()))
+    least = min(o.estimate.peak for o in options(job_of(graph), graph, "full", planning._heaps(job_of(graph))))
     monkeypatch.setattr(planning, "_total", lambda device: 64 * GIB)
     monkeypatch.setattr(planning, "_free", lambda device: int(least * 0.9))
     assert "tight" in plan_run(job_of(graph), graph, "x").reason
@@ -204,13 +231,13 @@ def test_the_origins_presets_fit_the_machines_that_they_are_named_after(
         "acceleration"
     ]
     cost = cost_on(job, counts, relations=30, edges=200_000, monkeypatch=monkeypatch)
-    needed, _ = peak_memory_of(cost, "adamw", kept_heap=True)
+    needed, _ = peak_memory_of(cost, "adamw", heap="kept")
     # macOS lets the GPU have about two thirds of the memory.
     assert needed < gib * GIB * 2 / 3
     # The document says that a step of its default (16 GB) takes 1 to 2 GB, and that the full graph does not fit; ours does.
     assert cost.step < step
     full = cost_on(job, counts, relations=30, edges=200_000, monkeypatch=monkeypatch, batching="full")
-    assert peak_memory_of(full, "adamw", kept_heap=True)[0] < 8 * GIB * 2 / 3
+    assert peak_memory_of(full, "adamw", heap="kept")[0] < 8 * GIB * 2 / 3
 
 
 def cost_on(
@@ -273,7 +300,7 @@ def test_the_rungs_of_the_plan_are_those_of_the_engine(
 ) -> None:
     prepared = prepare(small(graph, batching="full", accumulation_steps=3), "x", root=str(tmp_path))
     assert prepared.plan.execution(prepared.job).sizes() == {"loss_chunks": 3, "checkpointing": False}
-    rungs = list(options(prepared.job, graph, "full", planning._heap_is_kept()))
+    rungs = list(options(prepared.job, graph, "full", planning._heaps(prepared.job)))
     monkeypatch.setattr(planning, "_free", lambda device: rungs[-1].estimate.peak)
     fitted = prepare(small(graph, batching="full", accumulation_steps=3), "x", root=str(tmp_path))
     sizes = fitted.plan.execution(fitted.job).sizes()

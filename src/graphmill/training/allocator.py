@@ -5,6 +5,11 @@ page faults are dear (virtual machines above all), loops with big temporaries th
 kernel. The remedy is environment variables that keep freed memory in the process (``keep_heap``). Its price is a larger
 peak, up to 1.6 times in the loops measured, because a heap cannot reuse every hole; so it is used only where there is room.
 
+The opposite (:func:`return_large_blocks`) maps every block from 1 MiB on its own, so that what is freed is gone at once and
+the peak is what is alive. glibc as installed does so for blocks from 32 MiB only, and where sizes differ from step to step
+(sampled batching) its heap grows as well. A running process can switch to that: the planner lets it where a run would
+not fit otherwise.
+
 torch's huge pages (``THP_MEM_ALLOC_ENABLE``) gained less and lost time in one loop of three, and together with
 ``keep_heap`` took more than three times the memory: they are left off. ``python -m benchmarks.allocator`` measures all of
 them; the figures behind the choice are in ``benchmarks/results/allocator.json``.
@@ -12,10 +17,12 @@ them; the figures behind the choice are in ``benchmarks/results/allocator.json``
 
 from __future__ import annotations
 
+import ctypes
 import os
 import platform
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 from graphmill.training.memory import available_memory
 
@@ -24,6 +31,14 @@ KEEP_HEAP = {
     "MALLOC_TRIM_THRESHOLD_": "100000000000",  # never hand the end of the heap back
     "MALLOC_TOP_PAD_": "67108864",  # grow by 64 MiB at a time
 }
+Heap = Literal["kept", "returned", "stock"]
+RETURNED_FROM = 1 << 20
+"""Bytes from which on a block is handed back by itself where the heap is ``returned``."""
+# mallopt's parameters (malloc.h), and what glibc sets them to.
+_TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -2, -3, -4
+_MOST_MAPPED = 65_536
+_returned = False
+
 ROOM = 2.0  # keep_heap only where this many times the expected peak is available
 ENOUGH = 8 << 30  # ... or, without an estimate, this many bytes
 
@@ -46,10 +61,39 @@ def allocator_environment(expected_bytes: int = 0, environment: Mapping[str, str
     return dict(KEEP_HEAP) if available_memory() >= needed else {}
 
 
+def heaps(environment: Mapping[str, str] = os.environ) -> list[Heap]:
+    """What the heap of this process can be, the fastest first: as it was started, then ``returned`` where that is possible.
+
+    Who has chosen variables of their own keeps them, and other C libraries than glibc have no such switch.
+    """
+    found = {name: environment[name] for name in VARIABLES if name in environment}
+    now: Heap = "kept" if found == KEEP_HEAP else "stock"
+    possible = platform.libc_ver()[0] == "glibc" and (not found or now == "kept")
+    return [now, "returned"] if possible else [now]
+
+
+def return_large_blocks() -> None:
+    """From now on, map each block of :data:`RETURNED_FROM` bytes or more on its own, and hand it back when it is freed.
+
+    Raises OSError where this C library has no such switch (:func:`heaps`).
+    """
+    global _returned
+    libc = ctypes.CDLL(None)
+    settings = (
+        (_MMAP_MAX, _MOST_MAPPED), (_MMAP_THRESHOLD, RETURNED_FROM), (_TRIM_THRESHOLD, RETURNED_FROM), (_TOP_PAD, 0)
+    )  # fmt: skip
+    if not hasattr(libc, "mallopt") or not all(libc.mallopt(name, value) for name, value in settings):
+        raise OSError("this C library does not let a process choose how large blocks are allocated")
+    libc.malloc_trim(0)
+    _returned = True
+
+
 def describe_allocator(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
     """How this process was set up, for the manifest: C library, choice, its variables, and the system's huge pages."""
     found = {name: environment[name] for name in VARIABLES if name in environment}
-    choice = "stock" if not found else "keep_heap" if found == KEEP_HEAP else "the user's own"
+    choice = (
+        "returned" if _returned else "stock" if not found else "keep_heap" if found == KEEP_HEAP else "the user's own"
+    )
     try:
         state = _HUGE_PAGE_STATE.read_text().partition("[")[2].partition("]")[0]
     except OSError:

@@ -10,12 +10,13 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from graphmill.training.allocator import Heap
+
 BASE_BYTES = 400 << 20
 """A process that has imported torch, numba and this library, before any data (Linux, CPU build of torch)."""
-KEPT_HEAP = 1.13
-"""Resident memory over live memory where the heap is kept (``training/allocator.py``): holes that nothing fits into."""
-STOCK_HEAP = 1.03
-"""The same where freed blocks go back to the system."""
+HEAP_FACTORS: dict[Heap, tuple[float, float]] = {"kept": (1.13, 1.6), "stock": (1.03, 1.4), "returned": (1.03, 1.03)}
+"""Resident memory over live memory by what becomes of freed blocks (``training/allocator.py``): holes that nothing fits
+into. Where all steps have the same sizes, and where they differ (sampled batching)."""
 MOMENTS = {"adamw": 2, "adam": 2, "lazy_adamw": 2, "sgd": 1}
 """Optimizer state, in copies of the weights."""
 OPTIMIZER_PASSES = {"adamw": 7, "adam": 7, "lazy_adamw": 8, "sgd": 5}
@@ -39,7 +40,8 @@ class Cost:
     bytes that a step holds besides weights, gradients, moments and ``held``; ``gradients``: bytes of gradients at that
     moment. ``evaluation``: the most that an evaluation or an export holds besides weights, moments and ``held``.
     ``flop``: of a step's matrix products, backward included; ``low_flop``: those of them in half precision. ``moved``:
-    bytes that the rest reads and writes. ``calls``: small operations, each with its fixed price.
+    bytes that the rest reads and writes. ``calls``: small operations, each with its fixed price. ``ragged``: sizes differ
+    from step to step.
     """
 
     weights: int
@@ -51,6 +53,7 @@ class Cost:
     moved: float
     calls: float
     low_flop: float = 0.0
+    ragged: bool = False
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,7 @@ class Estimate:
 
 
 def peak_memory_of(
-    cost: Cost, optimizer: str, *, kept_heap: bool, device: str = "cpu", low_moments: bool = False
+    cost: Cost, optimizer: str, *, heap: Heap = "stock", device: str = "cpu", low_moments: bool = False
 ) -> tuple[int, dict[str, int]]:
     """Bytes at the highest moment, and what they consist of. ``low_moments``: Adam's state is in half precision.
 
@@ -89,7 +92,7 @@ def peak_memory_of(
     }
     if device != "cpu":
         return sum(parts.values()), parts
-    factor = KEPT_HEAP if kept_heap else STOCK_HEAP
+    factor = HEAP_FACTORS[heap][cost.ragged]
     parts["allocator"] = int(phase * (factor - 1.0))
     parts["libraries"] = BASE_BYTES
     return sum(parts.values()), parts

@@ -7,8 +7,8 @@ The rungs are those of ``training/ladder.py``; the figures come from the recipes
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,7 +19,7 @@ import psutil
 from graphmill.errors import ResourceError, SettingsError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.recipes import registry
-from graphmill.training.allocator import KEEP_HEAP, allocator_environment
+from graphmill.training.allocator import Heap, allocator_environment, heaps
 from graphmill.training.contract import Execution
 from graphmill.training.ladder import shrink
 from graphmill.training.memory import available_memory, device_memory, format_size, memory_limit, parse_size
@@ -41,6 +41,7 @@ class Option:
     batching: str
     loss_chunks: int
     checkpointing: bool
+    heap: Heap
     estimate: Estimate
 
     def to_json(self) -> dict[str, Any]:
@@ -69,11 +70,12 @@ class Plan:
         return {"budget": self.budget, "reason": self.reason, **option}
 
 
-def plan_run(job: Job, graph: TypedGraph, where: str) -> Plan:
+def plan_run(job: Job, graph: TypedGraph, where: str, choice: Sequence[Heap] = ()) -> Plan:
     """Choose batching and rungs for a resolved job.
 
     With ``memory_budget`` they are fitted to it. Without, ``batching: auto`` looks at the machine's whole memory, so that
     the same settings stay the same training whatever else runs; the rungs, which change no result, look at what is free.
+    ``choice``: what the heap can be, by default what it can be in this process.
 
     Raises:
         SettingsError: ``memory_budget`` is given and nothing fits it, or the recipe has no formulas.
@@ -93,13 +95,13 @@ def plan_run(job: Job, graph: TypedGraph, where: str) -> Plan:
     free = _free(job.device) // local
     if explicit:
         budget, source = explicit // local, f"memory_budget {wanted}"
-        modes, kept = batchings(job), _heap_is_kept()
+        modes = batchings(job)
     else:
         batching, source = _by_machine(job, graph, local)
-        budget, modes, kept = free, [batching], _heap_is_kept()
+        budget, modes = free, [batching]
     best: Option | None = None
     for batching in modes:
-        for option in options(job, graph, batching, kept):
+        for option in options(job, graph, batching, choice or _heaps(job)):
             if option.estimate.peak <= budget:
                 return Plan(batching, option, budget, f"{source}: {describe(option)} fits {format_size(budget)}")
             best = option if best is None or option.estimate.peak < best.estimate.peak else best
@@ -132,18 +134,24 @@ def batchings(job: Job) -> list[str]:
 
 
 def options(
-    job: Job, graph: TypedGraph, batching: str, kept_heap: bool, machine: Machine | None = None
+    job: Job, graph: TypedGraph, batching: str, choice: Sequence[Heap], machine: Machine | None = None
 ) -> Iterator[Option]:
-    """The rungs of one batching, from what the settings ask for to the least memory; rungs without effect left out."""
+    """The rungs of one batching, from what the settings ask for to the least memory; rungs without effect left out.
+
+    Each with the heaps of ``choice``, the fastest first.
+    """
     execution = _asked(job, batching)
     limit = _MOST_CHUNKS if batching == "full" else 1
     last: Option | None = None
     while True:
-        option = _option(job, graph, batching, replace(execution, history=[]), kept_heap, machine)
-        if last is None or option.estimate.peak < 0.99 * last.estimate.peak:
-            yield option
-            last = option
-        else:
+        cost = cost_of(job, graph, batching, execution)
+        smaller = False
+        for heap in choice:
+            option = _option(job, batching, execution, cost, heap, machine)
+            if last is None or option.estimate.peak < 0.99 * last.estimate.peak:
+                yield option
+                last, smaller = option, True
+        if not smaller and last is not None:
             # A smaller chunk frees nothing any more: on to the rung after it.
             limit = execution.loss_chunks = last.loss_chunks
         if shrink(execution, max_loss_chunks=max(limit, execution.loss_chunks)) is None:
@@ -164,7 +172,16 @@ class RunEstimate:
     @property
     def columns(self) -> list[str]:
         """Headings of :meth:`rows`."""
-        return ["batching", "loss chunks", "checkpointing", "peak memory", "s a step", "s in all", "of the peak"]
+        return [
+            "batching",
+            "loss chunks",
+            "checkpointing",
+            "heap",
+            "peak memory",
+            "s a step",
+            "s in all",
+            "of the peak",
+        ]
 
     def rows(self) -> list[list[str]]:
         """A line an option; an arrow marks the one that a training would take."""
@@ -174,7 +191,7 @@ class RunEstimate:
             parts = ", ".join(f"{name} {format_size(size)}" for name, size in o.estimate.parts.items())
             seconds = o.estimate.seconds
             figures = [format_size(o.estimate.peak), f"{seconds:.3g}", f"{seconds * self.steps:.3g}", parts]
-            rungs = [o.batching, str(o.loss_chunks), "yes" if o.checkpointing else "no"]
+            rungs = [o.batching, str(o.loss_chunks), "yes" if o.checkpointing else "no", o.heap]
             out.append(["→" if mine else "", *rungs, *figures])
         return out
 
@@ -207,11 +224,12 @@ def estimate_run(values: Mapping[str, Any], where: str) -> RunEstimate:
     graph = open_graph(job, where)
     configure_torch(job.settings.acceleration, job.device, job.settings.acceleration.processes)
     machine = probe_machine(job.device, job.precision)
-    kept = _heap_is_kept() or bool(allocator_environment())
-    every = [o for batching in batchings(job) for o in options(job, graph, batching, kept, machine)]
+    # A training is started with the allocator's environment, which this process need not have.
+    choice = _heaps(job, {**os.environ, **allocator_environment()})
+    every = [o for batching in batchings(job) for o in options(job, graph, batching, choice, machine)]
     chosen: Option | None = None
     try:
-        plan = plan_run(job, graph, where)
+        plan = plan_run(job, graph, where, choice)
     except (SettingsError, ResourceError) as error:
         sentence = str(error)
     else:
@@ -226,7 +244,7 @@ def estimate_run(values: Mapping[str, Any], where: str) -> RunEstimate:
 
 
 def _is_same(a: Option, b: Option) -> bool:
-    return (a.batching, a.loss_chunks, a.checkpointing) == (b.batching, b.loss_chunks, b.checkpointing)
+    return _rungs(a) == _rungs(b)
 
 
 def open_graph(job: Job, where: str) -> TypedGraph:
@@ -249,11 +267,13 @@ def describe(option: Option) -> str:
         parts.append(f"loss in {option.loss_chunks} chunks")
     if option.checkpointing:
         parts.append("checkpointing")
+    if option.heap == "returned":
+        parts.append("large blocks handed back")
     return f"{' + '.join(parts)} at {format_size(option.estimate.peak)}"
 
 
-def _rungs(option: Option) -> tuple[str, int, bool]:
-    return option.batching, option.loss_chunks, option.checkpointing
+def _rungs(option: Option) -> tuple[str, int, bool, Heap]:
+    return option.batching, option.loss_chunks, option.checkpointing, option.heap
 
 
 def cost_of(job: Job, graph: TypedGraph, batching: str, execution: Execution) -> Cost:
@@ -263,15 +283,17 @@ def cost_of(job: Job, graph: TypedGraph, batching: str, execution: Execution) ->
     return cost
 
 
-def _option(
-    job: Job, graph: TypedGraph, batching: str, execution: Execution, kept: bool, machine: Machine | None
-) -> Option:
-    cost = cost_of(job, graph, batching, execution)
+def _option(job: Job, batching: str, execution: Execution, cost: Cost, heap: Heap, machine: Machine | None) -> Option:
     training = job.settings.training
     optimizer, low = training.optimizer, training.moments == "bf16"
-    peak, parts = peak_memory_of(cost, optimizer, kept_heap=kept, device=job.device.type, low_moments=low)
+    peak, parts = peak_memory_of(cost, optimizer, heap=heap, device=job.device.type, low_moments=low)
     seconds = step_seconds(cost, optimizer, machine) if machine else 0.0
-    return Option(batching, execution.loss_chunks, execution.checkpointing, Estimate(peak, parts, seconds))
+    return Option(batching, execution.loss_chunks, execution.checkpointing, heap, Estimate(peak, parts, seconds))
+
+
+def _heaps(job: Job, environment: Mapping[str, str] = os.environ) -> list[Heap]:
+    """On an accelerator the process's heap holds none of what is planned."""
+    return heaps(environment) if job.device.type == "cpu" else ["stock"]
 
 
 def _by_machine(job: Job, graph: TypedGraph, local: int) -> tuple[str, str]:
@@ -281,7 +303,7 @@ def _by_machine(job: Job, graph: TypedGraph, local: int) -> tuple[str, str]:
         return modes[0], "batching as asked for"
     total = int(_total(job.device) * _SHARE) // local
     for batching in modes:
-        if any(option.estimate.peak <= total for option in options(job, graph, batching, True)):
+        if any(option.estimate.peak <= total for option in options(job, graph, batching, ["kept", "returned"])):
             return batching, f"auto took {batching}, for this machine's {format_size(total)}"
     return modes[-1], "auto took the batching with the least memory"
 
@@ -306,10 +328,6 @@ def _remedy(option: Option) -> str:
         "evaluation": "lower model.embedding_dim",
         "graph and sampler": "leave relations or node types out of the graph",
     }[largest]
-
-
-def _heap_is_kept(environment: Mapping[str, str] = os.environ) -> bool:
-    return all(environment.get(name) == value for name, value in KEEP_HEAP.items())
 
 
 def _free(device: Any) -> int:

@@ -100,6 +100,7 @@ def step_cost(graph: TypedGraph, settings: HgtSettings, batching: str, execution
         calls=repeats
         * (400.0 + len(degrees) * m.num_layers * 300.0 + len(counts) * 200.0)
         * (1 + execution.checkpointing),
+        ragged=batching != "full",
     )
 
 
