@@ -14,16 +14,24 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from benchmarks import hgt_floor, hgt_graphs
+from graphmill.kernels.hgt_plan import MessageGraph
+from graphmill.training.allocator import return_large_blocks
 
 WIDTHS, HEADS = hgt_floor.WIDTHS, hgt_floor.HEADS
+MICRO_BATCHES, EDGE_SAMPLE = 4, 5000
+"""Of the variant ``edge_sampled``: ``accumulation_steps`` and the default ``edge_sample_size``."""
 
 
 class Ours(nn.Module):
-    """The workload on our layer. ``options``: bf16, checkpoint, torch or numba for the edges."""
+    """The workload on our layer.
+
+    ``options``: bf16, checkpoint, edge_sampled, returned (heap); torch, sparse, numba or triton for the edges.
+    """
 
     def __init__(self, typed: hgt_graphs.Typed, options: set[str]) -> None:
         from graphmill.models.hgt import HGTLayer
@@ -37,8 +45,22 @@ class Ours(nn.Module):
         self.layers = nn.ModuleList(HGTLayer(len(counts), relations, a, b, HEADS) for a, b in pairwise(WIDTHS))
         for layer in self.layers:
             layer.backend = next(  # type: ignore[assignment]
-                (b for b in ("torch", "numba", "triton") if b in options), "auto"
+                (b for b in ("torch", "sparse", "numba", "triton") if b in options), "auto"
             )
+
+    def sample(self, step: int, micro: int) -> tuple[MessageGraph, list[Tensor]]:
+        """The messages of one of four micro-batches, as the product draws them: so many edges of each relation."""
+        rng = np.random.default_rng((step, micro))
+        size = EDGE_SAMPLE // MICRO_BATCHES
+        edges = [np.sort(rng.choice(r.num_edges, min(size, r.num_edges), replace=False)) for r in self.graph.relations]
+        return self.graph.edge_subgraph([torch.from_numpy(e) for e in edges])
+
+    def forward_sample(self, graph: MessageGraph, rows: list[Tensor]) -> list[Tensor]:
+        """The layers over a sample's nodes."""
+        x = [nn.functional.embedding(chosen, table) for chosen, table in zip(rows, self.tables, strict=True)]
+        for layer in self.layers:
+            x = layer(x, graph, recompute="checkpoint" in self.options)
+        return x
 
     def forward(self) -> list[Tensor]:
         x: list[Tensor] = list(self.tables)
@@ -100,6 +122,24 @@ def run(model: nn.Module, steps: int, clock: hgt_floor.Clock = time.perf_counter
     return seconds
 
 
+def run_sampled(model: Ours, steps: int) -> list[float]:
+    """Seconds of each optimizer step of four micro-batches, each over its own sample of the edges (``edge_sampled``)."""
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+    seconds = []
+    for step in range(steps):
+        start = time.perf_counter()
+        for micro in range(MICRO_BATCHES):
+            graph, rows = model.sample(step, micro)
+            out = model.forward_sample(graph, rows)
+            loss = sum(y.square().sum() for y in out) / (MICRO_BATCHES * sum(y.shape[0] for y in out))
+            del out
+            loss.backward()  # type: ignore[union-attr]
+        optimizer.step()
+        optimizer.zero_grad()
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
 def infer(typed: hgt_graphs.Typed, chunk_rows: int, repeats: int, device: torch.device) -> list[float]:
     """Seconds of all embeddings of the product's model (256 → 512, 2 layers), at once (0) or in chunks of receivers."""
     from graphmill.models.hgt import HGT
@@ -157,7 +197,11 @@ def main() -> None:
         seconds = infer(typed, args.infer, args.steps, device)
         print(json.dumps({"seconds": seconds, "peak_gb": memory("VmHWM"), "imported_gb": base} | on_device(device)))
         return
+    if "returned" in options:
+        return_large_blocks()
+    products = hgt_floor.products(hgt_graphs.plan(typed))
     model = (Ours if kind == "ours" else PyG)(typed, set(options)).to(device)
+    del typed  # training needs it no more
     if args.profile:
         run(model, 1)
         with torch.profiler.profile() as profile:
@@ -165,17 +209,18 @@ def main() -> None:
         print(profile.key_averages().table(sort_by="self_cpu_time_total", row_limit=30, max_name_column_width=40))
         return
     clock = time.process_time if args.processor_time else time.perf_counter
-    seconds = run(model, args.steps, clock)
+    if isinstance(model, Ours) and "edge_sampled" in options:
+        seconds = run_sampled(model, args.steps)
+    else:
+        seconds = run(model, args.steps, clock)
     result: dict[str, Any] = {"graph": args.graph, "variant": args.variant, "seconds": seconds}
     result |= {"peak_gb": memory("VmHWM"), "imported_gb": base, "threads": torch.get_num_threads()}
     result |= on_device(device)
     if kind == "ours":
-        result["gflop"] = hgt_floor.gflop(hgt_floor.products(hgt_graphs.plan(typed)))
+        result["gflop"] = hgt_floor.gflop(products)
     if args.floor:
         dtype = torch.bfloat16 if "bf16" in options else torch.float32
-        result["floor"] = hgt_floor.seconds(
-            hgt_floor.products(hgt_graphs.plan(typed)), dtype, clock=clock, device=device
-        )
+        result["floor"] = hgt_floor.seconds(products, dtype, clock=clock, device=device)
     print(json.dumps(result))
 
 

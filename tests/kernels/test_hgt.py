@@ -20,7 +20,11 @@ def numba_installed() -> bool:
     return importlib.util.find_spec("numba") is not None
 
 
-BACKENDS = ["torch", pytest.param("numba", marks=pytest.mark.skipif(not numba_installed(), reason="numba is optional"))]
+BACKENDS = [
+    "torch",
+    "sparse",
+    pytest.param("numba", marks=pytest.mark.skipif(not numba_installed(), reason="numba is optional")),
+]
 
 
 @pytest.fixture(params=BACKENDS)

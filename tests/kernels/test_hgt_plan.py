@@ -58,7 +58,7 @@ def test_an_edge_subgraph_has_the_chosen_edges_over_the_nodes_they_touch(graph: 
     assert [r.tolist() for r in rows] == [sorted(t) for t in touched]
 
 
-@pytest.mark.parametrize("backend", ["torch", "numba"])
+@pytest.mark.parametrize("backend", ["torch", "sparse", "numba"])
 def test_the_number_of_threads_changes_no_more_than_rounding(backend: str) -> None:
     if backend == "numba":
         pytest.importorskip("numba")

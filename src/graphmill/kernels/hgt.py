@@ -13,12 +13,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from graphmill.kernels import hgt_torch
+from graphmill.kernels import hgt_sparse, hgt_torch
 from graphmill.kernels.hgt_plan import MessageGraph
 from graphmill.kernels.hgt_relations import Rows, Saved, Weights, attend, attend_backward
 from graphmill.kernels.threads import has_numba
 
-Backend = Literal["auto", "torch", "numba", "triton"]
+Backend = Literal["auto", "torch", "sparse", "numba", "triton"]
 
 
 def hgt_attention(
@@ -40,7 +40,7 @@ def hgt_attention(
     for types that are never a target. Rows may be bfloat16 beside float32 weights: products, softmax and sums are then in
     float32, the result in bfloat16. Deterministic on the CPU and with Triton; in torch on CUDA
     under ``torch.use_deterministic_algorithms``.
-    ``backend``: who does the edges; auto takes numba on the CPU where it is installed, else torch.
+    ``backend``: who does the edges; auto takes, on the CPU, numba where it is installed, else sparse; elsewhere torch.
     """
     edges = edge_backend(backend, w_k.device, _dtype(q, w_k))
     flat: Any = _Attention.apply(graph, masked_pairs, edges, w_k, w_v, prior, *q, *k, *v)
@@ -52,11 +52,12 @@ def _dtype(rows: Sequence[Tensor | None], weights: Tensor) -> torch.dtype:
 
 
 def edge_backend(name: Backend, device: torch.device, dtype: torch.dtype = torch.float32) -> ModuleType:
-    """The module that does the edges: auto takes numba on the CPU (it has no float16), else torch.
+    """The module that does the edges: on the CPU auto takes numba or else torch's sparse operators (torch's dense ones for
+    float16, which neither has); elsewhere torch.
 
     Triton is to be asked for: it has been held against the reference, but not timed on a device yet.
 
-    Raises ValueError for numba off the CPU and Triton off CUDA, ImportError where one is missing.
+    Raises ValueError for numba and sparse off the CPU and Triton off CUDA, ImportError where one is missing.
     """
     if name == "triton" and device.type != "cuda":
         raise ValueError(f"backend triton works on CUDA, not on {device.type}; use torch or auto")
@@ -68,8 +69,12 @@ def edge_backend(name: Backend, device: torch.device, dtype: torch.dtype = torch
         return hgt_torch
     if name == "numba" and device.type != "cpu":
         raise ValueError(f"backend numba works on the CPU, not on {device.type}; use torch or auto")
-    if name == "torch" or device.type != "cpu" or (name == "auto" and not has_numba()):
+    if name == "sparse" and device.type != "cpu":
+        raise ValueError(f"backend sparse works on the CPU, not on {device.type}; use torch or auto")
+    if name == "torch" or device.type != "cpu":
         return hgt_torch
+    if name == "sparse" or (name == "auto" and not has_numba()):
+        return hgt_sparse
     from graphmill.kernels import hgt_numba
 
     return hgt_numba

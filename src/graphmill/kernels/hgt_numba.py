@@ -21,7 +21,7 @@ from graphmill.kernels.team import in_ranges, over_ranges
 
 # Unsigned offsets: numba would otherwise test every index for being negative, which keeps LLVM from vectorising.
 _U = np.uint64
-SOURCES_HEAD_MAJOR = True
+SOURCES_HEAD_MAJOR, TARGETS_HEAD_MAJOR = True, False
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 

@@ -54,20 +54,22 @@ def attend(
     sums = queries.new_zeros(queries.shape, dtype=dtype)
     total = queries.new_zeros(queries.shape[0], heads, dtype=dtype)
     highest = torch.full_like(total, -math.inf)
+    sources, targets = edges.SOURCES_HEAD_MAJOR, edges.TARGETS_HEAD_MAJOR
     for number, r in enumerate(graph.relations):
         if r.target_type != node_type or not r.num_edges:
             continue
         kept = _kept(r, masked_pairs)
         keys, values = _present(k[r.source_type]), _present(v[r.source_type])
         for a, b in _groups(r, heads, width, dtype):
-            q_r = gather(queries, r.target_nodes, a, b, width, dtype)
-            k_r = gather(keys, r.source_nodes, a, b, width, dtype)
-            v_r = gather(values, r.source_nodes, a, b, width, dtype)
+            # What a matrix is applied to lies as the gathering leaves it; the product puts it into the edges' order.
+            q_r = gather(queries, r.target_nodes, a, b, width, dtype, targets and not r.on_target)
+            k_r = gather(keys, r.source_nodes, a, b, width, dtype, sources and r.on_target)
+            v_r = gather(values, r.source_nodes, a, b, width, dtype, sources and r.on_target)
             w_k, w_v = weights.w_k[number, a:b], weights.w_v[number, a:b]
             if r.on_target:
-                q_r = _times(q_r, w_k.mT)
+                q_r = _times(q_r, w_k.mT, targets)
             else:
-                k_r, v_r = _times(k_r, w_k, edges.SOURCES_HEAD_MAJOR), _times(v_r, w_v, edges.SOURCES_HEAD_MAJOR)
+                k_r, v_r = _times(k_r, w_k, sources), _times(v_r, w_v, sources)
             part = edges.forward(r, q_r, k_r, v_r, weights.factor(number, a, b), kept)
             if r.on_target:
                 part = part._replace(sums=_times(part.sums, w_v))
@@ -134,20 +136,22 @@ def _relation_backward(
     """One relation, heads ``a:b``."""
     width, dtype = weights.w_k.shape[2], weights.w_k.dtype
     queries, keys, values, d_rows = rows
-    q_r = gather(queries, r.target_nodes, a, b, width, dtype)
-    d_r = gather(d_rows, r.target_nodes, a, b, width, dtype)
-    k_r = gather(keys, r.source_nodes, a, b, width, dtype)
-    v_r = gather(values, r.source_nodes, a, b, width, dtype)
+    sources, targets = edges.SOURCES_HEAD_MAJOR, edges.TARGETS_HEAD_MAJOR
+    q_r = gather(queries, r.target_nodes, a, b, width, dtype, targets and not r.on_target)
+    d_r = gather(d_rows, r.target_nodes, a, b, width, dtype, targets and not r.on_target)
+    k_r = gather(keys, r.source_nodes, a, b, width, dtype, sources and r.on_target)
+    v_r = gather(values, r.source_nodes, a, b, width, dtype, sources and r.on_target)
     w_k, w_v = weights.w_k[number, a:b], weights.w_v[number, a:b]
     factor = weights.factor(number, a, b)
     if r.on_target:
-        g = edges.backward(r, _times(q_r, w_k.mT), k_r, v_r, factor, kept, _times(d_r, w_v.mT), *scalars, True)
+        of_targets = _times(q_r, w_k.mT, targets), _times(d_r, w_v.mT, targets)
+        g = edges.backward(r, of_targets[0], k_r, v_r, factor, kept, of_targets[1], *scalars, True)
         product(g.q.mT, q_r, out=d_weights.w_k[number, a:b])
         product(g.sums.mT, d_r, out=d_weights.w_v[number, a:b])
         g_q, g_k, g_v = _times(g.q, w_k), g.k, g.v
     else:
-        left = (q_r, _times(k_r, w_k, edges.SOURCES_HEAD_MAJOR), _times(v_r, w_v, edges.SOURCES_HEAD_MAJOR))
-        g = edges.backward(r, *left, factor, kept, d_r, *scalars, False)
+        of_sources = _times(k_r, w_k, sources), _times(v_r, w_v, sources)
+        g = edges.backward(r, q_r, *of_sources, factor, kept, d_r, *scalars, False)
         product(k_r.mT, g.k, out=d_weights.w_k[number, a:b])
         product(v_r.mT, g.v, out=d_weights.w_v[number, a:b])
         g_q, g_k, g_v = g.q, _times(g.k, w_k.mT), _times(g.v, w_v.mT)

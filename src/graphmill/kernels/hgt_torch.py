@@ -17,7 +17,7 @@ from torch import Tensor
 from graphmill.kernels.devices import part_bytes
 from graphmill.kernels.hgt_plan import RelationPlan
 
-SOURCES_HEAD_MAJOR = False
+SOURCES_HEAD_MAJOR = TARGETS_HEAD_MAJOR = False
 _CHUNK_BYTES = 1 << 20
 
 
@@ -42,10 +42,20 @@ class EdgeGradients(NamedTuple):
     sums: Tensor | None
 
 
-def gather(rows: Tensor, nodes: Tensor, first: int, last: int, width: int, dtype: torch.dtype) -> Tensor:
-    """Heads ``first:last`` of some rows of [N, H·D], as [h, n, D] in ``dtype``."""
-    chosen = rows[:, first * width : last * width].index_select(0, nodes).to(dtype)
-    return _heads_first(chosen, last - first)
+def gather(
+    rows: Tensor, nodes: Tensor, first: int, last: int, width: int, dtype: torch.dtype, head_major: bool = False
+) -> Tensor:
+    """Heads ``first:last`` of some rows of [N, H·D], as [h, n, D] in ``dtype``; in memory [n, h, D], or ``head_major``."""
+    columns = rows[:, first * width : last * width]
+    if not head_major:
+        return _heads_first(columns.index_select(0, nodes).to(dtype), last - first)
+    out = rows.new_empty(last - first, len(nodes), width, dtype=dtype)
+    for head, part in zip(out, columns.split(width, 1), strict=True):
+        if dtype == rows.dtype:
+            torch.index_select(part, 0, nodes, out=head)
+        else:
+            head.copy_(part.index_select(0, nodes))
+    return out
 
 
 def scatter_add(rows: Tensor, nodes: Tensor, first: int, last: int, values: Tensor) -> None:

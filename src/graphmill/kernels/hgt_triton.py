@@ -20,9 +20,9 @@ from torch import Tensor
 from graphmill.kernels.hgt_plan import Pieces, RelationPlan
 from graphmill.kernels.hgt_torch import EdgeGradients, Partial, gather
 
-__all__ = ["SOURCES_HEAD_MAJOR", "backward", "forward", "gather", "merge", "scatter_add"]
+__all__ = ["SOURCES_HEAD_MAJOR", "TARGETS_HEAD_MAJOR", "backward", "forward", "gather", "merge", "scatter_add"]
 
-SOURCES_HEAD_MAJOR = False
+SOURCES_HEAD_MAJOR = TARGETS_HEAD_MAJOR = False
 _EDGES = 16
 """Edges that a program looks at at once."""
 

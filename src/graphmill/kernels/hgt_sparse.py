@@ -1,0 +1,111 @@
+"""The edge part of HGT's attention for one relation, in torch's own sparse operators; same contract as ``hgt_torch``.
+
+What the CPU takes where numba is not installed. A head at a time: products of an edge's two ends are
+``torch.sparse.sampled_addmm``, weighted sums over a node's edges ``torch.nn.functional.embedding_bag``, the maximum and the
+total of the softmax ``torch.segment_reduce``. None of them writes a row an edge, and each adds in the order of the edges,
+whatever the number of threads. fp32 and fp64.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from graphmill.kernels.hgt_plan import RelationPlan
+from graphmill.kernels.hgt_torch import EdgeGradients, Partial, merge
+
+__all__ = ["SOURCES_HEAD_MAJOR", "TARGETS_HEAD_MAJOR", "backward", "forward", "merge", "scatter_add"]
+
+SOURCES_HEAD_MAJOR = TARGETS_HEAD_MAJOR = True
+
+
+def scatter_add(rows: Tensor, nodes: Tensor, first: int, last: int, values: Tensor) -> None:
+    """Add [h, n, D] to heads ``first:last`` of some distinct rows of [N, H·D]. (``index_add_`` would sort the nodes.)"""
+    heads, n, width = values.shape
+    columns = rows[:, first * width : last * width]
+    found = columns.index_select(0, nodes)
+    found.view(n, heads, width).add_(values.transpose(0, 1))
+    columns.index_copy_(0, nodes, found)
+
+
+def forward(r: RelationPlan, q: Tensor, k: Tensor, v: Tensor, factor: Tensor, kept: Tensor | None) -> Partial:
+    """See :func:`graphmill.kernels.hgt_torch.forward`."""
+    logits = _dots(r, q, k).mul_(factor[:, None])
+    if kept is not None:
+        logits.masked_fill_(~kept, -math.inf)
+    highest = _of_segments("max", logits, r.indptr)
+    shift = highest.clamp_min(torch.finfo(logits.dtype).min)
+    weights = logits.sub_(shift.index_select(1, r.target)).exp_()
+    total = _of_segments("sum", weights, r.indptr)
+    return Partial(_weighted_sums(r.source, r.bounds, weights, v), total, highest)
+
+
+def backward(
+    r: RelationPlan,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    factor: Tensor,
+    kept: Tensor | None,
+    d_out: Tensor,
+    log_total: Tensor,
+    delta: Tensor,
+    want_sums: bool,
+) -> EdgeGradients:
+    """See :func:`graphmill.kernels.hgt_torch.backward`."""
+    q, k, v, d_out = q.contiguous(), k.contiguous(), v.contiguous(), d_out.contiguous()
+    raw = _dots(r, q, k)
+    alpha = (raw * factor[:, None]).sub_(log_total.index_select(1, r.target)).exp_()
+    if kept is not None:
+        alpha *= kept
+    d_logits = _dots(r, d_out, v).sub_(delta.index_select(1, r.target)).mul_(alpha)
+    d_factor = torch.linalg.vecdot(d_logits, raw)
+    del raw
+    d_logits *= factor[:, None]
+    d_q = _weighted_sums(r.source, r.bounds, d_logits, k)
+    sums = _weighted_sums(r.source, r.bounds, alpha, v) if want_sums else None
+    order, target, bounds = r.transposed
+    d_k = _weighted_sums(target, bounds, d_logits.index_select(1, order), q)
+    del d_logits
+    d_v = _weighted_sums(target, bounds, alpha.index_select(1, order), d_out)
+    return EdgeGradients(d_q, d_k, d_v, d_factor, sums)
+
+
+def _dots(r: RelationPlan, left: Tensor, right: Tensor) -> Tensor:
+    """[h, E]: each edge's product of a row of ``left`` [h, n_t, D] (by target) and one of ``right`` [h, n_s, D]."""
+    heads, targets, _ = left.shape
+    out = left.new_empty(heads, r.num_edges)
+    if r.num_edges > targets * right.shape[1]:
+        # More parallel edges than a matrix has places, which sampled_addmm refuses.
+        for head in range(heads):
+            out[head] = left[head].index_select(0, r.target).mul_(right[head].index_select(0, r.source)).sum(1)
+        return out
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
+        place = torch.sparse_csr_tensor(
+            r.bounds, r.source, left.new_zeros(r.num_edges), (targets, right.shape[1]), check_invariants=False
+        )
+        for head in range(heads):
+            one, other = left[head].contiguous(), right[head].contiguous()
+            out[head] = torch.sparse.sampled_addmm(place, one, other.T, beta=0.0).values()
+    return out
+
+
+def _weighted_sums(of: Tensor, bounds: Tensor, weights: Tensor, rows: Tensor) -> Tensor:
+    """[h, n, D]: Σ weights[head, e] · rows[head, of[e]] over each node's edges e, which are ``bounds[i]:bounds[i + 1]``."""
+    out = rows.new_empty(len(rows), len(bounds) - 1, rows.shape[2])
+    for head, own in enumerate(rows):
+        table = own.contiguous()
+        out[head] = F.embedding_bag(
+            of, table, bounds, mode="sum", per_sample_weights=weights[head], include_last_offset=True
+        )
+    return out
+
+
+def _of_segments(reduction: str, values: Tensor, bounds: Tensor) -> Tensor:
+    """[h, n]: ``reduction`` of the runs ``bounds[i]:bounds[i + 1]`` of each row of ``values`` [h, E]; none is empty."""
+    return torch.stack([torch.segment_reduce(row, reduction, offsets=bounds, unsafe=True) for row in values])
