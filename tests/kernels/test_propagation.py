@@ -49,22 +49,32 @@ def test_gradcheck(backend: propagation.Backend) -> None:
     assert torch.autograd.gradcheck(lambda t: propagate(matrix, t, backend), (x,))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_chunks_of_edges_change_nothing(backend: propagation.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_accelerators_do_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     matrix, x = random_matrix(2, 30, 20, 400), torch.randn(20, 8)
-    whole = propagate(matrix, x, backend)
-    monkeypatch.setattr(propagation, "CHUNK_BYTES", 4 * 8 * 7)
-    assert torch.equal(whole, propagate(matrix, x, backend))
+    whole = propagation._in_parts(matrix.forward, x)
+    torch.testing.assert_close(whole, propagate(matrix, x, "torch"))
+    monkeypatch.setattr(propagation, "ACCELERATOR_BYTES", 4 * 8 * 7)
+    assert torch.equal(whole, propagation._in_parts(matrix.forward, x))
 
 
-def test_any_number_of_threads_gives_the_same_bits() -> None:
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_matrix_without_entries_gives_zeros(backend: propagation.Backend) -> None:
+    nothing = np.zeros(0, np.int64)
+    for shape in ((3, 4), (3, 0), (0, 4)):
+        out = propagate(sparse_matrix(nothing, nothing, np.zeros(0), shape), torch.ones(shape[1], 2), backend)
+        assert out.shape == (shape[0], 2)
+        assert not out.any()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_any_number_of_threads_gives_the_same_bits(backend: propagation.Backend) -> None:
     matrix, x = random_matrix(3, 3000, 500, 40_000), torch.randn(500, 16)
     threads = torch.get_num_threads()
     try:
         found = []
         for count in (1, 2, 3):
             torch.set_num_threads(count)
-            found.append(propagate(matrix, x))
+            found.append(propagate(matrix, x, backend))
     finally:
         torch.set_num_threads(threads)
     assert all(torch.equal(found[0], other) for other in found[1:])
@@ -119,4 +129,4 @@ def test_no_message_tensor_of_edges_times_width_is_made() -> None:
     for backend in BACKENDS:
         with Largest() as seen:
             propagate(matrix, x, backend).sum().backward()  # type: ignore[arg-type]
-        assert 4 * seen.numbers <= propagation.CHUNK_BYTES  # the messages of all edges would be 12.8 million numbers
+        assert 4 * seen.numbers <= 8 << 20  # the messages of all edges would be 12.8 million numbers

@@ -68,6 +68,7 @@ def operators(case: Case, graph: TypedGraph, patch: pytest.MonkeyPatch) -> Recor
         one_to_n,
         pair_losses,
         products,
+        propagation,
         row_norm,
         sequence_attention,
         sublayers,
@@ -91,12 +92,13 @@ def operators(case: Case, graph: TypedGraph, patch: pytest.MonkeyPatch) -> Recor
         sequence_attention,
         sublayers,
     )
-    for module in (*compiled, pair_losses, row_norm, table_rows):
+    for module in (*compiled, pair_losses, propagation, row_norm, table_rows):
         patch.setattr(module, "has_numba", lambda: False)
     for module in (normed_convolution, one_to_n):
         patch.setattr(module, "sum_dtype", lambda device, wide: wide)
     for module in (sequence_attention, time_attention):
         patch.setattr(module, "by_hand", lambda x: False)
+    patch.setattr(propagation, "_plain", propagation._in_parts)
     patch.setattr(dropout, "_by_torch", lambda x: True)
     patch.setattr(products, "own_products", lambda: False)
     patch.setattr(guards, "_is_plain", lambda gradient: False)

@@ -13,13 +13,12 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from graphmill.kernels.devices import part_bytes
+from graphmill.kernels.devices import ACCELERATOR_BYTES
 from graphmill.kernels.threads import has_numba
 
 Backend = Literal["auto", "numba", "torch"]
-CHUNK_BYTES = 8 << 20
-"""Messages in memory at a time, for the plain torch product on a CPU: as much as an allocator recycles."""
 
 
 @dataclass(frozen=True)
@@ -134,9 +133,19 @@ class _Propagate(torch.autograd.Function):
 
 
 def _plain(rows: Rows, x: Tensor) -> Tensor:
-    """Gather and add, some edges at a time; deterministic on the CPU, and elsewhere under deterministic algorithms."""
+    """On the CPU the weighted sums that torch has for bags of embeddings, which add in the rows' order."""
+    if x.device.type != "cpu":
+        return _in_parts(rows, x)
+    weights = rows.value.to(x.dtype)
+    return F.embedding_bag(
+        rows.column, x, rows.indptr, mode="sum", per_sample_weights=weights, include_last_offset=True
+    )
+
+
+def _in_parts(rows: Rows, x: Tensor) -> Tensor:
+    """Gather and add, some edges at a time; deterministic under deterministic algorithms."""
     out = x.new_zeros(len(rows.indptr) - 1, x.shape[1])
-    step = max(part_bytes(x.device, CHUNK_BYTES) // (x.element_size() * max(x.shape[1], 1)), 1)
+    step = max(ACCELERATOR_BYTES // (x.element_size() * max(x.shape[1], 1)), 1)
     for start in range(0, len(rows.column), step):
         part = slice(start, start + step)
         messages = x.index_select(0, rows.column[part]) * rows.value[part, None].to(x.dtype)

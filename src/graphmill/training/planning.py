@@ -108,23 +108,19 @@ def step_seconds(cost: Cost, optimizer: str, machine: Machine) -> float:
 def probe_machine(device: Any, precision: str = "fp32") -> Machine:
     """Measure this machine for about half a second: a product of a layer's shape, a gather of rows, a small call.
 
-    On the CPU the clock is the processor's: the rates are those of this machine with nothing else on it.
+    The best of several: on a machine with others, about what it does alone.
     """
     import torch
 
     from graphmill.kernels.products import product
 
-    on_cpu = device.type == "cpu"
-    clock = time.process_time if on_cpu else time.perf_counter
-    shares = torch.get_num_threads() if on_cpu else 1
-
     def best(work: Any, repeats: int) -> float:
         found = float("inf")
         for _ in range(repeats):
-            start = clock()
+            start = time.perf_counter()
             work()
             _wait(device)
-            found = min(found, (clock() - start) / shares)
+            found = min(found, time.perf_counter() - start)
         return found
 
     rows, inner, columns = 2048, 256, 768

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
 
 INFERENCE_ROWS = 16_384
+"""Receivers in a chunk of the final embeddings: what a chunk's edges need of the senders is gathered anew for each."""
 ALL_METRICS = ("mrr", "mr", "amri", "hits")
 
 
