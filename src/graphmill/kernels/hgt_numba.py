@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import FAST, exp
+from graphmill.kernels.compiled_math import FAST, exp, prefetch
 from graphmill.kernels.hgt_plan import RelationPlan
 from graphmill.kernels.hgt_torch import EdgeGradients, Partial
 from graphmill.kernels.team import in_ranges, over_ranges
@@ -24,6 +24,8 @@ _U = np.uint64
 SOURCES_HEAD_MAJOR, TARGETS_HEAD_MAJOR = True, False
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_AHEAD, _LINE = _U(8), _U(16)
+"""How many edges ahead the rows of their sources are fetched (they are met at random), and numbers of a cache line."""
 
 
 def scatter_add(rows: Tensor, nodes: Tensor, first: int, last: int, values: Tensor) -> None:
@@ -102,6 +104,12 @@ def _bytes(kept: Tensor | None) -> np.ndarray:
     return np.empty(0, np.uint8) if kept is None else kept.view(torch.uint8).numpy()
 
 
+@_jit
+def _fetch(rows, first, width):  # type: ignore[no-untyped-def]
+    for place in range(first, first + width, _LINE):
+        prefetch(rows, np.int64(place))
+
+
 def _compiled(fixed: int) -> tuple[Any, Any, Any]:
     """Forward, merge and backward for one head width known to the compiler (0: any, slower by the loops' remainders).
 
@@ -124,6 +132,10 @@ def _compiled(fixed: int) -> tuple[Any, Any, Any]:
                 start, stop = _U(indptr[i]), _U(indptr[i + _U(1)])
                 top = scratch.dtype.type(lowest)
                 for e in range(start, stop):
+                    if e + _AHEAD < edges:
+                        ahead = to_k + _U(source[e + _AHEAD]) * D
+                        _fetch(k, ahead, D)
+                        _fetch(v, ahead, D)
                     at = to_k + _U(source[e]) * D
                     s = scratch.dtype.type(0)
                     for d in range(D):
@@ -211,6 +223,12 @@ def _compiled(fixed: int) -> tuple[Any, Any, Any]:
                         sums[row + d] = 0
                 start, stop = _U(indptr[i]), _U(indptr[i + _U(1)])
                 for e in range(start, stop):
+                    if e + _AHEAD < edges:
+                        ahead = to_k + _U(source[e + _AHEAD]) * D
+                        _fetch(k, ahead, D)
+                        _fetch(v, ahead, D)
+                        _fetch(d_k, ahead, D)
+                        _fetch(d_v, ahead, D)
                     at = to_k + _U(source[e]) * D
                     s = scratch.dtype.type(0)
                     g = scratch.dtype.type(0)
