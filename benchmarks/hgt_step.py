@@ -122,12 +122,12 @@ def run(model: nn.Module, steps: int, clock: hgt_floor.Clock = time.perf_counter
     return seconds
 
 
-def run_sampled(model: Ours, steps: int) -> list[float]:
+def run_sampled(model: Ours, steps: int, clock: hgt_floor.Clock = time.perf_counter) -> list[float]:
     """Seconds of each optimizer step of four micro-batches, each over its own sample of the edges (``edge_sampled``)."""
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
     seconds = []
     for step in range(steps):
-        start = time.perf_counter()
+        start = clock()
         for micro in range(MICRO_BATCHES):
             graph, rows = model.sample(step, micro)
             out = model.forward_sample(graph, rows)
@@ -136,7 +136,7 @@ def run_sampled(model: Ours, steps: int) -> list[float]:
             loss.backward()  # type: ignore[union-attr]
         optimizer.step()
         optimizer.zero_grad()
-        seconds.append(time.perf_counter() - start)
+        seconds.append(clock() - start)
     return seconds
 
 
@@ -202,17 +202,20 @@ def main() -> None:
     products = hgt_floor.products(hgt_graphs.plan(typed))
     model = (Ours if kind == "ours" else PyG)(typed, set(options)).to(device)
     del typed  # training needs it no more
+
+    def train(steps: int, clock: hgt_floor.Clock = time.perf_counter) -> list[float]:
+        if isinstance(model, Ours) and "edge_sampled" in options:
+            return run_sampled(model, steps, clock)
+        return run(model, steps, clock)
+
     if args.profile:
-        run(model, 1)
+        train(1)
         with torch.profiler.profile() as profile:
-            run(model, 1)
+            train(1)
         print(profile.key_averages().table(sort_by="self_cpu_time_total", row_limit=30, max_name_column_width=40))
         return
     clock = time.process_time if args.processor_time else time.perf_counter
-    if isinstance(model, Ours) and "edge_sampled" in options:
-        seconds = run_sampled(model, args.steps)
-    else:
-        seconds = run(model, args.steps, clock)
+    seconds = train(args.steps, clock)
     result: dict[str, Any] = {"graph": args.graph, "variant": args.variant, "seconds": seconds}
     result |= {"peak_gb": memory("VmHWM"), "imported_gb": base, "threads": torch.get_num_threads()}
     result |= on_device(device)

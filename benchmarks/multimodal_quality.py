@@ -31,7 +31,7 @@ TARGET, LEAK = 0.088, 0.12
 LARGE: dict[str, dict[str, Any]] = {
     "acceleration": {"batch_size": 16_384, "lr_scaling": "sqrt"},
     # The file's rate at its batch of 4,096, told for the recipe's base batch of 2,048; four times fewer steps an epoch.
-    "training": {"learning_rate": 0.002 / 2**0.5, "epochs": 160, "patience_epochs": 24},
+    "training": {"learning_rate": 0.002 / 2**0.5, "epochs": 160, "patience_epochs": 32, "warmup_steps": 20},
 }
 
 

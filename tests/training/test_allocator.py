@@ -1,5 +1,6 @@
 """The allocator's environment: chosen by room, silent where someone chose already, and recorded."""
 
+import platform
 import subprocess
 import sys
 
@@ -73,25 +74,34 @@ def test_a_process_started_with_it_keeps_what_it_freed() -> None:
 def test_what_a_heap_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
     assert heaps(KEEP_HEAP) == ["kept", "returned"]
     assert heaps({}) == ["stock", "returned"]
-    assert heaps({"LD_PRELOAD": "jemalloc"}) == ["stock"]
+    assert heaps({"MALLOC_ARENA_MAX": "2"}) == ["stock", "returned"]
+    assert heaps({"LD_PRELOAD": "jemalloc"}) == ["other"]
+    assert heaps({**KEEP_HEAP, "MALLOC_MMAP_THRESHOLD_": "1"}) == ["other"]
     monkeypatch.setattr("platform.libc_ver", lambda: ("", ""))
-    assert heaps({}) == ["stock"]
+    assert heaps({}) == ["other"]
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's switches")
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="glibc's switches")
 @pytest.mark.parametrize("environment", [{}, KEEP_HEAP], ids=["stock", "kept"])
 def test_large_blocks_are_handed_back_once_that_is_asked_for(environment: dict[str, str]) -> None:
     script = (
-        "import torch, psutil\nfrom graphmill.training import allocator\n"
-        "def left():\n"
+        "import sys, torch, psutil\nfrom graphmill.training import allocator\n"
+        # As installed glibc keeps blocks in the heap up to the size of the largest that was ever freed.
+        "torch.ones(30 << 18)\n"
+        "if sys.argv[1] == 'yes':\n    allocator.return_large_blocks()\n"
+        "before = psutil.Process().memory_info().rss\n"
         # Blocks of different sizes, of which every second one stays: holes in a heap.
-        "    before = psutil.Process().memory_info().rss\n"
-        "    blocks = [torch.ones((4 << 18) + 4096 * i) for i in range(48)]\n"
-        "    kept = blocks[::2]\n    live = sum(b.nbytes for b in kept)\n    del blocks\n"
-        "    return psutil.Process().memory_info().rss - before - live\n"
-        "allocator.return_large_blocks()\nprint(left(), allocator.describe_allocator()['choice'])\n"
+        "blocks = [torch.ones((4 << 18) + 4096 * i) for i in range(48)]\n"
+        "kept = blocks[::2]\nlive = sum(b.nbytes for b in kept)\ndel blocks\n"
+        "print(psutil.Process().memory_info().rss - before - live, allocator.describe_allocator()['choice'],\n"
+        "      ','.join(allocator.heaps()))\n"
     )
-    done = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True)
-    left, choice = done.stdout.split()
-    assert choice == "returned"
+
+    def run(switched: str) -> list[str]:
+        command = [sys.executable, "-c", script, switched]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout.split()
+
+    left, choice, possible = run("yes")
+    assert (choice, possible) == ("returned", "returned")
     assert int(left) < 16 << 20
+    assert int(run("no")[0]) > 48 << 20

@@ -3,13 +3,15 @@
 What the CPU takes where numba is not installed. A head at a time: products of an edge's two ends are
 ``torch.sparse.sampled_addmm``, weighted sums over a node's edges ``torch.nn.functional.embedding_bag``, the maximum and the
 total of the softmax ``torch.segment_reduce``. None of them writes a row an edge, and each adds in the order of the edges,
-whatever the number of threads. fp32 and fp64.
+whatever the number of threads. fp32 and fp64. (Where a relation has more parallel edges than pairs of nodes, the
+products are made of rows, some edges at a time.)
 """
 
 from __future__ import annotations
 
 import math
 import warnings
+from functools import cache
 
 import torch
 from torch import Tensor
@@ -21,6 +23,7 @@ from graphmill.kernels.hgt_torch import EdgeGradients, Partial, merge
 __all__ = ["SOURCES_HEAD_MAJOR", "TARGETS_HEAD_MAJOR", "backward", "forward", "merge", "scatter_add"]
 
 SOURCES_HEAD_MAJOR = TARGETS_HEAD_MAJOR = True
+_PART = 4096
 
 
 def scatter_add(rows: Tensor, nodes: Tensor, first: int, last: int, values: Tensor) -> None:
@@ -38,8 +41,7 @@ def forward(r: RelationPlan, q: Tensor, k: Tensor, v: Tensor, factor: Tensor, ke
     if kept is not None:
         logits.masked_fill_(~kept, -math.inf)
     highest = _of_segments("max", logits, r.indptr)
-    shift = highest.clamp_min(torch.finfo(logits.dtype).min)
-    weights = logits.sub_(shift.index_select(1, r.target)).exp_()
+    weights = _minus(logits, highest.clamp_min(torch.finfo(logits.dtype).min), r.target).exp_()
     total = _of_segments("sum", weights, r.indptr)
     return Partial(_weighted_sums(r.source, r.bounds, weights, v), total, highest)
 
@@ -59,10 +61,10 @@ def backward(
     """See :func:`graphmill.kernels.hgt_torch.backward`."""
     q, k, v, d_out = q.contiguous(), k.contiguous(), v.contiguous(), d_out.contiguous()
     raw = _dots(r, q, k)
-    alpha = (raw * factor[:, None]).sub_(log_total.index_select(1, r.target)).exp_()
+    alpha = _minus(raw * factor[:, None], log_total, r.target).exp_()
     if kept is not None:
         alpha *= kept
-    d_logits = _dots(r, d_out, v).sub_(delta.index_select(1, r.target)).mul_(alpha)
+    d_logits = _minus(_dots(r, d_out, v), delta, r.target).mul_(alpha)
     d_factor = torch.linalg.vecdot(d_logits, raw)
     del raw
     d_logits *= factor[:, None]
@@ -81,18 +83,33 @@ def _dots(r: RelationPlan, left: Tensor, right: Tensor) -> Tensor:
     out = left.new_empty(heads, r.num_edges)
     if r.num_edges > targets * right.shape[1]:
         # More parallel edges than a matrix has places, which sampled_addmm refuses.
-        for head in range(heads):
-            out[head] = left[head].index_select(0, r.target).mul_(right[head].index_select(0, r.source)).sum(1)
+        for start in range(0, r.num_edges, _PART):
+            part = slice(start, start + _PART)
+            rows = left.index_select(1, r.target[part]).mul_(right.index_select(1, r.source[part]))
+            torch.sum(rows, 2, out=out[:, part])
         return out
+    _without_warning()
+    places = (targets, right.shape[1])
+    pattern = torch.sparse_csr_tensor(r.bounds, r.source, left.new_zeros(r.num_edges), places, check_invariants=False)
+    for head in range(heads):
+        one, other = left[head].contiguous(), right[head].contiguous()
+        out[head] = torch.sparse.sampled_addmm(pattern, one, other.T, beta=0.0).values()
+    return out
+
+
+@cache
+def _without_warning() -> None:
+    """Torch says once a process that its sparse tensors are in beta state; have it said unheard."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
-        place = torch.sparse_csr_tensor(
-            r.bounds, r.source, left.new_zeros(r.num_edges), (targets, right.shape[1]), check_invariants=False
-        )
-        for head in range(heads):
-            one, other = left[head].contiguous(), right[head].contiguous()
-            out[head] = torch.sparse.sampled_addmm(place, one, other.T, beta=0.0).values()
-    return out
+        torch.sparse_csr_tensor([0, 0], [], [], (1, 1), check_invariants=False)
+
+
+def _minus(values: Tensor, of_targets: Tensor, target: Tensor) -> Tensor:
+    """``values`` [h, E] less each edge's target's number of ``of_targets`` [h, n_t], in place, a head at a time."""
+    for row, numbers in zip(values, of_targets, strict=True):
+        row.sub_(numbers.index_select(0, target))
+    return values
 
 
 def _weighted_sums(of: Tensor, bounds: Tensor, weights: Tensor, rows: Tensor) -> Tensor:

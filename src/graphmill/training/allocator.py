@@ -31,12 +31,13 @@ KEEP_HEAP = {
     "MALLOC_TRIM_THRESHOLD_": "100000000000",  # never hand the end of the heap back
     "MALLOC_TOP_PAD_": "67108864",  # grow by 64 MiB at a time
 }
-Heap = Literal["kept", "returned", "stock"]
+Heap = Literal["kept", "returned", "stock", "other"]
+"""What becomes of freed blocks; "other": another C library or allocator, of which nothing is known."""
 RETURNED_FROM = 1 << 20
 """Bytes from which on a block is handed back by itself where the heap is ``returned``."""
-# mallopt's parameters (malloc.h), and what glibc sets them to.
+# mallopt's parameters (malloc.h). Smaller blocks stay in the heap, whose end is not to be handed back and fetched in turn.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -2, -3, -4
-_MOST_MAPPED = 65_536
+_RETURNED = ((_MMAP_MAX, 65_536), (_MMAP_THRESHOLD, RETURNED_FROM), (_TRIM_THRESHOLD, 32 << 20), (_TOP_PAD, 1 << 20))
 _returned = False
 
 ROOM = 2.0  # keep_heap only where this many times the expected peak is available
@@ -64,25 +65,26 @@ def allocator_environment(expected_bytes: int = 0, environment: Mapping[str, str
 def heaps(environment: Mapping[str, str] = os.environ) -> list[Heap]:
     """What the heap of this process can be, the fastest first: as it was started, then ``returned`` where that is possible.
 
-    Who has chosen variables of their own keeps them, and other C libraries than glibc have no such switch.
+    Who has chosen an allocator or its thresholds keeps them, and other C libraries than glibc have no such switch.
     """
-    found = {name: environment[name] for name in VARIABLES if name in environment}
-    now: Heap = "kept" if found == KEEP_HEAP else "stock"
-    possible = platform.libc_ver()[0] == "glibc" and (not found or now == "kept")
-    return [now, "returned"] if possible else [now]
+    if _returned and environment is os.environ:
+        return ["returned"]
+    found = {name: environment[name] for name in VARIABLES if name in environment and name != "MALLOC_ARENA_MAX"}
+    if platform.libc_ver()[0] != "glibc" or (found and found != KEEP_HEAP):
+        return ["other"]
+    return ["kept" if found else "stock", "returned"]
 
 
 def return_large_blocks() -> None:
     """From now on, map each block of :data:`RETURNED_FROM` bytes or more on its own, and hand it back when it is freed.
 
+    For as long as the process lives.
+
     Raises OSError where this C library has no such switch (:func:`heaps`).
     """
     global _returned
     libc = ctypes.CDLL(None)
-    settings = (
-        (_MMAP_MAX, _MOST_MAPPED), (_MMAP_THRESHOLD, RETURNED_FROM), (_TRIM_THRESHOLD, RETURNED_FROM), (_TOP_PAD, 0)
-    )  # fmt: skip
-    if not hasattr(libc, "mallopt") or not all(libc.mallopt(name, value) for name, value in settings):
+    if not hasattr(libc, "mallopt") or not all(libc.mallopt(name, value) for name, value in _RETURNED):
         raise OSError("this C library does not let a process choose how large blocks are allocated")
     libc.malloc_trim(0)
     _returned = True

@@ -14,7 +14,9 @@ from graphmill.training.allocator import Heap
 
 BASE_BYTES = 400 << 20
 """A process that has imported torch, numba and this library, before any data (Linux, CPU build of torch)."""
-HEAP_FACTORS: dict[Heap, tuple[float, float]] = {"kept": (1.13, 1.6), "stock": (1.03, 1.4), "returned": (1.03, 1.03)}
+HEAP_FACTORS: dict[Heap, tuple[float, float]] = {
+    "kept": (1.13, 1.6), "stock": (1.03, 1.4), "returned": (1.03, 1.03), "other": (1.03, 1.03),
+}  # fmt: skip
 """Resident memory over live memory by what becomes of freed blocks (``training/allocator.py``): holes that nothing fits
 into. Where all steps have the same sizes, and where they differ (sampled batching)."""
 MOMENTS = {"adamw": 2, "adam": 2, "lazy_adamw": 2, "sgd": 1}
@@ -83,16 +85,16 @@ def peak_memory_of(
     On the CPU it is the resident memory of the process; on an accelerator that of the device, without the process.
     """
     moments = cost.weights * MOMENTS[optimizer] // (2 if low_moments else 1)
-    step = cost.gradients + cost.step
-    phase = max(step, cost.evaluation)
-    parts = {
-        "weights and optimizer": cost.weights + moments,
-        "graph and sampler": cost.held,
-        "step" if step >= cost.evaluation else "evaluation": phase,
+    even, ragged = HEAP_FACTORS[heap] if device == "cpu" else (1.0, 1.0)
+    phases = {
+        "step": (cost.gradients + cost.step, ragged if cost.ragged else even),
+        "evaluation": (cost.evaluation, even),
     }
+    name = max(phases, key=lambda phase: phases[phase][0] * phases[phase][1])
+    phase, factor = phases[name]
+    parts = {"weights and optimizer": cost.weights + moments, "graph and sampler": cost.held, name: phase}
     if device != "cpu":
         return sum(parts.values()), parts
-    factor = HEAP_FACTORS[heap][cost.ragged]
     parts["allocator"] = int(phase * (factor - 1.0))
     parts["libraries"] = BASE_BYTES
     return sum(parts.values()), parts

@@ -138,7 +138,8 @@ def options(
 ) -> Iterator[Option]:
     """The rungs of one batching, from what the settings ask for to the least memory; rungs without effect left out.
 
-    Each with the heaps of ``choice``, the fastest first.
+    With the heaps of ``choice``, the fastest first: of steps that differ in size on each rung, of others, which leave few
+    holes, on the last.
     """
     execution = _asked(job, batching)
     limit = _MOST_CHUNKS if batching == "full" else 1
@@ -146,7 +147,7 @@ def options(
     while True:
         cost = cost_of(job, graph, batching, execution)
         smaller = False
-        for heap in choice:
+        for heap in choice if cost.ragged else choice[:1]:
             option = _option(job, batching, execution, cost, heap, machine)
             if last is None or option.estimate.peak < 0.99 * last.estimate.peak:
                 yield option
@@ -155,7 +156,15 @@ def options(
             # A smaller chunk frees nothing any more: on to the rung after it.
             limit = execution.loss_chunks = last.loss_chunks
         if shrink(execution, max_loss_chunks=max(limit, execution.loss_chunks)) is None:
-            return
+            break
+    if cost.ragged or last is None:
+        return
+    execution = Execution(last.loss_chunks, last.checkpointing)
+    cost = cost_of(job, graph, batching, execution)
+    for heap in choice[1:]:
+        option = _option(job, batching, execution, cost, heap, machine)
+        if option.estimate.peak < 0.99 * last.estimate.peak:
+            yield option
 
 
 @dataclass(frozen=True)
@@ -303,7 +312,7 @@ def _by_machine(job: Job, graph: TypedGraph, local: int) -> tuple[str, str]:
         return modes[0], "batching as asked for"
     total = int(_total(job.device) * _SHARE) // local
     for batching in modes:
-        if any(option.estimate.peak <= total for option in options(job, graph, batching, ["kept", "returned"])):
+        if any(option.estimate.peak <= total for option in options(job, graph, batching, _heaps(job))):
             return batching, f"auto took {batching}, for this machine's {format_size(total)}"
     return modes[-1], "auto took the batching with the least memory"
 

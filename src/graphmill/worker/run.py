@@ -16,7 +16,7 @@ from graphmill.errors import InputError
 from graphmill.evaluation.sharing import shared
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.recipes import registry
-from graphmill.training.allocator import describe_allocator, return_large_blocks
+from graphmill.training.allocator import describe_allocator, heaps, return_large_blocks
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import Execution, Recipe
 from graphmill.training.device import configure_torch
@@ -70,7 +70,8 @@ def prepare(
     settings = job.settings
     graph = open_graph(job, where)
     plan = agree(plan_run(job, graph, where))
-    if plan.option is not None and plan.option.heap == "returned":
+    # Another process's plan may ask for what is not possible, or not wanted, on this machine.
+    if plan.option is not None and plan.option.heap == "returned" and "returned" in heaps():
         return_large_blocks()
     job = replace(job, batching=plan.batching, notes=[*job.notes, f"memory: {plan.reason}"])
     warm_start = read_warm_start(settings.training.init_from) if settings.training.init_from else None

@@ -15,12 +15,16 @@ import numpy as np
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.hgt_projected import group_count
 from graphmill.kernels.hgt_relations import _GROUP_BYTES
+from graphmill.kernels.threads import has_numba
 from graphmill.recipes.hgt.settings import HgtSettings
 from graphmill.training.contract import Execution
 from graphmill.training.device import allowed_cores
 from graphmill.training.planning import Cost, ranking_bytes
 
 _WIDE = 4  # bytes of fp32
+_SCATTERED = 1.5
+"""Time of what a step moves over that of as many bytes in the planner's probe, whose rows are longer: between the two
+processors that it was looked at on (about 1 on an AMD EPYC, 2 on an Intel Xeon, two threads)."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,10 @@ def step_cost(graph: TypedGraph, settings: HgtSettings, batching: str, execution
     edges = sum(r.edges for r in degrees)
     # Training edges for supervision and filters (src, dst, pair, key, order), for messages (source, target, pair), what
     # making these leaves, and the pages of the graph's own files: measured, 80 bytes an edge.
-    held = int(edges * 80 + 24 * counts.sum() + sum(counts[n] * f * _WIDE for n, f in features.items()))
+    per_edge = (
+        80 if has_numba() else 92
+    )  # without numba a relation's edges are kept in the order of their sources as well
+    held = int(edges * per_edge + 24 * counts.sum() + sum(counts[n] * f * _WIDE for n, f in features.items()))
     width = m.hidden_dim * _WIDE
     inference = counts.sum() * max(4 * width, width + 2 * m.embedding_dim * _WIDE)
     chunks = max(execution.loss_chunks, 1) if batching == "full" else 1
@@ -313,4 +320,4 @@ def _moved(settings: HgtSettings, one: Pass, chunks: int, batching: str, counts:
     links = one.links * (6 + 6 * settings.objective.negatives_per_positive) * m.embedding_dim * _WIDE
     contrastive = one.anchors * float(one.outputs.max(initial=0.0)) * 16 * _WIDE
     tables = counts.sum() * d * _WIDE * 6 if batching != "full" else 0.0
-    return total + out * (20 + 4 * gathers) + links + contrastive + tables
+    return _SCATTERED * (total + out * (20 + 4 * gathers) + links + contrastive + tables)
