@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+import graphmill
 from graphmill.errors import SettingsError, StoppedError
 from graphmill.training.signals import StopRequest
 from graphmill.worker import acceleration_report as module
 from graphmill.worker.__main__ import main
 from graphmill.worker.acceleration_report import FILE, AccelerationReportSettings, acceleration_report, read_report
-from graphmill.worker.job import merge
+from graphmill.worker.job import merge, parse_settings
 
 PNG = b"\x89PNG\r\n"
 
@@ -124,3 +126,18 @@ def test_the_worker_makes_it(values: dict[str, Any], tmp_path: Path, capsys: pyt
     assert main(["--job", str(tmp_path / "job.json")]) == 0
     assert [row.status for row in read_report(tmp_path / "out" / FILE).rows] == ["ok", "ok"]
     assert "configuration 2 of 2: accelerated" in capsys.readouterr().err
+
+
+def test_the_music_chain_asks_for_the_origins_study() -> None:
+    place = Path(graphmill.__file__).parent / "defs" / "music" / "defs.yaml"
+    models = [one["attributes"] for one in yaml.safe_load_all(place.read_text(encoding="utf-8"))]
+    asked = {m["recipe"]: m for m in models if "acceleration_report" in m}
+    assert set(asked) == {"mmgcn", "dragon"}
+    for recipe, model in asked.items():
+        singles = AccelerationReportSettings(**model["acceleration_report"]).singles
+        assert {"model.embedding_dim=32", "model.embedding_dim=64", "evaluation.eval_every=3"} <= set(singles)
+        for text in singles:
+            changed = merge({"recipe": recipe, "data": "x", **model["settings"]}, module._parsed(text))
+            section, _, name = text.partition("=")[0].partition(".")
+            settings = parse_settings(changed, text)
+            assert getattr(getattr(settings, section), name) == changed[section][name]
