@@ -37,7 +37,7 @@ RETURNED_FROM = 1 << 20
 """Bytes from which on a block is handed back by itself where the heap is ``returned``."""
 # mallopt's parameters (malloc.h). Smaller blocks stay in the heap, whose end is not to be handed back and fetched in turn.
 _TRIM_THRESHOLD, _TOP_PAD, _MMAP_THRESHOLD, _MMAP_MAX = -1, -2, -3, -4
-_RETURNED = ((_MMAP_MAX, 65_536), (_MMAP_THRESHOLD, RETURNED_FROM), (_TRIM_THRESHOLD, 32 << 20), (_TOP_PAD, 1 << 20))
+_RETURNED = ((_MMAP_MAX, 65_536), (_MMAP_THRESHOLD, RETURNED_FROM), (_TRIM_THRESHOLD, 8 << 20), (_TOP_PAD, 1 << 20))
 _returned = False
 
 ROOM = 2.0  # keep_heap only where this many times the expected peak is available
