@@ -1,8 +1,9 @@
 """KGAT's bi-interaction: a node mixed with its neighbourhood by their sum and by their product (Wang et al. 2019, eq. 8).
 
 The plain form walks over the nodes a dozen times and leaves autograd a table for each of its operations. Compiled, some
-thousand rows at a time go through the whole layer while they are in the cache; backward keeps each row's neighbourhood and
-a byte an output, and makes the sums and products again.
+rows at a time go through the whole layer while they are in the cache: some dozen where our own products can be made among
+the rest (``bi_interaction_rows_numba``), else some thousand, with torch's products between compiled passes
+(``bi_interaction_numba``). Backward keeps each row's neighbourhood and a byte an output, and makes the sums and products again.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from graphmill.kernels.dropout import Key, draw_key, dropout
+from graphmill.kernels.products import wide_registers
 from graphmill.kernels.propagation import SparseMatrix, propagate
 from graphmill.kernels.threads import has_numba
 
@@ -51,6 +53,14 @@ def _compiled_serves(nodes: Tensor) -> bool:
     )
 
 
+def _compiled(weight: Tensor) -> Any:
+    """The module that takes a layer with weights of this size."""
+    from graphmill.kernels import bi_interaction_numba, bi_interaction_rows_numba
+
+    few = wide_registers() and bi_interaction_rows_numba.serves(weight)
+    return bi_interaction_rows_numba if few else bi_interaction_numba
+
+
 class _BiInteraction(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -65,11 +75,9 @@ class _BiInteraction(torch.autograd.Function):
         p: float,
         key: Key,
     ) -> Tensor:
-        from graphmill.kernels import bi_interaction_numba
-
         weights = sum_weight, sum_bias, product_weight, product_bias
         nodes = nodes.contiguous()
-        out, around, signs = bi_interaction_numba.forward(matrix, nodes, weights, slope, p, key)
+        out, around, signs = _compiled(sum_weight).forward(matrix, nodes, weights, slope, p, key)
         ctx.save_for_backward(nodes, around, signs, sum_weight, product_weight)
         ctx.matrix, ctx.slope, ctx.p, ctx.key = matrix, slope, p, key
         return out
@@ -77,10 +85,8 @@ class _BiInteraction(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        from graphmill.kernels import bi_interaction_numba
-
         nodes, around, signs, *weights = ctx.saved_tensors
-        found = bi_interaction_numba.backward(
+        found = _compiled(weights[0]).backward(
             gradients[0].contiguous(), ctx.matrix, nodes, around, signs, weights, ctx.slope, ctx.p, ctx.key
         )
         return *found, None, None, None, None

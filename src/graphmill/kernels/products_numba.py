@@ -203,6 +203,38 @@ def _rows_and_panels(
 
 
 @_jit
+def whole_blocks(
+    left: Any, at: int, row: int, step: int, right: Any, beside: int, stride: int, terms: int, onto: bool, out: Any,
+    to: int, pitch: int, rows: int, columns: int,
+) -> None:  # fmt: skip
+    """out[to + r · pitch + c] = Σ_t left[at + r · row + t · step] · right[beside + t · stride + c], and what is there, with
+    ``onto``. Addresses all, fp32 or float64.
+
+    There is room for whole blocks in ``left`` and ``out``, of six rows and of 16 columns; what is in it is of no account.
+    """
+    for c in range(0, columns, _PANEL):
+        wide, b = padded(min(_PANEL, columns - c)), beside + c
+        for r in range(0, rows, _ROWS):
+            here, there = at + r * row, to + r * pitch + c
+            if wide == 4 * LANES:
+                _six_by_four(
+                    left, here, row, step, right, b, stride, terms, out, there, pitch, onto, out, there, pitch, LANES
+                )
+            elif wide == 3 * LANES:
+                _six_by_three(
+                    left, here, row, step, right, b, stride, terms, out, there, pitch, onto, out, there, pitch, LANES
+                )
+            elif wide == 2 * LANES:
+                _six_by_two(
+                    left, here, row, step, right, b, stride, terms, out, there, pitch, onto, out, there, pitch, LANES
+                )
+            else:
+                _six_by_one(
+                    left, here, row, step, right, b, stride, terms, out, there, pitch, onto, out, there, pitch, LANES
+                )
+
+
+@_jit
 def _product(
     left: int, left_batch: int, left_row: int, left_column: int, right: int, right_batch: int, right_row: int,
     right_column: int, out: int, out_batch: int, out_row: int, bias: int, onto: bool, batches: int, rows: int,

@@ -33,23 +33,28 @@ def product(
     return out
 
 
-def even_pieces(indptr: np.ndarray, first: int, last: int) -> np.ndarray:
-    """Bounds of pieces of rows ``first:last`` with about as many edges each, some for every thread."""
+def even_pieces(indptr: np.ndarray, first: int, last: int, of_row: int = 0) -> np.ndarray:
+    """Bounds of pieces of rows ``first:last`` with about as much work each, some for every thread.
+
+    The work is a row's edges, and as much as ``of_row`` edges beside them.
+    """
     pieces = min(_PIECES * torch.get_num_threads(), max(last - first, 1))
-    found: np.ndarray = _even_pieces(indptr, first, last, pieces)
+    found: np.ndarray = _even_pieces(indptr, first, last, pieces, of_row)
     return found
 
 
 @_jit
-def _even_pieces(indptr: Any, first: int, last: int, pieces: int) -> Any:
+def _even_pieces(indptr: Any, first: int, last: int, pieces: int, of_row: int) -> Any:
     bounds = np.empty(pieces + 1, np.int64)
     bounds[0], bounds[pieces] = first, last
+    begin = indptr[first] + of_row * first
+    whole = indptr[last] + of_row * last - begin
     for piece in range(1, pieces):
-        wanted = indptr[first] + (indptr[last] - indptr[first]) * piece // pieces
+        wanted = begin + whole * piece // pieces
         low, high = bounds[piece - 1], last
         while low < high:
             middle = (low + high) // 2
-            if indptr[middle] < wanted:
+            if indptr[middle] + of_row * middle < wanted:
                 low = middle + 1
             else:
                 high = middle
