@@ -3,7 +3,7 @@
 The plain form walks over the nodes a dozen times and leaves autograd a table for each of its operations. Compiled, some
 rows at a time go through the whole layer while they are in the cache: some dozen where our own products can be made among
 the rest (``bi_interaction_rows_numba``), else some thousand, with torch's products between compiled passes
-(``bi_interaction_numba``). Backward keeps each row's neighbourhood and a byte an output, and makes the sums and products again.
+(``bi_interaction_numba``). Backward keeps each row's neighbourhood and a byte an output, and makes sums and products again.
 """
 
 from __future__ import annotations

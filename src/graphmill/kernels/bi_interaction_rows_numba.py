@@ -131,9 +131,7 @@ def _forward(
                 store(mixed, times + at + c, a * b)
         rows = stop - start
         whole_blocks(mixed, 0, inner, 1, maps, 0, outer, width, False, found, 0, outer, rows, wide)
-        whole_blocks(
-            mixed, times, inner, 1, maps, width * outer, outer, width, False, found, beside, outer, rows, wide
-        )
+        whole_blocks(mixed, times, inner, 1, maps, width * outer, outer, width, False, found, beside, outer, rows, wide)
         for row in range(start, stop):
             own, at = row * wide, (row - start) * outer
             for j in range(wide):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.graph.knowledge import knowledge_view
-from graphmill.kernels.losses import bpr_losses, half_squares
+from graphmill.kernels.fact_losses import fact_losses
 from graphmill.kernels.pair_losses import pair_losses
 from graphmill.kernels.propagation import SparseMatrix
 from graphmill.kernels.table_rows import table_rows
@@ -154,29 +154,18 @@ class KgatRecipe(RecommenderRecipe):
         assert isinstance(model, Kgat)
         if not isinstance(chunk, FactBatch):
             return self._triple_terms(chunk, list(encoded.tensors.values()))
-        head, tail, wrong = self._projected(model, chunk, encoded.tensors[NODES])
-        translation = model.translations.index_select(0, self._tensor(chunk.relations))
-        moved = head + translation
-        right, false = (moved - tail).square().sum(1), (moved - wrong).square().sum(1)
+        rows = self._projected(model, chunk, encoded.tensors[NODES])
+        loss, norm = fact_losses(rows, model.translations, self._tensor(chunk.relations))
         count = float(len(chunk))
-        return [
-            Term(FACTS, bpr_losses(-right, -false).sum(), count),
-            Term(
-                FACT_NORM,
-                half_squares(head, translation, tail, wrong),
-                count,
-                self.settings.objective.kg_regularisation,
-            ),
-        ]
+        return [Term(FACTS, loss, count), Term(FACT_NORM, norm, count, self.settings.objective.kg_regularisation)]
 
-    def _projected(self, model: Kgat, chunk: FactBatch, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """W_r of heads, tails and wrong tails, [B, k] each: one product a relation for all three."""
+    def _projected(self, model: Kgat, chunk: FactBatch, nodes: Tensor) -> Tensor:
+        """W_r of heads, tails and wrong tails, [B, 3, k]: one product a relation for all three."""
         # A fact's three rows side by side: facts are sorted by relation, and so are the rows then.
         rows = np.stack((chunk.heads, chunk.tails, chunk.wrong_tails), 1).reshape(-1)
         bounds = 3 * np.searchsorted(chunk.relations, np.arange(self.facts.num_relations + 1))
         projected = grouped_projection(table_rows(nodes, self._tensor(rows)), bounds.tolist(), model.projections)
-        head, tail, wrong = projected.view(len(chunk), 3, projected.shape[1]).unbind(1)
-        return head, tail, wrong
+        return projected.view(len(chunk), 3, projected.shape[1])
 
     def _triple_terms(self, chunk: PairBatch, states: list[Tensor]) -> list[Term]:
         """One lookup for users, items and negatives (each would cost a gradient of the size of all nodes), and only what
