@@ -38,15 +38,35 @@ def test_values_and_gradients_are_the_formulas(pairs: int, negatives: int) -> No
     torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-8)
 
 
-def test_one_of_the_two_sums_alone() -> None:
+@pytest.mark.parametrize(("pairs", "negatives"), [(1, 1), (7, 1), (300, 4)])
+def test_the_sampled_softmax_is_a_cross_entropy(pairs: int, negatives: int) -> None:
+    users, items = problem(pairs, negatives, 33)
+    loss, norm = pair_losses(users, items, together=True)
+    scores = (users[:, None] * items).sum(2)
+    wanted = torch.nn.functional.cross_entropy(scores, torch.zeros(pairs, dtype=torch.int64), reduction="sum")
+    torch.testing.assert_close(loss, wanted)
+    torch.testing.assert_close(norm, pair_losses(users, items)[1])
+    mine = torch.autograd.grad(loss, (users, items), retain_graph=True)
+    torch.testing.assert_close(mine, torch.autograd.grad(wanted, (users, items)), rtol=1e-10, atol=1e-8)
+    if negatives == 1:
+        bpr = pair_losses(users, items)[0]
+        torch.testing.assert_close(loss, bpr)
+        torch.testing.assert_close(mine, torch.autograd.grad(bpr, (users, items)), rtol=1e-10, atol=1e-8)
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_one_of_the_two_sums_alone(together: bool) -> None:
     users, items = problem(5, 2, 3)
     for place in (0, 1):
-        assert torch.autograd.gradcheck(lambda u, i, place=place: pair_losses(u, i)[place], (users, items))
+        assert torch.autograd.gradcheck(
+            lambda u, i, place=place: pair_losses(u, i, together=together)[place], (users, items)
+        )
 
 
-def test_extreme_scores_stay_finite() -> None:
+@pytest.mark.parametrize("together", [False, True])
+def test_extreme_scores_stay_finite(together: bool) -> None:
     users, items = problem(6, 2, 4, scale=1e4)
-    loss, _ = pair_losses(users.float(), items.float())
+    loss, _ = pair_losses(users.float(), items.float(), together=together)
     loss.backward()
     assert torch.isfinite(loss)
     assert users.grad is not None

@@ -59,6 +59,7 @@ def operators(case: Case, graph: TypedGraph, patch: pytest.MonkeyPatch) -> Recor
         bi_interaction,
         combination,
         dropout,
+        fact_losses,
         hgt_torch,
         hyper_connections,
         input_embedding,
@@ -92,7 +93,7 @@ def operators(case: Case, graph: TypedGraph, patch: pytest.MonkeyPatch) -> Recor
         sequence_attention,
         sublayers,
     )
-    for module in (*compiled, pair_losses, propagation, row_norm, table_rows):
+    for module in (*compiled, fact_losses, pair_losses, propagation, row_norm, table_rows):
         patch.setattr(module, "has_numba", lambda: False)
     for module in (normed_convolution, one_to_n):
         patch.setattr(module, "sum_dtype", lambda device, wide: wide)

@@ -15,12 +15,12 @@ from graphmill.kernels.team import in_ranges, over_ranges
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 
 
-def forward(users: Tensor, items: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def forward(users: Tensor, items: Tensor, together: bool) -> tuple[Tensor, Tensor, Tensor]:
     """Of each pair the loss [B] and the norm [B], and [B, k]: how much each negative counts in the gradient."""
     count, others = len(users), items.shape[1] - 1
     losses, norms, pulls = users.new_empty(count), users.new_empty(count), users.new_empty(count, others)
     arrays = (users.detach().numpy(), items.detach().numpy(), losses.numpy(), norms.numpy(), pulls.numpy())
-    over_ranges(_forward_ranges, arrays, count, items.numel())
+    over_ranges(_forward_ranges, (*arrays, together), count, items.numel())
     return losses, norms, pulls
 
 
@@ -34,7 +34,9 @@ def backward(users: Tensor, items: Tensor, pulls: Tensor, loss: float, norm: flo
 
 
 @_jit
-def _forward(users: Any, items: Any, losses: Any, norms: Any, pulls: Any, first: int, last: int) -> None:
+def _forward(
+    users: Any, items: Any, losses: Any, norms: Any, pulls: Any, together: bool, first: int, last: int
+) -> None:
     width, others = users.shape[1], pulls.shape[1]
     kind = users.dtype.type
     zero, half = kind(0), kind(0.5)
@@ -44,20 +46,36 @@ def _forward(users: Any, items: Any, losses: Any, norms: Any, pulls: Any, first:
         for j in range(width):
             score += u[j] * own[j]
             squares += u[j] * u[j] + own[j] * own[j]
-        loss, theirs = 0.0, zero
+        loss, theirs, highest = 0.0, zero, 0.0
         for n in range(others):
             other = items[pair, n + 1]
             against = zero
             for j in range(width):
                 against += u[j] * other[j]
                 theirs += other[j] * other[j]
-            # softplus and its slope σ, from the exponential that does not overflow
             gap = float(against - score)
+            if together:
+                pulls[pair, n] = gap
+                highest = max(highest, gap)
+                continue
+            # softplus and its slope σ, from the exponential that does not overflow
             power = math.exp(-abs(gap))
             loss += max(gap, 0.0) + math.log1p(power)
             pulls[pair, n] = (1.0 if gap >= 0.0 else power) / (1.0 + power) / others
-        losses[pair] = loss / others
+        losses[pair] = _shares(pulls[pair], highest) if together else loss / others
         norms[pair] = half * (squares + theirs / kind(others))
+
+
+@_jit
+def _shares(gaps: Any, highest: float) -> float:
+    """log(1 + Σ exp gap); each gap becomes its exponential's share in that sum. ``highest``: the largest of them and 0."""
+    total = math.exp(-highest)
+    for n in range(len(gaps)):
+        gaps[n] = math.exp(gaps[n] - highest)
+        total += gaps[n]
+    for n in range(len(gaps)):
+        gaps[n] /= total
+    return highest + math.log(total)
 
 
 @_jit

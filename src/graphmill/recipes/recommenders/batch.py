@@ -7,8 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-BPR = "bpr"
-
 
 @dataclass(frozen=True)
 class PairBatch:
@@ -30,7 +28,7 @@ class PairBatch:
     @property
     def weights(self) -> Mapping[str, float]:
         """Rows, for each term."""
-        return dict.fromkeys((BPR, *self.terms), float(len(self.users)))
+        return dict.fromkeys(self.terms, float(len(self.users)))
 
     def groups(self) -> Sequence[PairBatch]:
         """The batch itself, also where a rank has no row of it: all ranks go back through the encoding together."""

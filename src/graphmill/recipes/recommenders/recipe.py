@@ -1,4 +1,5 @@
-"""What all recommenders have in common as the engine sees them: BPR on one graph forward, full ranking by dot product.
+"""What all recommenders have in common as the engine sees them: a loss of pairs on one graph forward, full ranking by dot
+product.
 
 A system adds its network, its encoding and its own terms. Vectors of users and items are all that evaluation, lists of
 recommendations and export know of it.
@@ -22,9 +23,9 @@ from graphmill.graph.knowledge import knowledge_view
 from graphmill.kernels.pair_losses import pair_losses
 from graphmill.kernels.products import product
 from graphmill.kernels.table_rows import table_rows
-from graphmill.recipes.recommenders.batch import BPR, PairBatch
+from graphmill.recipes.recommenders.batch import PairBatch
 from graphmill.recipes.recommenders.evaluate import RecommenderEvaluator, known
-from graphmill.recipes.recommenders.settings import RecommenderSettings
+from graphmill.recipes.recommenders.settings import RecommenderObjective, RecommenderSettings
 from graphmill.sampling.interactions import Draw, PairSampler, Pool
 from graphmill.sampling.keyed import key_of
 from graphmill.training.contract import (
@@ -40,6 +41,7 @@ from graphmill.training.contract import (
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
 
+SAMPLED_SOFTMAX = "sampled_softmax"
 USERS, ITEMS = "users", "items"
 """Names of the vectors in an encoding."""
 _EXPORT_ROWS = 65_536
@@ -50,9 +52,9 @@ class RecommenderRecipe(ABC):
 
     algorithm_version = 1
     term_names: tuple[str, ...] = ()
-    """Terms beyond BPR."""
-    bpr_scale = 1.0
-    """Factor of the BPR term."""
+    """Terms beyond that of the pairs."""
+    loss_scale = 1.0
+    """Factor of the pairs' term."""
     draw: Draw = "pairs"
     negatives: Pool = "seen"
 
@@ -68,7 +70,7 @@ class RecommenderRecipe(ABC):
             settings.training.seed,
             draw=self.draw,
             negatives=self.negatives,
-            per_positive=self.negatives_per_positive,
+            per_positive=settings.objective.negatives_per_positive,  # type: ignore[attr-defined]
         )
         self.phases = [Phase("train", self.steps(), size, settings.base_batch)]
         self.evaluator = RecommenderEvaluator(self.view, settings)
@@ -138,18 +140,28 @@ class RecommenderRecipe(ABC):
 
     def step(self, phase: Phase, epoch: int, index: int) -> PairBatch:
         """Training triples."""
-        return PairBatch(*self.sampler.step(epoch, index), terms=self.term_names)
+        return PairBatch(*self.sampler.step(epoch, index), terms=(self.loss, *self.term_names))
 
     @property
-    def negatives_per_positive(self) -> int:
-        """Negatives for each pair, where the system has a setting for it."""
-        return int(getattr(self.settings.objective, "negatives_per_positive", 1))  # type: ignore[attr-defined]
+    def objective(self) -> RecommenderObjective:
+        """What the system is trained by."""
+        found: RecommenderObjective = self.settings.objective  # type: ignore[attr-defined]
+        return found
+
+    @property
+    def loss(self) -> str:
+        """Name of the pairs' term."""
+        return self.objective.loss
 
     def terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded | None) -> list[Term]:
-        """BPR of each pair against each of its k negatives, their mean a pair, and the system's own terms."""
+        """The loss of each pair beside its k negatives, and the system's own terms."""
         assert encoded is not None
-        loss, _ = pair_losses(*self.rows_of(model, chunk, encoded))
-        return [Term(BPR, loss, float(len(chunk)), self.bpr_scale), *self.extra_terms(model, chunk, encoded)]
+        loss, _ = self.pair_losses(*self.rows_of(model, chunk, encoded))
+        return [Term(self.loss, loss, float(len(chunk)), self.loss_scale), *self.extra_terms(model, chunk, encoded)]
+
+    def pair_losses(self, users: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
+        """The loss that the settings name, and the norm, as sums over pairs: :func:`graphmill.kernels.pair_losses`."""
+        return pair_losses(users, items, together=self.loss == SAMPLED_SOFTMAX)
 
     def rows_of(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> tuple[Tensor, Tensor]:
         """Final vectors of a chunk's users [B, d], and of their items and negatives [B, 1 + k, d]."""
@@ -170,7 +182,7 @@ class RecommenderRecipe(ABC):
         model.eval()
         nobody = np.zeros(0, np.int64)
         with torch.no_grad():
-            tensors = self.encode(model, PairBatch(nobody, nobody, nobody, self.term_names)).tensors
+            tensors = self.encode(model, PairBatch(nobody, nobody, nobody)).tensors
         model.train(training)
         return tensors[USERS].detach().float(), tensors[ITEMS].detach().float()
 

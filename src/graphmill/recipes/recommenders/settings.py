@@ -46,6 +46,17 @@ class RecommenderEvaluation(EvaluationSettings):
     )
 
 
+class RecommenderObjective(Settings):
+    """The loss of a pair beside items that its user has not; a recipe adds its norms."""
+
+    loss: Literal["bpr", "sampled_softmax"] = setting(
+        "bpr",
+        "bpr: −log σ of how much higher the item scores than each negative, their mean; sampled_softmax: −log of its share "
+        "in a softmax over itself and them. With one negative both are the same",
+    )
+    negatives_per_positive: int = setting(1, "Random negatives of each pair (as published: 1)", ge=1, le=1024)
+
+
 class RecommenderAcceleration(AccelerationSettings):
     """Acceleration of recommenders: one graph forward a step, whatever the batch."""
 

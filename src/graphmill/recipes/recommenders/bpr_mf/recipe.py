@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from torch import nn
 
-from graphmill.kernels.pair_losses import pair_losses
 from graphmill.models.bpr_mf import BprMf
-from graphmill.recipes.recommenders.batch import BPR, PairBatch
+from graphmill.recipes.recommenders.batch import PairBatch
 from graphmill.recipes.recommenders.bpr_mf.settings import BprMfSettings
 from graphmill.recipes.recommenders.recipe import ITEMS, USERS, RecommenderRecipe
 from graphmill.training.contract import Encoded, ParameterGroup, Phase, Term
@@ -30,11 +29,11 @@ class BprMfRecipe(RecommenderRecipe):
         return Encoded({USERS: model.user, ITEMS: model.item})
 
     def terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded | None) -> list[Term]:
-        """BPR, and the norm of the step's vectors; of several negatives' norms the mean."""
+        """The loss of the pairs, and the norm of the step's vectors; of several negatives' norms the mean."""
         assert encoded is not None
-        loss, norm = pair_losses(*self.rows_of(model, chunk, encoded))
+        loss, norm = self.pair_losses(*self.rows_of(model, chunk, encoded))
         count = float(len(chunk))
-        return [Term(BPR, loss, count), Term(NORM, norm, count, self.settings.objective.regularisation)]
+        return [Term(self.loss, loss, count), Term(NORM, norm, count, self.settings.objective.regularisation)]
 
     def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
         """Tables alone: no weight decay."""

@@ -2,7 +2,12 @@
 
 from typing import Any, Literal
 
-from graphmill.recipes.recommenders.settings import RecommenderSettings, RecommenderTraining, choose_preset
+from graphmill.recipes.recommenders.settings import (
+    RecommenderObjective,
+    RecommenderSettings,
+    RecommenderTraining,
+    choose_preset,
+)
 from graphmill.settings import Settings, setting
 
 __all__ = ["PRESETS", "BprMfSettings", "choose_preset"]
@@ -14,14 +19,11 @@ class BprMfModel(Settings):
     embedding_dim: int = setting(64, "Width of the vectors of users and items", ge=1)
 
 
-class BprMfObjective(Settings):
+class BprMfObjective(RecommenderObjective):
     """The loss: BPR, with the norm of the step's vectors."""
 
     regularisation: float = setting(
         0.01, "λ of ½‖·‖² of the user, the item and the negative, a mean over the step", ge=0.0
-    )
-    negatives_per_positive: int = setting(
-        1, "Random negatives of each pair; the loss is their mean (the paper has 1)", ge=1, le=1024
     )
 
 

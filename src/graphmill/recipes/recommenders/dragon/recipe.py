@@ -28,7 +28,7 @@ class DragonRecipe(MultimodalRecipe):
     """See :class:`graphmill.models.dragon.Dragon`. The loss is the authors' log₂ form: natural BPR over ln 2."""
 
     algorithm_version = 1
-    bpr_scale = 1.0 / math.log(2.0)
+    loss_scale = 1.0 / math.log(2.0)
     settings: DragonSettings
 
     def __init__(self, graph: TypedGraph, settings: DragonSettings, batching: str) -> None:

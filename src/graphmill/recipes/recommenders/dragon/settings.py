@@ -4,7 +4,7 @@ from typing import Any, Literal
 
 from pydantic import model_validator
 
-from graphmill.recipes.recommenders.settings import RecommenderSettings, choose_preset
+from graphmill.recipes.recommenders.settings import RecommenderObjective, RecommenderSettings, choose_preset
 from graphmill.settings import Settings, setting
 
 __all__ = ["PRESETS", "DragonSettings", "choose_preset"]
@@ -51,12 +51,9 @@ class DragonModel(Settings):
         return self
 
 
-class DragonObjective(Settings):
+class DragonObjective(RecommenderObjective):
     """The loss: BPR with log₂, as the authors write it, with the norm of the tables."""
 
-    negatives_per_positive: int = setting(
-        1, "Random negatives of each pair; the loss is their mean. The published implementations have 1", ge=1, le=1024
-    )
     regularisation: float = setting(
         0.001,
         "λ of the squares of the step's preferences and of the modality weights, each a mean over its numbers",

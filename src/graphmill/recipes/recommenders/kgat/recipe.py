@@ -14,12 +14,11 @@ from torch import Tensor, nn
 
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.kernels.fact_losses import fact_losses
-from graphmill.kernels.pair_losses import pair_losses
 from graphmill.kernels.propagation import SparseMatrix
 from graphmill.kernels.table_rows import table_rows
 from graphmill.kernels.translation import grouped_projection
 from graphmill.models.kgat import Kgat, final
-from graphmill.recipes.recommenders.batch import BPR, PairBatch
+from graphmill.recipes.recommenders.batch import PairBatch
 from graphmill.recipes.recommenders.kgat.batch import FACT_NORM, FACTS, FactBatch
 from graphmill.recipes.recommenders.kgat.graph import CollaborativeGraph
 from graphmill.recipes.recommenders.kgat.settings import KgatSettings
@@ -175,8 +174,8 @@ class KgatRecipe(RecommenderRecipe):
         items = np.column_stack((chunk.positives, chunk.negatives)) + view.item_offset
         wanted = self._tensor(np.concatenate((chunk.users + view.user_offset, items.reshape(-1))))
         rows = final([table_rows(state, wanted) for state in states])
-        loss, norm = pair_losses(rows[: len(chunk)], rows[len(chunk) :].view(*items.shape, rows.shape[1]))
-        return [Term(BPR, loss, count), Term(NORM, norm, count, self.settings.objective.regularisation)]
+        loss, norm = self.pair_losses(rows[: len(chunk)], rows[len(chunk) :].view(*items.shape, rows.shape[1]))
+        return [Term(self.loss, loss, count), Term(NORM, norm, count, self.settings.objective.regularisation)]
 
     # ---------------------------------------------------------------- export
 

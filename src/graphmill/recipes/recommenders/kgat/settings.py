@@ -4,7 +4,12 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from graphmill.recipes.recommenders.settings import RecommenderSettings, RecommenderTraining, choose_preset
+from graphmill.recipes.recommenders.settings import (
+    RecommenderObjective,
+    RecommenderSettings,
+    RecommenderTraining,
+    choose_preset,
+)
 from graphmill.settings import Settings, setting
 
 __all__ = ["PRESETS", "KgatSettings", "choose_preset"]
@@ -37,14 +42,11 @@ class KgatModel(Settings):
         return self
 
 
-class KgatObjective(Settings):
+class KgatObjective(RecommenderObjective):
     """The losses of the two phases."""
 
     regularisation: float = setting(0.00001, "λ of ½‖·‖² of the step's final vectors, a mean over the step", ge=0.0)
     kg_regularisation: float = setting(0.00001, "λ of ½‖·‖² of the projected vectors of the knowledge phase", ge=0.0)
-    negatives_per_positive: int = setting(
-        1, "Random negatives of each pair; the loss is their mean (the publication has 1)", ge=1, le=1024
-    )
     draw: Literal["users", "pairs"] = setting(
         "users", "Users and one item of each (as published), or every training pair once an epoch"
     )

@@ -5,7 +5,7 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from graphmill.errors import SettingsError
-from graphmill.recipes.recommenders.settings import RecommenderSettings, choose_preset
+from graphmill.recipes.recommenders.settings import RecommenderObjective, RecommenderSettings, choose_preset
 from graphmill.settings import Settings, setting
 
 __all__ = ["PRESETS", "MmgcnSettings", "choose_preset", "latent_dims"]
@@ -47,12 +47,9 @@ class MmgcnModel(Settings):
         return self
 
 
-class MmgcnObjective(Settings):
+class MmgcnObjective(RecommenderObjective):
     """The loss: BPR, with the norm of the tables."""
 
-    negatives_per_positive: int = setting(
-        1, "Random negatives of each pair; the loss is their mean. The published implementations have 1", ge=1, le=1024
-    )
     regularisation: float = setting(
         0.0001,
         "λ of the squares of the step's ID embeddings and of the preferences, each a mean over their numbers; without "
