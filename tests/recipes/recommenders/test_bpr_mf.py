@@ -13,9 +13,11 @@ from graphmill.training.contract import Execution
 from tests.recipes.recommenders.multimodal_recipes import gradient, recipe_of, small_graph
 
 
-@pytest.mark.parametrize("negatives", [1, 3])
-def test_the_loss_is_the_mean_over_a_pairs_negatives(tmp_path: Path, negatives: int) -> None:
-    objective = {"negatives_per_positive": negatives, "regularisation": 0.5}
+@pytest.mark.parametrize(("loss", "negatives"), [("bpr", 1), ("bpr", 3), ("sampled_softmax", 3)])
+def test_the_loss_is_the_mean_over_a_pairs_negatives_or_its_share_among_them(
+    tmp_path: Path, loss: str, negatives: int
+) -> None:
+    objective = {"loss": loss, "negatives_per_positive": negatives, "regularisation": 0.5}
     recipe = recipe_of("bpr_mf", small_graph(tmp_path), objective=objective)
     model = recipe.build(Execution()).double()
     batch = recipe.step(recipe.phases[0], 0, 0)
@@ -26,11 +28,11 @@ def test_the_loss_is_the_mean_over_a_pairs_negatives(tmp_path: Path, negatives: 
     user, item = model.user[batch.users], model.item[batch.positives]
     others = model.item[batch.negatives.reshape(len(batch), -1)]
     gap = (user * item).sum(1, keepdim=True) - (user[:, None] * others).sum(2)
-    bpr = F.softplus(-gap).mean()
+    pairs = F.softplus(-gap).mean() if loss == "bpr" else torch.log1p(torch.exp(-gap).sum(1)).mean()
     norm = ((user.square() + item.square()).sum() + others.square().sum() / negatives) / (2 * len(batch))
-    assert found.losses["bpr"] == pytest.approx(float(bpr.detach()))
+    assert found.losses[loss] == pytest.approx(float(pairs.detach()))
     assert found.losses["norm"] == pytest.approx(float(norm.detach()))
-    (bpr + 0.5 * norm).backward()
+    (pairs + 0.5 * norm).backward()
     for name, p in model.named_parameters():
         torch.testing.assert_close(grads[name], p.grad, rtol=1e-10, atol=1e-13)
 

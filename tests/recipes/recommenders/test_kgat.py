@@ -125,9 +125,9 @@ def test_layers_are_the_equations(graph: TypedGraph, kind: str) -> None:
     torch.testing.assert_close(final(model(model.nodes(), recipe._matrix(model))), wanted, rtol=1e-10, atol=1e-12)
 
 
-@pytest.mark.parametrize("negatives", [1, 3])
-def test_the_losses_are_the_equations(graph: TypedGraph, negatives: int) -> None:
-    objective = {"kg_regularisation": 0.1, "negatives_per_positive": negatives}
+@pytest.mark.parametrize(("loss", "negatives"), [("bpr", 1), ("bpr", 3), ("sampled_softmax", 3)])
+def test_the_losses_are_the_equations(graph: TypedGraph, loss: str, negatives: int) -> None:
+    objective = {"kg_regularisation": 0.1, "loss": loss, "negatives_per_positive": negatives}
     recipe = recipe_of(graph, model={"message_dropout": 0.0}, objective=objective)
     model = model_of(recipe)
     cf, kg = recipe.phases
@@ -135,13 +135,14 @@ def test_the_losses_are_the_equations(graph: TypedGraph, negatives: int) -> None
     assert isinstance(batch, PairBatch)
     encoded = recipe.encode(model, batch)
     with torch.no_grad():
-        bpr, norm = recipe.terms(model, batch, encoded)
+        pairs, norm = recipe.terms(model, batch, encoded)
     users, items = (
         final(list(encoded.tensors.values()))[o:] for o in (recipe.view.user_offset, recipe.view.item_offset)
     )
     u, p, n = users[batch.users], items[batch.positives], items[batch.negatives.reshape(len(batch), negatives)]
     gap = (u * p).sum(1)[:, None] - (u[:, None] * n).sum(2)
-    assert float(bpr.sum / bpr.weight) == pytest.approx(float(F.softplus(-gap).mean()))
+    wanted = F.softplus(-gap).mean() if loss == "bpr" else torch.log1p(torch.exp(-gap).sum(1)).mean()
+    assert float(pairs.sum / pairs.weight) == pytest.approx(float(wanted.detach()))
     squares = (u**2 + p**2 + (n**2).mean(1)).sum()
     assert float(norm.sum / norm.weight) == pytest.approx(float(squares / 2 / len(batch)))
     facts = recipe.step(kg, 0, 0)

@@ -28,17 +28,21 @@ def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
 
 
 @pytest.mark.parametrize("name", SYSTEMS)
-@pytest.mark.parametrize("negatives", [1, 3])
-def test_the_loss_is_that_of_the_final_vectors_of_all_nodes(graph: TypedGraph, name: str, negatives: int) -> None:
-    recipe = recipe_of(name, graph, objective={"negatives_per_positive": negatives})
+@pytest.mark.parametrize(("loss", "negatives"), [("bpr", 1), ("bpr", 3), ("sampled_softmax", 3)])
+def test_the_loss_is_that_of_the_final_vectors_of_all_nodes(
+    graph: TypedGraph, name: str, loss: str, negatives: int
+) -> None:
+    recipe = recipe_of(name, graph, objective={"loss": loss, "negatives_per_positive": negatives})
     model = recipe.build(Execution()).double()
     batch = recipe.step(recipe.phases[0], 0, 0)
-    found = gradient(recipe, model).losses["bpr"]
+    found = gradient(recipe, model).losses[loss]
     users, items = recipe.vectors(model)
     against = batch.negatives.reshape(len(batch), -1)
     positive = (users[batch.users] * items[batch.positives]).sum(1)
     negative = (users[batch.users][:, None] * items[against]).sum(2)
     wanted = -torch.log(torch.sigmoid(positive[:, None] - negative)).mean()
+    if loss == "sampled_softmax":
+        wanted = -torch.log_softmax(torch.column_stack((positive, negative)), 1)[:, 0].mean()
     assert found == pytest.approx(float(wanted.detach()), rel=1e-6)
 
 
