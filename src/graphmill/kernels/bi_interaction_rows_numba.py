@@ -17,7 +17,7 @@ from torch import Tensor
 from graphmill.kernels.compiled_math import FAST
 from graphmill.kernels.dropout import Key
 from graphmill.kernels.dropout_numba import mask_numbers, word
-from graphmill.kernels.products_numba import whole_blocks
+from graphmill.kernels.products_numba import SIX, whole_blocks
 from graphmill.kernels.propagation import SparseMatrix
 from graphmill.kernels.propagation_numba import even_pieces, product, weighted_rows
 from graphmill.kernels.team import in_ranges, over_ranges
@@ -35,9 +35,7 @@ from graphmill.kernels.vectors import (
 )
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
-_SIX = 6
-"""Rows of a block of a product in registers."""
-_TOGETHER = 8 * _SIX
+_TOGETHER = 8 * SIX
 """Rows that go through the layer together."""
 _PARTS = 32
 """Parts of the rows, at most, whose share of the weights' gradients is one sum: these do not depend on the number of
@@ -94,7 +92,7 @@ def backward(
     size = max(-(-len(nodes) // _PARTS), _LEAST_PART)
     parts = -(-len(nodes) // size)
     # The rows past the last are what a block of six leaves over.
-    into_weights = nodes.new_zeros(parts, 2, wide + _SIX, padded(width))
+    into_weights = nodes.new_zeros(parts, 2, wide + SIX, padded(width))
     into_biases = nodes.new_zeros(parts, 2, wide)
     to_nodes, to_around = torch.empty_like(nodes), torch.empty_like(nodes)
     tables = [t.numpy() for t in (gradient, nodes, around, signs, both, into_weights, into_biases, to_nodes, to_around)]
@@ -161,7 +159,7 @@ def _backward(
     maps, into, biases = address(weights), address(into_weights), address(into_biases)
     to_own, to_others = address(to_nodes), address(to_around)
     mixed, back = address(room), address(mapped)
-    times, beside, second = _TOGETHER * inner, (_TOGETHER + 1) * outer, (wide + _SIX) * inner
+    times, beside, second = _TOGETHER * inner, (_TOGETHER + 1) * outer, (wide + SIX) * inner
     for part in range(first, last):
         sums, shares = part * 2 * second, part * 2 * wide
         for start in range(part * size, min((part + 1) * size, len(nodes)), _TOGETHER):

@@ -1,7 +1,8 @@
 """MMGCN's combination layer (Wei et al., MM 2019): a node's messages, its own vector and its ID embedding made one.
 
 Plain, each of its element-wise steps is a pass over all nodes, and autograd keeps a table for each. Compiled, some thousand
-rows at a time go through the layer while they are in the cache, and backward finds the ReLUs' signs in a byte an output.
+rows at a time go through the layer while they are in the cache (some dozen, where our own products can be made among the
+rest: ``combination_rows_numba``), and backward finds the ReLUs' signs in a byte an output.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from graphmill.kernels.products import wide_registers
 from graphmill.kernels.threads import has_numba
 
 Linear = tuple[Tensor, Tensor]
@@ -48,6 +50,14 @@ def _compiled_serves(*tables: Tensor) -> bool:
     )
 
 
+def _compiled(*weights: Tensor) -> Any:
+    """The module that takes a layer with weights of these sizes."""
+    from graphmill.kernels import combination_numba, combination_rows_numba
+
+    few = wide_registers() and combination_rows_numba.serves(*weights)
+    return combination_rows_numba if few else combination_numba
+
+
 class _Combine(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -61,11 +71,9 @@ class _Combine(torch.autograd.Function):
         joint_bias: Tensor,
         slope: float,
     ) -> Tensor:
-        from graphmill.kernels import combination_numba
-
         tables = messages.contiguous(), rows.contiguous(), identity.contiguous()
         weights = own_weight, own_bias, joint_weight, joint_bias
-        out, hidden, inner, signs = combination_numba.forward(tables, weights, slope)
+        out, hidden, inner, signs = _compiled(own_weight, joint_weight).forward(tables, weights, slope)
         ctx.save_for_backward(tables[1], hidden, inner, signs, own_weight, joint_weight)
         ctx.slope = slope
         return out
@@ -73,7 +81,5 @@ class _Combine(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        from graphmill.kernels import combination_numba
-
         kept, needed = ctx.saved_tensors, ctx.needs_input_grad[:3]
-        return *combination_numba.backward(gradients[0].contiguous(), kept, ctx.slope, needed), None
+        return *_compiled(*kept[4:]).backward(gradients[0].contiguous(), kept, ctx.slope, needed), None

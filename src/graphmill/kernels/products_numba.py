@@ -22,7 +22,8 @@ from graphmill.kernels.team import in_ranges, over_ranges
 from graphmill.kernels.vectors import LANES, LINE, hold, like, load_first, numbers_at, padded, store
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
-_ROWS = 6
+SIX = 6
+"""Rows of a block in registers."""
 _PANEL = 4 * LANES
 _COLUMNS = 1024
 """Columns of the right matrix packed at a time, at most."""
@@ -90,7 +91,7 @@ def _run(
     columns = out.shape[2]
     arrays = (left.data_ptr(), *left_strides, right.data_ptr(), *right_strides, out.data_ptr(), *out.stride()[:2])
     more = (0 if bias is None else bias.data_ptr(), onto, batches, rows, terms, last_terms, columns)
-    units = batches * -(-rows // _ROWS)
+    units = batches * -(-rows // SIX)
     over_ranges(_product_ranges, (*arrays, *more), units, batches * rows * terms * columns // _SHARE)
 
 
@@ -156,7 +157,7 @@ def _rows_and_panels(
         beside, r = base + c * terms, 0
         while r < rows:
             here, begin, there = at + r * row, from_ + r * leap + c, to + r * pitch + c
-            if rows - r >= _ROWS:
+            if rows - r >= SIX:
                 if wide == 4 * LANES:
                     _six_by_four(
                         left, here, row, step, packed, beside, wide, terms, start, begin, leap, begun, out, there, pitch,
@@ -177,7 +178,7 @@ def _rows_and_panels(
                         left, here, row, step, packed, beside, wide, terms, start, begin, leap, begun, out, there, pitch,
                         count,
                     )  # fmt: skip
-                r += _ROWS
+                r += SIX
             else:
                 if wide == 4 * LANES:
                     _one_by_four(
@@ -214,7 +215,7 @@ def whole_blocks(
     """
     for c in range(0, columns, _PANEL):
         wide, b = padded(min(_PANEL, columns - c)), beside + c
-        for r in range(0, rows, _ROWS):
+        for r in range(0, rows, SIX):
             here, there = at + r * row, to + r * pitch + c
             if wide == 4 * LANES:
                 _six_by_four(
@@ -243,7 +244,7 @@ def _product(
     if first >= last:
         return
     a, b, y, more = numbers_at(left), numbers_at(right), numbers_at(out), numbers_at(bias)
-    units = (rows + _ROWS - 1) // _ROWS
+    units = (rows + SIX - 1) // SIX
     widest = padded(min(columns, _COLUMNS))
     deepest = max(min(max(most_terms, last_terms), _PACKED // max(widest, 1)), 1)
     buffer = np.empty(widest * deepest + LANES, np.float32)
@@ -251,8 +252,8 @@ def _product(
     packed = numbers_at((buffer.ctypes.data + LINE - 1) // LINE * LINE)
     for batch in range(first // units, (last - 1) // units + 1):
         terms = last_terms if batch == batches - 1 else most_terms
-        top = max(first - batch * units, 0) * _ROWS
-        bottom = min((last - batch * units) * _ROWS, rows)
+        top = max(first - batch * units, 0) * SIX
+        bottom = min((last - batch * units) * SIX, rows)
         for c in range(0, columns, _COLUMNS):
             wide = min(_COLUMNS, columns - c)
             line = padded(wide)
@@ -290,7 +291,7 @@ def _grouped(
         _product(
             left + _SIZE * begin * left_row, 0, left_row, 1, right + _SIZE * group * right_group, 0, right_row, right_column,
             out + _SIZE * begin * out_row, 0, out_row, 0, False, 1, rows, terms, terms, columns, 0,
-            (rows + _ROWS - 1) // _ROWS,
+            (rows + SIX - 1) // SIX,
         )  # fmt: skip
 
 
@@ -304,7 +305,7 @@ def _grouped_gradient(
         _product(
             left + _SIZE * begin * left_row, 0, 1, left_row, right + _SIZE * begin * right_row, 0, right_row, 1,
             out + _SIZE * group * rows * columns, 0, columns, 0, False, 1, rows, terms, terms, columns, 0,
-            (rows + _ROWS - 1) // _ROWS,
+            (rows + SIX - 1) // SIX,
         )  # fmt: skip
 
 
