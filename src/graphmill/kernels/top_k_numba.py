@@ -104,6 +104,64 @@ def _maxima(line: Any, at: int, columns: int, maxima: Any, lowest: Any, zero: An
 
 
 @_jit
+def _candidates(
+    line: Any, at: int, columns: int, maxima: Any, bound: Any, left_out: Any, some: Any, where: Any, lowest: Any
+) -> int:
+    """How many numbers reach the bound; as many of them as there is room for, with their places, lowest place first."""
+    size = 0
+    for b in range(len(maxima)):
+        if maxima[b] < bound:
+            continue
+        for begin in range(b * _BLOCK, min((b + 1) * _BLOCK, columns), LANES):
+            if begin + LANES <= columns and highest(load(line, at + begin)) < bound:
+                continue
+            for j in range(begin, min(begin + LANES, columns)):
+                if line[at + j] < bound:
+                    continue
+                value = lowest if left_out[j] else line[at + j]
+                if value >= bound:
+                    if size < len(some):
+                        some[size], where[size] = value, j
+                    size += 1
+    return size
+
+
+@_jit
+def _in_order(some: Any, where: Any, size: int, values: Any, found: Any, k: int) -> None:
+    """The k highest, best first: each goes where the number of better ones says. Of equal ones the first is better.
+
+    That compares all with all, but in whole vectors and without a branch; a heap's branches are as often guessed wrong.
+    """
+    for i in range(size):
+        own, rank = some[i], np.int32(0)
+        for j in range(i):
+            rank += np.int32(some[j] >= own)
+        for j in range(i + 1, size):
+            rank += np.int32(some[j] > own)
+        if rank < k:
+            values[rank], found[rank] = own, where[i]
+
+
+@_jit
+def _by_heap(line: Any, maxima: Any, bound: Any, left_out: Any, heap: Any, place: Any, lowest: Any, k: int) -> None:
+    """The same, for any number of candidates: where many are equal there may be as many as numbers."""
+    for b in range(len(maxima)):
+        if maxima[b] < bound:
+            continue
+        for j in range(b * _BLOCK, min((b + 1) * _BLOCK, len(line))):
+            if line[j] < bound:
+                continue
+            value = lowest if left_out[j] else line[j]
+            if value >= bound and _worse(heap[0], place[0], value, j):
+                heap[0], place[0] = value, j
+                _sink(heap, place, 0, k)
+    for size in range(k - 1, 0, -1):
+        heap[0], heap[size] = heap[size], heap[0]
+        place[0], place[size] = place[size], place[0]
+        _sink(heap, place, 0, size)
+
+
+@_jit
 def _search(
     scores: Any,
     indptr: Any,
@@ -119,6 +177,7 @@ def _search(
     k, columns = values.shape[1], scores.shape[1]
     count = -(-columns // _BLOCK)
     maxima, left_out, numbers = np.empty(count, scores.dtype), np.zeros(columns, np.bool_), address(scores)
+    some, where = np.empty(4 * k + _BLOCK, scores.dtype), np.empty(4 * k + _BLOCK, np.int64)
     for row in range(first, last):
         line, heap, place = scores[row], values[row], found[row]
         if not _maxima(numbers, row * columns, columns, maxima, lowest, zero):
@@ -134,22 +193,13 @@ def _search(
                     if line[j] > maxima[b] and not left_out[j]:
                         maxima[b] = line[j]
         bound = _bound(maxima, k, lowest)
-        for b in range(count):
-            if maxima[b] < bound:
-                continue
-            for j in range(b * _BLOCK, min((b + 1) * _BLOCK, columns)):
-                if line[j] < bound:
-                    continue
-                value = lowest if left_out[j] else line[j]
-                if value >= bound and _worse(heap[0], place[0], value, j):
-                    heap[0], place[0] = value, j
-                    _sink(heap, place, 0, k)
+        size = _candidates(numbers, row * columns, columns, maxima, bound, left_out, some, where, lowest)
+        if size <= len(some):
+            _in_order(some, where, size, heap, place, k)
+        else:
+            _by_heap(line, maxima, bound, left_out, heap, place, lowest, k)
         for e in range(indptr[row], indptr[row + 1]):
             left_out[items[e]] = False
-        for size in range(k - 1, 0, -1):
-            heap[0], heap[size] = heap[size], heap[0]
-            place[0], place[size] = place[size], place[0]
-            _sink(heap, place, 0, size)
 
 
 @_jit
