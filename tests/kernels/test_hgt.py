@@ -20,16 +20,23 @@ def numba_installed() -> bool:
     return importlib.util.find_spec("numba") is not None
 
 
-BACKENDS = [
-    "torch",
-    "sparse",
-    pytest.param("numba", marks=pytest.mark.skipif(not numba_installed(), reason="numba is optional")),
-]
+NUMBA = pytest.param("numba", marks=pytest.mark.skipif(not numba_installed(), reason="numba is optional"))
+BACKENDS = ["torch", "sparse", NUMBA]
+PARTS = pytest.param("numba in parts", marks=NUMBA.marks)
+"""numba where registers are narrow: each operation of a relation in a call of its own."""
 
 
-@pytest.fixture(params=BACKENDS)
-def hgt_attention(request: pytest.FixtureRequest):
-    return partial(hgt.hgt_attention, backend=request.param)
+def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    from graphmill.kernels import hgt_numba
+
+    monkeypatch.setattr(hgt_numba, "serves_relations", lambda *_: False)
+
+
+@pytest.fixture(params=[*BACKENDS, PARTS])
+def hgt_attention(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
+    if request.param == "numba in parts":
+        narrow(monkeypatch)
+    return partial(hgt.hgt_attention, backend=request.param.partition(" ")[0])
 
 
 def run(attend, given: Inputs, graph: MessageGraph, masked: Tensor | None) -> tuple[list[Tensor], list[Tensor]]:
@@ -47,10 +54,17 @@ def assert_close(ours: list[Tensor], theirs: list[Tensor], tolerance: float) -> 
         assert (a - b).norm() <= tolerance * (1 + b.norm()), f"{(a - b).norm()} of {b.norm()}"
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", [*BACKENDS, PARTS])
 @settings(max_examples=60, deadline=None)
 @given(shape=shapes())
 def test_values_and_gradients_equal_the_reference(backend: str, shape: Shape) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        if backend == "numba in parts":
+            narrow(patch)
+        equal_the_reference(backend.partition(" ")[0], shape)
+
+
+def equal_the_reference(backend: str, shape: Shape) -> None:
     counts, relations, seed = shape
     graph = MessageGraph.build(counts, random_edges(counts, relations, seed))
     x = inputs(graph, heads=2, width=3, seed=seed)
@@ -73,6 +87,37 @@ def test_single_precision_agrees_to_one_part_in_a_hundred_thousand(hgt_attention
     ours, theirs = run(hgt_attention, x, graph, None), run(hgt_attention_reference, exact, graph, None)
     for a, b in zip([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], strict=True):
         assert (a - b).norm() <= 1e-5 * b.norm()
+
+
+@pytest.mark.parametrize("width", [16, 20, 32, 64])
+@pytest.mark.parametrize("tile", [0, 1 << 20])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.skipif(not numba_installed(), reason="numba is optional")
+def test_whole_relations_of_any_head_width(
+    width: int, tile: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from graphmill.kernels import hgt_rows_numba
+
+    if not hgt_rows_numba.serves(torch.empty(1, 1, width, width)):
+        pytest.skip("registers of 512 bits are what this way is for")
+    monkeypatch.setattr(hgt_rows_numba, "_TILE_BYTES", tile)
+    # Many edges a pair of nodes, more targets than go through together on both sides; few; and one edge for each source.
+    relations = [(0, 1, 40_000), (1, 0, 40_000), (2, 1, 90), (1, 2, 90), (1, 1, 500), (3, 2, 70)]
+    graph = MessageGraph.build([130, 600, 40, 3000], random_edges([130, 600, 40, 3000], relations, 1))
+    assert {r.on_target for r in graph.relations} == {True, False}
+    x = inputs(graph, 2, width, dtype)
+    scaled = x._replace(
+        **{n: [None if t is None else (t * 0.3).detach().requires_grad_() for t in getattr(x, n)] for n in "qk"}
+    )
+    masked = torch.rand(graph.num_pairs, generator=torch.Generator().manual_seed(1)) < 0.3
+    exact = Inputs(
+        *(([None if t is None else t.detach().double().requires_grad_() for t in part]) for part in scaled[:3]),
+        *(t.detach().double().requires_grad_() for t in scaled[3:]),
+    )
+    ours = run(partial(hgt.hgt_attention, backend="numba"), scaled, graph, masked)
+    theirs = run(hgt_attention_reference, exact, graph, masked)
+    for a, b in zip([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], strict=True):
+        assert (a - b).norm() <= (1e-5 if dtype == torch.float32 else 1e-12) * b.norm()
 
 
 def test_one_hub_that_receives_every_edge(hgt_attention) -> None:

@@ -62,13 +62,16 @@ def _compiled_exp(x):  # type: ignore[no-untyped-def]
 def prefetch(_typing: Any, array: Any, place: Any) -> Any:
     """Have the cache line of element ``place`` of a contiguous array, counted through all axes, fetched meanwhile.
 
+    In place of the array there may be its address (``vectors``).
+
     The processor itself reads ahead only within a page of 4 KiB and after a few misses: where rows of two or three arrays
     are read in turn, it hardly ever does.
     """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer, word = ir.IntType(8).as_pointer(), ir.IntType(32)
-        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        pointed = isinstance(array, types.CPointer)
+        data = args[0] if pointed else context.make_array(signature.args[0])(context, builder, args[0]).data
         fetch = cgutils.get_or_insert_function(
             builder.module, ir.FunctionType(ir.VoidType(), [pointer, word, word, word]), "llvm.prefetch.p0i8"
         )

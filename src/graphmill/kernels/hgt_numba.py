@@ -16,8 +16,13 @@ from torch import Tensor
 
 from graphmill.kernels.compiled_math import FAST, exp, prefetch
 from graphmill.kernels.hgt_plan import RelationPlan
+from graphmill.kernels.hgt_rows_numba import backward as relation_backward
+from graphmill.kernels.hgt_rows_numba import forward as relation_forward
+from graphmill.kernels.hgt_rows_numba import serves as serves_relations
 from graphmill.kernels.hgt_torch import EdgeGradients, Partial
 from graphmill.kernels.team import in_ranges, over_ranges
+
+__all__ = ["backward", "forward", "merge", "relation_backward", "relation_forward", "scatter_add", "serves_relations"]
 
 # Unsigned offsets: numba would otherwise test every index for being negative, which keeps LLVM from vectorising.
 _U = np.uint64

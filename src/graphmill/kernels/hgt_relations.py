@@ -36,6 +36,10 @@ class Weights(NamedTuple):
         """[h]: what the logits of heads ``first:last`` are multiplied with, p / √D."""
         return self.prior[relation, first:last] / math.sqrt(self.w_k.shape[-1])
 
+    def of(self, relation: int) -> tuple[Tensor, Tensor, Tensor]:
+        """One relation's matrices and prior."""
+        return self.w_k[relation], self.w_v[relation], self.prior[relation]
+
 
 def attend(
     node_type: int,
@@ -60,7 +64,10 @@ def attend(
             continue
         kept = _kept(r, masked_pairs)
         keys, values = _present(k[r.source_type]), _present(v[r.source_type])
-        for a, b in _groups(r, heads, width, dtype):
+        if edges.serves_relations(weights.w_k, queries, keys, values):
+            edges.relation_forward(r, (queries, keys, values), weights.of(number), kept, (sums, total, highest))
+            continue
+        for a, b in cache_groups(r, heads, width, dtype):
             # What a matrix is applied to lies as the gathering leaves it; the product puts it into the edges' order.
             q_r = gather(queries, r.target_nodes, a, b, width, dtype, targets and not r.on_target)
             k_r = gather(keys, r.source_nodes, a, b, width, dtype, sources and r.on_target)
@@ -110,13 +117,17 @@ def attend_backward(
         if not r.num_edges or d_rows is None or delta is None:
             continue
         kept = _kept(r, masked_pairs)
+        rows = (_present(saved.q[t]), _present(saved.k[s]), _present(saved.v[s]))
+        outputs = (_present(d_q[t]), _present(d_k[s]), _present(d_v[s]))
+        if edges.serves_relations(weights.w_k, *rows, d_rows):
+            softmax = d_rows, _present(saved.log_total[t]), delta
+            edges.relation_backward(r, rows, weights.of(number), kept, *softmax, outputs, d_weights.of(number))
+            continue
         log_total = _present(saved.log_total[t]).index_select(0, r.target_nodes)
         delta = delta.index_select(0, r.target_nodes)
-        rows = (_present(saved.q[t]), _present(saved.k[s]), _present(saved.v[s]), d_rows)
-        outputs = (_present(d_q[t]), _present(d_k[s]), _present(d_v[s]))
-        for a, b in _groups(r, heads, width, weights.w_k.dtype):
+        for a, b in cache_groups(r, heads, width, weights.w_k.dtype):
             scalars = (log_total[:, a:b].T.contiguous(), delta[:, a:b].T.contiguous())
-            _relation_backward(number, r, a, b, rows, scalars, outputs, weights, d_weights, kept, edges)
+            _relation_backward(number, r, a, b, (*rows, d_rows), scalars, outputs, weights, d_weights, kept, edges)
     return d_weights
 
 
@@ -161,7 +172,8 @@ def _relation_backward(
     edges.scatter_add(outputs[2], r.source_nodes, a, b, g_v)
 
 
-def _groups(r: RelationPlan, heads: int, width: int, dtype: torch.dtype) -> Iterator[tuple[int, int]]:
+def cache_groups(r: RelationPlan, heads: int, width: int, dtype: torch.dtype) -> Iterator[tuple[int, int]]:
+    """First and last head of groups whose rows of one relation stay near the cache."""
     if r.source.device.type != "cpu":
         # Calls cost more than memory does there, and no cache holds a relation.
         yield 0, heads

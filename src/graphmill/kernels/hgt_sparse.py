@@ -18,9 +18,17 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from graphmill.kernels.hgt_plan import RelationPlan
-from graphmill.kernels.hgt_torch import EdgeGradients, Partial, merge
+from graphmill.kernels.hgt_torch import EdgeGradients, Partial, merge, serves_relations
 
-__all__ = ["SOURCES_HEAD_MAJOR", "TARGETS_HEAD_MAJOR", "backward", "forward", "merge", "scatter_add"]
+__all__ = [
+    "SOURCES_HEAD_MAJOR",
+    "TARGETS_HEAD_MAJOR",
+    "backward",
+    "forward",
+    "merge",
+    "scatter_add",
+    "serves_relations",
+]
 
 SOURCES_HEAD_MAJOR = TARGETS_HEAD_MAJOR = True
 _PART = 4096

@@ -58,6 +58,11 @@ def gather(
     return out
 
 
+def serves_relations(weights: Tensor, *rows: Tensor) -> bool:
+    """Whether a relation is done in one call, by functions of the module beside this one."""
+    return False
+
+
 def scatter_add(rows: Tensor, nodes: Tensor, first: int, last: int, values: Tensor) -> None:
     """Add [h, n, D] to heads ``first:last`` of some distinct rows of [N, H·D]."""
     width = values.shape[2]

@@ -18,9 +18,18 @@ import triton.language as tl
 from torch import Tensor
 
 from graphmill.kernels.hgt_plan import Pieces, RelationPlan
-from graphmill.kernels.hgt_torch import EdgeGradients, Partial, gather
+from graphmill.kernels.hgt_torch import EdgeGradients, Partial, gather, serves_relations
 
-__all__ = ["SOURCES_HEAD_MAJOR", "TARGETS_HEAD_MAJOR", "backward", "forward", "gather", "merge", "scatter_add"]
+__all__ = [
+    "SOURCES_HEAD_MAJOR",
+    "TARGETS_HEAD_MAJOR",
+    "backward",
+    "forward",
+    "gather",
+    "merge",
+    "scatter_add",
+    "serves_relations",
+]
 
 SOURCES_HEAD_MAJOR = TARGETS_HEAD_MAJOR = False
 _EDGES = 16

@@ -42,7 +42,7 @@ LANES = 16
 LINE = 64
 """Bytes of a cache line."""
 FLAGS = ("reassoc", "contract", "nsz", "arcp")
-_INT, _BIT = ir.IntType(32), ir.IntType(1)
+_INT, _HALF, _BIT = ir.IntType(32), ir.IntType(16), ir.IntType(1)
 _INTS, _MASK = ir.VectorType(_INT, LANES), ir.VectorType(_BIT, LANES)
 
 
@@ -105,7 +105,7 @@ def _place(builder: Any, kind: Any, pointer: Any, at: Any) -> Any:
 
 
 def _size(kind: Any) -> int:
-    return 4 if kind.dtype == types.float32 else 8
+    return {types.uint16: 2, types.float32: 4}.get(kind.dtype, 8)
 
 
 def _call(builder: Any, name: str, result: ir.Type, *arguments: Any) -> Any:
@@ -120,8 +120,9 @@ def _suffix(dtype: Any) -> str:
 def masked_load(builder: Any, where: Any, mask: Any, size: int) -> Any:
     """The numbers of ``size`` bytes that the mask lets through, zeros for the others, which are not read."""
     kind = where.type.pointee
-    name = f"llvm.masked.load.v{LANES}f{8 * size}.p0"
-    return _call(builder, name, kind, where, _INT(size), mask, constant(kind, 0.0))
+    whole = isinstance(kind.element, ir.IntType)
+    name = f"llvm.masked.load.v{LANES}{'i' if whole else 'f'}{8 * size}.p0"
+    return _call(builder, name, kind, where, _INT(size), mask, constant(kind, 0 if whole else 0.0))
 
 
 def masked_store(builder: Any, vector: Any, where: Any, mask: Any, size: int) -> None:
@@ -188,11 +189,12 @@ def load(typing: Any, pointer: Any, at: Any) -> Any:
 
 @intrinsic
 def load_first(typing: Any, pointer: Any, at: Any, count: Any) -> Any:
-    """``count`` numbers from ``at`` on, and zeros. Nothing behind them is read."""
+    """``count`` numbers from ``at`` on, and zeros. Nothing behind them is read. Of uint16: bfloat16, as fp32."""
+    low = pointer.dtype == types.uint16
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        kind = ir.VectorType(scalar(pointer.dtype), LANES)
-        where = _place(builder, pointer, values[0], values[1])
+        kind = ir.VectorType(_HALF if low else scalar(pointer.dtype), LANES)
+        where = builder.bitcast(builder.gep(values[0], [values[1]], inbounds=True), kind.as_pointer())
         with builder.if_else(_whole(builder, values[2])) as (whole, part):
             with whole:
                 found = builder.load(where)
@@ -204,9 +206,13 @@ def load_first(typing: Any, pointer: Any, at: Any, count: Any) -> Any:
         both = builder.phi(kind)
         both.add_incoming(found, one)
         both.add_incoming(some, other)
-        return both
+        if not low:
+            return both
+        # A number of bfloat16 is the upper half of one of fp32.
+        bits = builder.shl(builder.zext(both, _INTS), constant(_INTS, 16))
+        return builder.bitcast(bits, ir.VectorType(ir.FloatType(), LANES))
 
-    return Vector(pointer.dtype)(pointer, types.intp, types.intp), generate
+    return Vector(types.float32 if low else pointer.dtype)(pointer, types.intp, types.intp), generate
 
 
 @intrinsic

@@ -15,6 +15,7 @@ import numpy as np
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.hgt_projected import group_count
 from graphmill.kernels.hgt_relations import _GROUP_BYTES
+from graphmill.kernels.products import wide_registers
 from graphmill.kernels.threads import has_numba
 from graphmill.recipes.hgt.settings import HgtSettings
 from graphmill.training.contract import Execution
@@ -275,9 +276,12 @@ def _triples(layer: Layer) -> list[tuple[float, float, float]]:
 
 
 def _workspace(sources: float, targets: float, edges: float, width: int, heads: int) -> float:
-    """Rows of one group of heads in the backward pass, three copies a side and two with gradients, and edge scratch."""
+    """Rows of one group of heads in the backward pass: sources and their gradients side by side; or three copies a side and
+    two with gradients, and edge scratch."""
     rows = max(sources, targets) * width * _WIDE
     group = min(1.0, max(_GROUP_BYTES / max(rows, 1.0), 1.0 / heads))
+    if wide_registers():
+        return 4.0 * sources * width * _WIDE * group
     return 12.0 * rows * group + 3.0 * edges * heads * group * _WIDE
 
 
@@ -312,9 +316,11 @@ def _moved(settings: HgtSettings, one: Pass, chunks: int, batching: str, counts:
     m = settings.model
     d, out = m.hidden_dim, float(one.outputs.sum()) * m.embedding_dim * _WIDE
     total = 0.0
+    # Of a relation's nodes and edges: what goes from one operation to the next, unless it is done in one pass.
+    per_node, per_edge = (12, 7) if wide_registers() else (40, 14)
     for layer in one.layers:
         rows, occurring = float(layer.computed.sum()), float((layer.sources + layer.targets).sum())
-        total += (45 * rows + 40 * occurring + 14 * float(layer.edges.sum())) * d * _WIDE
+        total += (45 * rows + per_node * occurring + per_edge * float(layer.edges.sum())) * d * _WIDE
     # Each gather from the embeddings fills and adds an array of their size in the backward pass.
     gathers = chunks * (2 if one.anchors else 1)
     links = one.links * (6 + 6 * settings.objective.negatives_per_positive) * m.embedding_dim * _WIDE

@@ -1,0 +1,580 @@
+"""HGT's attention of one whole relation for CPUs with registers of 512 bits: products, edges and sums in one pass.
+
+Some targets at a time go through it: their queries are gathered and multiplied, their edges followed, and what is found is
+multiplied again and merged into the softmax over all relations, before the next ones come. Nothing of them is written in
+between. In calls of its own for each operation (``hgt_relations``) every relation's rows were gathered, multiplied and put
+back through memory, and most relations of a sparse graph have about one edge for each of those rows.
+
+Sources are met at random. Where the matrices are applied to them, or many edges share one, they are put side by side first,
+head by head; elsewhere the edges read, and add to, the rows of all nodes. Threads take whole heads, so no two write to one
+place and the order of additions does not depend on how many there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmill.kernels.compiled_math import FAST, exp, prefetch
+from graphmill.kernels.hgt_plan import RelationPlan
+from graphmill.kernels.hgt_relations import cache_groups
+from graphmill.kernels.products import wide_registers
+from graphmill.kernels.products_numba import SIX, whole_blocks
+from graphmill.kernels.team import in_ranges, over_ranges
+from graphmill.kernels.vectors import (
+    LANES,
+    address,
+    hold,
+    like,
+    load,
+    load_first,
+    padded,
+    spread,
+    store,
+    store_first,
+    total,
+)
+
+_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_AHEAD = 8
+"""How many edges ahead the rows of their sources are fetched: they are met at random."""
+_TOGETHER = 8 * SIX
+"""Targets that go through together, and sources that are multiplied together."""
+_LARGEST = 1 << 14
+"""Numbers of a relation's matrix for one head, at most: a few of them are in the second cache, with room for the rows."""
+_SHARED = 2
+"""Edges a source, on average, from which on sources are put side by side."""
+_MANY = 10 * _TOGETHER
+"""Targets that go through together where they share many sources."""
+_REUSE = 4
+"""How often such targets meet a source, at least."""
+_TILE_BYTES = 1 << 20
+"""Of sources side by side that these targets meet before the next: they stay in the second cache."""
+
+
+Rows = tuple[Tensor, Tensor, Tensor]
+"""q [targets, h·D], k and v [sources, h·D] of all nodes, whose columns lie side by side; or their gradients."""
+Matrices = tuple[Tensor, Tensor, Tensor]
+"""One relation's W^K and W^V [h, D, D] and prior [h], contiguous; or their gradients."""
+Softmax = tuple[Tensor, Tensor, Tensor]
+"""Of the relations so far: Σ exp(a − highest)·v [targets, h·D], Σ exp(a − highest) and highest = max a [targets, h]."""
+
+
+def serves(weights: Tensor, *rows: Tensor) -> bool:
+    """Whether matrices [relations, h, D, D] and rows of this kind are for this module."""
+    width, kind = weights.shape[-1], weights.dtype
+    low = kind == torch.float32 and all(r.dtype == torch.bfloat16 for r in rows)
+    same = kind in (torch.float32, torch.float64) and all(r.dtype == kind for r in rows)
+    return wide_registers() and width * padded(width) <= _LARGEST and (low or same)
+
+
+def forward(r: RelationPlan, rows: Rows, matrices: Matrices, kept: Tensor | None, found: Softmax) -> None:
+    """Bring one relation's share into the softmax of its targets. ``kept`` bool [E] drops edges.
+
+    ``rows`` may be bfloat16; the others are fp32 then.
+    """
+    heads, width = matrices[0].shape[:2]
+    for a, b in cache_groups(r, heads, width, matrices[0].dtype):
+        own, (q, k, v) = _own(matrices, a, b), _columns(rows, a, b, width)
+        sums, total, highest = found[0][:, a * width : b * width], found[1][:, a:b], found[2][:, a:b]
+        index, near = _sources(r, own[0], (k, v))
+        shape = (*_pitches(q, k, v, *near, sums, total), *_blocks(r, near, width, k is not near[0]), width)
+        arrays = (index.numpy(), *_of_relation(r, kept), *_flat(q, k, v, *near, *own, sums, total, highest))
+        driver = {32: _forward_32_ranges, 64: _forward_64_ranges}.get(width, _forward_ranges)
+        over_ranges(driver, (*arrays, *shape, r.on_target, k is not near[0]), b - a, _size(r, (b - a) * width))
+
+
+def backward(
+    r: RelationPlan,
+    rows: Rows,
+    matrices: Matrices,
+    kept: Tensor | None,
+    d_out: Tensor,
+    log_total: Tensor,
+    delta: Tensor,
+    d_rows: Rows,
+    d_matrices: Matrices,
+) -> None:
+    """Add one relation's gradients to ``d_rows``; fill ``d_matrices``.
+
+    ``d_out`` [targets, h·D], of the rows' kind: gradient of the attention's result; ``log_total`` [targets, h]: log of the
+    softmax's total over all relations; ``delta`` [targets, h]: Σ α·dα over all relations.
+    """
+    heads, width = matrices[0].shape[:2]
+    for a, b in cache_groups(r, heads, width, matrices[0].dtype):
+        own, d_own = _own(matrices, a, b), _own(d_matrices, a, b)
+        (q, k, v), (d_q, d_k, d_v), (slopes,) = (_columns(t, a, b, width) for t in (rows, d_rows, (d_out,)))
+        shift, shares = log_total[:, a:b], delta[:, a:b]
+        index, near = _sources(r, own[0], (k, v, d_k, d_v))
+        tables = (q, k, v, slopes, d_q, d_k, d_v, *near)
+        shape = (*_pitches(*tables, shift, shares), *_blocks(r, near, width, k is not near[0]), width)
+        arrays = (index.numpy(), *_of_relation(r, kept), *_flat(*tables, *own, *d_own, shift, shares))
+        driver = {32: _backward_32_ranges, 64: _backward_64_ranges}.get(width, _backward_ranges)
+        over_ranges(driver, (*arrays, *shape, r.on_target, k is not near[0]), b - a, _size(r, (b - a) * width))
+
+
+def _own(matrices: Matrices, first: int, last: int) -> Matrices:
+    """Those of some heads."""
+    w_k, w_v, prior = (m[first:last] for m in matrices)
+    return w_k, w_v, prior
+
+
+def _columns(rows: Sequence[Tensor], first: int, last: int, width: int) -> list[Tensor]:
+    """Those of some heads; numbers of a row lie side by side."""
+    cut = (r[:, first * width : last * width] for r in rows)
+    return [r if r.stride(1) == 1 else r.contiguous() for r in cut]
+
+
+def _sources(r: RelationPlan, weights: Tensor, tables: Sequence[Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Each edge's source as a row of what the edges read (and add to), and these: the tables, or room [h, sources, D] for
+    each, side by side for one head after the other."""
+    sources, (heads, width) = r.source_nodes.numel(), weights.shape[:2]
+    if r.on_target and r.num_edges < _SHARED * sources and tables[0].dtype == weights.dtype:
+        return r.source_row, tuple(tables)
+    rooms = weights.new_empty(len(tables), heads, sources + SIX, padded(width))
+    return r.source, tuple(rooms)
+
+
+def _pitches(*tables: Tensor) -> tuple[int, ...]:
+    """Numbers from one node to the next."""
+    return tuple(t.stride(-2) for t in tables)
+
+
+def _size(r: RelationPlan, width: int) -> int:
+    return (r.source_nodes.numel() + r.target_nodes.numel()) * width
+
+
+def _blocks(r: RelationPlan, near: Sequence[Tensor], width: int, compact: bool) -> tuple[int, int]:
+    """Targets that go through together, and sources that they meet before the next."""
+    sources, targets = r.source_nodes.numel(), r.target_nodes.numel()
+    # Forward, keys are read by all targets before the first of their values.
+    tables = len(near) if len(near) > 2 else 1
+    tile = max(_TILE_BYTES // (tables * padded(width) * near[0].itemsize), 1)
+    if compact and sources > tile and r.num_edges * _MANY >= _REUSE * sources * targets:
+        return _MANY, tile
+    return _TOGETHER, sources
+
+
+def _of_relation(r: RelationPlan, kept: Tensor | None) -> tuple[np.ndarray, ...]:
+    index = (t.numpy() for t in (r.indptr, r.source_nodes, r.target_nodes))
+    return (*index, np.empty(0, np.uint8) if kept is None else kept.view(torch.uint8).numpy())
+
+
+def _flat(*tables: Tensor) -> tuple[np.ndarray, ...]:
+    """The memory of each from its first number to its last; bfloat16 as uint16."""
+    out = []
+    for x in tables:
+        length = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) if x.numel() else 0
+        flat = x.detach().as_strided((length,), (1,))
+        out.append((flat.view(torch.uint16) if x.dtype == torch.bfloat16 else flat).numpy())
+    return tuple(out)
+
+
+@_jit
+def _fetch(table, first, width):  # type: ignore[no-untyped-def]
+    for place in range(first, first + width, LANES):
+        prefetch(table, place)
+
+
+@_jit
+def _gather(table, pitch, column, nodes, start, size, width, room, to, line):  # type: ignore[no-untyped-def]
+    """Rows of nodes ``start`` to ``start + size``, side by side; the next ones are fetched."""
+    for i in range(start + size, min(start + size + size, len(nodes))):
+        _fetch(table, nodes[i] * pitch + column, width)
+    for i in range(size):
+        at, place = nodes[start + i] * pitch + column, to + i * line
+        for c in range(0, width, LANES):
+            store(room, place + c, load_first(table, at + c, width - c))
+
+
+@_jit
+def _scatter(table, pitch, column, nodes, start, size, width, room, at, line):  # type: ignore[no-untyped-def]
+    """Add rows that lie side by side to those of nodes ``start`` to ``start + size``."""
+    for i in range(size):
+        to, place = nodes[start + i] * pitch + column, at + i * line
+        for c in range(0, width, LANES):
+            found = load_first(table, to + c, width - c) + load(room, place + c)
+            store_first(table, to + c, found, width - c)
+
+
+@_jit
+def _matrix(table, at, width, line, turned, room):  # type: ignore[no-untyped-def]
+    """A matrix [D, D], or its transpose, with zeros up to whole vectors."""
+    for i in range(width):
+        for j in range(width):
+            room[i * line + j] = table[at + (j * width + i if turned else i * width + j)]
+        for j in range(width, line):
+            room[i * line + j] = 0
+
+
+@_jit
+def _transformed(table, pitch, column, nodes, width, line, matrix, room, out, to):  # type: ignore[no-untyped-def]
+    """Rows of all nodes, times a matrix, side by side."""
+    for start in range(0, len(nodes), _TOGETHER):
+        size = min(_TOGETHER, len(nodes) - start)
+        _gather(table, pitch, column, nodes, start, size, width, room, 0, line)
+        whole_blocks(room, 0, line, 1, matrix, 0, line, width, False, out, to + start * line, line, size, width)
+
+
+@_jit
+def _most_edges(indptr, together):  # type: ignore[no-untyped-def]
+    """Edges of so many targets in a row, at most."""
+    most, last = 0, len(indptr) - 1
+    for start in range(0, last, together):
+        most = max(most, indptr[min(start + together, last)] - indptr[start])
+    return most
+
+
+@_jit
+def _end(source, begin, end, until):  # type: ignore[no-untyped-def]
+    """Where the edges of sources from ``until`` on begin, among those of one target."""
+    while begin < end and source[begin] < until:
+        begin += 1
+    return begin
+
+
+@_jit
+def _dot(left, i, right, j, width):  # type: ignore[no-untyped-def]
+    """Of ``width`` numbers; on the left there are zeros up to whole vectors."""
+    sums = load(left, i) * load_first(right, j, width)
+    for c in range(LANES, width, LANES):
+        sums += load(left, i + c) * load_first(right, j + c, width - c)
+    return total(sums)
+
+
+@_jit
+def _add_times(room, to, factor, table, at, width):  # type: ignore[no-untyped-def]
+    """To a row that has room for whole vectors."""
+    factors = spread(factor)
+    for c in range(0, width, LANES):
+        store(room, to + c, load(room, to + c) + factors * load_first(table, at + c, width - c))
+
+
+@_jit
+def _add_times_first(table, to, factor, room, at, width):  # type: ignore[no-untyped-def]
+    """From a row that has room for whole vectors."""
+    factors = spread(factor)
+    for c in range(0, width, LANES):
+        found = load_first(table, to + c, width - c) + factors * load(room, at + c)
+        store_first(table, to + c, found, width - c)
+
+
+def _compiled(fixed: int) -> tuple[Any, Any]:
+    """Forward and backward for one head width known to the compiler (0: any, slower by the loops' remainders)."""
+    known = fixed > 0
+
+    @_jit
+    def forward(  # type: ignore[no-untyped-def]
+        sources, indptr, source_nodes, target_nodes, kept, q, k, v, near_k, near_v, w_k, w_v, prior, sums, totals, highest,
+        q_pitch, k_pitch, v_pitch, key_pitch, row_pitch, sums_pitch, total_pitch, together, tile, given_width, on_target,
+        compact, first, last,
+    ):  # fmt: skip
+        width = fixed if known else given_width
+        line, edges, square = padded(width), len(sources), width * width
+        lowest, zero, root = like(prior[0], -np.inf), like(prior[0], 0), like(prior[0], math.sqrt(width))
+        masked, targets, count = len(kept) > 0, len(target_nodes), len(source_nodes)
+        part, near = (count + SIX) * line, tile >= count
+        key_room, value_room = np.empty(width * line, prior.dtype), np.empty(width * line, prior.dtype)
+        rooms = np.zeros((4, max(together, _TOGETHER) * line), prior.dtype)
+        own_totals, tops, places = (
+            np.empty(together, prior.dtype),
+            np.empty(together, prior.dtype),
+            np.empty(together, np.int64),
+        )
+        logit_room = np.empty(_most_edges(indptr, together), prior.dtype)
+        key_map, value_map, logits = address(key_room), address(value_room), address(logit_room)
+        given = address(rooms)
+        size_of_room = rooms.shape[1]
+        turned, around, result = size_of_room, 2 * size_of_room, 3 * size_of_room
+        queries, out = address(q), address(sums)
+        keys, rows, index = address(near_k), address(near_v), address(sources)
+        query, found = (turned, result) if on_target else (0, around)
+        for h in range(first, last):
+            f, column = prior[h] / root, h * width
+            _matrix(w_k, h * square, width, line, on_target, key_map)
+            _matrix(w_v, h * square, width, line, False, value_map)
+            to_k, to_v = column, column
+            if compact:
+                to_k, to_v = h * part, h * part
+                if on_target:
+                    _gather(address(k), k_pitch, column, source_nodes, 0, count, width, keys, to_k, line)
+                    _gather(address(v), v_pitch, column, source_nodes, 0, count, width, rows, to_v, line)
+                else:
+                    _transformed(address(k), k_pitch, column, source_nodes, width, line, key_map, given, keys, to_k)
+                    _transformed(address(v), v_pitch, column, source_nodes, width, line, value_map, given, rows, to_v)
+            for start in range(0, targets, together):
+                size = min(together, targets - start)
+                _gather(queries, q_pitch, column, target_nodes, start, size, width, given, 0, line)
+                if on_target:
+                    whole_blocks(given, 0, line, 1, key_map, 0, line, width, False, given, turned, line, size, width)
+                for i in range(size):
+                    _fetch(out, target_nodes[start + i] * sums_pitch + column, width)
+                origin = indptr[start]
+                for i in range(size):
+                    places[i] = indptr[start + i]
+                for until in range(tile, count + tile, tile):
+                    for i in range(size):
+                        row, begin, end = query + i * line, places[i], indptr[start + i + 1]
+                        stop = end if near else _end(index, begin, end, until)
+                        places[i] = stop
+                        for e in range(begin, stop):
+                            if near and e + _AHEAD < edges:
+                                ahead = np.int64(index[e + _AHEAD])
+                                _fetch(keys, to_k + ahead * key_pitch, width)
+                                _fetch(rows, to_v + ahead * row_pitch, width)
+                            s = f * _dot(given, row, keys, to_k + np.int64(index[e]) * key_pitch, width)
+                            if masked and kept[e] == 0:
+                                s = lowest
+                            logits[e - origin] = s
+                for i in range(size):
+                    begin, stop = indptr[start + i] - origin, indptr[start + i + 1] - origin
+                    top, z = lowest, zero
+                    for e in range(begin, stop):
+                        top = max(top, logits[e])
+                    if top > lowest:
+                        for e in range(begin, stop):
+                            p = exp(logits[e] - top)
+                            logits[e] = p
+                            z += p
+                    own_totals[i], tops[i] = z, top
+                    places[i] = indptr[start + i]
+                for c in range(0, size * line, LANES):
+                    store(given, around + c, spread(zero))
+                for until in range(tile, count + tile, tile):
+                    for i in range(size):
+                        row, begin, end = around + i * line, places[i], indptr[start + i + 1]
+                        stop = end if near else _end(index, begin, end, until)
+                        places[i] = stop
+                        if own_totals[i] > zero:
+                            for e in range(begin, stop):
+                                at = to_v + np.int64(index[e]) * row_pitch
+                                _add_times(given, row, logits[e - origin], rows, at, width)
+                if on_target:
+                    whole_blocks(
+                        given, around, line, 1, value_map, 0, line, width, False, given, result, line, size, width
+                    )
+                for i in range(size):
+                    if own_totals[i] == 0:
+                        continue
+                    own, to = target_nodes[start + i] * total_pitch + h, target_nodes[start + i] * sums_pitch + column
+                    top = max(highest[own], tops[i])
+                    old_scale, new_scale = exp(highest[own] - top), exp(tops[i] - top)
+                    highest[own] = top
+                    totals[own] = totals[own] * old_scale + own_totals[i] * new_scale
+                    for c in range(0, width, LANES):
+                        new = spread(new_scale) * load(given, found + i * line + c)
+                        both = spread(old_scale) * load_first(out, to + c, width - c) + new
+                        store_first(out, to + c, both, width - c)
+        hold(key_room)
+        hold(value_room)
+        hold(rooms)
+        hold(logit_room)
+
+    @_jit
+    def backward(  # type: ignore[no-untyped-def]
+        sources, indptr, source_nodes, target_nodes, kept, q, k, v, d_out, d_q, d_k, d_v, near_k, near_v, near_dk, near_dv,
+        w_k, w_v, prior, d_w_k, d_w_v, d_prior, log_total, delta, q_pitch, k_pitch, v_pitch, out_pitch, dq_pitch, dk_pitch,
+        dv_pitch, key_pitch, row_pitch, gk_pitch, gv_pitch, total_pitch, delta_pitch, together, tile, given_width,
+        on_target, compact, first, last,
+    ):  # fmt: skip
+        width = fixed if known else given_width
+        line, edges, square = padded(width), len(sources), width * width
+        zero, root = like(prior[0], 0), like(prior[0], math.sqrt(width))
+        masked, targets, count = len(kept) > 0, len(target_nodes), len(source_nodes)
+        part, near = (count + SIX) * line, tile >= count
+        # What is turned in a product is read a little past its last row, and written so.
+        room, large = (max(together, _TOGETHER) + 1) * line, (width + SIX) * line
+        rooms, maps, into = (
+            np.zeros((7, room), prior.dtype),
+            np.empty((3, width * line), prior.dtype),
+            np.empty((2, large), prior.dtype),
+        )
+        most = _most_edges(indptr, 1)
+        dot_room, share_room, places = (
+            np.empty(most, prior.dtype),
+            np.empty(most, prior.dtype),
+            np.empty(together, np.int64),
+        )
+        given, dots, shares = address(rooms), address(dot_room), address(share_room)
+        slopes, query, slope, to_query, around, result = room, 2 * room, 3 * room, 4 * room, 5 * room, 6 * room
+        key_map = address(maps)
+        value_map, turned = width * line, 2 * width * line
+        of_maps = address(into)
+        queries, slope_table, out = address(q), address(d_out), address(d_q)
+        keys, rows, index = address(near_k), address(near_v), address(sources)
+        key_slopes, row_slopes = address(near_dk), address(near_dv)
+        if not on_target:
+            query, slope = 0, slopes
+        for h in range(first, last):
+            f, column, factor_slope = prior[h] / root, h * width, zero
+            _matrix(w_k, h * square, width, line, on_target, key_map)
+            for i in range(width):
+                for j in range(line):
+                    place = h * square + (j * width + i if on_target else i * width + j)
+                    maps[1, i * line + j] = w_v[place] if j < width else zero
+                    maps[2, i * line + j] = w_k[h * square + i * width + j] if j < width else zero
+            into[:] = 0
+            to_k, to_v, to_gk, to_gv = column, column, column, column
+            if compact:
+                to_k, to_v, to_gk, to_gv = h * part, h * part, h * part, h * part
+                for c in range(h * part, (h + 1) * part, LANES):
+                    store(key_slopes, c, spread(zero))
+                    store(row_slopes, c, spread(zero))
+                if on_target:
+                    _gather(address(k), k_pitch, column, source_nodes, 0, count, width, keys, to_k, line)
+                    _gather(address(v), v_pitch, column, source_nodes, 0, count, width, rows, to_v, line)
+                else:
+                    for start in range(0, count, _TOGETHER):
+                        size, at = min(_TOGETHER, count - start), start * line
+                        _gather(address(k), k_pitch, column, source_nodes, start, size, width, given, 0, line)
+                        whole_blocks(
+                            given, 0, line, 1, key_map, 0, line, width, False, keys, to_k + at, line, size, width
+                        )
+                        _gather(address(v), v_pitch, column, source_nodes, start, size, width, given, 0, line)
+                        whole_blocks(
+                            given,
+                            0,
+                            line,
+                            1,
+                            key_map,
+                            value_map,
+                            line,
+                            width,
+                            False,
+                            rows,
+                            to_v + at,
+                            line,
+                            size,
+                            width,
+                        )
+            for start in range(0, targets, together):
+                size = min(together, targets - start)
+                _gather(queries, q_pitch, column, target_nodes, start, size, width, given, 0, line)
+                _gather(slope_table, out_pitch, column, target_nodes, start, size, width, given, slopes, line)
+                if on_target:
+                    whole_blocks(given, 0, line, 1, key_map, 0, line, width, False, given, query, line, size, width)
+                    whole_blocks(
+                        given, slopes, line, 1, key_map, value_map, line, width, False, given, slope, line, size, width
+                    )
+                for i in range(size):
+                    _fetch(out, target_nodes[start + i] * dq_pitch + column, width)
+                    places[i] = indptr[start + i]
+                for c in range(0, size * line, LANES):
+                    store(given, to_query + c, spread(zero))
+                    store(given, around + c, spread(zero))
+                for until in range(tile, count + tile, tile):
+                    for i in range(size):
+                        row, begin, end = i * line, places[i], indptr[start + i + 1]
+                        stop = end if near else _end(index, begin, end, until)
+                        places[i] = stop
+                        for e in range(begin, stop):
+                            if near and e + _AHEAD < edges:
+                                ahead = np.int64(index[e + _AHEAD])
+                                _fetch(keys, to_k + ahead * key_pitch, width)
+                                _fetch(rows, to_v + ahead * row_pitch, width)
+                                _fetch(key_slopes, to_gk + ahead * gk_pitch, width)
+                                _fetch(row_slopes, to_gv + ahead * gv_pitch, width)
+                            other = np.int64(index[e])
+                            dots[e - begin] = _dot(given, query + row, keys, to_k + other * key_pitch, width)
+                            shares[e - begin] = _dot(given, slope + row, rows, to_v + other * row_pitch, width)
+                        node = target_nodes[start + i]
+                        shift, own_delta = log_total[node * total_pitch + h], delta[node * delta_pitch + h]
+                        for e in range(stop - begin):
+                            s = dots[e]
+                            p = exp(s * f - shift)
+                            if masked and kept[begin + e] == 0:
+                                p = zero
+                            ds = p * (shares[e] - own_delta)
+                            factor_slope += ds * s
+                            dots[e] = ds * f
+                            shares[e] = p
+                        for e in range(begin, stop):
+                            other, ds, p = np.int64(index[e]), dots[e - begin], shares[e - begin]
+                            _add_times(given, to_query + row, ds, keys, to_k + other * key_pitch, width)
+                            _add_times_first(key_slopes, to_gk + other * gk_pitch, ds, given, query + row, width)
+                            _add_times_first(row_slopes, to_gv + other * gv_pitch, p, given, slope + row, width)
+                            if on_target:
+                                _add_times(given, around + row, p, rows, to_v + other * row_pitch, width)
+                if on_target:
+                    whole_blocks(given, to_query, 1, line, given, 0, line, size, True, of_maps, 0, line, width, width)
+                    whole_blocks(
+                        given, around, 1, line, given, slopes, line, size, True, of_maps, large, line, width, width
+                    )
+                    whole_blocks(
+                        given, to_query, line, 1, key_map, turned, line, width, False, given, result, line, size, width
+                    )
+                at = result if on_target else to_query
+                _scatter(out, dq_pitch, column, target_nodes, start, size, width, given, at, line)
+            if compact and on_target:
+                _scatter(address(d_k), dk_pitch, column, source_nodes, 0, count, width, key_slopes, to_gk, line)
+                _scatter(address(d_v), dv_pitch, column, source_nodes, 0, count, width, row_slopes, to_gv, line)
+            elif compact:
+                # Sources are gathered once more: those side by side have been multiplied.
+                for values in range(2):
+                    _matrix(w_v if values else w_k, h * square, width, line, True, key_map)
+                    table, pitch = (address(v), v_pitch) if values else (address(k), k_pitch)
+                    onto, onto_pitch = (address(d_v), dv_pitch) if values else (address(d_k), dk_pitch)
+                    inner, begin = (row_slopes, to_gv) if values else (key_slopes, to_gk)
+                    for start in range(0, count, _TOGETHER):
+                        size, at = min(_TOGETHER, count - start), begin + start * line
+                        _gather(table, pitch, column, source_nodes, start, size, width, given, 0, line)
+                        whole_blocks(
+                            given, 0, 1, line, inner, at, line, size, True, of_maps, values * large, line, width, width
+                        )
+                        whole_blocks(
+                            inner, at, line, 1, key_map, 0, line, width, False, given, result, line, size, width
+                        )
+                        _scatter(onto, onto_pitch, column, source_nodes, start, size, width, given, result, line)
+            for i in range(width):
+                for j in range(width):
+                    d_w_k[h * square + i * width + j] = into[0, i * line + j]
+                    d_w_v[h * square + i * width + j] = into[1, i * line + j]
+            d_prior[h] = factor_slope / root
+        hold(rooms)
+        hold(maps)
+        hold(into)
+        hold(dot_room)
+        hold(share_room)
+
+    return forward, backward
+
+
+_forward, _backward = _compiled(0)
+_forward_32, _backward_32 = _compiled(32)
+_forward_64, _backward_64 = _compiled(64)
+
+
+@_jit
+def _forward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_forward, arguments, first, last, team)
+
+
+@_jit
+def _backward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_backward, arguments, first, last, team)
+
+
+@_jit
+def _forward_32_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_forward_32, arguments, first, last, team)
+
+
+@_jit
+def _backward_32_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_backward_32, arguments, first, last, team)
+
+
+@_jit
+def _forward_64_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_forward_64, arguments, first, last, team)
+
+
+@_jit
+def _backward_64_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_backward_64, arguments, first, last, team)
