@@ -12,6 +12,14 @@ pytest.importorskip("numba")
 NAMES = ("messages", "rows", "identity", "own weight", "own bias", "joint weight", "joint bias")
 
 
+@pytest.fixture(autouse=True, params=["rows", "blocks"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both compiled forms: some dozen rows with the products among them, and blocks with torch's products."""
+    if request.param == "rows" and not module.wide_registers():
+        pytest.skip("registers of 512 bits are what this form is for")
+    monkeypatch.setattr(module, "wide_registers", lambda: request.param == "rows")
+
+
 def problem(count: int, w: int, v: int, d: int, k: int, concatenate: bool, dtype: torch.dtype) -> list[torch.Tensor]:
     generator = torch.Generator().manual_seed(count)
     shapes = (count, w), (count, v), (count, d), (d, v), (d,), (k, w + d if concatenate else w), (k,)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -90,34 +91,72 @@ def test_single_precision_agrees_to_one_part_in_a_hundred_thousand(hgt_attention
 
 
 @pytest.mark.parametrize("width", [16, 20, 32, 64])
-@pytest.mark.parametrize("tile", [0, 1 << 20])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("tile", "group"), [(0, 1), (1 << 20, 1 << 24)])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.skipif(not numba_installed(), reason="numba is optional")
 def test_whole_relations_of_any_head_width(
-    width: int, tile: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    width: int, tile: int, group: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from graphmill.kernels import hgt_rows_numba
+    from graphmill.kernels import hgt_relations, hgt_rows_numba
 
     if not hgt_rows_numba.serves(torch.empty(1, 1, width, width)):
         pytest.skip("registers of 512 bits are what this way is for")
     monkeypatch.setattr(hgt_rows_numba, "_TILE_BYTES", tile)
+    monkeypatch.setattr(hgt_relations, "_GROUP_BYTES", group)
     # Many edges a pair of nodes, more targets than go through together on both sides; few; and one edge for each source.
     relations = [(0, 1, 40_000), (1, 0, 40_000), (2, 1, 90), (1, 2, 90), (1, 1, 500), (3, 2, 70)]
     graph = MessageGraph.build([130, 600, 40, 3000], random_edges([130, 600, 40, 3000], relations, 1))
     assert {r.on_target for r in graph.relations} == {True, False}
-    x = inputs(graph, 2, width, dtype)
-    scaled = x._replace(
-        **{n: [None if t is None else (t * 0.3).detach().requires_grad_() for t in getattr(x, n)] for n in "qk"}
-    )
+    low = dtype == torch.bfloat16
+    x = inputs(graph, 4, width, torch.float32 if low else dtype)
+    # Logits of the size that training has.
+    parts = [[None if t is None else (t.detach() * 0.3).to(dtype).requires_grad_() for t in part] for part in x[:3]]
+    given = Inputs(*parts, *x[3:])
     masked = torch.rand(graph.num_pairs, generator=torch.Generator().manual_seed(1)) < 0.3
     exact = Inputs(
-        *(([None if t is None else t.detach().double().requires_grad_() for t in part]) for part in scaled[:3]),
-        *(t.detach().double().requires_grad_() for t in scaled[3:]),
+        *(([None if t is None else t.detach().double().requires_grad_() for t in part]) for part in parts),
+        *(t.detach().double().requires_grad_() for t in x[3:]),
     )
-    ours = run(partial(hgt.hgt_attention, backend="numba"), scaled, graph, masked)
-    theirs = run(hgt_attention_reference, exact, graph, masked)
+    attend = partial(hgt.hgt_attention, backend="numba")
+    ours, theirs = run(attend, given, graph, masked), run(hgt_attention_reference, exact, graph, masked)
+    tolerance = {torch.bfloat16: 0.01, torch.float32: 1e-5, torch.float64: 1e-12}[dtype]
     for a, b in zip([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], strict=True):
-        assert (a - b).norm() <= (1e-5 if dtype == torch.float32 else 1e-12) * b.norm()
+        assert (a.double() - b).norm() <= tolerance * b.norm()
+    alone = torch.get_num_threads() == 1
+    torch.set_num_threads(2 if alone else 1)
+    try:
+        again = run(attend, given, graph, masked)
+    finally:
+        torch.set_num_threads(1 if alone else 2)
+    assert all(torch.equal(a, b) for a, b in zip([*ours[0], *ours[1]], [*again[0], *again[1]], strict=True))
+
+
+def test_operands_lie_in_memory_as_they_like(hgt_attention) -> None:
+    graph = MessageGraph.build([6, 5], random_edges([6, 5], [(0, 1, 30), (1, 1, 30)], 2))
+    x = inputs(graph, 2, 16)
+    turned = Inputs(
+        *([None if t is None else t.detach().T.contiguous().T.requires_grad_() for t in part] for part in x[:3]),
+        *(w.detach().mT.contiguous().mT.requires_grad_() for w in x[3:5]),
+        x.prior.detach().T.contiguous().T.requires_grad_(),
+    )
+    ours, theirs = run(hgt_attention, turned, graph, None), run(hgt_attention, x, graph, None)
+    assert_close([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"q": lambda q: [q[0], q[1][1:]]}, r"q of type 1 is \[5, 32\], not \[4, 32\]"),
+        ({"v": lambda v: [v[0][:, 1:], v[1]]}, r"v of type 0 is \[6, 32\], not \[6, 31\]"),
+        ({"w_k": lambda w: w[:1]}, r"w_k, w_v \[2, H, D, D\]"),
+        ({"prior": lambda p: p[:, :1]}, r"prior \[2, H\]"),
+    ],
+)
+def test_shapes_that_are_not_those_of_the_graph_are_refused(change: dict[str, Any], words: str) -> None:
+    graph = MessageGraph.build([6, 5], random_edges([6, 5], [(0, 1, 30), (1, 1, 30)], 2))
+    x = inputs(graph, 2, 16)
+    with pytest.raises(ValueError, match=words):
+        hgt.hgt_attention(*x._replace(**{n: f(getattr(x, n)) for n, f in change.items()}), graph)
 
 
 def test_one_hub_that_receives_every_edge(hgt_attention) -> None:

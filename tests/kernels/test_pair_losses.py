@@ -1,4 +1,4 @@
-"""BPR and norms of pairs: the compiled pass is the tensor operations, in values and gradients."""
+"""BPR, sampled softmax and norms of pairs: the compiled pass is the tensor operations, in values and gradients."""
 
 from __future__ import annotations
 

@@ -41,10 +41,45 @@ def hgt_attention(
     float32, the result in bfloat16. Deterministic on the CPU and with Triton; in torch on CUDA
     under ``torch.use_deterministic_algorithms``.
     ``backend``: who does the edges; auto takes, on the CPU, numba where it is installed, else sparse; elsewhere torch.
+
+    Raises ValueError where the shapes are not those of the graph.
     """
+    _check(q, k, v, (w_k, w_v, prior), graph)
     edges = edge_backend(backend, w_k.device, _dtype(q, w_k))
-    flat: Any = _Attention.apply(graph, masked_pairs, edges, w_k, w_v, prior, *q, *k, *v)
+    # Compiled code reads rows and matrices as they lie in memory.
+    rows = [x if x is None or x.stride(1) == 1 else x.contiguous() for x in (*q, *k, *v)]
+    weights = (w.contiguous() for w in (w_k, w_v, prior))
+    flat: Any = _Attention.apply(graph, masked_pairs, edges, *weights, *rows)
     return list(flat)
+
+
+def _check(
+    q: Sequence[Tensor | None],
+    k: Sequence[Tensor | None],
+    v: Sequence[Tensor | None],
+    weights: Sequence[Tensor],
+    graph: MessageGraph,
+) -> None:
+    w_k, w_v, prior = weights
+    relations, heads, width = w_k.shape[:3]
+    if (
+        relations != len(graph.relations)
+        or w_v.shape != w_k.shape
+        or w_k.shape[3] != width
+        or prior.shape != w_k.shape[:2]
+    ):
+        shapes = ", ".join(str(list(w.shape)) for w in weights)
+        raise ValueError(
+            f"w_k, w_v [{len(graph.relations)}, H, D, D] and prior [{len(graph.relations)}, H]; not {shapes}"
+        )
+    for name, part, counts in (
+        ("q", q, graph.target_counts),
+        ("k", k, graph.source_counts),
+        ("v", v, graph.source_counts),
+    ):
+        for t, (x, count) in enumerate(zip(part, counts, strict=True)):
+            if x is not None and x.shape != (count, heads * width):
+                raise ValueError(f"{name} of type {t} is [{count}, {heads * width}], not {list(x.shape)}")
 
 
 def _dtype(rows: Sequence[Tensor | None], weights: Tensor) -> torch.dtype:
@@ -132,7 +167,7 @@ def _restore(ctx: Any, num_inputs: int) -> tuple[list[Any], list[Any], list[Any]
 
 def _accumulators(rows: Rows, weights: Weights) -> list[Tensor | None]:
     """Zeros to add gradients up in: in the weights' precision, also where the rows are bfloat16."""
-    return [None if x is None else torch.zeros_like(x, dtype=weights.w_k.dtype) for x in rows]
+    return [None if x is None else torch.zeros(x.shape, dtype=weights.w_k.dtype, device=x.device) for x in rows]
 
 
 def _cast(gradients: Rows, rows: Rows) -> list[Tensor | None]:

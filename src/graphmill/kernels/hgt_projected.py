@@ -48,7 +48,9 @@ def hgt_projected_attention(
     edges = hgt.edge_backend(backend, w_k.device, low)
     weights = [None if p is None else p[0] for p in projections]
     biases = [None if p is None else p[1] for p in projections]
-    flat: Any = _Projected.apply(graph, masked_pairs, edges, low, recompute, w_k, w_v, prior, *x, *weights, *biases)
+    # Compiled code reads matrices as they lie in memory.
+    relations = (w.contiguous() for w in (w_k, w_v, prior))
+    flat: Any = _Projected.apply(graph, masked_pairs, edges, low, recompute, *relations, *x, *weights, *biases)
     return list(flat)
 
 

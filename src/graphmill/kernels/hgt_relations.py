@@ -18,9 +18,13 @@ from torch import Tensor
 
 from graphmill.kernels.hgt_plan import MessageGraph, RelationPlan
 from graphmill.kernels.hgt_torch import gather
-from graphmill.kernels.products import product
+from graphmill.kernels.products import product, wide_registers
 
 _GROUP_BYTES = 16 << 20
+
+_LARGEST = 1 << 14
+"""Numbers of a relation's matrix for one head that goes through in one pass, at most: a few of them are in the second cache,
+with room for the rows."""
 
 Rows = Sequence[Tensor | None]
 
@@ -170,6 +174,11 @@ def _relation_backward(
     edges.scatter_add(outputs[0], r.target_nodes, a, b, g_q)
     edges.scatter_add(outputs[1], r.source_nodes, a, b, g_k)
     edges.scatter_add(outputs[2], r.source_nodes, a, b, g_v)
+
+
+def in_one_pass(width: int) -> bool:
+    """Whether on this machine's CPU a relation with heads of this width is one pass (``hgt_rows_numba``)."""
+    return wide_registers() and width * (-(-width // 16) * 16) <= _LARGEST
 
 
 def cache_groups(r: RelationPlan, heads: int, width: int, dtype: torch.dtype) -> Iterator[tuple[int, int]]:

@@ -23,8 +23,7 @@ from torch import Tensor
 
 from graphmill.kernels.compiled_math import FAST, exp, prefetch
 from graphmill.kernels.hgt_plan import RelationPlan
-from graphmill.kernels.hgt_relations import cache_groups
-from graphmill.kernels.products import wide_registers
+from graphmill.kernels.hgt_relations import cache_groups, in_one_pass
 from graphmill.kernels.products_numba import SIX, whole_blocks
 from graphmill.kernels.team import in_ranges, over_ranges
 from graphmill.kernels.vectors import (
@@ -46,8 +45,6 @@ _AHEAD = 8
 """How many edges ahead the rows of their sources are fetched: they are met at random."""
 _TOGETHER = 8 * SIX
 """Targets that go through together, and sources that are multiplied together."""
-_LARGEST = 1 << 14
-"""Numbers of a relation's matrix for one head, at most: a few of them are in the second cache, with room for the rows."""
 _SHARED = 2
 """Edges a source, on average, from which on sources are put side by side."""
 _MANY = 10 * _TOGETHER
@@ -68,10 +65,10 @@ Softmax = tuple[Tensor, Tensor, Tensor]
 
 def serves(weights: Tensor, *rows: Tensor) -> bool:
     """Whether matrices [relations, h, D, D] and rows of this kind are for this module."""
-    width, kind = weights.shape[-1], weights.dtype
+    kind = weights.dtype
     low = kind == torch.float32 and all(r.dtype == torch.bfloat16 for r in rows)
     same = kind in (torch.float32, torch.float64) and all(r.dtype == kind for r in rows)
-    return wide_registers() and width * padded(width) <= _LARGEST and (low or same)
+    return in_one_pass(weights.shape[-1]) and (low or same)
 
 
 def forward(r: RelationPlan, rows: Rows, matrices: Matrices, kept: Tensor | None, found: Softmax) -> None:
@@ -82,10 +79,10 @@ def forward(r: RelationPlan, rows: Rows, matrices: Matrices, kept: Tensor | None
     heads, width = matrices[0].shape[:2]
     for a, b in cache_groups(r, heads, width, matrices[0].dtype):
         own, (q, k, v) = _own(matrices, a, b), _columns(rows, a, b, width)
-        sums, total, highest = found[0][:, a * width : b * width], found[1][:, a:b], found[2][:, a:b]
+        sums, totals, highest = found[0][:, a * width : b * width], found[1][:, a:b], found[2][:, a:b]
         index, near = _sources(r, own[0], (k, v))
-        shape = (*_pitches(q, k, v, *near, sums, total), *_blocks(r, near, width, k is not near[0]), width)
-        arrays = (index.numpy(), *_of_relation(r, kept), *_flat(q, k, v, *near, *own, sums, total, highest))
+        shape = (*_pitches(q, k, v, *near, sums, totals), *_blocks(r, near, width, k is not near[0]), width)
+        arrays = (index.numpy(), *_of_relation(r, kept), *_flat(q, k, v, *near, *own, sums, totals, highest))
         driver = {32: _forward_32_ranges, 64: _forward_64_ranges}.get(width, _forward_ranges)
         over_ranges(driver, (*arrays, *shape, r.on_target, k is not near[0]), b - a, _size(r, (b - a) * width))
 

@@ -126,6 +126,10 @@ def _candidates(
     return size
 
 
+_MOST = 1024
+"""Candidates that are compared all with all, at most: of more a heap's branches cost less."""
+
+
 @_jit
 def _in_order(some: Any, where: Any, size: int, values: Any, found: Any, k: int) -> None:
     """The k highest, best first: each goes where the number of better ones says. Of equal ones the first is better.
@@ -177,7 +181,8 @@ def _search(
     k, columns = values.shape[1], scores.shape[1]
     count = -(-columns // _BLOCK)
     maxima, left_out, numbers = np.empty(count, scores.dtype), np.zeros(columns, np.bool_), address(scores)
-    some, where = np.empty(4 * k + _BLOCK, scores.dtype), np.empty(4 * k + _BLOCK, np.int64)
+    room = min(4 * k + _BLOCK, _MOST)
+    some, where = np.empty(room, scores.dtype), np.empty(room, np.int64)
     for row in range(first, last):
         line, heap, place = scores[row], values[row], found[row]
         if not _maxima(numbers, row * columns, columns, maxima, lowest, zero):

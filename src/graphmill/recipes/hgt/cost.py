@@ -1,8 +1,9 @@
 """What a step of HGT holds and does, from the graph's degrees and the settings: the planner's formulas.
 
 Nothing is sampled or trained. Where a mode samples, expectations take the place of counts: a node is touched with
-1 − Π (1 − share)^degree. The formulas follow models/hgt.py and kernels/hgt_relations.py line by line; who changes what these
-keep for the backward pass changes it here (docs/memory_planning.md, ``python -m benchmarks.hgt --only estimate``).
+1 − Π (1 − share)^degree. The formulas follow models/hgt.py, kernels/hgt_relations.py and hgt_rows_numba.py line by line; who
+changes what these keep for the backward pass changes it here (docs/memory_planning.md, ``python -m benchmarks.hgt --only
+estimate``).
 """
 
 from __future__ import annotations
@@ -14,12 +15,11 @@ import numpy as np
 
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.hgt_projected import group_count
-from graphmill.kernels.hgt_relations import _GROUP_BYTES
-from graphmill.kernels.products import wide_registers
+from graphmill.kernels.hgt_relations import _GROUP_BYTES, in_one_pass
 from graphmill.kernels.threads import has_numba
 from graphmill.recipes.hgt.settings import HgtSettings
 from graphmill.training.contract import Execution
-from graphmill.training.device import allowed_cores
+from graphmill.training.device import allowed_cores, choose_device
 from graphmill.training.planning import Cost, ranking_bytes
 
 _WIDE = 4  # bytes of fp32
@@ -248,7 +248,7 @@ def _step_bytes(
         # all: the message's gradient, the input's, the skip's.
         own = projected / groups * (_WIDE + (0 if low == _WIDE else low) + (low if checkpointing else 0))
         kept_rows = 0.0 if checkpointing else projected * low
-        work = sum(_workspace(s, t, e, width, m.num_heads) for s, t, e in _triples(layer))
+        work = _workspace(settings, layer)
         attention.append(kept_rows + own + computed * width * (2 * low + 2 * _WIDE) + work)
     gathered = read_first(one) * width * _WIDE if batching != "full" else 0.0
     whole = checkpointing and batching == "neighbor_sampled"  # there a layer is recomputed as a whole
@@ -268,21 +268,26 @@ def read_first(one: Pass) -> float:
     return float(one.layers[0].read.sum()) if one.layers else float(one.outputs.sum())
 
 
-def _triples(layer: Layer) -> list[tuple[float, float, float]]:
-    """The relation with the largest workspace, as (sources, targets, edges)."""
-    rows = np.maximum(layer.sources, layer.targets)
-    at = int(np.argmax(rows)) if len(rows) else 0
-    return [(float(layer.sources[at]), float(layer.targets[at]), float(layer.edges.max()))] if len(rows) else []
+def _one_pass(settings: HgtSettings) -> bool:
+    """Whether a relation goes through in one pass, on the device that the settings name."""
+    device = choose_device(settings.acceleration.device, allow_fallback=True).device
+    return device.type == "cpu" and in_one_pass(settings.model.hidden_dim // settings.model.num_heads)
 
 
-def _workspace(sources: float, targets: float, edges: float, width: int, heads: int) -> float:
-    """Rows of one group of heads in the backward pass: sources and their gradients side by side; or three copies a side and
-    two with gradients, and edge scratch."""
-    rows = max(sources, targets) * width * _WIDE
-    group = min(1.0, max(_GROUP_BYTES / max(rows, 1.0), 1.0 / heads))
-    if wide_registers():
-        return 4.0 * sources * width * _WIDE * group
-    return 12.0 * rows * group + 3.0 * edges * heads * group * _WIDE
+def _workspace(settings: HgtSettings, layer: Layer) -> float:
+    """Of one group of heads of the largest relation in the backward pass: sources and their gradients side by side; or three
+    copies of rows a side and two with gradients, and edge scratch."""
+    if not len(layer.edges):
+        return 0.0
+    heads, width = settings.model.num_heads, settings.model.hidden_dim
+    rows = np.maximum(layer.sources, layer.targets) * width * _WIDE
+    group = np.clip(_GROUP_BYTES / np.maximum(rows, 1.0), 1.0 / heads, 1.0)
+    if _one_pass(settings):
+        # A head's row is filled up to whole vectors of sixteen numbers.
+        padded = heads * -(-(width // heads) // 16) * 16
+        return float((4.0 * layer.sources * padded * _WIDE * group).max())
+    at = int(np.argmax(rows))
+    return float(12.0 * rows[at] * group[at] + 3.0 * layer.edges.max() * heads * group[at] * _WIDE)
 
 
 def _loss_bytes(settings: HgtSettings, one: Pass, chunks: int) -> float:
@@ -317,7 +322,7 @@ def _moved(settings: HgtSettings, one: Pass, chunks: int, batching: str, counts:
     d, out = m.hidden_dim, float(one.outputs.sum()) * m.embedding_dim * _WIDE
     total = 0.0
     # Of a relation's nodes and edges: what goes from one operation to the next, unless it is done in one pass.
-    per_node, per_edge = (12, 7) if wide_registers() else (40, 14)
+    per_node, per_edge = (12, 7) if _one_pass(settings) else (40, 14)
     for layer in one.layers:
         rows, occurring = float(layer.computed.sum()), float((layer.sources + layer.targets).sum())
         total += (45 * rows + per_node * occurring + per_edge * float(layer.edges.sum())) * d * _WIDE

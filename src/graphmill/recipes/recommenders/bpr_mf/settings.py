@@ -20,7 +20,7 @@ class BprMfModel(Settings):
 
 
 class BprMfObjective(RecommenderObjective):
-    """The loss: BPR, with the norm of the step's vectors."""
+    """The loss of the pairs, with the norm of the step's vectors."""
 
     regularisation: float = setting(
         0.01, "λ of ½‖·‖² of the user, the item and the negative, a mean over the step", ge=0.0

@@ -148,7 +148,7 @@ class KgatRecipe(RecommenderRecipe):
         return self.facts.matrix.with_values(self.facts.attention(model))
 
     def terms(self, model: nn.Module, chunk: Any, encoded: Encoded | None) -> list[Term]:
-        """cf: BPR and the norm of the final vectors; kg: softplus(g⁺ − g⁻), g = ‖W_r e_h + e_r − W_r e_t‖², and a norm."""
+        """cf: the loss of pairs and the vectors' norm; kg: softplus(g⁺ − g⁻), g = ‖W_r e_h + e_r − W_r e_t‖², and a norm."""
         assert encoded is not None
         assert isinstance(model, Kgat)
         if not isinstance(chunk, FactBatch):

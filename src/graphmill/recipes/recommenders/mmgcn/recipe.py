@@ -1,4 +1,4 @@
-"""MMGCN as the engine sees it: one forward over the user-item graph a step, BPR on its rows."""
+"""MMGCN as the engine sees it: one forward over the user-item graph a step, the loss of the pairs on its rows."""
 
 from __future__ import annotations
 

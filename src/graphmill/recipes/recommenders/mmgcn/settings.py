@@ -48,7 +48,7 @@ class MmgcnModel(Settings):
 
 
 class MmgcnObjective(RecommenderObjective):
-    """The loss: BPR, with the norm of the tables."""
+    """The loss of the pairs, with the norm of the tables."""
 
     regularisation: float = setting(
         0.0001,
