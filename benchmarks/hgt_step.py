@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from benchmarks import hgt_floor, hgt_graphs
+from benchmarks import hgt_floor, hgt_graphs, hgt_rest
 from graphmill.kernels.hgt_plan import MessageGraph
 from graphmill.training.allocator import return_large_blocks
 
@@ -224,6 +224,8 @@ def main() -> None:
     if args.floor:
         dtype = torch.bfloat16 if "bf16" in options else torch.float32
         result["floor"] = hgt_floor.seconds(products, dtype, clock=clock, device=device)
+        if isinstance(model, Ours) and device.type == "cpu":
+            result["rest"] = hgt_rest.seconds(model.graph, dtype=dtype, clock=clock)
     print(json.dumps(result))
 
 

@@ -121,6 +121,21 @@ class RelationPlan:
         """int32 [E]: local node number of each edge's source."""
         return self.source_nodes.to(torch.int32)[self.source]
 
+    @cached_property
+    def in_memory(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """``indptr``, ``source_nodes`` and ``target_nodes`` as compiled code takes them: the same memory."""
+        return self.indptr.numpy(), self.source_nodes.numpy(), self.target_nodes.numpy()
+
+    @cached_property
+    def source_in_memory(self) -> np.ndarray:
+        """``source``, likewise."""
+        return self.source.numpy()
+
+    @cached_property
+    def source_row_in_memory(self) -> np.ndarray:
+        """``source_row``, likewise."""
+        return self.source_row.numpy()
+
     def to(self, device: torch.device | str) -> RelationPlan:
         """The same plan with its tensors on ``device``."""
         moved = {n: getattr(self, n).to(device) for n in _TENSORS}

@@ -40,10 +40,6 @@ class Weights(NamedTuple):
         """[h]: what the logits of heads ``first:last`` are multiplied with, p / √D."""
         return self.prior[relation, first:last] / math.sqrt(self.w_k.shape[-1])
 
-    def of(self, relation: int) -> tuple[Tensor, Tensor, Tensor]:
-        """One relation's matrices and prior."""
-        return self.w_k[relation], self.w_v[relation], self.prior[relation]
-
 
 def attend(
     node_type: int,
@@ -69,7 +65,7 @@ def attend(
         kept = _kept(r, masked_pairs)
         keys, values = _present(k[r.source_type]), _present(v[r.source_type])
         if edges.serves_relations(weights.w_k, queries, keys, values):
-            edges.relation_forward(r, (queries, keys, values), weights.of(number), kept, (sums, total, highest))
+            edges.relation_forward(r, number, (queries, keys, values), weights, kept, (sums, total, highest))
             continue
         for a, b in cache_groups(r, heads, width, dtype):
             # What a matrix is applied to lies as the gathering leaves it; the product puts it into the edges' order.
@@ -115,6 +111,8 @@ def attend_backward(
     heads, width = weights.w_k.shape[1], weights.w_k.shape[2]
     d_weights = Weights(*(torch.zeros_like(w) for w in weights))
     deltas = [_delta(d, o, heads) for d, o in zip(d_out, saved.out, strict=True)]
+    # Compiled code reads rows as they lie in memory; a gradient may be one number, stretched.
+    d_out = [d if d is None or d.stride(1) == 1 else d.contiguous() for d in d_out]
     for number, r in enumerate(graph.relations):
         s, t = r.source_type, r.target_type
         d_rows, delta = d_out[t], deltas[t]
@@ -125,7 +123,7 @@ def attend_backward(
         outputs = (_present(d_q[t]), _present(d_k[s]), _present(d_v[s]))
         if edges.serves_relations(weights.w_k, *rows, d_rows):
             softmax = d_rows, _present(saved.log_total[t]), delta
-            edges.relation_backward(r, rows, weights.of(number), kept, *softmax, outputs, d_weights.of(number))
+            edges.relation_backward(r, number, rows, weights, kept, *softmax, outputs, d_weights)
             continue
         log_total = _present(saved.log_total[t]).index_select(0, r.target_nodes)
         delta = delta.index_select(0, r.target_nodes)

@@ -33,6 +33,7 @@ from graphmill.kernels.vectors import (
     like,
     load,
     load_first,
+    numbers_as,
     padded,
     spread,
     store,
@@ -58,7 +59,7 @@ _TILE_BYTES = 1 << 20
 Rows = tuple[Tensor, Tensor, Tensor]
 """q [targets, h·D], k and v [sources, h·D] of all nodes, whose columns lie side by side; or their gradients."""
 Matrices = tuple[Tensor, Tensor, Tensor]
-"""One relation's W^K and W^V [h, D, D] and prior [h], contiguous; or their gradients."""
+"""W^K and W^V [relations, h, D, D] and prior [relations, h], those of one relation contiguous; or their gradients."""
 Softmax = tuple[Tensor, Tensor, Tensor]
 """Of the relations so far: Σ exp(a − highest)·v [targets, h·D], Σ exp(a − highest) and highest = max a [targets, h]."""
 
@@ -71,24 +72,28 @@ def serves(weights: Tensor, *rows: Tensor) -> bool:
     return in_one_pass(weights.shape[-1]) and (low or same)
 
 
-def forward(r: RelationPlan, rows: Rows, matrices: Matrices, kept: Tensor | None, found: Softmax) -> None:
-    """Bring one relation's share into the softmax of its targets. ``kept`` bool [E] drops edges.
+def forward(r: RelationPlan, number: int, rows: Rows, matrices: Matrices, kept: Tensor | None, found: Softmax) -> None:
+    """Bring the share of relation ``number`` into the softmax of its targets. ``kept`` bool [E] drops edges.
 
     ``rows`` may be bfloat16; the others are fp32 then.
     """
-    heads, width = matrices[0].shape[:2]
+    heads, width = matrices[0].shape[1:3]
+    kinds = _kinds(rows[0], matrices[0])
     for a, b in cache_groups(r, heads, width, matrices[0].dtype):
-        own, (q, k, v) = _own(matrices, a, b), _columns(rows, a, b, width)
-        sums, totals, highest = found[0][:, a * width : b * width], found[1][:, a:b], found[2][:, a:b]
-        index, near = _sources(r, own[0], (k, v))
-        shape = (*_pitches(q, k, v, *near, sums, totals), *_blocks(r, near, width, k is not near[0]), width)
-        arrays = (index.numpy(), *_of_relation(r, kept), *_flat(q, k, v, *near, *own, sums, totals, highest))
+        q, k, v = (_columns(t, a, width) for t in rows)
+        index, near, room = _sources(r, matrices[0], (rows[1], rows[2]), (k, v), b - a)
+        sums, totals, highest = _columns(found[0], a, width), _columns(found[1], a, 1), _columns(found[2], a, 1)
+        places = (*q, *k, *v, *near[0], *near[1], *sums, *totals, highest[0])
+        own = tuple(_of_relation(m, number, a) for m in matrices)
+        shape = (*_blocks(r, 2, width, matrices[0].itemsize, room is not None), width)
+        arrays = (index, *r.in_memory, _bytes(kept), *kinds, places, own, *shape, r.on_target, room is not None)
         driver = {32: _forward_32_ranges, 64: _forward_64_ranges}.get(width, _forward_ranges)
-        over_ranges(driver, (*arrays, *shape, r.on_target, k is not near[0]), b - a, _size(r, (b - a) * width))
+        over_ranges(driver, arrays, b - a, _size(r, (b - a) * width))
 
 
 def backward(
     r: RelationPlan,
+    number: int,
     rows: Rows,
     matrices: Matrices,
     kept: Tensor | None,
@@ -98,79 +103,89 @@ def backward(
     d_rows: Rows,
     d_matrices: Matrices,
 ) -> None:
-    """Add one relation's gradients to ``d_rows``; fill ``d_matrices``.
+    """Add the gradients of relation ``number`` to ``d_rows``; fill its ``d_matrices``.
 
     ``d_out`` [targets, h·D], of the rows' kind: gradient of the attention's result; ``log_total`` [targets, h]: log of the
     softmax's total over all relations; ``delta`` [targets, h]: Σ α·dα over all relations.
     """
-    heads, width = matrices[0].shape[:2]
+    heads, width = matrices[0].shape[1:3]
+    kinds = _kinds(rows[0], matrices[0])
     for a, b in cache_groups(r, heads, width, matrices[0].dtype):
-        own, d_own = _own(matrices, a, b), _own(d_matrices, a, b)
-        (q, k, v), (d_q, d_k, d_v), (slopes,) = (_columns(t, a, b, width) for t in (rows, d_rows, (d_out,)))
-        shift, shares = log_total[:, a:b], delta[:, a:b]
-        index, near = _sources(r, own[0], (k, v, d_k, d_v))
-        tables = (q, k, v, slopes, d_q, d_k, d_v, *near)
-        shape = (*_pitches(*tables, shift, shares), *_blocks(r, near, width, k is not near[0]), width)
-        arrays = (index.numpy(), *_of_relation(r, kept), *_flat(*tables, *own, *d_own, shift, shares))
+        (q, k, v), (d_q, d_k, d_v) = ([_columns(t, a, width) for t in part] for part in (rows, d_rows))
+        index, near, room = _sources(r, matrices[0], (*rows[1:], *d_rows[1:]), (k, v, d_k, d_v), b - a)
+        slopes, shift, shares = _columns(d_out, a, width), _columns(log_total, a, 1), _columns(delta, a, 1)
+        tables = (q, k, v, slopes, d_q, d_k, d_v, *near, shift, shares)
+        places = tuple(n for table in tables for n in table)
+        own = tuple(_of_relation(m, number, a) for m in (*matrices, *d_matrices))
+        shape = (*_blocks(r, 4, width, matrices[0].itemsize, room is not None), width)
+        arrays = (index, *r.in_memory, _bytes(kept), *kinds, places, own, *shape, r.on_target, room is not None)
         driver = {32: _backward_32_ranges, 64: _backward_64_ranges}.get(width, _backward_ranges)
-        over_ranges(driver, (*arrays, *shape, r.on_target, k is not near[0]), b - a, _size(r, (b - a) * width))
+        over_ranges(driver, arrays, b - a, _size(r, (b - a) * width))
 
 
-def _own(matrices: Matrices, first: int, last: int) -> Matrices:
-    """Those of some heads."""
-    w_k, w_v, prior = (m[first:last] for m in matrices)
-    return w_k, w_v, prior
+# Tables are handed on as their addresses: to make an array of a tensor takes longer than a small relation does, and there
+# are up to twenty of them.
+
+Table = tuple[int, int]
+"""Where the first number is, and how many there are from one node's to the next."""
 
 
-def _columns(rows: Sequence[Tensor], first: int, last: int, width: int) -> list[Tensor]:
-    """Those of some heads; numbers of a row lie side by side."""
-    cut = (r[:, first * width : last * width] for r in rows)
-    return [r if r.stride(1) == 1 else r.contiguous() for r in cut]
+def _columns(table: Tensor, head: int, width: int) -> Table:
+    """A table from one head's numbers on."""
+    return table.data_ptr() + head * width * table.itemsize, table.stride(0)
 
 
-def _sources(r: RelationPlan, weights: Tensor, tables: Sequence[Tensor]) -> tuple[Tensor, tuple[Tensor, ...]]:
+def _of_relation(matrices: Tensor, number: int, head: int) -> int:
+    """Where those of a relation begin, from one head's on."""
+    strides = matrices.stride()
+    return matrices.data_ptr() + (number * strides[0] + head * strides[1]) * matrices.itemsize
+
+
+def _sources(
+    r: RelationPlan, weights: Tensor, tables: Sequence[Tensor], columns: Sequence[Table], heads: int
+) -> tuple[np.ndarray, Sequence[Table], Tensor | None]:
     """Each edge's source as a row of what the edges read (and add to), and these: the tables, or room [h, sources, D] for
-    each, side by side for one head after the other."""
-    sources, (heads, width) = r.source_nodes.numel(), weights.shape[:2]
+    each, side by side for one head after the other, which the caller keeps."""
+    sources = r.source_nodes.numel()
     if r.on_target and r.num_edges < _SHARED * sources and tables[0].dtype == weights.dtype:
-        return r.source_row, tuple(tables)
-    rooms = weights.new_empty(len(tables), heads, sources + SIX, padded(width))
-    return r.source, tuple(rooms)
+        return r.source_row_in_memory, columns, None
+    line = padded(weights.shape[-1])
+    size = heads * (sources + SIX) * line
+    room = weights.new_empty(len(tables) * size)
+    begin = room.data_ptr()
+    return r.source_in_memory, [(begin + i * size * room.itemsize, line) for i in range(len(tables))], room
 
 
-def _pitches(*tables: Tensor) -> tuple[int, ...]:
-    """Numbers from one node to the next."""
-    return tuple(t.stride(-2) for t in tables)
+def _kinds(rows: Tensor, matrices: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Empty arrays of the rows' kind and of all others'."""
+    return _EMPTY[rows.dtype], _EMPTY[matrices.dtype]
 
 
 def _size(r: RelationPlan, width: int) -> int:
     return (r.source_nodes.numel() + r.target_nodes.numel()) * width
 
 
-def _blocks(r: RelationPlan, near: Sequence[Tensor], width: int, compact: bool) -> tuple[int, int]:
+def _blocks(r: RelationPlan, tables: int, width: int, size: int, compact: bool) -> tuple[int, int]:
     """Targets that go through together, and sources that they meet before the next."""
     sources, targets = r.source_nodes.numel(), r.target_nodes.numel()
     # Forward, keys are read by all targets before the first of their values.
-    tables = len(near) if len(near) > 2 else 1
-    tile = max(_TILE_BYTES // (tables * padded(width) * near[0].itemsize), 1)
+    tables = tables if tables > 2 else 1
+    tile = max(_TILE_BYTES // (tables * padded(width) * size), 1)
     if compact and sources > tile and r.num_edges * _MANY >= _REUSE * sources * targets:
         return _MANY, tile
     return _TOGETHER, sources
 
 
-def _of_relation(r: RelationPlan, kept: Tensor | None) -> tuple[np.ndarray, ...]:
-    index = (t.numpy() for t in (r.indptr, r.source_nodes, r.target_nodes))
-    return (*index, np.empty(0, np.uint8) if kept is None else kept.view(torch.uint8).numpy())
+def _bytes(kept: Tensor | None) -> np.ndarray:
+    return _NOTHING if kept is None else kept.view(torch.uint8).numpy()
 
 
-def _flat(*tables: Tensor) -> tuple[np.ndarray, ...]:
-    """The memory of each from its first number to its last; bfloat16 as uint16."""
-    out = []
-    for x in tables:
-        length = 1 + sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True)) if x.numel() else 0
-        flat = x.detach().as_strided((length,), (1,))
-        out.append((flat.view(torch.uint16) if x.dtype == torch.bfloat16 else flat).numpy())
-    return tuple(out)
+_NOTHING = np.empty(0, np.uint8)
+_EMPTY: dict[torch.dtype, np.ndarray] = {
+    torch.float32: np.empty(0, np.float32),
+    torch.float64: np.empty(0, np.float64),
+    torch.bfloat16: np.empty(0, np.uint16),
+}
 
 
 @_jit
@@ -268,43 +283,51 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
 
     @_jit
     def forward(  # type: ignore[no-untyped-def]
-        sources, indptr, source_nodes, target_nodes, kept, q, k, v, near_k, near_v, w_k, w_v, prior, sums, totals, highest,
-        q_pitch, k_pitch, v_pitch, key_pitch, row_pitch, sums_pitch, total_pitch, together, tile, given_width, on_target,
-        compact, first, last,
+        sources, indptr, source_nodes, target_nodes, kept, kind, own_kind, tables, matrices, together, tile, given_width,
+        on_target, compact, first, last,
     ):  # fmt: skip
+        (
+            q, q_pitch, k, k_pitch, v, v_pitch, near_k, key_pitch, near_v, row_pitch, to_sums, sums_pitch, to_totals,
+            total_pitch, to_highest,
+        ) = tables  # fmt: skip
+        w_k, w_v, p = matrices
+        queries, key_table, row_table = numbers_as(kind, q), numbers_as(kind, k), numbers_as(kind, v)
+        keys, rows = numbers_as(own_kind, near_k), numbers_as(own_kind, near_v)
+        out, totals = numbers_as(own_kind, to_sums), numbers_as(own_kind, to_totals)
+        highest = numbers_as(own_kind, to_highest)
+        key_matrix, row_matrix, prior = numbers_as(own_kind, w_k), numbers_as(own_kind, w_v), numbers_as(own_kind, p)
         width = fixed if known else given_width
         line, edges, square = padded(width), len(sources), width * width
         lowest, zero, root = like(prior[0], -np.inf), like(prior[0], 0), like(prior[0], math.sqrt(width))
         masked, targets, count = len(kept) > 0, len(target_nodes), len(source_nodes)
         part, near = (count + SIX) * line, tile >= count
-        key_room, value_room = np.empty(width * line, prior.dtype), np.empty(width * line, prior.dtype)
-        rooms = np.zeros((4, max(together, _TOGETHER) * line), prior.dtype)
+        key_room, value_room = np.empty(width * line, own_kind.dtype), np.empty(width * line, own_kind.dtype)
+        rooms = np.zeros((4, max(together, _TOGETHER) * line), own_kind.dtype)
         own_totals, tops, places = (
-            np.empty(together, prior.dtype),
-            np.empty(together, prior.dtype),
+            np.empty(together, own_kind.dtype),
+            np.empty(together, own_kind.dtype),
             np.empty(together, np.int64),
         )
-        logit_room = np.empty(_most_edges(indptr, together), prior.dtype)
+        logit_room = np.empty(_most_edges(indptr, together), own_kind.dtype)
         key_map, value_map, logits = address(key_room), address(value_room), address(logit_room)
         given = address(rooms)
         size_of_room = rooms.shape[1]
         turned, around, result = size_of_room, 2 * size_of_room, 3 * size_of_room
-        queries, out = address(q), address(sums)
-        keys, rows, index = address(near_k), address(near_v), address(sources)
+        index = address(sources)
         query, found = (turned, result) if on_target else (0, around)
         for h in range(first, last):
             f, column = prior[h] / root, h * width
-            _matrix(w_k, h * square, width, line, on_target, key_map)
-            _matrix(w_v, h * square, width, line, False, value_map)
+            _matrix(key_matrix, h * square, width, line, on_target, key_map)
+            _matrix(row_matrix, h * square, width, line, False, value_map)
             to_k, to_v = column, column
             if compact:
                 to_k, to_v = h * part, h * part
                 if on_target:
-                    _gather(address(k), k_pitch, column, source_nodes, 0, count, width, keys, to_k, line)
-                    _gather(address(v), v_pitch, column, source_nodes, 0, count, width, rows, to_v, line)
+                    _gather(key_table, k_pitch, column, source_nodes, 0, count, width, keys, to_k, line)
+                    _gather(row_table, v_pitch, column, source_nodes, 0, count, width, rows, to_v, line)
                 else:
-                    _transformed(address(k), k_pitch, column, source_nodes, width, line, key_map, given, keys, to_k)
-                    _transformed(address(v), v_pitch, column, source_nodes, width, line, value_map, given, rows, to_v)
+                    _transformed(key_table, k_pitch, column, source_nodes, width, line, key_map, given, keys, to_k)
+                    _transformed(row_table, v_pitch, column, source_nodes, width, line, value_map, given, rows, to_v)
             for start in range(0, targets, together):
                 size = min(together, targets - start)
                 _gather(queries, q_pitch, column, target_nodes, start, size, width, given, 0, line)
@@ -375,11 +398,30 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
 
     @_jit
     def backward(  # type: ignore[no-untyped-def]
-        sources, indptr, source_nodes, target_nodes, kept, q, k, v, d_out, d_q, d_k, d_v, near_k, near_v, near_dk, near_dv,
-        w_k, w_v, prior, d_w_k, d_w_v, d_prior, log_total, delta, q_pitch, k_pitch, v_pitch, out_pitch, dq_pitch, dk_pitch,
-        dv_pitch, key_pitch, row_pitch, gk_pitch, gv_pitch, total_pitch, delta_pitch, together, tile, given_width,
+        sources, indptr, source_nodes, target_nodes, kept, kind, own_kind, tables, matrices, together, tile, given_width,
         on_target, compact, first, last,
     ):  # fmt: skip
+        (
+            q, q_pitch, k, k_pitch, v, v_pitch, d_out, out_pitch, d_q, dq_pitch, d_k, dk_pitch, d_v, dv_pitch, near_k,
+            key_pitch, near_v, row_pitch, near_dk, gk_pitch, near_dv, gv_pitch, log_sums, total_pitch, sum_of_shares,
+            delta_pitch,
+        ) = tables  # fmt: skip
+        queries, key_table, row_table = numbers_as(kind, q), numbers_as(kind, k), numbers_as(kind, v)
+        slope_table = numbers_as(kind, d_out)
+        out, onto_keys, onto_rows = numbers_as(own_kind, d_q), numbers_as(own_kind, d_k), numbers_as(own_kind, d_v)
+        keys, rows = numbers_as(own_kind, near_k), numbers_as(own_kind, near_v)
+        key_slopes, row_slopes = numbers_as(own_kind, near_dk), numbers_as(own_kind, near_dv)
+        log_total, delta = numbers_as(own_kind, log_sums), numbers_as(own_kind, sum_of_shares)
+        w_k, w_v, prior = (
+            numbers_as(own_kind, matrices[0]),
+            numbers_as(own_kind, matrices[1]),
+            numbers_as(own_kind, matrices[2]),
+        )
+        d_w_k, d_w_v, d_prior = (
+            numbers_as(own_kind, matrices[3]),
+            numbers_as(own_kind, matrices[4]),
+            numbers_as(own_kind, matrices[5]),
+        )
         width = fixed if known else given_width
         line, edges, square = padded(width), len(sources), width * width
         zero, root = like(prior[0], 0), like(prior[0], math.sqrt(width))
@@ -388,14 +430,14 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
         # What is turned in a product is read a little past its last row, and written so.
         room, large = (max(together, _TOGETHER) + 1) * line, (width + SIX) * line
         rooms, maps, into = (
-            np.zeros((7, room), prior.dtype),
-            np.empty((3, width * line), prior.dtype),
-            np.empty((2, large), prior.dtype),
+            np.zeros((7, room), own_kind.dtype),
+            np.empty((3, width * line), own_kind.dtype),
+            np.empty((2, large), own_kind.dtype),
         )
         most = _most_edges(indptr, 1)
         dot_room, share_room, places = (
-            np.empty(most, prior.dtype),
-            np.empty(most, prior.dtype),
+            np.empty(most, own_kind.dtype),
+            np.empty(most, own_kind.dtype),
             np.empty(together, np.int64),
         )
         given, dots, shares = address(rooms), address(dot_room), address(share_room)
@@ -403,9 +445,7 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
         key_map = address(maps)
         value_map, turned = width * line, 2 * width * line
         of_maps = address(into)
-        queries, slope_table, out = address(q), address(d_out), address(d_q)
-        keys, rows, index = address(near_k), address(near_v), address(sources)
-        key_slopes, row_slopes = address(near_dk), address(near_dv)
+        index = address(sources)
         if not on_target:
             query, slope = 0, slopes
         for h in range(first, last):
@@ -424,16 +464,16 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
                     store(key_slopes, c, spread(zero))
                     store(row_slopes, c, spread(zero))
                 if on_target:
-                    _gather(address(k), k_pitch, column, source_nodes, 0, count, width, keys, to_k, line)
-                    _gather(address(v), v_pitch, column, source_nodes, 0, count, width, rows, to_v, line)
+                    _gather(key_table, k_pitch, column, source_nodes, 0, count, width, keys, to_k, line)
+                    _gather(row_table, v_pitch, column, source_nodes, 0, count, width, rows, to_v, line)
                 else:
                     for start in range(0, count, _TOGETHER):
                         size, at = min(_TOGETHER, count - start), start * line
-                        _gather(address(k), k_pitch, column, source_nodes, start, size, width, given, 0, line)
+                        _gather(key_table, k_pitch, column, source_nodes, start, size, width, given, 0, line)
                         whole_blocks(
                             given, 0, line, 1, key_map, 0, line, width, False, keys, to_k + at, line, size, width
                         )
-                        _gather(address(v), v_pitch, column, source_nodes, start, size, width, given, 0, line)
+                        _gather(row_table, v_pitch, column, source_nodes, start, size, width, given, 0, line)
                         whole_blocks(
                             given,
                             0,
@@ -509,14 +549,14 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
                 at = result if on_target else to_query
                 _scatter(out, dq_pitch, column, target_nodes, start, size, width, given, at, line)
             if compact and on_target:
-                _scatter(address(d_k), dk_pitch, column, source_nodes, 0, count, width, key_slopes, to_gk, line)
-                _scatter(address(d_v), dv_pitch, column, source_nodes, 0, count, width, row_slopes, to_gv, line)
+                _scatter(onto_keys, dk_pitch, column, source_nodes, 0, count, width, key_slopes, to_gk, line)
+                _scatter(onto_rows, dv_pitch, column, source_nodes, 0, count, width, row_slopes, to_gv, line)
             elif compact:
                 # Sources are gathered once more: those side by side have been multiplied.
                 for values in range(2):
                     _matrix(w_v if values else w_k, h * square, width, line, True, key_map)
-                    table, pitch = (address(v), v_pitch) if values else (address(k), k_pitch)
-                    onto, onto_pitch = (address(d_v), dv_pitch) if values else (address(d_k), dk_pitch)
+                    table, pitch = (row_table, v_pitch) if values else (key_table, k_pitch)
+                    onto, onto_pitch = (onto_rows, dv_pitch) if values else (onto_keys, dk_pitch)
                     inner, begin = (row_slopes, to_gv) if values else (key_slopes, to_gk)
                     for start in range(0, count, _TOGETHER):
                         size, at = min(_TOGETHER, count - start), begin + start * line

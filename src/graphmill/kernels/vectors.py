@@ -156,6 +156,16 @@ def numbers_at(typing: Any, place: Any) -> Any:
 
 
 @intrinsic
+def numbers_as(typing: Any, array: Any, place: Any) -> Any:
+    """As :func:`numbers_at`, numbers of the kind that ``array`` has."""
+
+    def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        return builder.inttoptr(values[1], context.get_value_type(signature.return_type))
+
+    return types.CPointer(array.dtype)(array, types.intp), generate
+
+
+@intrinsic
 def like(typing: Any, number: Any, value: Any) -> Any:
     """``value`` in the type of ``number``: numba makes float64 of fp32 and an integer."""
 

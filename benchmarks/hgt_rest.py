@@ -1,0 +1,133 @@
+"""What a training step of the kernel workload must do besides its products, timed part by part.
+
+The floor of ``benchmarks.hgt_floor`` is matrix products alone. Where these take four seconds the rest hardly counts; where a
+machine does them in less than two, it does. Each part is what no form of the step can leave out, at the best rate that
+torch's own operators reach here for it, operands and results allocated before:
+
+* ``rows``: each relation reads the rows of the nodes that occur in it, once a pass: forward k and v of its sources and q of
+  its targets, and the targets' sums are read and written; backward k, v, q and the output's gradient are read, and the
+  gradients of q, k and v read and written. Bytes, at the rate of a gather of these very rows.
+* ``edges``: an edge whose source another edge has met reads k and v, in each pass, and adds to both gradients. Bytes, at the
+  rate at which every thread reads the second cache.
+* ``activations``: GELU on what was attended to, and its gradient.
+* ``loss``: the workload's own, squares of all outputs, and its gradient.
+* ``update``: Adam, fused, on tables and weights.
+
+``python -m benchmarks.hgt_rest --graph 67k`` prints them beside the products.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+
+from benchmarks import hgt_floor, hgt_graphs
+from benchmarks.hgt_floor import WIDTHS, Clock
+from graphmill.kernels.hgt_plan import MessageGraph
+
+_CACHED = 1 << 20
+"""Bytes that every thread's second cache holds on the processors here."""
+
+
+def seconds(
+    graph: MessageGraph,
+    widths: tuple[int, ...] = WIDTHS,
+    dtype: torch.dtype = torch.float32,
+    clock: Clock = time.perf_counter,
+) -> dict[str, float]:
+    """Of one step on the CPU, by part. ``dtype``: of rows and activations; sums, loss and update are fp32."""
+    outputs = sum(widths[1:])
+    size = dtype.itemsize
+    sources = sum(r.source_nodes.numel() for r in graph.relations)
+    targets = sum(r.target_nodes.numel() for r in graph.relations)
+    again = sum(r.num_edges - r.source_nodes.numel() for r in graph.relations)
+    # Read in the rows' precision; sums and gradients are read and written in fp32.
+    rows = (sources * (4 * size + 4 * 4) + targets * (3 * size + 4 * 4)) * outputs
+    edges = again * (4 * size + 4 * 4) * outputs
+    receiving = sum(graph.target_counts[t] for t in graph.target_types)
+    return {
+        "rows": rows / _gather_rate(graph, widths[-1], dtype, clock),
+        "edges": edges / _cache_rate(clock),
+        "activations": sum(_activation(receiving, width, dtype, clock) for width in widths[1:]),
+        "loss": _loss(receiving, widths[-1], clock),
+        "update": _update(graph, widths, clock),
+    }
+
+
+def _best(work: Callable[[], object], clock: Clock, repeats: int = 3) -> float:
+    found = float("inf")
+    for _ in range(repeats):
+        start = clock()
+        work()
+        found = min(found, clock() - start)
+    return found
+
+
+def _gather_rate(graph: MessageGraph, width: int, dtype: torch.dtype, clock: Clock) -> float:
+    """Bytes read and written a second, for the sources of all relations."""
+    moved, taken = 0, 0.0
+    tables: dict[int, torch.Tensor] = {}
+    for r in graph.relations:
+        if not r.num_edges:
+            continue
+        count = graph.source_counts[r.source_type]
+        table = tables.setdefault(r.source_type, torch.ones(count, width, dtype=dtype))
+        room = table.new_empty(r.source_nodes.numel(), width)
+        taken += _best(lambda t=table, n=r.source_nodes, o=room: torch.index_select(t, 0, n, out=o), clock)  # type: ignore[misc]
+        moved += 2 * room.numel() * room.itemsize
+    return moved / taken
+
+
+def _cache_rate(clock: Clock) -> float:
+    """Bytes that all threads together read a second where each reads its own second cache."""
+    threads, x = torch.get_num_threads(), torch.ones(_CACHED // 4)
+    torch.set_num_threads(1)
+    taken = _best(lambda: [torch.dot(x[: len(x) // 2], x[len(x) // 2 :]) for _ in range(50)], clock) / 50
+    torch.set_num_threads(threads)
+    return threads * _CACHED / taken
+
+
+def _activation(count: int, width: int, dtype: torch.dtype, clock: Clock) -> float:
+    x = torch.randn(count, width, dtype=dtype)
+    y, slope = torch.empty_like(x), torch.randn(count, width, dtype=dtype)
+    forward = _best(lambda: torch.ops.aten.gelu.out(x, out=y), clock)
+    return forward + _best(lambda: torch.ops.aten.gelu_backward.grad_input(slope, x, grad_input=y), clock)
+
+
+def _loss(count: int, width: int, clock: Clock) -> float:
+    y = torch.randn(count, width)
+    slope, flat = torch.empty_like(y), y.view(-1)
+    return _best(lambda: torch.dot(flat, flat), clock) + _best(lambda: torch.mul(y, 0.5, out=slope), clock)
+
+
+def _update(graph: MessageGraph, widths: tuple[int, ...], clock: Clock) -> float:
+    heads, types = hgt_floor.HEADS, graph.num_types
+    layers = sum(
+        types * (3 * a * b + b * b) + len(graph.relations) * 2 * heads * (b // heads) ** 2 for a, b in pairwise(widths)
+    )
+    sizes = [max(s, t) * widths[0] for s, t in zip(graph.source_counts, graph.target_counts, strict=True)]
+    parameters = [torch.nn.Parameter(torch.zeros(n)) for n in (*sizes, layers)]
+    for p in parameters:
+        p.grad = torch.ones_like(p)
+    optimizer = torch.optim.Adam(parameters, fused=True)
+    optimizer.step()
+    return _best(optimizer.step, clock)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--graph", default="67k")
+    parser.add_argument("--dtype", default="float32")
+    args = parser.parse_args()
+    graph, dtype = hgt_graphs.plan(hgt_graphs.load(args.graph)), getattr(torch, args.dtype)
+    found = {"products": hgt_floor.seconds(hgt_floor.products(graph), dtype)} | seconds(graph, dtype=dtype)
+    print(json.dumps({"graph": args.graph, **found, "all": sum(found.values())}))
+
+
+if __name__ == "__main__":
+    main()
