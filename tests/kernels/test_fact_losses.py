@@ -81,3 +81,11 @@ def test_the_number_of_threads_changes_no_bit_of_the_compiled_pass() -> None:
         torch.set_num_threads(threads)
     for others in found[1:]:
         assert all(torch.equal(a, b) for a, b in zip(found[0], others, strict=True))
+
+
+@pytest.mark.parametrize("number", [-1, 4])
+def test_a_relation_that_is_none_of_them_is_refused(number: int) -> None:
+    rows, translations, relations = problem(5, 3)
+    relations[2] = number
+    with pytest.raises(IndexError):
+        fact_losses(rows, translations, relations)

@@ -22,7 +22,7 @@ def fact_losses(rows: Tensor, translations: Tensor, relations: Tensor) -> tuple[
     * softplus(‖h + e − t‖² − ‖h + e − f‖²), which is −log σ of how much nearer the tail is (KGAT, eq. 2; Lin et al. 2015);
     * ½ (‖h‖² + ‖e‖² + ‖t‖² + ‖f‖²).
 
-    At least fp32.
+    At least fp32. Raises IndexError where a relation is not one of ``translations``, as torch does.
     """
     tables = rows, translations
     plain = any(t.device.type != "cpu" or t.dtype not in (torch.float32, torch.float64) for t in tables)
@@ -41,6 +41,9 @@ class _FactLosses(torch.autograd.Function):
     def forward(ctx: Any, rows: Tensor, translations: Tensor, relations: Tensor) -> tuple[Tensor, Tensor]:
         from graphmill.kernels import fact_losses_numba
 
+        # Compiled code reads whatever lies there.
+        if len(relations) and not 0 <= int(relations.min()) <= int(relations.max()) < len(translations):
+            raise IndexError(f"relations are numbers from 0 to {len(translations) - 1}")
         rows, translations = rows.contiguous(), translations.contiguous()
         losses, norms, pulls = fact_losses_numba.forward(rows, translations, relations)
         ctx.save_for_backward(rows, translations, relations, pulls)

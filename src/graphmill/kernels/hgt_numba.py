@@ -14,15 +14,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphmill.kernels import hgt_torch
 from graphmill.kernels.compiled_math import FAST, exp, prefetch
 from graphmill.kernels.hgt_plan import RelationPlan
+from graphmill.kernels.hgt_rows_numba import EMPTY
 from graphmill.kernels.hgt_rows_numba import backward as relation_backward
 from graphmill.kernels.hgt_rows_numba import forward as relation_forward
 from graphmill.kernels.hgt_rows_numba import serves as serves_relations
 from graphmill.kernels.hgt_torch import EdgeGradients, Partial
 from graphmill.kernels.team import in_ranges, over_ranges
+from graphmill.kernels.vectors import LANES, load_first, numbers_as, total
 
-__all__ = ["backward", "forward", "merge", "relation_backward", "relation_forward", "scatter_add", "serves_relations"]
+__all__ = [
+    "backward",
+    "forward",
+    "head_products",
+    "merge",
+    "relation_backward",
+    "relation_forward",
+    "scatter_add",
+    "serves_relations",
+]
 
 # Unsigned offsets: numba would otherwise test every index for being negative, which keeps LLVM from vectorising.
 _U = np.uint64
@@ -31,6 +43,18 @@ SOURCES_HEAD_MAJOR, TARGETS_HEAD_MAJOR = True, False
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 _AHEAD, _LINE = _U(8), _U(16)
 """How many edges ahead the rows of their sources are fetched (they are met at random), and numbers of a cache line."""
+
+
+def head_products(left: Tensor, right: Tensor, heads: int) -> Tensor:
+    """See :func:`graphmill.kernels.hgt_torch.head_products`; rows lie side by side."""
+    if left.dtype != right.dtype or left.dtype not in EMPTY:
+        return hgt_torch.head_products(left, right, heads)
+    kind = torch.float32 if left.dtype == torch.bfloat16 else left.dtype
+    out = left.new_empty(len(left), heads, dtype=kind)
+    tables = (left.data_ptr(), left.stride(0), right.data_ptr(), right.stride(0), out.data_ptr())
+    arguments = (EMPTY[left.dtype], EMPTY[kind], *tables, heads, left.shape[1] // heads)
+    over_ranges(_head_products_ranges, arguments, len(left), left.numel())
+    return out
 
 
 def scatter_add(rows: Tensor, nodes: Tensor, first: int, last: int, values: Tensor) -> None:
@@ -270,6 +294,18 @@ def _compiled(fixed: int) -> tuple[Any, Any, Any]:
 
 
 @_jit
+def _head_products(kind, own_kind, left, left_pitch, right, right_pitch, out, heads, width, a, b):  # type: ignore[no-untyped-def]
+    x, y, found = numbers_as(kind, left), numbers_as(kind, right), numbers_as(own_kind, out)
+    for i in range(a, b):
+        for h in range(heads):
+            to_x, to_y = i * left_pitch + h * width, i * right_pitch + h * width
+            sums = load_first(x, to_x, width) * load_first(y, to_y, width)
+            for c in range(LANES, width, LANES):
+                sums += load_first(x, to_x + c, width - c) * load_first(y, to_y + c, width - c)
+            found[i * heads + h] = total(sums)
+
+
+@_jit
 def _scatter(target, stride, nodes, values, length, a, b):  # type: ignore[no-untyped-def]
     for i in range(_U(a), _U(b)):
         to, at = _U(nodes[i]) * _U(stride), i * _U(length)
@@ -279,6 +315,11 @@ def _scatter(target, stride, nodes, values, length, a, b):  # type: ignore[no-un
 
 _forward, _merge, _backward = _compiled(0)
 _forward_64, _merge_64, _backward_64 = _compiled(64)
+
+
+@_jit
+def _head_products_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_head_products, arguments, first, last, team)
 
 
 @_jit

@@ -110,9 +110,10 @@ def attend_backward(
     """Add the gradients of q, k and v to ``d_q``, ``d_k``, ``d_v``; return those of the weights."""
     heads, width = weights.w_k.shape[1], weights.w_k.shape[2]
     d_weights = Weights(*(torch.zeros_like(w) for w in weights))
-    deltas = [_delta(d, o, heads) for d, o in zip(d_out, saved.out, strict=True)]
     # Compiled code reads rows as they lie in memory; a gradient may be one number, stretched.
     d_out = [d if d is None or d.stride(1) == 1 else d.contiguous() for d in d_out]
+    pairs = zip(d_out, saved.out, strict=True)
+    deltas = [None if d is None or o is None else edges.head_products(d, o, heads) for d, o in pairs]
     for number, r in enumerate(graph.relations):
         s, t = r.source_type, r.target_type
         d_rows, delta = d_out[t], deltas[t]
@@ -197,14 +198,6 @@ def _times(rows: Tensor, matrices: Tensor, head_major: bool = False) -> Tensor:
     heads, n, width = rows.shape
     out = rows.new_empty(rows.shape) if head_major else rows.new_empty(n, heads, width).transpose(0, 1)
     return product(rows, matrices, out=out)
-
-
-def _delta(d_out: Tensor | None, out: Tensor | None, heads: int) -> Tensor | None:
-    """[targets, H]: Σ α·dα, which equals the product of output and its gradient."""
-    if d_out is None or out is None:
-        return None
-    product = d_out * out if out.dtype != torch.bfloat16 else d_out.float() * out.float()
-    return product.unflatten(1, (heads, out.shape[1] // heads)).sum(-1)
 
 
 def _kept(r: RelationPlan, masked_pairs: Tensor | None) -> Tensor | None:

@@ -158,7 +158,7 @@ def _sources(
 
 def _kinds(rows: Tensor, matrices: Tensor) -> tuple[np.ndarray, np.ndarray]:
     """Empty arrays of the rows' kind and of all others'."""
-    return _EMPTY[rows.dtype], _EMPTY[matrices.dtype]
+    return EMPTY[rows.dtype], EMPTY[matrices.dtype]
 
 
 def _size(r: RelationPlan, width: int) -> int:
@@ -181,11 +181,12 @@ def _bytes(kept: Tensor | None) -> np.ndarray:
 
 
 _NOTHING = np.empty(0, np.uint8)
-_EMPTY: dict[torch.dtype, np.ndarray] = {
+EMPTY: dict[torch.dtype, np.ndarray] = {
     torch.float32: np.empty(0, np.float32),
     torch.float64: np.empty(0, np.float64),
     torch.bfloat16: np.empty(0, np.uint16),
 }
+"""An array of each kind of numbers, by which compiled code is told what lies at an address."""
 
 
 @_jit

@@ -18,13 +18,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from graphmill.kernels.hgt_plan import RelationPlan
-from graphmill.kernels.hgt_torch import EdgeGradients, Partial, merge, serves_relations
+from graphmill.kernels.hgt_torch import EdgeGradients, Partial, head_products, merge, serves_relations
 
 __all__ = [
     "SOURCES_HEAD_MAJOR",
     "TARGETS_HEAD_MAJOR",
     "backward",
     "forward",
+    "head_products",
     "merge",
     "scatter_add",
     "serves_relations",

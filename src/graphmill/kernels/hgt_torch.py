@@ -63,6 +63,12 @@ def serves_relations(weights: Tensor, *rows: Tensor) -> bool:
     return False
 
 
+def head_products(left: Tensor, right: Tensor, heads: int) -> Tensor:
+    """[n, H]: the product of each head's numbers of two rows [n, H·D]. Of bfloat16, in fp32."""
+    both = left * right if left.dtype != torch.bfloat16 else left.float() * right.float()
+    return both.unflatten(1, (heads, left.shape[1] // heads)).sum(-1)
+
+
 def scatter_add(rows: Tensor, nodes: Tensor, first: int, last: int, values: Tensor) -> None:
     """Add [h, n, D] to heads ``first:last`` of some distinct rows of [N, H·D]."""
     width = values.shape[2]

@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from graphmill.kernels.hgt_plan import Pieces, RelationPlan
-from graphmill.kernels.hgt_torch import EdgeGradients, Partial, gather, serves_relations
+from graphmill.kernels.hgt_torch import EdgeGradients, Partial, gather, head_products, serves_relations
 
 __all__ = [
     "SOURCES_HEAD_MAJOR",
@@ -26,6 +26,7 @@ __all__ = [
     "backward",
     "forward",
     "gather",
+    "head_products",
     "merge",
     "scatter_add",
     "serves_relations",
