@@ -42,7 +42,7 @@ def floor_rows() -> Iterator[Row]:
     """67k / 200k / 30: our step over its own products' time, and memory."""
     for variant, limit, memory_limit in (("ours", 1.25, 2.7), ("ours,checkpoint", 1.6, 2.0)):
         runs = [step("67k", variant, more=["--floor"]) for _ in range(2)]
-        yield from _over_floor(f"67k/200k/30 {variant}", runs, limit)
+        yield from _over_floor(f"67k/200k/30 {variant}", runs, limit, limit)
         peak = max(r["peak_gb"] for r in runs)
         stock = step("67k", variant, 3, tuned=False)
         note = f"whole process, allocator as installed; {peak:.3g} with the heap kept; step {stock['s']:.3g} s"
@@ -96,9 +96,9 @@ def kg_5k_rows() -> Iterator[Row]:
 
 def primekg_rows() -> Iterator[Row]:
     """PrimeKG's five-type shape, full graph: torch's own operators, and compiled ones."""
-    for variant, limit in (("ours,sparse", 2.3), ("ours", 1.8)):
+    for variant, limit, whole_limit in (("ours,sparse", 2.3, 1.5), ("ours", 1.8, 1.8)):
         runs = [step("primekg", variant, 3, more=["--floor"]) for _ in range(2)]
-        yield from _over_floor(f"primekg five types {variant}", runs, limit)
+        yield from _over_floor(f"primekg five types {variant}", runs, limit, whole_limit)
         peak = max(r["peak_gb"] for r in runs)
         yield row(f"primekg five types {variant}", "peak memory", "GB", peak, target="ours <= 4", note="whole process")
 
@@ -238,14 +238,14 @@ def _whole(run: Run) -> float:
     return float(run["floor"]) + sum(run["rest"].values())
 
 
-def _over_floor(name: str, runs: Sequence[Run], limit: float) -> Iterator[Row]:
+def _over_floor(name: str, runs: Sequence[Run], limit: float, whole_limit: float) -> Iterator[Row]:
     """A step over its products, and over these and the rest of what it cannot leave out."""
     best = min(runs, key=lambda r: r["s"] / r["floor"])
     yield _timed(name, best["s"], "floor", best["floor"], f"ratio <= {limit}", runs)
     best = min(runs, key=lambda r: r["s"] / _whole(r))
     parts = {"products": best["floor"]} | best["rest"]
     note = "s: " + ", ".join(f"{part} {seconds:.3g}" for part, seconds in parts.items())
-    yield _timed(name, best["s"], "products and the rest", _whole(best), f"ratio <= {limit}", runs, note)
+    yield _timed(name, best["s"], "products and the rest", _whole(best), f"ratio <= {whole_limit}", runs, note)
 
 
 _LIMIT = 1.25

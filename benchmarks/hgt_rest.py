@@ -9,6 +9,8 @@ torch's own operators reach here for it, operands and results allocated before:
   gradients of q, k and v read and written. Bytes, at the rate of a gather of these very rows.
 * ``edges``: an edge whose source another edge has met reads k and v, in each pass, and adds to both gradients. Bytes, at the
   rate at which every thread reads the second cache.
+* ``operators``, in their place where the edges are done by torch's sparse operators: ``sampled_addmm`` and ``embedding_bag``
+  on each relation, as often as a step needs them.
 * ``activations``: GELU on what was attended to, and its gradient.
 * ``loss``: the workload's own, squares of all outputs, and its gradient.
 * ``update``: Adam, fused, on tables and weights.
@@ -22,6 +24,7 @@ import argparse
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -39,8 +42,12 @@ def seconds(
     widths: tuple[int, ...] = WIDTHS,
     dtype: torch.dtype = torch.float32,
     clock: Clock = time.perf_counter,
+    sparse: bool = False,
 ) -> dict[str, float]:
-    """Of one step on the CPU, by part. ``dtype``: of rows and activations; sums, loss and update are fp32."""
+    """Of one step on the CPU, by part. ``dtype``: of rows and activations; sums, loss and update are fp32.
+
+    ``sparse``: the edges by torch's sparse operators.
+    """
     outputs = sum(widths[1:])
     size = dtype.itemsize
     sources = sum(r.source_nodes.numel() for r in graph.relations)
@@ -48,11 +55,11 @@ def seconds(
     again = sum(r.num_edges - r.source_nodes.numel() for r in graph.relations)
     # Read in the rows' precision; sums and gradients are read and written in fp32.
     rows = (sources * (4 * size + 4 * 4) + targets * (3 * size + 4 * 4)) * outputs
-    edges = again * (4 * size + 4 * 4) * outputs
+    edges = 0.0 if sparse else again * (4 * size + 4 * 4) * outputs / _cache_rate(clock)
     receiving = sum(graph.target_counts[t] for t in graph.target_types)
     return {
         "rows": rows / _gather_rate(graph, widths[-1], dtype, clock),
-        "edges": edges / _cache_rate(clock),
+        **({"operators": _operators(graph, widths, clock)} if sparse else {"edges": edges}),
         "activations": sum(_activation(receiving, width, dtype, clock) for width in widths[1:]),
         "loss": _loss(receiving, widths[-1], clock),
         "update": _update(graph, widths, clock),
@@ -92,6 +99,32 @@ def _cache_rate(clock: Clock) -> float:
     return threads * _CACHED / taken
 
 
+def _operators(graph: MessageGraph, widths: tuple[int, ...], clock: Clock) -> float:
+    """Torch's sparse operators: an edge's product thrice, weighted sums over targets and over sources twice each."""
+    total = 0.0
+    for width in widths[1:]:
+        for r in graph.relations:
+            if not r.num_edges:
+                continue
+            shape = r.target_nodes.numel(), r.source_nodes.numel()
+            q, k = (torch.randn(n, width // hgt_floor.HEADS) for n in shape)
+            weights = torch.ones(r.num_edges)
+            pattern = torch.sparse_csr_tensor(r.bounds, r.source, weights, shape, check_invariants=False)
+            _, target, bounds = r.transposed
+            dots = _best(partial(torch.sparse.sampled_addmm, pattern, q, k.T, beta=0.0), clock, 2)
+            onto_targets = _best(partial(_sums, r.source, k, r.bounds, weights), clock, 2)
+            onto_sources = _best(partial(_sums, target, q, bounds, weights), clock, 2)
+            # Where the matrices are on the targets' side, their gradient needs the weighted sums once more.
+            total += hgt_floor.HEADS * (3 * dots + (2 + r.on_target) * onto_targets + 2 * onto_sources)
+    return total
+
+
+def _sums(of: torch.Tensor, rows: torch.Tensor, bounds: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.embedding_bag(
+        of, rows, bounds, mode="sum", per_sample_weights=weights, include_last_offset=True
+    )
+
+
 def _activation(count: int, width: int, dtype: torch.dtype, clock: Clock) -> float:
     x = torch.randn(count, width, dtype=dtype)
     y, slope = torch.empty_like(x), torch.randn(count, width, dtype=dtype)
@@ -123,9 +156,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graph", default="67k")
     parser.add_argument("--dtype", default="float32")
+    parser.add_argument("--sparse", action="store_true", help="the edges by torch's sparse operators")
     args = parser.parse_args()
     graph, dtype = hgt_graphs.plan(hgt_graphs.load(args.graph)), getattr(torch, args.dtype)
-    found = {"products": hgt_floor.seconds(hgt_floor.products(graph), dtype)} | seconds(graph, dtype=dtype)
+    found = {"products": hgt_floor.seconds(hgt_floor.products(graph), dtype)} | seconds(
+        graph, dtype=dtype, sparse=args.sparse
+    )
     print(json.dumps({"graph": args.graph, **found, "all": sum(found.values())}))
 
 

@@ -225,7 +225,7 @@ def main() -> None:
         dtype = torch.bfloat16 if "bf16" in options else torch.float32
         result["floor"] = hgt_floor.seconds(products, dtype, clock=clock, device=device)
         if isinstance(model, Ours) and device.type == "cpu":
-            result["rest"] = hgt_rest.seconds(model.graph, dtype=dtype, clock=clock)
+            result["rest"] = hgt_rest.seconds(model.graph, dtype=dtype, clock=clock, sparse="sparse" in options)
     print(json.dumps(result))
 
 

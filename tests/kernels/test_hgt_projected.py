@@ -119,3 +119,22 @@ def test_groups_leave_every_thread_a_head_and_small_graphs_whole(monkeypatch: py
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     assert head_groups(large, 8, 64, True) == [(0, 4), (4, 8)]
     assert head_groups(large, 3, 64, True) == [(0, 3)]
+
+
+def test_the_outputs_are_let_go_as_the_backward_pass_begins() -> None:
+    graph, x, projections, relations = case()
+    out = [o for o in hgt_projected_attention(x, projections, *relations, graph) if o is not None]
+    loss = sum(o.sum() for o in out)
+    del out
+    torch.autograd.backward(loss, retain_graph=True)
+    with pytest.raises(RuntimeError, match="propagated through once"):
+        torch.autograd.backward(loss)
+
+
+def test_an_output_that_was_written_to_is_refused() -> None:
+    graph, x, projections, relations = case()
+    out = [o for o in hgt_projected_attention(x, projections, *relations, graph) if o is not None]
+    with torch.no_grad():
+        out[0].mul_(2.0)
+    with pytest.raises(RuntimeError, match="modified in place"):
+        sum(o.sum() for o in out).backward()  # type: ignore[union-attr]

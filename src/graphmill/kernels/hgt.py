@@ -15,7 +15,7 @@ from torch import Tensor
 
 from graphmill.kernels import hgt_sparse, hgt_torch
 from graphmill.kernels.hgt_plan import MessageGraph
-from graphmill.kernels.hgt_relations import Rows, Saved, Weights, attend, attend_backward
+from graphmill.kernels.hgt_relations import Rows, Saved, Weights, attend, attend_backward, deltas, side_by_side
 from graphmill.kernels.threads import has_numba
 
 Backend = Literal["auto", "torch", "sparse", "numba", "triton"]
@@ -47,7 +47,7 @@ def hgt_attention(
     _check(q, k, v, (w_k, w_v, prior), graph)
     edges = edge_backend(backend, w_k.device, _dtype(q, w_k))
     # Compiled code reads rows and matrices as they lie in memory.
-    rows = [x if x is None or x.stride(1) == 1 else x.contiguous() for x in (*q, *k, *v)]
+    rows = side_by_side((*q, *k, *v))
     weights = (w.contiguous() for w in (w_k, w_v, prior))
     flat: Any = _Attention.apply(graph, masked_pairs, edges, *weights, *rows)
     return list(flat)
@@ -131,9 +131,11 @@ class _Attention(torch.autograd.Function):
         n = ctx.graph.num_types
         rows, outputs, log_totals, weights, masked_pairs = _restore(ctx, 3 * n)
         d_rows = _accumulators(rows, weights)
-        saved = Saved(rows[:n], rows[n : 2 * n], rows[2 * n :], outputs, log_totals)
+        slopes = side_by_side(d_out)
+        delta = deltas(slopes, outputs, weights.w_k.shape[1], ctx.edges)
+        saved = Saved(rows[:n], rows[n : 2 * n], rows[2 * n :], log_totals, delta)
         parts = (d_rows[:n], d_rows[n : 2 * n], d_rows[2 * n :])
-        d_weights = attend_backward(saved, d_out, *parts, weights, ctx.graph, masked_pairs, ctx.edges)
+        d_weights = attend_backward(saved, slopes, *parts, weights, ctx.graph, masked_pairs, ctx.edges)
         return (None, None, None, *d_weights, *_cast(d_rows, rows))
 
 

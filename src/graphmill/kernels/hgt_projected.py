@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from graphmill.kernels import hgt
 from graphmill.kernels.hgt import Backend, unpack
 from graphmill.kernels.hgt_plan import MessageGraph
-from graphmill.kernels.hgt_relations import Rows, Saved, Weights, attend, attend_backward
+from graphmill.kernels.hgt_relations import Rows, Saved, Weights, attend, attend_backward, deltas, side_by_side
 from graphmill.kernels.products import add_product_, product
 
 _MOST_GROUPS = 4
@@ -109,7 +109,9 @@ class _Projected(torch.autograd.Function):
                     outputs[t] = _columns(outputs[t], out, a, heads, width)
                 kept += [] if recompute else packed
         ctx.graph, ctx.edges, ctx.low, ctx.groups, ctx.recompute = graph, edges, low, groups, recompute
-        ctx.save_for_backward(masked_pairs, w_k, w_v, prior, *inputs, *outputs, *totals, *kept)
+        ctx.save_for_backward(masked_pairs, w_k, w_v, prior, *inputs, *totals, *kept)
+        # Not among the saved tensors, which are there until the backward pass has ended: these go when it has begun.
+        ctx.outputs = [None if o is None else (o.detach(), o._version) for o in outputs]
         return tuple(outputs)
 
     @staticmethod
@@ -120,7 +122,9 @@ class _Projected(torch.autograd.Function):
         masked_pairs, w_k, w_v, prior, *rest = ctx.saved_tensors
         heads, width = w_k.shape[1:3]
         lists: Iterator[list[Tensor | None]] = iter([rest[i : i + n] for i in range(0, len(rest), n)])
-        x, weights, biases, outputs = (next(lists) for _ in range(4))
+        x, weights, biases = (next(lists) for _ in range(3))
+        slopes = side_by_side(d_out)
+        delta = deltas(slopes, _outputs(ctx), heads, ctx.edges)
         totals = [next(lists) for _ in ctx.groups]
         d_x: list[Tensor | None] = [None] * n
         d_projection = [[None if p is None else torch.empty_like(p) for p in group] for group in (weights, biases)]
@@ -130,11 +134,11 @@ class _Projected(torch.autograd.Function):
             packed = _project(x, weights, biases, place, ctx.low) if ctx.recompute else next(lists)
             d_packed = [None if p is None else torch.zeros_like(p, dtype=w_k.dtype) for p in packed]
             columns = slice(a * width, b * width)
-            cut = [None if o is None else o[:, columns] for o in outputs]
+            shares = [None if d is None else d[:, a:b] for d in delta]
             own = Weights(w_k[:, a:b], w_v[:, a:b], prior[:, a:b])
             found = attend_backward(
-                Saved(*unpack(packed, graph, own.w_k), cut, log_totals),
-                [None if d is None else d[:, columns] for d in d_out],
+                Saved(*unpack(packed, graph, own.w_k), log_totals, shares),
+                [None if d is None else d[:, columns] for d in slopes],
                 *unpack(d_packed, graph, own.w_k),
                 own,
                 graph,
@@ -152,6 +156,15 @@ class _Projected(torch.autograd.Function):
                     )
                     d_packed[t] = None
         return (None, None, None, None, None, *d_own, *d_x, *d_projection[0], *d_projection[1])
+
+
+def _outputs(ctx: Any) -> list[Tensor | None]:
+    """What the forward pass returned, which is let go. RuntimeError where it has been, or was written to since."""
+    kept, ctx.outputs = ctx.outputs, None
+    if kept is None or any(pair is not None and pair[0]._version != pair[1] for pair in kept):
+        what = "there is none any more: it is propagated through once" if kept is None else "it was modified in place"
+        raise RuntimeError(f"the backward pass of HGT's attention needs its output, but {what}")
+    return [None if pair is None else pair[0] for pair in kept]
 
 
 Place = tuple[int, int, int, int]  # first head, last, all heads, width of one

@@ -87,13 +87,24 @@ def attend(
 
 
 class Saved(NamedTuple):
-    """What the forward pass leaves for the backward pass, per type: inputs, outputs, log-totals."""
+    """What the backward pass needs, per type: inputs, log-totals, and :func:`deltas`."""
 
     q: Rows
     k: Rows
     v: Rows
-    out: Rows
     log_total: Rows
+    delta: Rows
+
+
+def deltas(d_out: Rows, out: Rows, heads: int, edges: ModuleType) -> list[Tensor | None]:
+    """Per type [targets, H]: Σ α·dα, which equals the product of output and its gradient."""
+    pairs = zip(d_out, out, strict=True)
+    return [None if d is None or o is None else edges.head_products(d, o, heads) for d, o in pairs]
+
+
+def side_by_side(rows: Rows) -> list[Tensor | None]:
+    """Rows as compiled code reads them: their numbers follow each other. A gradient may be one number, stretched."""
+    return [r if r is None or r.stride(1) == 1 else r.contiguous() for r in rows]
 
 
 def attend_backward(
@@ -107,16 +118,15 @@ def attend_backward(
     masked_pairs: Tensor | None,
     edges: ModuleType,
 ) -> Weights:
-    """Add the gradients of q, k and v to ``d_q``, ``d_k``, ``d_v``; return those of the weights."""
+    """Add the gradients of q, k and v to ``d_q``, ``d_k``, ``d_v``; return those of the weights.
+
+    ``d_out`` has its rows :func:`side_by_side`.
+    """
     heads, width = weights.w_k.shape[1], weights.w_k.shape[2]
     d_weights = Weights(*(torch.zeros_like(w) for w in weights))
-    # Compiled code reads rows as they lie in memory; a gradient may be one number, stretched.
-    d_out = [d if d is None or d.stride(1) == 1 else d.contiguous() for d in d_out]
-    pairs = zip(d_out, saved.out, strict=True)
-    deltas = [None if d is None or o is None else edges.head_products(d, o, heads) for d, o in pairs]
     for number, r in enumerate(graph.relations):
         s, t = r.source_type, r.target_type
-        d_rows, delta = d_out[t], deltas[t]
+        d_rows, delta = d_out[t], saved.delta[t]
         if not r.num_edges or d_rows is None or delta is None:
             continue
         kept = _kept(r, masked_pairs)
