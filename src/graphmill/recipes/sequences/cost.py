@@ -49,6 +49,7 @@ def step_cost(graph: TypedGraph, settings: SasrecSettings, batching: str, execut
         low_flop=products if precision != "fp32" else 0.0,
         moved=(blocks * (rows * per_row * 5 + attended * per_pair * 8) + scored * 12 + rows * d * 20) * _WIDE,
         calls=300.0 + 1200.0 * blocks,
+        ragged=bool(lengths.min() < lengths.max()),  # a step has the rows of its windows, and no others
     )
 
 
