@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from graphmill.errors import TrainingError
 from graphmill.evaluation.recommendation import DIVERGED, Int64, KnownItems, ScoreBlock, blocks, usable, wide
 from graphmill.evaluation.sharing import current_share
+from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.sampling.keyed import generator
 
 
@@ -76,7 +77,7 @@ def sample_candidates(
 
     rows = np.arange(len(users))
     row, item = known.of(users)
-    keys = np.unique(np.concatenate([row * num_items + item, rows * num_items + targets]))
+    keys = sorted_unique(np.concatenate([row * num_items + item, rows * num_items + targets]))
     return corrupt_tails(generator(seed, "sampled protocol", name), rows, keys, num_items, count)
 
 
@@ -125,7 +126,7 @@ def _ranks_of_block(
         raise TrainingError(DIVERGED)
     tied -= 1
     row, item = known.of(users)
-    keys = np.unique(row * num_items + item)
+    keys = sorted_unique(row * num_items + item)
     keys = keys[keys % num_items != targets[keys // num_items]]
     rows = torch.from_numpy(keys // num_items).to(device)
     known_scores = scores[rows, torch.from_numpy(keys % num_items).to(device)]

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.errors import InputError
+from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.sampling.keyed import generator
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def relation_queries(
     """
     asked_keys = _keys(*asked, candidates)
     train_keys = _keys(*train, candidates)
-    known_keys = np.unique(np.concatenate([asked_keys, train_keys, *(_keys(*pair, candidates) for pair in known)]))
+    known_keys = sorted_unique(np.concatenate([asked_keys, train_keys, *(_keys(*pair, candidates) for pair in known)]))
     return _from_keys(relation, name, asked_keys, train_keys, known_keys, heads, candidates)
 
 
@@ -100,13 +101,13 @@ def link_queries(graph: "TypedGraph", split: str, *, max_per_relation: int = 0, 
         heads, candidates = counts[relation.source], counts[relation.target]
         keys = np.asarray(edges.src, dtype=np.int64) * candidates + np.asarray(edges.dst)
         part = np.asarray(edges.split)
-        asked = np.unique(keys[part == SPLITS[split]])
+        asked = sorted_unique(keys[part == SPLITS[split]])
         if 0 < max_per_relation < len(asked):
             rng = generator("link-queries", seed, split, relation.index)
             asked = asked[np.sort(rng.choice(len(asked), max_per_relation, replace=False))]
-        train = np.unique(keys[part == SPLITS["train"]])
+        train = sorted_unique(keys[part == SPLITS["train"]])
         name = f"{relation.source} · {relation.name} · {relation.target}"
-        found.append(_from_keys(relation.index, name, asked, train, np.unique(keys), heads, candidates))
+        found.append(_from_keys(relation.index, name, asked, train, sorted_unique(keys), heads, candidates))
     queries = LinkQueries(split, tuple(found))
     if not queries.total:
         raise InputError(f"the graph has no link in its {split} split; build it with split.{split} above 0")
@@ -114,7 +115,7 @@ def link_queries(graph: "TypedGraph", split: str, *, max_per_relation: int = 0, 
 
 
 def _keys(heads: NDArray[np.integer], tails: NDArray[np.integer], candidates: int) -> Int64:
-    return np.unique(np.asarray(heads, dtype=np.int64) * candidates + np.asarray(tails, dtype=np.int64))
+    return sorted_unique(np.asarray(heads, dtype=np.int64) * candidates + np.asarray(tails, dtype=np.int64))
 
 
 def _from_keys(

@@ -15,6 +15,7 @@ import pyarrow as pa
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.numbering import EdgeColumns
 from graphmill.graph.settings import SplitSettings
+from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.splits import TEST, TRAIN, VALID, mix_bits, node_keys
 from graphmill.ingest.interactions import RELATION
 
@@ -81,7 +82,7 @@ def _random(
 
     Every row of one user and item has one split; each user keeps an item in train.
     """
-    used = np.unique(np.concatenate((edges.head[rows], edges.tail[rows])))
+    used = sorted_unique(np.concatenate((edges.head[rows], edges.tail[rows])))
     few = nodes.select(["type", "id"]).take(pa.array(used))
     keys = node_keys(few["type"].to_pylist(), few["id"].to_pylist(), seed)
     head, tail = np.searchsorted(used, edges.head[rows]), np.searchsorted(used, edges.tail[rows])

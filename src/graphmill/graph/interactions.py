@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphmill.errors import InputError
+from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.splits import TEST, TRAIN, VALID
 from graphmill.ingest.interactions import RELATION
 
@@ -152,7 +153,7 @@ def interaction_view(graph: TypedGraph) -> Interactions:
 
 def to_rows(row: npt.NDArray[np.int32], column: npt.NDArray[np.int32], num_rows: int, num_columns: int) -> Rows:
     """Pairs (E,) as :class:`Rows`, without repetitions."""
-    key = np.unique(row * np.int64(num_columns) + column)
+    key = sorted_unique(row * np.int64(num_columns) + column)
     counts = np.bincount(key // max(num_columns, 1), minlength=num_rows)
     return Rows(np.concatenate(([0], np.cumsum(counts))).astype(np.int64), (key % max(num_columns, 1)).astype(np.int32))
 

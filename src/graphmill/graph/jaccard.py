@@ -10,6 +10,7 @@ import numpy.typing as npt
 import scipy.sparse
 
 from graphmill.errors import InputError
+from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.splits import TRAIN
 from graphmill.graph.typed_graph import TypedGraph
 
@@ -93,7 +94,7 @@ def _incidence(graph: TypedGraph, anchor: str, neighbour: str, names: Sequence[s
             keys.append(src * shape[1] + dst)
         if relation.target == anchor:
             keys.append(dst * shape[1] + src)
-    key = np.unique(np.concatenate(keys))
+    key = sorted_unique(np.concatenate(keys))
     row, column = np.divmod(key, shape[1])
     indptr = np.concatenate(([0], np.cumsum(np.bincount(row, minlength=shape[0]))))
     return scipy.sparse.csr_array((np.ones(len(key), np.int32), column, indptr), shape=shape)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN, VALID
 from graphmill.graph.typed_graph import TypedGraph
 
@@ -140,7 +141,7 @@ def audit_edges(
         held = np.flatnonzero(split == held_out)
         seen_pairs = np.sort(pair[split == seen])
         leaked = held[_contains(seen_pairs, pair[held])]
-        leaked_pairs = np.unique(pair[leaked])
+        leaked_pairs = sorted_unique(pair[leaked])
         # Only the few seen edges that join a leaked pair decide on the kind of leak.
         witnesses = np.flatnonzero(split == seen)
         witnesses = witnesses[_contains(leaked_pairs, pair[witnesses])] if len(leaked_pairs) else witnesses[:0]
@@ -177,7 +178,7 @@ def _kinds(
         return 0, 0, 0
     directions, place = np.unique(forward[witnesses], return_inverse=True)
     num_relations = 1 + int(relation.max())
-    typed = np.unique(place * np.int64(num_relations) + relation[witnesses])
+    typed = sorted_unique(place * np.int64(num_relations) + relation[witnesses])
     relations_there = np.bincount(typed // num_relations, minlength=len(directions))
 
     wanted = forward[leaked]

@@ -11,6 +11,7 @@ import numpy as np
 
 from graphmill.errors import InputError
 from graphmill.graph.interactions import Rows
+from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import PairSet, corrupt_tails, pair_keys
 
@@ -40,7 +41,7 @@ class PairSampler:
     ) -> None:
         self.train, self.batch_size, self.seed, self.draw = train, batch_size, seed, draw
         self.per_positive = per_positive
-        pool = np.unique(train.columns).astype(np.int64) if negatives == "seen" else np.arange(num_items)
+        pool = sorted_unique(train.columns).astype(np.int64) if negatives == "seen" else np.arange(num_items)
         # In the numbering of the pool: every training item is in it, so that a draw from the pool is one number.
         self._pool = pool
         keys = pair_keys(train.row, np.searchsorted(pool, train.columns), len(pool))

@@ -6,6 +6,8 @@ from functools import partial
 
 import numpy as np
 
+from graphmill.graph.sorted_unique import sorted_unique
+
 _ROUNDS = 8
 _MOST_BITS = 1 << 28
 """Possible pairs up to which each has a bit: 32 MiB."""
@@ -13,7 +15,7 @@ _MOST_BITS = 1 << 28
 
 def pair_keys(heads: np.ndarray, tails: np.ndarray, num_tails: int) -> np.ndarray:
     """Sorted unique int64 keys ``head × num_tails + tail``: what :func:`corrupt_tails` filters against."""
-    return np.unique(heads.astype(np.int64) * num_tails + tails)
+    return sorted_unique(heads.astype(np.int64) * num_tails + tails)
 
 
 class PairSet:

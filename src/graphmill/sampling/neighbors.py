@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.sampling.keyed import Key, key_of
 from graphmill.sampling.neighbor_picks import ALL, InEdges, open_edges, pick, uniforms
 
@@ -61,7 +62,7 @@ class _Rows:
     def fresh(self, node_type: int, rows: np.ndarray) -> np.ndarray:
         """Those of ``rows`` that are not there, distinct and ascending."""
         rows = rows[self.position[node_type][rows] < 0]
-        return np.unique(rows).astype(np.int64)
+        return sorted_unique(rows).astype(np.int64)
 
 
 def uniform_sample(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphmill.errors import InputError
+from graphmill.graph.sorted_unique import sorted_unique
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
@@ -32,7 +33,7 @@ class ConveData:
             raise InputError(f"{graph.path} has no training edges; reduce graph.split.valid and graph.split.test")
         head, relation, tail = both_directions(self.triples, self.num_relations).T
         query = head * (2 * self.num_relations) + relation
-        keys = np.unique(query * self.num_entities + tail)
+        keys = sorted_unique(query * self.num_entities + tail)
         asked, start = np.unique(keys // self.num_entities, return_index=True)
         self.query_head = asked // (2 * self.num_relations)
         self.query_relation = asked % (2 * self.num_relations)
@@ -75,7 +76,7 @@ def triples_of(graph: TypedGraph, split: str) -> np.ndarray:
         keep = np.asarray(edges.split) == number
         src = np.asarray(edges.src)[keep].astype(np.int64) + offset[relation.source]
         dst = np.asarray(edges.dst)[keep].astype(np.int64) + offset[relation.target]
-        keys = np.unique(src * graph.num_nodes + dst)
+        keys = sorted_unique(src * graph.num_nodes + dst)
         src, dst = keys // graph.num_nodes, keys % graph.num_nodes
         parts.append(np.stack([src, np.full_like(src, relation.index), dst], axis=1))
     return np.concatenate(parts)

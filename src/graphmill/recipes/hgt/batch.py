@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.sampling.neighbors import NeighborSample
 
 LINK = "link"
@@ -93,7 +94,7 @@ class HgtBatch:
     def seeds(self) -> np.ndarray:
         """int64: the nodes whose embeddings the loss reads, ascending."""
         parts = [self.head, self.tail, self.negative.ravel(), self.anchor, self.positive]
-        nodes = np.unique(np.concatenate(parts))
+        nodes = sorted_unique(np.concatenate(parts))
         return nodes[nodes >= 0]
 
     def _is_sampled(self) -> bool:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.recipes.hgt.batch import HgtBatch, empty_anchors
 from graphmill.recipes.hgt.data import HgtData, RelationEdges, Similar
 from graphmill.recipes.hgt.neighborhood import Neighborhoods, plan_seeds, some_positives
@@ -44,7 +45,9 @@ class HgtSampler:
         """The batch of one optimizer step."""
         chosen = [self._choose(number, epoch, index) for number in range(len(self.data.relations))]
         if self.mode == "full":
-            masked = np.unique(np.concatenate([r.pair[c] for r, c in zip(self.data.relations, chosen, strict=True)]))
+            masked = sorted_unique(
+                np.concatenate([r.pair[c] for r, c in zip(self.data.relations, chosen, strict=True)])
+            )
             shares = [1.0 / max(len(c), 1) for c in chosen]
             return self._batch(
                 chosen, shares, self._anchors(epoch, index, 0, 1), masked.astype(np.int64), epoch, index, 0
@@ -63,7 +66,7 @@ class HgtSampler:
         rows = order[at : at + size]
         if len(rows) < size:
             more = self._order(number, epoch, turn + 1)
-            rows = np.unique(np.concatenate([rows, more[: size - len(rows)]]))
+            rows = sorted_unique(np.concatenate([rows, more[: size - len(rows)]]))
         return np.sort(rows)
 
     def _order(self, number: int, epoch: int, turn: int) -> np.ndarray:
@@ -136,7 +139,7 @@ class HgtSampler:
         shares = [1.0 / max(len(c), 1) for c in chosen]
         for micro in range(micros):
             own = [c[micro::micros] for c in chosen]
-            masked = np.unique(np.concatenate([r.pair[c] for r, c in zip(self.data.relations, own, strict=True)]))
+            masked = sorted_unique(np.concatenate([r.pair[c] for r, c in zip(self.data.relations, own, strict=True)]))
             anchors = self._anchors(epoch, index, micro, micros)
             batch = self._batch(own, shares, anchors, masked.astype(np.int64), epoch, index, micro)
             if not len(batch.relation) and not len(batch.anchor):

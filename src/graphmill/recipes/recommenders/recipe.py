@@ -20,6 +20,7 @@ from graphmill.evaluation.quick import quick_health
 from graphmill.evaluation.recommendation import top_k
 from graphmill.graph.interactions import interaction_view
 from graphmill.graph.knowledge import knowledge_view
+from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.kernels.pair_losses import pair_losses
 from graphmill.kernels.products import product
 from graphmill.kernels.table_rows import table_rows
@@ -241,7 +242,7 @@ class RecommenderRecipe(ABC):
             lead = ~reached[head] & reached[tail]
             if not lead.any():
                 break
-            found = np.unique(head[lead])
+            found = sorted_unique(head[lead])
             means = sp.csr_matrix((np.ones(int(lead.sum())), (head[lead], tail[lead])), (len(rows),) * 2)[found]
             rows[found] = (means @ rows) / np.asarray(means.sum(1))
             reached[found] = True

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from graphmill.graph.interactions import Interactions
 from graphmill.graph.knowledge import Knowledge
+from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.kernels.products import product
 from graphmill.kernels.propagation import SparseMatrix, sparse_matrix
 from graphmill.kernels.translation import segment_softmax, translation_logits
@@ -106,7 +107,7 @@ class CollaborativeGraph:
 
     @cached_property
     def _keys(self) -> np.ndarray:
-        return np.unique((self.head * np.int64(self.num_relations) + self.relation) * self.num_nodes + self.tail)
+        return sorted_unique((self.head * np.int64(self.num_relations) + self.relation) * self.num_nodes + self.tail)
 
     def draw(self, batch_size: int, *key: int | str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Heads, relations, tails and tails that are no such fact, int64 [B], sorted by relation.

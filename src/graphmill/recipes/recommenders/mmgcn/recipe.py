@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.kernels.row_selection import select_rows
 from graphmill.kernels.table_rows import table_rows
 from graphmill.models.mmgcn import MMGCN, MMGCNConfig, Wanted
@@ -98,7 +99,7 @@ class MmgcnRecipe(MultimodalRecipe):
         compiled = self.settings.acceleration.compile != "off"
         if not len(batch) or batch.ranks > 1 or compiled or self.device.type != "cpu":
             return None
-        users, items = np.unique(batch.users), np.unique(np.append(batch.positives, batch.negatives))
+        users, items = sorted_unique(batch.users), sorted_unique(np.append(batch.positives, batch.negatives))
         if len(users) + len(items) > MOST_ROWS * (self.view.num_users + self.view.num_items):
             return None
         whole = self.user_item

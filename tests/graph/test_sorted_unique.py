@@ -1,0 +1,19 @@
+"""Distinct numbers by sorting: what NumPy gives."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from graphmill.graph.sorted_unique import sorted_unique
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.int32, np.uint8])
+@pytest.mark.parametrize("shape", [(0,), (1,), (500,), (20, 30)])
+def test_the_same_as_numpys(dtype: type, shape: tuple[int, ...]) -> None:
+    values = np.random.default_rng(0).integers(0, 90, shape).astype(dtype)
+    before = values.copy()
+    found = sorted_unique(values)
+    np.testing.assert_array_equal(found, np.unique(values))
+    assert found.dtype == dtype
+    np.testing.assert_array_equal(values, before)
