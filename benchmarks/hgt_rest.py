@@ -1,14 +1,14 @@
-"""What a training step of the kernel workload must do besides its products, timed part by part.
+"""What a training step of the kernel workload that goes relation by relation does besides its products, part by part.
 
 The floor of ``benchmarks.hgt_floor`` is matrix products alone. Where these take four seconds the rest hardly counts; where a
-machine does them in less than two, it does. Each part is what no form of the step can leave out, at the best rate that
-torch's own operators reach here for it, operands and results allocated before:
+machine does them in less than two, it does. Each part is counted for the scheme of ``kernels/hgt_relations.py`` (one that
+went target by target could read some rows fewer times), at the best rate that torch's own operators reach here for it:
 
 * ``rows``: each relation reads the rows of the nodes that occur in it, once a pass: forward k and v of its sources and q of
   its targets, and the targets' sums are read and written; backward k, v, q and the output's gradient are read, and the
   gradients of q, k and v read and written. Bytes, at the rate of a gather of these very rows.
-* ``edges``: an edge whose source another edge has met reads k and v, in each pass, and adds to both gradients. Bytes, at the
-  rate at which every thread reads the second cache.
+* ``edges``: an edge whose source another edge has met reads k and v in each pass, and q and the output's gradient where it
+  adds to the sums of its source. Bytes, at the rate at which every thread reads the second cache.
 * ``operators``, in their place where the edges are done by torch's sparse operators: ``sampled_addmm`` and ``embedding_bag``
   on each relation, as often as a step needs them.
 * ``activations``: GELU on what was attended to, and its gradient.
@@ -55,7 +55,7 @@ def seconds(
     again = sum(r.num_edges - r.source_nodes.numel() for r in graph.relations)
     # Read in the rows' precision; sums and gradients are read and written in fp32.
     rows = (sources * (4 * size + 4 * 4) + targets * (3 * size + 4 * 4)) * outputs
-    edges = 0.0 if sparse else again * (4 * size + 4 * 4) * outputs / _cache_rate(clock)
+    edges = 0.0 if sparse else again * 6 * size * outputs / _cache_rate(clock)
     receiving = sum(graph.target_counts[t] for t in graph.target_types)
     return {
         "rows": rows / _gather_rate(graph, widths[-1], dtype, clock),
@@ -93,8 +93,9 @@ def _gather_rate(graph: MessageGraph, width: int, dtype: torch.dtype, clock: Clo
 def _cache_rate(clock: Clock) -> float:
     """Bytes that all threads together read a second where each reads its own second cache."""
     threads, x = torch.get_num_threads(), torch.ones(_CACHED // 4)
+    left, right = x.split(len(x) // 2)
     torch.set_num_threads(1)
-    taken = _best(lambda: [torch.dot(x[: len(x) // 2], x[len(x) // 2 :]) for _ in range(50)], clock) / 50
+    taken = _best(lambda: [torch.dot(left, right) for _ in range(50)], clock) / 50
     torch.set_num_threads(threads)
     return threads * _CACHED / taken
 

@@ -89,3 +89,11 @@ def test_a_relation_that_is_none_of_them_is_refused(number: int) -> None:
     relations[2] = number
     with pytest.raises(IndexError):
         fact_losses(rows, translations, relations)
+
+
+def test_shapes_that_do_not_fit_are_refused() -> None:
+    rows, translations, relations = problem(5, 3)
+    with pytest.raises((ValueError, RuntimeError)):
+        fact_losses(rows, translations, relations[:3])
+    with pytest.raises((ValueError, RuntimeError)):
+        fact_losses(rows, translations[:, :2], relations)

@@ -138,3 +138,31 @@ def test_an_output_that_was_written_to_is_refused() -> None:
         out[0].mul_(2.0)
     with pytest.raises(RuntimeError, match="modified in place"):
         sum(o.sum() for o in out).backward()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("broken", ["relations", "prior", "dtype", "rows", "projection"])
+def test_what_does_not_fit_is_refused_before_compiled_code_sees_it(broken: str) -> None:
+    graph, x, projections, relations = case()
+    if broken == "relations":
+        relations = [w[:-1] for w in relations]
+    elif broken == "prior":
+        relations[2] = relations[2][:, :-1]
+    elif broken == "dtype":
+        relations[2] = relations[2].float()
+    elif broken == "rows":
+        x[2] = x[2][:-1]
+    else:
+        projections[0] = (projections[0][0][:-1], projections[0][1])
+    with pytest.raises(ValueError, match=r"relations|prior|rows|projection|dtype"):
+        hgt_projected_attention(x, projections, *relations, graph)
+
+
+def test_inference_mode() -> None:
+    graph, x, projections, relations = case()
+    wanted = hgt_projected_attention(x, projections, *relations, graph)
+    with torch.inference_mode():
+        found = hgt_projected_attention(x, projections, *relations, graph)
+    for a, b in zip(found, wanted, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None and b is not None:
+            torch.testing.assert_close(a, b.detach())

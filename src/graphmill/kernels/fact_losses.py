@@ -22,7 +22,8 @@ def fact_losses(rows: Tensor, translations: Tensor, relations: Tensor) -> tuple[
     * softplus(‖h + e − t‖² − ‖h + e − f‖²), which is −log σ of how much nearer the tail is (KGAT, eq. 2; Lin et al. 2015);
     * ½ (‖h‖² + ‖e‖² + ‖t‖² + ‖f‖²).
 
-    At least fp32. Raises IndexError where a relation is not one of ``translations``, as torch does.
+    At least fp32. Raises IndexError where a relation is not one of ``translations``, as torch does, and ValueError or
+    RuntimeError where shapes do not fit.
     """
     tables = rows, translations
     plain = any(t.device.type != "cpu" or t.dtype not in (torch.float32, torch.float64) for t in tables)
@@ -42,6 +43,9 @@ class _FactLosses(torch.autograd.Function):
         from graphmill.kernels import fact_losses_numba
 
         # Compiled code reads whatever lies there.
+        if len(relations) != len(rows) or rows.shape[1] != 3 or rows.shape[2] != translations.shape[1]:
+            shapes = ", ".join(str(list(t.shape)) for t in (rows, translations, relations))
+            raise ValueError(f"rows [B, 3, k], translations [R, k] and relations [B]; not {shapes}")
         if len(relations) and not 0 <= int(relations.min()) <= int(relations.max()) < len(translations):
             raise IndexError(f"relations are numbers from 0 to {len(translations) - 1}")
         rows, translations = rows.contiguous(), translations.contiguous()

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from graphmill.kernels import hgt_sparse, hgt_torch
 from graphmill.kernels.hgt_plan import MessageGraph
@@ -44,7 +45,8 @@ def hgt_attention(
 
     Raises ValueError where the shapes are not those of the graph.
     """
-    _check(q, k, v, (w_k, w_v, prior), graph)
+    check_weights(w_k, w_v, prior, graph, [x for x in (*q, *k, *v) if x is not None])
+    _check(q, k, v, w_k, graph)
     edges = edge_backend(backend, w_k.device, _dtype(q, w_k))
     # Compiled code reads rows and matrices as they lie in memory.
     rows = side_by_side((*q, *k, *v))
@@ -57,21 +59,10 @@ def _check(
     q: Sequence[Tensor | None],
     k: Sequence[Tensor | None],
     v: Sequence[Tensor | None],
-    weights: Sequence[Tensor],
+    w_k: Tensor,
     graph: MessageGraph,
 ) -> None:
-    w_k, w_v, prior = weights
-    relations, heads, width = w_k.shape[:3]
-    if (
-        relations != len(graph.relations)
-        or w_v.shape != w_k.shape
-        or w_k.shape[3] != width
-        or prior.shape != w_k.shape[:2]
-    ):
-        shapes = ", ".join(str(list(w.shape)) for w in weights)
-        raise ValueError(
-            f"w_k, w_v [{len(graph.relations)}, H, D, D] and prior [{len(graph.relations)}, H]; not {shapes}"
-        )
+    heads, width = w_k.shape[1:3]
     for name, part, counts in (
         ("q", q, graph.target_counts),
         ("k", k, graph.source_counts),
@@ -80,6 +71,29 @@ def _check(
         for t, (x, count) in enumerate(zip(part, counts, strict=True)):
             if x is not None and x.shape != (count, heads * width):
                 raise ValueError(f"{name} of type {t} is [{count}, {heads * width}], not {list(x.shape)}")
+
+
+def check_weights(w_k: Tensor, w_v: Tensor, prior: Tensor, graph: MessageGraph, rows: Sequence[Tensor]) -> None:
+    """ValueError where matrices and prior are not of the graph's relations and one kind, or rows are on another device.
+
+    Compiled code is given addresses: it would read, and write, whatever lies there.
+    """
+    weights = (w_k, w_v, prior)
+    relations = len(graph.relations)
+    if (
+        w_k.dim() != 4
+        or w_k.shape[0] != relations
+        or w_v.shape != w_k.shape
+        or w_k.shape[3] != w_k.shape[2]
+        or prior.shape != w_k.shape[:2]
+    ):
+        shapes = ", ".join(str(list(w.shape)) for w in weights)
+        raise ValueError(f"w_k, w_v [{relations}, H, D, D] and prior [{relations}, H]; not {shapes}")
+    if len({w.dtype for w in weights}) > 1:
+        raise ValueError(f"w_k, w_v and prior of one dtype; not {', '.join(str(w.dtype) for w in weights)}")
+    devices = {x.device for x in (*weights, *rows)}
+    if len(devices) > 1:
+        raise ValueError(f"rows and weights on one device; not {', '.join(sorted(str(d) for d in devices))}")
 
 
 def _dtype(rows: Sequence[Tensor | None], weights: Tensor) -> torch.dtype:
@@ -127,6 +141,7 @@ class _Attention(torch.autograd.Function):
         )
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *d_out: Tensor | None) -> tuple[Tensor | None, ...]:
         n = ctx.graph.num_types
         rows, outputs, log_totals, weights, masked_pairs = _restore(ctx, 3 * n)

@@ -42,7 +42,12 @@ def hgt_projected_attention(
     x: per type [n, in]; projections: per type weight [parts · H·D, in] and bias, the rows of q (where the type is a
     target), then k and v (where it is a source), None where it is neither; the rest as there. Under autocast the
     projections and their rows are in its precision. ``recompute``: a product more in the backward pass, and no q, k, v kept.
+    It is propagated through once: the backward pass lets the output go as it begins.
+
+    Raises ValueError where shapes, dtypes or devices do not fit the graph and each other.
     """
+    _check(x, projections, w_k, graph)
+    hgt.check_weights(w_k, w_v, prior, graph, [part for part in x if part is not None])
     kind = w_k.device.type
     low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else w_k.dtype
     edges = hgt.edge_backend(backend, w_k.device, low)
@@ -52,6 +57,26 @@ def hgt_projected_attention(
     relations = (w.contiguous() for w in (w_k, w_v, prior))
     flat: Any = _Projected.apply(graph, masked_pairs, edges, low, recompute, *relations, *x, *weights, *biases)
     return list(flat)
+
+
+def _check(
+    x: Sequence[Tensor], projections: Sequence[tuple[Tensor, Tensor] | None], w_k: Tensor, graph: MessageGraph
+) -> None:
+    for t, (rows, pair) in enumerate(zip(x, projections, strict=True)):
+        used = [
+            c[t]
+            for c, of in ((graph.source_counts, graph.source_types), (graph.target_counts, graph.target_types))
+            if t in of
+        ]
+        if not used:
+            continue
+        if any(count != len(rows) for count in used):
+            raise ValueError(f"x of type {t} has {len(rows)} rows, and its graph {' and '.join(map(str, used))} nodes")
+        parts = (t in graph.target_types) + 2 * (t in graph.source_types)
+        size = parts * w_k.shape[1] * w_k.shape[2]
+        if pair is None or pair[0].shape != (size, rows.shape[1]) or pair[1].shape != (size,):
+            found = "none" if pair is None else f"{list(pair[0].shape)} and {list(pair[1].shape)}"
+            raise ValueError(f"the projection of type {t} is [{size}, {rows.shape[1]}] and [{size}]; not {found}")
 
 
 def group_count(rows: int, heads: int, width: int, threads: int, roomy: bool = False) -> int:
@@ -111,7 +136,7 @@ class _Projected(torch.autograd.Function):
         ctx.graph, ctx.edges, ctx.low, ctx.groups, ctx.recompute = graph, edges, low, groups, recompute
         ctx.save_for_backward(masked_pairs, w_k, w_v, prior, *inputs, *totals, *kept)
         # Not among the saved tensors, which are there until the backward pass has ended: these go when it has begun.
-        ctx.outputs = [None if o is None else (o.detach(), o._version) for o in outputs]
+        ctx.outputs = [None if o is None else (o.detach(), _version(o)) for o in outputs]
         return tuple(outputs)
 
     @staticmethod
@@ -158,10 +183,15 @@ class _Projected(torch.autograd.Function):
         return (None, None, None, None, None, *d_own, *d_x, *d_projection[0], *d_projection[1])
 
 
+def _version(x: Tensor) -> int:
+    """How often it was written to, which tensors of ``inference_mode`` do not know."""
+    return 0 if x.is_inference() else x._version
+
+
 def _outputs(ctx: Any) -> list[Tensor | None]:
     """What the forward pass returned, which is let go. RuntimeError where it has been, or was written to since."""
     kept, ctx.outputs = ctx.outputs, None
-    if kept is None or any(pair is not None and pair[0]._version != pair[1] for pair in kept):
+    if kept is None or any(pair is not None and _version(pair[0]) != pair[1] for pair in kept):
         what = "there is none any more: it is propagated through once" if kept is None else "it was modified in place"
         raise RuntimeError(f"the backward pass of HGT's attention needs its output, but {what}")
     return [None if pair is None else pair[0] for pair in kept]

@@ -49,8 +49,13 @@ def step_cost(graph: TypedGraph, settings: SasrecSettings, batching: str, execut
         low_flop=products if precision != "fp32" else 0.0,
         moved=(blocks * (rows * per_row * 5 + attended * per_pair * 8) + scored * 12 + rows * d * 20) * _WIDE,
         calls=300.0 + 1200.0 * blocks,
-        ragged=bool(lengths.min() < lengths.max()),  # a step has the rows of its windows, and no others
+        ragged=_differ(lengths, sequences),
     )
+
+
+def _differ(lengths: np.ndarray, sequences: float) -> bool:
+    """Whether steps of so many windows differ in their rows by more than a hundredth of them (one standard deviation)."""
+    return sequences < len(lengths) and float(lengths.std()) > 0.01 * float(lengths.mean()) * sequences**0.5
 
 
 def _windows(graph: TypedGraph, longest: int, which: str) -> tuple[np.ndarray, int, int]:
