@@ -180,12 +180,77 @@ def test_either_choice_gives_the_product(monkeypatch, own):
     close(add_product_(out, batch, matrices), expected(batch, matrices), 40)
 
 
+@pytest.mark.parametrize("shape", [(2500, 300, 64), (64, 2500, 300), (300, 64, 2500), (1024, 1024, 40), (30, 1100, 30)])
+@pytest.mark.parametrize("turned", [False, True])
+def test_bfloat16_multiplied_in_fp32_where_the_processor_has_no_instructions_for_it(monkeypatch, shape, turned):
+    monkeypatch.setattr(products, "multiplies_bfloat16", lambda: False)
+    rows, terms, columns = shape
+    left, right, bias = (torch.randn(s).bfloat16() for s in ((rows, terms), (terms, columns), (columns,)))
+    if turned:
+        left, right = left.T.contiguous().T, right.T.contiguous().T
+    for added in (None, bias):
+        exact = expected(left, right, added)
+        for out in (None, torch.full((rows, columns), 7.0).bfloat16()):
+            found = product(left, right, added, out=out)
+            assert found.dtype == torch.bfloat16
+            assert out is None or found is out
+            # Rounded once: half of the last of eight bits, and what sums in another order differ by.
+            torch.testing.assert_close(found.double(), exact, rtol=2**-8, atol=1e-4 * terms**0.5)
+
+
+@pytest.mark.parametrize("trained", [(True, True, True), (True, False, False), (False, True, True)])
+@pytest.mark.parametrize("shape", [(300, 70), (4, 75, 70), (1, 70)])
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_a_linear_map_under_autocast_is_torchs_with_and_without_the_instructions(monkeypatch, trained, shape, kind):
+    values, found = (torch.randn(shape).to(kind), torch.randn(60, 70), torch.randn(60)), []
+    for instructions in (True, False):
+        monkeypatch.setattr(products, "multiplies_bfloat16", lambda there=instructions: there)
+        inputs = [v.clone().requires_grad_(t) for v, t in zip(values, trained, strict=True)]
+        with torch.autocast("cpu", torch.bfloat16):
+            out = linear(*inputs)
+        assert out.dtype == torch.bfloat16
+        assert out.shape == (*shape[:-1], 60)
+        out.float().square().sum().backward()
+        found.append([out.detach(), *(i.grad for i in inputs)])
+    for a, b in zip(*found, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            assert a.dtype == b.dtype
+            scale = b.abs().max().item()
+            torch.testing.assert_close(a, b, rtol=2**-6, atol=2**-7 * scale)
+
+
+def test_under_autocast_a_linear_map_without_bias_and_other_precisions(monkeypatch):
+    monkeypatch.setattr(products, "multiplies_bfloat16", lambda: False)
+    x, weight = torch.randn(300, 70), torch.randn(60, 70)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = linear(x, weight)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), x @ weight.T, rtol=2**-7, atol=0.1)
+    with torch.autocast("cpu", torch.float16):
+        assert linear(x, weight).dtype == torch.float16
+    assert linear(x.double(), weight.double()).dtype == torch.float64
+
+
+def test_what_torch_cannot_tell_of_a_processor_counts_as_having_the_instructions(monkeypatch):
+    for about, expected_answer in (
+        ({}, True),
+        ({"architecture": "aarch64"}, True),
+        ({"architecture": "x86_64", "avx512_bf16": False, "amx_bf16": False}, False),
+        ({"architecture": "x86_64", "avx512_bf16": True, "amx_bf16": False}, True),
+        ({"architecture": "x86_64", "avx512_bf16": False, "amx_bf16": True}, True),
+    ):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda about=about: about, raising=False)
+        assert products.multiplies_bfloat16.__wrapped__() is expected_answer
+
+
 def test_what_our_own_products_do_not_serve_goes_to_torch(monkeypatch):
     def refuse(*_):
         raise AssertionError("not for this one")
 
     monkeypatch.setattr(products, "own_products", lambda: True)
     monkeypatch.setattr("graphmill.kernels.products_numba.product_", refuse)
+    monkeypatch.setattr(products, "multiplies_bfloat16", lambda: True)
     big = torch.randn(200, 200)
     for left, right in (
         (big.double(), big.double()),

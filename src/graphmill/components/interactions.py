@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.ingest.interactions import ITEM, RELATION, USER
 from graphmill.ingest.tables import EDGES, IngestResult
 
@@ -110,6 +111,6 @@ def evaluated_users(table: pa.Table) -> tuple[int, int]:
     """Users with something to hold out (in the given test split, else with three interactions), and all users."""
     users = table["head"].to_numpy()
     if "split" in table.column_names:
-        return len(np.unique(users[table["split"].to_numpy() == 2])), len(np.unique(users))
+        return len(sorted_unique(users[table["split"].to_numpy() == 2])), len(sorted_unique(users))
     counts = np.unique(users, return_counts=True)[1]
     return int((counts >= 3).sum()), len(counts)

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from graphmill.errors import TrainingError
 from graphmill.evaluation.recommendation import Int64, KnownItems, ScoreBlock, blocks, hit_metrics, top_k
 from graphmill.evaluation.sharing import current_share
+from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.kernels.hits import hits
 
 METRICS = ("recall", "ndcg", "precision", "map", "hit", "mrr")
@@ -57,7 +58,7 @@ class ItemLists:
         for k in ks:
             shown = self.items[:, :k]
             shown = shown[shown >= 0]
-            out[f"coverage@{k}"] = len(np.unique(shown)) / len(popularity)
+            out[f"coverage@{k}"] = len(sorted_unique(shown)) / len(popularity)
             mean = float(popularity[shown].mean()) if len(shown) else float("nan")
             out[f"popularity_bias@{k}"] = mean / usual if usual else float("nan")
         return out

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from graphmill.errors import InputError
-from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.graph.splits import TEST, TRAIN, VALID
 from graphmill.ingest.interactions import RELATION
 
@@ -129,7 +129,7 @@ def interaction_view(graph: TypedGraph) -> Interactions:
     for name, number in (("valid", VALID), ("test", TEST)):
         rows = split == number
         u, i = user[rows], item[rows]
-        known = np.isin(u * np.int64(items.count) + i, key)
+        known = in_sorted(u * np.int64(items.count) + i, key)
         cold = train.counts[u] == 0
         dropped["held_out_known_in_train"] += int(known.sum())
         dropped["held_out_of_users_without_training"] += int(cold.sum())

@@ -1,4 +1,4 @@
-"""The distinct numbers of an array, by sorting."""
+"""The distinct numbers of an array, and which numbers are among some, by sorting and not by hashing."""
 
 from __future__ import annotations
 
@@ -21,3 +21,12 @@ def sorted_unique(values: NDArray[Any]) -> NDArray[Any]:
     first[0] = True
     np.not_equal(ordered[1:], ordered[:-1], out=first[1:])
     return ordered[first]
+
+
+def in_sorted(values: NDArray[Any], ordered: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether each of ``values`` (any shape) is among ``ordered``, which ascends: what ``np.isin`` gives."""
+    if not len(ordered):
+        return np.zeros(values.shape, bool)
+    place = np.searchsorted(ordered, values)
+    found: NDArray[np.bool_] = ordered[np.minimum(place, len(ordered) - 1)] == values
+    return found

@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from graphmill.kernels.dropout import Key, draw_key, dropout
-from graphmill.kernels.products import wide_registers
+from graphmill.kernels.products import linear, wide_registers
 from graphmill.kernels.propagation import SparseMatrix, propagate
 from graphmill.kernels.threads import has_numba
 
@@ -33,8 +33,8 @@ def bi_interaction(
     """
     if not _compiled_serves(nodes):
         around = propagate(matrix, nodes)
-        mixed = F.leaky_relu(F.linear(nodes + around, *of_sum), slope)
-        mixed = mixed + F.leaky_relu(F.linear(nodes * around, *of_product), slope)
+        mixed = F.leaky_relu(linear(nodes + around, *of_sum), slope)
+        mixed = mixed + F.leaky_relu(linear(nodes * around, *of_product), slope)
         return dropout(mixed, p, training)
     p = p if training else 0.0
     key = draw_key() if p > 0.0 else (0, 0)

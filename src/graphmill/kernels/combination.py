@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from graphmill.kernels.products import wide_registers
+from graphmill.kernels.products import linear, wide_registers
 from graphmill.kernels.threads import has_numba
 
 Linear = tuple[Tensor, Tensor]
@@ -32,12 +32,12 @@ def combine(messages: Tensor, rows: Tensor, identity: Tensor, own: Linear, joint
         out: Tensor = _Combine.apply(messages, rows, identity, *own, *joint, slope)
         return out
     messages = F.leaky_relu_(messages, slope)
-    inner = F.leaky_relu_(F.linear(rows, *own), slope) + identity
+    inner = F.leaky_relu_(linear(rows, *own), slope) + identity
     if not concatenate:
-        return F.leaky_relu_(F.linear(messages, *joint) + inner, slope)
+        return F.leaky_relu_(linear(messages, *joint) + inner, slope)
     # [h ‖ x̂] G = h G₁ + x̂ G₂, without the copy.
     first, second = joint[0].split((messages.shape[1], inner.shape[1]), dim=1)
-    return F.leaky_relu_(F.linear(messages, first, joint[1]) + F.linear(inner, second), slope)
+    return F.leaky_relu_(linear(messages, first, joint[1]) + linear(inner, second), slope)
 
 
 def _compiled_serves(*tables: Tensor) -> bool:

@@ -238,7 +238,7 @@ def _project_backward(
         return None
     if d_x is None:
         return product(d, own).to(rows.dtype)
-    return add_product_(d_x, d, own) if d.dtype == d_x.dtype else d_x.add_(d @ own)
+    return add_product_(d_x, d, own) if d.dtype == d_x.dtype else d_x.add_(product(d, own))
 
 
 def _slices(weight: Tensor, place: Place) -> list[slice]:

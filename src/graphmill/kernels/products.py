@@ -3,6 +3,9 @@
 On CPUs torch hands products of fp32 to Intel's MKL, which on processors of another make uses half of their vector registers'
 width. There, ``products_numba`` makes mostly a little over twice as many products a second; on Intel's, MKL is as fast. The
 choice hangs on the processor and the operands' sizes alone, so that a training that is resumed goes on with the same bits.
+
+On CPUs without instructions for bfloat16 torch's products of it take several times as long as those of fp32. There its
+operands are converted, a block that stays in the cache at a time, and multiplied as fp32: the same sums, rounded once.
 """
 
 from __future__ import annotations
@@ -21,6 +24,8 @@ _LEAST_WORK = 1 << 18
 """Multiplications under which the call itself is what takes the time."""
 _LEAST_ROWS, _LEAST_COLUMNS = 6, 12
 """The size of a block in registers, more or less: narrower results leave most of it empty."""
+_BLOCK_ROWS = 1024
+"""Rows, or terms, that are converted to fp32 at a time."""
 
 
 def product(left: Tensor, right: Tensor, bias: Tensor | None = None, *, out: Tensor | None = None) -> Tensor:
@@ -30,6 +35,8 @@ def product(left: Tensor, right: Tensor, bias: Tensor | None = None, *, out: Ten
     the others.
     """
     if not _own(left, right, out, bias):
+        if _widened(left, right, out, bias):
+            return product_in_fp32(left, right, bias, left.dtype, out=out)
         if bias is None:
             return torch.matmul(left, right) if out is None else torch.matmul(left, right, out=out)
         if left.device.type != "cpu" or left.dtype.itemsize < 4:
@@ -53,11 +60,37 @@ def add_product_(out: Tensor, left: Tensor, right: Tensor) -> Tensor:
     return out
 
 
+def product_in_fp32(
+    left: Tensor, right: Tensor, bias: Tensor | None, dtype: torch.dtype, *, out: Tensor | None = None
+) -> Tensor:
+    """left · right (+ ``bias``) of [n, k] and [k, m] in fp32 or bfloat16, multiplied in fp32, the result in ``dtype``.
+
+    The longer of n and k goes through in blocks, so that no operand's copy is kept. Without gradients.
+    """
+    rows, terms = left.shape
+    out = left.new_empty(rows, right.shape[1], dtype=dtype) if out is None else out
+    added = None if bias is None else bias.float()
+    if terms <= max(rows, _BLOCK_ROWS):
+        whole = right.float()
+        for first in range(0, rows, _BLOCK_ROWS):
+            part = slice(first, first + _BLOCK_ROWS)
+            out[part] = product(left[part].float(), whole, added)
+        return out
+    sums = torch.zeros(out.shape) if added is None else added.expand(out.shape).contiguous()
+    for first in range(0, terms, _BLOCK_ROWS):
+        part = slice(first, first + _BLOCK_ROWS)
+        add_product_(sums, left[:, part].float(), right[part].float())
+    return out.copy_(sums)
+
+
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x Wᵀ + b, differentiable (once): x [n, in], weight [out, in] with any strides, bias [out]."""
+    if _low_autocast(x):
+        found: Tensor = _LowLinear.apply(x if x.dim() == 2 else x.flatten(0, -2), weight, bias)
+        return found if x.dim() == 2 else found.unflatten(0, x.shape[:-1])
     if x.dim() != 2 or not _serves(x, weight.T, None, bias):
         return F.linear(x, weight, bias)
-    found: Tensor = _Linear.apply(x, weight, bias)
+    found = _Linear.apply(x, weight, bias)
     return found
 
 
@@ -86,6 +119,63 @@ class _Linear(torch.autograd.Function):
             None if x is None else product(gradient.T, x),
             gradient.sum(0) if ctx.needs_input_grad[2] else None,
         )
+
+
+class _LowLinear(torch.autograd.Function):
+    """What autocast to bfloat16 makes of a linear map, where the processor has no instructions for its products."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.of_bias = None if bias is None else bias.dtype
+        with torch.autocast("cpu", enabled=False):
+            return product_in_fp32(x, weight.T, bias, torch.bfloat16)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        x, weight = ctx.saved_tensors
+        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
+        return (
+            product_in_fp32(gradient, weight, None, x.dtype) if needs_x else None,
+            product_in_fp32(gradient.T, x, None, weight.dtype) if needs_weight else None,
+            gradient.sum(0, dtype=ctx.of_bias) if needs_bias else None,
+        )
+
+
+@cache
+def multiplies_bfloat16() -> bool:
+    """Whether the CPU has instructions for products of bfloat16. True as well where torch cannot tell."""
+    about: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
+    return about.get("architecture") != "x86_64" or bool(about.get("avx512_bf16") or about.get("amx_bf16"))
+
+
+def _low_autocast(x: Tensor) -> bool:
+    """Whether a linear map of ``x`` is now one that autocast would make in bfloat16, which this processor is slow at."""
+    return (
+        x.device.type == "cpu"
+        and x.dim() > 1
+        and x.dtype in (torch.float32, torch.bfloat16)
+        and not torch.compiler.is_compiling()
+        and torch.is_autocast_enabled("cpu")
+        and torch.get_autocast_dtype("cpu") == torch.bfloat16
+        and not multiplies_bfloat16()
+    )
+
+
+def _widened(left: Tensor, right: Tensor, out: Tensor | None, bias: Tensor | None) -> bool:
+    """Whether a product of bfloat16 is to be made in fp32."""
+    return (
+        left.dtype == right.dtype == torch.bfloat16
+        and left.device.type == "cpu"
+        and left.dim() == right.dim() == 2
+        and left.shape[1] == right.shape[0]
+        and left.numel() * right.shape[1] >= _LEAST_WORK
+        and (out is None or (out.dtype == left.dtype and out.shape == (left.shape[0], right.shape[1])))
+        and not torch.compiler.is_compiling()
+        and not (torch.is_grad_enabled() and any(t.requires_grad for t in (left, right, bias) if t is not None))
+        and not multiplies_bfloat16()
+    )
 
 
 @cache

@@ -19,11 +19,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn import functional as F
 
 from graphmill.kernels.dropout import Key, add_dropout, draw_key, dropout, relu_dropout
 from graphmill.kernels.layer_norm import LayerNorm
-from graphmill.kernels.products import add_product_, product
+from graphmill.kernels.products import add_product_, linear, product
 from graphmill.kernels.sequence_attention import Bucket, causal_attention, compiled
 from graphmill.kernels.threads import has_numba
 
@@ -67,8 +66,8 @@ def self_attention(
     """
     if not (_compiled_serves(x) and compiled(x, attention.buckets)):
         z = x if before is None else before(x)
-        attended = attention(*F.linear(z, *projections).split(x.shape[1], dim=1))
-        out = F.linear(attended, *output)
+        attended = attention(*linear(z, *projections).split(x.shape[1], dim=1))
+        out = linear(attended, *output)
         out = x + out if residual else out
         return out if after is None else after(out)
     p = attention.p if attention.training else 0.0
@@ -83,7 +82,7 @@ def self_attention(
 def attention_output(x: Tensor, attended: Tensor, output: Linear, norm: LayerNorm | None) -> Tensor:
     """LN(``x`` + ``attended`` Wᵀ + b), without LN where there is no ``norm``. [R, d] each → [R, d]."""
     if not _compiled_serves(x, attended):
-        out = x + F.linear(attended, *output)
+        out = x + linear(attended, *output)
         return out if norm is None else norm(out)
     found: Tensor = _AttentionOutput.apply(x.contiguous(), attended.contiguous(), *output, *_parameters(norm))
     return found
@@ -106,7 +105,7 @@ def feed_forward(
     """
     if not _compiled_serves(x):
         z = x if before is None else before(x)
-        branch = F.linear(relu_dropout(F.linear(z, *first), p, training), *second)
+        branch = linear(relu_dropout(linear(z, *first), p, training), *second)
         out = add_dropout(x, branch, p, training) if residual else dropout(branch, p, training)
         return out if after is None else after(out)
     p = p if training else 0.0

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from graphmill.kernels.dropout import dropout
 from graphmill.kernels.gelu_linear import gelu_linear
 from graphmill.kernels.hgt import Backend, hgt_attention
 from graphmill.kernels.hgt_plan import MessageGraph
@@ -260,7 +261,7 @@ class HGT(nn.Module):
         if not self.layer(number).is_target[node_type]:
             return rows
         norms: nn.ModuleList = self.norms[number]  # type: ignore[assignment]
-        return F.dropout(F.gelu(norms[node_type](rows)), self.dropout, self.training)
+        return dropout(F.gelu(norms[node_type](rows)), self.dropout, self.training)
 
     def _layer(
         self,

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from graphmill.evaluation.quick import quick_health
 from graphmill.evaluation.ranking import LinkQueries, link_queries, rank_links
+from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.kernels.hgt_plan import MessageGraph, TypedEdges
 from graphmill.kernels.losses import info_nce_sums, negative_link_loss, positive_link_loss
 from graphmill.models.hgt import HGT
@@ -284,8 +285,8 @@ class HgtRecipe:
         """Smallest share of a relation's edges that carry messages in a step (a check wants 0.7)."""
         if self.batching != "full":
             return 1.0
-        masked = self.step(self.phases[0], 0, 0).masked
-        return float(min(1.0 - np.isin(r.pair, masked).mean() for r in self.data.relations if len(r.src)))
+        masked = sorted_unique(self.step(self.phases[0], 0, 0).masked)
+        return float(min(1.0 - in_sorted(r.pair, masked).mean() for r in self.data.relations if len(r.src)))
 
     def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
         """Layer by layer in chunks of targets, equal to the full forward."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.recipes.hgt.batch import HgtBatch, empty_anchors
 from graphmill.recipes.hgt.data import HgtData, RelationEdges, Similar
 from graphmill.recipes.hgt.neighborhood import Neighborhoods, plan_seeds, some_positives
@@ -161,7 +161,7 @@ class HgtSampler:
             rng = generator(self.seed, "messages", epoch, index, micro, number)
             rows = rng.choice(count, min(size, count), replace=False) if count else np.zeros(0, dtype=np.int64)
             # Disjoint from the supervision: the pair, in any direction and relation, carries no message.
-            messages.append(np.sort(rows[~np.isin(relation.pair[rows], masked)]).astype(np.int64))
+            messages.append(np.sort(rows[~in_sorted(relation.pair[rows], masked)]).astype(np.int64))
         return tuple(messages)
 
 
