@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from graphmill.kernels.link_scores import link_scores
+
 
 class LinkDecoder(nn.Module):
     """score(h, r, t) = Σ_k z_hk · r_k · z_tk (DistMult, Yang et al. 2015; r = 1 for ``dot``) + w_r · log(1 + deg_r(t)).
@@ -26,10 +28,14 @@ class LinkDecoder(nn.Module):
         self.strength: Tensor
         self.register_buffer("strength", torch.ones(num_relations))
 
-    def forward(self, heads: Tensor, relations: Tensor, tails: Tensor, log_degree: Tensor) -> Tensor:
-        """Pairwise scores: ``heads`` and ``tails`` [B, d], ``relations`` int64 [B], ``log_degree`` [B] → fp32 [B]."""
-        left = _wide(heads) if self.relation is None else _wide(heads) * self.relation[relations]
-        return (left * _wide(tails)).sum(-1) + self._rest(relations, log_degree)
+    def forward(self, nodes: Tensor, heads: Tensor, relations: Tensor, tails: Tensor, log_degree: Tensor) -> Tensor:
+        """Each link with each of its T targets → fp32 [B, T].
+
+        ``nodes`` [N, d]; ``heads`` and ``tails`` int64 [B] and [B, T], rows of it; ``relations`` int64 [B]; ``log_degree``
+        [B, T] of the targets.
+        """
+        scores = link_scores(nodes, self.relation, heads, relations, tails)
+        return scores + self._rest(relations.unsqueeze(1), log_degree)
 
     def against_all(self, heads: Tensor, relation: int, targets: Tensor, log_degree: Tensor) -> Tensor:
         """All candidates of one relation: ``heads`` [B, d], ``targets`` [C, d], ``log_degree`` [C] → fp32 [B, C]."""

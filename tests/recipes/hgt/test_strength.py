@@ -75,8 +75,8 @@ def test_no_other_factor_ranks_the_asked_links_better(scorer: Vectors) -> None:
 def test_training_scores_and_gradients_leave_it_out() -> None:
     decoder = LinkDecoder(2, DIM, "distmult", popularity=True)
     draw = torch.Generator().manual_seed(1)
-    heads, tails = torch.randn(5, DIM, generator=draw), torch.randn(5, DIM, generator=draw)
-    arguments = (heads, torch.tensor([0, 1, 0, 1, 0]), tails, torch.rand(5, generator=draw))
+    nodes, links = torch.randn(10, DIM, generator=draw), torch.arange(5)
+    arguments = (nodes, links, torch.tensor([0, 1, 0, 1, 0]), links[:, None] + 5, torch.rand(5, 1, generator=draw))
     before = decoder(*arguments)
     decoder.strength.fill_(0.1)
     assert torch.equal(decoder(*arguments), before)

@@ -104,7 +104,7 @@ def step_cost(graph: TypedGraph, settings: HgtSettings, batching: str, execution
         evaluation=int(inference + max(ranking_bytes(r.held_out, counts[r.target_type]) for r in degrees)),
         flop=(flop + relation_flop) * repeats,
         low_flop=flop * repeats if precision != "fp32" else 0.0,
-        moved=_moved(settings, one, chunks, batching, counts) * repeats,
+        moved=_moved(settings, one, chunks, batching, counts, precision) * repeats,
         calls=repeats
         * (400.0 + len(degrees) * m.num_layers * 300.0 + len(counts) * 200.0)
         * (1 + execution.checkpointing),
@@ -254,7 +254,7 @@ def _step_bytes(
     whole = checkpointing and batching == "neighbor_sampled"  # there a layer is recomputed as a whole
     kept = saved if not checkpointing else inputs if whole else [i + j for i, j in zip(inputs, messages, strict=True)]
     # Of the heads both stages and the norm's input; z and its gradient; what one gather's backward fills, and a sum.
-    loss = sum(kept) + (7 if m.output_norm else 6) * out + _loss_bytes(settings, one, chunks)
+    loss = sum(kept) + (7 if m.output_norm else 6) * out + _loss_bytes(settings, one, chunks, precision)
     backward = 0.0
     for number in range(len(one.layers)):
         # What is recomputed is there at once before the first of it can be freed.
@@ -274,6 +274,12 @@ def _one_pass(settings: HgtSettings) -> bool:
     return device.type == "cpu" and in_one_pass(settings.model.hidden_dim // settings.model.num_heads)
 
 
+def _links_in_place(settings: HgtSettings, precision: str) -> bool:
+    """Whether links are scored without a copy of their rows (``kernels/link_scores.py``)."""
+    device = choose_device(settings.acceleration.device, allow_fallback=True).device
+    return device.type == "cpu" and has_numba() and precision == "fp32"
+
+
 def _workspace(settings: HgtSettings, layer: Layer) -> float:
     """Of one group of heads of the largest relation in the backward pass: sources and their gradients side by side; or three
     copies of rows a side and two with gradients, and edge scratch."""
@@ -290,10 +296,12 @@ def _workspace(settings: HgtSettings, layer: Layer) -> float:
     return float(12.0 * rows[at] * group[at] + 3.0 * layer.edges.max() * heads * group[at] * _WIDE)
 
 
-def _loss_bytes(settings: HgtSettings, one: Pass, chunks: int) -> float:
+def _loss_bytes(settings: HgtSettings, one: Pass, chunks: int, precision: str) -> float:
     e, o = settings.model.embedding_dim, settings.objective
-    # Gathered heads, tails and relation vectors, their products and gradients, for positives and each negative.
-    links = one.links / chunks * (6 + 6 * o.negatives_per_positive) * e * _WIDE
+    # Gathered heads, tails and relation vectors, their products and gradients, for positives and each negative; where their
+    # rows are read in place, numbers of links and scores.
+    per_score = 64 if _links_in_place(settings, precision) else 6 * e * _WIDE
+    links = one.links / chunks * (1 + o.negatives_per_positive) * per_score
     similar = float(one.outputs.max(initial=0.0)) if one.anchors else 0.0
     contrastive = one.anchors / chunks * similar * 5 * _WIDE + similar * e * 3 * _WIDE
     return max(links, contrastive)
@@ -317,7 +325,7 @@ def _flop(settings: HgtSettings, one: Pass, degrees: Sequence[Degrees], checkpoi
     return forward * (3 + again) + 3 * (heads + contrastive), relation * (4 + again)
 
 
-def _moved(settings: HgtSettings, one: Pass, chunks: int, batching: str, counts: np.ndarray) -> float:
+def _moved(settings: HgtSettings, one: Pass, chunks: int, batching: str, counts: np.ndarray, precision: str) -> float:
     m = settings.model
     d, out = m.hidden_dim, float(one.outputs.sum()) * m.embedding_dim * _WIDE
     total = 0.0
@@ -328,7 +336,8 @@ def _moved(settings: HgtSettings, one: Pass, chunks: int, batching: str, counts:
         total += (45 * rows + per_node * occurring + per_edge * float(layer.edges.sum())) * d * _WIDE
     # Each gather from the embeddings fills and adds an array of their size in the backward pass.
     gathers = chunks * (2 if one.anchors else 1)
-    links = one.links * (6 + 6 * settings.objective.negatives_per_positive) * m.embedding_dim * _WIDE
+    per_row = 4 if _links_in_place(settings, precision) else 6
+    links = one.links * per_row * (1 + settings.objective.negatives_per_positive) * m.embedding_dim * _WIDE
     contrastive = one.anchors * float(one.outputs.max(initial=0.0)) * 16 * _WIDE
     tables = counts.sum() * d * _WIDE * 6 if batching != "full" else 0.0
     return _SCATTERED * (total + out * (20 + 4 * gathers) + links + contrastive + tables)

@@ -207,21 +207,15 @@ class HgtRecipe:
         return out
 
     def _link_sum(self, decoder: LinkDecoder, chunk: HgtBatch, z: Tensor, lookup: Tensor | None) -> Tensor:
-        relation = self._tensor(chunk.relation)
         share = self._tensor(chunk.share.astype(np.float32))
         exists = chunk.negative >= 0
-        wrong = np.where(exists, chunk.negative, chunk.tail[:, None]).T
-        # One gather: the backward pass of each would fill an array of the size of z.
-        nodes = self._rows(np.concatenate([chunk.head, chunk.tail, wrong.ravel()]), lookup)
-        heads, tails, *negatives = z.index_select(0, nodes).split(len(relation))
-        positive = decoder(heads, relation, tails, self._tensor(chunk.tail_degree))
-        total = (positive_link_loss(positive) * share).sum()
-        for column, rows in enumerate(negatives):
-            negative = decoder(heads, relation, rows, self._tensor(chunk.negative_degree[:, column]))
-            total = total + (negative_link_loss(negative) * share * self._tensor(exists[:, column])).sum() / len(
-                negatives
-            )
-        return total
+        # Where no wrong target was found the right one stands in, and counts nothing.
+        targets = np.column_stack([chunk.tail, np.where(exists, chunk.negative, chunk.tail[:, None])])
+        degrees = self._tensor(np.column_stack([chunk.tail_degree, chunk.negative_degree]))
+        heads, tails = self._rows(chunk.head, lookup), self._rows(targets, lookup)
+        scores = decoder(z, heads, self._tensor(chunk.relation), tails, degrees)
+        wrong = (negative_link_loss(scores[:, 1:]) * self._tensor(exists)).mean(1)
+        return ((positive_link_loss(scores[:, 0]) + wrong) * share).sum()
 
     def _contrastive_sum(self, chunk: HgtBatch, z: Tensor, lookup: Tensor | None) -> Tensor:
         similar = self.data.similar

@@ -1,0 +1,120 @@
+"""Scores of links read in place, against the textbook form in float64."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from graphmill.kernels import link_scores as module
+from graphmill.kernels.link_scores import link_scores
+
+NODES, RELATIONS, LINKS, TAILS = 60, 4, 300, 3
+
+
+def links(seed: int = 0, count: int = LINKS) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    draw = torch.Generator().manual_seed(seed)
+    return (
+        torch.randint(NODES, (count,), generator=draw),
+        torch.randint(RELATIONS, (count,), generator=draw),
+        torch.randint(NODES, (count, TAILS), generator=draw),
+    )
+
+
+def tables(width: int, typed: bool, kind: torch.dtype) -> list[torch.Tensor | None]:
+    draw = torch.Generator().manual_seed(1)
+    nodes = torch.randn(NODES, width, generator=draw, dtype=torch.float64)
+    relation = torch.randn(RELATIONS, width, generator=draw, dtype=torch.float64) if typed else None
+    return [nodes.to(kind).requires_grad_(), None if relation is None else relation.to(kind).requires_grad_()]
+
+
+def textbook(nodes, relation, heads, relations, tails):
+    left = nodes[heads] if relation is None else nodes[heads] * relation[relations]
+    return torch.einsum("bc,btc->bt", left, nodes[tails])
+
+
+def scored(function, given, chosen):
+    out = function(*given, *chosen)
+    slopes = torch.linspace(-1, 2, out.numel(), dtype=out.dtype).view(out.shape)
+    (out * slopes).sum().backward()
+    return [out.detach(), *(t.grad for t in given if t is not None)]
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("typed", [True, False])
+@pytest.mark.parametrize("width", [1, 7, 64, 200])
+@pytest.mark.parametrize("kind", [torch.float32, torch.float64])
+def test_values_and_gradients_are_the_textbooks(monkeypatch, compiled, typed, width, kind):
+    if compiled:
+        pytest.importorskip("numba")
+    else:
+        monkeypatch.setattr(module, "has_numba", lambda: False)
+    found = scored(link_scores, tables(width, typed, kind), links())
+    wanted = scored(textbook, tables(width, typed, torch.float64), links())
+    for a, b in zip(found, wanted, strict=True):
+        assert a.dtype == kind
+        torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-4)
+
+
+def test_rows_of_half_precision_are_multiplied_in_fp32():
+    given = tables(64, True, torch.bfloat16)
+    out = link_scores(*given, *links())
+    assert out.dtype == torch.float32
+    torch.testing.assert_close(out, textbook(*(t.detach().float() for t in given), *links()), rtol=1e-4, atol=1e-4)
+
+
+def test_the_same_bits_at_any_number_of_threads():
+    threads, found = torch.get_num_threads(), []
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            found.append(scored(link_scores, tables(200, True, torch.float32), links(count=3000)))
+    finally:
+        torch.set_num_threads(threads)
+    for other in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+
+
+def test_the_gradient_is_added_to_one_that_is_there():
+    nodes, relation = tables(64, True, torch.float32)
+    once = scored(link_scores, (nodes, relation), links())[1].clone()
+    room = nodes.grad
+    scored(link_scores, (nodes, relation), links())
+    assert nodes.grad is room
+    torch.testing.assert_close(room, 2 * once, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("trained", [(True, False), (False, True)])
+def test_only_what_is_trained_gets_a_gradient(trained):
+    given = [t.detach().requires_grad_(own) for t, own in zip(tables(64, True, torch.float32), trained, strict=True)]
+    link_scores(*given, *links()).sum().backward()
+    wanted = tables(64, True, torch.float64)
+    textbook(*wanted, *links()).sum().backward()
+    for own, table, other in zip(trained, given, wanted, strict=True):
+        assert (table.grad is not None) == own
+        if own:
+            torch.testing.assert_close(table.grad.double(), other.grad, rtol=1e-4, atol=1e-4)
+
+
+def test_through_something_else_than_a_parameter():
+    nodes, relation = tables(64, True, torch.float32)
+    link_scores(nodes * 2, relation, *links()).sum().backward()
+    wanted = tables(64, True, torch.float64)
+    textbook(wanted[0] * 2, wanted[1], *links()).sum().backward()
+    torch.testing.assert_close(nodes.grad.double(), wanted[0].grad, rtol=1e-4, atol=1e-4)
+
+
+def test_no_links():
+    out = link_scores(*tables(64, True, torch.float32), *links(count=0))
+    assert out.shape == (0, TAILS)
+    out.sum().backward()
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+@pytest.mark.parametrize("number", [-1, NODES])
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_number_without_a_row_is_refused(monkeypatch, place, number, compiled):
+    monkeypatch.setattr(module, "has_numba", lambda: compiled)
+    chosen = [t.clone() for t in links()]
+    chosen[place].view(-1)[5] = number
+    with pytest.raises(IndexError, match=f"is {number}"):
+        link_scores(*tables(64, True, torch.float32), *chosen)
