@@ -11,6 +11,7 @@ import pytest
 
 from graphmill.errors import ResourceError, SettingsError
 from graphmill.graph.typed_graph import NodeType, TypedGraph
+from graphmill.recipes.hgt import cost
 from graphmill.recipes.hgt.settings import PRESETS
 from graphmill.training.contract import Execution
 from graphmill.training.planning import Cost, Machine, peak_memory_of, step_seconds
@@ -41,6 +42,12 @@ def peak(graph: TypedGraph, batching: str, execution: Execution | None = None, *
     return peak_memory_of(cost_of(job, graph, batching, execution or Execution()), "adamw", heap="stock")[0]
 
 
+@pytest.fixture
+def gathered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Links are scored from copies of their rows, as on accelerators: then they are most of a small graph's memory."""
+    monkeypatch.setattr(cost, "_links_in_place", lambda *_: False)
+
+
 # -- figures -----------------------------------------------------------------------------------------------------------
 
 
@@ -56,6 +63,7 @@ def test_weights_are_counted_to_the_byte(graph: TypedGraph) -> None:
         assert counted == pytest.approx(held, rel=0.02 if case.recipe in ("sasrec", "tisasrec") else 0.002), name
 
 
+@pytest.mark.usefixtures("gathered")
 @pytest.mark.parametrize("batching", ["full", "edge_sampled", "neighbor_sampled"])
 def test_more_of_everything_needs_more_memory(graph: TypedGraph, batching: str) -> None:
     least = peak(graph, batching)
@@ -63,6 +71,15 @@ def test_more_of_everything_needs_more_memory(graph: TypedGraph, batching: str) 
                           ("objective", {"negatives_per_positive": 500})]:  # fmt: skip
         assert peak(graph, batching, **{section: more}) > least, more
     assert peak(graph, batching, Execution(checkpointing=True)) <= least
+
+
+def test_links_that_are_scored_in_place_need_less(graph: TypedGraph, request: pytest.FixtureRequest) -> None:
+    pytest.importorskip("numba")
+    many = {"objective": {"negatives_per_positive": 500}}
+    here, low = (peak(graph, "full", **merge(many, {"acceleration": {"precision": p}})) for p in ("fp32", "bf16"))
+    request.getfixturevalue("gathered")
+    assert peak(graph, "full", **merge(many, {"acceleration": {"precision": "fp32"}})) > here
+    assert low > here
 
 
 def test_every_rung_of_the_planner_needs_less_than_the_one_before(graph: TypedGraph) -> None:
@@ -148,6 +165,7 @@ def test_auto_takes_the_first_batching_that_a_budget_holds(graph: TypedGraph) ->
     assert taken == sorted(taken, key=["full", "edge_sampled", "neighbor_sampled"].index)
 
 
+@pytest.mark.usefixtures("gathered")
 def test_rungs_are_taken_before_the_batching_is_changed_and_no_more_than_needed(graph: TypedGraph) -> None:
     job = job_of(graph, model={"embedding_dim": 2048}, objective={"negatives_per_positive": 100})
     rungs = list(options(job, graph, "full", planning._heaps(job)))
@@ -180,6 +198,7 @@ def test_neighbours_are_no_choice_where_their_hops_are_not_the_layers(graph: Typ
     assert planning.batchings(job_of(graph, acceleration={"batching": "edge_sampled"})) == ["edge_sampled"]
 
 
+@pytest.mark.usefixtures("gathered")
 @pytest.mark.parametrize(
     ("sections", "words"),
     [

@@ -141,3 +141,16 @@ def test_doctor_does_one_all_reduce() -> None:
     finding = examine(2)[-1]
     assert finding.ok, finding.detail
     assert finding.detail == "ALL-REDUCE OK over 2 processes"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_doctor_says_where_products_of_bfloat16_have_no_instructions(
+    monkeypatch: pytest.MonkeyPatch, there: bool
+) -> None:
+    from graphmill.worker import doctor
+
+    monkeypatch.setattr(doctor, "multiplies_bfloat16", lambda: there)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    found = next(f for f in doctor.examine() if f.what == "bf16 on cpu")
+    assert found.ok
+    assert ("no instructions" in found.detail) == (not there)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import torch
 
+from graphmill.kernels.products import multiplies_bfloat16
 from graphmill.training.device import allowed_cores, available_devices
 from graphmill.training.memory import available_memory
 
@@ -56,7 +57,10 @@ def _matmul(name: str, dtype: torch.dtype) -> Finding:
         ok = bool((a @ a == 8).all())
     except RuntimeError as error:
         return Finding(f"{name} on {device}", False, str(error).splitlines()[0])
-    return Finding(f"{name} on {device}", ok, "matrix products work")
+    detail = "matrix products work"
+    if device == "cpu" and dtype == torch.bfloat16 and not multiplies_bfloat16():
+        detail += "; this processor has no instructions for them, so they are made in fp32: less memory, no less time"
+    return Finding(f"{name} on {device}", ok, detail)
 
 
 def _writable(folder: Path) -> Finding:

@@ -333,10 +333,12 @@ def _moved(settings: HgtSettings, one: Pass, chunks: int, batching: str, counts:
     per_node, per_edge = (12, 7) if _one_pass(settings) else (40, 14)
     for layer in one.layers:
         rows, occurring = float(layer.computed.sum()), float((layer.sources + layer.targets).sum())
-        total += (45 * rows + per_node * occurring + per_edge * float(layer.edges.sum())) * d * _WIDE
-    # Each gather from the embeddings fills and adds an array of their size in the backward pass.
-    gathers = chunks * (2 if one.anchors else 1)
-    per_row = 4 if _links_in_place(settings, precision) else 6
+        total += (42 * rows + per_node * occurring + per_edge * float(layer.edges.sum())) * d * _WIDE
+    # Each gather from the embeddings fills and adds an array of their size in the backward pass; links that are scored in
+    # place add to the one that is there.
+    in_place = _links_in_place(settings, precision)
+    gathers = (chunks if one.anchors else 0) + (1 if in_place else chunks)
+    per_row = 4 if in_place else 6
     links = one.links * per_row * (1 + settings.objective.negatives_per_positive) * m.embedding_dim * _WIDE
     contrastive = one.anchors * float(one.outputs.max(initial=0.0)) * 16 * _WIDE
     tables = counts.sum() * d * _WIDE * 6 if batching != "full" else 0.0

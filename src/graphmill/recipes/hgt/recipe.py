@@ -55,7 +55,7 @@ class HgtRecipe:
     """``batching`` is resolved (no "auto"); everything random is keyed by ``settings.training.seed``."""
 
     name = "hgt"
-    algorithm_version = 3
+    algorithm_version = 4
 
     def __init__(self, graph: TypedGraph, settings: HgtSettings, batching: str) -> None:
         self.graph = graph
