@@ -1,5 +1,7 @@
 """The allocator's environment: chosen by room, silent where someone chose already, and recorded."""
 
+import json
+import os
 import platform
 import subprocess
 import sys
@@ -105,3 +107,58 @@ def test_large_blocks_are_handed_back_once_that_is_asked_for(environment: dict[s
     assert (choice, possible) == ("returned", "returned")
     assert int(left) < 16 << 20
     assert int(run("no")[0]) > 48 << 20
+
+
+HOLES = """
+import ctypes, json
+from graphmill.training import allocator
+from graphmill.training.memory import process_memory
+allocator._LOOKS_APART = 0.0
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+def block(size):
+    place = libc.malloc(ctypes.c_size_t(size))
+    ctypes.memset(place, 1, size)
+    return place
+watch = allocator.HeapWatch()
+held = block(200 << 20)
+found = [watch.after_step(), watch.after_step()]
+big, small = [], []
+for _ in range(300):  # each stands between two holes
+    big.append(block(1 << 20))
+    small.append(block(1 << 10))
+for place in big:
+    libc.free(ctypes.c_void_p(place))
+before = process_memory()
+found += [watch.after_step(), watch.after_step()]
+print(json.dumps([found, before - process_memory()]))
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="holes are glibc's")
+def test_holes_are_given_back_when_the_heap_has_grown() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HOLES],
+        env={**os.environ, **KEEP_HEAP},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=True,
+    )
+    found, given_back = json.loads(done.stdout)
+    assert found == [False, False, True, False]
+    assert given_back > 250 << 20
+
+
+def test_a_heap_of_another_library_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("platform.libc_ver", lambda: ("musl", "1.2"))
+    assert not allocator.HeapWatch().after_step()
+
+
+def test_it_looks_once_a_second_at_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(allocator, "process_memory", lambda: looks.append(1) or GIB)
+    watch = allocator.HeapWatch()
+    for _ in range(50):
+        watch.after_step()
+    assert len(looks) <= 2

@@ -20,11 +20,12 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
 
-from graphmill.training.memory import available_memory
+from graphmill.training.memory import available_memory, process_memory
 
 KEEP_HEAP = {
     "MALLOC_MMAP_MAX_": "0",  # every block from the heap, none mapped on its own and unmapped when freed
@@ -42,6 +43,11 @@ _returned = False
 
 ROOM = 2.0  # keep_heap only where this many times the expected peak is available
 ENOUGH = 8 << 30  # ... or, without an estimate, this many bytes
+
+MOST_GROWTH = 1.6
+"""Resident memory over that after a training's first step, from which on holes are given back."""
+_LEAST_GROWTH = 256 << 20
+_LOOKS_APART = 1.0
 
 # Everything that steers the allocator; who has set one of them has chosen.
 VARIABLES = (
@@ -88,6 +94,34 @@ def return_large_blocks() -> None:
         raise OSError("this C library does not let a process choose how large blocks are allocated")
     libc.malloc_trim(0)
     _returned = True
+
+
+class HeapWatch:
+    """Gives the holes of the heap back to the system when the process has grown by :data:`MOST_GROWTH` since its first step.
+
+    PrimeKG's shape in samples of its edges had 3.6 GB after the first step and 7.3 after fourteen, 1.2 of them in use. To
+    give the rest back takes 0.2 s, and the next step fetches again what it needs.
+    """
+
+    def __init__(self) -> None:
+        self._first = 0
+        self._seen = 0.0
+        self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if platform.libc_ver()[0] == "glibc" else None
+
+    def after_step(self) -> bool:
+        """Between two steps; looks once a second at most. Whether something was given back."""
+        now = time.monotonic()
+        if self._trim is None or (self._first and now - self._seen < _LOOKS_APART):
+            return False
+        resident, self._seen = process_memory(), now
+        if not self._first:
+            self._first = resident
+        if resident < max(MOST_GROWTH * self._first, self._first + _LEAST_GROWTH):
+            return False
+        self._trim(0)
+        # What is in use by now is no hole.
+        self._first = max(self._first, process_memory())
+        return True
 
 
 def describe_allocator(environment: Mapping[str, str] = os.environ) -> dict[str, str]:

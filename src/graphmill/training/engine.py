@@ -15,6 +15,7 @@ import torch
 
 from graphmill.errors import StoppedError, TrainingError
 from graphmill.evaluation.sharing import Share, shared
+from graphmill.training.allocator import HeapWatch
 from graphmill.training.compiling import CompileReport, compile_with_probe, require_compiler
 from graphmill.training.contract import Phase, StepBatch
 from graphmill.training.device import empty_device_cache
@@ -77,6 +78,7 @@ class Engine(Session):
         """
         self._saved_at = time.monotonic()
         self._started, self._steps_here = time.monotonic(), 0
+        self._heap = HeapWatch()
         try:
             compile_report = self._compiled = self._compile()
             while True:
@@ -184,6 +186,7 @@ class Engine(Session):
         else:
             self._on_nonfinite(phase, batch, gradient, epoch, index)
         self._drop_gradients()
+        self._heap.after_step()
         if self.ranks.main:
             self.listener.on_step(state, gradient.losses, rate)
 
