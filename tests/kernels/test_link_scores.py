@@ -116,5 +116,36 @@ def test_a_number_without_a_row_is_refused(monkeypatch, place, number, compiled)
     monkeypatch.setattr(module, "has_numba", lambda: compiled)
     chosen = [t.clone() for t in links()]
     chosen[place].view(-1)[5] = number
-    with pytest.raises(IndexError, match=f"is {number}"):
+    with pytest.raises(IndexError, match=f"is {number}" if compiled else None):
         link_scores(*tables(64, True, torch.float32), *chosen)
+
+
+def test_shapes_that_do_not_fit_are_refused_before_compiled_code_sees_them():
+    nodes, relation = (t.detach() for t in tables(16, True, torch.float32))
+    heads, relations, tails = links()
+    for given in (
+        (heads, relations, tails[:32]),
+        (heads, relations[:5], tails),
+        (heads, relations, tails[:, 0]),
+        (heads[:, None], relations, tails),
+        (heads.int(), relations, tails),
+        (heads, relations, tails.double()),
+    ):
+        with pytest.raises(ValueError, match="heads"):
+            link_scores(nodes, relation, *given)
+    with pytest.raises(ValueError, match="differ in width"):
+        link_scores(nodes, relation[:, :8], heads, relations, tails)
+
+
+def test_a_table_that_is_used_twice_gets_both_gradients():
+    nodes, relation = tables(64, True, torch.float32)
+    wanted = tables(64, True, torch.float64)
+    for function, (table, vectors) in ((link_scores, (nodes, relation)), (textbook, wanted)):
+        (function(table, vectors, *links()).sum() + function(table, vectors, *links(5)).sum() + table.sum()).backward()
+    torch.testing.assert_close(nodes.grad.double(), wanted[0].grad, rtol=1e-4, atol=1e-3)
+
+
+def test_compiled_by_torch_it_is_the_plain_form():
+    given = tables(64, True, torch.float32)
+    found = torch.compile(link_scores, fullgraph=True, backend="eager")(*given, *links())
+    torch.testing.assert_close(found, textbook(*given, *links()), rtol=1e-4, atol=1e-4)

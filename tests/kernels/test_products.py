@@ -180,7 +180,18 @@ def test_either_choice_gives_the_product(monkeypatch, own):
     close(add_product_(out, batch, matrices), expected(batch, matrices), 40)
 
 
-@pytest.mark.parametrize("shape", [(2500, 300, 64), (64, 2500, 300), (300, 64, 2500), (1024, 1024, 40), (30, 1100, 30)])
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (2500, 300, 64),
+        (64, 2500, 300),
+        (300, 64, 2500),
+        (1024, 1024, 40),
+        (30, 1100, 30),
+        (1, 3000, 100),
+        (1, 90, 3000),
+    ],
+)
 @pytest.mark.parametrize("turned", [False, True])
 def test_bfloat16_multiplied_in_fp32_where_the_processor_has_no_instructions_for_it(monkeypatch, shape, turned):
     monkeypatch.setattr(products, "multiplies_bfloat16", lambda: False)
@@ -218,6 +229,43 @@ def test_a_linear_map_under_autocast_is_torchs_with_and_without_the_instructions
             assert a.dtype == b.dtype
             scale = b.abs().max().item()
             torch.testing.assert_close(a, b, rtol=2**-6, atol=2**-7 * scale)
+
+
+@pytest.mark.parametrize("shape", [(1, 1500), (1, 1, 1500), (2000, 30), (1, 30)])
+def test_a_linear_map_leaves_what_it_is_given_as_it_is(monkeypatch, shape):
+    monkeypatch.setattr(products, "multiplies_bfloat16", lambda: False)
+    given = torch.randn(shape), torch.randn(40, shape[-1]), torch.randn(40)
+    before = [t.clone() for t in given]
+    with torch.autocast("cpu", torch.bfloat16):
+        linear(*given)
+    assert all(torch.equal(a, b) for a, b in zip(given, before, strict=True))
+
+
+def test_gradients_taken_inside_of_autocast_are_those_taken_outside(monkeypatch):
+    monkeypatch.setattr(products, "multiplies_bfloat16", lambda: False)
+    x, weight, found = torch.randn(300, 70), torch.randn(60, 70), []
+    for inside in (True, False):
+        leaf = x.clone().requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = linear(leaf, weight).float().square().sum()
+            if inside:
+                loss.backward()
+        if not inside:
+            loss.backward()
+        found.append(leaf.grad)
+    assert torch.equal(*found)
+
+
+def test_what_a_linear_map_keeps_is_in_half_precision(monkeypatch):
+    monkeypatch.setattr(products, "multiplies_bfloat16", lambda: False)
+    kept = []
+    inputs = torch.randn(300, 70).requires_grad_(), torch.randn(60, 70).requires_grad_()
+    with (
+        torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.dtype) or t, lambda t: t),
+        torch.autocast("cpu", torch.bfloat16),
+    ):
+        linear(*inputs)
+    assert set(kept) == {torch.bfloat16}
 
 
 def test_under_autocast_a_linear_map_without_bias_and_other_precisions(monkeypatch):

@@ -73,6 +73,13 @@ def test_more_of_everything_needs_more_memory(graph: TypedGraph, batching: str) 
     assert peak(graph, batching, Execution(checkpointing=True)) <= least
 
 
+def test_wider_models_need_more_memory_where_links_are_scored_in_place(graph: TypedGraph) -> None:
+    for batching in ("full", "edge_sampled", "neighbor_sampled"):
+        least = peak(graph, batching)
+        assert peak(graph, batching, model={"hidden_dim": 512}) > least
+        assert peak(graph, batching, model={"embedding_dim": 2048}) > least
+
+
 def test_links_that_are_scored_in_place_need_less(graph: TypedGraph, request: pytest.FixtureRequest) -> None:
     pytest.importorskip("numba")
     many = {"objective": {"negatives_per_positive": 500}}

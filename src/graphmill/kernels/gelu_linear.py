@@ -34,5 +34,6 @@ class _GeluLinear(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_y: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x, weight = ctx.saved_tensors
-        d_weight = product(d_y.mT, F.gelu(x))
-        return torch.ops.aten.gelu_backward(product(d_y, weight), x), d_weight, d_y.sum(0)
+        with torch.autocast(x.device.type, enabled=False):
+            d_weight = product(d_y.mT, F.gelu(x))
+            return torch.ops.aten.gelu_backward(product(d_y, weight), x), d_weight, d_y.sum(0)

@@ -20,26 +20,42 @@ def link_scores(nodes: Tensor, relation: Tensor | None, heads: Tensor, relations
     """Σ_c z_hc · r_c · z_tc [B, T], at least fp32: DistMult (Yang et al. 2015); with ``relation`` None, r = 1.
 
     ``nodes`` z [N, d]; ``relation`` r [R, d]; ``heads`` and ``relations`` int64 [B]; ``tails`` int64 [B, T], the targets
-    that each link is scored with. The gradient of ``nodes`` is added to ``nodes.grad`` in place where that is there
-    (:func:`graphmill.kernels.table_rows.table_rows`); additions are in the links' order at any number of threads.
+    that each link is scored with. Compiled (on a CPU with numba, in fp32 or float64), ``.backward()`` adds the gradient of a
+    leaf ``nodes`` to ``nodes.grad`` in place where that is there (:func:`graphmill.kernels.table_rows.table_rows`), which no
+    hook sees; additions are in the links' order at any number of threads.
 
-    Raises IndexError where a number has no row.
+    Raises ValueError where shapes do not fit, IndexError where a number has no row.
     """
+    _check_shapes(nodes, relation, heads, relations, tails)
+    if torch.compiler.is_compiling() or not _compiled_serves(nodes, relation):
+        return _gathered(nodes, relation, heads, relations, tails)
     for numbers, table, what in ((heads, nodes, "head"), (tails, nodes, "tail"), (relations, relation, "relation")):
-        _check(numbers, table, what)
-    if _compiled_serves(nodes, relation):
-        found: Tensor = _LinkScores.apply(nodes, relation, heads, relations, tails)
-        return found
+        _check_numbers(numbers, table, what)
+    found: Tensor = _LinkScores.apply(nodes, relation, heads, relations, tails)
+    return found
+
+
+def _gathered(nodes: Tensor, relation: Tensor | None, heads: Tensor, relations: Tensor, tails: Tensor) -> Tensor:
     # One gather: the backward pass of each would fill an array of the size of the table.
-    rows = nodes.index_select(0, torch.cat([heads, tails.reshape(-1)]))
-    left, right = rows.split((len(heads), tails.numel()))
+    rows = nodes.index_select(0, torch.cat([heads, tails.T.reshape(-1)]))
+    left, *right = rows.split(len(heads)) if len(heads) else (rows,) * (1 + tails.shape[1])
     left = _wide(left) if relation is None else _wide(left) * relation.index_select(0, relations)
-    return (left.unsqueeze(1) * _wide(right).view(*tails.shape, nodes.shape[1])).sum(-1)
+    return torch.stack([(left * _wide(part)).sum(-1) for part in right], 1)
 
 
-def _check(numbers: Tensor, table: Tensor | None, what: str) -> None:
-    # On an accelerator it would wait for the numbers, and the gathering refuses them there.
-    if table is None or numbers.device.type != "cpu" or not numbers.numel() or torch.compiler.is_compiling():
+def _check_shapes(nodes: Tensor, relation: Tensor | None, heads: Tensor, relations: Tensor, tails: Tensor) -> None:
+    links = heads.shape
+    if heads.dim() != 1 or relations.shape != links or tails.dim() != 2 or tails.shape[:1] != links:
+        shapes = ", ".join(str(list(t.shape)) for t in (heads, relations, tails))
+        raise ValueError(f"heads [B], relations [B] and tails [B, T] do not fit each other: {shapes}")
+    if any(t.dtype != torch.int64 for t in (heads, relations, tails)):
+        raise ValueError("heads, relations and tails are numbers of rows, int64")
+    if relation is not None and relation.shape[1:] != nodes.shape[1:]:
+        raise ValueError(f"vectors of nodes {list(nodes.shape)} and relations {list(relation.shape)} differ in width")
+
+
+def _check_numbers(numbers: Tensor, table: Tensor | None, what: str) -> None:
+    if table is None or not numbers.numel():
         return
     least, most = (int(n) for n in torch.aminmax(numbers))
     if least < 0 or most >= len(table):
@@ -53,7 +69,6 @@ def _compiled_serves(nodes: Tensor, relation: Tensor | None) -> bool:
         and nodes.is_contiguous()
         and (relation is None or relation.dtype == nodes.dtype)
         and has_numba()
-        and not torch.compiler.is_compiling()
     )
 
 

@@ -65,22 +65,28 @@ def product_in_fp32(
 ) -> Tensor:
     """left · right (+ ``bias``) of [n, k] and [k, m] in fp32 or bfloat16, multiplied in fp32, the result in ``dtype``.
 
-    The longer of n and k goes through in blocks, so that no operand's copy is kept. Without gradients.
+    The longest of n, k and m goes through in blocks, so that the copies in fp32 are of a block and of the smaller operand.
+    Without gradients.
     """
-    rows, terms = left.shape
-    out = left.new_empty(rows, right.shape[1], dtype=dtype) if out is None else out
+    (rows, terms), columns = left.shape, right.shape[1]
+    out = left.new_empty(rows, columns, dtype=dtype) if out is None else out
     added = None if bias is None else bias.float()
-    if terms <= max(rows, _BLOCK_ROWS):
+    longest = max(rows, terms, columns)
+    parts = [slice(first, first + _BLOCK_ROWS) for first in range(0, longest, _BLOCK_ROWS)]
+    if rows == longest:
         whole = right.float()
-        for first in range(0, rows, _BLOCK_ROWS):
-            part = slice(first, first + _BLOCK_ROWS)
+        for part in parts:
             out[part] = product(left[part].float(), whole, added)
-        return out
-    sums = torch.zeros(out.shape) if added is None else added.expand(out.shape).contiguous()
-    for first in range(0, terms, _BLOCK_ROWS):
-        part = slice(first, first + _BLOCK_ROWS)
-        add_product_(sums, left[:, part].float(), right[part].float())
-    return out.copy_(sums)
+    elif columns == longest:
+        whole = left.float()
+        for part in parts:
+            out[:, part] = product(whole, right[:, part].float(), None if added is None else added[part])
+    else:
+        sums = left.new_zeros(rows, columns, dtype=torch.float32)
+        for part in parts:
+            add_product_(sums, left[:, part].float(), right[part].float())
+        out.copy_(sums if added is None else sums.add_(added))
+    return out
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -126,21 +132,23 @@ class _LowLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        ctx.save_for_backward(x, weight)
-        ctx.of_bias = None if bias is None else bias.dtype
+        needs_x, needs_weight = ctx.needs_input_grad[:2]
+        low, low_weight = x.to(torch.bfloat16), weight.to(torch.bfloat16)
+        ctx.save_for_backward(low if needs_weight else None, low_weight if needs_x else None)
+        ctx.kinds = x.dtype, weight.dtype, None if bias is None else bias.dtype
         with torch.autocast("cpu", enabled=False):
-            return product_in_fp32(x, weight.T, bias, torch.bfloat16)
+            return product_in_fp32(low, low_weight.T, bias, torch.bfloat16)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        x, weight = ctx.saved_tensors
-        needs_x, needs_weight, needs_bias = ctx.needs_input_grad
-        return (
-            product_in_fp32(gradient, weight, None, x.dtype) if needs_x else None,
-            product_in_fp32(gradient.T, x, None, weight.dtype) if needs_weight else None,
-            gradient.sum(0, dtype=ctx.of_bias) if needs_bias else None,
-        )
+        (x, weight), kinds = ctx.saved_tensors, ctx.kinds
+        with torch.autocast("cpu", enabled=False):
+            return (
+                None if weight is None else product_in_fp32(gradient, weight, None, kinds[0]),
+                None if x is None else product_in_fp32(gradient.T, x, None, kinds[1]),
+                gradient.sum(0, dtype=kinds[2]) if ctx.needs_input_grad[2] else None,
+            )
 
 
 @cache

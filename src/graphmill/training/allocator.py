@@ -48,6 +48,7 @@ MOST_GROWTH = 1.6
 """Resident memory over that after a training's first step, from which on holes are given back."""
 _LEAST_GROWTH = 256 << 20
 _LOOKS_APART = 1.0
+_TIMES_APART = 20.0
 
 # Everything that steers the allocator; who has set one of them has chosen.
 VARIABLES = (
@@ -97,21 +98,23 @@ def return_large_blocks() -> None:
 
 
 class HeapWatch:
-    """Gives the holes of the heap back to the system when the process has grown by :data:`MOST_GROWTH` since its first step.
+    """Gives the holes of the heap back to the system when the process has :data:`MOST_GROWTH` times the memory it had after
+    its first step, and 256 MiB more.
 
-    PrimeKG's shape in samples of its edges had 3.6 GB after the first step and 7.3 after fourteen, 1.2 of them in use. To
-    give the rest back takes 0.2 s, and the next step fetches again what it needs.
+    PrimeKG's shape in samples of its edges had 3.6 GB after the first step and 7.3 after fourteen, 1.2 of them in use (in a
+    trial). To give the rest back takes 0.2 s, and the next step fetches again what it needs; so that this stays a small part
+    of the time, it next looks when twenty times as long has passed.
     """
 
     def __init__(self) -> None:
         self._first = 0
-        self._seen = 0.0
+        self._seen, self._apart = 0.0, _LOOKS_APART
         self._trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if platform.libc_ver()[0] == "glibc" else None
 
     def after_step(self) -> bool:
         """Between two steps; looks once a second at most. Whether something was given back."""
         now = time.monotonic()
-        if self._trim is None or (self._first and now - self._seen < _LOOKS_APART):
+        if self._trim is None or (self._first and now - self._seen < self._apart):
             return False
         resident, self._seen = process_memory(), now
         if not self._first:
@@ -119,6 +122,7 @@ class HeapWatch:
         if resident < max(MOST_GROWTH * self._first, self._first + _LEAST_GROWTH):
             return False
         self._trim(0)
+        self._apart = max(_LOOKS_APART, _TIMES_APART * (time.monotonic() - now))
         # What is in use by now is no hole.
         self._first = max(self._first, process_memory())
         return True

@@ -67,8 +67,7 @@ def configure_torch(settings: AccelerationSettings, device: torch.device, proces
     deterministic = settings.deterministic == "on" or (settings.deterministic == "auto" and device.type == "cpu")
     # warn_only: an operator without a deterministic form on this device is better named in the log than a dead run.
     torch.use_deterministic_algorithms(deterministic, warn_only=settings.deterministic == "auto")
-    # Otherwise torch writes into every array that it allocates, to show up code that reads what it has not written. Of a
-    # step of HGT that was a quarter.
+    # Otherwise torch writes into every array that it allocates, to show up code that reads what it has not written.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     return threads
 

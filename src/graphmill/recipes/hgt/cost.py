@@ -277,7 +277,8 @@ def _one_pass(settings: HgtSettings) -> bool:
 def _links_in_place(settings: HgtSettings, precision: str) -> bool:
     """Whether links are scored without a copy of their rows (``kernels/link_scores.py``)."""
     device = choose_device(settings.acceleration.device, allow_fallback=True).device
-    return device.type == "cpu" and has_numba() and precision == "fp32"
+    compiled = settings.acceleration.compile != "off"  # torch compiles the decoder then, from gathered rows
+    return device.type == "cpu" and has_numba() and precision == "fp32" and not compiled
 
 
 def _workspace(settings: HgtSettings, layer: Layer) -> float:
