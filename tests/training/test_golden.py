@@ -26,7 +26,7 @@ from tests.training.runs import run, settings_of
 def test_the_trace_is_the_golden_one(
     name: str, graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # With what is not written yet filled with NaN, as trainings have it not: what reads that is seen here.
+    # torch fills what is not written yet here, which trainings leave out: what reads it would have another trace.
     configure = worker_run.configure_torch
 
     def filled(*arguments: Any) -> int:
