@@ -64,6 +64,7 @@ def operators(case: Case, graph: TypedGraph, patch: pytest.MonkeyPatch) -> Recor
         hyper_connections,
         input_embedding,
         layer_norm,
+        link_scores,
         next_item_losses,
         normed_convolution,
         one_to_n,
@@ -93,7 +94,7 @@ def operators(case: Case, graph: TypedGraph, patch: pytest.MonkeyPatch) -> Recor
         sequence_attention,
         sublayers,
     )
-    for module in (*compiled, fact_losses, pair_losses, propagation, row_norm, table_rows):
+    for module in (*compiled, fact_losses, link_scores, pair_losses, propagation, row_norm, table_rows):
         patch.setattr(module, "has_numba", lambda: False)
     for module in (normed_convolution, one_to_n):
         patch.setattr(module, "sum_dtype", lambda device, wide: wide)
