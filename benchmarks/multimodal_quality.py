@@ -35,7 +35,7 @@ TARGET, LEAK = 0.088, 0.12
 LARGE: dict[str, dict[str, Any]] = {
     "acceleration": {"batch_size": 16384, "lr_scaling": "sqrt"},
     # An eighth as many steps an epoch.
-    "training": {"epochs": 160, "patience_epochs": 64, "warmup_steps": 20},
+    "training": {"epochs": 320, "learning_rate": 0.0002, "patience_epochs": 120, "warmup_steps": 20},
 }
 """On top of DRAGON's file, whose batch is the rivals' 2,048."""
 
