@@ -11,7 +11,7 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from graphmill.kernels import hgt
+from graphmill.kernels import hgt, hgt_sparse
 from graphmill.kernels.hgt_plan import MessageGraph
 from graphmill.kernels.hgt_reference import hgt_attention_reference
 from tests.kernels.graphs import Inputs, Shape, hub, inputs, random_edges, shapes
@@ -219,6 +219,18 @@ def test_two_backward_passes_are_equal_bit_by_bit(hgt_attention) -> None:
     x = inputs(graph, 4, 8, torch.float32)
     first, second = run(hgt_attention, x, graph, None), run(hgt_attention, x, graph, None)
     assert all(torch.equal(a, b) for a, b in zip([*first[0], *first[1]], [*second[0], *second[1]], strict=True))
+
+
+@pytest.mark.parametrize("occurring", [1, 9, 10, 30, 40])
+def test_sums_of_a_relation_go_to_the_nodes_that_occur_in_it(occurring: int) -> None:
+    """All of the type's nodes, many, and few: the sparse operators' module writes each in a way of its own."""
+    g = torch.Generator().manual_seed(occurring)
+    nodes = torch.randperm(40, generator=g)[:occurring].sort().values
+    rows, values = torch.randn(40, 30, generator=g), torch.randn(2, occurring, 5, generator=g)
+    before = rows.clone()
+    hgt_sparse.scatter_add(rows, nodes, 3, 5, values)
+    before[nodes, 15:25] += values.transpose(0, 1).flatten(1)
+    assert torch.equal(rows, before)
 
 
 @pytest.mark.parametrize(

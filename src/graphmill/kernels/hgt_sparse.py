@@ -33,15 +33,27 @@ __all__ = [
 
 SOURCES_HEAD_MAJOR = TARGETS_HEAD_MAJOR = True
 _PART = 4096
+_SPARSE = 4
+"""Where fewer than one in so many of a type's nodes occur in a relation, only their rows are written."""
 
 
 def scatter_add(rows: Tensor, nodes: Tensor, first: int, last: int, values: Tensor) -> None:
-    """Add [h, n, D] to heads ``first:last`` of some distinct rows of [N, H·D]. (``index_add_`` would sort the nodes.)"""
+    """Add [h, n, D] to heads ``first:last`` of some distinct rows, ascending, of [N, H·D]."""
     heads, n, width = values.shape
     columns = rows[:, first * width : last * width]
-    found = columns.index_select(0, nodes)
-    found.view(n, heads, width).add_(values.transpose(0, 1))
-    columns.index_copy_(0, nodes, found)
+    if n == len(rows):
+        columns.unflatten(1, (heads, width)).add_(values.transpose(0, 1))
+    elif n * _SPARSE >= len(rows):
+        # All rows are gone through, with zeros for those that are not meant.
+        taken = nodes.new_zeros(len(rows) + 1, dtype=torch.int32).index_fill_(0, nodes + 1, 1)
+        bounds, each = taken.cumsum(0, dtype=torch.int32), torch.arange(n, dtype=torch.int32)
+        for column, own in zip(columns.split(width, 1), values, strict=True):
+            column.add_(F.embedding_bag(each, own.contiguous(), bounds, mode="sum", include_last_offset=True))
+    else:
+        # index_add_ would sort the nodes.
+        found = columns.index_select(0, nodes)
+        found.view(n, heads, width).add_(values.transpose(0, 1))
+        columns.index_copy_(0, nodes, found)
 
 
 def forward(r: RelationPlan, q: Tensor, k: Tensor, v: Tensor, factor: Tensor, kept: Tensor | None) -> Partial:
@@ -89,7 +101,8 @@ def backward(
 def _dots(r: RelationPlan, left: Tensor, right: Tensor) -> Tensor:
     """[h, E]: each edge's product of a row of ``left`` [h, n_t, D] (by target) and one of ``right`` [h, n_s, D]."""
     heads, targets, _ = left.shape
-    out = left.new_empty(heads, r.num_edges)
+    # What sampled_addmm finds there is multiplied with beta, and would be NaN still if it were.
+    out = left.new_zeros(heads, r.num_edges)
     if r.num_edges > targets * right.shape[1]:
         # More parallel edges than a matrix has places, which sampled_addmm refuses.
         for start in range(0, r.num_edges, _PART):
@@ -99,10 +112,13 @@ def _dots(r: RelationPlan, left: Tensor, right: Tensor) -> Tensor:
         return out
     _without_warning()
     places = (targets, right.shape[1])
-    pattern = torch.sparse_csr_tensor(r.bounds, r.source, left.new_zeros(r.num_edges), places, check_invariants=False)
-    for head in range(heads):
+    for head, found in enumerate(out):
         one, other = left[head].contiguous(), right[head].contiguous()
-        out[head] = torch.sparse.sampled_addmm(pattern, one, other.T, beta=0.0).values()
+        pattern = torch.sparse_csr_tensor(r.bounds, r.source, found, places, check_invariants=False)
+        torch.sparse.sampled_addmm(pattern, one, other.T, beta=0.0, out=pattern)
+        # As torch makes it, its values are the memory of ``found``; no version promises that.
+        if pattern.values().data_ptr() != found.data_ptr():
+            found.copy_(pattern.values())
     return out
 
 
