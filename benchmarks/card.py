@@ -33,7 +33,8 @@ _TARGET = re.compile(r"(ratio|ours) (<=|>=|<|>) ([0-9.]+)")
 class Row:
     """One figure. ``ratio`` is ours / theirs; ``target`` reads like ``ratio <= 3`` or ``ours >= 0.8``; empty: none.
 
-    ``processor`` is what it was measured on: a file's rows may come from several runs. :func:`write` fills it in.
+    ``processor``, ``commit`` and ``created`` say what was measured, on what and when: a file's rows come from several runs.
+    :func:`write` fills them in; rows of before they were kept have none.
     """
 
     workload: str
@@ -47,6 +48,8 @@ class Row:
     holds: bool | None
     note: str
     processor: str = ""
+    commit: str = ""
+    created: str = ""
 
 
 def row(
@@ -82,13 +85,16 @@ def holds(target: str, ours: float, ratio: float | None) -> bool | None:
 
 def write(name: str, rows: Sequence[Row], command: str) -> Path:
     """Write ``benchmarks/results/<name>.json`` and return its path. ``command`` is what repeats the measurement."""
+    commit, now = _commit(), datetime.now(UTC).isoformat(timespec="seconds")
     content = {
         "benchmark": name,
-        "commit": _commit(),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit,
+        "created": now,
         "machine": machine(),
         "command": command,
-        "rows": [asdict(r if r.processor else replace(r, processor=_processor())) for r in rows],
+        "rows": [
+            asdict(r if r.processor else replace(r, processor=_processor(), commit=commit, created=now)) for r in rows
+        ],
     }
     RESULTS.mkdir(parents=True, exist_ok=True)
     path = RESULTS / f"{name}.json"

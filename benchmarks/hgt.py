@@ -41,15 +41,18 @@ def step(graph: str, variant: str, steps: int = 4, *, tuned: bool = True, more: 
 
 
 def floor_rows() -> Iterator[Row]:
-    """67k / 200k / 30: our step over its own products' time, and memory."""
+    """67k / 200k / 30: our step over its own products' time, and memory: of these processes, and of one with the allocator
+    as installed."""
     for variant, limit, memory_limit in (("ours", 1.25, 2.7), ("ours,checkpoint", 1.6, 2.0)):
         runs = [step("67k", variant, more=["--floor"]) for _ in range(2)]
         yield from _over_floor(f"67k/200k/30 {variant}", runs, limit)
         peak = max(r["peak_gb"] for r in runs)
         stock = step("67k", variant, 3, tuned=False)
-        note = f"whole process, allocator as installed; {peak:.3g} with the heap kept; step {stock['s']:.3g} s"
-        target = f"ours <= {memory_limit}"
-        yield row(f"67k/200k/30 {variant}", "peak memory", "GB", stock["peak_gb"], target=target, note=note)
+        name, target = f"67k/200k/30 {variant}", f"ours <= {memory_limit}"
+        note = "whole process, the one whose steps are timed: the heap is kept"
+        yield row(name, "peak memory, heap kept", "GB", peak, target=target, note=note)
+        note = f"whole process, allocator as installed; its step {stock['s']:.3g} s"
+        yield row(name, "peak memory", "GB", stock["peak_gb"], target=target, note=note)
 
 
 def returned_rows() -> Iterator[Row]:

@@ -24,7 +24,7 @@ import torch
 from benchmarks.card import peak_rss
 
 SHAPES = {
-    "book": (17_860, 14_967, 62_936, 139_746, 25, 61_000),
+    "book": (17_860, 14_967, 62_936, 151_623, 25, 61_000),
     "amazon-book": (70_679, 24_915, 88_572, 2_557_746, 39, 652_514),
 }
 """Users, items, other entities, facts, relations, training interactions."""
@@ -178,7 +178,7 @@ def main() -> None:
             seconds[name] = statistics.median(times[1:])
     steps = {phase.name: phase.steps_per_epoch for phase in recipe.phases}
     seconds["epoch"] = sum(count * seconds[name] for name, count in steps.items()) + seconds["attention"]
-    about = {"peak_gib": peak_rss() - base, "edges": len(recipe.facts), "steps": steps}
+    about = {"peak_gib": peak_rss() - base, "nodes": recipe.graph.num_nodes, "edges": len(recipe.facts), "steps": steps}
     about["projected"] = sum(len(heads) + len(tails) for _, _, heads, tails, _, _ in recipe.facts._by_relation)
     print(json.dumps({**seconds, **about}))
 

@@ -98,7 +98,7 @@ def step_rows() -> Iterator[Row]:
 def large_rows() -> Iterator[Row]:
     """KGAT at amazon-book's shape, beside a floor: bytes that must be moved at the rate of a copy here, and products."""
     found = fresh(STEP, ["--data", "amazon-book", "--steps", "3"], as_a_worker())
-    nodes, edges, width = 247_083, found["edges"], 64
+    nodes, edges, width = found["nodes"], found["edges"], 64
     rate = _copy_rate()
     # Forward and backward of three layers: a gathered row an edge, and index and weight; Adam on the vectors.
     gathered = 2 * edges * (sum((64, 64, 32)) * 4 + 3 * 12)
