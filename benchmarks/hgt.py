@@ -22,7 +22,7 @@ import numpy as np
 
 from benchmarks.card import RESULTS, Row, fresh, machine, replace_rows, row
 from benchmarks.hgt_estimate import ACCELERATIONS, RECOMMENDERS, WORKLOADS
-from graphmill.recipes.hgt.recipe import INFERENCE_ROWS
+from graphmill.recipes.hgt.settings import HgtAcceleration
 from graphmill.training.allocator import KEEP_HEAP
 
 TARGETS_RATE = 127
@@ -133,10 +133,11 @@ def growth_rows() -> Iterator[Row]:
 
 def inference_rows() -> Iterator[Row]:
     """All embeddings of PrimeKG's shape in chunks of receivers, against one forward pass without gradients."""
-    sizes = (INFERENCE_ROWS, INFERENCE_ROWS // 2, INFERENCE_ROWS // 4)
+    default = HgtAcceleration().inference_rows
+    sizes = (default, default // 2, default // 4)
     forward, *chunked = (step("primekg", "ours", 4, more=["--infer", str(n)]) for n in (0, *sizes))
     for size, chunks in zip(sizes, chunked, strict=True):
-        name, target = f"primekg inference, chunks of {size:,}", "ratio <= 1.2" if size == INFERENCE_ROWS else ""
+        name, target = f"primekg inference, chunks of {size:,}", "ratio <= 1.2" if size == default else ""
         yield _timed(name, chunks["s"], "one forward", forward["s"], target, [chunks])
         yield row(
             name, "peak memory", "GB", chunks["own_gb"], rival="one forward", theirs=forward["own_gb"],

@@ -36,7 +36,7 @@ class TestResults:
         assert content["rows"][0] == {
             "workload": "w", "metric": "time", "unit": "s", "ours": 2.0, "rival": "r", "theirs": 1.0,
             "ratio": 2.0, "target": "ratio <= 1", "holds": False, "note": "",
-            "processor": content["machine"]["processor"],
+            "processor": content["machine"]["processor"], "commit": content["commit"], "created": content["created"],
         }  # fmt: skip
         assert content["machine"]["cores"] >= 1
 

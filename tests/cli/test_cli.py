@@ -60,6 +60,19 @@ def test_evaluate_gives_the_figures_of_the_training(trained: dict[str, Any]) -> 
     assert last["epoch"] == 3
 
 
+def test_estimate_lists_the_ways_and_its_exit_code_says_whether_one_fits(settings: Path) -> None:
+    found = run("estimate", str(settings), "--json")
+    assert found.exit_code == 0, found.output
+    told = json.loads(found.stdout)
+    assert not told["refused"]
+    # What is free changes from one call to the next.
+    chosen = told["sentence"].partition(" fits ")[0]
+    assert chosen in " ".join(run("estimate", str(settings)).output.split())
+    refused = run("estimate", str(settings), "--set", "acceleration.memory_budget=100MiB", "--json")
+    assert refused.exit_code == 1
+    assert "nothing fits 100 MiB" in json.loads(refused.stdout)["sentence"]
+
+
 def test_validate_judges_and_its_exit_code_says_so(trained: dict[str, Any], tmp_path: Path) -> None:
     found = run("validate", trained["run_dir"], "--json")
     assert found.exit_code == (1 if json.loads(found.stdout)["status"] == "fail" else 0)

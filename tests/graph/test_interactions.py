@@ -126,11 +126,10 @@ def many(users: int, each: int) -> list[Triple]:
 
 
 def test_a_random_split_holds_out_its_part_of_every_user_on_average(tmp_path: Path) -> None:
-    view = interaction_view(
-        built(
-            tmp_path / "g", many(400, 7), 400, 200, given=False, split={"method": "random", "valid": 0.1, "test": 0.2}
-        )
-    )
+    split = {"method": "random", "valid": 0.1, "test": 0.2}
+    graph = built(tmp_path / "g", many(400, 7), 400, 200, given=False, split=split)
+    assert graph.manifest["report"]["split_source"] == "random"
+    view = interaction_view(graph)
     assert len(view.test) == pytest.approx(0.2 * 2800, rel=0.06)
     assert len(view.valid) == pytest.approx(0.1 * 2800, rel=0.1)
     assert view.train.counts.min() >= 4
@@ -151,7 +150,9 @@ def test_the_newest_of_each_user_are_held_out(tmp_path: Path) -> None:
     pairs = [(u, i, 0) for u in range(30) for i in range(10)]
     times = [100 * (9 - i) if u % 2 else 100 * i for u in range(30) for i in range(10)]
     split = {"method": "user_time", "valid": 0.2, "test": 0.1}
-    view = interaction_view(built(tmp_path / "g", pairs, 30, 10, times=times, given=False, split=split))
+    graph = built(tmp_path / "g", pairs, 30, 10, times=times, given=False, split=split)
+    assert graph.manifest["report"]["split_source"] == "user_time"
+    view = interaction_view(graph)
     for user in range(30):
         newest_first = list(range(10)) if user % 2 else list(range(9, -1, -1))
         assert lists(view, "test")[user] == newest_first[:1]
@@ -162,7 +163,9 @@ def test_the_newest_of_all_are_held_out_and_one_second_stays_together(tmp_path: 
     pairs = [(i % 5, i, 0) for i in range(100)]
     times = [i // 4 for i in range(100)]
     split = {"method": "global_time", "valid": 0.1, "test": 0.1}
-    view = interaction_view(built(tmp_path / "g", pairs, 5, 100, times=times, given=False, split=split))
+    graph = built(tmp_path / "g", pairs, 5, 100, times=times, given=False, split=split)
+    assert graph.manifest["report"]["split_source"] == "global_time"
+    view = interaction_view(graph)
     assert sorted(view.test.columns.tolist()) == list(range(88, 100))  # item 90 shares its second with 88 and 89
     assert sorted(view.valid.columns.tolist()) == list(range(80, 88))
 

@@ -221,6 +221,26 @@ def test_two_backward_passes_are_equal_bit_by_bit(hgt_attention) -> None:
     assert all(torch.equal(a, b) for a, b in zip([*first[0], *first[1]], [*second[0], *second[1]], strict=True))
 
 
+def test_no_tensor_of_edges_times_width_is_made(hgt_attention) -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Largest(TorchDispatchMode):
+        numbers = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            out = func(*args, **(kwargs or {}))
+            if isinstance(out, Tensor) and out.layout == torch.strided:
+                self.numbers = max(self.numbers, out.numel())
+            return out
+
+    edges, heads, width = 150_000, 4, 16
+    graph = MessageGraph.build([900, 1000], random_edges([900, 1000], [(0, 1, edges), (1, 0, 5000)], 3))
+    with Largest() as seen:
+        run(hgt_attention, inputs(graph, heads, width, torch.float32), graph, None)
+    # Two numbers an edge and head are scratch; rows of all edges would be eight times as many.
+    assert seen.numbers <= 2 * heads * edges < heads * width * edges // 4
+
+
 @pytest.mark.parametrize("occurring", [1, 9, 10, 30, 40])
 def test_sums_of_a_relation_go_to_the_nodes_that_occur_in_it(occurring: int) -> None:
     """All of the type's nodes, many, and few: the sparse operators' module writes each in a way of its own."""

@@ -87,3 +87,19 @@ def test_interactions_become_rankings_and_recommendations(run: Any, tmp_path: Pa
         assert found["examples"].count("\n") == 2 + 8 - 1
     run_dir = json.loads((tmp_path / "data/06_models/watch/tisasrec_model.json").read_text())["run_dir"]
     assert (tmp_path / run_dir / "recommendations.parquet").is_file()
+
+
+@pytest.mark.slow
+def test_listeners_tracks_and_facts_become_three_recommenders(run: Any, tmp_path: Path) -> None:
+    instance, told = run("music", "music", "kgat", "mmgcn", "dragon")
+    with instance:
+        for model in ("kgat", "mmgcn", "dragon"):
+            ranking = metadata(instance, "music", f"{model}_ranking")
+            for name in ("popularity", "item-kNN", "EASE", "BPR-MF"):
+                assert name in ranking["beside_the_floors"], (model, name)
+            found = metadata(instance, "music", f"{model}_recommendations")
+            assert found["dagster/row_count"] == 20 * found["users"]
+            assert metadata(instance, "music", f"{model}_embeddings")["dagster/row_count"] > found["users"]
+            assert f"music/{model}_recommendations" in told
+        report = dg.AssetKey(["music", "mmgcn_acceleration_report"])
+        assert instance.get_latest_materialization_event(report) is None, "it is made on demand"

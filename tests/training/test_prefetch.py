@@ -17,7 +17,7 @@ from tests.training.cases import CASES
 from tests.training.runs import assert_same, outcome, run, settings_of
 
 # One for each way to draw steps.
-FAMILIES = ["hgt-edge-sampled", "conve-kvsall", "sasrec", "bpr-mf", "kgat"]
+FAMILIES = ["hgt-edge-sampled", "hgt-neighbor-sampled", "conve-kvsall", "sasrec", "bpr-mf", "kgat"]
 TINY = {"conve-kvsall": {"batch_size": 3}, "sasrec": {"batch_size": 3}, "hgt-edge-sampled": {"edge_sample_size": 40}}
 
 

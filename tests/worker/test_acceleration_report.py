@@ -134,9 +134,15 @@ def test_the_music_chain_asks_for_the_origins_study() -> None:
     asked = {m["recipe"]: m for m in models if "acceleration_report" in m}
     assert set(asked) == {"mmgcn", "dragon"}
     for recipe, model in asked.items():
-        singles = AccelerationReportSettings(**model["acceleration_report"]).singles
-        assert {"model.embedding_dim=32", "model.embedding_dim=64", "evaluation.eval_every=3"} <= set(singles)
-        for text in singles:
+        report = AccelerationReportSettings(**model["acceleration_report"])
+        assert {f"model.embedding_dim={width}" for width in (32, 64)} <= set(report.singles)
+        assert {f"evaluation.eval_every={epochs}" for epochs in (3, 5)} <= set(report.singles)
+        assert {"evaluation.metrics=[recall]", "evaluation.metrics=[recall, ndcg, precision, map]"} <= set(
+            report.singles
+        )
+        assert {"acceleration.batch_size=4096", "evaluation.eval_every=3"} <= set(report.accelerated)
+        assert report.epochs >= 10, "every third and every fifth are evaluated at different epochs"
+        for text in (*report.accelerated, *report.singles):
             changed = merge({"recipe": recipe, "data": "x", **model["settings"]}, module._parsed(text))
             section, _, name = text.partition("=")[0].partition(".")
             settings = parse_settings(changed, text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from graphmill.worker import planning
 from graphmill.worker import run as worker_run
 from graphmill.worker.export import restore
 from graphmill.worker.job import Job, merge, resolve
-from graphmill.worker.planning import cost_of, estimate_run, options, plan_run
+from graphmill.worker.planning import _remedy, cost_of, estimate_run, options, plan_run
 from graphmill.worker.run import prepare, train
 from tests.training.cases import CASES, typed_graph
 
@@ -209,7 +210,8 @@ def test_neighbours_are_no_choice_where_their_hops_are_not_the_layers(graph: Typ
 @pytest.mark.parametrize(
     ("sections", "words"),
     [
-        ({}, r"nothing fits .*the least is .* at .*, of which .*libraries .*; .*, or raise the budget"),
+        ({"acceleration": {"memory_budget": "300MiB"}},
+         r"nothing fits .*the least is .* at .*, of which .*libraries .*; .*libraries take .*, or raise the budget"),
         ({"model": {"hidden_dim": 100_000, "num_heads": 1}}, "lower model.hidden_dim"),
         ({"acceleration": {"batching": "edge_sampled"}, "model": {"embedding_dim": 512, "hidden_dim": 64},
           "objective": {"negatives_per_positive": 1000}}, "lower acceleration.edge_sample_size"),
@@ -220,8 +222,21 @@ def test_a_budget_that_nothing_fits_is_refused_with_figures_and_the_setting_to_t
 ) -> None:
     with pytest.raises(SettingsError, match=words):
         plan_run(
-            job_of(graph, **merge(sections, {"acceleration": {"memory_budget": "300MiB"}})), graph, "settings.yaml"
+            job_of(graph, **merge({"acceleration": {"memory_budget": "410MiB"}}, sections)), graph, "settings.yaml"
         )
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if planning.has_formulas(CASES[name].recipe)])
+def test_every_setting_that_a_refusal_names_is_one_of_the_recipe(name: str, tmp_path: Path) -> None:
+    own = CASES[name].graph(tmp_path / "graph")
+    job, _ = CASES[name].build(own)
+    option = next(options(job, own, job.batching, ["stock"]))
+    for part in ("weights and optimizer", "step", "evaluation", "graph and sampler"):
+        largest = replace(option, estimate=replace(option.estimate, parts={part: 2 * GIB, "libraries": 1}))
+        for section, setting in re.findall(r"\b(model|training|acceleration)\.([a-z_]+)", _remedy(job, largest, GIB)):
+            assert hasattr(getattr(job.settings, section), setting), (part, setting)
+            assert (setting != "batching") or job.settings.recipe == "hgt"
+            assert (setting not in ("batch_size", "batch_size_per_device")) or job.settings.recipe != "hgt"
 
 
 def test_without_a_budget_a_run_is_refused_only_when_it_is_far_from_fitting(

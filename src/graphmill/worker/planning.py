@@ -106,9 +106,10 @@ def plan_run(job: Job, graph: TypedGraph, where: str, choice: Sequence[Heap] = (
                 return Plan(batching, option, budget, f"{source}: {describe(option)} fits {format_size(budget)}")
             best = option if best is None or option.estimate.peak < best.estimate.peak else best
     assert best is not None
+    parts = ", ".join(f"{name} {format_size(size)}" for name, size in best.estimate.parts.items())
     sentence = (
-        f"nothing fits {format_size(budget)} ({source}): the least is {describe(best)}, of which "
-        f"{', '.join(f'{name} {format_size(size)}' for name, size in best.estimate.parts.items())}; {_remedy(best)}"
+        f"nothing fits {format_size(budget)} ({source}): the least is {describe(best)}, of which {parts}; "
+        f"{_remedy(job, best, budget)}"
     )
     if explicit:
         raise SettingsError(f"{where}: acceleration.memory_budget: {sentence}, or raise the budget")
@@ -323,20 +324,25 @@ def _asked(job: Job, batching: str) -> Execution:
     return Execution(loss_chunks=chunks, checkpointing=acceleration.gradient_checkpointing)
 
 
-def _remedy(option: Option) -> str:
-    parts = option.estimate.parts
-    largest = max(("weights and optimizer", "step", "evaluation", "graph and sampler"), key=lambda n: parts.get(n, 0))
+def _remedy(job: Job, option: Option, budget: int) -> str:
+    """Which setting to turn: one that the recipe has, for the part that takes the most."""
+    parts, recipe = option.estimate.parts, job.settings.recipe
+    if parts.get("libraries", 0) >= budget:
+        return f"torch and the other libraries take {format_size(parts['libraries'])} of that whatever the settings"
+    width = "model.hidden_dim or model.embedding_dim" if recipe == "hgt" else "model.embedding_dim"
+    batch = "batch_size_per_device" if job.settings.acceleration.batch_size_per_device else "batch_size"
+    length = " or model.max_length" if recipe in ("sasrec", "tisasrec") else ""
+    steps = {
+        "full": f"choose acceleration.batching: edge_sampled, or lower {width}",
+        "edge_sampled": "lower acceleration.edge_sample_size, or raise acceleration.accumulation_steps",
+        "neighbor_sampled": "lower acceleration.node_batch_size or acceleration.num_neighbors",
+    }
     return {
-        "weights and optimizer": "lower model.hidden_dim (or embedding_dim), set training.moments: bf16, or leave "
-        "node types out of the graph",
-        "step": {
-            "full": "choose acceleration.batching: edge_sampled, lower batch_size or model.hidden_dim",
-            "edge_sampled": "lower acceleration.edge_sample_size, or raise acceleration.accumulation_steps",
-            "neighbor_sampled": "lower acceleration.node_batch_size or num_neighbors",
-        }[option.batching],
+        "weights and optimizer": f"lower {width}, set training.moments: bf16, or leave nodes out of the graph",
+        "step": steps[option.batching] if recipe == "hgt" else f"lower acceleration.{batch}{length}, or {width}",
         "evaluation": "lower model.embedding_dim",
-        "graph and sampler": "leave relations or node types out of the graph",
-    }[largest]
+        "graph and sampler": "leave nodes or edges out of the graph",
+    }[max(("weights and optimizer", "step", "evaluation", "graph and sampler"), key=lambda n: parts.get(n, 0))]
 
 
 def _free(device: Any) -> int:

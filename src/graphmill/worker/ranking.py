@@ -23,7 +23,7 @@ from graphmill.worker.run import train
 
 FILE = "ranking.json"
 _METRIC = re.compile(
-    r"(?:(?P<who>\w+?)_)?(?P<metric>(?:mrr|ndcg|ndcg_kgat|hr|hit|hits|recall|precision|map|coverage)(?:@\d+)?)"
+    r"(?:(?P<who>\w+?)_)?(?P<metric>(?:mrr|ndcg|ndcg_kgat|hr|hit|hits|recall|precision|map|coverage|popularity_bias)(?:@\d+)?)"
 )
 
 

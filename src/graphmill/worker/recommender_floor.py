@@ -1,8 +1,9 @@
-"""BPR-MF as a floor: trained on the same graph beside a recommender's run, its λ chosen on validation, reused afterwards."""
+"""BPR-MF as a floor: trained on the graph of a recommender's run, its form chosen on validation, reused afterwards."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from graphmill.recipes.recommenders.recipe import RecommenderRecipe
 from graphmill.worker.export import Restored, restore
@@ -10,33 +11,42 @@ from graphmill.worker.messages import Outlet
 from graphmill.worker.run import train
 
 NAME = "bpr_mf"
-PENALTIES = (0.001, 0.01, 0.1)
-"""λ of the norm of a step's vectors. At the learning rate of the recipe's default."""
+FORMS: dict[str, dict[str, Any]] = {
+    "lambda_0.001": {"regularisation": 0.001},
+    "lambda_0.01": {"regularisation": 0.01},
+    "lambda_0.1": {"regularisation": 0.1},
+    "four_negatives": {"regularisation": 0.03, "negatives_per_positive": 4},
+    "softmax": {"regularisation": 0.3, "loss": "sampled_softmax", "negatives_per_positive": 64},
+}
+"""Its objectives, at the learning rate of the recipe's default: published BPR at three λ, and two with more negatives."""
+UNCHOSEN = "four_negatives"
+"""The form where nobody is held out for validation."""
 LARGEST_WORK = 4_000_000
-"""Training triples in all for each λ: what is done in seconds. On small data epochs end by patience before."""
+"""Training pairs in all for each form: what is done in seconds. On small data epochs end by patience before."""
 MOST_EPOCHS, PATIENCE, EVERY = 200, 20, 5
 
 
 def bpr_mf_figures(restored: Restored, split: str, *, outlets: Sequence[Outlet] = ()) -> dict[str, float]:
-    """Metrics of the best BPR-MF on ``split``, by the names that the run's own figures have; {} for BPR-MF itself.
+    """Metrics of the best BPR-MF on ``split``, by the names that the run's own figures have; {} for BPR-MF itself, and
+    with ``evaluation.floors: false``.
 
-    One training for each of :data:`PENALTIES`, in a folder of its own beside the run directories, and reused as any run
-    is. The best by the run's selection metric on validation is taken; where nobody is held out for validation, λ is the
-    middle one, after all of its epochs.
+    One training for each of :data:`FORMS`, in a folder of its own beside the run directories, and reused as any run
+    is. The best by the run's selection metric on validation is taken; where nobody is held out for validation, it is
+    :data:`UNCHOSEN`, after all of its epochs.
     """
     recipe, settings = restored.recipe, restored.job.settings
-    if not isinstance(recipe, RecommenderRecipe) or recipe.name == NAME:
+    if not isinstance(recipe, RecommenderRecipe) or recipe.name == NAME or not settings.evaluation.floors:
         return {}
     chosen = len(recipe.view.valid) > 0
     epochs = max(min(LARGEST_WORK // max(len(recipe.view.train), 1), MOST_EPOCHS), 1)
     root = restored.run.path.parent / NAME
     found = []
-    for penalty in PENALTIES if chosen else PENALTIES[1:2]:
+    for form in FORMS if chosen else (UNCHOSEN,):
         values = {
             "recipe": NAME,
             "data": settings.data,
             "preset": "none",
-            "objective": {"regularisation": penalty},
+            "objective": FORMS[form],
             "training": {"epochs": epochs, "patience_epochs": PATIENCE, "seed": settings.training.seed},
             "acceleration": {"device": settings.acceleration.device},
             "evaluation": {
@@ -46,7 +56,7 @@ def bpr_mf_figures(restored: Restored, split: str, *, outlets: Sequence[Outlet] 
             },
             "export": {"csv": False, "parquet": False},
         }
-        found.append(train(values, "the BPR-MF floor", root=str(root / f"lambda_{penalty:g}"), outlets=outlets))
+        found.append(train(values, "the BPR-MF floor", root=str(root / form), outlets=outlets))
     best = max(found, key=lambda result: result["best_metric"] or 0.0)
     other = restore(best["run_dir"])
     figures = other.recipe.evaluate(other.model, split, final=True, poll=lambda: None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from graphmill.worker.export import Restored, export_run, restore
 from graphmill.worker.ranking import rank_any
 from graphmill.worker.recommendations import recommend_run
 from graphmill.worker.run import train
+from tests.graph.test_interactions import built
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +66,41 @@ def test_the_ranking_stands_beside_every_floor(kgat: Restored, monkeypatch: pyte
     assert {"model", "popularity", "item_knn", "ease", "bpr_mf"} <= set(report["figures"])
     for figures in report["figures"].values():
         assert {"recall@20", "ndcg@20", "map@20", "hit@20", "mrr@20"} <= set(figures)
-    assert len(list((kgat.run.path.parent / "bpr_mf").glob("*/*/report.json"))) == 3
+    assert {"coverage@20", "popularity_bias@20"} <= set(report["figures"]["model"])
+    assert len(list((kgat.run.path.parent / "bpr_mf").glob("*/*/report.json"))) == len(recommender_floor.FORMS)
+
+
+def test_floors_that_are_not_wanted_are_not_trained(kgat: Restored) -> None:
+    settings = kgat.job.settings
+    evaluation = settings.evaluation.model_copy(update={"floors": False})
+    quiet = replace(kgat, job=replace(kgat.job, settings=settings.model_copy(update={"evaluation": evaluation})))
+    assert recommender_floor.bpr_mf_figures(quiet, "test") == {}
+
+
+def test_odd_users_and_items_are_ranked_as_said(tmp_path: Path) -> None:
+    """User 2 has no training item, user 0 a validation item; items 3 and 4 are in nobody's training list."""
+    pairs = [(0, 0, 0), (0, 1, 1), (0, 3, 2), (1, 0, 0), (1, 2, 0), (2, 1, 2)]
+    graph = built(tmp_path / "graph", pairs, 3, 5)
+    evaluation = {"floors": False, "top_k": [3], "metrics": ["recall"], "selection_metric": "recall@3"}
+    found = {}
+    for masked in (False, True):
+        run = trained(
+            graph,
+            tmp_path / f"masked-{masked}",
+            "bpr_mf",
+            model={"embedding_dim": 4},
+            training={"epochs": 1},
+            evaluation={**evaluation, "mask_validation": masked},
+        )
+        found[masked] = run
+    lists = pq.read_table(recommend_run(found[False], 5)["file"]).to_pandas().groupby("user_id")["item_id"].apply(set)
+    assert set(lists.index) == {"0", "1"}, "whoever has no training item gets no recommendations"
+    assert lists["0"] == {"2", "4"}, "an item that nobody trained on is recommended, one that is known in any split not"
+    assert lists["1"] == {"1", "3", "4"}
+    recipe = found[True].recipe
+    assert isinstance(recipe, RecommenderRecipe)
+    figures = recipe.evaluate(found[True].model, "test", final=False, poll=lambda: None)
+    assert figures["recall@3"] == 1.0, "with the validation item masked three candidates are left, all in the list"
 
 
 def test_recommendations_have_names_and_nothing_that_the_user_knows(kgat: Restored) -> None:

@@ -37,8 +37,6 @@ from graphmill.training.contract import (
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
 
-INFERENCE_ROWS = 16_384
-"""Receivers in a chunk of the final embeddings: what a chunk's edges need of the senders is gathered anew for each."""
 ALL_METRICS = ("mrr", "mr", "amri", "hits")
 
 
@@ -285,7 +283,7 @@ class HgtRecipe:
     def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
         """Layer by layer in chunks of targets, equal to the full forward."""
         encoder: HGT = model.encoder  # type: ignore[assignment]
-        for chunk in infer(encoder, self.messages, self.features, INFERENCE_ROWS):
+        for chunk in infer(encoder, self.messages, self.features, self.settings.acceleration.inference_rows):
             vectors = chunk.rows.float().cpu().numpy()
             yield EmbeddingBlock(self.graph.node_types[chunk.node_type].offset + chunk.start, vectors)
 

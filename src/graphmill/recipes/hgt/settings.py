@@ -72,6 +72,12 @@ class HgtAcceleration(AccelerationSettings):
     """HGT's acceleration defaults."""
 
     accumulation_steps: int = setting(4, "Micro-batches per optimizer step", ge=1)
+    inference_rows: int = setting(
+        16_384,
+        "Nodes whose final embeddings are computed at a time, layer by layer; fewer need less memory and gather more anew",
+        identity=False,
+        ge=1,
+    )
     clip_norm: float = setting(1.0, "Largest norm of the gradient; 0 = off", ge=0.0)
     neighbor_sampler: Literal["uniform", "budget"] = setting(
         "uniform",

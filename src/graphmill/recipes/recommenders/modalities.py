@@ -33,7 +33,7 @@ def modalities(view: Interactions, names: Sequence[str], *, shuffle: bool = Fals
     if not known:
         raise InputError(
             "the graph has no item features, which mmgcn and dragon learn from; build it with a feature file per "
-            "modality, or use the recipes bprmf or kgat"
+            "modality, or use the recipes bpr_mf or kgat"
         )
     unknown = [name for name in names if name not in known]
     if unknown:
