@@ -275,6 +275,26 @@ class MessageGraph:
             )
         return replace(self, target_counts=tuple(counts), relations=tuple(plans))
 
+    def edges_within_reach(self, edges: Sequence[Tensor], nodes: Sequence[Tensor], layers: int) -> list[Tensor]:
+        """Those of ``edges`` (positions as in :meth:`edge_subgraph`) whose messages reach ``nodes`` within so many layers.
+
+        What the others carry is read by nobody. ``nodes``: per type local numbers.
+        """
+        ends = [
+            (r.source_nodes[r.source[chosen]], r.target_nodes[r.target[chosen]])
+            for r, chosen in zip(self.relations, edges, strict=True)
+        ]
+        wanted = [torch.zeros(n, dtype=torch.bool, device=self.device) for n in self.source_counts]
+        for marks, some in zip(wanted, nodes, strict=True):
+            marks[some] = True
+        for _ in range(layers - 1):
+            before = [marks.clone() for marks in wanted]
+            for r, (src, dst) in zip(self.relations, ends, strict=True):
+                wanted[r.source_type][src[before[r.target_type][dst]]] = True
+        return [
+            chosen[wanted[r.target_type][dst]] for r, chosen, (_, dst) in zip(self.relations, edges, ends, strict=True)
+        ]
+
     def edge_subgraph(
         self, edges: Sequence[Tensor], nodes: Sequence[Tensor | None] | None = None
     ) -> tuple[MessageGraph, list[Tensor]]:

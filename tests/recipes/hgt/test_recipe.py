@@ -179,3 +179,33 @@ def test_it_learns_the_planted_communities(graph: TypedGraph) -> None:
     popular = rank_links(DegreeScorer(queries), queries)
     assert found.micro["auc_degree"] > popular.micro["auc_degree"] + 0.15
     assert found.micro["mrr"] > 1.3 * popular.micro["mrr"]
+
+
+@pytest.mark.parametrize("layers", [0, 1, 2, 3])
+def test_a_sample_of_edges_computes_what_its_loss_reads_and_nothing_else(graph: TypedGraph, layers: int) -> None:
+    case = CASES["hgt-edge-sampled"]
+    _, recipe = case.build(graph, model={"num_layers": layers}, acceleration={"edge_sample_size": 40})
+    model = case.model(recipe, torch.float64).eval()
+    micro = recipe.step(recipe.phases[0], 0, 1).micro[1]
+    seeds = torch.from_numpy(micro.seeds())
+    encoded = recipe.encode(model, micro)
+    assert len(encoded.tensors["z"]) == len(seeds)
+    # The same messages as one graph in which every layer computes every node.
+    local = [torch.from_numpy(rows) for rows in recipe.data.by_type(micro.seeds())]
+    messages = [torch.as_tensor(m) for m in micro.messages]
+    whole, rows = recipe.messages.edge_subgraph(messages, local)
+    z = model.encoder(whole, recipe.features, None, rows)
+    ids = torch.cat([kept + t.offset for kept, t in zip(rows, graph.node_types, strict=True)])
+    assert 0 < len(seeds) < len(ids)
+    wanted = z[torch.searchsorted(ids, seeds)]
+    found = encoded.tensors["z"][encoded.tensors["lookup"][seeds]]
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
+    weights = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    parameters = [p for name, p in model.encoder.named_parameters() if "table" in name or "layers" in name]
+    gradients = [torch.autograd.grad((x * weights).sum(), parameters, allow_unused=True) for x in (found, wanted)]
+    for ours, theirs in zip(*gradients, strict=True):
+        assert (ours is None) == (theirs is None)
+        if ours is not None:
+            torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11)
+    kept = recipe.messages.edges_within_reach(messages, local, max(layers, 1))
+    assert sum(map(len, kept)) <= sum(map(len, messages))

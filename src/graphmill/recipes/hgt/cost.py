@@ -9,7 +9,7 @@ estimate``).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -138,19 +138,32 @@ def _edge_sampled(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[D
     size = max(a.edge_sample_size // micros, 1)
     links = _links(settings, degrees) / micros
     drawn = np.array([min(size, r.edges) for r in degrees])
-    free = _untouched(settings, counts, degrees, links)
-    sources, targets = [], []
-    for r, d in zip(degrees, drawn, strict=True):
-        share = d / max(r.edges, 1.0)
-        outgoing, incoming = _missed(r.outgoing, share), _missed(r.incoming, share)
-        free[r.source_type] *= outgoing
-        free[r.target_type] *= incoming
-        sources.append((1 - outgoing).sum())
-        targets.append((1 - incoming).sum())
-    nodes = np.array([(1 - f).sum() for f in free])
-    layer = Layer(nodes, nodes, drawn, np.array(sources), np.array(targets))
+    wanted = [1 - f for f in _untouched(settings, counts, degrees, links)]
+    seeds = np.array([w.sum() for w in wanted])
     anchors = _anchors(settings, counts) / micros
-    return Pass([layer] * settings.model.num_layers, nodes, float(links.sum()), anchors), micros
+    layers: list[Layer] = []
+    # Backwards from what the loss reads: the last layer computes that alone, those before it all that is in reach.
+    for number in range(settings.model.num_layers):
+        edges, sources, targets = (np.zeros(len(degrees)) for _ in range(3))
+        grown = [1 - w for w in wanted]
+        for i, (r, d) in enumerate(zip(degrees, drawn, strict=True)):
+            received = wanted[r.target_type]
+            # No message goes along a link that is asked about, in either direction.
+            other = np.maximum(1 - (1 - received) / max(1.0 - links[i] / max(r.edges, 1.0), 1e-12) ** 2, 0.0)
+            edges[i] = d * float((r.incoming * other).sum()) / max(float(r.incoming.sum()), 1.0)
+            outgoing = _missed(r.outgoing, edges[i] / max(r.edges, 1.0))
+            grown[r.source_type] = grown[r.source_type] * outgoing
+            sources[i] = (1 - outgoing).sum()
+            targets[i] = (received * (1 - _missed(r.incoming, d / max(r.edges, 1.0)))).sum()
+        wanted = [1 - g for g in grown]
+        layers.insert(0, Layer(seeds, seeds, edges, sources, targets))
+        if number + 1 == settings.model.num_layers:
+            nodes = np.array([w.sum() for w in wanted])
+            first = layers[0]
+            layers = [Layer(nodes, nodes, first.edges, first.sources, first.targets) for _ in layers[:-1]] + [
+                replace(layers[-1], read=nodes)
+            ]
+    return Pass(layers, seeds, float(links.sum()), anchors), micros
 
 
 def _neighbor_sampled(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees]) -> tuple[Pass, int]:
@@ -230,7 +243,11 @@ def _step_bytes(
     width, out = m.hidden_dim, float(one.outputs.sum()) * m.embedding_dim * low
     saved, inputs, messages, attention = [], [], [], []
     threads = settings.acceleration.threads or max(1, allowed_cores() // settings.acceleration.processes)
-    for layer in one.layers:
+    wholes = [
+        batching == "neighbor_sampled" or (batching == "edge_sampled" and n + 1 == len(one.layers))
+        for n in range(len(one.layers))
+    ]
+    for layer, whole in zip(one.layers, wholes, strict=True):
         read, computed = float(layer.read.sum()), float(layer.computed.sum())
         projected = (computed + 2 * read) * width
         # q, k, v, message and y in the products' precision; skip, norm and what the next layer reads in fp32, one
@@ -240,9 +257,9 @@ def _step_bytes(
         inputs.append(computed * width * _WIDE)
         messages.append(computed * width * low)
         groups = (
-            group_count(int(read), m.num_heads, width // m.num_heads, threads, low < _WIDE and not checkpointing)
-            if batching != "neighbor_sampled"
-            else 1
+            1
+            if whole
+            else group_count(int(read), m.num_heads, width // m.num_heads, threads, low < _WIDE and not checkpointing)
         )
         # Of a group of heads: the gradients of q, k, v in fp32, their cast, and q, k, v where they are recomputed. Of
         # all: the message's gradient, the input's, the skip's.
@@ -251,13 +268,15 @@ def _step_bytes(
         work = _workspace(settings, layer)
         attention.append(kept_rows + own + computed * width * (2 * low + 2 * _WIDE) + work)
     gathered = read_first(one) * width * _WIDE if batching != "full" else 0.0
-    whole = checkpointing and batching == "neighbor_sampled"  # there a layer is recomputed as a whole
-    kept = saved if not checkpointing else inputs if whole else [i + j for i, j in zip(inputs, messages, strict=True)]
+    kept = saved
+    if checkpointing:  # a layer that computes some receivers only is recomputed as a whole
+        kept = [i if whole else i + j for i, j, whole in zip(inputs, messages, wholes, strict=True)]
     # Of the heads both stages and the norm's input; z and its gradient; what one gather's backward fills, and a sum.
     loss = sum(kept) + (7 if m.output_norm else 6) * out + _loss_bytes(settings, one, chunks, precision)
     backward = 0.0
     for number in range(len(one.layers)):
         # What is recomputed is there at once before the first of it can be freed.
+        whole = checkpointing and wholes[number]
         again = saved[number] + inputs[number] if whole else attention[number] + 2 * inputs[number] * checkpointing
         backward = max(backward, sum(kept[:number]) + again)
     return gathered + max(loss, 2 * out + backward)

@@ -53,7 +53,7 @@ class HgtRecipe:
     """``batching`` is resolved (no "auto"); everything random is keyed by ``settings.training.seed``."""
 
     name = "hgt"
-    algorithm_version = 4
+    algorithm_version = 5
 
     def __init__(self, graph: TypedGraph, settings: HgtSettings, batching: str) -> None:
         self.graph = graph
@@ -169,10 +169,14 @@ class HgtRecipe:
         return self._encode_sample(encoder, batch)
 
     def _encode_sample(self, encoder: HGT, batch: HgtBatch) -> Encoded:
-        extra = [self._tensor(rows) for rows in self.data.by_type(batch.seeds())]
+        seeds = [self._tensor(rows) for rows in self.data.by_type(batch.seeds())]
         assert batch.messages is not None
-        graph, rows = self.messages.edge_subgraph([self._tensor(m) for m in batch.messages], extra)
-        return self._encoded_rows(encoder(graph, self.features, None, rows), rows)
+        messages = [self._tensor(m) for m in batch.messages]
+        messages = self.messages.edges_within_reach(messages, seeds, len(encoder.layers))
+        graph, rows = self.messages.edge_subgraph(messages, seeds)
+        # What the loss does not read is not computed: the last layer and the heads go over the seeds alone.
+        needed = [torch.searchsorted(kept, some) for kept, some in zip(rows, seeds, strict=True)]
+        return self._encoded_rows(encoder(graph, self.features, None, rows, needed), seeds)
 
     def _encode_neighborhood(self, encoder: HGT, batch: HgtBatch, sample: NeighborSample) -> Encoded:
         blocks = [block.to(self.device) for block in message_blocks(sample, self.data)]
