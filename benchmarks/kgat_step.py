@@ -59,12 +59,12 @@ def graph_of(data: str, folder: Path) -> Any:
     return build_graph(nodes, edges, GraphSettings(add_reverse="never"), folder)
 
 
-def recipe_of(data: str, folder: Path) -> Any:
-    """Our recipe."""
+def recipe_of(data: str, folder: Path, batch: int = 1024) -> Any:
+    """Our recipe, for steps of so many pairs and twice as many facts."""
     from graphmill.recipes import registry
     from graphmill.settings import parse
 
-    values = {"recipe": "kgat", "data": "benchmark", "preset": "none", "acceleration": {"batch_size": 1024}}
+    values = {"recipe": "kgat", "data": "benchmark", "preset": "none", "acceleration": {"batch_size": batch}}
     return registry.create("kgat", graph_of(data, folder), parse(registry.settings_model("kgat"), values, ""), "full")
 
 
@@ -162,11 +162,12 @@ def main() -> None:
     parser.add_argument("--data", choices=["last-fm", *SHAPES], default="last-fm")
     parser.add_argument("--variant", choices=["ours", "naive"], default="ours")
     parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--batch", type=int, default=1024, help="of ours")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
         base = peak_rss()
-        recipe = recipe_of(arguments.data, Path(folder) / "graph")
+        recipe = recipe_of(arguments.data, Path(folder) / "graph", arguments.batch)
         works = ours(recipe) if arguments.variant == "ours" else naive(recipe)
         seconds = {}
         for name, work in works.items():
