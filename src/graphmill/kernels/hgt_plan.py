@@ -275,11 +275,23 @@ class MessageGraph:
             )
         return replace(self, target_counts=tuple(counts), relations=tuple(plans))
 
+    def touched(self, edges: Sequence[Tensor], node_type: int) -> Tensor:
+        """Ascending int64 local numbers of the nodes of one type at the ends of ``edges`` (see :meth:`edge_subgraph`)."""
+        marks = torch.zeros(self.source_counts[node_type], dtype=torch.bool, device=self.device)
+        for r, chosen in zip(self.relations, edges, strict=True):
+            if r.source_type == node_type:
+                marks[r.source_nodes[r.source[chosen]]] = True
+            if r.target_type == node_type:
+                marks[r.target_nodes[r.target[chosen]]] = True
+        return marks.nonzero().squeeze(1)
+
     def edges_within_reach(self, edges: Sequence[Tensor], nodes: Sequence[Tensor], layers: int) -> list[Tensor]:
         """Those of ``edges`` (positions as in :meth:`edge_subgraph`) whose messages reach ``nodes`` within so many layers.
 
         What the others carry is read by nobody. ``nodes``: per type local numbers.
         """
+        if layers < 1:
+            return [chosen[:0] for chosen in edges]
         ends = [
             (r.source_nodes[r.source[chosen]], r.target_nodes[r.target[chosen]])
             for r, chosen in zip(self.relations, edges, strict=True)

@@ -333,14 +333,17 @@ def _remedy(job: Job, option: Option, budget: int) -> str:
     batch = "batch_size_per_device" if job.settings.acceleration.batch_size_per_device else "batch_size"
     length = " or model.max_length" if recipe in ("sasrec", "tisasrec") else ""
     steps = {
-        "full": f"choose acceleration.batching: edge_sampled, or lower {width}",
+        # auto has tried edge_sampled, and found it no smaller.
+        "full": f"lower {width}"
+        if job.settings.acceleration.batching == "auto"
+        else f"choose acceleration.batching: edge_sampled, or lower {width}",
         "edge_sampled": "lower acceleration.edge_sample_size, or raise acceleration.accumulation_steps",
         "neighbor_sampled": "lower acceleration.node_batch_size or acceleration.num_neighbors",
     }
     return {
         "weights and optimizer": f"lower {width}, set training.moments: bf16, or leave nodes out of the graph",
         "step": steps[option.batching] if recipe == "hgt" else f"lower acceleration.{batch}{length}, or {width}",
-        "evaluation": "lower model.embedding_dim",
+        "evaluation": f"lower {width}",
         "graph and sampler": "leave nodes or edges out of the graph",
     }[max(("weights and optimizer", "step", "evaluation", "graph and sampler"), key=lambda n: parts.get(n, 0))]
 

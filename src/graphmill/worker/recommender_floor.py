@@ -22,7 +22,7 @@ FORMS: dict[str, dict[str, Any]] = {
 UNCHOSEN = "four_negatives"
 """The form where nobody is held out for validation."""
 LARGEST_WORK = 4_000_000
-"""Training pairs in all for each form: what is done in seconds. On small data epochs end by patience before."""
+"""Training pairs in all for each form. On small data epochs end by patience before."""
 MOST_EPOCHS, PATIENCE, EVERY = 200, 20, 5
 
 
@@ -52,7 +52,10 @@ def bpr_mf_figures(restored: Restored, split: str, *, outlets: Sequence[Outlet] 
             "evaluation": {
                 "eval_every": EVERY if chosen else epochs,
                 "floors": False,
-                **{name: getattr(settings.evaluation, name) for name in ("metrics", "top_k", "selection_metric")},
+                **{
+                    name: getattr(settings.evaluation, name)
+                    for name in ("metrics", "top_k", "selection_metric", "mask_validation")
+                },
             },
             "export": {"csv": False, "parquet": False},
         }

@@ -81,7 +81,8 @@ def step_cost(graph: TypedGraph, settings: HgtSettings, batching: str, execution
     counts = np.array([t.count for t in graph.node_types], float)
     degrees = degrees_of(graph)
     passes = {"full": _full, "edge_sampled": _edge_sampled, "neighbor_sampled": _neighbor_sampled}
-    one, repeats = passes[batching](settings, counts, degrees)
+    anchor_type = next((n for n, t in enumerate(graph.node_types) if t.name == settings.objective.contrastive_type), -1)
+    one, repeats = passes[batching](settings, counts, degrees, anchor_type)
     features = {n: r.shape[1] for n, t in enumerate(graph.node_types) if (r := graph.features(t.name)) is not None}
     weights = _weights(settings, counts, degrees, features)
     edges = sum(r.edges for r in degrees)
@@ -124,7 +125,7 @@ def _anchors(settings: HgtSettings, counts: np.ndarray) -> float:
     return settings.objective.contrastive_anchors if settings.objective.contrastive_weight else 0.0
 
 
-def _full(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees]) -> tuple[Pass, int]:
+def _full(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees], anchor_type: int) -> tuple[Pass, int]:
     sizes = [(r.edges, float(np.count_nonzero(r.outgoing)), float(np.count_nonzero(r.incoming))) for r in degrees]
     edges, sources, targets = (np.array(column) for column in zip(*sizes, strict=True))
     layer = Layer(counts, counts, edges, sources, targets)
@@ -132,13 +133,22 @@ def _full(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees])
     return Pass([layer] * settings.model.num_layers, counts, links, _anchors(settings, counts)), 1
 
 
-def _edge_sampled(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees]) -> tuple[Pass, int]:
+def _edge_sampled(
+    settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees], anchor_type: int
+) -> tuple[Pass, int]:
     a = settings.acceleration
     micros = a.accumulation_steps
     size = max(a.edge_sample_size // micros, 1)
     links = _links(settings, degrees) / micros
     drawn = np.array([min(size, r.edges) for r in degrees])
-    wanted = [1 - f for f in _untouched(settings, counts, degrees, links)]
+    free = _untouched(settings, counts, degrees, links)
+    if settings.objective.contrastive_weight:
+        # The candidates of the contrastive term are all nodes of its type that a message touches.
+        for r, d in zip(degrees, drawn, strict=True):
+            for end, degree in ((r.source_type, r.outgoing), (r.target_type, r.incoming)):
+                if end == anchor_type:
+                    free[end] = free[end] * _missed(degree, d / max(r.edges, 1.0))
+    wanted = [1 - f for f in free]
     seeds = np.array([w.sum() for w in wanted])
     anchors = _anchors(settings, counts) / micros
     layers: list[Layer] = []
@@ -166,7 +176,9 @@ def _edge_sampled(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[D
     return Pass(layers, seeds, float(links.sum()), anchors), micros
 
 
-def _neighbor_sampled(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees]) -> tuple[Pass, int]:
+def _neighbor_sampled(
+    settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees], anchor_type: int
+) -> tuple[Pass, int]:
     from graphmill.recipes.hgt.neighborhood import plan_seeds
 
     a = settings.acceleration

@@ -169,14 +169,22 @@ class HgtRecipe:
         return self._encode_sample(encoder, batch)
 
     def _encode_sample(self, encoder: HGT, batch: HgtBatch) -> Encoded:
-        seeds = [self._tensor(rows) for rows in self.data.by_type(batch.seeds())]
+        wanted = [self._tensor(rows) for rows in self.data.by_type(batch.seeds())]
         assert batch.messages is not None
         messages = [self._tensor(m) for m in batch.messages]
-        messages = self.messages.edges_within_reach(messages, seeds, len(encoder.layers))
-        graph, rows = self.messages.edge_subgraph(messages, seeds)
-        # What the loss does not read is not computed: the last layer and the heads go over the seeds alone.
-        needed = [torch.searchsorted(kept, some) for kept, some in zip(rows, seeds, strict=True)]
-        return self._encoded_rows(encoder(graph, self.features, None, rows, needed), seeds)
+        similar = self.data.similar
+        if similar is not None and len(batch.anchor):
+            # The contrastive term's candidates: all nodes of the anchors' type that the sample touches.
+            kind = next(n for n, t in enumerate(self.graph.node_types) if t.offset == similar.first and t.count)
+            held = torch.zeros(similar.count, dtype=torch.bool, device=self.device)
+            held[wanted[kind]] = True
+            held[self.messages.touched(messages, kind)] = True
+            wanted[kind] = held.nonzero().squeeze(1)
+        messages = self.messages.edges_within_reach(messages, wanted, len(encoder.layers))
+        graph, rows = self.messages.edge_subgraph(messages, wanted)
+        # What the loss does not read is not computed: the last layer and the heads go over these nodes alone.
+        needed = [torch.searchsorted(kept, some) for kept, some in zip(rows, wanted, strict=True)]
+        return self._encoded_rows(encoder(graph, self.features, None, rows, needed), wanted)
 
     def _encode_neighborhood(self, encoder: HGT, batch: HgtBatch, sample: NeighborSample) -> Encoded:
         blocks = [block.to(self.device) for block in message_blocks(sample, self.data)]

@@ -42,7 +42,9 @@ class RecommenderEvaluation(EvaluationSettings):
         False, "At the test, mask validation items as well as training items (MMRec and KGAT do not)", identity=False
     )
     floors: bool = setting(
-        True, "Final evaluation: popularity, item-kNN and EASE on the same split, beside the model", identity=False
+        True,
+        "Final evaluation: popularity, item-kNN and EASE on the same split beside the model, and BPR-MF beside its ranking",
+        identity=False,
     )
 
 
