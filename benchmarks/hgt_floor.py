@@ -2,7 +2,7 @@
 
 From the graph alone: per type and layer the projections to q, k, v and the output product, per relation two products on
 the side with fewer occurring nodes; each forward, for its input's gradient and for its weight's gradient. Operands and
-results are allocated before the clock starts; each distinct shape is timed on its own, best of several. The products are
+results are allocated before the clock starts; each distinct shape is timed on its own. The products are
 torch's; ``--own`` times those that training uses where torch's are slow (``graphmill.kernels.products``).
 """
 
@@ -28,6 +28,7 @@ CPU = torch.device("cpu")
 
 Clock = Callable[[], float]
 Product = tuple[str, int, int, int, int]  # kind, batch, rows, inner, columns
+Call = tuple[torch.Tensor, torch.Tensor, torch.Tensor]  # both operands and the result
 
 
 def products(graph: MessageGraph, widths: tuple[int, ...] = WIDTHS, heads: int = HEADS) -> Counter[Product]:
@@ -51,18 +52,38 @@ def gflop(found: Counter[Product]) -> float:
     return sum(3 * 2 * b * n * k * m * times for (_, b, n, k, m), times in found.items()) / 1e9
 
 
-def seconds(
-    found: Counter[Product],
-    dtype: torch.dtype = torch.float32,
-    repeats: int = 3,
-    clock: Clock = time.perf_counter,
-    device: torch.device = CPU,
-    own: bool = False,
-) -> float:
-    """Time of a step's products, by torch; with ``own`` by what training uses on this processor."""
-    # On an accelerator a product is timed many times over: between two waits there is more than one call.
-    calls = 1 if device.type == "cpu" else 20
-    return sum(times * _time(one, dtype, repeats, clock, device, calls, own) for one, times in found.items())
+class Floor:
+    """A step's products on operands that are there; ``seconds`` multiplies them and sums their times."""
+
+    def __init__(
+        self,
+        found: Counter[Product],
+        dtype: torch.dtype = torch.float32,
+        clock: Clock = time.perf_counter,
+        device: torch.device = CPU,
+        own: bool = False,
+    ) -> None:
+        self._operands = [(_calls(one, dtype, device), times) for one, times in found.items() if one[2]]
+        self._device, self._clock, self._own = device, clock, own
+
+    def seconds(self, repeats: int = 1) -> float:
+        """Of every distinct product the shortest of ``repeats``, as often as a step has it."""
+        return sum(times * self._best(one, repeats) for calls, times in self._operands for one in calls)
+
+    def _best(self, call: Call, repeats: int) -> float:
+        a, b, out = call
+        multiply: Callable[..., object] = product if self._own else torch.mm if a.dim() == 2 else torch.bmm
+        # On an accelerator a product is timed many times over: between two waits there is more than one call.
+        times = 1 if self._device.type == "cpu" else 20
+        best = float("inf")
+        for _ in range(repeats):
+            wait(self._device)
+            start = self._clock()
+            for _ in range(times):
+                multiply(a, b, out=out)
+            wait(self._device)
+            best = min(best, (self._clock() - start) / times)
+        return best
 
 
 def wait(device: torch.device) -> None:
@@ -71,37 +92,21 @@ def wait(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-def _time(
-    one: Product, dtype: torch.dtype, repeats: int, clock: Clock, device: torch.device, times: int, own: bool
-) -> float:
+def _calls(one: Product, dtype: torch.dtype, device: torch.device) -> list[Call]:
+    """Operands and result of a product, of its input's gradient and of its weight's."""
     _, batch, rows, inner, columns = one
-    if not rows:
-        return 0.0
     if batch == 1:
         x, w, y = (
             torch.randn(*s, dtype=dtype, device=device) for s in ((rows, inner), (inner, columns), (rows, columns))
         )
         dx, dw = torch.empty_like(x), torch.empty_like(w)
-        calls = ((x, w, y), (y, w.mT, dx), (x.mT, y, dw))
-    else:  # heads side by side in memory, as they are in the model
-        x, y, dx = (
-            torch.randn(rows, batch, s, dtype=dtype, device=device).transpose(0, 1) for s in (inner, columns, inner)
-        )
-        w, dw = (torch.randn(batch, inner, columns, dtype=dtype, device=device) for _ in range(2))
-        calls = ((x, w, y), (y, w.mT, dx), (x.mT, y, dw))
-    multiply: Callable[..., object] = product if own else torch.mm if batch == 1 else torch.bmm
-    total = 0.0
-    for a, b, out in calls:
-        best = float("inf")
-        for _ in range(repeats):
-            wait(device)
-            start = clock()
-            for _ in range(times):
-                multiply(a, b, out=out)
-            wait(device)
-            best = min(best, (clock() - start) / times)
-        total += best
-    return total
+        return [(x, w, y), (y, w.mT, dx), (x.mT, y, dw)]
+    # heads side by side in memory, as they are in the model
+    x, y, dx = (
+        torch.randn(rows, batch, s, dtype=dtype, device=device).transpose(0, 1) for s in (inner, columns, inner)
+    )
+    w, dw = (torch.randn(batch, inner, columns, dtype=dtype, device=device) for _ in range(2))
+    return [(x, w, y), (y, w.mT, dx), (x.mT, y, dw)]
 
 
 def main() -> None:
@@ -111,7 +116,7 @@ def main() -> None:
     parser.add_argument("--own", action="store_true", help="by what training uses on this processor, instead of torch")
     args = parser.parse_args()
     found = products(hgt_graphs.plan(hgt_graphs.load(args.graph)))
-    taken = seconds(found, getattr(torch, args.dtype), own=args.own)
+    taken = Floor(found, getattr(torch, args.dtype), own=args.own).seconds(3)
     print(
         json.dumps({"graph": args.graph, "gflop": gflop(found), "seconds": taken, "gflop_per_s": gflop(found) / taken})
     )

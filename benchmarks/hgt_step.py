@@ -114,10 +114,9 @@ def mean_squares(outputs: list[Tensor]) -> Tensor:
     return torch.stack(squares).sum() / sum(len(y) for y in outputs)
 
 
-def run(model: nn.Module, steps: int, clock: hgt_floor.Clock = time.perf_counter) -> list[float]:
+def run(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int, clock: hgt_floor.Clock) -> list[float]:
     """Seconds of each optimizer step: forward, backward, Adam."""
     device = next(model.parameters()).device
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
     seconds = []
     for _ in range(steps):
         start = clock()
@@ -132,9 +131,8 @@ def run(model: nn.Module, steps: int, clock: hgt_floor.Clock = time.perf_counter
     return seconds
 
 
-def run_sampled(model: Ours, steps: int, clock: hgt_floor.Clock = time.perf_counter) -> list[float]:
+def run_sampled(model: Ours, optimizer: torch.optim.Optimizer, steps: int, clock: hgt_floor.Clock) -> list[float]:
     """Seconds of each optimizer step of four micro-batches, each over its own sample of the edges (``edge_sampled``)."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
     seconds = []
     for step in range(steps):
         start = clock()
@@ -192,7 +190,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--profile", action="store_true")
-    parser.add_argument("--floor", action="store_true", help="measure the floor after the steps, in the same process")
+    parser.add_argument("--floor", type=int, default=0, help="after the steps so many more, each followed by the floor")
     parser.add_argument("--infer", type=int, help="no training: all embeddings, in chunks of so many rows (0: at once)")
     parser.add_argument(
         "--processor-time", action="store_true", help="with OMP_NUM_THREADS=1, on a machine with others"
@@ -213,10 +211,12 @@ def main() -> None:
     model = (Ours if kind == "ours" else PyG)(typed, set(options)).to(device)
     del typed  # training needs it no more
 
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
+
     def train(steps: int, clock: hgt_floor.Clock = time.perf_counter) -> list[float]:
         if isinstance(model, Ours) and "edge_sampled" in options:
-            return run_sampled(model, steps, clock)
-        return run(model, steps, clock)
+            return run_sampled(model, optimizer, steps, clock)
+        return run(model, optimizer, steps, clock)
 
     if args.profile:
         train(1)
@@ -233,7 +233,11 @@ def main() -> None:
         result["gflop"] = hgt_floor.gflop(products)
     if args.floor:
         dtype = torch.bfloat16 if "bf16" in options else torch.float32
-        result["floor"] = hgt_floor.seconds(products, dtype, clock=clock, device=device)
+        floor = hgt_floor.Floor(products, dtype, clock, device)
+        floor.seconds()  # once unmeasured, as the steps have been
+        turns = [(train(1, clock)[0], floor.seconds()) for _ in range(args.floor)]
+        result["in_turn"], result["floors"] = [list(part) for part in zip(*turns, strict=True)]
+        del floor
         if isinstance(model, Ours) and device.type == "cpu":
             result["rest"] = hgt_rest.seconds(model.graph, dtype=dtype, clock=clock, sparse="sparse" in options)
     print(json.dumps(result))

@@ -22,4 +22,4 @@ def test_the_floor_has_each_product_of_a_step_and_none_that_is_dead() -> None:
     }
     multiplications = 10 * 4 * 16 + 20 * 4 * 8 + 20 * 8 * 8 + 2 * (2 * 2 * 4 * 4)
     assert hgt_floor.gflop(found) == pytest.approx(3 * 2 * multiplications / 1e9)
-    assert hgt_floor.seconds(found, repeats=1) > 0
+    assert hgt_floor.Floor(found).seconds() > 0
