@@ -45,6 +45,7 @@ class Steps:
             max_loss_chunks=chunks,
             clear=self.clear,
             note=self.notes.append,
+            remedy="Reduce something",
             repeatable=lambda: repeatable,
         )
 

@@ -233,10 +233,24 @@ def test_every_setting_that_a_refusal_names_is_one_of_the_recipe(name: str, tmp_
     option = next(options(job, own, job.batching, ["stock"]))
     for part in ("weights and optimizer", "step", "evaluation", "graph and sampler"):
         largest = replace(option, estimate=replace(option.estimate, parts={part: 2 * GIB, "libraries": 1}))
-        for section, setting in re.findall(r"\b(model|training|acceleration)\.([a-z_]+)", _remedy(job, largest, GIB)):
-            assert hasattr(getattr(job.settings, section), setting), (part, setting)
-            assert (setting != "batching") or job.settings.recipe == "hgt"
-            assert (setting not in ("batch_size", "batch_size_per_device")) or job.settings.recipe != "hgt"
+        _assert_has(job, _remedy(job, largest, GIB))
+    _assert_has(job, job.settings.acceleration.LESS_MEMORY)  # what the ladder's end says, while training
+
+
+def _assert_has(job: Job, sentence: str) -> None:
+    found = re.findall(r"\b(model|training|acceleration)\.([a-z_]+)", sentence)
+    for section, setting in found:
+        assert hasattr(getattr(job.settings, section), setting), setting
+        assert setting not in ("batching", "edge_sample_size") or job.settings.recipe == "hgt"
+        assert setting not in ("batch_size", "batch_size_per_device") or job.settings.recipe != "hgt"
+
+
+def test_embeddings_in_larger_chunks_need_more_memory(graph: TypedGraph) -> None:
+    evaluated = [
+        cost_of(job_of(graph, acceleration={"inference_rows": rows}), graph, "full", Execution()).evaluation
+        for rows in (1, 4, 10**9)
+    ]
+    assert evaluated[0] < evaluated[1] < evaluated[2] < 3 * evaluated[0] + 2**20
 
 
 def test_without_a_budget_a_run_is_refused_only_when_it_is_far_from_fitting(

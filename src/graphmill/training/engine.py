@@ -161,6 +161,7 @@ class Engine(Session):
                 repeatable=lambda: self.ranks.collectives == calls,
                 clear=self._clear_after_oom,
                 note=self._note,
+                remedy=self.acceleration.LESS_MEMORY,
             )
         except _AbandonedError:
             self._drop_gradients()

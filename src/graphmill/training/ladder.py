@@ -34,11 +34,12 @@ def with_ladder(
     max_loss_chunks: int,
     clear: Callable[[], None],
     note: Callable[[str], None],
+    remedy: str,
     repeatable: Callable[[], bool] = lambda: True,
 ) -> T:
     """Run ``attempt``; on out-of-memory take a rung, ``clear`` what was half done and try the same step again.
 
-    ``repeatable`` says whether it can be tried again.
+    ``repeatable`` says whether it can be tried again; ``remedy`` which settings to turn where nothing is left.
 
     Raises:
         OutOfMemoryError: the ladder is at its end, or ``policy`` is "stop"; with the figures and the settings to turn.
@@ -58,8 +59,7 @@ def with_ladder(
             tried = "; ".join(execution.history) or f"nothing ({nothing})"
             raise out_of_memory_error(
                 reason,
-                f"tried: {tried}. Reduce acceleration.edge_sample_size or the batch size, raise "
-                "acceleration.accumulation_steps, choose acceleration.batching: edge_sampled, or a smaller model",
+                f"tried: {tried}. {remedy}",
             ) from None
         note(f"out of memory ({reason}): going on with {rung}; the gradient stays the same")
 

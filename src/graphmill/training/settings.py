@@ -4,7 +4,7 @@ Execution settings (``identity=False``) may change between a run and its continu
 fingerprint. Meaning of each: docs/settings.md, which is generated from here.
 """
 
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
@@ -57,6 +57,11 @@ class TrainingSettings(Settings):
 
 class AccelerationSettings(Settings):
     """How the arithmetic is done: device, batching, precision, memory, processes. The same model for every recipe."""
+
+    LESS_MEMORY: ClassVar[str] = (
+        "Reduce acceleration.batch_size, raise acceleration.accumulation_steps, or choose a smaller model"
+    )
+    """What to do where a step does not fit, in settings that the recipe has."""
 
     device: Literal["auto", "cuda", "mps", "cpu"] = setting("auto", "cuda, then mps, then cpu", identity=False)
     allow_fallback: bool = setting(True, "Use the CPU when the device asked for is absent", identity=False)

@@ -343,7 +343,7 @@ def _remedy(job: Job, option: Option, budget: int) -> str:
     return {
         "weights and optimizer": f"lower {width}, set training.moments: bf16, or leave nodes out of the graph",
         "step": steps[option.batching] if recipe == "hgt" else f"lower acceleration.{batch}{length}, or {width}",
-        "evaluation": f"lower {width}",
+        "evaluation": f"lower {'acceleration.inference_rows or ' if recipe == 'hgt' else ''}{width}",
         "graph and sampler": "leave nodes or edges out of the graph",
     }[max(("weights and optimizer", "step", "evaluation", "graph and sampler"), key=lambda n: parts.get(n, 0))]
 

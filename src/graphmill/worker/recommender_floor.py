@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,7 +41,17 @@ def bpr_mf_figures(restored: Restored, split: str, *, outlets: Sequence[Outlet] 
         return {}
     chosen = len(recipe.view.valid) > 0
     epochs = max(min(LARGEST_WORK // max(len(recipe.view.train), 1), MOST_EPOCHS), 1)
-    root = restored.run.path.parent / NAME
+    evaluation = {
+        "eval_every": EVERY if chosen else epochs,
+        "floors": False,
+        **{
+            name: getattr(settings.evaluation, name)
+            for name in ("metrics", "top_k", "selection_metric", "mask_validation")
+        },
+    }
+    # How a run is evaluated is no part of its identity: one that was chosen by another metric must not be taken for this.
+    digest = hashlib.sha256(json.dumps(evaluation, sort_keys=True).encode()).hexdigest()
+    root = restored.run.path.parent / NAME / digest[:8]
     found = []
     for form in FORMS if chosen else (UNCHOSEN,):
         values = {
@@ -49,14 +61,7 @@ def bpr_mf_figures(restored: Restored, split: str, *, outlets: Sequence[Outlet] 
             "objective": FORMS[form],
             "training": {"epochs": epochs, "patience_epochs": PATIENCE, "seed": settings.training.seed},
             "acceleration": {"device": settings.acceleration.device},
-            "evaluation": {
-                "eval_every": EVERY if chosen else epochs,
-                "floors": False,
-                **{
-                    name: getattr(settings.evaluation, name)
-                    for name in ("metrics", "top_k", "selection_metric", "mask_validation")
-                },
-            },
+            "evaluation": evaluation,
             "export": {"csv": False, "parquet": False},
         }
         found.append(train(values, "the BPR-MF floor", root=str(root / form), outlets=outlets))

@@ -136,6 +136,8 @@ def _fit(prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: Stop
             return {}
         report: Message = run.read_json("report.json")
         listener.send({"kind": "started", "reused": True, "resumed_from_epoch": report["epochs_done"], **about})
+        if changed := _evaluated_otherwise(prepared):
+            listener.on_note(changed)
         return {**report, "reused": True}
     began = time.time()
     if ranks.main:
@@ -207,6 +209,21 @@ def _is_done(prepared: Prepared) -> bool:
     state = TrainState(epoch=report["epochs_done"], best_metric=report["best_metric"], best_epoch=report["best_epoch"])
     state.evaluated_epoch = state.epoch  # the last epoch of a run is always evaluated
     return state.epoch >= training.epochs or out_of_patience(state, training.patience_epochs)
+
+
+def _evaluated_otherwise(prepared: Prepared) -> str:
+    """A sentence where a finished run chose its epoch, or was measured, by other settings than are asked for now."""
+    before = prepared.run.read_json("settings.json").get("evaluation", {})
+    now = prepared.job.settings.model_dump(mode="json")["evaluation"]
+    changed = [
+        f"{name} {before[name]} (now {now[name]})" for name in now if name in before and before[name] != now[name]
+    ]
+    if not changed:
+        return ""
+    return (
+        f"this run is done, and its best epoch and figures are by evaluation.{', '.join(changed)}; "
+        "training.force: true trains it again"
+    )
 
 
 def _clear(run: RunDirectory, store: CheckpointStore) -> None:

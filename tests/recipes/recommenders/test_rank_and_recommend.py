@@ -67,7 +67,50 @@ def test_the_ranking_stands_beside_every_floor(kgat: Restored, monkeypatch: pyte
     for figures in report["figures"].values():
         assert {"recall@20", "ndcg@20", "map@20", "hit@20", "mrr@20"} <= set(figures)
     assert {"coverage@20", "popularity_bias@20"} <= set(report["figures"]["model"])
-    assert len(list((kgat.run.path.parent / "bpr_mf").glob("*/*/report.json"))) == len(recommender_floor.FORMS)
+    assert len(list((kgat.run.path.parent / "bpr_mf").glob("*/*/*/report.json"))) == len(recommender_floor.FORMS)
+
+
+def test_a_floor_is_chosen_by_the_metric_that_the_run_is_chosen_by(
+    kgat: Restored, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recommender_floor, "LARGEST_WORK", 25_000)
+    monkeypatch.setattr(recommender_floor, "FORMS", {"plain": {"regularisation": 0.01}})
+    settings = kgat.job.settings
+    changed = {"selection_metric": "ndcg@5", "top_k": [5]}
+    evaluation = settings.evaluation.model_copy(update=changed)
+    other = replace(kgat, job=replace(kgat.job, settings=settings.model_copy(update={"evaluation": evaluation})))
+    for run, metric in ((kgat, "recall@20"), (other, "recall@5"), (kgat, "recall@20")):
+        assert metric in recommender_floor.bpr_mf_figures(run, "test")
+
+
+class Kept:
+    """An outlet that keeps what is said."""
+
+    def __init__(self) -> None:
+        self.messages: list[dict[str, Any]] = []
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.messages.append(message)
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_reused_run_says_by_which_metric_it_was_chosen(graph: TypedGraph, tmp_path: Path) -> None:
+    sections = {"training": {"epochs": 2}}
+    first = trained(graph, tmp_path, "bpr_mf", **sections)
+    said = Kept()
+    values = {
+        "recipe": "bpr_mf", "data": str(graph.path), "preset": "none", "acceleration": {"device": "cpu"}, **sections,
+    }  # fmt: skip
+    again = train(values, "test", root=str(tmp_path), outlets=[said])
+    assert again["reused"]
+    assert not [m for m in said.messages if m["kind"] == "note"]
+    other = train({**values, "evaluation": {"selection_metric": "ndcg@20"}}, "test", root=str(tmp_path), outlets=[said])
+    assert other["run_dir"] == str(first.run.path)
+    (note,) = (m["text"] for m in said.messages if m["kind"] == "note")
+    assert "evaluation.selection_metric recall@20 (now ndcg@20)" in note
+    assert "training.force: true" in note
 
 
 def test_floors_that_are_not_wanted_are_not_trained(kgat: Restored) -> None:

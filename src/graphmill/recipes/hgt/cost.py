@@ -93,7 +93,7 @@ def step_cost(graph: TypedGraph, settings: HgtSettings, batching: str, execution
     )  # without numba a relation's edges are kept in the order of their sources as well
     held = int(edges * per_edge + 24 * counts.sum() + sum(counts[n] * f * _WIDE for n, f in features.items()))
     width = m.hidden_dim * _WIDE
-    inference = counts.sum() * max(4 * width, width + 2 * m.embedding_dim * _WIDE)
+    inference = _inference_bytes(settings, counts, degrees)
     chunks = max(execution.loss_chunks, 1) if batching == "full" else 1
     flop, relation_flop = _flop(settings, one, degrees, execution.checkpointing)
     table = int(counts.sum() * width) if batching != "full" else 0
@@ -141,6 +141,7 @@ def _edge_sampled(
     size = max(a.edge_sample_size // micros, 1)
     links = _links(settings, degrees) / micros
     drawn = np.array([min(size, r.edges) for r in degrees])
+    # Anchors and their positives are among the candidates of the contrastive term.
     free = _untouched(settings, counts, degrees, links)
     if settings.objective.contrastive_weight:
         # The candidates of the contrastive term are all nodes of its type that a message touches.
@@ -186,6 +187,10 @@ def _neighbor_sampled(
     plan = plan_seeds(settings, wanted, int(_anchors(settings, counts)))
     links = np.array(plan.links) / a.accumulation_steps
     free = _untouched(settings, counts, degrees, links)
+    if plan.anchors and anchor_type >= 0:
+        # With as many positives as the plan allows an anchor: too much where it has fewer, and never more than its seeds.
+        named = plan.anchors / a.accumulation_steps * (1 + plan.positives)
+        free[anchor_type] *= np.exp(-named / max(counts[anchor_type], 1.0))
     seeds = np.array([(1 - f).sum() for f in free])
     computed = [seeds]
     per_hop = []
@@ -217,7 +222,7 @@ def _neighbor_sampled(
 def _untouched(
     settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees], links: np.ndarray
 ) -> list[np.ndarray]:
-    """Per type and node the probability that no link, negative or anchor of a micro-batch names it."""
+    """Per type and node the probability that no link or negative of a micro-batch names it."""
     free = [np.ones(int(n)) for n in counts]
     for r, n in zip(degrees, links, strict=True):
         share = n / max(r.edges, 1.0)
@@ -292,6 +297,23 @@ def _step_bytes(
         again = saved[number] + inputs[number] if whole else attention[number] + 2 * inputs[number] * checkpointing
         backward = max(backward, sum(kept[:number]) + again)
     return gathered + max(loss, 2 * out + backward)
+
+
+def _inference_bytes(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees]) -> float:
+    """All embeddings, layer by layer (``models/hgt_inference.py``).
+
+    Of all nodes a layer's input, keys, values and result; of one chunk of receivers their queries, sums, messages and what
+    becomes of them, and a relation's sources side by side.
+    """
+    m, rows = settings.model, settings.acceleration.inference_rows
+    width = m.hidden_dim * _WIDE
+    sizes = np.array([[r.edges, np.count_nonzero(r.outgoing), np.count_nonzero(r.incoming)] for r in degrees], float)
+    share = np.array([min(1.0, rows / max(counts[r.target_type], 1.0)) for r in degrees])
+    edges, sources, targets = sizes[:, 0] * share, sizes[:, 1], sizes[:, 2] * share
+    chunk = Layer(counts, counts, edges, np.minimum(sources, edges), targets)
+    # Forward only: of the backward pass's workspace the half without gradients.
+    beside = min(rows, counts.max(initial=0.0)) * 6 * width + _workspace(settings, chunk) / 2
+    return float(counts.sum() * max(4 * width, width + 2 * m.embedding_dim * _WIDE) + beside)
 
 
 def read_first(one: Pass) -> float:

@@ -1,6 +1,6 @@
 """Everything that an HGT training can be told. Importable without torch: the Launchpad is generated from it."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
@@ -71,6 +71,10 @@ class HgtTraining(TrainingSettings):
 class HgtAcceleration(AccelerationSettings):
     """HGT's acceleration defaults."""
 
+    LESS_MEMORY: ClassVar[str] = (
+        "Reduce acceleration.edge_sample_size, raise acceleration.accumulation_steps, choose acceleration.batching: "
+        "edge_sampled, or a smaller model"
+    )
     accumulation_steps: int = setting(4, "Micro-batches per optimizer step", ge=1)
     inference_rows: int = setting(
         16_384,
