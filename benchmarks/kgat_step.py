@@ -68,7 +68,7 @@ def recipe_of(data: str, folder: Path, batch: int = 1024) -> Any:
     return registry.create("kgat", graph_of(data, folder), parse(registry.settings_model("kgat"), values, ""), "full")
 
 
-def ours(recipe: Any) -> dict[str, Callable[[int], object]]:
+def ours(recipe: Any, precision: str) -> dict[str, Callable[[int], object]]:
     """What one step of each phase, one refresh of attention and one evaluation do."""
     from graphmill.training.contract import Execution
     from graphmill.training.precision import Precision
@@ -92,7 +92,7 @@ def ours(recipe: Any) -> dict[str, Callable[[int], object]]:
                 parameters,
                 recipe.step(phase, 1, n),
                 execution=Execution(),
-                precision=Precision("fp32", device),
+                precision=Precision(precision, device),
                 ranks=Ranks(),
                 seed_parts=(0, phase.name, 1, n),
             )
@@ -163,12 +163,13 @@ def main() -> None:
     parser.add_argument("--variant", choices=["ours", "naive"], default="ours")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--batch", type=int, default=1024, help="of ours")
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="of ours")
     arguments = parser.parse_args()
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
         base = peak_rss()
         recipe = recipe_of(arguments.data, Path(folder) / "graph", arguments.batch)
-        works = ours(recipe) if arguments.variant == "ours" else naive(recipe)
+        works = ours(recipe, arguments.precision) if arguments.variant == "ours" else naive(recipe)
         seconds = {}
         for name, work in works.items():
             times = []

@@ -25,6 +25,7 @@ RESOURCES = dg.Definitions(resources={"accelerator": None, "worker": None})
 SOURCES = {
     "conve": {"name": "triples", "format": "triples", "path": "data/triples"},
     "sasrec": {"name": "views", "format": "sequence", "path": "data/views.tsv"},
+    "bpr_mf": {"name": "views", "format": "sequence", "path": "data/views.tsv"},
 }
 
 
@@ -196,6 +197,20 @@ def test_items_are_ranked_beside_the_floors_and_by_both_protocols(project: Proje
     assert "| popularity | 0.1 | 0.2 | 0.1 |" in shown["beside_the_floors"]
     assert "| sampled negatives (the papers' protocol) | 0.9 | 0.95 | 0.8 |" in shown["protocols"]
     assert "data:image/png;base64," in shown["bars"]
+
+
+@pytest.mark.parametrize(("model", "passed"), [(0.4, True), (0.25, False)])
+def test_a_recommender_that_loses_to_a_factorisation_is_told_so(project: Project, model: float, passed: bool) -> None:
+    system = System(project, "bpr_mf")
+    floors = {"popularity": 0.1, "item_knn": 0.2, "ease": 0.25, "bpr_mf": 0.3}
+    figures = {name: {"recall@20": own, "ndcg@20": 0.1} for name, own in {"model": model, **floors}.items()}
+    system.write("ranking.json", {"kind": "items", "epoch": 4, "split": "test", "figures": figures})
+    check = checks(system.run("ranking", rank={}))["beats_the_floors"]
+    assert check.passed is passed
+    assert "BPR-MF, trained on the same data" in check.description
+    shown = project.metadata("toy/bpr_mf_ranking")
+    assert shown["over_best_floor"] == pytest.approx(model / 0.3)
+    assert "| EASE | 0.25 | 0.1 |" in shown["beside_the_floors"]
 
 
 def write_recommendations(system: System, items: list[str]) -> None:

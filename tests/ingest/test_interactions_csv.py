@@ -1,8 +1,13 @@
 """The format ``interactions_csv``: named or guessed columns, numbers checked, the rest as every format of interactions."""
 
+from itertools import pairwise
+
 import pytest
 
 from graphmill.errors import InputError, SettingsError
+from graphmill.graph.build import build_graph
+from graphmill.graph.interactions import interaction_view
+from graphmill.graph.settings import GraphSettings
 from graphmill.ingest.interactions_csv import InteractionColumns, InteractionsCsvSettings, read_interactions_csv
 
 TEXT = 'userId,movieId,rating,timestamp\n1,"a,b",3.5,200\n1,c,1,100\n2,c,,5\n'
@@ -41,6 +46,25 @@ def test_columns_can_be_named_or_left_out(tmp_path):
         read_interactions_csv(path, InteractionsCsvSettings(columns=InteractionColumns(user="nobody", item="what")))
     with pytest.raises(InputError, match="two roles"):
         read_interactions_csv(path, InteractionsCsvSettings(columns=InteractionColumns(user="who", item="who")))
+
+
+def test_rare_users_and_items_are_left_out_until_none_is_left(tmp_path):
+    # "rare" goes for want of users, then user 3 for want of items.
+    text = "user,item\n1,a\n1,b\n2,a\n2,b\n3,a\n3,rare\n"
+    result = read_interactions_csv(write(tmp_path, text), InteractionsCsvSettings(k_core=2))
+    assert result.nodes["id"].to_pylist() == ["1", "2", "a", "b"]
+    assert result.counts["interactions"] == 4
+
+
+def test_a_repeated_interaction_is_kept_and_a_recommender_takes_the_pair_once(tmp_path):
+    result = read_interactions_csv(write(tmp_path, "user,item,timestamp\n1,a,1\n1,a,2\n1,b,3\n2,a,4\n"))
+    assert result.counts["interactions"] == 4
+    settings = GraphSettings.model_validate(
+        {"add_reverse": "never", "split": {"method": "random", "valid": 0, "test": 0}}
+    )
+    train = interaction_view(build_graph(result.nodes, result.edges, settings, tmp_path / "graph")).train
+    lists = [train.columns[a:b].tolist() for a, b in pairwise(train.indptr)]
+    assert sorted(map(sorted, lists)) == [[0], [0, 1]]
 
 
 def test_recbole_headers_and_tabs_are_understood(tmp_path):

@@ -10,6 +10,7 @@ from itertools import pairwise
 
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.kernels.products import wide_registers
 from graphmill.kernels.threads import has_numba
 from graphmill.recipes.recommenders.kgat.settings import KgatSettings
 from graphmill.recipes.recommenders.multimodal_sizes import SCORES, WIDE, sizes_of
@@ -39,7 +40,9 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
         dense += 2.0 * nodes * (wide + both * a) * b
         if both and compiled:  # the neighbourhoods, the result, and a byte an output
             kept += nodes * (a + 1.25 * b)
-            moved += 4.0 * edges * a + nodes * (12.0 * a + 8.0 * b)
+            # Where some rows go through all of a layer at a time, what is between its operations stays in the cache.
+            here = 0.5 if wide_registers() else 1.0
+            moved += here * (4.0 * edges * a + nodes * (12.0 * a + 8.0 * b))
         else:  # what the products take, and each one's result before and after its ReLU; the dropout's mask
             kept += nodes * (wide + a + both * a + (2 + 2 * both + 2) * b)
             moved += 4.0 * edges * a + nodes * (14.0 * a + 16.0 * b)
