@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
+import pickle
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -97,11 +100,11 @@ def test_single_precision_agrees_to_one_part_in_a_hundred_thousand(hgt_attention
 def test_whole_relations_of_any_head_width(
     width: int, tile: int, group: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from graphmill.kernels import hgt_relations, hgt_rows_numba
+    from graphmill.kernels import hgt_passes_numba, hgt_relations
 
-    if not hgt_rows_numba.serves(torch.empty(1, 1, width, width)):
+    if not hgt_passes_numba.serves(torch.empty(1, 1, width, width)):
         pytest.skip("registers of 512 bits are what this way is for")
-    monkeypatch.setattr(hgt_rows_numba, "_TILE_BYTES", tile)
+    monkeypatch.setattr(hgt_passes_numba, "_TILE_BYTES", tile)
     monkeypatch.setattr(hgt_relations, "_GROUP_BYTES", group)
     # Many edges a pair of nodes, more targets than go through together on both sides; few; and one edge for each source.
     relations = [(0, 1, 40_000), (1, 0, 40_000), (2, 1, 90), (1, 2, 90), (1, 1, 500), (3, 2, 70)]
@@ -129,6 +132,16 @@ def test_whole_relations_of_any_head_width(
     finally:
         torch.set_num_threads(1 if alone else 2)
     assert all(torch.equal(a, b) for a, b in zip([*ours[0], *ours[1]], [*again[0], *again[1]], strict=True))
+
+
+def test_a_copy_of_a_graph_finds_its_own_places_in_memory(hgt_attention) -> None:
+    graph = MessageGraph.build([6, 5], random_edges([6, 5], [(0, 1, 30), (1, 1, 30)], 2))
+    x = inputs(graph, 2, 16)
+    ours = run(hgt_attention, x, graph, None)
+    for copied in (copy.deepcopy(graph), pickle.loads(pickle.dumps(graph))):
+        assert set(vars(copied)) == {f.name for f in fields(graph)}
+        again = run(hgt_attention, x, copied, None)
+        assert all(torch.equal(a, b) for a, b in zip([*ours[0], *ours[1]], [*again[0], *again[1]], strict=True))
 
 
 def test_operands_lie_in_memory_as_they_like(hgt_attention) -> None:

@@ -16,22 +16,20 @@ from torch import Tensor
 
 from graphmill.kernels import hgt_torch
 from graphmill.kernels.compiled_math import FAST, exp, prefetch
+from graphmill.kernels.hgt_passes_numba import EMPTY, all_backward, all_forward
+from graphmill.kernels.hgt_passes_numba import serves as serves_relations
 from graphmill.kernels.hgt_plan import RelationPlan
-from graphmill.kernels.hgt_rows_numba import EMPTY
-from graphmill.kernels.hgt_rows_numba import backward as relation_backward
-from graphmill.kernels.hgt_rows_numba import forward as relation_forward
-from graphmill.kernels.hgt_rows_numba import serves as serves_relations
 from graphmill.kernels.hgt_torch import EdgeGradients, Partial
 from graphmill.kernels.team import in_ranges, over_ranges
 from graphmill.kernels.vectors import LANES, load_first, numbers_as, total
 
 __all__ = [
+    "all_backward",
+    "all_forward",
     "backward",
     "forward",
     "head_products",
     "merge",
-    "relation_backward",
-    "relation_forward",
     "scatter_add",
     "serves_relations",
 ]

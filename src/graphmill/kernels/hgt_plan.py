@@ -7,9 +7,9 @@ features, no parameters, no arithmetic on embeddings.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -121,25 +121,14 @@ class RelationPlan:
         """int32 [E]: local node number of each edge's source."""
         return self.source_nodes.to(torch.int32)[self.source]
 
-    @cached_property
-    def in_memory(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """``indptr``, ``source_nodes`` and ``target_nodes`` as compiled code takes them: the same memory."""
-        return self.indptr.numpy(), self.source_nodes.numpy(), self.target_nodes.numpy()
-
-    @cached_property
-    def source_in_memory(self) -> np.ndarray:
-        """``source``, likewise."""
-        return self.source.numpy()
-
-    @cached_property
-    def source_row_in_memory(self) -> np.ndarray:
-        """``source_row``, likewise."""
-        return self.source_row.numpy()
-
     def to(self, device: torch.device | str) -> RelationPlan:
         """The same plan with its tensors on ``device``."""
         moved = {n: getattr(self, n).to(device) for n in _TENSORS}
         return replace(self, **moved)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Of a copy, or of what is sent to a process: the fields. What follows from them is found anew there."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
 
 _TENSORS = ("source_nodes", "target_nodes", "source", "target", "indptr", "pair")
@@ -214,6 +203,15 @@ class MessageGraph:
     def target_types(self) -> frozenset[int]:
         """Types that some relation ends in, with edges or without."""
         return frozenset(r.target_type for r in self.relations)
+
+    @cached_property
+    def compiled(self) -> dict[Any, Any]:
+        """What compiled code keeps of this graph, by its own keys: addresses of the tensors here."""
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """See :meth:`RelationPlan.__getstate__`."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
 
     def to(self, device: torch.device | str) -> MessageGraph:
         """The same graph with its index tensors on ``device``."""

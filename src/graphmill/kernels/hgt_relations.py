@@ -55,35 +55,50 @@ def attend(
     heads, width = weights.w_k.shape[1], weights.w_k.shape[2]
     queries = _present(q[node_type])
     dtype = weights.w_k.dtype
-    sums = queries.new_zeros(queries.shape, dtype=dtype)
+    chosen = tuple(n for n, r in enumerate(graph.relations) if r.target_type == node_type and r.num_edges)
     total = queries.new_zeros(queries.shape[0], heads, dtype=dtype)
     highest = torch.full_like(total, -math.inf)
+    if edges.serves_relations(weights.w_k, *(x for x in (queries, *k, *v) if x is not None)):
+        sums = queries.new_empty(queries.shape, dtype=dtype)
+        kept = [_kept(graph.relations[number], masked_pairs) for number in chosen]
+        edges.all_forward(graph, chosen, (queries, k, v), weights, kept, (sums, total, highest))
+    else:
+        sums = queries.new_zeros(queries.shape, dtype=dtype)
+        for number in chosen:
+            r = graph.relations[number]
+            rows = (queries, _present(k[r.source_type]), _present(v[r.source_type]))
+            _relation_forward(number, r, rows, weights, _kept(r, masked_pairs), (sums, total, highest), edges)
+        sums.view(-1, heads, width).div_(total.masked_fill(total == 0, 1.0).unsqueeze(-1))
+    return sums.to(queries.dtype), (highest + total.log()).masked_fill_(total == 0, math.inf)
+
+
+def _relation_forward(
+    number: int,
+    r: RelationPlan,
+    rows: tuple[Tensor, Tensor, Tensor],
+    weights: Weights,
+    kept: Tensor | None,
+    found: tuple[Tensor, Tensor, Tensor],
+    edges: ModuleType,
+) -> None:
+    """Bring one relation's share into Σ exp(a − highest)·v, Σ exp(a − highest) and highest of its targets."""
+    heads, width, dtype = *weights.w_k.shape[1:3], weights.w_k.dtype
+    queries, keys, values = rows
     sources, targets = edges.SOURCES_HEAD_MAJOR, edges.TARGETS_HEAD_MAJOR
-    for number, r in enumerate(graph.relations):
-        if r.target_type != node_type or not r.num_edges:
-            continue
-        kept = _kept(r, masked_pairs)
-        keys, values = _present(k[r.source_type]), _present(v[r.source_type])
-        if edges.serves_relations(weights.w_k, queries, keys, values):
-            edges.relation_forward(r, number, (queries, keys, values), weights, kept, (sums, total, highest))
-            continue
-        for a, b in cache_groups(r, heads, width, dtype):
-            # What a matrix is applied to lies as the gathering leaves it; the product puts it into the edges' order.
-            q_r = gather(queries, r.target_nodes, a, b, width, dtype, targets and not r.on_target)
-            k_r = gather(keys, r.source_nodes, a, b, width, dtype, sources and r.on_target)
-            v_r = gather(values, r.source_nodes, a, b, width, dtype, sources and r.on_target)
-            w_k, w_v = weights.w_k[number, a:b], weights.w_v[number, a:b]
-            if r.on_target:
-                q_r = _times(q_r, w_k.mT, targets)
-            else:
-                k_r, v_r = _times(k_r, w_k, sources), _times(v_r, w_v, sources)
-            part = edges.forward(r, q_r, k_r, v_r, weights.factor(number, a, b), kept)
-            if r.on_target:
-                part = part._replace(sums=_times(part.sums, w_v))
-            edges.merge(sums, total, highest, r.target_nodes, a, b, part)
-    empty = total == 0
-    sums.view(-1, heads, width).div_(total.masked_fill(empty, 1.0).unsqueeze(-1))
-    return sums.to(queries.dtype), (highest + total.log()).masked_fill_(empty, math.inf)
+    for a, b in cache_groups(r, heads, width, dtype):
+        # What a matrix is applied to lies as the gathering leaves it; the product puts it into the edges' order.
+        q_r = gather(queries, r.target_nodes, a, b, width, dtype, targets and not r.on_target)
+        k_r = gather(keys, r.source_nodes, a, b, width, dtype, sources and r.on_target)
+        v_r = gather(values, r.source_nodes, a, b, width, dtype, sources and r.on_target)
+        w_k, w_v = weights.w_k[number, a:b], weights.w_v[number, a:b]
+        if r.on_target:
+            q_r = _times(q_r, w_k.mT, targets)
+        else:
+            k_r, v_r = _times(k_r, w_k, sources), _times(v_r, w_v, sources)
+        part = edges.forward(r, q_r, k_r, v_r, weights.factor(number, a, b), kept)
+        if r.on_target:
+            part = part._replace(sums=_times(part.sums, w_v))
+        edges.merge(*found, r.target_nodes, a, b, part)
 
 
 class Saved(NamedTuple):
@@ -124,23 +139,28 @@ def attend_backward(
     """
     heads, width = weights.w_k.shape[1], weights.w_k.shape[2]
     d_weights = Weights(*(torch.zeros_like(w) for w in weights))
-    for number, r in enumerate(graph.relations):
+    chosen = tuple(
+        number
+        for number, r in enumerate(graph.relations)
+        if r.num_edges and d_out[r.target_type] is not None and saved.delta[r.target_type] is not None
+    )
+    rows = [x for part in (saved.q, saved.k, saved.v, d_out) for x in part if x is not None]
+    if chosen and edges.serves_relations(weights.w_k, *rows):
+        kept = [_kept(graph.relations[number], masked_pairs) for number in chosen]
+        softmax, gradients = (d_out, saved.log_total, saved.delta), (d_q, d_k, d_v)
+        edges.all_backward(graph, chosen, saved[:3], weights, kept, softmax, gradients, d_weights)
+        return d_weights
+    for number in chosen:
+        r = graph.relations[number]
         s, t = r.source_type, r.target_type
-        d_rows, delta = d_out[t], saved.delta[t]
-        if not r.num_edges or d_rows is None or delta is None:
-            continue
-        kept = _kept(r, masked_pairs)
-        rows = (_present(saved.q[t]), _present(saved.k[s]), _present(saved.v[s]))
+        own = (_present(saved.q[t]), _present(saved.k[s]), _present(saved.v[s]), _present(d_out[t]))
         outputs = (_present(d_q[t]), _present(d_k[s]), _present(d_v[s]))
-        if edges.serves_relations(weights.w_k, *rows, d_rows):
-            softmax = d_rows, _present(saved.log_total[t]), delta
-            edges.relation_backward(r, number, rows, weights, kept, *softmax, outputs, d_weights)
-            continue
         log_total = _present(saved.log_total[t]).index_select(0, r.target_nodes)
-        delta = delta.index_select(0, r.target_nodes)
+        delta = _present(saved.delta[t]).index_select(0, r.target_nodes)
+        mask = _kept(r, masked_pairs)
         for a, b in cache_groups(r, heads, width, weights.w_k.dtype):
             scalars = (log_total[:, a:b].T.contiguous(), delta[:, a:b].T.contiguous())
-            _relation_backward(number, r, a, b, (*rows, d_rows), scalars, outputs, weights, d_weights, kept, edges)
+            _relation_backward(number, r, a, b, own, scalars, outputs, weights, d_weights, mask, edges)
     return d_weights
 
 

@@ -1,4 +1,4 @@
-"""HGT's attention of one whole relation for CPUs with registers of 512 bits: products, edges and sums in one pass.
+"""HGT's attention of one relation for some heads, compiled: products, edges and sums in one pass.
 
 Some targets at a time go through it: their queries are gathered and multiplied, their edges followed, and what is found is
 multiplied again and merged into the softmax over all relations, before the next ones come. Nothing of them is written in
@@ -6,26 +6,21 @@ between. In calls of its own for each operation (``hgt_relations``) every relati
 back through memory, and most relations of a sparse graph have about one edge for each of those rows.
 
 Sources are met at random. Where the matrices are applied to them, or many edges share one, they are put side by side first,
-head by head; elsewhere the edges read, and add to, the rows of all nodes. Threads take whole heads, so no two write to one
-place and the order of additions does not depend on how many there are.
+in a room that one head after the other has; elsewhere the edges read, and add to, the rows of all nodes.
+
+``hgt_passes_numba`` takes all relations through it, and says what is handed over.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import numba
 import numpy as np
-import torch
-from torch import Tensor
 
 from graphmill.kernels.compiled_math import FAST, exp, prefetch
-from graphmill.kernels.hgt_plan import RelationPlan
-from graphmill.kernels.hgt_relations import cache_groups, in_one_pass
 from graphmill.kernels.products_numba import SIX, whole_blocks
-from graphmill.kernels.team import in_ranges, over_ranges
 from graphmill.kernels.vectors import (
     LANES,
     address,
@@ -44,149 +39,8 @@ from graphmill.kernels.vectors import (
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 _AHEAD = 8
 """How many edges ahead the rows of their sources are fetched: they are met at random."""
-_TOGETHER = 8 * SIX
+TOGETHER = 8 * SIX
 """Targets that go through together, and sources that are multiplied together."""
-_SHARED = 2
-"""Edges a source, on average, from which on sources are put side by side."""
-_MANY = 10 * _TOGETHER
-"""Targets that go through together where they share many sources."""
-_REUSE = 4
-"""How often such targets meet a source, at least."""
-_TILE_BYTES = 1 << 20
-"""Of sources side by side that these targets meet before the next: they stay in the second cache."""
-
-
-Rows = tuple[Tensor, Tensor, Tensor]
-"""q [targets, h·D], k and v [sources, h·D] of all nodes, whose columns lie side by side; or their gradients."""
-Matrices = tuple[Tensor, Tensor, Tensor]
-"""W^K and W^V [relations, h, D, D] and prior [relations, h], those of one relation contiguous; or their gradients."""
-Softmax = tuple[Tensor, Tensor, Tensor]
-"""Of the relations so far: Σ exp(a − highest)·v [targets, h·D], Σ exp(a − highest) and highest = max a [targets, h]."""
-
-
-def serves(weights: Tensor, *rows: Tensor) -> bool:
-    """Whether matrices [relations, h, D, D] and rows of this kind are for this module."""
-    kind = weights.dtype
-    low = kind == torch.float32 and all(r.dtype == torch.bfloat16 for r in rows)
-    same = kind in (torch.float32, torch.float64) and all(r.dtype == kind for r in rows)
-    return in_one_pass(weights.shape[-1]) and (low or same)
-
-
-def forward(r: RelationPlan, number: int, rows: Rows, matrices: Matrices, kept: Tensor | None, found: Softmax) -> None:
-    """Bring the share of relation ``number`` into the softmax of its targets. ``kept`` bool [E] drops edges.
-
-    ``rows`` may be bfloat16; the others are fp32 then.
-    """
-    heads, width = matrices[0].shape[1:3]
-    kinds = _kinds(rows[0], matrices[0])
-    for a, b in cache_groups(r, heads, width, matrices[0].dtype):
-        q, k, v = (_columns(t, a, width) for t in rows)
-        index, near, room = _sources(r, matrices[0], (rows[1], rows[2]), (k, v), b - a)
-        sums, totals, highest = _columns(found[0], a, width), _columns(found[1], a, 1), _columns(found[2], a, 1)
-        places = (*q, *k, *v, *near[0], *near[1], *sums, *totals, highest[0])
-        own = tuple(_of_relation(m, number, a) for m in matrices)
-        shape = (*_blocks(r, 2, width, matrices[0].itemsize, room is not None), width)
-        arrays = (index, *r.in_memory, _bytes(kept), *kinds, places, own, *shape, r.on_target, room is not None)
-        driver = {32: _forward_32_ranges, 64: _forward_64_ranges}.get(width, _forward_ranges)
-        over_ranges(driver, arrays, b - a, _size(r, (b - a) * width))
-
-
-def backward(
-    r: RelationPlan,
-    number: int,
-    rows: Rows,
-    matrices: Matrices,
-    kept: Tensor | None,
-    d_out: Tensor,
-    log_total: Tensor,
-    delta: Tensor,
-    d_rows: Rows,
-    d_matrices: Matrices,
-) -> None:
-    """Add the gradients of relation ``number`` to ``d_rows``; fill its ``d_matrices``.
-
-    ``d_out`` [targets, h·D], of the rows' kind: gradient of the attention's result; ``log_total`` [targets, h]: log of the
-    softmax's total over all relations; ``delta`` [targets, h]: Σ α·dα over all relations.
-    """
-    heads, width = matrices[0].shape[1:3]
-    kinds = _kinds(rows[0], matrices[0])
-    for a, b in cache_groups(r, heads, width, matrices[0].dtype):
-        (q, k, v), (d_q, d_k, d_v) = ([_columns(t, a, width) for t in part] for part in (rows, d_rows))
-        index, near, room = _sources(r, matrices[0], (*rows[1:], *d_rows[1:]), (k, v, d_k, d_v), b - a)
-        slopes, shift, shares = _columns(d_out, a, width), _columns(log_total, a, 1), _columns(delta, a, 1)
-        tables = (q, k, v, slopes, d_q, d_k, d_v, *near, shift, shares)
-        places = tuple(n for table in tables for n in table)
-        own = tuple(_of_relation(m, number, a) for m in (*matrices, *d_matrices))
-        shape = (*_blocks(r, 4, width, matrices[0].itemsize, room is not None), width)
-        arrays = (index, *r.in_memory, _bytes(kept), *kinds, places, own, *shape, r.on_target, room is not None)
-        driver = {32: _backward_32_ranges, 64: _backward_64_ranges}.get(width, _backward_ranges)
-        over_ranges(driver, arrays, b - a, _size(r, (b - a) * width))
-
-
-# Tables are handed on as their addresses: to make an array of a tensor takes longer than a small relation does, and there
-# are up to twenty of them.
-
-Table = tuple[int, int]
-"""Where the first number is, and how many there are from one node's to the next."""
-
-
-def _columns(table: Tensor, head: int, width: int) -> Table:
-    """A table from one head's numbers on."""
-    return table.data_ptr() + head * width * table.itemsize, table.stride(0)
-
-
-def _of_relation(matrices: Tensor, number: int, head: int) -> int:
-    """Where those of a relation begin, from one head's on."""
-    strides = matrices.stride()
-    return matrices.data_ptr() + (number * strides[0] + head * strides[1]) * matrices.itemsize
-
-
-def _sources(
-    r: RelationPlan, weights: Tensor, tables: Sequence[Tensor], columns: Sequence[Table], heads: int
-) -> tuple[np.ndarray, Sequence[Table], Tensor | None]:
-    """Each edge's source as a row of what the edges read (and add to), and these: the tables, or room [h, sources, D] for
-    each, side by side for one head after the other, which the caller keeps."""
-    sources = r.source_nodes.numel()
-    if r.on_target and r.num_edges < _SHARED * sources and tables[0].dtype == weights.dtype:
-        return r.source_row_in_memory, columns, None
-    line = padded(weights.shape[-1])
-    size = heads * (sources + SIX) * line
-    room = weights.new_empty(len(tables) * size)
-    begin = room.data_ptr()
-    return r.source_in_memory, [(begin + i * size * room.itemsize, line) for i in range(len(tables))], room
-
-
-def _kinds(rows: Tensor, matrices: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Empty arrays of the rows' kind and of all others'."""
-    return EMPTY[rows.dtype], EMPTY[matrices.dtype]
-
-
-def _size(r: RelationPlan, width: int) -> int:
-    return (r.source_nodes.numel() + r.target_nodes.numel()) * width
-
-
-def _blocks(r: RelationPlan, tables: int, width: int, size: int, compact: bool) -> tuple[int, int]:
-    """Targets that go through together, and sources that they meet before the next."""
-    sources, targets = r.source_nodes.numel(), r.target_nodes.numel()
-    # Forward, keys are read by all targets before the first of their values.
-    tables = tables if tables > 2 else 1
-    tile = max(_TILE_BYTES // (tables * padded(width) * size), 1)
-    if compact and sources > tile and r.num_edges * _MANY >= _REUSE * sources * targets:
-        return _MANY, tile
-    return _TOGETHER, sources
-
-
-def _bytes(kept: Tensor | None) -> np.ndarray:
-    return _NOTHING if kept is None else kept.view(torch.uint8).numpy()
-
-
-_NOTHING = np.empty(0, np.uint8)
-EMPTY: dict[torch.dtype, np.ndarray] = {
-    torch.float32: np.empty(0, np.float32),
-    torch.float64: np.empty(0, np.float64),
-    torch.bfloat16: np.empty(0, np.uint16),
-}
-"""An array of each kind of numbers, by which compiled code is told what lies at an address."""
 
 
 @_jit
@@ -229,8 +83,8 @@ def _matrix(table, at, width, line, turned, room):  # type: ignore[no-untyped-de
 @_jit
 def _transformed(table, pitch, column, nodes, width, line, matrix, room, out, to):  # type: ignore[no-untyped-def]
     """Rows of all nodes, times a matrix, side by side."""
-    for start in range(0, len(nodes), _TOGETHER):
-        size = min(_TOGETHER, len(nodes) - start)
+    for start in range(0, len(nodes), TOGETHER):
+        size = min(TOGETHER, len(nodes) - start)
         _gather(table, pitch, column, nodes, start, size, width, room, 0, line)
         whole_blocks(room, 0, line, 1, matrix, 0, line, width, False, out, to + start * line, line, size, width)
 
@@ -279,7 +133,12 @@ def _add_times_first(table, to, factor, room, at, width):  # type: ignore[no-unt
 
 
 def _compiled(fixed: int) -> tuple[Any, Any]:
-    """Forward and backward for one head width known to the compiler (0: any, slower by the loops' remainders)."""
+    """Forward and backward for one head width known to the compiler (0: any, slower by the loops' remainders).
+
+    ``sources`` [E] are rows of what the edges read: positions in the room if ``compact``, else nodes. Tables are the address
+    of the first head's first number and how many there are from one node's to the next, matrices those of the relation.
+    Where several relations end in a target, its ``totals`` are 0 before the first, and its sums whatever they are.
+    """
     known = fixed > 0
 
     @_jit
@@ -301,9 +160,9 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
         line, edges, square = padded(width), len(sources), width * width
         lowest, zero, root = like(prior[0], -np.inf), like(prior[0], 0), like(prior[0], math.sqrt(width))
         masked, targets, count = len(kept) > 0, len(target_nodes), len(source_nodes)
-        part, near = (count + SIX) * line, tile >= count
+        near = tile >= count
         key_room, value_room = np.empty(width * line, own_kind.dtype), np.empty(width * line, own_kind.dtype)
-        rooms = np.zeros((4, max(together, _TOGETHER) * line), own_kind.dtype)
+        rooms = np.zeros((4, max(together, TOGETHER) * line), own_kind.dtype)
         own_totals, tops, places = (
             np.empty(together, own_kind.dtype),
             np.empty(together, own_kind.dtype),
@@ -322,7 +181,7 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
             _matrix(row_matrix, h * square, width, line, False, value_map)
             to_k, to_v = column, column
             if compact:
-                to_k, to_v = h * part, h * part
+                to_k, to_v = 0, 0
                 if on_target:
                     _gather(key_table, k_pitch, column, source_nodes, 0, count, width, keys, to_k, line)
                     _gather(row_table, v_pitch, column, source_nodes, 0, count, width, rows, to_v, line)
@@ -384,6 +243,12 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
                     if own_totals[i] == 0:
                         continue
                     own, to = target_nodes[start + i] * total_pitch + h, target_nodes[start + i] * sums_pitch + column
+                    if totals[own] == 0:
+                        # The first that arrives; nothing has been written here.
+                        highest[own], totals[own] = tops[i], own_totals[i]
+                        for c in range(0, width, LANES):
+                            store_first(out, to + c, load(given, found + i * line + c), width - c)
+                        continue
                     top = max(highest[own], tops[i])
                     old_scale, new_scale = exp(highest[own] - top), exp(tops[i] - top)
                     highest[own] = top
@@ -427,9 +292,9 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
         line, edges, square = padded(width), len(sources), width * width
         zero, root = like(prior[0], 0), like(prior[0], math.sqrt(width))
         masked, targets, count = len(kept) > 0, len(target_nodes), len(source_nodes)
-        part, near = (count + SIX) * line, tile >= count
+        near = tile >= count
         # What is turned in a product is read a little past its last row, and written so.
-        room, large = (max(together, _TOGETHER) + 1) * line, (width + SIX) * line
+        room, large = (max(together, TOGETHER) + 1) * line, (width + SIX) * line
         rooms, maps, into = (
             np.zeros((7, room), own_kind.dtype),
             np.empty((3, width * line), own_kind.dtype),
@@ -460,16 +325,16 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
             into[:] = 0
             to_k, to_v, to_gk, to_gv = column, column, column, column
             if compact:
-                to_k, to_v, to_gk, to_gv = h * part, h * part, h * part, h * part
-                for c in range(h * part, (h + 1) * part, LANES):
+                to_k, to_v, to_gk, to_gv = 0, 0, 0, 0
+                for c in range(0, (count + SIX) * line, LANES):
                     store(key_slopes, c, spread(zero))
                     store(row_slopes, c, spread(zero))
                 if on_target:
                     _gather(key_table, k_pitch, column, source_nodes, 0, count, width, keys, to_k, line)
                     _gather(row_table, v_pitch, column, source_nodes, 0, count, width, rows, to_v, line)
                 else:
-                    for start in range(0, count, _TOGETHER):
-                        size, at = min(_TOGETHER, count - start), start * line
+                    for start in range(0, count, TOGETHER):
+                        size, at = min(TOGETHER, count - start), start * line
                         _gather(key_table, k_pitch, column, source_nodes, start, size, width, given, 0, line)
                         whole_blocks(
                             given, 0, line, 1, key_map, 0, line, width, False, keys, to_k + at, line, size, width
@@ -559,8 +424,8 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
                     table, pitch = (row_table, v_pitch) if values else (key_table, k_pitch)
                     onto, onto_pitch = (onto_rows, dv_pitch) if values else (onto_keys, dk_pitch)
                     inner, begin = (row_slopes, to_gv) if values else (key_slopes, to_gk)
-                    for start in range(0, count, _TOGETHER):
-                        size, at = min(_TOGETHER, count - start), begin + start * line
+                    for start in range(0, count, TOGETHER):
+                        size, at = min(TOGETHER, count - start), begin + start * line
                         _gather(table, pitch, column, source_nodes, start, size, width, given, 0, line)
                         whole_blocks(
                             given, 0, 1, line, inner, at, line, size, True, of_maps, values * large, line, width, width
@@ -583,36 +448,6 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
     return forward, backward
 
 
-_forward, _backward = _compiled(0)
-_forward_32, _backward_32 = _compiled(32)
-_forward_64, _backward_64 = _compiled(64)
-
-
-@_jit
-def _forward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_forward, arguments, first, last, team)
-
-
-@_jit
-def _backward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_backward, arguments, first, last, team)
-
-
-@_jit
-def _forward_32_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_forward_32, arguments, first, last, team)
-
-
-@_jit
-def _backward_32_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_backward_32, arguments, first, last, team)
-
-
-@_jit
-def _forward_64_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_forward_64, arguments, first, last, team)
-
-
-@_jit
-def _backward_64_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_backward_64, arguments, first, last, team)
+forward, backward = _compiled(0)
+forward_32, backward_32 = _compiled(32)
+forward_64, backward_64 = _compiled(64)

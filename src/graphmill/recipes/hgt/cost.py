@@ -1,8 +1,8 @@
 """What a step of HGT holds and does, from the graph's degrees and the settings: the planner's formulas.
 
 Nothing is sampled or trained. Where a mode samples, expectations take the place of counts: a node is touched with
-1 − Π (1 − share)^degree. The formulas follow models/hgt.py, kernels/hgt_relations.py and hgt_rows_numba.py line by line; who
-changes what these keep for the backward pass changes it here (docs/memory_planning.md, ``python -m benchmarks.hgt --only
+1 − Π (1 − share)^degree. The formulas follow models/hgt.py, kernels/hgt_relations.py and hgt_passes_numba.py line by line;
+who changes what these keep for the backward pass changes it here (docs/memory_planning.md, ``python -m benchmarks.hgt --only
 estimate``).
 """
 
@@ -259,7 +259,7 @@ def _step_bytes(
     low = _WIDE if precision == "fp32" else 2
     width, out = m.hidden_dim, float(one.outputs.sum()) * m.embedding_dim * low
     saved, inputs, messages, attention = [], [], [], []
-    threads = settings.acceleration.threads or max(1, allowed_cores() // settings.acceleration.processes)
+    threads = _threads(settings)
     wholes = [
         batching == "neighbor_sampled" or (batching == "edge_sampled" and n + 1 == len(one.layers))
         for n in range(len(one.layers))
@@ -316,6 +316,10 @@ def _inference_bytes(settings: HgtSettings, counts: np.ndarray, degrees: Sequenc
     return float(counts.sum() * max(4 * width, width + 2 * m.embedding_dim * _WIDE) + beside)
 
 
+def _threads(settings: HgtSettings) -> int:
+    return settings.acceleration.threads or max(1, allowed_cores() // settings.acceleration.processes)
+
+
 def read_first(one: Pass) -> float:
     """Nodes whose rows the first layer reads."""
     return float(one.layers[0].read.sum()) if one.layers else float(one.outputs.sum())
@@ -343,9 +347,9 @@ def _workspace(settings: HgtSettings, layer: Layer) -> float:
     rows = np.maximum(layer.sources, layer.targets) * width * _WIDE
     group = np.clip(_GROUP_BYTES / np.maximum(rows, 1.0), 1.0 / heads, 1.0)
     if _one_pass(settings):
-        # A head's row is filled up to whole vectors of sixteen numbers.
-        padded = heads * -(-(width // heads) // 16) * 16
-        return float((4.0 * layer.sources * padded * _WIDE * group).max())
+        # A head of each thread at a time, its rows filled up to whole vectors of sixteen numbers.
+        padded = min(heads, _threads(settings)) * -(-(width // heads) // 16) * 16
+        return float((4.0 * layer.sources * padded * _WIDE).max())
     at = int(np.argmax(rows))
     return float(12.0 * rows[at] * group[at] + 3.0 * layer.edges.max() * heads * group[at] * _WIDE)
 

@@ -1,0 +1,362 @@
+"""HGT's attention of all relations in one compiled call, for CPUs with registers of 512 bits.
+
+What is done with a relation stands in ``hgt_rows_numba``. Here every thread takes some heads through all relations, so that
+no two write to one place, the order of additions does not depend on how many there are, and none waits for another between
+relations: a relation of a sparse graph takes a millisecond, and a call of its own some hundredth of that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmill.kernels.compiled_math import FAST
+from graphmill.kernels.hgt_plan import MessageGraph, RelationPlan
+from graphmill.kernels.hgt_relations import Rows, in_one_pass
+from graphmill.kernels.hgt_rows_numba import (
+    TOGETHER,
+    backward,
+    backward_32,
+    backward_64,
+    forward,
+    forward_32,
+    forward_64,
+)
+from graphmill.kernels.products_numba import SIX
+from graphmill.kernels.team import in_ranges, over_ranges
+from graphmill.kernels.vectors import LANES, like, load_first, numbers_as, padded, spread, store_first
+
+_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_SHARED = 2
+"""Edges a source, on average, from which on sources are put side by side."""
+_MANY = 10 * TOGETHER
+"""Targets that go through together where they share many sources."""
+_REUSE = 4
+"""How often such targets meet a source, at least."""
+_TILE_BYTES = 1 << 20
+"""Of sources side by side that these targets meet before the next: they stay in the second cache."""
+
+Matrices = tuple[Tensor, Tensor, Tensor]
+"""W^K and W^V [relations, h, D, D] and prior [relations, h], those of one relation contiguous; or their gradients."""
+Softmax = tuple[Tensor, Tensor, Tensor]
+"""Σ α·v [targets, h·D]; of α the total Σ exp(a − highest) and highest = max a, both [targets, h] side by side."""
+
+
+def serves(weights: Tensor, *rows: Tensor) -> bool:
+    """Whether matrices [relations, h, D, D] and rows of this kind are for this module."""
+    kind = weights.dtype
+    low = kind == torch.float32 and all(r.dtype == torch.bfloat16 for r in rows)
+    same = kind in (torch.float32, torch.float64) and all(r.dtype == kind for r in rows)
+    return in_one_pass(weights.shape[-1]) and (low or same)
+
+
+def all_forward(
+    graph: MessageGraph,
+    chosen: tuple[int, ...],
+    rows: tuple[Tensor, Rows, Rows],
+    matrices: Matrices,
+    kept: Sequence[Tensor | None],
+    found: Softmax,
+) -> None:
+    """Fill ``found`` with what ``chosen`` relations, which end in one type, bring there; before, the total is 0, highest −∞.
+
+    ``rows``: that type's q [targets, h·D], and per type k and v [sources, h·D], which may be bfloat16 where the others are
+    fp32. ``kept``: for each chosen relation bool [E], False where an edge carries nothing.
+    """
+    queries, keys, values = rows
+    heads, width = matrices[0].shape[1:3]
+    jobs = _jobs(graph, chosen, 2, matrices[0], queries.dtype)
+    places = np.array([_columns(k) + _columns(v) for k, v in zip(keys, values, strict=True)], np.int64)
+    space, room = _room(jobs, 2, matrices[0], heads)
+    sums, totals, highest = found
+    tables = (*_columns(queries), *_columns(sums), *_columns(totals), highest.data_ptr(), len(queries))
+    arguments = (jobs.table, places, _masks(kept), *_kinds(queries, matrices[0]), tables, _maps(matrices), room, width)
+    driver = {32: _forward_32_ranges, 64: _forward_64_ranges}.get(width, _forward_ranges)
+    over_ranges(driver, arguments, heads, jobs.nodes * heads * width)
+    del space
+
+
+def all_backward(
+    graph: MessageGraph,
+    chosen: tuple[int, ...],
+    rows: tuple[Rows, Rows, Rows],
+    matrices: Matrices,
+    kept: Sequence[Tensor | None],
+    softmax: tuple[Rows, Rows, Rows],
+    d_rows: tuple[Rows, Rows, Rows],
+    d_matrices: Matrices,
+) -> None:
+    """Add the gradients of ``chosen`` relations to ``d_rows``; fill their ``d_matrices``.
+
+    ``rows`` and ``d_rows``: q, k and v per type. ``softmax``, per type: the gradient of the attention's result, of the
+    rows' kind [targets, h·D]; the log of the softmax's total over all relations and Σ α·dα [targets, h].
+    """
+    heads, width = matrices[0].shape[1:3]
+    of_rows = next(d for d in softmax[0] if d is not None)
+    jobs = _jobs(graph, chosen, 4, matrices[0], of_rows.dtype)
+    every = (*rows, softmax[0], *d_rows, *softmax[1:])
+    places = np.array([[n for t in of_type for n in _columns(t)] for of_type in zip(*every, strict=True)], np.int64)
+    space, room = _room(jobs, 4, matrices[0], heads)
+    maps = (*_maps(matrices), *_maps(d_matrices))
+    arguments = (jobs.table, places, _masks(kept), *_kinds(of_rows, matrices[0]), maps, room, width)
+    driver = {32: _backward_32_ranges, 64: _backward_64_ranges}.get(width, _backward_ranges)
+    over_ranges(driver, arguments, heads, jobs.nodes * heads * width)
+    del space
+
+
+class _Jobs(NamedTuple):
+    """Relations as compiled code reads them: addresses of a graph's index tensors, which it keeps."""
+
+    table: np.ndarray
+    """int64 [relations, 14], in the order of :func:`_job`."""
+    nodes: int
+    """Sources and targets of all relations."""
+    room: int
+    """Sources that are put side by side, at most."""
+
+
+def _jobs(graph: MessageGraph, chosen: tuple[int, ...], tables: int, weights: Tensor, rows: torch.dtype) -> _Jobs:
+    width, size, same = weights.shape[-1], weights.itemsize, rows == weights.dtype
+    key = (chosen, tables, width, size, same, _TILE_BYTES)
+    known: _Jobs | None = graph.compiled.get(key)
+    if known is None:
+        plans = [graph.relations[number] for number in chosen]
+        table = [_job(number, r, tables, width, size, same) for number, r in zip(chosen, plans, strict=True)]
+        nodes = sum(r.source_nodes.numel() + r.target_nodes.numel() for r in plans)
+        room = max((r.source_nodes.numel() for r in plans if _compact(r, same)), default=-1)
+        known = graph.compiled[key] = _Jobs(np.array(table, np.int64).reshape(len(chosen), 14), nodes, room)
+    return known
+
+
+def _job(number: int, r: RelationPlan, tables: int, width: int, size: int, same: bool) -> tuple[int, ...]:
+    compact = _compact(r, same)
+    index = r.source if compact else r.source_row
+    pointers = [t.data_ptr() for t in (index, r.indptr, r.source_nodes, r.target_nodes)]
+    counts = (r.num_edges, r.source_nodes.numel(), r.target_nodes.numel())
+    blocks = _blocks(r, tables, width, size, compact)
+    return (number, *pointers, *counts, *blocks, r.on_target, compact, r.source_type, r.target_type)
+
+
+def _compact(r: RelationPlan, same: bool) -> bool:
+    """Whether sources are put side by side. ``same``: their rows are of the kind that is calculated with."""
+    return not (r.on_target and r.num_edges < _SHARED * r.source_nodes.numel() and same)
+
+
+def _blocks(r: RelationPlan, tables: int, width: int, size: int, compact: bool) -> tuple[int, int]:
+    """Targets that go through together, and sources that they meet before the next."""
+    sources, targets = r.source_nodes.numel(), r.target_nodes.numel()
+    # Forward, keys are read by all targets before the first of their values.
+    tables = tables if tables > 2 else 1
+    tile = max(_TILE_BYTES // (tables * padded(width) * size), 1)
+    if compact and sources > tile and r.num_edges * _MANY >= _REUSE * sources * targets:
+        return _MANY, tile
+    return TOGETHER, sources
+
+
+def _room(jobs: _Jobs, tables: int, weights: Tensor, heads: int) -> tuple[Tensor, tuple[int, int]]:
+    """Room for the sources that are put side by side; where it begins, and the bytes that a table of one head has of it.
+
+    A thread uses that of its first head; no system gives memory to what is never touched.
+    """
+    size = (jobs.room + SIX) * padded(weights.shape[-1]) if jobs.room >= 0 else 0
+    space = weights.new_empty(heads * tables * size)
+    return space, (space.data_ptr(), size * space.itemsize)
+
+
+# Tables are handed on as their addresses: to make an array of a tensor takes longer than a small relation does.
+
+
+def _columns(table: Tensor | None) -> tuple[int, int]:
+    """Where the first number is, and how many there are from one node's to the next."""
+    return (0, 0) if table is None else (table.data_ptr(), table.stride(0))
+
+
+def _maps(matrices: Sequence[Tensor]) -> tuple[int, ...]:
+    """Where the first relation's matrices begin, and how many bytes there are to the next."""
+    return tuple(n for m in matrices for n in (m.data_ptr(), m.stride(0) * m.itemsize))
+
+
+def _masks(kept: Sequence[Tensor | None]) -> np.ndarray:
+    return np.array([0 if part is None else part.data_ptr() for part in kept], np.int64)
+
+
+def _kinds(rows: Tensor, weights: Tensor) -> tuple[np.ndarray, np.ndarray]:
+    """Empty arrays of the rows' kind and of all others'."""
+    return EMPTY[rows.dtype], EMPTY[weights.dtype]
+
+
+EMPTY: dict[torch.dtype, np.ndarray] = {
+    torch.float32: np.empty(0, np.float32),
+    torch.float64: np.empty(0, np.float64),
+    torch.bfloat16: np.empty(0, np.uint16),
+}
+"""An array of each kind of numbers, by which compiled code is told what lies at an address."""
+_BYTES, _SHORT, _LONG = (np.empty(0, kind) for kind in (np.uint8, np.int32, np.int64))
+
+
+@_jit
+def _indices(job, mask):  # type: ignore[no-untyped-def]
+    """Of a relation: each edge's source, the targets' runs of edges, the nodes, and which edges there are."""
+    edges, sources, targets = job[5], job[6], job[7]
+    return (
+        numba.carray(numbers_as(_SHORT, job[1]), edges),
+        numba.carray(numbers_as(_LONG, job[2]), targets + 1),
+        numba.carray(numbers_as(_LONG, job[3]), sources),
+        numba.carray(numbers_as(_LONG, job[4]), targets),
+        numba.carray(numbers_as(_BYTES, mask), edges if mask != 0 else 0),
+    )
+
+
+@_jit
+def _forward_job(jobs, j, places, masks, kind, own_kind, tables, maps, room, width, first):  # type: ignore[no-untyped-def]
+    """What :func:`graphmill.kernels.hgt_rows_numba.forward` takes of a relation, but for the heads."""
+    job = jobs[j]
+    of_sources = places[job[12]]
+    k, k_pitch, v, v_pitch = of_sources[0], of_sources[1], of_sources[2], of_sources[3]
+    near_k, near_v, key_pitch, row_pitch = k, v, k_pitch, v_pitch
+    if job[11] != 0:
+        near_k = room[0] + 2 * first * room[1]
+        near_v, key_pitch, row_pitch = near_k + room[1], padded(width), padded(width)
+    q, q_pitch, sums, sums_pitch, totals, total_pitch, highest = tables[:7]
+    own = (
+        q,
+        q_pitch,
+        k,
+        k_pitch,
+        v,
+        v_pitch,
+        near_k,
+        key_pitch,
+        near_v,
+        row_pitch,
+        sums,
+        sums_pitch,
+        totals,
+        total_pitch,
+    )
+    matrices = (maps[0] + job[0] * maps[1], maps[2] + job[0] * maps[3], maps[4] + job[0] * maps[5])
+    rest = ((*own, highest), matrices, job[8], job[9], width, job[10] != 0, job[11] != 0)
+    return (*_indices(job, masks[j]), kind, own_kind, *rest)
+
+
+@_jit
+def _backward_job(jobs, j, places, masks, kind, own_kind, maps, room, width, first):  # type: ignore[no-untyped-def]
+    """What :func:`graphmill.kernels.hgt_rows_numba.backward` takes of a relation, but for the heads."""
+    job = jobs[j]
+    own, there = places[job[13]], places[job[12]]
+    q, q_pitch, d_q, dq_pitch, slopes, slope_pitch = own[0], own[1], own[8], own[9], own[6], own[7]
+    k, k_pitch, v, v_pitch = there[2], there[3], there[4], there[5]
+    d_k, dk_pitch, d_v, dv_pitch = there[10], there[11], there[12], there[13]
+    near_k, key_pitch, near_v, row_pitch = k, k_pitch, v, v_pitch
+    near_dk, gk_pitch, near_dv, gv_pitch = d_k, dk_pitch, d_v, dv_pitch
+    if job[11] != 0:
+        near_k = room[0] + 4 * first * room[1]
+        near_v, near_dk, near_dv = near_k + room[1], near_k + 2 * room[1], near_k + 3 * room[1]
+        line = padded(width)
+        key_pitch, row_pitch, gk_pitch, gv_pitch = line, line, line, line
+    tables = (
+        q, q_pitch, k, k_pitch, v, v_pitch, slopes, slope_pitch, d_q, dq_pitch, d_k, dk_pitch, d_v, dv_pitch, near_k,
+        key_pitch, near_v, row_pitch, near_dk, gk_pitch, near_dv, gv_pitch, own[14], own[15], own[16], own[17],
+    )  # fmt: skip
+    r = job[0]
+    matrices = (
+        maps[0] + r * maps[1],
+        maps[2] + r * maps[3],
+        maps[4] + r * maps[5],
+        maps[6] + r * maps[7],
+        maps[8] + r * maps[9],
+        maps[10] + r * maps[11],
+    )
+    rest = (tables, matrices, job[8], job[9], width, job[10] != 0, job[11] != 0)
+    return (*_indices(job, masks[j]), kind, own_kind, *rest)
+
+
+@_jit
+def _divide(own_kind, tables, width, first, last):  # type: ignore[no-untyped-def]
+    """Each target's sums by its total; 0 where nothing arrived."""
+    _, _, to_sums, sums_pitch, to_totals, total_pitch, _, targets = tables
+    sums, totals = numbers_as(own_kind, to_sums), numbers_as(own_kind, to_totals)
+    for i in range(targets):
+        for h in range(first, last):
+            found, at = totals[i * total_pitch + h], i * sums_pitch + h * width
+            if found == 0:
+                for c in range(width):
+                    sums[at + c] = 0
+            else:
+                share = spread(like(found, 1) / found)
+                for c in range(0, width, LANES):
+                    store_first(sums, at + c, share * load_first(sums, at + c, width - c), width - c)
+
+
+@_jit
+def _all_forward(jobs, places, masks, kind, own_kind, tables, maps, room, width, first, last):  # type: ignore[no-untyped-def]
+    for j in range(len(jobs)):
+        forward(*_forward_job(jobs, j, places, masks, kind, own_kind, tables, maps, room, width, first), first, last)
+    _divide(own_kind, tables, width, first, last)
+
+
+@_jit
+def _all_forward_32(jobs, places, masks, kind, own_kind, tables, maps, room, width, first, last):  # type: ignore[no-untyped-def]
+    for j in range(len(jobs)):
+        forward_32(*_forward_job(jobs, j, places, masks, kind, own_kind, tables, maps, room, width, first), first, last)
+    _divide(own_kind, tables, width, first, last)
+
+
+@_jit
+def _all_forward_64(jobs, places, masks, kind, own_kind, tables, maps, room, width, first, last):  # type: ignore[no-untyped-def]
+    for j in range(len(jobs)):
+        forward_64(*_forward_job(jobs, j, places, masks, kind, own_kind, tables, maps, room, width, first), first, last)
+    _divide(own_kind, tables, width, first, last)
+
+
+@_jit
+def _all_backward(jobs, places, masks, kind, own_kind, maps, room, width, first, last):  # type: ignore[no-untyped-def]
+    for j in range(len(jobs)):
+        backward(*_backward_job(jobs, j, places, masks, kind, own_kind, maps, room, width, first), first, last)
+
+
+@_jit
+def _all_backward_32(jobs, places, masks, kind, own_kind, maps, room, width, first, last):  # type: ignore[no-untyped-def]
+    for j in range(len(jobs)):
+        backward_32(*_backward_job(jobs, j, places, masks, kind, own_kind, maps, room, width, first), first, last)
+
+
+@_jit
+def _all_backward_64(jobs, places, masks, kind, own_kind, maps, room, width, first, last):  # type: ignore[no-untyped-def]
+    for j in range(len(jobs)):
+        backward_64(*_backward_job(jobs, j, places, masks, kind, own_kind, maps, room, width, first), first, last)
+
+
+@_jit
+def _forward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_all_forward, arguments, first, last, team)
+
+
+@_jit
+def _forward_32_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_all_forward_32, arguments, first, last, team)
+
+
+@_jit
+def _forward_64_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_all_forward_64, arguments, first, last, team)
+
+
+@_jit
+def _backward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_all_backward, arguments, first, last, team)
+
+
+@_jit
+def _backward_32_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_all_backward_32, arguments, first, last, team)
+
+
+@_jit
+def _backward_64_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_all_backward_64, arguments, first, last, team)
