@@ -36,6 +36,39 @@ def test_it_is_what_sorting_finds(backend: Backend, seed: int, rows: int, column
 
 
 @pytest.mark.parametrize("backend", ["torch", "numba"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(("columns", "k"), [(1024, 1), (1024, 300), (1025, 9), (2500, 3), (2500, 60), (4173, 20)])
+@pytest.mark.parametrize("levels", [2, 40, 100_000])
+def test_long_rows_are_what_sorting_finds(
+    backend: Backend, dtype: torch.dtype, columns: int, k: int, levels: int
+) -> None:
+    rng = np.random.default_rng(columns + k + levels)
+    scores = torch.from_numpy(rng.integers(-levels, levels, (6, columns))).to(dtype)
+    out = rng.random(scores.shape) < 0.1
+    out[1, 128:256] = out[2, -80:] = True  # whole blocks
+    out[3, np.argsort(-scores[3].numpy())[: columns // 2]] = True  # the best ones
+    out[4, k // 2 :] = True  # of the k some are left out
+    items = np.nonzero(out)[1]
+    values, found = top_k(scores, k, (np.concatenate(([0], np.cumsum(out.sum(1)))), items), backend)
+    wanted, order = by_sorting(scores.masked_fill(torch.from_numpy(out), -torch.inf), k)
+    assert np.array_equal(found.numpy(), order)
+    assert np.array_equal(values.numpy(), wanted)
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("k", [3, 100])
+def test_a_score_that_is_not_finite_is_found_wherever_it_is(bad: float, dtype: torch.dtype, k: int) -> None:
+    scores = torch.randn(2, 2 * 1024 + 3 * 64 + 2 * 16 + 3, dtype=dtype)
+    for column in (0, 17, 40, 1023, 1024, 2047, 2048, 2100, 2239, 2240, 2271, 2272, 2274):
+        changed = scores.clone()
+        changed[1, column] = bad
+        with pytest.raises(ValueError, match="not finite"):
+            top_k(changed, k)
+    assert bool(torch.isfinite(top_k(scores, k)[0]).all())
+
+
+@pytest.mark.parametrize("backend", ["torch", "numba"])
 @pytest.mark.parametrize("order", ["rising", "falling"])
 def test_sorted_rows_are_no_special_case(backend: Backend, order: str) -> None:
     scores = torch.arange(1000, dtype=torch.float64).repeat(3, 1)
@@ -79,7 +112,7 @@ def test_no_rows(backend: Backend) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("columns", [64, 70, 1000])
+@pytest.mark.parametrize("columns", [64, 70, 1000, 1100])
 def test_numbers_near_the_largest_are_finite(dtype: torch.dtype, columns: int) -> None:
     for number in (torch.finfo(dtype).max, torch.finfo(dtype).min, torch.finfo(dtype).max / 10):
         values, found = top_k(torch.full((2, columns), number, dtype=dtype), 3)

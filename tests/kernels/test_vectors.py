@@ -10,22 +10,29 @@ import numba
 from graphmill.kernels.dropout import words
 from graphmill.kernels.vectors import (
     LANES,
+    above,
     address,
+    count_bits,
+    exceeding,
     exponential,
     first_of,
     highest,
+    highest_of_each,
     hold,
     keep,
     larger,
     like,
     load,
     load_first,
+    lowest_bit,
     padded,
+    reaching,
     spread,
     spread_at,
     store,
     store_first,
     total,
+    unless_finite,
     where_positive,
 )
 
@@ -55,6 +62,26 @@ def _parts(x, out, count):
 
 
 @numba.njit
+def _four(a, at):
+    return load(a, at), load(a, at + LANES), load(a, at + 2 * LANES), load(a, at + 3 * LANES)
+
+
+@numba.njit
+def _highest_of_each(x, out):
+    a, rows = address(x), 4 * LANES
+    store(address(out), 0, highest_of_each(_four(a, 0) + _four(a, rows) + _four(a, 2 * rows) + _four(a, 3 * rows)))
+
+
+@numba.njit
+def _compared(x, out):
+    a, to = address(x), address(out)
+    store(to, 0, above(load(a, 0), spread_at(a, 3)))
+    store(to, LANES, unless_finite(load(a, 0), spread_at(a, 3)))
+    bits = reaching(load(a, 0), x[3])
+    return bits, exceeding(load(a, 0), x[3]), count_bits(bits), lowest_bit(bits)
+
+
+@numba.njit
 def _kept(x, out, place, low, high, threshold, scale):
     store(address(out), 0, keep(load(address(x), 0), place, low, high, threshold, scale))
 
@@ -81,6 +108,26 @@ def test_arithmetic_is_by_element(kind):
     rtol = 1e-5 if kind == np.float32 else 1e-13
     np.testing.assert_allclose(out.reshape(5, 16), expected, rtol=rtol, atol=rtol)
     np.testing.assert_allclose(sums, (one.sum(), one.max()), rtol=rtol)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_highest_of_each_of_sixteen_vectors(kind):
+    x, out = np.random.default_rng(0).standard_normal((LANES, LANES)).astype(kind), np.empty(LANES, kind)
+    _highest_of_each(x, out)
+    assert np.array_equal(out, x.max(1))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_comparisons_as_numbers_and_as_bits(kind):
+    largest = np.finfo(kind).max
+    x = np.array([0, 1, -2, 2, 2, 3, np.inf, -np.inf, np.nan, largest, -largest, 2, 1, 0, 0, 5], kind)
+    out = np.empty(2 * LANES, kind)
+    bits, strict, count, lowest = _compared(x, out)
+    place = 1 << np.arange(LANES)
+    assert (bits, strict) == (place[x >= 2].sum(), place[x > 2].sum())
+    assert (count, lowest) == ((x >= 2).sum(), 3)
+    assert np.array_equal(out[:LANES], x > 2)
+    assert np.array_equal(out[LANES:], np.where(np.isfinite(x), 2, np.nan), equal_nan=True)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -11,7 +11,10 @@ language: one register where the processor has 512 bits, two or four elsewhere; 
     spread(number), spread_at(a, at)    sixteen times the same
     x + y, x - y, x * y             by element; a sum of products may be fused
     total(x), highest(x)            over the sixteen; larger(x, y) by element
-    not_finite(x)                   1 for an infinity and for NaN, else 0
+    highest_of_each((x, ...))       the highest of each of sixteen vectors, as one
+    unless_finite(x, y)             y, or NaN where x is an infinity or NaN
+    above(x, y)                     1 where x is above y, else 0
+    reaching(x, number)             at least the number, exceeding: above it, as bits; count_bits, lowest_bit of these
     first_of(x, n, y)               n elements of x, the others of y; where_positive(a, x, y): by the sign of a
     exponential(x)                  as compiled_math.exp
     keep(x, place, ...)             dropout of elements place to place + 15, by dropout.words
@@ -312,16 +315,86 @@ def larger(typing: Any, left: Any, right: Any) -> Any:
 
 
 @intrinsic
-def not_finite(typing: Any, vector: Any) -> Any:
-    """By element: 1 for an infinity and for NaN, else 0."""
+def unless_finite(typing: Any, vector: Any, before: Any) -> Any:
+    """``before``, or NaN, by element where ``vector`` is an infinity or NaN. One step where a comparison takes three."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        # The two are fused and nothing else: (x + y) · 0 for x · 0 + y · 0 might overflow.
+        none = builder.fmul(values[0], constant(values[0].type, 0.0), flags=("contract",))
+        return builder.fadd(none, values[1], flags=("contract",))
+
+    return vector(vector, before), generate
+
+
+def _as_bits(operation: str) -> Any:
+    def declare(typing: Any, vector: Any, number: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+            true = builder.fcmp_ordered(operation, values[0], spread_out(builder, values[1], values[0].type))
+            return builder.zext(builder.bitcast(true, _HALF), ir.IntType(64))
+
+        return types.int64(vector, vector.dtype), generate
+
+    return declare
+
+
+# The elements that are at least, or above, a number, as bits of an integer, the first element's the lowest.
+reaching, exceeding = intrinsic(_as_bits(">=")), intrinsic(_as_bits(">"))
+
+
+@intrinsic
+def lowest_bit(typing: Any, bits: Any) -> Any:
+    """The place of the lowest bit that is set; one is."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        return _call(builder, "llvm.cttz.i64", ir.IntType(64), values[0], _BIT(1))
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def count_bits(typing: Any, bits: Any) -> Any:
+    """How many bits are set."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        return _call(builder, "llvm.ctpop.i64", ir.IntType(64), values[0])
+
+    return types.int64(types.int64), generate
+
+
+@intrinsic
+def above(typing: Any, left: Any, right: Any) -> Any:
+    """By element: 1 where ``left`` is above ``right``, else 0."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         kind = values[0].type
-        size = _call(builder, f"llvm.fabs.{_suffix(vector.dtype)}", kind, values[0])
-        small = builder.fcmp_ordered("<", size, constant(kind, float("inf")))
-        return builder.select(small, constant(kind, 0.0), constant(kind, 1.0))
+        return builder.select(builder.fcmp_ordered(">", *values), constant(kind, 1.0), constant(kind, 0.0))
 
-    return vector(vector), generate
+    return left(left, right), generate
+
+
+@intrinsic
+def highest_of_each(typing: Any, vectors: Any) -> Any:
+    """The highest number of each of sixteen vectors, as one vector.
+
+    Two vectors' halves are folded into one vector, and so on: a quarter of the steps of sixteen times ``highest``.
+    """
+
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        rest = cgutils.unpack_tuple(builder, values[0], LANES)
+        half = LANES // 2
+        while half:
+            low = [i for i in range(2 * LANES) if i % (2 * half) < half]
+            lower, upper = (ir.Constant(_INTS, [i + shift for i in low]) for shift in (0, half))
+            folded = []
+            for left, right in zip(rest[::2], rest[1::2], strict=True):
+                one, other = (builder.shuffle_vector(left, right, mask) for mask in (lower, upper))
+                folded.append(builder.select(builder.fcmp_ordered(">", one, other, flags=("nnan", "nsz")), one, other))
+            rest, half = folded, half // 2
+        return rest[0]
+
+    if not isinstance(vectors, types.UniTuple) or vectors.count != LANES:
+        raise TypingError("sixteen vectors")
+    return vectors.dtype(vectors), generate
 
 
 @intrinsic
