@@ -117,22 +117,29 @@ def set_metrics(lists: Int64, held_out: KnownItems, users: Int64, ks: Sequence[i
 
 def hit_metrics(hit: NDArray[np.bool_], positives: Int64, ks: Sequence[int]) -> dict[str, float]:
     """The metrics of :func:`set_metrics` from hits (bool [U, K], best first) and the number of held-out items [U]."""
-    place = np.arange(1, hit.shape[1] + 1)
-    discount = 1.0 / np.log2(place + 1)
+    users = len(hit)
+    user, column = np.nonzero(hit)  # a user's best first
+    counts = np.bincount(user, minlength=users)
+    begin = np.cumsum(counts) - counts
+    precision = (np.arange(len(user)) - begin[user] + 1) / (column + 1)
+    first = np.full(users, np.inf)
+    first[counts > 0] = column[begin[counts > 0]] + 1.0
+    discount = 1.0 / np.log2(np.arange(2, hit.shape[1] + 2))
     ideal = np.concatenate(([0.0], np.cumsum(discount)))
-    so_far = np.cumsum(hit, axis=1)
     out = {}
     for k in ks:
         if k > hit.shape[1]:
             raise ValueError(f"@{k} needs lists of at least {k} items, not {hit.shape[1]}")
-        top, reachable = hit[:, :k], np.minimum(positives, k)
-        out[f"recall@{k}"] = _mean(top.sum(1) / positives)
-        out[f"ndcg@{k}"] = _mean((top * discount[:k]).sum(1) / ideal[reachable])
-        out[f"precision@{k}"] = _mean(top.sum(1) / k)
-        out[f"map@{k}"] = _mean((top * so_far[:, :k] / place[:k]).sum(1) / reachable)
-        first = np.where(so_far[:, k - 1] > 0, top.argmax(1) + 1.0, np.inf)
-        out[f"hit@{k}"] = _mean((first <= k).astype(np.float64))
-        out[f"mrr@{k}"] = _mean(1.0 / first)
+        reachable, within = np.minimum(positives, k), column < k
+        own, at = user[within], column[within]
+        hits = np.bincount(own, minlength=users)
+        out[f"recall@{k}"] = _mean(hits / positives)
+        out[f"ndcg@{k}"] = _mean(np.bincount(own, discount[at], users) / ideal[reachable])
+        out[f"precision@{k}"] = _mean(hits / k)
+        out[f"map@{k}"] = _mean(np.bincount(own, precision[within], users) / reachable)
+        reached = first <= k
+        out[f"hit@{k}"] = _mean(reached.astype(np.float64))
+        out[f"mrr@{k}"] = _mean(np.where(reached, 1.0 / first, 0.0))
     return out
 
 
