@@ -6,8 +6,9 @@ every item ranked with training items masked (MMRec's protocol). Three seeds, ea
 (every item has another's). The final evaluation has the floors of the same split, tuned on validation. A test Recall@20
 above 0.12 would be a leak: validation and test of this data set share their trends.
 
-``--large`` measures, in place of that, DRAGON with batches of 16,384 (the rate scaled by √) beside its file's, which are the
-rivals' 2,048.
+``--large`` measures, in place of that, batches of 16,384 (the rate scaled by √) beside the file's, which are the rivals'
+2,048; ``--large too`` both, with the file's trainings made once. Seeds are paired: the noise of a difference is the
+standard error of the seeds' own.
 """
 
 from __future__ import annotations
@@ -15,12 +16,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import sys
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 import yaml
@@ -31,13 +34,22 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 RUNS = {"dragon": "tiktok_dragon", "mmgcn": "tiktok_mmgcn"}
 TARGET, LEAK = 0.088, 0.12
 
-
+WIDE = {"batch_size": 16384, "lr_scaling": "sqrt"}
 LARGE: dict[str, dict[str, Any]] = {
-    "acceleration": {"batch_size": 16384, "lr_scaling": "sqrt"},
     # An eighth as many steps an epoch.
-    "training": {"epochs": 320, "learning_rate": 0.0002, "patience_epochs": 120, "warmup_steps": 20},
+    "dragon": {
+        "acceleration": WIDE,
+        "training": {"epochs": 320, "learning_rate": 0.0002, "patience_epochs": 120, "warmup_steps": 20},
+    },
+    "mmgcn": {
+        "acceleration": WIDE,
+        "training": {"epochs": 190, "patience_epochs": 30},
+        "evaluation": {"eval_every": 2},
+    },
 }
-"""On top of DRAGON's file, whose batch is the rivals' 2,048."""
+"""On top of a system's file, whose batch is the rivals' 2,048; by validation."""
+Found = dict[str, list[dict[str, Any]]]
+"""Kind of training to the seeds' results."""
 
 
 def train_once(system: str, seed: int, shuffled: bool, large: bool = False) -> dict[str, float]:
@@ -62,33 +74,35 @@ def train_once(system: str, seed: int, shuffled: bool, large: bool = False) -> d
             "evaluation": {"floors": not shuffled and not large and seed == 0},
         }
         with contextlib.redirect_stdout(sys.stderr):
-            values = merge(merge(settings, LARGE if large else {}), own)
+            values = merge(merge(settings, LARGE[system] if large else {}), own)
             report = train(values, "benchmark", root=str(Path(folder) / "runs"))
     return {"best_epoch": report["best_epoch"], "epochs": report["epochs_done"], **report["metrics"]}
 
 
-def trained(cells: dict[str, list[str]]) -> dict[str, dict[str, Any]]:
-    """A training for each cell, in fresh processes of one thread; nothing is timed, so two at once."""
+def trained(system: str, seeds: int, kinds: Sequence[str]) -> Found:
+    """A training of each kind and seed, in fresh processes of one thread; nothing is timed, so one a core at once."""
+    cells = [(kind, seed) for kind in kinds for seed in range(seeds)]
     one = partial(fresh, "benchmarks.multimodal_quality", environment=ONE_THREAD)
-    with ThreadPoolExecutor(2) as pool:
-        return dict(zip(cells, pool.map(one, cells.values()), strict=True))
+    with ThreadPoolExecutor(min(2, len(os.sched_getaffinity(0)))) as pool:
+        results = list(pool.map(one, (_arguments(system, seed, kind) for kind, seed in cells)))
+    found: Found = {kind: [] for kind in kinds}
+    for (kind, _), result in zip(cells, results, strict=True):
+        found[kind].append(result)
+    return found
 
 
-def rows_of(system: str, seeds: int) -> list[Row]:
-    """The rows of one system."""
-    cells = {f"{kind} {seed}": _arguments(system, seed, kind) for seed in range(seeds) for kind in ("own", "shuffled")}
-    found = trained(cells)
-    own, shuffled = ([found[f"{kind} {seed}"] for seed in range(seeds)] for kind in ("own", "shuffled"))
+def rows_of(system: str, found: Found) -> list[Row]:
+    """The rows of one system: beside the floors, and beside itself with shuffled features."""
+    own, shuffled = found["own"], found["shuffled"]
+    seeds = len(own)
     floors = ("popularity", "item_knn", "ease", "bpr_mf")
     floor = max((own[0][f"test_{name}_recall@20"], name) for name in floors if f"test_{name}_recall@20" in own[0])
     notes = [
-        ", ".join(f"{run['test_recall@20']:.4f}" for run in own),
-        "valid " + ", ".join(f"{run['valid_recall@20']:.4f}" for run in own),
-        "best epochs " + ", ".join(f"{run['best_epoch']}" for run in own),
+        _listed(own, "test_recall@20"),
+        "valid " + _listed(own, "valid_recall@20"),
+        "best epochs " + _epochs(own),
     ]
-    test = mean(run["test_recall@20"] for run in own)
-    other = mean(run["test_recall@20"] for run in shuffled)
-    each = ", ".join(f"{run['test_recall@20']:.4f}" for run in shuffled)
+    test, other = _mean(own, "test_recall@20"), _mean(shuffled, "test_recall@20")
     return [
         row(
             f"tiktok {system}, test, {seeds} seeds",
@@ -105,7 +119,7 @@ def rows_of(system: str, seeds: int) -> list[Row]:
             f"tiktok {system}, test, {seeds} seeds",
             "ndcg@20",
             "",
-            mean(run["test_ndcg@20"] for run in own),
+            _mean(own, "test_ndcg@20"),
             rival=f"best floor ({floor[1]})",
             theirs=own[0][f"test_{floor[1]}_ndcg@20"],
         ),
@@ -117,41 +131,53 @@ def rows_of(system: str, seeds: int) -> list[Row]:
             rival="the same with shuffled features",
             theirs=other,
             target="ratio > 1",
-            note=f"shuffled {each}",
+            note=f"shuffled {_listed(shuffled, 'test_recall@20')}; {_paired(own, shuffled, 'test_recall@20')}",
         ),
     ]
 
 
-def large_rows(seeds: int) -> list[Row]:
-    """DRAGON with large batches beside its file, which has the rivals'."""
-    kinds = ("large-batch", "own")
-    cells = {f"{kind} {seed}": _arguments("dragon", seed, kind) for seed in range(seeds) for kind in kinds}
-    found = trained(cells)
-    large, base = ([found[f"{kind} {seed}"] for seed in range(seeds)] for kind in kinds)
+def large_rows(system: str, found: Found) -> list[Row]:
+    """Large batches beside the system's file, which has the rivals'."""
+    large, base = found["large-batch"], found["own"]
     rows = []
     for split in ("valid", "test"):
-        own, other = ([run[f"{split}_recall@20"] for run in runs] for runs in (large, base))
-        note = f"each {_listed(own)} | {_listed(other)}; best epochs "
-        note += " | ".join(", ".join(f"{run['best_epoch']}" for run in runs) for runs in (large, base))
-        gains = (mean(run[f"{split}_ndcg@20"] for run in runs) for runs in (large, base))
-        note += "; ndcg@20 " + " | ".join(f"{gain:.4f}" for gain in gains)
+        name = f"{split}_recall@20"
+        note = f"each {_listed(large, name)} | {_listed(base, name)}; best epochs {_epochs(large)} | {_epochs(base)}"
+        note += f"; ndcg@20 {_mean(large, f'{split}_ndcg@20'):.4f} | {_mean(base, f'{split}_ndcg@20'):.4f}"
         rows.append(
             row(
-                f"tiktok dragon, batch 16384, {split}, {seeds} seeds",
+                f"tiktok {system}, batch 16384, {split}, {len(large)} seeds",
                 "recall@20",
                 "",
-                mean(own),
+                _mean(large, name),
                 rival="a batch of 2048",
-                theirs=mean(other),
+                theirs=_mean(base, name),
                 target="ratio >= 0.99",
-                note=note,
+                note=f"{note}; {_paired(large, base, name)}",
             )
         )
     return rows
 
 
-def _listed(values: list[float]) -> str:
-    return ", ".join(f"{value:.4f}" for value in values)
+def _mean(runs: Sequence[dict[str, Any]], name: str) -> float:
+    return mean(run[name] for run in runs)
+
+
+def _paired(runs: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]], name: str) -> str:
+    """The mean of the seeds' differences and its standard error."""
+    differences = [run[name] - other[name] for run, other in zip(runs, others, strict=True)]
+    if len(differences) < 2:
+        return "one seed"
+    error = stdev(differences) / len(differences) ** 0.5
+    return f"paired difference {mean(differences):+.4f}, standard error {error:.4f}"
+
+
+def _listed(runs: Sequence[dict[str, Any]], name: str) -> str:
+    return ", ".join(f"{run[name]:.4f}" for run in runs)
+
+
+def _epochs(runs: Sequence[dict[str, Any]]) -> str:
+    return ", ".join(f"{run['best_epoch']}" for run in runs)
 
 
 def _arguments(system: str, seed: int, kind: str) -> list[str]:
@@ -162,28 +188,30 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="write benchmarks/results/multimodal_quality.json")
-    parser.add_argument("--systems", nargs="*", default=list(RUNS))
+    parser.add_argument("--systems", nargs="*", choices=list(RUNS), default=list(RUNS))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--one", action="store_true", help="one training in this process")
     parser.add_argument("--system", choices=list(RUNS), default="dragon")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shuffled", action="store_true")
-    parser.add_argument("--large", action="store_true", help="batches of 16,384 beside those of 2,048")
+    parser.add_argument(
+        "--large", nargs="?", const="only", choices=["only", "too"], help="batches of 16,384 beside those of 2,048"
+    )
     parser.add_argument("--large-batch", action="store_true", help="with --one: batches of 16,384")
     arguments = parser.parse_args()
     if arguments.one:
         result: dict[str, Any] = train_once(arguments.system, arguments.seed, arguments.shuffled, arguments.large_batch)
         print(json.dumps(result))
         return
-    rows = (
-        large_rows(arguments.seeds)
-        if arguments.large
-        else [r for system in arguments.systems for r in rows_of(system, arguments.seeds)]
-    )
-    for r in rows:
-        print(f"{r.workload:34} {r.metric:10} {r.ours:.4f} {r.theirs or 0:.4f} {r.rival} {r.holds} {r.note}")
-        if arguments.json:
-            store("multimodal_quality", r, "python -m benchmarks.multimodal_quality --json [--large]")
+    kinds = {"own": True, "large-batch": bool(arguments.large), "shuffled": arguments.large != "only"}
+    for system in arguments.systems:
+        found = trained(system, arguments.seeds, [kind for kind, wanted in kinds.items() if wanted])
+        rows = large_rows(system, found) if arguments.large else []
+        rows += rows_of(system, found) if "shuffled" in found else []
+        for r in rows:
+            print(f"{r.workload:34} {r.metric:10} {r.ours:.4f} {r.theirs or 0:.4f} {r.rival} {r.holds} {r.note}")
+            if arguments.json:
+                store("multimodal_quality", r, "python -m benchmarks.multimodal_quality --json [--large]")
 
 
 if __name__ == "__main__":
