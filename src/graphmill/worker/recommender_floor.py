@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+from graphmill.graph.interactions import Interactions
 from graphmill.recipes.recommenders.recipe import RecommenderRecipe
+from graphmill.recipes.recommenders.settings import RecommenderSettings
 from graphmill.worker.export import Restored, restore
 from graphmill.worker.messages import Outlet
 from graphmill.worker.run import train
@@ -39,8 +42,21 @@ def bpr_mf_figures(restored: Restored, split: str, *, outlets: Sequence[Outlet] 
     recipe, settings = restored.recipe, restored.job.settings
     if not isinstance(recipe, RecommenderRecipe) or recipe.name == NAME or not settings.evaluation.floors:
         return {}
-    chosen = len(recipe.view.valid) > 0
-    epochs = max(min(LARGEST_WORK // max(len(recipe.view.train), 1), MOST_EPOCHS), 1)
+    best = best_bpr_mf(settings, recipe.view, restored.run.path.parent / NAME, outlets=outlets)[1]
+    other = restore(best["run_dir"])
+    figures = other.recipe.evaluate(other.model, split, final=True, poll=lambda: None)
+    return {name: value for name, value in figures.items() if not name.startswith(("coverage", "popularity_bias"))}
+
+
+def best_bpr_mf(
+    settings: RecommenderSettings, view: Interactions, folder: Path, *, outlets: Sequence[Outlet] = ()
+) -> tuple[str, dict[str, Any]]:
+    """The chosen one of :data:`FORMS` and its training's result: on the data, seed and metrics of ``settings``.
+
+    ``view``: the interactions of that data. ``folder``: where the trainings are, and are found again.
+    """
+    chosen = len(view.valid) > 0
+    epochs = max(min(LARGEST_WORK // max(len(view.train), 1), MOST_EPOCHS), 1)
     evaluation = {
         "eval_every": EVERY if chosen else epochs,
         "floors": False,
@@ -51,8 +67,8 @@ def bpr_mf_figures(restored: Restored, split: str, *, outlets: Sequence[Outlet] 
     }
     # How a run is evaluated is no part of its identity: one that was chosen by another metric must not be taken for this.
     digest = hashlib.sha256(json.dumps(evaluation, sort_keys=True).encode()).hexdigest()
-    root = restored.run.path.parent / NAME / digest[:8]
-    found = []
+    root = folder / digest[:8]
+    found: dict[str, dict[str, Any]] = {}
     for form in FORMS if chosen else (UNCHOSEN,):
         values = {
             "recipe": NAME,
@@ -64,8 +80,6 @@ def bpr_mf_figures(restored: Restored, split: str, *, outlets: Sequence[Outlet] 
             "evaluation": evaluation,
             "export": {"csv": False, "parquet": False},
         }
-        found.append(train(values, "the BPR-MF floor", root=str(root / form), outlets=outlets))
-    best = max(found, key=lambda result: result["best_metric"] or 0.0)
-    other = restore(best["run_dir"])
-    figures = other.recipe.evaluate(other.model, split, final=True, poll=lambda: None)
-    return {name: value for name, value in figures.items() if not name.startswith(("coverage", "popularity_bias"))}
+        found[form] = dict(train(values, "the BPR-MF floor", root=str(root / form), outlets=outlets))
+    best = max(found, key=lambda form: found[form]["best_metric"] or 0.0)
+    return best, found[best]
