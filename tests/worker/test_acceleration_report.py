@@ -11,11 +11,15 @@ import yaml
 
 import graphmill
 from graphmill.errors import SettingsError, StoppedError
+from graphmill.graph.build import build_graph
+from graphmill.graph.settings import GraphSettings
+from graphmill.ingest.mmrec import read_mmrec
 from graphmill.training.signals import StopRequest
 from graphmill.worker import acceleration_report as module
 from graphmill.worker.__main__ import main
 from graphmill.worker.acceleration_report import FILE, AccelerationReportSettings, acceleration_report, read_report
 from graphmill.worker.job import merge, parse_settings
+from graphmill.worker.run import train
 
 PNG = b"\x89PNG\r\n"
 
@@ -128,11 +132,18 @@ def test_the_worker_makes_it(values: dict[str, Any], tmp_path: Path, capsys: pyt
     assert "configuration 2 of 2: accelerated" in capsys.readouterr().err
 
 
-def test_the_music_chain_asks_for_the_origins_study() -> None:
+LARGE, COMPILED = "acceleration.batch_size=4096", "acceleration.compile=default"
+
+
+def music_models() -> dict[str, dict[str, Any]]:
     place = Path(graphmill.__file__).parent / "defs" / "music" / "defs.yaml"
     models = [one["attributes"] for one in yaml.safe_load_all(place.read_text(encoding="utf-8"))]
-    asked = {m["recipe"]: m for m in models if "acceleration_report" in m}
-    assert set(asked) == {"mmgcn", "dragon"}
+    return {m["recipe"]: m for m in models if "acceleration_report" in m}
+
+
+def test_the_music_chain_asks_for_the_origins_study() -> None:
+    asked = music_models()
+    assert set(asked) == {"mmgcn", "dragon", "kgat"}
     for recipe, model in asked.items():
         report = AccelerationReportSettings(**model["acceleration_report"])
         assert {f"model.embedding_dim={width}" for width in (32, 64)} <= set(report.singles)
@@ -140,10 +151,60 @@ def test_the_music_chain_asks_for_the_origins_study() -> None:
         assert {"evaluation.metrics=[recall]", "evaluation.metrics=[recall, ndcg, precision, map]"} <= set(
             report.singles
         )
+        cumulative = {LARGE, f"{LARGE} + {COMPILED}", f"{LARGE} + {COMPILED} + evaluation.eval_every=3"}
+        assert {"acceleration.accumulation_steps=2", *cumulative} <= set(report.singles)
         assert {"acceleration.batch_size=4096", "evaluation.eval_every=3"} <= set(report.accelerated)
         assert report.epochs >= 10, "every third and every fifth are evaluated at different epochs"
         for text in (*report.accelerated, *report.singles):
-            changed = merge({"recipe": recipe, "data": "x", **model["settings"]}, module._parsed(text))
-            section, _, name = text.partition("=")[0].partition(".")
-            settings = parse_settings(changed, text)
-            assert getattr(getattr(settings, section), name) == changed[section][name]
+            parsed = module._parsed(text)
+            settings = parse_settings(merge({"recipe": recipe, "data": "x", **model["settings"]}, parsed), text)
+            for section, values in parsed.items():
+                for name, value in values.items():
+                    assert getattr(getattr(settings, section), name) == value
+
+
+def test_settings_joined_are_one_row(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "run_trial", lambda *a: ({}, "not run"))
+    row = acceleration_report(values, "test", quick("training.beta1=0.8 + acceleration.compile=default")).rows[-1]
+    assert row.changes == {"training": {"beta1": 0.8}, "acceleration": {"compile": "default"}}
+
+
+def test_the_study_has_all_its_rows_on_the_music_sample(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MMGCN's, two epochs each, in this process and without a compiler, which takes half a minute for its layers."""
+    model = music_models()["mmgcn"]
+    report = AccelerationReportSettings(**{**model["acceleration_report"], "epochs": 2})
+    compiled: list[str] = []
+
+    def trained(values: dict[str, Any], where: str, *_: Any) -> tuple[dict[str, Any], str]:
+        compiled.append(values["acceleration"]["compile"])
+        here = merge(values, {"acceleration": {"compile": "off", "device": "cpu", "threads": 1}})
+        return dict(train(here, where, root=str(tmp_path / f"runs{len(compiled)}"))), ""
+
+    monkeypatch.setattr(module, "run_trial", trained)
+    values = {
+        "recipe": "mmgcn",
+        "data": str(music_graph(tmp_path)),
+        **model["settings"],
+        "evaluation": {"floors": False},
+    }
+    found = acceleration_report(values, "test", report, out=tmp_path / "out")
+    rows = {row.name: row for row in found.rows}
+    assert list(rows) == ["baseline", "accelerated", *report.singles]
+    assert compiled.count("default") == 4, "accelerated, alone, and in two rows of several settings"
+    for row in rows.values():
+        assert (row.status, row.finite) == ("ok", True), row.name
+        assert row.seconds_per_epoch > 0
+        assert 0 < row.metrics["test_recall@20"] <= 1
+    base = rows["baseline"].metrics["test_recall@20"]
+    same = ("evaluation.metrics=[recall]", "acceleration.gradient_checkpointing=true", "model.embedding_dim=64")
+    assert [rows[name].metrics["test_recall@20"] for name in same] == [pytest.approx(base)] * len(same)
+    assert len(found.table()[1]) == 2 + len(report.singles)
+    assert read_report(tmp_path / "out" / FILE).table() == found.table()
+
+
+def music_graph(folder: Path) -> Path:
+    sample = Path(__file__).resolve().parents[2] / "data" / "01_raw" / "music"
+    tables = read_mmrec(sample)
+    return build_graph(
+        tables.nodes, tables.edges, GraphSettings(add_reverse="never"), folder / "graph", tables.features
+    ).path

@@ -58,7 +58,8 @@ class AccelerationReportSettings(Settings):
         [], "On top of the model's own settings for the row 'accelerated', such as acceleration.precision=bf16"
     )
     singles: list[str] = setting(
-        list(SINGLES), "Settings tried one at a time on the baseline, each a row: section.name=value; [] = none"
+        list(SINGLES),
+        "Tried on the baseline one at a time, each a row: section.name=value, or several joined by ' + '; [] = none",
     )
 
 
@@ -222,11 +223,16 @@ def _difference(values: Mapping[str, Any], accelerated: Mapping[str, Any]) -> di
 
 
 def _parsed(text: str) -> dict[str, Any]:
-    path, equals, value = text.partition("=")
-    section, dot, name = path.strip().partition(".")
-    if not (equals and dot):
-        raise SettingsError(f"'{text}' is no single setting: write section.name=value, as acceleration.precision=bf16")
-    return {section: {name: yaml.safe_load(value)}}
+    out: dict[str, Any] = {}
+    for part in text.split(" + "):
+        path, equals, value = part.partition("=")
+        section, dot, name = path.strip().partition(".")
+        if not (equals and dot):
+            raise SettingsError(
+                f"'{part}' is no single setting: write section.name=value, as acceleration.precision=bf16"
+            )
+        out = merge(out, {section: {name: yaml.safe_load(value)}})
+    return out
 
 
 def _measure(
