@@ -8,10 +8,11 @@ are. Rows:
 * ``large``: the same at amazon-book's shape, ours beside the time in which its bytes can be moved
 * ``evaluation``: full ranking of equal scores beside the two usual ways of doing it
 * ``floors``: the product's own (popularity, item-kNN, EASE, BPR-MF) on tiktok, baby and last-fm, settings by validation
+* ``starts``: the two factorisations by themselves that KGAT starts from there, three seeds each
 * ``kgat``: last-fm by the public implementation's protocol and settings (whole train, 145 epochs at 0.001, test read once),
   started from BPR-MF's vectors; ``kgat_own``: the same from those of a sampled softmax, and with two settings of our own;
   ``kgat_valid``: all with a tenth of train held out, by which the epoch is chosen; three seeds each
-* ``baby``: KGAT without knowledge on baby, in the same way, 60 epochs of batches of 4,096
+* ``baby``: KGAT without knowledge on baby, in the same way, 60 epochs of batches of 4,096, three seeds
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import sys
 import tempfile
 import time
@@ -321,6 +323,53 @@ def floor_rows() -> Iterator[Row]:
             yield row(f"{data}, {name}", "test recall@20", "", found["recall@20"], note=note)
 
 
+def factorisation(folder: Path, graph: Path, data: str, seed: int, settings: str) -> dict[str, Any]:
+    """The training of the vectors that KGAT starts from."""
+    before, of_start = (SOFT_EPOCHS, SOFT_START) if settings in FROM_SOFTMAX else (EPOCHS, START)
+    return train_one(
+        folder,
+        "bpr_mf",
+        graph,
+        objective=of_start,
+        training={"epochs": before, "seed": seed, "patience_epochs": 0},
+        evaluation={"eval_every": before if data == "last-fm" else 10, "floors": False},
+    )
+
+
+def start_once(data: str, seed: int, settings: str) -> dict[str, float]:
+    """A factorisation alone."""
+    with tempfile.TemporaryDirectory() as name:
+        found = factorisation(Path(name), graph_of(data, Path(name)), data, seed, settings)
+    metrics = found["metrics"]
+    epoch = found["best_epoch"] or found["epochs_done"]
+    return {"recall": metrics["test_recall@20"], "ndcg": metrics["test_ndcg@20"], "epoch": epoch}
+
+
+def start_rows() -> Iterator[Row]:
+    """What the vectors that KGAT starts from reach by themselves, on last-fm: means over seeds."""
+    for data in ("last-fm", "last-fm valid"):
+        for settings, name in (("", "bpr, four negatives"), ("softmax", "softmax, 64 negatives")):
+            runs = of_seeds(["--one", "start", "--data", data, "--settings", settings], SEEDS)
+            recalls, gains = ([f"{run[metric]:.4f}" for run in runs] for metric in ("recall", "ndcg"))
+            note = f"seeds {', '.join(recalls)}; ndcg@20 {_mean(runs, 'ndcg'):.4f} ({', '.join(gains)}); "
+            note += f"epochs {', '.join(str(run['epoch']) for run in runs)}"
+            yield row(f"start of kgat {data}, {name}", "test recall@20", "", _mean(runs, "recall"), note=note)
+
+
+def of_seeds(arguments: list[str], seeds: Sequence[int]) -> list[dict[str, Any]]:
+    """A measurement of each seed; nothing is timed, so one a core at once."""
+
+    def one(seed: int) -> dict[str, Any]:
+        return fresh("benchmarks.recommenders", [*arguments, "--seed", str(seed)], ONE_THREAD)
+
+    with ThreadPoolExecutor(min(2, len(os.sched_getaffinity(0)))) as pool:
+        return list(pool.map(one, seeds))
+
+
+def _mean(runs: Sequence[dict[str, Any]], name: str) -> float:
+    return float(np.mean([run[name] for run in runs]))
+
+
 def kgat_once(data: str, seed: int, settings: str) -> dict[str, float]:
     """A factorisation, and KGAT from its vectors, with the rival's settings or one of our own."""
     own = OWN.get(settings, {})
@@ -329,15 +378,7 @@ def kgat_once(data: str, seed: int, settings: str) -> dict[str, float]:
         graph = graph_of(data, folder)
         whole = data == "last-fm"
         epochs, batch, rate = (60, 4096, 0.002) if data == "baby" else (145, 1024, 0.001)
-        before, of_start = (SOFT_EPOCHS, SOFT_START) if settings in FROM_SOFTMAX else (EPOCHS, START)
-        start = train_one(
-            folder,
-            "bpr_mf",
-            graph,
-            objective=of_start,
-            training={"epochs": before, "seed": seed, "patience_epochs": 0},
-            evaluation={"eval_every": before if whole else 10, "floors": False},
-        )
+        start = factorisation(folder, graph, data, seed, settings)
         found = train_one(
             folder,
             "kgat",
@@ -371,14 +412,8 @@ def kgat_rows(datasets: Sequence[str] = ("last-fm",), seeds: Sequence[int] = SEE
     for workload in datasets:
         data, _, settings = workload.partition(", ")
         arguments = ["--one", "kgat", "--data", data, *(["--settings", settings] if settings else [])]
-
-        def one(seed: int, arguments: list[str] = arguments) -> dict[str, float]:
-            return fresh("benchmarks.recommenders", [*arguments, "--seed", str(seed)], ONE_THREAD)
-
-        # Nothing is timed, so two at once.
-        with ThreadPoolExecutor(2) as pool:
-            runs = list(pool.map(one, seeds))
-        found = {key: float(np.mean([run[key] for run in runs])) for key in runs[0]}
+        runs = of_seeds(arguments, seeds)
+        found = {key: _mean(runs, key) for key in runs[0]}
         floors = {k.removeprefix("floor "): v for k, v in found.items() if k.startswith("floor ")}
         best = max(floors, key=floors.__getitem__)
         verdict = "above" if found["recall"] > floors[best] else "BELOW"
@@ -413,14 +448,15 @@ def kgat_valid_rows() -> Iterator[Row]:
 
 
 def baby_rows() -> Iterator[Row]:
-    """KGAT without knowledge on baby: one seed, the epoch by validation."""
-    yield from kgat_rows(("baby",), SEEDS[:1])
+    """KGAT without knowledge on baby: the epoch by validation."""
+    yield from kgat_rows(("baby",))
 
 
 ROWS: dict[str, Callable[[], Iterator[Row]]] = {
     "step": step_rows,
     "evaluation": evaluation_rows,
     "floors": floor_rows,
+    "starts": start_rows,
     "kgat": kgat_rows,
     "kgat_own": kgat_own_rows,
     "kgat_valid": kgat_valid_rows,
@@ -434,7 +470,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=list(ROWS), action="append", help="rows to measure; without it, all")
     parser.add_argument("--json", action="store_true", help="write benchmarks/results/recommenders.json")
-    parser.add_argument("--one", choices=["evaluation", "floors", "kgat"], help="one measurement, in this process")
+    parser.add_argument(
+        "--one", choices=["evaluation", "floors", "start", "kgat"], help="one measurement, in this process"
+    )
     parser.add_argument("--variant", choices=["ours", "loop", "dense"], default="ours")
     parser.add_argument("--data", choices=["tiktok", "baby", "last-fm", "last-fm valid"], default="tiktok")
     parser.add_argument("--seed", type=int, default=0)
@@ -446,6 +484,7 @@ def main() -> None:
         one: dict[str, Callable[[], dict[str, Any]]] = {
             "evaluation": lambda: evaluate_once(args.variant),
             "floors": lambda: floors_once(args.data),
+            "start": lambda: start_once(args.data, args.seed, args.settings),
             "kgat": lambda: kgat_once(args.data, args.seed, args.settings),
         }
         print(json.dumps(one[args.one]()))
