@@ -16,7 +16,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -29,6 +28,7 @@ from typing import Any
 import yaml
 
 from benchmarks.card import ROOT, Row, fresh, row, store
+from graphmill.training.device import allowed_cores
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 RUNS = {"dragon": "tiktok_dragon", "mmgcn": "tiktok_mmgcn"}
@@ -52,7 +52,7 @@ Found = dict[str, list[dict[str, Any]]]
 """Kind of training to the seeds' results."""
 
 
-def train_once(system: str, seed: int, shuffled: bool, large: bool = False) -> dict[str, float]:
+def train_once(system: str, seed: int, shuffled: bool, large: bool, floors: bool) -> dict[str, float]:
     """One training; its best epoch, and valid and test figures at it."""
     from benchmarks.recommender_data import root
     from graphmill.graph.build import build_graph
@@ -73,7 +73,7 @@ def train_once(system: str, seed: int, shuffled: bool, large: bool = False) -> d
             "training": {"seed": seed},
             "model": {"shuffle_features": shuffled},
             "acceleration": {"device": "cpu"},
-            "evaluation": {"floors": not shuffled and not large and seed == 0},
+            "evaluation": {"floors": floors},
         }
         with contextlib.redirect_stdout(sys.stderr):
             values = merge(merge(settings, LARGE[system] if large else {}), own)
@@ -88,8 +88,10 @@ def trained(system: str, seeds: int, kinds: Sequence[str]) -> Found:
     """A training of each kind and seed, in fresh processes of one thread; nothing is timed, so one a core at once."""
     cells = [(kind, seed) for kind in kinds for seed in range(seeds)]
     one = partial(fresh, "benchmarks.multimodal_quality", environment=ONE_THREAD)
-    with ThreadPoolExecutor(min(2, len(os.sched_getaffinity(0)))) as pool:
-        results = list(pool.map(one, (_arguments(system, seed, kind) for kind, seed in cells)))
+    floors = ["--floors"] if "shuffled" in kinds else []
+    arguments = [_arguments(system, s, kind) + (floors if (kind, s) == ("own", 0) else []) for kind, s in cells]
+    with ThreadPoolExecutor(min(2, allowed_cores())) as pool:
+        results = list(pool.map(one, arguments))
     found: Found = {kind: [] for kind in kinds}
     for (kind, _), result in zip(cells, results, strict=True):
         found[kind].append(result)
@@ -199,13 +201,15 @@ def main() -> None:
     parser.add_argument("--system", choices=list(RUNS), default="dragon")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shuffled", action="store_true")
+    parser.add_argument("--floors", action="store_true", help="with --one: the floors as well")
     parser.add_argument(
         "--large", nargs="?", const="only", choices=["only", "too"], help="batches of 16,384 beside those of 2,048"
     )
     parser.add_argument("--large-batch", action="store_true", help="with --one: batches of 16,384")
     arguments = parser.parse_args()
     if arguments.one:
-        result: dict[str, Any] = train_once(arguments.system, arguments.seed, arguments.shuffled, arguments.large_batch)
+        how = (arguments.shuffled, arguments.large_batch, arguments.floors)
+        result: dict[str, Any] = train_once(arguments.system, arguments.seed, *how)
         print(json.dumps(result))
         return
     kinds = {"own": True, "large-batch": bool(arguments.large), "shuffled": arguments.large != "only"}

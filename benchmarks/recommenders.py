@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
-import os
 import sys
 import tempfile
 import time
@@ -35,6 +34,7 @@ import numpy as np
 
 from benchmarks.card import Row, as_a_worker, fresh, in_turn, row, store
 from benchmarks.kgat_step import DIMS
+from graphmill.training.device import allowed_cores
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 STEP = "benchmarks.kgat_step"
@@ -362,7 +362,7 @@ def of_seeds(arguments: list[str], seeds: Sequence[int]) -> list[dict[str, Any]]
     def one(seed: int) -> dict[str, Any]:
         return fresh("benchmarks.recommenders", [*arguments, "--seed", str(seed)], ONE_THREAD)
 
-    with ThreadPoolExecutor(min(2, len(os.sched_getaffinity(0)))) as pool:
+    with ThreadPoolExecutor(min(2, allowed_cores())) as pool:
         return list(pool.map(one, seeds))
 
 

@@ -102,12 +102,13 @@ def test_other_settings_and_a_complete_report_start_anew(
     result |= {"metrics": {}, "precision": "fp32", "compile": {}}
     calls = []
     monkeypatch.setattr(module, "run_trial", lambda *a: (calls.append(a) or result, ""))
-    found = acceleration_report(values, "test", quick(), out=tmp_path)
+    asked = AccelerationReportSettings(epochs=2, singles=[])
+    found = acceleration_report(values, "test", asked, out=tmp_path)
     assert [row.peak_memory_bytes for row in found.rows] == [7.0, 7.0], "the device's, where there is one"
-    acceleration_report(values, "test", quick(), out=tmp_path)
-    assert len(calls) == 4
+    acceleration_report(values, "test", asked, out=tmp_path)
+    assert [values["training"]["epochs"] for values, *_ in calls] == [1, 2, 2] * 2, "with an epoch to warm up"
     acceleration_report(values, "test", quick("acceleration.num_workers=1"), out=tmp_path)
-    assert len(calls) == 7
+    assert len(calls) == 10
 
 
 def test_a_configuration_that_is_not_finite_says_so(values: dict[str, Any]) -> None:

@@ -71,6 +71,10 @@ def _check(
         for t, (x, count) in enumerate(zip(part, counts, strict=True)):
             if x is not None and x.shape != (count, heads * width):
                 raise ValueError(f"{name} of type {t} is [{count}, {heads * width}], not {list(x.shape)}")
+    for number, r in enumerate(graph.relations):
+        s, t = r.source_type, r.target_type
+        if r.num_edges and (q[t] is None or k[s] is None or v[s] is None):
+            raise ValueError(f"relation {number} needs q of type {t} and k and v of type {s}, of which one is None")
 
 
 def check_weights(w_k: Tensor, w_v: Tensor, prior: Tensor, graph: MessageGraph, rows: Sequence[Tensor]) -> None:
@@ -91,9 +95,9 @@ def check_weights(w_k: Tensor, w_v: Tensor, prior: Tensor, graph: MessageGraph, 
         raise ValueError(f"w_k, w_v [{relations}, H, D, D] and prior [{relations}, H]; not {shapes}")
     if len({w.dtype for w in weights}) > 1:
         raise ValueError(f"w_k, w_v and prior of one dtype; not {', '.join(str(w.dtype) for w in weights)}")
-    devices = {x.device for x in (*weights, *rows)}
+    devices = {x.device for x in (*weights, *rows)} | ({graph.device} if relations else set())
     if len(devices) > 1:
-        raise ValueError(f"rows and weights on one device; not {', '.join(sorted(str(d) for d in devices))}")
+        raise ValueError(f"graph, rows and weights on one device; not {', '.join(sorted(str(d) for d in devices))}")
 
 
 def _dtype(rows: Sequence[Tensor | None], weights: Tensor) -> torch.dtype:

@@ -2,7 +2,7 @@
 
 What is done with a relation stands in ``hgt_rows_numba``. Here every thread takes some heads through all relations, so that
 no two write to one place, the order of additions does not depend on how many there are, and none waits for another between
-relations: a relation of a sparse graph takes a millisecond, and a call of its own some hundredth of that.
+relations, of which one of a sparse graph takes a millisecond or less.
 """
 
 from __future__ import annotations
@@ -72,12 +72,12 @@ def all_forward(
     heads, width = matrices[0].shape[1:3]
     jobs = _jobs(graph, chosen, 2, matrices[0], queries.dtype)
     places = np.array([_columns(k) + _columns(v) for k, v in zip(keys, values, strict=True)], np.int64)
-    space, room = _room(jobs, 2, matrices[0], heads)
+    space, room = _rooms(jobs, 2, matrices[0], heads)
     sums, totals, highest = found
     tables = (*_columns(queries), *_columns(sums), *_columns(totals), highest.data_ptr(), len(queries))
     arguments = (jobs.table, places, _masks(kept), *_kinds(queries, matrices[0]), tables, _maps(matrices), room, width)
     driver = {32: _forward_32_ranges, 64: _forward_64_ranges}.get(width, _forward_ranges)
-    over_ranges(driver, arguments, heads, jobs.nodes * heads * width)
+    over_ranges(driver, arguments, room[2], jobs.nodes * heads * width)
     del space
 
 
@@ -101,11 +101,11 @@ def all_backward(
     jobs = _jobs(graph, chosen, 4, matrices[0], of_rows.dtype)
     every = (*rows, softmax[0], *d_rows, *softmax[1:])
     places = np.array([[n for t in of_type for n in _columns(t)] for of_type in zip(*every, strict=True)], np.int64)
-    space, room = _room(jobs, 4, matrices[0], heads)
+    space, room = _rooms(jobs, 4, matrices[0], heads)
     maps = (*_maps(matrices), *_maps(d_matrices))
     arguments = (jobs.table, places, _masks(kept), *_kinds(of_rows, matrices[0]), maps, room, width)
     driver = {32: _backward_32_ranges, 64: _backward_64_ranges}.get(width, _backward_ranges)
-    over_ranges(driver, arguments, heads, jobs.nodes * heads * width)
+    over_ranges(driver, arguments, room[2], jobs.nodes * heads * width)
     del space
 
 
@@ -158,14 +158,13 @@ def _blocks(r: RelationPlan, tables: int, width: int, size: int, compact: bool) 
     return TOGETHER, sources
 
 
-def _room(jobs: _Jobs, tables: int, weights: Tensor, heads: int) -> tuple[Tensor, tuple[int, int]]:
-    """Room for the sources that are put side by side; where it begins, and the bytes that a table of one head has of it.
-
-    A thread uses that of its first head; no system gives memory to what is never touched.
-    """
+def _rooms(jobs: _Jobs, tables: int, weights: Tensor, heads: int) -> tuple[Tensor, tuple[int, int, int, int]]:
+    """Room for the sources that are put side by side, of one head for each thread; where it begins, the bytes that a table
+    has of it, and into how many parts of how many heads the work goes: each has a room, whichever thread takes it."""
     size = (jobs.room + SIX) * padded(weights.shape[-1]) if jobs.room >= 0 else 0
-    space = weights.new_empty(heads * tables * size)
-    return space, (space.data_ptr(), size * space.itemsize)
+    parts = min(heads, torch.get_num_threads())
+    space = weights.new_empty(parts * tables * size)
+    return space, (space.data_ptr(), size * space.itemsize, parts, heads)
 
 
 # Tables are handed on as their addresses: to make an array of a tensor takes longer than a small relation does.
@@ -213,14 +212,14 @@ def _indices(job, mask):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _forward_job(jobs, j, places, masks, kind, own_kind, tables, maps, room, width, first):  # type: ignore[no-untyped-def]
+def _forward_job(jobs, j, places, masks, kind, own_kind, tables, maps, room, width, part):  # type: ignore[no-untyped-def]
     """What :func:`graphmill.kernels.hgt_rows_numba.forward` takes of a relation, but for the heads."""
     job = jobs[j]
     of_sources = places[job[12]]
     k, k_pitch, v, v_pitch = of_sources[0], of_sources[1], of_sources[2], of_sources[3]
     near_k, near_v, key_pitch, row_pitch = k, v, k_pitch, v_pitch
     if job[11] != 0:
-        near_k = room[0] + 2 * first * room[1]
+        near_k = room[0] + 2 * part * room[1]
         near_v, key_pitch, row_pitch = near_k + room[1], padded(width), padded(width)
     q, q_pitch, sums, sums_pitch, totals, total_pitch, highest = tables[:7]
     own = (
@@ -245,7 +244,7 @@ def _forward_job(jobs, j, places, masks, kind, own_kind, tables, maps, room, wid
 
 
 @_jit
-def _backward_job(jobs, j, places, masks, kind, own_kind, maps, room, width, first):  # type: ignore[no-untyped-def]
+def _backward_job(jobs, j, places, masks, kind, own_kind, maps, room, width, part):  # type: ignore[no-untyped-def]
     """What :func:`graphmill.kernels.hgt_rows_numba.backward` takes of a relation, but for the heads."""
     job = jobs[j]
     own, there = places[job[13]], places[job[12]]
@@ -255,7 +254,7 @@ def _backward_job(jobs, j, places, masks, kind, own_kind, maps, room, width, fir
     near_k, key_pitch, near_v, row_pitch = k, k_pitch, v, v_pitch
     near_dk, gk_pitch, near_dv, gv_pitch = d_k, dk_pitch, d_v, dv_pitch
     if job[11] != 0:
-        near_k = room[0] + 4 * first * room[1]
+        near_k = room[0] + 4 * part * room[1]
         near_v, near_dk, near_dv = near_k + room[1], near_k + 2 * room[1], near_k + 3 * room[1]
         line = padded(width)
         key_pitch, row_pitch, gk_pitch, gv_pitch = line, line, line, line
@@ -277,6 +276,12 @@ def _backward_job(jobs, j, places, masks, kind, own_kind, maps, room, width, fir
 
 
 @_jit
+def _heads_of(part, room):  # type: ignore[no-untyped-def]
+    """The first head of a part of the work, and that after its last."""
+    return room[3] * part // room[2], room[3] * (part + 1) // room[2]
+
+
+@_jit
 def _divide(own_kind, tables, width, first, last):  # type: ignore[no-untyped-def]
     """Each target's sums by its total; 0 where nothing arrived."""
     _, _, to_sums, sums_pitch, to_totals, total_pitch, _, targets = tables
@@ -295,41 +300,56 @@ def _divide(own_kind, tables, width, first, last):  # type: ignore[no-untyped-de
 
 @_jit
 def _all_forward(jobs, places, masks, kind, own_kind, tables, maps, room, width, first, last):  # type: ignore[no-untyped-def]
-    for j in range(len(jobs)):
-        forward(*_forward_job(jobs, j, places, masks, kind, own_kind, tables, maps, room, width, first), first, last)
-    _divide(own_kind, tables, width, first, last)
+    for part in range(first, last):
+        begin, end = _heads_of(part, room)
+        for j in range(len(jobs)):
+            job = _forward_job(jobs, j, places, masks, kind, own_kind, tables, maps, room, width, part)
+            forward(*job, begin, end)
+        _divide(own_kind, tables, width, begin, end)
 
 
 @_jit
 def _all_forward_32(jobs, places, masks, kind, own_kind, tables, maps, room, width, first, last):  # type: ignore[no-untyped-def]
-    for j in range(len(jobs)):
-        forward_32(*_forward_job(jobs, j, places, masks, kind, own_kind, tables, maps, room, width, first), first, last)
-    _divide(own_kind, tables, width, first, last)
+    for part in range(first, last):
+        begin, end = _heads_of(part, room)
+        for j in range(len(jobs)):
+            job = _forward_job(jobs, j, places, masks, kind, own_kind, tables, maps, room, width, part)
+            forward_32(*job, begin, end)
+        _divide(own_kind, tables, width, begin, end)
 
 
 @_jit
 def _all_forward_64(jobs, places, masks, kind, own_kind, tables, maps, room, width, first, last):  # type: ignore[no-untyped-def]
-    for j in range(len(jobs)):
-        forward_64(*_forward_job(jobs, j, places, masks, kind, own_kind, tables, maps, room, width, first), first, last)
-    _divide(own_kind, tables, width, first, last)
+    for part in range(first, last):
+        begin, end = _heads_of(part, room)
+        for j in range(len(jobs)):
+            job = _forward_job(jobs, j, places, masks, kind, own_kind, tables, maps, room, width, part)
+            forward_64(*job, begin, end)
+        _divide(own_kind, tables, width, begin, end)
 
 
 @_jit
 def _all_backward(jobs, places, masks, kind, own_kind, maps, room, width, first, last):  # type: ignore[no-untyped-def]
-    for j in range(len(jobs)):
-        backward(*_backward_job(jobs, j, places, masks, kind, own_kind, maps, room, width, first), first, last)
+    for part in range(first, last):
+        begin, end = _heads_of(part, room)
+        for j in range(len(jobs)):
+            backward(*_backward_job(jobs, j, places, masks, kind, own_kind, maps, room, width, part), begin, end)
 
 
 @_jit
 def _all_backward_32(jobs, places, masks, kind, own_kind, maps, room, width, first, last):  # type: ignore[no-untyped-def]
-    for j in range(len(jobs)):
-        backward_32(*_backward_job(jobs, j, places, masks, kind, own_kind, maps, room, width, first), first, last)
+    for part in range(first, last):
+        begin, end = _heads_of(part, room)
+        for j in range(len(jobs)):
+            backward_32(*_backward_job(jobs, j, places, masks, kind, own_kind, maps, room, width, part), begin, end)
 
 
 @_jit
 def _all_backward_64(jobs, places, masks, kind, own_kind, maps, room, width, first, last):  # type: ignore[no-untyped-def]
-    for j in range(len(jobs)):
-        backward_64(*_backward_job(jobs, j, places, masks, kind, own_kind, maps, room, width, first), first, last)
+    for part in range(first, last):
+        begin, end = _heads_of(part, room)
+        for j in range(len(jobs)):
+            backward_64(*_backward_job(jobs, j, places, masks, kind, own_kind, maps, room, width, part), begin, end)
 
 
 @_jit

@@ -206,7 +206,7 @@ class MessageGraph:
 
     @cached_property
     def compiled(self) -> dict[Any, Any]:
-        """What compiled code keeps of this graph, by its own keys: addresses of the tensors here."""
+        """What compiled code keeps of this graph, by its own keys: addresses of its tensors, which stay there."""
         return {}
 
     def __getstate__(self) -> dict[str, Any]:

@@ -59,7 +59,7 @@ def gather(
 
 
 def serves_relations(weights: Tensor, *rows: Tensor) -> bool:
-    """Whether a relation is done in one call, by functions of the module beside this one."""
+    """Whether all relations are done in one call, by functions of the module beside this one."""
     return False
 
 

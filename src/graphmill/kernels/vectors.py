@@ -376,7 +376,7 @@ def above(typing: Any, left: Any, right: Any) -> Any:
 def highest_of_each(typing: Any, vectors: Any) -> Any:
     """The highest number of each of sixteen vectors, as one vector.
 
-    Two vectors' halves are folded into one vector, and so on: a quarter of the steps of sixteen times ``highest``.
+    Two vectors' halves are folded into one vector, and so on: a third of the steps of sixteen times ``highest``.
     """
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:

@@ -131,6 +131,8 @@ def acceleration_report(
 ) -> AccelerationReport:
     """Train the baseline, the accelerated configuration and each single setting for a few epochs.
 
+    An epoch of the baseline goes first and is not counted: its kernels are compiled in it where they have not been yet.
+
     ``values``: a settings mapping as for ``train``; the baseline is that with :data:`BASELINE` over it, the accelerated
     configuration is ``values`` with ``asked.accelerated`` over it. ``out``: a directory for :data:`FILE`, written after
     each row; where the same report was interrupted, it goes on after the rows that are there. ``outlets`` hear of each
@@ -151,6 +153,8 @@ def acceleration_report(
     configurations |= {text: _parsed(text) for text in asked.singles}
     base = merge(short, BASELINE)
     book = _Book(Path(out) / FILE if out else None, {"base": base, "configurations": configurations})
+    if not book.rows:
+        _warm_up(base, where, outlets, stop)
     for number, (name, changes) in enumerate(configurations.items()):
         if name in book.rows:
             continue
@@ -233,6 +237,20 @@ def _parsed(text: str) -> dict[str, Any]:
             )
         out = merge(out, {section: {name: yaml.safe_load(value)}})
     return out
+
+
+def _warm_up(base: Mapping[str, Any], where: str, outlets: Sequence[Outlet], stop: StopRequest | None) -> None:
+    """Have the baseline's kernels compiled: else that falls on the first row, and makes all others look fast."""
+    values = merge(base, {"training": {"epochs": 1}})
+    try:
+        settings: Any = parse_settings(values, where)
+    except SettingsError:  # which the baseline's row says
+        return
+    if hasattr(settings.evaluation, "floors"):
+        values = merge(values, {"evaluation": {"floors": False}})
+    for outlet in outlets:
+        outlet.send({"kind": "note", "text": "an epoch to warm up, which is not counted"})
+    run_trial(values, where, lambda _: None, stop)
 
 
 def _measure(

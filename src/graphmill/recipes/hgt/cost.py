@@ -339,8 +339,8 @@ def _links_in_place(settings: HgtSettings, precision: str) -> bool:
 
 
 def _workspace(settings: HgtSettings, layer: Layer) -> float:
-    """Of one group of heads of the largest relation in the backward pass: sources and their gradients side by side; or three
-    copies of rows a side and two with gradients, and edge scratch."""
+    """Of the largest relation in the backward pass: sources and their gradients side by side, of a head of each thread; or,
+    of one group of heads, three copies of rows a side and two with gradients, and edge scratch."""
     if not len(layer.edges):
         return 0.0
     heads, width = settings.model.num_heads, settings.model.hidden_dim
