@@ -124,9 +124,7 @@ def _gather(
     width, start = nodes.shape[1], bounds[0]
     columns, values, source, to = address(column), address(value), address(nodes), address(around)
     for row in range(bounds[first], bounds[last]):
-        weighted_rows(
-            columns, values, indptr[row], indptr[row + 1], len(column), source, width, to, -1, to, row * width
-        )
+        weighted_rows(columns, values, indptr[row], indptr[row + 1], source, width, to, -1, to, row * width)
         target = around[row]
         own, plus, times = nodes[row], sums[row - start], products[row - start]
         for j in range(width):

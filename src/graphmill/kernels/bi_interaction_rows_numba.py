@@ -122,9 +122,7 @@ def _forward(
         stop = min(start + _TOGETHER, bounds[last])
         for row in range(start, stop):
             own, at = row * width, (row - start) * inner
-            weighted_rows(
-                columns, values, indptr[row], indptr[row + 1], len(column), source, width, others, -1, others, own
-            )
+            weighted_rows(columns, values, indptr[row], indptr[row + 1], source, width, others, -1, others, own)
             for c in range(0, width, LANES):
                 a, b = load_first(source, own + c, width - c), load_first(others, own + c, width - c)
                 store(mixed, at + c, a + b)

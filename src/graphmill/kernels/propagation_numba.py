@@ -9,15 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import prefetch
 from graphmill.kernels.team import in_ranges, over_ranges
 from graphmill.kernels.vectors import LANES, address, like, load, load_first, spread, store, store_first
 
 _jit = numba.njit(nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp"}, error_model="numpy", cache=True)
 _PIECES = 16
 """Pieces a thread: rows differ in length, so what is equal in edges is dealt out in small parts."""
-_AHEAD = 16
-"""How many edges ahead the rows of ``x`` are fetched: they are met at random. Of float64 every other cache line is."""
 
 
 def product(
@@ -65,28 +62,19 @@ def _even_pieces(indptr: Any, first: int, last: int, pieces: int, of_row: int) -
     return bounds
 
 
-@_jit
-def _fetch(table: Any, first: int, width: int) -> None:
-    for place in range(first, first + width, LANES):
-        prefetch(table, place)
-
-
 # A row's sums stay in registers while its edges are gone through, for 64, 32 or 16 columns at a time.
 
 
 @_jit
 def _four(
-    column: Any, value: Any, begin: int, end: int, edges: int, x: Any, width: int, c: int, start: Any, from_: int,
-    out: Any, to: int,
-) -> None:  # fmt: skip
+    column: Any, value: Any, begin: int, end: int, x: Any, width: int, c: int, start: Any, from_: int, out: Any, to: int
+) -> None:
     s0 = spread(like(x[0], 0))
     s1, s2, s3 = s0, s0, s0
     if from_ >= 0:
         s0, s1 = load(start, from_ + c), load(start, from_ + c + LANES)
         s2, s3 = load(start, from_ + c + 2 * LANES), load(start, from_ + c + 3 * LANES)
     for e in range(begin, end):
-        if e + _AHEAD < edges:
-            _fetch(x, column[e + _AHEAD] * width + c, 4 * LANES)
         at, factor = column[e] * width + c, spread(like(x[0], value[e]))
         s0 += factor * load(x, at)
         s1 += factor * load(x, at + LANES)
@@ -100,16 +88,13 @@ def _four(
 
 @_jit
 def _two(
-    column: Any, value: Any, begin: int, end: int, edges: int, x: Any, width: int, c: int, start: Any, from_: int,
-    out: Any, to: int,
-) -> None:  # fmt: skip
+    column: Any, value: Any, begin: int, end: int, x: Any, width: int, c: int, start: Any, from_: int, out: Any, to: int
+) -> None:
     s0 = spread(like(x[0], 0))
     s1 = s0
     if from_ >= 0:
         s0, s1 = load(start, from_ + c), load(start, from_ + c + LANES)
     for e in range(begin, end):
-        if e + _AHEAD < edges:
-            _fetch(x, column[e + _AHEAD] * width + c, 2 * LANES)
         at, factor = column[e] * width + c, spread(like(x[0], value[e]))
         s0 += factor * load(x, at)
         s1 += factor * load(x, at + LANES)
@@ -119,37 +104,33 @@ def _two(
 
 @_jit
 def _one(
-    column: Any, value: Any, begin: int, end: int, edges: int, x: Any, width: int, c: int, start: Any, from_: int,
-    out: Any, to: int,
-) -> None:  # fmt: skip
+    column: Any, value: Any, begin: int, end: int, x: Any, width: int, c: int, start: Any, from_: int, out: Any, to: int
+) -> None:
     s, count = spread(like(x[0], 0)), width - c
     if from_ >= 0:
         s = load_first(start, from_ + c, count)
     for e in range(begin, end):
-        if e + _AHEAD < edges:
-            _fetch(x, column[e + _AHEAD] * width + c, LANES)
         s += spread(like(x[0], value[e])) * load_first(x, column[e] * width + c, count)
     store_first(out, to + c, s, count)
 
 
 @_jit
 def weighted_rows(
-    column: Any, value: Any, begin: int, end: int, edges: int, x: Any, width: int, start: Any, from_: int, out: Any,
-    to: int,
-) -> None:  # fmt: skip
+    column: Any, value: Any, begin: int, end: int, x: Any, width: int, start: Any, from_: int, out: Any, to: int
+) -> None:
     """out[to :] = start[from_ :] + Σ_e value[e] · x[column[e]], ``width`` numbers; ``from_`` below 0: without ``start``.
 
-    Addresses all; ``x`` has at least one number. ``edges``: of all rows; the rows of x that the next ones need are fetched.
+    Addresses all; ``x`` has at least one number.
     """
     c = 0
     while c + 4 * LANES <= width:
-        _four(column, value, begin, end, edges, x, width, c, start, from_, out, to)
+        _four(column, value, begin, end, x, width, c, start, from_, out, to)
         c += 4 * LANES
     if c + 2 * LANES <= width:
-        _two(column, value, begin, end, edges, x, width, c, start, from_, out, to)
+        _two(column, value, begin, end, x, width, c, start, from_, out, to)
         c += 2 * LANES
     while c < width:
-        _one(column, value, begin, end, edges, x, width, c, start, from_, out, to)
+        _one(column, value, begin, end, x, width, c, start, from_, out, to)
         c += LANES
 
 
@@ -167,17 +148,7 @@ def _multiply(
     for row in range(bounds[first], bounds[last]):
         own = row * width
         weighted_rows(
-            columns,
-            values,
-            indptr[row],
-            indptr[row + 1],
-            len(column),
-            source,
-            width,
-            more,
-            own if adding else -1,
-            to,
-            own,
+            columns, values, indptr[row], indptr[row + 1], source, width, more, own if adding else -1, to, own
         )
 
 
