@@ -285,7 +285,8 @@ def test_what_torch_cannot_tell_of_a_processor_counts_as_having_the_instructions
         ({}, True),
         ({"architecture": "aarch64"}, True),
         ({"architecture": "x86_64", "avx512_bf16": False, "amx_bf16": False}, False),
-        ({"architecture": "x86_64", "avx512_bf16": True, "amx_bf16": False}, True),
+        ({"architecture": "x86_64", "avx512_bf16": True, "amx_bf16": False, "cpu_name": "AMD EPYC"}, True),
+        ({"architecture": "x86_64", "avx512_bf16": True, "amx_bf16": False, "cpu_name": "Intel Xeon"}, False),
         ({"architecture": "x86_64", "avx512_bf16": False, "amx_bf16": True}, True),
     ):
         monkeypatch.setattr(torch.cpu, "get_capabilities", lambda about=about: about, raising=False)

@@ -129,9 +129,11 @@ class _Projected(torch.autograd.Function):
                     if t not in graph.target_types:
                         totals.append(None)
                         continue
-                    out, log_total = attend(t, *parts, own, graph, masked_pairs, edges)
-                    totals.append(log_total)
-                    outputs[t] = _columns(outputs[t], out, a, heads, width)
+                    whole = outputs[t]
+                    if whole is None:
+                        whole = outputs[t] = w_k.new_empty(graph.target_counts[t], heads * width, dtype=low)
+                    columns = whole[:, a * width : b * width]
+                    totals.append(attend(t, *parts, own, graph, masked_pairs, edges, columns)[1])
                 kept += [] if recompute else packed
         ctx.graph, ctx.edges, ctx.low, ctx.groups, ctx.recompute = graph, edges, low, groups, recompute
         ctx.save_for_backward(masked_pairs, w_k, w_v, prior, *inputs, *totals, *kept)
@@ -245,13 +247,3 @@ def _slices(weight: Tensor, place: Place) -> list[slice]:
     """The rows of q, k and v of a group of heads."""
     a, b, heads, width = place
     return [slice(p + a * width, p + b * width) for p in range(0, weight.shape[0], heads * width)]
-
-
-def _columns(whole: Tensor | None, part: Tensor, first: int, heads: int, width: int) -> Tensor:
-    """Put a group's columns into the output of all heads."""
-    if part.shape[1] == heads * width:
-        return part
-    if whole is None:
-        whole = part.new_empty(part.shape[0], heads * width)
-    whole[:, first * width : first * width + part.shape[1]] = part
-    return whole

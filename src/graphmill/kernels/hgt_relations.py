@@ -51,8 +51,12 @@ def attend(
     graph: MessageGraph,
     masked_pairs: Tensor | None,
     edges: ModuleType,
+    out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Output [targets, H·D] of one type, and log Σ exp(logit) [targets, H] (+∞ where there is no message)."""
+    """Output [targets, H·D] of one type, and log Σ exp(logit) [targets, H] (+∞ where there is no message).
+
+    ``out``: where the output is to be, its columns side by side.
+    """
     heads, width = weights.w_k.shape[1], weights.w_k.shape[2]
     queries = _present(q[node_type])
     dtype = weights.w_k.dtype
@@ -60,7 +64,7 @@ def attend(
     total = queries.new_zeros(queries.shape[0], heads, dtype=dtype)
     highest = torch.full_like(total, -math.inf)
     if edges.serves_relations(weights.w_k, *(x for x in (queries, *k, *v) if x is not None)):
-        sums = queries.new_empty(queries.shape, dtype=dtype)
+        sums = out if out is not None and out.dtype == dtype else queries.new_empty(queries.shape, dtype=dtype)
         kept = [_kept(graph.relations[number], masked_pairs) for number in chosen]
         edges.all_forward(graph, chosen, (queries, k, v), weights, kept, (sums, total, highest))
     else:
@@ -70,7 +74,11 @@ def attend(
             rows = (queries, _present(k[r.source_type]), _present(v[r.source_type]))
             _relation_forward(number, r, rows, weights, _kept(r, masked_pairs), (sums, total, highest), edges)
         sums.view(-1, heads, width).div_(total.masked_fill(total == 0, 1.0).unsqueeze(-1))
-    return sums.to(queries.dtype), (highest + total.log()).masked_fill_(total == 0, math.inf)
+    if out is None:
+        out = sums.to(queries.dtype)
+    elif sums is not out:
+        out.copy_(sums)
+    return out, (highest + total.log()).masked_fill_(total == 0, math.inf)
 
 
 def _relation_forward(

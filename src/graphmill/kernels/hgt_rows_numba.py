@@ -19,7 +19,23 @@ from typing import Any
 import numba
 import numpy as np
 
-from graphmill.kernels.compiled_math import FAST, exp, prefetch
+from graphmill.kernels.compiled_math import FAST, exp
+from graphmill.kernels.hgt_row_parts_numba import (
+    ENOUGH,
+    TOGETHER,
+    dot,
+    dots_of,
+    edge_sums,
+    end_of,
+    fetch,
+    gather,
+    logit_slopes,
+    matrix,
+    most_edges,
+    scatter,
+    softmax,
+    transformed,
+)
 from graphmill.kernels.products_numba import SIX, whole_blocks
 from graphmill.kernels.vectors import (
     LANES,
@@ -33,103 +49,11 @@ from graphmill.kernels.vectors import (
     spread,
     store,
     store_first,
-    total,
 )
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 _AHEAD = 8
 """How many edges ahead the rows of their sources are fetched: they are met at random."""
-TOGETHER = 8 * SIX
-"""Targets that go through together, and sources that are multiplied together."""
-
-
-@_jit
-def _fetch(table, first, width):  # type: ignore[no-untyped-def]
-    for place in range(first, first + width, LANES):
-        prefetch(table, place)
-
-
-@_jit
-def _gather(table, pitch, column, nodes, start, size, width, room, to, line):  # type: ignore[no-untyped-def]
-    """Rows of nodes ``start`` to ``start + size``, side by side; the next ones are fetched."""
-    for i in range(start + size, min(start + size + size, len(nodes))):
-        _fetch(table, nodes[i] * pitch + column, width)
-    for i in range(size):
-        at, place = nodes[start + i] * pitch + column, to + i * line
-        for c in range(0, width, LANES):
-            store(room, place + c, load_first(table, at + c, width - c))
-
-
-@_jit
-def _scatter(table, pitch, column, nodes, start, size, width, room, at, line):  # type: ignore[no-untyped-def]
-    """Add rows that lie side by side to those of nodes ``start`` to ``start + size``."""
-    for i in range(size):
-        to, place = nodes[start + i] * pitch + column, at + i * line
-        for c in range(0, width, LANES):
-            found = load_first(table, to + c, width - c) + load(room, place + c)
-            store_first(table, to + c, found, width - c)
-
-
-@_jit
-def _matrix(table, at, width, line, turned, room):  # type: ignore[no-untyped-def]
-    """A matrix [D, D], or its transpose, with zeros up to whole vectors."""
-    for i in range(width):
-        for j in range(width):
-            room[i * line + j] = table[at + (j * width + i if turned else i * width + j)]
-        for j in range(width, line):
-            room[i * line + j] = 0
-
-
-@_jit
-def _transformed(table, pitch, column, nodes, width, line, matrix, room, out, to):  # type: ignore[no-untyped-def]
-    """Rows of all nodes, times a matrix, side by side."""
-    for start in range(0, len(nodes), TOGETHER):
-        size = min(TOGETHER, len(nodes) - start)
-        _gather(table, pitch, column, nodes, start, size, width, room, 0, line)
-        whole_blocks(room, 0, line, 1, matrix, 0, line, width, False, out, to + start * line, line, size, width)
-
-
-@_jit
-def _most_edges(indptr, together):  # type: ignore[no-untyped-def]
-    """Edges of so many targets in a row, at most."""
-    most, last = 0, len(indptr) - 1
-    for start in range(0, last, together):
-        most = max(most, indptr[min(start + together, last)] - indptr[start])
-    return most
-
-
-@_jit
-def _end(source, begin, end, until):  # type: ignore[no-untyped-def]
-    """Where the edges of sources from ``until`` on begin, among those of one target."""
-    while begin < end and source[begin] < until:
-        begin += 1
-    return begin
-
-
-@_jit
-def _dot(left, i, right, j, width):  # type: ignore[no-untyped-def]
-    """Of ``width`` numbers; on the left there are zeros up to whole vectors."""
-    sums = load(left, i) * load_first(right, j, width)
-    for c in range(LANES, width, LANES):
-        sums += load(left, i + c) * load_first(right, j + c, width - c)
-    return total(sums)
-
-
-@_jit
-def _add_times(room, to, factor, table, at, width):  # type: ignore[no-untyped-def]
-    """To a row that has room for whole vectors."""
-    factors = spread(factor)
-    for c in range(0, width, LANES):
-        store(room, to + c, load(room, to + c) + factors * load_first(table, at + c, width - c))
-
-
-@_jit
-def _add_times_first(table, to, factor, room, at, width):  # type: ignore[no-untyped-def]
-    """From a row that has room for whole vectors."""
-    factors = spread(factor)
-    for c in range(0, width, LANES):
-        found = load_first(table, to + c, width - c) + factors * load(room, at + c)
-        store_first(table, to + c, found, width - c)
 
 
 def _compiled(fixed: int) -> tuple[Any, Any]:
@@ -140,6 +64,7 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
     Where several relations end in a target, its ``totals`` are 0 before the first, and its sums whatever they are.
     """
     known = fixed > 0
+    onto_target, onto_source = edge_sums(fixed)
 
     @_jit
     def forward(  # type: ignore[no-untyped-def]
@@ -168,7 +93,7 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
             np.empty(together, own_kind.dtype),
             np.empty(together, np.int64),
         )
-        logit_room = np.empty(_most_edges(indptr, together), own_kind.dtype)
+        logit_room = np.empty(most_edges(indptr, together) + LANES, own_kind.dtype)
         key_map, value_map, logits = address(key_room), address(value_room), address(logit_room)
         given = address(rooms)
         size_of_room = rooms.shape[1]
@@ -177,64 +102,69 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
         query, found = (turned, result) if on_target else (0, around)
         for h in range(first, last):
             f, column = prior[h] / root, h * width
-            _matrix(key_matrix, h * square, width, line, on_target, key_map)
-            _matrix(row_matrix, h * square, width, line, False, value_map)
+            matrix(key_matrix, h * square, width, line, on_target, key_map)
+            matrix(row_matrix, h * square, width, line, False, value_map)
             to_k, to_v = column, column
             if compact:
                 to_k, to_v = 0, 0
                 if on_target:
-                    _gather(key_table, k_pitch, column, source_nodes, 0, count, width, keys, to_k, line)
-                    _gather(row_table, v_pitch, column, source_nodes, 0, count, width, rows, to_v, line)
+                    gather(key_table, k_pitch, column, source_nodes, 0, count, width, keys, to_k, line)
+                    gather(row_table, v_pitch, column, source_nodes, 0, count, width, rows, to_v, line)
                 else:
-                    _transformed(key_table, k_pitch, column, source_nodes, width, line, key_map, given, keys, to_k)
-                    _transformed(row_table, v_pitch, column, source_nodes, width, line, value_map, given, rows, to_v)
+                    transformed(key_table, k_pitch, column, source_nodes, width, line, key_map, given, keys, to_k)
+                    transformed(row_table, v_pitch, column, source_nodes, width, line, value_map, given, rows, to_v)
             for start in range(0, targets, together):
                 size = min(together, targets - start)
-                _gather(queries, q_pitch, column, target_nodes, start, size, width, given, 0, line)
+                gather(queries, q_pitch, column, target_nodes, start, size, width, given, 0, line)
                 if on_target:
                     whole_blocks(given, 0, line, 1, key_map, 0, line, width, False, given, turned, line, size, width)
                 for i in range(size):
-                    _fetch(out, target_nodes[start + i] * sums_pitch + column, width)
+                    fetch(out, target_nodes[start + i] * sums_pitch + column, width)
                 origin = indptr[start]
                 for i in range(size):
                     places[i] = indptr[start + i]
                 for until in range(tile, count + tile, tile):
                     for i in range(size):
                         row, begin, end = query + i * line, places[i], indptr[start + i + 1]
-                        stop = end if near else _end(index, begin, end, until)
+                        stop = end if near else end_of(index, begin, end, until)
                         places[i] = stop
-                        for e in range(begin, stop):
+                        next_edge = begin
+                        while stop - next_edge >= ENOUGH:
+                            e, many = next_edge, min(LANES, stop - next_edge)
+                            if near:
+                                for other in range(e + LANES, min(e + 2 * LANES, edges)):
+                                    ahead = np.int64(index[other])
+                                    fetch(keys, to_k + ahead * key_pitch, width)
+                                    fetch(rows, to_v + ahead * row_pitch, width)
+                            several = spread(f) * dots_of(given, row, index, e, stop - 1, keys, to_k, key_pitch, width)
+                            store_first(logits, e - origin, several, many)
+                            if masked:
+                                for other in range(e, e + many):
+                                    if kept[other] == 0:
+                                        logits[other - origin] = lowest
+                            next_edge += many
+                        for e in range(next_edge, stop):
                             if near and e + _AHEAD < edges:
                                 ahead = np.int64(index[e + _AHEAD])
-                                _fetch(keys, to_k + ahead * key_pitch, width)
-                                _fetch(rows, to_v + ahead * row_pitch, width)
-                            s = f * _dot(given, row, keys, to_k + np.int64(index[e]) * key_pitch, width)
+                                fetch(keys, to_k + ahead * key_pitch, width)
+                                fetch(rows, to_v + ahead * row_pitch, width)
+                            s = f * dot(given, row, keys, to_k + np.int64(index[e]) * key_pitch, width)
                             if masked and kept[e] == 0:
                                 s = lowest
                             logits[e - origin] = s
                 for i in range(size):
                     begin, stop = indptr[start + i] - origin, indptr[start + i + 1] - origin
-                    top, z = lowest, zero
-                    for e in range(begin, stop):
-                        top = max(top, logits[e])
-                    if top > lowest:
-                        for e in range(begin, stop):
-                            p = exp(logits[e] - top)
-                            logits[e] = p
-                            z += p
-                    own_totals[i], tops[i] = z, top
+                    own_totals[i], tops[i] = softmax(logits, begin, stop, lowest, zero)
                     places[i] = indptr[start + i]
                 for c in range(0, size * line, LANES):
                     store(given, around + c, spread(zero))
                 for until in range(tile, count + tile, tile):
                     for i in range(size):
                         row, begin, end = around + i * line, places[i], indptr[start + i + 1]
-                        stop = end if near else _end(index, begin, end, until)
+                        stop = end if near else end_of(index, begin, end, until)
                         places[i] = stop
                         if own_totals[i] > zero:
-                            for e in range(begin, stop):
-                                at = to_v + np.int64(index[e]) * row_pitch
-                                _add_times(given, row, logits[e - origin], rows, at, width)
+                            onto_target(given, row, logits, origin, index, begin, stop, rows, to_v, row_pitch, width)
                 if on_target:
                     whole_blocks(
                         given, around, line, 1, value_map, 0, line, width, False, given, result, line, size, width
@@ -300,10 +230,10 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
             np.empty((3, width * line), own_kind.dtype),
             np.empty((2, large), own_kind.dtype),
         )
-        most = _most_edges(indptr, 1)
+        most = most_edges(indptr, 1)
         dot_room, share_room, places = (
-            np.empty(most, own_kind.dtype),
-            np.empty(most, own_kind.dtype),
+            np.empty(most + LANES, own_kind.dtype),
+            np.empty(most + LANES, own_kind.dtype),
             np.empty(together, np.int64),
         )
         given, dots, shares = address(rooms), address(dot_room), address(share_room)
@@ -316,7 +246,7 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
             query, slope = 0, slopes
         for h in range(first, last):
             f, column, factor_slope = prior[h] / root, h * width, zero
-            _matrix(w_k, h * square, width, line, on_target, key_map)
+            matrix(w_k, h * square, width, line, on_target, key_map)
             for i in range(width):
                 for j in range(line):
                     place = h * square + (j * width + i if on_target else i * width + j)
@@ -330,16 +260,16 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
                     store(key_slopes, c, spread(zero))
                     store(row_slopes, c, spread(zero))
                 if on_target:
-                    _gather(key_table, k_pitch, column, source_nodes, 0, count, width, keys, to_k, line)
-                    _gather(row_table, v_pitch, column, source_nodes, 0, count, width, rows, to_v, line)
+                    gather(key_table, k_pitch, column, source_nodes, 0, count, width, keys, to_k, line)
+                    gather(row_table, v_pitch, column, source_nodes, 0, count, width, rows, to_v, line)
                 else:
                     for start in range(0, count, TOGETHER):
                         size, at = min(TOGETHER, count - start), start * line
-                        _gather(key_table, k_pitch, column, source_nodes, start, size, width, given, 0, line)
+                        gather(key_table, k_pitch, column, source_nodes, start, size, width, given, 0, line)
                         whole_blocks(
                             given, 0, line, 1, key_map, 0, line, width, False, keys, to_k + at, line, size, width
                         )
-                        _gather(row_table, v_pitch, column, source_nodes, start, size, width, given, 0, line)
+                        gather(row_table, v_pitch, column, source_nodes, start, size, width, given, 0, line)
                         whole_blocks(
                             given,
                             0,
@@ -358,15 +288,15 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
                         )
             for start in range(0, targets, together):
                 size = min(together, targets - start)
-                _gather(queries, q_pitch, column, target_nodes, start, size, width, given, 0, line)
-                _gather(slope_table, out_pitch, column, target_nodes, start, size, width, given, slopes, line)
+                gather(queries, q_pitch, column, target_nodes, start, size, width, given, 0, line)
+                gather(slope_table, out_pitch, column, target_nodes, start, size, width, given, slopes, line)
                 if on_target:
                     whole_blocks(given, 0, line, 1, key_map, 0, line, width, False, given, query, line, size, width)
                     whole_blocks(
                         given, slopes, line, 1, key_map, value_map, line, width, False, given, slope, line, size, width
                     )
                 for i in range(size):
-                    _fetch(out, target_nodes[start + i] * dq_pitch + column, width)
+                    fetch(out, target_nodes[start + i] * dq_pitch + column, width)
                     places[i] = indptr[start + i]
                 for c in range(0, size * line, LANES):
                     store(given, to_query + c, spread(zero))
@@ -374,36 +304,63 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
                 for until in range(tile, count + tile, tile):
                     for i in range(size):
                         row, begin, end = i * line, places[i], indptr[start + i + 1]
-                        stop = end if near else _end(index, begin, end, until)
+                        stop = end if near else end_of(index, begin, end, until)
                         places[i] = stop
-                        for e in range(begin, stop):
+                        next_edge = begin
+                        while stop - next_edge >= ENOUGH:
+                            e, many = next_edge, min(LANES, stop - next_edge)
+                            if near:
+                                for other in range(e + LANES, min(e + 2 * LANES, edges)):
+                                    ahead = np.int64(index[other])
+                                    fetch(keys, to_k + ahead * key_pitch, width)
+                                    fetch(key_slopes, to_gk + ahead * gk_pitch, width)
+                            found = dots_of(given, query + row, index, e, stop - 1, keys, to_k, key_pitch, width)
+                            store(dots, e - begin, found)
+                            if near:
+                                for other in range(e + LANES, min(e + 2 * LANES, edges)):
+                                    ahead = np.int64(index[other])
+                                    fetch(rows, to_v + ahead * row_pitch, width)
+                                    fetch(row_slopes, to_gv + ahead * gv_pitch, width)
+                            found = dots_of(given, slope + row, index, e, stop - 1, rows, to_v, row_pitch, width)
+                            store(shares, e - begin, found)
+                            next_edge += many
+                        for e in range(next_edge, stop):
                             if near and e + _AHEAD < edges:
                                 ahead = np.int64(index[e + _AHEAD])
-                                _fetch(keys, to_k + ahead * key_pitch, width)
-                                _fetch(rows, to_v + ahead * row_pitch, width)
-                                _fetch(key_slopes, to_gk + ahead * gk_pitch, width)
-                                _fetch(row_slopes, to_gv + ahead * gv_pitch, width)
-                            other = np.int64(index[e])
-                            dots[e - begin] = _dot(given, query + row, keys, to_k + other * key_pitch, width)
-                            shares[e - begin] = _dot(given, slope + row, rows, to_v + other * row_pitch, width)
+                                fetch(keys, to_k + ahead * key_pitch, width)
+                                fetch(rows, to_v + ahead * row_pitch, width)
+                                fetch(key_slopes, to_gk + ahead * gk_pitch, width)
+                                fetch(row_slopes, to_gv + ahead * gv_pitch, width)
+                            source = np.int64(index[e])
+                            dots[e - begin] = dot(given, query + row, keys, to_k + source * key_pitch, width)
+                            shares[e - begin] = dot(given, slope + row, rows, to_v + source * row_pitch, width)
                         node = target_nodes[start + i]
                         shift, own_delta = log_total[node * total_pitch + h], delta[node * delta_pitch + h]
-                        for e in range(stop - begin):
-                            s = dots[e]
-                            p = exp(s * f - shift)
-                            if masked and kept[begin + e] == 0:
-                                p = zero
-                            ds = p * (shares[e] - own_delta)
-                            factor_slope += ds * s
-                            dots[e] = ds * f
-                            shares[e] = p
-                        for e in range(begin, stop):
-                            other, ds, p = np.int64(index[e]), dots[e - begin], shares[e - begin]
-                            _add_times(given, to_query + row, ds, keys, to_k + other * key_pitch, width)
-                            _add_times_first(key_slopes, to_gk + other * gk_pitch, ds, given, query + row, width)
-                            _add_times_first(row_slopes, to_gv + other * gv_pitch, p, given, slope + row, width)
-                            if on_target:
-                                _add_times(given, around + row, p, rows, to_v + other * row_pitch, width)
+                        if masked or stop - begin < ENOUGH:
+                            for e in range(stop - begin):
+                                s = dots[e]
+                                p = exp(s * f - shift)
+                                if masked and kept[begin + e] == 0:
+                                    p = zero
+                                ds = p * (shares[e] - own_delta)
+                                factor_slope += ds * s
+                                dots[e] = ds * f
+                                shares[e] = p
+                        else:
+                            factor_slope += logit_slopes(dots, shares, stop - begin, f, shift, own_delta)
+                        onto_target(
+                            given, to_query + row, dots, begin, index, begin, stop, keys, to_k, key_pitch, width
+                        )
+                        onto_source(
+                            given, query + row, dots, begin, index, begin, stop, key_slopes, to_gk, gk_pitch, width
+                        )
+                        onto_source(
+                            given, slope + row, shares, begin, index, begin, stop, row_slopes, to_gv, gv_pitch, width
+                        )
+                        if on_target:
+                            onto_target(
+                                given, around + row, shares, begin, index, begin, stop, rows, to_v, row_pitch, width
+                            )
                 if on_target:
                     whole_blocks(given, to_query, 1, line, given, 0, line, size, True, of_maps, 0, line, width, width)
                     whole_blocks(
@@ -413,27 +370,27 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
                         given, to_query, line, 1, key_map, turned, line, width, False, given, result, line, size, width
                     )
                 at = result if on_target else to_query
-                _scatter(out, dq_pitch, column, target_nodes, start, size, width, given, at, line)
+                scatter(out, dq_pitch, column, target_nodes, start, size, width, given, at, line)
             if compact and on_target:
-                _scatter(onto_keys, dk_pitch, column, source_nodes, 0, count, width, key_slopes, to_gk, line)
-                _scatter(onto_rows, dv_pitch, column, source_nodes, 0, count, width, row_slopes, to_gv, line)
+                scatter(onto_keys, dk_pitch, column, source_nodes, 0, count, width, key_slopes, to_gk, line)
+                scatter(onto_rows, dv_pitch, column, source_nodes, 0, count, width, row_slopes, to_gv, line)
             elif compact:
                 # Sources are gathered once more: those side by side have been multiplied.
                 for values in range(2):
-                    _matrix(w_v if values else w_k, h * square, width, line, True, key_map)
+                    matrix(w_v if values else w_k, h * square, width, line, True, key_map)
                     table, pitch = (row_table, v_pitch) if values else (key_table, k_pitch)
                     onto, onto_pitch = (onto_rows, dv_pitch) if values else (onto_keys, dk_pitch)
                     inner, begin = (row_slopes, to_gv) if values else (key_slopes, to_gk)
                     for start in range(0, count, TOGETHER):
                         size, at = min(TOGETHER, count - start), begin + start * line
-                        _gather(table, pitch, column, source_nodes, start, size, width, given, 0, line)
+                        gather(table, pitch, column, source_nodes, start, size, width, given, 0, line)
                         whole_blocks(
                             given, 0, 1, line, inner, at, line, size, True, of_maps, values * large, line, width, width
                         )
                         whole_blocks(
                             inner, at, line, 1, key_map, 0, line, width, False, given, result, line, size, width
                         )
-                        _scatter(onto, onto_pitch, column, source_nodes, start, size, width, given, result, line)
+                        scatter(onto, onto_pitch, column, source_nodes, start, size, width, given, result, line)
             for i in range(width):
                 for j in range(width):
                     d_w_k[h * square + i * width + j] = into[0, i * line + j]

@@ -372,29 +372,37 @@ def above(typing: Any, left: Any, right: Any) -> Any:
     return left(left, right), generate
 
 
-@intrinsic
-def highest_of_each(typing: Any, vectors: Any) -> Any:
-    """The highest number of each of sixteen vectors, as one vector.
+def _of_each(name: str, join: Any) -> Any:
+    """Two vectors' halves are folded into one vector, and so on: a third of the steps of sixteen reductions."""
 
-    Two vectors' halves are folded into one vector, and so on: a third of the steps of sixteen times ``highest``.
-    """
+    def declare(typing: Any, vectors: Any) -> Any:
+        def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+            rest = cgutils.unpack_tuple(builder, values[0], LANES)
+            half = LANES // 2
+            while half:
+                low = [i for i in range(2 * LANES) if i % (2 * half) < half]
+                lower, upper = (ir.Constant(_INTS, [i + shift for i in low]) for shift in (0, half))
+                folded = []
+                for left, right in zip(rest[::2], rest[1::2], strict=True):
+                    one, other = (builder.shuffle_vector(left, right, mask) for mask in (lower, upper))
+                    folded.append(join(builder, one, other))
+                rest, half = folded, half // 2
+            return rest[0]
 
-    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        rest = cgutils.unpack_tuple(builder, values[0], LANES)
-        half = LANES // 2
-        while half:
-            low = [i for i in range(2 * LANES) if i % (2 * half) < half]
-            lower, upper = (ir.Constant(_INTS, [i + shift for i in low]) for shift in (0, half))
-            folded = []
-            for left, right in zip(rest[::2], rest[1::2], strict=True):
-                one, other = (builder.shuffle_vector(left, right, mask) for mask in (lower, upper))
-                folded.append(builder.select(builder.fcmp_ordered(">", one, other, flags=("nnan", "nsz")), one, other))
-            rest, half = folded, half // 2
-        return rest[0]
+        if not isinstance(vectors, types.UniTuple) or vectors.count != LANES:
+            raise TypingError(f"{name} of sixteen vectors")
+        return vectors.dtype(vectors), generate
 
-    if not isinstance(vectors, types.UniTuple) or vectors.count != LANES:
-        raise TypingError("sixteen vectors")
-    return vectors.dtype(vectors), generate
+    return declare
+
+
+def _higher(builder: Any, one: Any, other: Any) -> Any:
+    return builder.select(builder.fcmp_ordered(">", one, other, flags=("nnan", "nsz")), one, other)
+
+
+# The highest number, or the sum, of each of sixteen vectors, as one vector.
+highest_of_each = intrinsic(_of_each("the highest number", _higher))
+total_of_each = intrinsic(_of_each("the sum", lambda builder, one, other: builder.fadd(one, other, flags=FLAGS)))
 
 
 @intrinsic
