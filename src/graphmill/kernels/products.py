@@ -5,8 +5,8 @@ width. There, ``products_numba`` makes mostly a little over twice as many produc
 choice hangs on the processor and the operands' sizes alone, so that a training that is resumed goes on with the same bits.
 
 On CPUs without instructions for bfloat16 torch's products of it take several times as long as those of fp32, and on some
-that have them longer, too (:func:`multiplies_bfloat16`). There its operands are converted, a block that stays in the cache at
-a time, and multiplied as fp32: the same sums, rounded once.
+that have them longer, too (:func:`multiplies_bfloat16`). There its operands are converted, a block that stays in the cache
+at a time, and multiplied as fp32: the same sums, rounded once.
 """
 
 from __future__ import annotations
