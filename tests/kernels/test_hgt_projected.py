@@ -166,3 +166,25 @@ def test_inference_mode() -> None:
         assert (a is None) == (b is None)
         if a is not None and b is not None:
             torch.testing.assert_close(a, b.detach())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_groups_write_their_own_columns_of_an_output_in_half_precision(
+    backend: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    graph, x, projections, relations = case(torch.float32)
+    x = [0.3 * rows.detach() for rows in x]  # logits of the size that training has
+
+    def attend() -> list[Tensor | None]:
+        with torch.autocast("cpu", torch.bfloat16):
+            return hgt_projected_attention(x, projections, *relations, graph, None, backend, recompute=True)
+
+    whole = attend()
+    monkeypatch.setattr(hgt_projected, "_GROUP_BYTES", 1)
+    assert len(head_groups(x, HEADS, WIDTH, True, True)) == 4
+    for a, b in zip(attend(), whole, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None and b is not None:
+            assert a.dtype == torch.bfloat16
+            assert (a.float() - b.float()).norm() <= 0.01 * (1 + b.float().norm())

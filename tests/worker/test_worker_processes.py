@@ -144,9 +144,7 @@ def test_doctor_does_one_all_reduce() -> None:
 
 
 @pytest.mark.parametrize("there", [True, False])
-def test_doctor_says_where_products_of_bfloat16_are_not_faster(
-    monkeypatch: pytest.MonkeyPatch, there: bool
-) -> None:
+def test_doctor_says_where_products_of_bfloat16_are_not_faster(monkeypatch: pytest.MonkeyPatch, there: bool) -> None:
     from graphmill.worker import doctor
 
     monkeypatch.setattr(doctor, "multiplies_bfloat16", lambda: there)

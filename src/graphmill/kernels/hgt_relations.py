@@ -68,7 +68,9 @@ def attend(
         kept = [_kept(graph.relations[number], masked_pairs) for number in chosen]
         edges.all_forward(graph, chosen, (queries, k, v), weights, kept, (sums, total, highest))
     else:
-        sums = queries.new_zeros(queries.shape, dtype=dtype)
+        # The backends for edges take rows that lie side by side.
+        there = out is not None and out.dtype == dtype and out.is_contiguous()
+        sums = out.zero_() if out is not None and there else queries.new_zeros(queries.shape, dtype=dtype)
         for number in chosen:
             r = graph.relations[number]
             rows = (queries, _present(k[r.source_type]), _present(v[r.source_type]))

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numba
 import numpy as np
 
@@ -26,6 +24,7 @@ from graphmill.kernels.vectors import (
     store_first,
     total,
     total_of_each,
+    where_set,
 )
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
@@ -170,14 +169,32 @@ def softmax(logits, begin, stop, lowest, zero):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def logit_slopes(dots, shares, count, f, shift, delta):  # type: ignore[no-untyped-def]
-    """From q·k and dα of a target's edges to f · the gradients of their logits, and to α; and Σ (such a gradient) · q·k."""
-    sums = spread(like(f, 0))
+def logit_slopes(dots, shares, count, kept, first, masked, f, shift, delta):  # type: ignore[no-untyped-def]
+    """From q·k and dα of a target's edges to f · the gradients of their logits, and to α; returns Σ (these gradients) · q·k.
+
+    ``masked``: an edge carries something only where its byte, ``kept`` from ``first`` on, is not zero.
+    """
+    zero = like(f, 0)
+    if count < ENOUGH:
+        alone = zero
+        for e in range(count):
+            x = dots[e]
+            a = exp(x * f - shift)
+            if masked and kept[first + e] == 0:
+                a = zero
+            dx = a * (shares[e] - delta)
+            alone += dx * x
+            dots[e] = dx * f
+            shares[e] = a
+        return alone
+    sums = spread(zero)
     for e in range(0, count, LANES):
         s = load(dots, e)
         p = exponential(s * spread(f) - spread(shift))
+        if masked:
+            p = where_set(kept, first + e, count - e, p, spread(zero))
         ds = p * (load(shares, e) - spread(delta))
-        sums += first_of(ds * s, count - e, spread(like(f, 0)))
+        sums += first_of(ds * s, count - e, spread(zero))
         store(dots, e, ds * spread(f))
         store(shares, e, p)
     return total(sums)
@@ -239,39 +256,37 @@ def _put_four(table, at, row):  # type: ignore[no-untyped-def]
     store(table, at + 3 * LANES, row[3])
 
 
-def edge_sums(fixed: int) -> tuple[Any, Any]:
-    """What a target's edges add up, for one head width known to the compiler (0: any).
-
-    Rows of 32 and 64 numbers stay in registers from edge to edge.
-    """
-    if fixed not in (2 * LANES, 4 * LANES):
-
-        @_jit
-        def any_onto_target(room, to, factors, origin, index, begin, stop, rows, at, pitch, width):  # type: ignore[no-untyped-def]
-            for e in range(begin, stop):
-                _add_times(room, to, factors[e - origin], rows, at + np.int64(index[e]) * pitch, width)
-
-        @_jit
-        def any_onto_source(room, row, factors, origin, index, begin, stop, onto, at, pitch, width):  # type: ignore[no-untyped-def]
-            for e in range(begin, stop):
-                _add_times_first(onto, at + np.int64(index[e]) * pitch, factors[e - origin], room, row, width)
-
-        return any_onto_target, any_onto_source
-
-    read, more, put = (_two, _two_more, _put_two) if fixed == 2 * LANES else (_four, _four_more, _put_four)
-
-    @_jit
-    def onto_target(room, to, factors, origin, index, begin, stop, rows, at, pitch, _width):  # type: ignore[no-untyped-def]
-        sums = read(room, to)
+@_jit
+def onto_target(room, to, factors, origin, index, begin, stop, rows, at, pitch, width):  # type: ignore[no-untyped-def]
+    """Add a target's edges' rows, times their factors, to a row; of 32 and 64 numbers in registers from edge to edge."""
+    if width == 4 * LANES:
+        four = _four(room, to)
         for e in range(begin, stop):
-            sums = more(sums, spread(factors[e - origin]), read(rows, at + np.int64(index[e]) * pitch))
-        put(room, to, sums)
+            four = _four_more(four, spread(factors[e - origin]), _four(rows, at + np.int64(index[e]) * pitch))
+        _put_four(room, to, four)
+    elif width == 2 * LANES:
+        two = _two(room, to)
+        for e in range(begin, stop):
+            two = _two_more(two, spread(factors[e - origin]), _two(rows, at + np.int64(index[e]) * pitch))
+        _put_two(room, to, two)
+    else:
+        for e in range(begin, stop):
+            _add_times(room, to, factors[e - origin], rows, at + np.int64(index[e]) * pitch, width)
 
-    @_jit
-    def onto_source(room, row, factors, origin, index, begin, stop, onto, at, pitch, _width):  # type: ignore[no-untyped-def]
-        own = read(room, row)
+
+@_jit
+def onto_source(room, row, factors, origin, index, begin, stop, onto, at, pitch, width):  # type: ignore[no-untyped-def]
+    """Add a target's row, times their factors, to its edges' rows; of 32 and 64 numbers it stays in registers."""
+    if width == 4 * LANES:
+        four = _four(room, row)
         for e in range(begin, stop):
             to = at + np.int64(index[e]) * pitch
-            put(onto, to, more(read(onto, to), spread(factors[e - origin]), own))
-
-    return onto_target, onto_source
+            _put_four(onto, to, _four_more(_four(onto, to), spread(factors[e - origin]), four))
+    elif width == 2 * LANES:
+        two = _two(room, row)
+        for e in range(begin, stop):
+            to = at + np.int64(index[e]) * pitch
+            _put_two(onto, to, _two_more(_two(onto, to), spread(factors[e - origin]), two))
+    else:
+        for e in range(begin, stop):
+            _add_times_first(onto, at + np.int64(index[e]) * pitch, factors[e - origin], room, row, width)

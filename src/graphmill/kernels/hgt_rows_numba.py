@@ -25,13 +25,14 @@ from graphmill.kernels.hgt_row_parts_numba import (
     TOGETHER,
     dot,
     dots_of,
-    edge_sums,
     end_of,
     fetch,
     gather,
     logit_slopes,
     matrix,
     most_edges,
+    onto_source,
+    onto_target,
     scatter,
     softmax,
     transformed,
@@ -64,7 +65,6 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
     Where several relations end in a target, its ``totals`` are 0 before the first, and its sums whatever they are.
     """
     known = fixed > 0
-    onto_target, onto_source = edge_sums(fixed)
 
     @_jit
     def forward(  # type: ignore[no-untyped-def]
@@ -241,7 +241,7 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
         key_map = address(maps)
         value_map, turned = width * line, 2 * width * line
         of_maps = address(into)
-        index = address(sources)
+        index, bytes_kept = address(sources), address(kept)
         if not on_target:
             query, slope = 0, slopes
         for h in range(first, last):
@@ -336,18 +336,9 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
                             shares[e - begin] = dot(given, slope + row, rows, to_v + source * row_pitch, width)
                         node = target_nodes[start + i]
                         shift, own_delta = log_total[node * total_pitch + h], delta[node * delta_pitch + h]
-                        if masked or stop - begin < ENOUGH:
-                            for e in range(stop - begin):
-                                s = dots[e]
-                                p = exp(s * f - shift)
-                                if masked and kept[begin + e] == 0:
-                                    p = zero
-                                ds = p * (shares[e] - own_delta)
-                                factor_slope += ds * s
-                                dots[e] = ds * f
-                                shares[e] = p
-                        else:
-                            factor_slope += logit_slopes(dots, shares, stop - begin, f, shift, own_delta)
+                        factor_slope += logit_slopes(
+                            dots, shares, stop - begin, bytes_kept, begin, masked, f, shift, own_delta
+                        )
                         onto_target(
                             given, to_query + row, dots, begin, index, begin, stop, keys, to_k, key_pitch, width
                         )

@@ -129,7 +129,7 @@ class _Linear(torch.autograd.Function):
 
 
 class _LowLinear(torch.autograd.Function):
-    """What autocast to bfloat16 makes of a linear map, where the processor has no instructions for its products."""
+    """What autocast to bfloat16 makes of a linear map, where the processor is not faster at its products."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

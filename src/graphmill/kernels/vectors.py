@@ -11,11 +11,12 @@ language: one register where the processor has 512 bits, two or four elsewhere; 
     spread(number), spread_at(a, at)    sixteen times the same
     x + y, x - y, x * y             by element; a sum of products may be fused
     total(x), highest(x)            over the sixteen; larger(x, y) by element
-    highest_of_each((x, ...))       the highest of each of sixteen vectors, as one
+    highest_of_each((x, ...))       the highest of each of sixteen vectors, as one; total_of_each((x, ...)) their sums
     unless_finite(x, y)             y, or NaN where x is an infinity or NaN
     above(x, y)                     1 where x is above y, else 0
     reaching(x, number)             at least the number, exceeding: above it, as bits; count_bits, lowest_bit of these
     first_of(x, n, y)               n elements of x, the others of y; where_positive(a, x, y): by the sign of a
+    where_set(a, at, n, x, y)       elements of x where the byte is not zero, of y elsewhere and behind the first n bytes
     exponential(x)                  as compiled_math.exp
     keep(x, place, ...)             dropout of elements place to place + 15, by dropout.words
 
@@ -424,6 +425,19 @@ def first_of(typing: Any, vector: Any, count: Any, other: Any) -> Any:
         return builder.select(first_lanes(builder, values[1]), values[0], values[2])
 
     return vector(vector, types.intp, other), generate
+
+
+@intrinsic
+def where_set(typing: Any, pointer: Any, at: Any, count: Any, left: Any, right: Any) -> Any:
+    """``left`` where one of the first ``count`` bytes from ``at`` on is not zero, else ``right``. Nothing behind is read."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        kind = ir.VectorType(ir.IntType(8), LANES)
+        where = builder.bitcast(builder.gep(values[0], [values[1]], inbounds=True), kind.as_pointer())
+        found = masked_load(builder, where, first_lanes(builder, values[2]), 1)
+        return builder.select(builder.icmp_unsigned("!=", found, constant(kind, 0)), values[3], values[4])
+
+    return left(pointer, types.intp, types.intp, left, right), generate
 
 
 def _reduction(name: str, flags: tuple[str, ...], start: float | None) -> Any:
