@@ -94,7 +94,7 @@ def test_single_precision_agrees_to_one_part_in_a_hundred_thousand(hgt_attention
 
 
 @pytest.mark.parametrize("width", [16, 20, 32, 33, 64])
-@pytest.mark.parametrize("tile", [1, 64, 1 << 14])
+@pytest.mark.parametrize("tile", [64, 1 << 14])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
 @pytest.mark.skipif(not numba_installed(), reason="numba is optional")
 def test_whole_relations_of_any_head_width(
@@ -132,12 +132,12 @@ def test_whole_relations_of_any_head_width(
         ours, theirs = run(attend, given, graph, mask), run(hgt_attention_reference, exact, graph, mask)
         for a, b in zip([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], strict=True):
             assert (a.double() - b).norm() <= tolerance * b.norm()
-        torch.set_num_threads(2 if alone else 1)
-        try:
-            again = run(attend, given, graph, mask)
-        finally:
-            torch.set_num_threads(1 if alone else 2)
-        assert all(torch.equal(a, b) for a, b in zip([*ours[0], *ours[1]], [*again[0], *again[1]], strict=True))
+    torch.set_num_threads(2 if alone else 1)
+    try:
+        again = run(attend, given, graph, masked)
+    finally:
+        torch.set_num_threads(1 if alone else 2)
+    assert all(torch.equal(a, b) for a, b in zip([*ours[0], *ours[1]], [*again[0], *again[1]], strict=True))
 
 
 def test_a_copy_of_a_graph_finds_its_own_places_in_memory(hgt_attention) -> None:
