@@ -50,6 +50,7 @@ from graphmill.kernels.vectors import (
     spread,
     store,
     store_first,
+    whole_lines,
 )
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
@@ -86,17 +87,18 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
         lowest, zero, root = like(prior[0], -np.inf), like(prior[0], 0), like(prior[0], math.sqrt(width))
         masked, targets, count = len(kept) > 0, len(target_nodes), len(source_nodes)
         near = tile >= count
-        key_room, value_room = np.empty(width * line, own_kind.dtype), np.empty(width * line, own_kind.dtype)
-        rooms = np.zeros((4, max(together, TOGETHER) * line), own_kind.dtype)
+        key_room = np.empty(width * line + LANES, own_kind.dtype)
+        value_room = np.empty(width * line + LANES, own_kind.dtype)
+        size_of_room = max(together, TOGETHER) * line
+        rooms = np.zeros(4 * size_of_room + LANES, own_kind.dtype)
         own_totals, tops, places = (
             np.empty(together, own_kind.dtype),
             np.empty(together, own_kind.dtype),
             np.empty(together, np.int64),
         )
         logit_room = np.empty(most_edges(indptr, together) + LANES, own_kind.dtype)
-        key_map, value_map, logits = address(key_room), address(value_room), address(logit_room)
-        given = address(rooms)
-        size_of_room = rooms.shape[1]
+        key_map, value_map, logits = whole_lines(key_room), whole_lines(value_room), address(logit_room)
+        given = whole_lines(rooms)
         turned, around, result = size_of_room, 2 * size_of_room, 3 * size_of_room
         index = address(sources)
         query, found = (turned, result) if on_target else (0, around)
@@ -226,9 +228,9 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
         # What is turned in a product is read a little past its last row, and written so.
         room, large = (max(together, TOGETHER) + 1) * line, (width + SIX) * line
         rooms, maps, into = (
-            np.zeros((7, room), own_kind.dtype),
-            np.empty((3, width * line), own_kind.dtype),
-            np.empty((2, large), own_kind.dtype),
+            np.zeros(7 * room + LANES, own_kind.dtype),
+            np.empty(3 * width * line + LANES, own_kind.dtype),
+            np.empty(2 * large + LANES, own_kind.dtype),
         )
         most = most_edges(indptr, 1)
         dot_room, share_room, places = (
@@ -236,11 +238,11 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
             np.empty(most + LANES, own_kind.dtype),
             np.empty(together, np.int64),
         )
-        given, dots, shares = address(rooms), address(dot_room), address(share_room)
+        given, dots, shares = whole_lines(rooms), address(dot_room), address(share_room)
         slopes, query, slope, to_query, around, result = room, 2 * room, 3 * room, 4 * room, 5 * room, 6 * room
-        key_map = address(maps)
+        key_map = whole_lines(maps)
         value_map, turned = width * line, 2 * width * line
-        of_maps = address(into)
+        of_maps = whole_lines(into)
         index, bytes_kept = address(sources), address(kept)
         if not on_target:
             query, slope = 0, slopes
@@ -250,8 +252,8 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
             for i in range(width):
                 for j in range(line):
                     place = h * square + (j * width + i if on_target else i * width + j)
-                    maps[1, i * line + j] = w_v[place] if j < width else zero
-                    maps[2, i * line + j] = w_k[h * square + i * width + j] if j < width else zero
+                    key_map[value_map + i * line + j] = w_v[place] if j < width else zero
+                    key_map[turned + i * line + j] = w_k[h * square + i * width + j] if j < width else zero
             into[:] = 0
             to_k, to_v, to_gk, to_gv = column, column, column, column
             if compact:
@@ -384,8 +386,8 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
                         scatter(onto, onto_pitch, column, source_nodes, start, size, width, given, result, line)
             for i in range(width):
                 for j in range(width):
-                    d_w_k[h * square + i * width + j] = into[0, i * line + j]
-                    d_w_v[h * square + i * width + j] = into[1, i * line + j]
+                    d_w_k[h * square + i * width + j] = of_maps[i * line + j]
+                    d_w_v[h * square + i * width + j] = of_maps[large + i * line + j]
             d_prior[h] = factor_slope / root
         hold(rooms)
         hold(maps)

@@ -189,6 +189,15 @@ def hold(typing: Any, array: Any) -> Any:
     return types.void(array), generate
 
 
+@numba.njit(cache=True)
+def whole_lines(array: Any) -> Any:
+    """Where an array's first cache line begins, as :func:`numbers_as` has it; the array is ``LANES`` longer than needed.
+
+    A vector that does not begin with a line takes two of them, to read and to write.
+    """
+    return numbers_as(array, (array.ctypes.data + LINE - 1) // LINE * LINE)
+
+
 @intrinsic
 def load(typing: Any, pointer: Any, at: Any) -> Any:
     """Sixteen numbers from ``at`` on."""
