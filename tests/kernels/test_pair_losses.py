@@ -81,3 +81,81 @@ def test_half_precision_is_summed_in_fp32(dtype: torch.dtype) -> None:
     for mine, exact in zip(low, pair_losses(users, items), strict=True):
         assert mine.dtype == torch.float32
         torch.testing.assert_close(mine.double(), exact, rtol=0.02, atol=0.02)
+
+
+def tables(users: int, items: int, width: int, pairs: int, negatives: int) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(1)
+    own = torch.randn(users, width, dtype=torch.float64, generator=generator).requires_grad_()
+    theirs = torch.randn(items, width, dtype=torch.float64, generator=generator).requires_grad_()
+    user_rows = torch.randint(users, (pairs,), generator=generator)
+    item_rows = torch.randint(items, (pairs, 1 + negatives), generator=generator)
+    return own, theirs, user_rows, item_rows
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize(("width", "negatives"), [(5, 1), (33, 3), (64, 64)])
+def test_rows_of_tables_are_those_rows_side_by_side(width: int, negatives: int, together: bool) -> None:
+    users, items, user_rows, item_rows = tables(9, 11, width, 40, negatives)  # most rows more than once
+    found = pair_losses(users, items, user_rows, item_rows, together=together)
+    wanted = pair_losses(users[user_rows], items[item_rows], together=together)
+    torch.testing.assert_close(found, wanted)
+    mine = torch.autograd.grad(2.0 * found[0] + 0.5 * found[1], (users, items))
+    theirs = torch.autograd.grad(2.0 * wanted[0] + 0.5 * wanted[1], (users, items))
+    torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-9)
+
+
+def test_gradients_are_added_to_those_that_are_there() -> None:
+    users, items, user_rows, item_rows = tables(9, 11, 8, 40, 2)
+    sum(pair_losses(users, items, user_rows, item_rows)).backward()  # type: ignore[union-attr]
+    assert users.grad is not None
+    assert items.grad is not None
+    once = users.grad.clone(), items.grad.clone()
+    sum(pair_losses(users, items, user_rows, item_rows)).backward()  # type: ignore[union-attr]
+    torch.testing.assert_close((users.grad, items.grad), (2 * once[0], 2 * once[1]))
+
+
+@pytest.mark.parametrize("wanted", ["users", "items"])
+def test_one_table_alone_is_trained(wanted: str) -> None:
+    users, items, user_rows, item_rows = tables(9, 11, 20, 40, 2)
+    both = torch.autograd.grad(sum(pair_losses(users, items, user_rows, item_rows)), (users, items))
+    (users if wanted == "items" else items).requires_grad_(False)
+    alone = {"users": users, "items": items}[wanted]
+    (found,) = torch.autograd.grad(sum(pair_losses(users, items, user_rows, item_rows)), (alone,))
+    torch.testing.assert_close(found, both[wanted == "items"])
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_one_table_of_both(together: bool) -> None:
+    nodes, _, user_rows, item_rows = tables(9, 9, 6, 12, 3)
+    assert torch.autograd.gradcheck(lambda x: pair_losses(x, x, user_rows, item_rows, together=together), (nodes,))
+
+
+def test_the_same_bits_at_any_number_of_threads() -> None:
+    users, items, user_rows, item_rows = tables(300, 400, 70, 5000, 8)
+    found, threads = [], torch.get_num_threads()
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            loss, norm = pair_losses(users.float(), items.float(), user_rows, item_rows, together=True)
+            found.append((loss, norm, *torch.autograd.grad(loss + 0.1 * norm, (users, items))))
+    finally:
+        torch.set_num_threads(threads)
+    if module.has_numba():  # torch's own sums may be divided up
+        for other in found[1:]:
+            assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
+
+
+def test_rows_that_do_not_fit_are_refused() -> None:
+    users, items, user_rows, item_rows = tables(9, 11, 8, 4, 2)
+    with pytest.raises(ValueError, match="go together"):
+        pair_losses(users, items, user_rows)
+    with pytest.raises(ValueError, match=r"\[9, 8\] and \[11, 7\] are not"):
+        pair_losses(users, items[:, :7], user_rows, item_rows)
+    with pytest.raises(ValueError, match="at least one negative"):
+        pair_losses(users, items, user_rows, item_rows[:, :1])
+    with pytest.raises(ValueError, match="int64"):
+        pair_losses(users, items, user_rows.int(), item_rows)
+    with pytest.raises(IndexError):
+        pair_losses(users, items, user_rows, item_rows + 11)
+    with pytest.raises(IndexError):
+        pair_losses(users, items, user_rows - 9, item_rows)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from graphmill.kernels.table_rows import gradient_of_table
+from graphmill.kernels.table_rows import check_numbers, gradient_of_table
 from graphmill.kernels.threads import has_numba
 
 
@@ -30,7 +30,8 @@ def link_scores(nodes: Tensor, relation: Tensor | None, heads: Tensor, relations
     if torch.compiler.is_compiling() or not _compiled_serves(nodes, relation):
         return _gathered(nodes, relation, heads, relations, tails)
     for numbers, table, what in ((heads, nodes, "head"), (tails, nodes, "tail"), (relations, relation, "relation")):
-        _check_numbers(numbers, table, what)
+        if table is not None:
+            check_numbers(numbers, table, what)
     found: Tensor = _LinkScores.apply(nodes, relation, heads, relations, tails)
     return found
 
@@ -52,14 +53,6 @@ def _check_shapes(nodes: Tensor, relation: Tensor | None, heads: Tensor, relatio
         raise ValueError("heads, relations and tails are numbers of rows, int64")
     if relation is not None and relation.shape[1:] != nodes.shape[1:]:
         raise ValueError(f"vectors of nodes {list(nodes.shape)} and relations {list(relation.shape)} differ in width")
-
-
-def _check_numbers(numbers: Tensor, table: Tensor | None, what: str) -> None:
-    if table is None or not numbers.numel():
-        return
-    least, most = (int(n) for n in torch.aminmax(numbers))
-    if least < 0 or most >= len(table):
-        raise IndexError(f"a {what} is {least if least < 0 else most}, and there are rows 0 to {len(table) - 1}")
 
 
 def _compiled_serves(nodes: Tensor, relation: Tensor | None) -> bool:

@@ -1,4 +1,7 @@
-"""``pair_losses`` for the CPU, compiled."""
+"""``pair_losses`` for the CPU, compiled.
+
+Backward, a thread owns some columns of all rows, so that no two add to one number.
+"""
 
 from __future__ import annotations
 
@@ -6,72 +9,90 @@ import math
 from typing import Any
 
 import numba
-import torch
+import numpy as np
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import FAST
+from graphmill.kernels.compiled_math import FAST, exp, prefetch
 from graphmill.kernels.team import in_ranges, over_ranges
+from graphmill.kernels.vectors import LANES, address, hold, like, load, load_first, padded, spread, store, store_first
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_AHEAD = 8
+"""How many negatives ahead rows are fetched: they are met at random."""
 
 
-def forward(users: Tensor, items: Tensor, together: bool) -> tuple[Tensor, Tensor, Tensor]:
+def forward(
+    users: Tensor, items: Tensor, user_rows: Tensor, item_rows: Tensor, together: bool
+) -> tuple[Tensor, Tensor, Tensor]:
     """Of each pair the loss [B] and the norm [B], and [B, k]: how much each negative counts in the gradient."""
-    count, others = len(users), items.shape[1] - 1
+    count, others = len(user_rows), item_rows.shape[1] - 1
     losses, norms, pulls = users.new_empty(count), users.new_empty(count), users.new_empty(count, others)
-    arrays = (users.detach().numpy(), items.detach().numpy(), losses.numpy(), norms.numpy(), pulls.numpy())
-    over_ranges(_forward_ranges, (*arrays, together), count, items.numel())
+    tables = (users.detach().numpy(), items.detach().numpy(), user_rows.numpy(), item_rows.numpy())
+    arrays = (*tables, losses.numpy(), norms.numpy(), pulls.numpy(), together)
+    over_ranges(_forward_ranges, arrays, count, item_rows.numel() * users.shape[1])
     return losses, norms, pulls
 
 
-def backward(users: Tensor, items: Tensor, pulls: Tensor, loss: float, norm: float) -> tuple[Tensor, Tensor]:
-    """Gradients of both, ``loss`` and ``norm`` being those of the sums."""
-    to_users, to_items = torch.empty_like(users), torch.empty_like(items)
-    arrays = (users.detach().numpy(), items.detach().numpy(), pulls.numpy(), to_users.numpy(), to_items.numpy())
-    kind = arrays[0].dtype.type
-    over_ranges(_backward_ranges, (*arrays, kind(loss), kind(norm)), len(users), items.numel())
-    return to_users, to_items
+def backward(
+    users: Tensor, items: Tensor, user_rows: Tensor, item_rows: Tensor, pulls: Tensor, loss: float, norm: float,
+    to_users: Tensor | None, to_items: Tensor | None,
+) -> None:  # fmt: skip
+    """Add the gradients to ``to_users`` [U, d] and ``to_items`` [I, d], each unless it is None.
+
+    ``loss`` and ``norm`` are those of the sums.
+    """
+    width, nothing = users.shape[1], users.new_empty(0, users.shape[1])
+    tables = (users.detach().numpy(), items.detach().numpy(), user_rows.numpy(), item_rows.numpy(), pulls.numpy())
+    sums = ((nothing if t is None else t).detach().numpy() for t in (to_users, to_items))
+    kind = tables[0].dtype.type
+    asked = (to_users is not None, to_items is not None)
+    arrays = (*tables, kind(loss), kind(norm), *sums, *asked)
+    over_ranges(_backward_ranges, arrays, -(-width // LANES), item_rows.numel() * width)
+
+
+@_jit
+def _fetch(table: Any, row: Any, begin: int, end: int) -> None:
+    """Have some columns of a row fetched meanwhile."""
+    for c in range(begin, end, LANES):
+        prefetch(table, row * table.shape[1] + c)
 
 
 @_jit
 def _forward(
-    users: Any, items: Any, losses: Any, norms: Any, pulls: Any, together: bool, first: int, last: int
-) -> None:
+    users: Any, items: Any, user_rows: Any, item_rows: Any, losses: Any, norms: Any, pulls: Any, together: bool,
+    first: int, last: int,
+) -> None:  # fmt: skip
     width, others = users.shape[1], pulls.shape[1]
     kind = users.dtype.type
     zero, half = kind(0), kind(0.5)
+    u = np.empty(width, users.dtype)
     for pair in range(first, last):
-        u, own = users[pair], items[pair, 0]
+        user, own = user_rows[pair], item_rows[pair, 0]
         score, squares = zero, zero
-        for j in range(width):
-            score += u[j] * own[j]
-            squares += u[j] * u[j] + own[j] * own[j]
-        loss, theirs, highest = 0.0, zero, 0.0
+        for c in range(width):
+            u[c] = users[user, c]
+            score += u[c] * items[own, c]
+            squares += u[c] * u[c] + items[own, c] * items[own, c]
+        theirs, highest = zero, zero
         for n in range(others):
-            other = items[pair, n + 1]
-            against = zero
-            for j in range(width):
-                against += u[j] * other[j]
-                theirs += other[j] * other[j]
-            gap = float(against - score)
-            if together:
-                pulls[pair, n] = gap
-                highest = max(highest, gap)
-                continue
-            # softplus and its slope σ, from the exponential that does not overflow
-            power = math.exp(-abs(gap))
-            loss += max(gap, 0.0) + math.log1p(power)
-            pulls[pair, n] = (1.0 if gap >= 0.0 else power) / (1.0 + power) / others
-        losses[pair] = _shares(pulls[pair], highest) if together else loss / others
+            if n + _AHEAD < others:
+                _fetch(items, item_rows[pair, n + 1 + _AHEAD], 0, width)
+            other, against = item_rows[pair, n + 1], zero
+            for c in range(width):
+                against += u[c] * items[other, c]
+                theirs += items[other, c] * items[other, c]
+            pulls[pair, n] = against - score
+            highest = max(highest, against - score)
+        losses[pair] = _shares(pulls[pair], highest) if together else _each(pulls[pair])
         norms[pair] = half * (squares + theirs / kind(others))
 
 
 @_jit
-def _shares(gaps: Any, highest: float) -> float:
+def _shares(gaps: Any, highest: Any) -> Any:
     """log(1 + Σ exp gap); each gap becomes its exponential's share in that sum. ``highest``: the largest of them and 0."""
-    total = math.exp(-highest)
+    total = exp(-highest)
     for n in range(len(gaps)):
-        gaps[n] = math.exp(gaps[n] - highest)
+        gaps[n] = exp(gaps[n] - highest)
         total += gaps[n]
     for n in range(len(gaps)):
         gaps[n] /= total
@@ -79,34 +100,60 @@ def _shares(gaps: Any, highest: float) -> float:
 
 
 @_jit
+def _each(gaps: Any) -> float:
+    """The mean of softplus(gap); each gap becomes its slope σ in that mean."""
+    loss, others = 0.0, len(gaps)
+    for n in range(others):
+        gap = float(gaps[n])
+        # From the exponential that does not overflow.
+        power = math.exp(-abs(gap))
+        loss += max(gap, 0.0) + math.log1p(power)
+        gaps[n] = (1.0 if gap >= 0.0 else power) / (1.0 + power) / others
+    return loss / others
+
+
+@_jit
 def _backward(
-    users: Any,
-    items: Any,
-    pulls: Any,
-    to_users: Any,
-    to_items: Any,
-    loss: Any,
-    norm: Any,
-    first: int,
-    last: int,
-) -> None:
+    users: Any, items: Any, user_rows: Any, item_rows: Any, pulls: Any, loss: Any, norm: Any, to_users: Any, to_items: Any,
+    of_users: bool, of_items: bool, first: int, last: int,
+) -> None:  # fmt: skip
     width, others = users.shape[1], pulls.shape[1]
-    kind = users.dtype.type
-    share = norm / kind(others)
-    for pair in range(first, last):
-        u, own, to_user, to_own = users[pair], items[pair, 0], to_users[pair], to_items[pair, 0]
-        total = kind(0)
+    begin, end = first * LANES, min(last * LANES, width)
+    size = end - begin
+    # Where the rows' loops were numba's own, what is written might overlap what is read, and nothing went by vectors.
+    room = np.empty(padded(size), users.dtype)
+    sums, of_user, of_item = address(room), address(users), address(items)
+    onto_user, onto_item = address(to_users), address(to_items)
+    each, own_share = spread(norm / like(norm, others)), spread(norm)
+    for pair in range(len(user_rows)):
+        user, own = user_rows[pair] * width + begin, item_rows[pair, 0] * width + begin
+        for c in range(0, size, LANES):
+            store(sums, c, own_share * load_first(of_user, user + c, size - c))
+        total = like(norm, 0)
         for n in range(others):
-            total += pulls[pair, n]
-        total *= loss
-        for j in range(width):
-            to_user[j] = norm * u[j] - total * own[j]
-            to_own[j] = norm * own[j] - total * u[j]
-        for n in range(others):
-            other, to_other, pull = items[pair, n + 1], to_items[pair, n + 1], pulls[pair, n] * loss
-            for j in range(width):
-                to_user[j] += pull * other[j]
-                to_other[j] = pull * u[j] + share * other[j]
+            if n + _AHEAD < others:
+                _fetch(items, item_rows[pair, n + 1 + _AHEAD], begin, end)
+                if of_items:
+                    _fetch(to_items, item_rows[pair, n + 1 + _AHEAD], begin, end)
+            other, pull = item_rows[pair, n + 1] * width + begin, pulls[pair, n] * loss
+            total += pull
+            factor = spread(pull)
+            for c in range(0, size, LANES):
+                theirs = load_first(of_item, other + c, size - c)
+                store(sums, c, load(sums, c) + factor * theirs)
+                if of_items:
+                    more = factor * load_first(of_user, user + c, size - c) + each * theirs
+                    store_first(onto_item, other + c, load_first(onto_item, other + c, size - c) + more, size - c)
+        factor = spread(total)
+        for c in range(0, size, LANES):
+            mine, theirs = load_first(of_user, user + c, size - c), load_first(of_item, own + c, size - c)
+            if of_items:
+                more = own_share * theirs - factor * mine
+                store_first(onto_item, own + c, load_first(onto_item, own + c, size - c) + more, size - c)
+            if of_users:
+                more = load(sums, c) - factor * theirs
+                store_first(onto_user, user + c, load_first(onto_user, user + c, size - c) + more, size - c)
+    hold(room)
 
 
 @_jit

@@ -38,6 +38,18 @@ def add_rows_(into: Tensor, rows: Tensor, values: Tensor) -> None:
         into.index_add_(0, rows, values.to(into.dtype))
 
 
+def check_numbers(numbers: Tensor, table: Tensor, what: str) -> None:
+    """Raises IndexError where one of ``numbers``, each a ``what``, is not that of a row of ``table``."""
+    if not numbers.numel():
+        return
+    least, most = (int(n) for n in torch.aminmax(numbers))
+    if least < 0 or most >= len(table):
+        article = "an" if what[0] in "aeio" else "a"
+        raise IndexError(
+            f"{article} {what} is {least if least < 0 else most}, and there are rows 0 to {len(table) - 1}"
+        )
+
+
 def gradient_of_table(table: Tensor) -> Tensor | None:
     """For a backward pass: None where ``table.grad`` is there to be added to in place, else zeros to be returned."""
     there = table.grad if table.is_leaf else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -23,7 +23,6 @@ from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.kernels.pair_losses import pair_losses
 from graphmill.kernels.products import product
-from graphmill.kernels.table_rows import table_rows
 from graphmill.recipes.recommenders.batch import PairBatch
 from graphmill.recipes.recommenders.evaluate import RecommenderEvaluator, known
 from graphmill.recipes.recommenders.settings import RecommenderObjective, RecommenderSettings
@@ -46,6 +45,17 @@ SAMPLED_SOFTMAX = "sampled_softmax"
 USERS, ITEMS = "users", "items"
 """Names of the vectors in an encoding."""
 _EXPORT_ROWS = 65_536
+
+
+class PairRows(NamedTuple):
+    """Vectors of users [m, d] and items [n, d], and which of them pairs have."""
+
+    users: Tensor
+    items: Tensor
+    user_rows: Tensor
+    """int64 [B]"""
+    item_rows: Tensor
+    """int64 [B, 1 + k]: a pair's item, and its negatives."""
 
 
 class RecommenderRecipe(ABC):
@@ -157,23 +167,22 @@ class RecommenderRecipe(ABC):
     def terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded | None) -> list[Term]:
         """The loss of each pair beside its k negatives, and the system's own terms."""
         assert encoded is not None
-        loss, _ = self.pair_losses(*self.rows_of(model, chunk, encoded))
+        loss, _ = self.pair_losses(self.rows_of(model, chunk, encoded))
         return [Term(self.loss, loss, float(len(chunk)), self.loss_scale), *self.extra_terms(model, chunk, encoded)]
 
-    def pair_losses(self, users: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
+    def pair_losses(self, rows: PairRows) -> tuple[Tensor, Tensor]:
         """The loss that the settings name, and the norm, as sums over pairs: :func:`graphmill.kernels.pair_losses`."""
-        return pair_losses(users, items, together=self.loss == SAMPLED_SOFTMAX)
+        return pair_losses(*rows, together=self.loss == SAMPLED_SOFTMAX)
 
-    def rows_of(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> tuple[Tensor, Tensor]:
-        """Final vectors of a chunk's users [B, d], and of their items and negatives [B, 1 + k, d]."""
+    def rows_of(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> PairRows:
+        """Final vectors of a chunk's users, and of their items and negatives."""
         negatives = chunk.negatives.reshape(len(chunk), -1)
         return self.rows(model, chunk.users, np.column_stack((chunk.positives, negatives)), encoded)
 
-    def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> tuple[Tensor, Tensor]:
-        """Final vectors of ``users`` int64 [B], [B, d], and of ``items`` int64 [B, n], [B, n, d]."""
+    def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
+        """Final vectors, and those of ``users`` int64 [B] and ``items`` int64 [B, n] among them."""
         tensors = encoded.tensors
-        found = table_rows(tensors[ITEMS], self._tensor(items))
-        return table_rows(tensors[USERS], self._tensor(users)), found
+        return PairRows(tensors[USERS], tensors[ITEMS], self._tensor(users), self._tensor(items))
 
     # ---------------------------------------------------------------- evaluation and export
 

@@ -31,7 +31,7 @@ class BprMfRecipe(RecommenderRecipe):
     def terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded | None) -> list[Term]:
         """The loss of the pairs, and the norm of the step's vectors; of several negatives' norms the mean."""
         assert encoded is not None
-        loss, norm = self.pair_losses(*self.rows_of(model, chunk, encoded))
+        loss, norm = self.pair_losses(self.rows_of(model, chunk, encoded))
         count = float(len(chunk))
         return [Term(self.loss, loss, count), Term(NORM, norm, count, self.settings.objective.regularisation)]
 

@@ -17,7 +17,7 @@ from graphmill.recipes.recommenders.batch import PairBatch
 from graphmill.recipes.recommenders.dragon.graphs import item_graph, user_graph
 from graphmill.recipes.recommenders.dragon.settings import DragonSettings
 from graphmill.recipes.recommenders.multimodal import MOST_ROWS, NORM, MultimodalRecipe
-from graphmill.recipes.recommenders.recipe import ITEMS, USERS
+from graphmill.recipes.recommenders.recipe import ITEMS, USERS, PairRows
 from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, Term
 
 if TYPE_CHECKING:
@@ -82,15 +82,14 @@ class DragonRecipe(MultimodalRecipe):
         users, items = model.heterogeneous(self.user_item)
         return Encoded({USERS: users, ITEMS: items})
 
-    def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> tuple[Tensor, Tensor]:
+    def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
         """Final vectors: the homogeneous graphs are followed for the rows that the chunk has, each once."""
         assert isinstance(model, Dragon)
         some_users, user_place = np.unique(users, return_inverse=True)
         some_items, item_place = np.unique(items, return_inverse=True)
         user = self._users(model, encoded.tensors[USERS], some_users)
         item = self._items(model, encoded.tensors[ITEMS], some_items)
-        found = table_rows(item, self._tensor(item_place.reshape(items.shape)))
-        return table_rows(user, self._tensor(user_place.reshape(-1))), found
+        return PairRows(user, item, self._tensor(user_place.reshape(-1)), self._tensor(item_place.reshape(items.shape)))
 
     def _users(self, model: Dragon, users: Tensor, some: np.ndarray) -> Tensor:
         """Final vectors of the users ``some``, int64 [m], distinct and ascending."""

@@ -22,7 +22,7 @@ from graphmill.recipes.recommenders.batch import PairBatch
 from graphmill.recipes.recommenders.kgat.batch import FACT_NORM, FACTS, FactBatch
 from graphmill.recipes.recommenders.kgat.graph import CollaborativeGraph
 from graphmill.recipes.recommenders.kgat.settings import KgatSettings
-from graphmill.recipes.recommenders.recipe import RecommenderRecipe
+from graphmill.recipes.recommenders.recipe import PairRows, RecommenderRecipe
 from graphmill.training.contract import Encoded, ParameterGroup, Phase, Term
 
 if TYPE_CHECKING:
@@ -167,14 +167,17 @@ class KgatRecipe(RecommenderRecipe):
         return projected.view(len(chunk), 3, projected.shape[1])
 
     def _triple_terms(self, chunk: PairBatch, states: list[Tensor]) -> list[Term]:
-        """One lookup for users, items and negatives (each would cost a gradient of the size of all nodes), and only what
-        is looked up is scaled to length 1.
+        """One lookup for users, items and negatives (each would cost a gradient of the size of all nodes), each node once;
+        only what is looked up is scaled to length 1.
         """
         view, count = self.view, float(len(chunk))
-        items = np.column_stack((chunk.positives, chunk.negatives)) + view.item_offset
-        wanted = self._tensor(np.concatenate((chunk.users + view.user_offset, items.reshape(-1))))
-        rows = final([table_rows(state, wanted) for state in states])
-        loss, norm = self.pair_losses(rows[: len(chunk)], rows[len(chunk) :].view(*items.shape, rows.shape[1]))
+        negatives = chunk.negatives.reshape(len(chunk), -1)
+        items = np.column_stack((chunk.positives, negatives)) + view.item_offset
+        wanted, places = np.unique(
+            np.concatenate((chunk.users + view.user_offset, items.reshape(-1))), return_inverse=True
+        )
+        rows, where = final([table_rows(state, self._tensor(wanted)) for state in states]), self._tensor(places)
+        loss, norm = self.pair_losses(PairRows(rows, rows, where[: len(chunk)], where[len(chunk) :].view(items.shape)))
         return [Term(self.loss, loss, count), Term(NORM, norm, count, self.settings.objective.regularisation)]
 
     # ---------------------------------------------------------------- export

@@ -16,7 +16,7 @@ from graphmill.models.user_item_graph import UserItemGraph, user_item_graph
 from graphmill.recipes.recommenders.batch import PairBatch
 from graphmill.recipes.recommenders.mmgcn.settings import MmgcnSettings, latent_dims
 from graphmill.recipes.recommenders.multimodal import MOST_ROWS, NORM, MultimodalRecipe
-from graphmill.recipes.recommenders.recipe import ITEMS, USERS
+from graphmill.recipes.recommenders.recipe import ITEMS, USERS, PairRows
 from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, Term
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class MmgcnRecipe(MultimodalRecipe):
         cut = UserItemGraph(select_rows(whole.user_rows, users), select_rows(whole.item_rows, items))
         return Wanted(torch.from_numpy(users), torch.from_numpy(items), cut)
 
-    def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> tuple[Tensor, Tensor]:
+    def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
         """Final vectors; where only some rows were computed, they are looked up among those."""
         if _OF_USERS in encoded.tensors:
             users = np.searchsorted(encoded.tensors[_OF_USERS].numpy(), users)
