@@ -1,4 +1,4 @@
-"""The sizes that the planner's formulas of MMGCN and DRAGON need, read from a typed graph without building a recipe."""
+"""What the planner's formulas of recommenders share: sizes, read from a typed graph, and the loss of pairs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,9 @@ import numpy as np
 
 from graphmill.graph.interactions import UNNAMED, interaction_relation
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.kernels.threads import has_numba
+from graphmill.recipes.recommenders.settings import RecommenderSettings
+from graphmill.training.device import choose_device
 
 WIDE = 4
 SCORES = 5 << 20
@@ -37,3 +40,14 @@ def sizes_of(graph: TypedGraph, modalities: Sequence[str]) -> Sizes:
         widths[name or UNNAMED] = 0 if found is None else found.shape[1]
     chosen = tuple(widths[name] for name in (modalities or widths) if name in widths)
     return Sizes(users.count, items.count, int((np.asarray(graph.edges(relation).split) == 0).sum()), chosen)
+
+
+def pairs_in_place(settings: RecommenderSettings, precision: str) -> bool:
+    """Whether pairs read their vectors where they are (``kernels/pair_losses.py``), or rows are looked up for each."""
+    device = choose_device(settings.acceleration.device, allow_fallback=True).device
+    return device.type == "cpu" and precision == "fp32" and has_numba()
+
+
+def pairs_kept(pairs: float, negatives: int, width: int, in_place: bool) -> float:
+    """Numbers that the loss of some pairs holds: what each negative counts and int64 numbers of rows; else the rows."""
+    return pairs * (2 + negatives) * 3 if in_place else pairs * (2 + negatives) * width * 3

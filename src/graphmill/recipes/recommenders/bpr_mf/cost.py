@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.recipes.recommenders.bpr_mf.settings import BprMfSettings
-from graphmill.recipes.recommenders.multimodal_sizes import SCORES, WIDE, sizes_of
+from graphmill.recipes.recommenders.multimodal_sizes import SCORES, WIDE, pairs_in_place, pairs_kept, sizes_of
 from graphmill.training.contract import Execution
 from graphmill.training.planning import Cost
 
@@ -13,17 +13,19 @@ def step_cost(graph: TypedGraph, settings: BprMfSettings, batching: str, executi
     """The cost of one process; ``batching`` is "full": the tables are all there is."""
     size, d = sizes_of(graph, ()), settings.model.embedding_dim
     table = (size.users + size.items) * d
-    rows = (2.0 + settings.objective.negatives_per_positive) * settings.step_size() / settings.acceleration.processes
-    chunk = rows / max(execution.loss_chunks, 1)
+    pairs, negatives = settings.step_size() / settings.acceleration.processes, settings.objective.negatives_per_positive
+    in_place = pairs_in_place(settings, precision)
+    chunk = pairs / max(execution.loss_chunks, 1)
+    rows = (2.0 + negatives) * pairs
     return Cost(
         weights=table * WIDE,
         # The rows of the view in both orders, the sampler's pairs, order and keys.
         held=size.edges * 64,
-        # Gathered rows, their products and gradients; a gradient of each table a lookup, before they are added up.
-        step=int((4 * chunk * d + 2 * table) * WIDE),
+        # Of rows that are looked up a product as well; a gradient of each table before it is added up.
+        step=int((pairs_kept(chunk, negatives, d, in_place) * (1 if in_place else 4 / 3) + 2 * table) * WIDE),
         gradients=table * WIDE,
         evaluation=int((2 * table + SCORES) * WIDE),
         flop=0.0,
-        moved=(24.0 * rows * d + 8.0 * table) * WIDE,
+        moved=((3.0 if in_place else 24.0) * rows * d + 8.0 * table) * WIDE,
         calls=150.0,
     )

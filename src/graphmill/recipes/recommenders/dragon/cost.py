@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.recipes.recommenders.dragon.settings import DragonSettings
-from graphmill.recipes.recommenders.multimodal_sizes import SCORES, WIDE, sizes_of
+from graphmill.recipes.recommenders.multimodal_sizes import SCORES, WIDE, pairs_in_place, pairs_kept, sizes_of
 from graphmill.training.contract import Execution
 from graphmill.training.planning import Cost
 
@@ -31,7 +31,8 @@ def step_cost(graph: TypedGraph, settings: DragonSettings, batching: str, execut
     parts = some_users / max(users, 1) * alike + some_items / max(items, 1) * near
     # Normalised and joined, propagated, weighed; hidden layers.
     kept = users * sets * d * 4 + items * sets * (d * 4 + (0 if execution.checkpointing else hidden))
-    loss = chunk * (2 + negatives) * width * 3 + (some_users + some_items) * width * 2
+    in_place = pairs_in_place(settings, precision)
+    loss = pairs_kept(chunk, negatives, width, in_place) + (some_users + some_items) * width * 2
     dense = sum(2.0 * items * (f * hidden + hidden * d) for f in size.widths)
     again = 1 if execution.checkpointing else 0
     moved = 2.0 * (m.num_layers * 2 * edges * sets * d * 2) + 2.0 * parts * width * 2
@@ -46,6 +47,7 @@ def step_cost(graph: TypedGraph, settings: DragonSettings, batching: str, execut
         evaluation=int(max(evaluation, _NEAREST if m.item_layers and items > 2048 else 0) * WIDE),
         flop=dense * (3 + again),
         low_flop=dense * (3 + again) if precision != "fp32" else 0.0,
-        moved=(moved + (users + items) * sets * d * 40 + rows * width * (2 + negatives) * 8) * WIDE,
+        moved=(moved + (users + items) * sets * d * 40 + rows * width * (2 + negatives) * (3 if in_place else 8))
+        * WIDE,
         calls=400.0 + 150.0 * sets,
     )

@@ -13,7 +13,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.products import wide_registers
 from graphmill.kernels.threads import has_numba
 from graphmill.recipes.recommenders.kgat.settings import KgatSettings
-from graphmill.recipes.recommenders.multimodal_sizes import SCORES, WIDE, sizes_of
+from graphmill.recipes.recommenders.multimodal_sizes import SCORES, WIDE, pairs_kept, sizes_of
 from graphmill.training.contract import Execution
 from graphmill.training.device import choose_device
 from graphmill.training.planning import Cost
@@ -49,8 +49,12 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
         inputs += nodes * a
     widest = max(a + b for a, b in pairwise(dims))
     again = 1 if execution.checkpointing else 0
-    rows = (2.0 + o.negatives_per_positive) * settings.step_size() / settings.acceleration.processes
-    loss = rows * sum(dims) * 4 / max(execution.loss_chunks, 1)
+    pairs, negatives = settings.step_size() / settings.acceleration.processes, o.negatives_per_positive
+    rows = (2.0 + negatives) * pairs
+    # Each node of the pairs once, looked up and scaled.
+    chunk = pairs / max(execution.loss_chunks, 1)
+    looked_up = min(chunk * (2 + negatives), nodes)
+    loss = looked_up * sum(dims) * 4 + pairs_kept(chunk, negatives, sum(dims), compiled)
     states = inputs + 6.0 * nodes * widest if again else kept + 3.0 * nodes * widest
     first = settings.step_size()
     second = o.facts_per_step(first, size.edges, facts)
@@ -69,6 +73,12 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
         evaluation=int((nodes * (3 * sum(dims) + 2 * k) + 3 * edges + SCORES) * WIDE),
         flop=share[0] * one + share[1] * other,
         low_flop=(share[0] * one + share[1] * other) if precision != "fp32" else 0.0,
-        moved=(share[0] * 2 * moved + 10.0 * table + rows * sum(dims) * 8 + share[1] * second * (d + k) * 24) * WIDE,
+        moved=(
+            share[0] * 2 * moved
+            + 10.0 * table
+            + rows * sum(dims) * (3 if compiled else 8)
+            + share[1] * second * (d + k) * 24
+        )
+        * WIDE,
         calls=300.0 + 150.0 * len(m.layer_dims),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.recipes.recommenders.mmgcn.settings import MmgcnSettings, latent_dims
-from graphmill.recipes.recommenders.multimodal_sizes import SCORES, WIDE, sizes_of
+from graphmill.recipes.recommenders.multimodal_sizes import SCORES, WIDE, pairs_in_place, pairs_kept, sizes_of
 from graphmill.training.contract import Execution
 from graphmill.training.planning import Cost
 
@@ -39,7 +39,11 @@ def step_cost(graph: TypedGraph, settings: MmgcnSettings, batching: str, executi
             moved += (0 if number == 0 and not mapped else 4.0) * edges * own + nodes * (6.0 * own + 12.0 * d)
     trained = weights + (tables if m.trainable_embeddings else 0)
     rows = settings.step_size() / settings.acceleration.processes
-    loss = rows * (2 + settings.objective.negatives_per_positive) * d * 3 / max(execution.loss_chunks, 1)
+    in_place = pairs_in_place(settings, precision)
+    chunk = rows / max(execution.loss_chunks, 1)
+    loss = pairs_kept(chunk, settings.objective.negatives_per_positive, d, in_place)
+    if m.trainable_embeddings:  # the norm's rows of the ID table
+        loss += chunk * (2 + settings.objective.negatives_per_positive) * d
     layer = nodes * (2.0 * widest + 4 * d)
     # While a layer is gone back through, gradients of its messages, rows and products stand beside what is kept.
     states = (inputs + 4 * layer) if execution.checkpointing else kept + 3 * layer
