@@ -1,4 +1,4 @@
-"""Recall@20 of DRAGON and MMGCN on tiktok, and what it owes to the features.
+"""Recall@20 of DRAGON (also with vectors by id, from BPR-MF's) and MMGCN on tiktok, and what it owes to the features.
 
 ``python -m benchmarks.multimodal_quality --json``. Each run is a whole training as a user starts it, in a fresh process: a
 settings file of ``examples/recommenders/``, the split of the data, the best epoch by validation Recall@20, test read once,
@@ -31,7 +31,9 @@ from benchmarks.card import ROOT, Row, fresh, row, store
 from graphmill.training.device import allowed_cores
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-RUNS = {"dragon": "tiktok_dragon", "mmgcn": "tiktok_mmgcn"}
+RUNS = {"dragon": "tiktok_dragon", "dragon_identity": "tiktok_dragon_identity", "mmgcn": "tiktok_mmgcn"}
+STARTS = {"dragon_identity": "tiktok_bpr_mf"}
+"""The file of the run, of the same seed, whose vectors a system starts from."""
 TARGET, LEAK = 0.088, 0.12
 
 WIDE = {"batch_size": 16384, "lr_scaling": "sqrt"}
@@ -63,12 +65,12 @@ def train_once(system: str, seed: int, shuffled: bool, large: bool, floors: bool
     from graphmill.worker.recommender_floor import bpr_mf_figures
     from graphmill.worker.run import train
 
-    settings = yaml.safe_load((ROOT / "examples" / "recommenders" / f"{RUNS[system]}.yaml").read_text(encoding="utf-8"))
+    settings = _example(RUNS[system])
     with tempfile.TemporaryDirectory() as folder:
         tables = read_mmrec(root() / "tiktok")
         graph = Path(folder) / "graph"
         build_graph(tables.nodes, tables.edges, GraphSettings(add_reverse="never"), graph, tables.features)
-        own = {
+        own: dict[str, Any] = {
             "data": str(graph),
             "training": {"seed": seed},
             "model": {"shuffle_features": shuffled},
@@ -76,12 +78,23 @@ def train_once(system: str, seed: int, shuffled: bool, large: bool, floors: bool
             "evaluation": {"floors": floors},
         }
         with contextlib.redirect_stdout(sys.stderr):
+            if system in STARTS:
+                first = {**own, "model": {}, "evaluation": {"floors": False}}
+                start = train(merge(_example(STARTS[system]), first), "benchmark", root=str(Path(folder) / "starts"))
+                own["training"]["init_from"] = str(start["run_dir"])
             values = merge(merge(settings, LARGE[system] if large else {}), own)
             report = train(values, "benchmark", root=str(Path(folder) / "runs"))
             # Nothing where the run is without floors.
             bpr_mf = bpr_mf_figures(restore(report["run_dir"]), "test")
     found = {**report["metrics"], **{f"test_bpr_mf_{name}": value for name, value in bpr_mf.items()}}
     return {"best_epoch": report["best_epoch"], "epochs": report["epochs_done"], **found}
+
+
+def _example(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = yaml.safe_load(
+        (ROOT / "examples" / "recommenders" / f"{name}.yaml").read_text(encoding="utf-8")
+    )
+    return found
 
 
 def trained(system: str, seeds: int, kinds: Sequence[str]) -> Found:

@@ -14,6 +14,7 @@ from graphmill.kernels.products import Linear
 from graphmill.kernels.propagation import SparseMatrix, propagate
 from graphmill.kernels.row_norm import normalise_rows
 from graphmill.kernels.table_rows import table_rows
+from graphmill.models.bpr_mf import BprMf
 from graphmill.models.mmgcn import SLOPE
 from graphmill.models.user_item_graph import UserItemGraph
 
@@ -23,7 +24,7 @@ HIDDEN = 4
 
 @dataclass(frozen=True)
 class DragonConfig:
-    """Sizes. ``fusion``: "concatenate" or "sum" over modalities."""
+    """Sizes. ``fusion``: "concatenate" or "sum" over modalities. ``identity_dim``: of vectors by id, which go behind."""
 
     num_users: int
     num_items: int
@@ -31,6 +32,7 @@ class DragonConfig:
     num_layers: int = 2
     item_layers: int = 1
     fusion: str = "concatenate"
+    identity_dim: int = 0
 
 
 class Dragon(nn.Module):
@@ -45,6 +47,9 @@ class Dragon(nn.Module):
 
     The second part is linear in its rows, so a loss takes it for the rows that it needs (:meth:`heterogeneous`,
     :meth:`add_users`, :meth:`add_items`).
+
+    Items are what their features say, and nothing else. With ``identity_dim`` (not in the publication) ``identities``,
+    a vector for each user and each item, are trained beside that; a score is the sum of both parts'.
     """  # fmt: skip
 
     def __init__(self, config: DragonConfig, features: Sequence[Tensor]) -> None:
@@ -56,11 +61,14 @@ class Dragon(nn.Module):
         self.towers = nn.ModuleList(FeatureTower(f, HIDDEN * d, d) for f in features)
         start = nn.init.xavier_normal_(torch.empty(config.num_users, len(features), 1))
         self.modality_weights = nn.Parameter(torch.softmax(start, dim=1).squeeze(2))
+        self.identities = None
+        if config.identity_dim:
+            self.identities = BprMf(config.num_users, config.num_items, config.identity_dim)
         self.checkpointing = False
 
     @property
     def width(self) -> int:
-        """Columns of the representation."""
+        """Columns of the representation, without ``identities``."""
         return self.config.embedding_dim * (len(self.towers) if self.config.fusion == "concatenate" else 1)
 
     def heterogeneous(self, graph: UserItemGraph) -> tuple[Tensor, Tensor]:

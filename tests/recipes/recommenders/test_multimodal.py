@@ -71,6 +71,60 @@ def test_dragons_bpr_counts_in_bits(graph: TypedGraph) -> None:
     assert found.losses["total"] == pytest.approx(found.losses["bpr"] / np.log(2.0))
 
 
+IDENTITY = {"model": {"identity_dim": 3}, "objective": {"negatives_per_positive": 2, "identity_regularisation": 0.2}}
+
+
+@pytest.mark.parametrize("loss", ["bpr", "sampled_softmax"])
+def test_dragons_vectors_by_id_are_trained_as_bpr_mf_trains_its(graph: TypedGraph, loss: str) -> None:
+    """Whatever the features' part says of the same pairs; log₂ counts their norm less by ln 2."""
+    recipe = recipe_of("dragon", graph, **IDENTITY | {"objective": IDENTITY["objective"] | {"loss": loss}})
+    model = recipe.build(Execution()).double()
+    alone_loss = {"loss": loss, "negatives_per_positive": 2, "regularisation": 0.2 * np.log(2.0)}
+    alone = recipe_of("bpr_mf", graph, model={"embedding_dim": 3}, objective=alone_loss)
+    twin = alone.build(Execution()).double()
+    twin.load_state_dict(model.identities.state_dict())
+    both, one = gradient(recipe, model, chunks=3), gradient(alone, twin)
+    assert both.losses["identity"] == pytest.approx(one.losses[loss])
+    assert both.losses["identity_norm"] == pytest.approx(one.losses["norm"])
+    for name, p in twin.named_parameters():
+        torch.testing.assert_close(model.identities.get_parameter(name).grad * np.log(2.0), p.grad)
+
+
+def test_dragons_features_are_trained_as_without_vectors_by_id(graph: TypedGraph) -> None:
+    recipe = recipe_of("dragon", graph, **IDENTITY)
+    without = recipe_of("dragon", graph, objective={"negatives_per_positive": 2})
+    model, other = recipe.build(Execution()).double(), without.build(Execution()).double()
+    assert set(other.state_dict()) == {n for n in model.state_dict() if not n.startswith("identities.")}
+    other.load_state_dict({n: v for n, v in model.state_dict().items() if not n.startswith("identities.")})
+    gradient(recipe, model)
+    gradient(without, other)
+    for name, p in other.named_parameters():
+        torch.testing.assert_close(model.get_parameter(name).grad, p.grad)
+
+
+def test_dragons_scores_are_the_sum_of_both_parts(graph: TypedGraph) -> None:
+    recipe = recipe_of("dragon", graph, **IDENTITY)
+    model = recipe.build(Execution())
+    users, items = recipe.vectors(model)
+    assert users.shape[1] == items.shape[1] == recipe.embedding_width == 2 * 4 + 3
+    assert torch.equal(users[:, -3:], model.identities.user)
+    assert torch.equal(items[:, -3:], model.identities.item)
+    assert recipe.all_vectors(model).shape[1] == recipe.embedding_width
+    with torch.no_grad():
+        model.identities.user.zero_()
+    without = recipe.vectors(model)
+    torch.testing.assert_close(users[:, :-3] @ items[:, :-3].T, without[0] @ without[1].T)
+
+
+def test_dragons_vectors_by_id_start_from_those_of_bpr_mf(graph: TypedGraph) -> None:
+    """``init_from`` goes by these labels and keys."""
+    recipe, alone = recipe_of("dragon", graph, **IDENTITY), recipe_of("bpr_mf", graph, model={"embedding_dim": 3})
+    keys, theirs = recipe.row_keys(recipe.build(Execution())), alone.row_keys(alone.build(Execution()))
+    assert keys["identities.user"] == theirs["user"]
+    assert keys["identities.item"] == theirs["item"]
+    assert len({label for label, _ in keys.values()}) == len(keys)
+
+
 def test_tables_that_are_not_trained_get_no_term_and_no_gradient(graph: TypedGraph) -> None:
     recipe = recipe_of("mmgcn", graph, model={"trainable_embeddings": False})
     model = recipe.build(Execution())

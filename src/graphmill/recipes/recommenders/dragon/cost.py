@@ -21,6 +21,8 @@ def step_cost(graph: TypedGraph, settings: DragonSettings, batching: str, execut
     width = d * (sets if m.fusion == "concatenate" else 1)
     hidden = _HIDDEN * d
     parameters = sets * users * (d + 1) + sum((f + 1) * hidden + (hidden + 1) * d for f in size.widths)
+    by_id = (users + items) * m.identity_dim
+    parameters += by_id
     near = items * m.item_neighbours * sets if m.item_layers else 0
     alike = users * m.user_neighbours
     rows = settings.step_size() / settings.acceleration.processes
@@ -33,11 +35,13 @@ def step_cost(graph: TypedGraph, settings: DragonSettings, batching: str, execut
     kept = users * sets * d * 4 + items * sets * (d * 4 + (0 if execution.checkpointing else hidden))
     in_place = pairs_in_place(settings, precision)
     loss = pairs_kept(chunk, negatives, width, in_place) + (some_users + some_items) * width * 2
+    if m.identity_dim:
+        loss += pairs_kept(chunk, negatives, m.identity_dim, in_place)
     dense = sum(2.0 * items * (f * hidden + hidden * d) for f in size.widths)
     again = 1 if execution.checkpointing else 0
     moved = 2.0 * (m.num_layers * 2 * edges * sets * d * 2) + 2.0 * parts * width * 2
     held = sum(items * f for f in size.widths) * WIDE + edges * size.bytes_per_edge + (near + alike) * _ENTRY
-    evaluation = (users + items) * (sets * d * 3 + width * 2) + SCORES
+    evaluation = (users + items) * (sets * d * 3 + width * 2) + 2 * by_id + SCORES
     return Cost(
         weights=int(parameters * WIDE),
         held=int(held),

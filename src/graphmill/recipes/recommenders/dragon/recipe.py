@@ -23,6 +23,9 @@ from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Pha
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
 
+IDENTITY, IDENTITY_NORM = "identity", "identity_norm"
+"""Terms of the vectors by id."""
+
 
 class DragonRecipe(MultimodalRecipe):
     """See :class:`graphmill.models.dragon.Dragon`. The loss is the authors' log₂ form: natural BPR over ln 2."""
@@ -33,6 +36,8 @@ class DragonRecipe(MultimodalRecipe):
 
     def __init__(self, graph: TypedGraph, settings: DragonSettings, batching: str) -> None:
         self.term_names = (NORM,) if settings.objective.regularisation > 0.0 else ()
+        if settings.model.identity_dim:
+            self.term_names += (IDENTITY, IDENTITY_NORM)
         super().__init__(graph, settings, batching)
         m, view = settings.model, self.view
         self.user_item = user_item_graph(
@@ -49,7 +54,13 @@ class DragonRecipe(MultimodalRecipe):
         """The network with this graph's features."""
         m = self.settings.model
         config = DragonConfig(
-            self.view.num_users, self.view.num_items, m.embedding_dim, m.num_layers, m.item_layers, m.fusion
+            self.view.num_users,
+            self.view.num_items,
+            m.embedding_dim,
+            m.num_layers,
+            m.item_layers,
+            m.fusion,
+            m.identity_dim,
         )
         return Dragon(config, self.features())
 
@@ -61,15 +72,21 @@ class DragonRecipe(MultimodalRecipe):
         self._users_there = None if self.similar_users is None else self.similar_users.to(device)
 
     def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
-        """Weight decay acts on matrices, not on preferences, modality weights and biases."""
+        """Weight decay acts on matrices, not on preferences, vectors by id, modality weights and biases."""
         return self.groups(model, lambda name, p: p.dim() == 2 and name.startswith("towers."))
 
     def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
-        """Preferences and modality weights by user, under the name of their modality; the towers whole."""
+        """Preferences and modality weights by user, under the name of their modality; the towers whole.
+
+        Vectors by id have BPR-MF's labels.
+        """
         names, users = [x.name for x in self.modalities], self.ids("user")
         out: dict[str, tuple[str, list[str]]] = {}
         for name, _ in model.named_parameters():
             part, _, rest = name.partition(".")
+            if part == "identities":
+                out[name] = (rest, self.ids(rest))
+                continue
             number, _, rest = rest.partition(".")
             label = f"{part}.{names[int(number)]}.{rest}".rstrip(".") if number else f"{name} of {', '.join(names)}"
             out[name] = (label, [] if part == "towers" else users)
@@ -116,15 +133,29 @@ class DragonRecipe(MultimodalRecipe):
         return [Compilable(tower, "forward") for tower in model.towers]
 
     def extra_terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> list[Term]:
-        """λ · [ Σ_m mean over the batch's users of P_m²  +  mean of the modality weights² ], the means also over columns."""
-        if not self.term_names:
-            return []
+        """λ · [ Σ_m mean over the batch's users of P_m²  +  mean of the modality weights² ], the means also over columns;
+        and what vectors by id are trained by: the loss of the same pairs, and their norm.
+        """
         assert isinstance(model, Dragon)
+        found = self._identity_terms(model, chunk)
+        if NORM not in self.term_names:
+            return found
         count, users = float(len(chunk)), self._tensor(chunk.users)
         tables = [_squares(table_rows(p, users)) for p in model.preferences]
         weights = _squares(model.modality_weights) * (count / model.modality_weights.numel())
         total = torch.stack(tables).sum() / model.config.embedding_dim + weights
-        return [Term(NORM, total, count, self.settings.objective.regularisation)]
+        return [Term(NORM, total, count, self.settings.objective.regularisation), *found]
+
+    def _identity_terms(self, model: Dragon, chunk: PairBatch) -> list[Term]:
+        """A loss of their own, since beside vectors that fit the pairs already the features would learn next to nothing."""
+        if model.identities is None:
+            return []
+        negatives = chunk.negatives.reshape(len(chunk), -1)
+        items = self._tensor(np.column_stack((chunk.positives, negatives)))
+        tables = model.identities.user, model.identities.item
+        loss, norm = self.pair_losses(PairRows(*tables, self._tensor(chunk.users), items))
+        count, strength = float(len(chunk)), self.settings.objective.identity_regularisation
+        return [Term(IDENTITY, loss, count, self.loss_scale), Term(IDENTITY_NORM, norm, count, strength)]
 
     def vectors(self, model: nn.Module) -> tuple[Tensor, Tensor]:
         """Final vectors of all users and items, fp32, of the model in eval mode."""
@@ -132,13 +163,17 @@ class DragonRecipe(MultimodalRecipe):
         assert isinstance(model, Dragon)
         with torch.no_grad():
             everyone, everything = np.arange(len(users)), np.arange(len(items))
-            return self._users(model, users, everyone), self._items(model, items, everything)
+            users, items = self._users(model, users, everyone), self._items(model, items, everything)
+            if model.identities is None:
+                return users, items
+            own = model.identities
+            return torch.cat((users, own.user.float()), 1), torch.cat((items, own.item.float()), 1)
 
     @property
     def embedding_width(self) -> int:
-        """Modalities are concatenated, unless they are added up."""
+        """Modalities are concatenated, unless they are added up, and vectors by id put behind."""
         m = self.settings.model
-        return m.embedding_dim * (len(self.modalities) if m.fusion == "concatenate" else 1)
+        return m.embedding_dim * (len(self.modalities) if m.fusion == "concatenate" else 1) + m.identity_dim
 
 
 def _squares(x: Tensor) -> Tensor:

@@ -35,6 +35,12 @@ class DragonModel(Settings):
     user_weighting: Literal["softmax", "mean"] = setting(
         "softmax", "Weights of those users: softmax over the numbers of shared items, or equal"
     )
+    identity_dim: int = setting(
+        0,
+        "Width of vectors of users and items by id, trained beside the features' part by the same loss of their own and put "
+        "behind it, so that scores are summed (training.init_from: a BPR-MF run); 0 = none, as published",
+        ge=0,
+    )
     shuffle_features: bool = setting(
         False, "Give each item another's features (seeded): what such a run reaches is not owed to the features"
     )
@@ -57,6 +63,11 @@ class DragonObjective(RecommenderObjective):
     regularisation: float = setting(
         0.001,
         "λ of the squares of the step's preferences and of the modality weights, each a mean over its numbers",
+        ge=0.0,
+    )
+    identity_regularisation: float = setting(
+        0.1,
+        "λ of ½‖·‖² of the vectors by id of the user, the item and the negative, a mean over the step (model.identity_dim)",
         ge=0.0,
     )
 
