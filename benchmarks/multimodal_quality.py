@@ -208,7 +208,7 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="write benchmarks/results/multimodal_quality.json")
-    parser.add_argument("--systems", nargs="*", choices=list(RUNS), default=list(RUNS))
+    parser.add_argument("--systems", nargs="*", choices=list(RUNS), default=["dragon", "mmgcn"])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--one", action="store_true", help="one training in this process")
     parser.add_argument("--system", choices=list(RUNS), default="dragon")
@@ -225,6 +225,8 @@ def main() -> None:
         result: dict[str, Any] = train_once(arguments.system, arguments.seed, *how)
         print(json.dumps(result))
         return
+    if arguments.large and (without := [s for s in arguments.systems if s not in LARGE]):
+        parser.error(f"--large has no settings for {', '.join(without)}; name others by --systems ({', '.join(LARGE)})")
     kinds = {"own": True, "large-batch": bool(arguments.large), "shuffled": arguments.large != "only"}
     for system in arguments.systems:
         found = trained(system, arguments.seeds, [kind for kind, wanted in kinds.items() if wanted])

@@ -114,6 +114,23 @@ def test_gradients_are_added_to_those_that_are_there() -> None:
     torch.testing.assert_close((users.grad, items.grad), (2 * once[0], 2 * once[1]))
 
 
+def test_a_leaf_that_is_both_tables_gets_both_gradients_in_place() -> None:
+    nodes, _, user_rows, item_rows = tables(9, 9, 20, 30, 2)
+    for _ in range(2):
+        sum(pair_losses(nodes, nodes, user_rows, item_rows)).backward()  # type: ignore[union-attr]
+    other = nodes.detach().clone().requires_grad_()
+    (wanted,) = torch.autograd.grad(sum(pair_losses(other[user_rows], other[item_rows])), (other,))
+    torch.testing.assert_close(nodes.grad, 2 * wanted)
+
+
+def test_tables_that_do_not_lie_in_one_piece() -> None:
+    users, items, user_rows, item_rows = tables(9, 11, 8, 30, 2)
+    found = torch.autograd.grad(sum(pair_losses(users[:, ::2], items[:, ::2], user_rows, item_rows)), (users, items))
+    apart = users[:, ::2].contiguous(), items[:, ::2].contiguous()
+    wanted = torch.autograd.grad(sum(pair_losses(*apart, user_rows, item_rows)), (users, items))
+    torch.testing.assert_close(found, wanted)
+
+
 @pytest.mark.parametrize("wanted", ["users", "items"])
 def test_one_table_alone_is_trained(wanted: str) -> None:
     users, items, user_rows, item_rows = tables(9, 11, 20, 40, 2)

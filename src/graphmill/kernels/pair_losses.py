@@ -34,9 +34,9 @@ def pair_losses(
 
     With ``user_rows`` int64 [B] and ``item_rows`` int64 [B, 1 + k] these are rows of two tables, [U, d] and [I, d].
 
-    At least fp32. Compiled (on a CPU with numba, in fp32 or float64), no row is copied, additions are in the pairs' order at
-    any number of threads, and ``.backward()`` adds a leaf's gradient to its ``grad`` in place where that is there, which no
-    hook sees (:func:`graphmill.kernels.table_rows.table_rows`).
+    At least fp32. Compiled (on a CPU with numba, in fp32 or float64), no row is copied, gradients are added up in the pairs'
+    order at any number of threads, and ``.backward()`` adds a leaf's gradient to its ``grad`` in place where that is there,
+    which no hook sees (:func:`graphmill.kernels.table_rows.table_rows`).
 
     Raises ValueError where shapes do not fit, IndexError where a number has no row.
     """

@@ -1,6 +1,6 @@
 """``pair_losses`` for the CPU, compiled.
 
-Backward, a thread owns some columns of all rows, so that no two add to one number.
+Backward, a thread owns some columns of all rows, so that no two add to one number: no more threads than lines of 16 columns.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from graphmill.kernels.vectors import LANES, address, hold, like, load, load_fir
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 _AHEAD = 8
-"""How many negatives ahead rows are fetched: they are met at random."""
+"""How many negatives ahead, of one pair, rows are fetched: they are met at random."""
 
 
 def forward(

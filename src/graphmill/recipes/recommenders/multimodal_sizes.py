@@ -42,12 +42,17 @@ def sizes_of(graph: TypedGraph, modalities: Sequence[str]) -> Sizes:
     return Sizes(users.count, items.count, int((np.asarray(graph.edges(relation).split) == 0).sum()), chosen)
 
 
-def pairs_in_place(settings: RecommenderSettings, precision: str) -> bool:
-    """Whether pairs read their vectors where they are (``kernels/pair_losses.py``), or rows are looked up for each."""
+def pairs_in_place(settings: RecommenderSettings, precision: str = "fp32") -> bool:
+    """Whether pairs read their vectors where they are (``kernels/pair_losses.py``), or rows are looked up for each.
+
+    ``precision``: of the vectors; tables are fp32 whatever a network is trained in.
+    """
     device = choose_device(settings.acceleration.device, allow_fallback=True).device
     return device.type == "cpu" and precision == "fp32" and has_numba()
 
 
 def pairs_kept(pairs: float, negatives: int, width: int, in_place: bool) -> float:
-    """Numbers that the loss of some pairs holds: what each negative counts and int64 numbers of rows; else the rows."""
-    return pairs * (2 + negatives) * 3 if in_place else pairs * (2 + negatives) * width * 3
+    """Numbers of 4 bytes that the loss of some pairs holds: what each negative counts, int64 numbers of rows and what finds
+    each row once; or, where that is more, the rows.
+    """
+    return pairs * (2 + negatives) * 10 if in_place else pairs * (2 + negatives) * width * 3

@@ -36,12 +36,14 @@ def step_cost(graph: TypedGraph, settings: DragonSettings, batching: str, execut
     in_place = pairs_in_place(settings, precision)
     loss = pairs_kept(chunk, negatives, width, in_place) + (some_users + some_items) * width * 2
     if m.identity_dim:
-        loss += pairs_kept(chunk, negatives, m.identity_dim, in_place)
+        loss += pairs_kept(chunk, negatives, m.identity_dim, pairs_in_place(settings))
     dense = sum(2.0 * items * (f * hidden + hidden * d) for f in size.widths)
     again = 1 if execution.checkpointing else 0
     moved = 2.0 * (m.num_layers * 2 * edges * sets * d * 2) + 2.0 * parts * width * 2
     held = sum(items * f for f in size.widths) * WIDE + edges * size.bytes_per_edge + (near + alike) * _ENTRY
     evaluation = (users + items) * (sets * d * 3 + width * 2) + 2 * by_id + SCORES
+    if m.identity_dim:  # both parts, and put side by side
+        evaluation += (users + items) * width
     return Cost(
         weights=int(parameters * WIDE),
         held=int(held),
@@ -51,7 +53,12 @@ def step_cost(graph: TypedGraph, settings: DragonSettings, batching: str, execut
         evaluation=int(max(evaluation, _NEAREST if m.item_layers and items > 2048 else 0) * WIDE),
         flop=dense * (3 + again),
         low_flop=dense * (3 + again) if precision != "fp32" else 0.0,
-        moved=(moved + (users + items) * sets * d * 40 + rows * width * (2 + negatives) * (3 if in_place else 8))
+        moved=(
+            moved
+            + (users + items) * sets * d * 40
+            + rows * (width + m.identity_dim) * (2 + negatives) * (3 if in_place else 8)
+            + 8 * by_id
+        )
         * WIDE,
         calls=400.0 + 150.0 * sets,
     )

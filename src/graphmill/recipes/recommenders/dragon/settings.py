@@ -67,7 +67,8 @@ class DragonObjective(RecommenderObjective):
     )
     identity_regularisation: float = setting(
         0.1,
-        "λ of ½‖·‖² of the vectors by id of the user, the item and the negative, a mean over the step (model.identity_dim)",
+        "λ of ½‖·‖² of the vectors by id of the user, the item and the negative, a mean over the step, beside a loss over "
+        "ln 2 (BPR-MF's λ is this times ln 2); without effect where model.identity_dim is 0",
         ge=0.0,
     )
 

@@ -42,8 +42,8 @@ def step_cost(graph: TypedGraph, settings: MmgcnSettings, batching: str, executi
     in_place = pairs_in_place(settings, precision)
     chunk = rows / max(execution.loss_chunks, 1)
     loss = pairs_kept(chunk, settings.objective.negatives_per_positive, d, in_place)
-    if m.trainable_embeddings:  # the norm's rows of the ID table
-        loss += chunk * (2 + settings.objective.negatives_per_positive) * d
+    if m.trainable_embeddings and settings.objective.regularisation > 0:  # the norm's rows of the ID table, each once
+        loss += min(chunk * (2 + settings.objective.negatives_per_positive), nodes) * d * 3
     layer = nodes * (2.0 * widest + 4 * d)
     # While a layer is gone back through, gradients of its messages, rows and products stand beside what is kept.
     states = (inputs + 4 * layer) if execution.checkpointing else kept + 3 * layer

@@ -128,10 +128,14 @@ class MmgcnRecipe(MultimodalRecipe):
         assert isinstance(model, MMGCN)
         count, width = float(len(chunk)), model.config.embedding_dim
         negatives = chunk.negatives.reshape(len(chunk), -1)
-        users = _squares(table_rows(model.identity, self._tensor(chunk.users)))
-        positives = _squares(table_rows(model.identity, self._tensor(chunk.positives + self.view.num_users)))
-        others = _squares(table_rows(model.identity, self._tensor(negatives.reshape(-1) + self.view.num_users)))
-        rows = (2.0 * users + positives + others / negatives.shape[1]) / (2.0 * width)
+        # Each row once, however many pairs have it.
+        nodes = (chunk.users, chunk.positives + self.view.num_users, negatives.reshape(-1) + self.view.num_users)
+        times = np.repeat((2.0, 1.0, 1.0 / negatives.shape[1]), [len(part) for part in nodes])
+        some, place = np.unique(np.concatenate(nodes), return_inverse=True)
+        found = table_rows(model.identity, self._tensor(some))
+        wide = found if found.dtype == torch.float64 else found.float()
+        weight = self._tensor(np.bincount(place.reshape(-1), weights=times)).to(wide.dtype)
+        rows = (wide.square().sum(1) * weight).sum() / (2.0 * width)
         means = [_squares(tower.preference) / tower.preference.numel() for tower in model.towers]  # type: ignore[arg-type, operator]
         tables = torch.stack(means).sum()
         return [Term(NORM, rows + tables * count, count, self.settings.objective.regularisation)]
