@@ -14,6 +14,7 @@ import re
 import resource
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
@@ -216,6 +217,19 @@ def in_turn(
         for name, arguments in variants.items():
             found[name].append(fresh(module, arguments, environment))
     return found
+
+
+def milliseconds_in_turn(ways: Mapping[str, Callable[[], object]], rounds: int, seconds: float) -> dict[str, float]:
+    """Of each way the median of some rounds in this process, one way after the other; in each for so many seconds."""
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(rounds):
+        for name, way in ways.items():
+            count, started = 0, time.perf_counter()
+            while count == 0 or time.perf_counter() - started < seconds:
+                way()
+                count += 1
+            times[name].append(1e3 * (time.perf_counter() - started) / count)
+    return {name: median(found) for name, found in times.items()}
 
 
 def typical(runs: Sequence[Mapping[str, Any]], key: str) -> tuple[float, str]:

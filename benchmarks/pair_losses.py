@@ -10,16 +10,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections.abc import Callable
 from functools import partial
-from statistics import median
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from benchmarks.card import Row, as_a_worker, fresh, row, write
+from benchmarks.card import Row, as_a_worker, fresh, milliseconds_in_turn, row, write
 from graphmill.kernels.pair_losses import pair_losses
 from graphmill.kernels.table_rows import table_rows
 
@@ -63,11 +61,7 @@ def measure() -> list[Row]:
         first = all_ways["ours"]()
         for way in all_ways.values():
             torch.testing.assert_close(way(), first, rtol=1e-3, atol=1e-4)
-        times: dict[str, list[float]] = {name: [] for name in all_ways}
-        for _ in range(ROUNDS):
-            for name, way in all_ways.items():
-                times[name].append(_milliseconds(way))
-        ours, *others = ((name, median(t)) for name, t in times.items())
+        ours, *others = milliseconds_in_turn(all_ways, ROUNDS, SECONDS).items()
         workload = f"{users:,} users, {items:,} items, {pairs:,} pairs, {negatives} negatives"
         note = f"{torch.get_num_threads()} threads; {'softmax' if negatives > 1 else 'BPR'}"
         for name, time_of in others:
@@ -77,14 +71,6 @@ def measure() -> list[Row]:
 
 def _gradients(loss: Callable[[], Tensor], tables: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return torch.autograd.grad(loss(), tables)
-
-
-def _milliseconds(way: Callable[[], object]) -> float:
-    count, started = 0, time.perf_counter()
-    while count == 0 or time.perf_counter() - started < SECONDS:
-        way()
-        count += 1
-    return 1e3 * (time.perf_counter() - started) / count
 
 
 def main() -> None:

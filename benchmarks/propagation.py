@@ -10,16 +10,13 @@ from __future__ import annotations
 import argparse
 import json
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
-from statistics import median
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from benchmarks.card import Row, as_a_worker, fresh, row, write
+from benchmarks.card import Row, as_a_worker, fresh, milliseconds_in_turn, row, write
 from graphmill.kernels.propagation import Rows, SparseMatrix, bipartite, product
 
 ROUNDS, SECONDS = 9, 0.1
@@ -68,24 +65,12 @@ def measure(data: str) -> list[Row]:
         first = all_ways["ours"]()
         for way in all_ways.values():
             torch.testing.assert_close(way(), first, rtol=1e-3, atol=1e-4)
-        times: dict[str, list[float]] = {name: [] for name in all_ways}
-        for _ in range(ROUNDS):
-            for name, way in all_ways.items():
-                times[name].append(_milliseconds(way))
-        ours, *others = ((name, median(t)) for name, t in times.items())
+        ours, *others = milliseconds_in_turn(all_ways, ROUNDS, SECONDS).items()
         note = f"{torch.get_num_threads()} threads; {edges:,} entries"
         for name, time_of in others:
             workload = f"{data}, width {width}"
             found.append(row(workload, "product", "ms", ours[1], rival=name, theirs=time_of, note=note))
     return found
-
-
-def _milliseconds(way: Callable[[], Any]) -> float:
-    count, started = 0, time.perf_counter()
-    while count == 0 or time.perf_counter() - started < SECONDS:
-        way()
-        count += 1
-    return 1e3 * (time.perf_counter() - started) / count
 
 
 def main() -> None:
