@@ -134,7 +134,8 @@ class MmgcnRecipe(MultimodalRecipe):
         some, place = np.unique(np.concatenate(nodes), return_inverse=True)
         found = table_rows(model.identity, self._tensor(some))
         wide = found if found.dtype == torch.float64 else found.float()
-        weight = self._tensor(np.bincount(place.reshape(-1), weights=times)).to(wide.dtype)
+        kind = np.float64 if wide.dtype == torch.float64 else np.float32
+        weight = self._tensor(np.bincount(place.reshape(-1), weights=times).astype(kind))
         rows = (wide.square().sum(1) * weight).sum() / (2.0 * width)
         means = [_squares(tower.preference) / tower.preference.numel() for tower in model.towers]  # type: ignore[arg-type, operator]
         tables = torch.stack(means).sum()
