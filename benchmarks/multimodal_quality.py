@@ -74,7 +74,7 @@ def train_once(system: str, seed: int, shuffled: bool, large: bool, floors: bool
             "data": str(graph),
             "training": {"seed": seed},
             "model": {"shuffle_features": shuffled},
-            "acceleration": {"device": "cpu"},
+            "acceleration": {"device": "cpu", "threads": 1},
             "evaluation": {"floors": floors},
         }
         with contextlib.redirect_stdout(sys.stderr):

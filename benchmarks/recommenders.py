@@ -1,13 +1,14 @@
 """``python -m benchmarks.recommenders --json``: KGAT's phases, full ranking, and what BPR-MF, KGAT and the floors reach.
 
-Each figure comes from a fresh process: times on all threads, with the settings of graphmill's worker for both sides, and
-quality on one. ``--only ROW`` measures some rows and leaves the others of ``benchmarks/results/recommenders.json`` as they
-are. Rows:
+Each figure comes from a fresh process: times on all threads, with the settings of graphmill's worker for both sides;
+quality on one thread each, two processes at once. ``--only ROW`` measures some rows and leaves the others of
+``benchmarks/results/recommenders.json`` as they are. Rows:
 
 * ``step``: KGAT's phases beside :mod:`benchmarks.naive.kgat`, a stand-in for public code, in turn
 * ``large``: the same at amazon-book's shape, ours beside the time in which its bytes can be moved
 * ``evaluation``: full ranking of equal scores beside the two usual ways of doing it
-* ``floors``: the product's own (popularity, item-kNN, EASE, BPR-MF) on tiktok, baby and last-fm, settings by validation
+* ``floors``: the product's own (popularity, item-kNN, EASE, BPR-MF) on tiktok, baby and last-fm, settings by validation, and
+  the seconds of finding them on all threads
 * ``starts``: the two factorisations by themselves that KGAT starts from there, three seeds each
 * ``kgat``: last-fm by the public implementation's protocol and settings (whole train, 145 epochs at 0.001, test read once),
   started from BPR-MF's vectors; ``kgat_own``: the same from those of a sampled softmax, and with two settings of our own;
@@ -276,12 +277,13 @@ def graph_of(data: str, folder: Path) -> Path:
 
 
 def train_one(folder: Path, recipe: str, graph: Path, **sections: Any) -> dict[str, Any]:
-    """A training as a user starts it; its report."""
+    """A training as a user starts it, on one thread; its report."""
+    from graphmill.worker.job import merge
     from graphmill.worker.run import train
 
-    values = {"recipe": recipe, "data": str(graph), "preset": "none", "acceleration": {"device": "cpu"}}
+    values = {"recipe": recipe, "data": str(graph), "preset": "none", "acceleration": {"device": "cpu", "threads": 1}}
     with contextlib.redirect_stdout(sys.stderr):
-        return dict(train({**values, **sections}, "benchmark", root=str(folder / "runs")))
+        return dict(train(merge(values, sections), "benchmark", root=str(folder / "runs")))
 
 
 def floors_once(data: str) -> dict[str, dict[str, Any]]:
@@ -316,10 +318,10 @@ def floors_once(data: str) -> dict[str, dict[str, Any]]:
 def floor_rows() -> Iterator[Row]:
     """One row a floor and data set."""
     for data in ("tiktok", "baby", "last-fm", "last-fm valid"):
-        for name, found in fresh("benchmarks.recommenders", ["--one", "floors", "--data", data], ONE_THREAD).items():
-            note = (
-                f"ndcg@20 {found['ndcg@20']:.4f}; {found['setting']}; tuned in {found['seconds']:.1f} s on one thread"
-            )
+        arguments = ["--one", "floors", "--data", data]
+        for name, found in fresh("benchmarks.recommenders", arguments, as_a_worker()).items():
+            seconds = f"tuned in {found['seconds']:.1f} s on {allowed_cores()} threads"
+            note = f"ndcg@20 {found['ndcg@20']:.4f}; {found['setting']}; {seconds}"
             yield row(f"{data}, {name}", "test recall@20", "", found["recall@20"], note=note)
 
 
@@ -393,7 +395,7 @@ def kgat_once(data: str, seed: int, settings: str) -> dict[str, float]:
             },
             model=own.get("model", {}),
             objective=own.get("objective", {}),
-            acceleration={"device": "cpu", "batch_size": batch, **own.get("acceleration", {})},
+            acceleration={"batch_size": batch, **own.get("acceleration", {})},
             evaluation={"eval_every": epochs if whole else 5, "floors": True},
         )
     metrics = found["metrics"]
