@@ -9,8 +9,8 @@ went target by target could read some rows fewer times), at the best rate that t
   gradients of q, k and v read and written. Bytes, at the rate of a gather of these very rows.
 * ``edges``: an edge whose source another edge has met reads k and v in each pass, and q and the output's gradient where it
   adds to the sums of its source. Bytes, at the rate at which every thread reads the second cache.
-* ``operators``, in their place where the edges are done by torch's sparse operators: ``sampled_addmm`` and ``embedding_bag``
-  on each relation, as often as a step needs them.
+* ``operators``, in place of both where the edges are done by torch's sparse operators (``kernels/hgt_sparse.py``):
+  ``sampled_addmm`` and ``embedding_bag`` on all relations into a type, as often as a step needs them.
 * ``activations``: GELU on what was attended to, and its gradient.
 * ``loss``: the workload's own, squares of all outputs, and its gradient.
 * ``update``: Adam, fused, on tables and weights.
@@ -32,6 +32,7 @@ import torch
 from benchmarks import hgt_floor, hgt_graphs
 from benchmarks.hgt_floor import WIDTHS, Clock
 from graphmill.kernels.hgt_plan import MessageGraph
+from graphmill.kernels.hgt_sparse import inbox_of
 
 _CACHED = 1 << 20
 """Bytes that every thread's second cache holds on the processors here."""
@@ -55,11 +56,14 @@ def seconds(
     again = sum(r.num_edges - r.source_nodes.numel() for r in graph.relations)
     # Read in the rows' precision; sums and gradients are read and written in fp32.
     rows = (sources * (4 * size + 4 * 4) + targets * (3 * size + 4 * 4)) * outputs
-    edges = 0.0 if sparse else again * 6 * size * outputs / _cache_rate(clock)
     receiving = sum(graph.target_counts[t] for t in graph.target_types)
+    if sparse:
+        attention = {"operators": _operators(graph, widths, clock)}
+    else:
+        edges = again * 6 * size * outputs / _cache_rate(clock)
+        attention = {"rows": rows / _gather_rate(graph, widths[-1], dtype, clock), "edges": edges}
     return {
-        "rows": rows / _gather_rate(graph, widths[-1], dtype, clock),
-        **({"operators": _operators(graph, widths, clock)} if sparse else {"edges": edges}),
+        **attention,
         "activations": sum(_activation(receiving, width, dtype, clock) for width in widths[1:]),
         "loss": _loss(receiving, widths[-1], clock),
         "update": _update(graph, widths, clock),
@@ -103,20 +107,22 @@ def _cache_rate(clock: Clock) -> float:
 def _operators(graph: MessageGraph, widths: tuple[int, ...], clock: Clock) -> float:
     """Torch's sparse operators: an edge's product thrice, weighted sums over targets and over sources twice each."""
     total = 0.0
-    for width in widths[1:]:
-        for r in graph.relations:
-            if not r.num_edges:
-                continue
-            shape = r.target_nodes.numel(), r.source_nodes.numel()
-            q, k = (torch.randn(n, width // hgt_floor.HEADS) for n in shape)
-            weights = torch.ones(r.num_edges)
-            pattern = torch.sparse_csr_tensor(r.bounds, r.source, weights, shape, check_invariants=False)
-            _, target, bounds = r.transposed
+    for t in sorted(graph.target_types):
+        chosen = tuple(n for n, r in enumerate(graph.relations) if r.target_type == t and r.num_edges)
+        if not chosen:
+            continue
+        inbox = inbox_of(graph, chosen)
+        _, target, bounds = inbox.transposed
+        for width in widths[1:]:
+            q, k = (torch.randn(n, width // hgt_floor.HEADS) for n in (inbox.num_targets, inbox.rows))
+            weights = torch.ones(len(inbox.source))
+            pattern = torch.sparse_csr_tensor(
+                inbox.bounds, inbox.source, weights, (len(q), len(k)), check_invariants=False
+            )
             dots = _best(partial(torch.sparse.sampled_addmm, pattern, q, k.T, beta=0.0), clock, 2)
-            onto_targets = _best(partial(_sums, r.source, k, r.bounds, weights), clock, 2)
+            onto_targets = _best(partial(_sums, inbox.source, k, inbox.bounds, weights), clock, 2)
             onto_sources = _best(partial(_sums, target, q, bounds, weights), clock, 2)
-            # Where the matrices are on the targets' side, their gradient needs the weighted sums once more.
-            total += hgt_floor.HEADS * (3 * dots + (2 + r.on_target) * onto_targets + 2 * onto_sources)
+            total += hgt_floor.HEADS * (3 * dots + 2 * onto_targets + 2 * onto_sources)
     return total
 
 

@@ -14,8 +14,8 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from graphmill.kernels import hgt, hgt_sparse
-from graphmill.kernels.hgt_plan import MessageGraph
+from graphmill.kernels import hgt
+from graphmill.kernels.hgt_plan import MessageGraph, TypedEdges
 from graphmill.kernels.hgt_reference import hgt_attention_reference
 from tests.kernels.graphs import Inputs, Shape, hub, inputs, random_edges, shapes
 
@@ -261,16 +261,27 @@ def test_no_tensor_of_edges_times_width_is_made(hgt_attention) -> None:
     assert seen.numbers <= 2 * heads * edges < heads * width * edges // 4
 
 
-@pytest.mark.parametrize("occurring", [1, 9, 10, 30, 40])
-def test_sums_of_a_relation_go_to_the_nodes_that_occur_in_it(occurring: int) -> None:
-    """All of the type's nodes, many, and few: the sparse operators' module writes each in a way of its own."""
-    g = torch.Generator().manual_seed(occurring)
-    nodes = torch.randperm(40, generator=g)[:occurring].sort().values
-    rows, values = torch.randn(40, 30, generator=g), torch.randn(2, occurring, 5, generator=g)
-    before = rows.clone()
-    hgt_sparse.scatter_add(rows, nodes, 3, 5, values)
-    before[nodes, 15:25] += values.transpose(0, 1).flatten(1)
-    assert torch.equal(rows, before)
+def test_sparse_operators_gather_few_sources_and_take_all_of_many() -> None:
+    """Relations of which few nodes of a type are sources, most of them, and all, into one type, in one table."""
+    counts = [40, 40, 6]
+    few, most, all_of_them = (torch.arange(n).repeat_interleave(5) for n in (7, 35, 6))
+    relations = []
+    for number, (kind, src) in enumerate(((0, few), (1, most), (2, all_of_them))):
+        g = torch.Generator().manual_seed(number)
+        dst = torch.randint(30, (len(src),), generator=g).sort().values  # ten nodes receive nothing
+        src = src[torch.randperm(len(src), generator=g)]
+        pair = torch.arange(len(src))
+        relations.append(TypedEdges(kind, 0, src, dst, pair))
+    graph = MessageGraph.build(counts, relations)
+    given = inputs(graph, heads=2, width=5, seed=1)
+    masked = torch.rand(graph.num_pairs, generator=torch.Generator().manual_seed(2)) < 0.5
+    for mask in (None, masked):
+        ours = run(partial(hgt.hgt_attention, backend="sparse"), given, graph, mask)
+        theirs = run(hgt_attention_reference, given, graph, mask)
+        assert_close(ours[0], theirs[0], 1e-10)
+        assert_close(ours[1], theirs[1], 1e-10)
+    inbox = graph.compiled["inbox", (0, 1, 2)]
+    assert [(part.nodes is None, part.last - part.first) for part in inbox.parts] == [(False, 7), (True, 40), (True, 6)]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ __all__ = [
 
 # Unsigned offsets: numba would otherwise test every index for being negative, which keeps LLVM from vectorising.
 _U = np.uint64
-SOURCES_HEAD_MAJOR, TARGETS_HEAD_MAJOR = True, False
+SOURCES_HEAD_MAJOR = True
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 _AHEAD, _LINE = _U(8), _U(16)

@@ -98,18 +98,6 @@ class RelationPlan:
         return torch.argsort(self.source, stable=True)
 
     @cached_property
-    def bounds(self) -> Tensor:
-        """``indptr`` as int32, for operators that want one kind of index."""
-        return self.indptr.to(torch.int32)
-
-    @cached_property
-    def transposed(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The edges in source order: :attr:`by_source`, their targets int32 [E], and the sources' runs int32 [n_s + 1]."""
-        counts = torch.bincount(self.source, minlength=self.source_nodes.numel())
-        bounds = torch.cat([counts.new_zeros(1), counts.cumsum(0)]).to(torch.int32)
-        return self.by_source, self.target.index_select(0, self.by_source), bounds
-
-    @cached_property
     def target_pieces(self) -> Pieces:
         """The edges of each target."""
         place = torch.arange(self.num_edges, device=self.source.device)
@@ -212,7 +200,7 @@ class MessageGraph:
 
     @cached_property
     def compiled(self) -> dict[Any, Any]:
-        """What compiled code keeps of this graph, by its own keys: addresses of its tensors, which stay there."""
+        """What backends keep of this graph, by their own keys; among that addresses of its tensors, which stay there."""
         return {}
 
     def __getstate__(self) -> dict[str, Any]:

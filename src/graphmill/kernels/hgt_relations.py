@@ -95,17 +95,17 @@ def _relation_forward(
     """Bring one relation's share into Σ exp(a − highest)·v, Σ exp(a − highest) and highest of its targets."""
     heads, width, dtype = *weights.w_k.shape[1:3], weights.w_k.dtype
     queries, keys, values = rows
-    sources, targets = edges.SOURCES_HEAD_MAJOR, edges.TARGETS_HEAD_MAJOR
+    head_major = edges.SOURCES_HEAD_MAJOR
     for a, b in cache_groups(r, heads, width, dtype):
         # What a matrix is applied to lies as the gathering leaves it; the product puts it into the edges' order.
-        q_r = gather(queries, r.target_nodes, a, b, width, dtype, targets and not r.on_target)
-        k_r = gather(keys, r.source_nodes, a, b, width, dtype, sources and r.on_target)
-        v_r = gather(values, r.source_nodes, a, b, width, dtype, sources and r.on_target)
+        q_r = gather(queries, r.target_nodes, a, b, width, dtype)
+        k_r = gather(keys, r.source_nodes, a, b, width, dtype, head_major and r.on_target)
+        v_r = gather(values, r.source_nodes, a, b, width, dtype, head_major and r.on_target)
         w_k, w_v = weights.w_k[number, a:b], weights.w_v[number, a:b]
         if r.on_target:
-            q_r = _times(q_r, w_k.mT, targets)
+            q_r = _times(q_r, w_k.mT)
         else:
-            k_r, v_r = _times(k_r, w_k, sources), _times(v_r, w_v, sources)
+            k_r, v_r = _times(k_r, w_k, head_major), _times(v_r, w_v, head_major)
         part = edges.forward(r, q_r, k_r, v_r, weights.factor(number, a, b), kept)
         if r.on_target:
             part = part._replace(sums=_times(part.sums, w_v))
@@ -191,21 +191,21 @@ def _relation_backward(
     """One relation, heads ``a:b``."""
     width, dtype = weights.w_k.shape[2], weights.w_k.dtype
     queries, keys, values, d_rows = rows
-    sources, targets = edges.SOURCES_HEAD_MAJOR, edges.TARGETS_HEAD_MAJOR
-    q_r = gather(queries, r.target_nodes, a, b, width, dtype, targets and not r.on_target)
-    d_r = gather(d_rows, r.target_nodes, a, b, width, dtype, targets and not r.on_target)
-    k_r = gather(keys, r.source_nodes, a, b, width, dtype, sources and r.on_target)
-    v_r = gather(values, r.source_nodes, a, b, width, dtype, sources and r.on_target)
+    head_major = edges.SOURCES_HEAD_MAJOR
+    q_r = gather(queries, r.target_nodes, a, b, width, dtype)
+    d_r = gather(d_rows, r.target_nodes, a, b, width, dtype)
+    k_r = gather(keys, r.source_nodes, a, b, width, dtype, head_major and r.on_target)
+    v_r = gather(values, r.source_nodes, a, b, width, dtype, head_major and r.on_target)
     w_k, w_v = weights.w_k[number, a:b], weights.w_v[number, a:b]
     factor = weights.factor(number, a, b)
     if r.on_target:
-        of_targets = _times(q_r, w_k.mT, targets), _times(d_r, w_v.mT, targets)
+        of_targets = _times(q_r, w_k.mT), _times(d_r, w_v.mT)
         g = edges.backward(r, of_targets[0], k_r, v_r, factor, kept, of_targets[1], *scalars, True)
         product(g.q.mT, q_r, out=d_weights.w_k[number, a:b])
         product(g.sums.mT, d_r, out=d_weights.w_v[number, a:b])
         g_q, g_k, g_v = _times(g.q, w_k), g.k, g.v
     else:
-        of_sources = _times(k_r, w_k, sources), _times(v_r, w_v, sources)
+        of_sources = _times(k_r, w_k, head_major), _times(v_r, w_v, head_major)
         g = edges.backward(r, q_r, *of_sources, factor, kept, d_r, *scalars, False)
         product(k_r.mT, g.k, out=d_weights.w_k[number, a:b])
         product(v_r.mT, g.v, out=d_weights.w_v[number, a:b])

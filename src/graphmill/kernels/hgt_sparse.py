@@ -1,125 +1,274 @@
-"""The edge part of HGT's attention for one relation, in torch's own sparse operators; same contract as ``hgt_torch``.
+"""HGT's attention over all relations into a type at once, in torch's own sparse operators.
 
-What the CPU takes where numba is not installed. A head at a time: products of an edge's two ends are
-``torch.sparse.sampled_addmm``, weighted sums over a node's edges ``torch.nn.functional.embedding_bag``, the maximum and the
-total of the softmax ``torch.segment_reduce``. None of them writes a row an edge, and each adds in the order of the edges,
-whatever the number of threads. fp32 and fp64. (Where a relation has more parallel edges than pairs of nodes, the
-products are made of rows, some edges at a time.)
+What the CPU takes where numba is not installed. The rows that relations send, each multiplied by its relation's matrices,
+lie one relation after the other in a table of one head; a target's edges, of all relations, are then one row of one sparse
+matrix, and the softmax over them one run. Products of an edge's two ends are ``torch.sparse.sampled_addmm``, weighted sums
+over a node's edges ``torch.nn.functional.embedding_bag``, the maximum and the total of the softmax
+``torch.segment_reduce``. None of them writes a row an edge, and each adds in the order of the edges, whatever the number of
+threads. Queries and their gradients are neither gathered nor put back. fp32 and fp64; rows of less are converted. (Where
+there are more parallel edges than pairs of nodes, the products are made of rows, some edges at a time.)
 """
 
 from __future__ import annotations
 
 import math
 import warnings
-from functools import cache
+from collections.abc import Sequence
+from functools import cache, cached_property
+from itertools import groupby
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from graphmill.kernels.hgt_plan import RelationPlan
-from graphmill.kernels.hgt_torch import EdgeGradients, Partial, head_products, merge, serves_relations
+from graphmill.kernels.hgt_plan import MessageGraph
+from graphmill.kernels.hgt_torch import head_products
+from graphmill.kernels.products import add_product_, product
 
-__all__ = [
-    "SOURCES_HEAD_MAJOR",
-    "TARGETS_HEAD_MAJOR",
-    "backward",
-    "forward",
-    "head_products",
-    "merge",
-    "scatter_add",
-    "serves_relations",
-]
+__all__ = ["Inbox", "all_backward", "all_forward", "head_products", "inbox_of", "serves_relations"]
 
-SOURCES_HEAD_MAJOR = TARGETS_HEAD_MAJOR = True
 _PART = 4096
-_SPARSE = 4
-"""Where fewer than one in so many of a type's nodes occur in a relation, only their rows are written."""
+_ALL = 0.7
+"""From this part of a type's nodes on, all of them are multiplied: no row is gathered then, and no gradient put back."""
+
+Rows = Sequence[Tensor | None]
+Matrices = tuple[Tensor, Tensor, Tensor]
+"""``w_k``, ``w_v`` [relations, h, D, D] and ``prior`` [relations, h]."""
 
 
-def scatter_add(rows: Tensor, nodes: Tensor, first: int, last: int, values: Tensor) -> None:
-    """Add [h, n, D] to heads ``first:last`` of some distinct rows, ascending, of [N, H·D]."""
-    heads, n, width = values.shape
-    columns = rows[:, first * width : last * width]
-    if n == len(rows):
-        columns.unflatten(1, (heads, width)).add_(values.transpose(0, 1))
-    elif n * _SPARSE >= len(rows):
-        # All rows are gone through, with zeros for those that are not meant.
-        taken = nodes.new_zeros(len(rows) + 1, dtype=torch.int32).index_fill_(0, nodes + 1, 1)
-        bounds, each = taken.cumsum(0, dtype=torch.int32), torch.arange(n, dtype=torch.int32)
-        for column, own in zip(columns.split(width, 1), values, strict=True):
-            column.add_(F.embedding_bag(each, own.contiguous(), bounds, mode="sum", include_last_offset=True))
-    else:
-        # index_add_ would sort the nodes.
-        found = columns.index_select(0, nodes)
-        found.view(n, heads, width).add_(values.transpose(0, 1))
-        columns.index_copy_(0, nodes, found)
+def serves_relations(weights: Tensor, *rows: Tensor) -> bool:
+    """Always: this way knows no other."""
+    return True
 
 
-def forward(r: RelationPlan, q: Tensor, k: Tensor, v: Tensor, factor: Tensor, kept: Tensor | None) -> Partial:
-    """See :func:`graphmill.kernels.hgt_torch.forward`."""
-    logits = _dots(r, q, k).mul_(factor[:, None])
-    if kept is not None:
-        logits.masked_fill_(~kept, -math.inf)
-    highest = _of_segments("max", logits, r.indptr)
-    weights = _minus(logits, highest.clamp_min(torch.finfo(logits.dtype).min), r.target).exp_()
-    total = _of_segments("sum", weights, r.indptr)
-    return Partial(_weighted_sums(r.source, r.bounds, weights, v), total, highest)
+def all_forward(
+    graph: MessageGraph,
+    chosen: tuple[int, ...],
+    rows: tuple[Tensor, Rows, Rows],
+    matrices: Matrices,
+    kept: Sequence[Tensor | None],
+    found: tuple[Tensor, Tensor, Tensor],
+) -> None:
+    """Fill ``found`` with what ``chosen`` relations, which end in one type, bring there; before, the total is 0, highest −∞.
+
+    ``rows``: that type's q [targets, h·D], and per type k and v [sources, h·D]. ``kept``: for each chosen relation
+    bool [E], False where an edge carries nothing. ``found``: Σ α v [targets, h·D], Σ exp(a − highest) and highest
+    [targets, h].
+    """
+    queries, keys, values = rows
+    sums, totals, highest = found
+    if not chosen:
+        sums.zero_()
+        return
+    heads, width = matrices[0].shape[1:3]
+    inbox = inbox_of(graph, chosen)
+    dropped = inbox.dropped(kept)
+    for head in range(heads):
+        columns = slice(head * width, (head + 1) * width)
+        sent = _multiplied(inbox, keys, values, matrices, head)
+        logits = _dots(inbox, _own(queries, columns, sums.dtype), sent.k)
+        if dropped is not None:
+            logits.masked_fill_(dropped, -math.inf)
+        top = torch.segment_reduce(logits, "max", offsets=inbox.indptr, unsafe=True)
+        shift = top.clamp_min(torch.finfo(top.dtype).min)
+        weights = logits.sub_(shift.index_select(0, inbox.target)).exp_()
+        total = torch.segment_reduce(weights, "sum", offsets=inbox.indptr, unsafe=True)
+        own = _weighted_sums(inbox.source, inbox.bounds, weights, sent.v)
+        torch.div(own, total.masked_fill(total == 0, 1.0).unsqueeze(1), out=sums[:, columns])
+        totals[:, head], highest[:, head] = total, top
 
 
-def backward(
-    r: RelationPlan,
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    factor: Tensor,
-    kept: Tensor | None,
-    d_out: Tensor,
-    log_total: Tensor,
-    delta: Tensor,
-    want_sums: bool,
-) -> EdgeGradients:
-    """See :func:`graphmill.kernels.hgt_torch.backward`."""
-    q, k, v, d_out = q.contiguous(), k.contiguous(), v.contiguous(), d_out.contiguous()
-    raw = _dots(r, q, k)
-    alpha = _minus(raw * factor[:, None], log_total, r.target).exp_()
-    if kept is not None:
-        alpha *= kept
-    d_logits = _minus(_dots(r, d_out, v), delta, r.target).mul_(alpha)
-    d_factor = torch.linalg.vecdot(d_logits, raw)
-    del raw
-    d_logits *= factor[:, None]
-    d_q = _weighted_sums(r.source, r.bounds, d_logits, k)
-    sums = _weighted_sums(r.source, r.bounds, alpha, v) if want_sums else None
-    order, target, bounds = r.transposed
-    d_k = _weighted_sums(target, bounds, d_logits.index_select(1, order), q)
+def all_backward(
+    graph: MessageGraph,
+    chosen: tuple[int, ...],
+    rows: tuple[Rows, Rows, Rows],
+    matrices: Matrices,
+    kept: Sequence[Tensor | None],
+    softmax: tuple[Rows, Rows, Rows],
+    d_rows: tuple[Rows, Rows, Rows],
+    d_matrices: Matrices,
+) -> None:
+    """Add the gradients of ``chosen`` relations to ``d_rows``; fill their ``d_matrices``.
+
+    ``rows`` and ``d_rows``: q, k and v per type. ``softmax``, per type: the gradient of the attention's result
+    [targets, h·D]; the log of the softmax's total over all relations and Σ α·dα [targets, h].
+    """
+    target_type = {number: graph.relations[number].target_type for number in chosen}
+    masks = dict(zip(chosen, kept, strict=True))
+    for t, numbers in groupby(sorted(chosen, key=target_type.__getitem__), key=target_type.__getitem__):
+        inbox = inbox_of(graph, tuple(numbers))
+        dropped = inbox.dropped([masks[part.relation] for part in inbox.parts])
+        own = tuple(_present(of_type[t]) for of_type in (rows[0], *softmax, d_rows[0]))
+        for head in range(matrices[0].shape[1]):
+            _head_backward(inbox, own, rows[1:], matrices, dropped, d_rows[1:], d_matrices, head)
+
+
+def _head_backward(
+    inbox: Inbox,
+    own: tuple[Tensor, ...],
+    rows: tuple[Rows, Rows],
+    matrices: Matrices,
+    dropped: Tensor | None,
+    d_rows: tuple[Rows, Rows],
+    d_matrices: Matrices,
+    head: int,
+) -> None:
+    """One head of one type; ``own``: the type's q, the result's gradient, log total, Σ α·dα, and where q's gradient goes."""
+    queries, slopes, log_total, delta, d_queries = own
+    width, dtype = matrices[0].shape[2], matrices[0].dtype
+    columns = slice(head * width, (head + 1) * width)
+    q, d_out = _own(queries, columns, dtype), _own(slopes, columns, dtype)
+    sent = _multiplied(inbox, *rows, matrices, head)
+    alpha = _dots(inbox, q, sent.k, log_total[:, head]).exp_()
+    if dropped is not None:
+        alpha.masked_fill_(dropped, 0.0)
+    d_logits = _dots(inbox, d_out, sent.v, delta[:, head]).mul_(alpha)
+    d_queries[:, columns].add_(_weighted_sums(inbox.source, inbox.bounds, d_logits, sent.k))
+    del sent
+    order, target, bounds = inbox.transposed
+    d_k = _weighted_sums(target, bounds, d_logits.index_select(0, order), q)
     del d_logits
-    d_v = _weighted_sums(target, bounds, alpha.index_select(1, order), d_out)
-    return EdgeGradients(d_q, d_k, d_v, d_factor, sums)
+    d_v = _weighted_sums(target, bounds, alpha.index_select(0, order), d_out)
+    del alpha
+    (w_k, w_v, prior), (d_w_k, d_w_v, d_prior) = matrices, d_matrices
+    for part in inbox.parts:
+        place, factor = (part.relation, head), prior[part.relation, head] / math.sqrt(width)
+        k, v = (part.rows(of_type, columns, dtype) for of_type in rows)
+        of_k, of_v = d_k[part.first : part.last], d_v[part.first : part.last]
+        product(v.T, of_v, out=d_w_v[place])
+        # The logits are q · k (factor · W): the gradient of that matrix is all that both need.
+        of_scaled = product(k.T, of_k)
+        torch.mul(of_scaled, factor, out=d_w_k[place])
+        d_prior[place] = torch.linalg.vecdot(of_scaled.flatten(), w_k[place].flatten()) / math.sqrt(width)
+        part.add(d_rows[0], columns, of_k, (w_k[place] * factor).T)
+        part.add(d_rows[1], columns, of_v, w_v[place].T)
 
 
-def _dots(r: RelationPlan, left: Tensor, right: Tensor) -> Tensor:
-    """[h, E]: each edge's product of a row of ``left`` [h, n_t, D] (by target) and one of ``right`` [h, n_s, D]."""
-    heads, targets, _ = left.shape
-    # What sampled_addmm finds there is multiplied with beta, and would be NaN still if it were.
-    out = left.new_zeros(heads, r.num_edges)
-    if r.num_edges > targets * right.shape[1]:
+class _Part(NamedTuple):
+    """One relation's rows ``first:last`` of the table of what is sent."""
+
+    relation: int
+    source_type: int
+    nodes: Tensor | None
+    """int64: the sources; None: all nodes of their type."""
+    first: int
+    last: int
+
+    def rows(self, of_type: Rows, columns: slice, dtype: torch.dtype) -> Tensor:
+        """[n, D]: one head of the sources' rows, before the relation's matrix."""
+        rows = _present(of_type[self.source_type])[:, columns]
+        return (rows if self.nodes is None else rows.index_select(0, self.nodes)).to(dtype)
+
+    def add(self, of_type: Rows, columns: slice, gradient: Tensor, matrix: Tensor) -> None:
+        """Add ``gradient`` · ``matrix`` to one head of the sources' rows."""
+        rows = _present(of_type[self.source_type])[:, columns]
+        if self.nodes is None:
+            add_product_(rows, gradient, matrix)
+            return
+        # index_add_ would sort the nodes.
+        found = rows.index_select(0, self.nodes)
+        rows.index_copy_(0, self.nodes, add_product_(found, gradient, matrix))
+
+
+class Inbox:
+    """The edges of some relations into one type, sorted by (target, relation, source).
+
+    ``source`` int32 [E]: rows of the table of what is sent, in which relations follow each other (``parts``); ``target``
+    int32 [E]; ``indptr`` int64 and ``bounds`` int32 [targets + 1]: each target's run.
+    """
+
+    def __init__(self, graph: MessageGraph, chosen: tuple[int, ...]) -> None:
+        relations = [graph.relations[number] for number in chosen]
+        parts, sources, first = [], [], 0
+        for number, r in zip(chosen, relations, strict=True):
+            count = graph.source_counts[r.source_type]
+            whole = r.source_nodes.numel() >= _ALL * count
+            last = first + (count if whole else r.source_nodes.numel())
+            parts.append(_Part(number, r.source_type, None if whole else r.source_nodes, first, last))
+            sources.append((r.source_row if whole else r.source) + first)
+            first = last
+        targets = torch.cat([r.target_nodes.to(torch.int32)[r.target] for r in relations])
+        self.parts, self.rows, self.num_targets = parts, first, graph.target_counts[relations[0].target_type]
+        self.target, self._order = torch.sort(targets, stable=True)
+        self.source = torch.cat(sources).index_select(0, self._order)
+        self.indptr = _runs(self.target, self.num_targets)
+        self.bounds = self.indptr.to(torch.int32)
+
+    def dropped(self, kept: Sequence[Tensor | None]) -> Tensor | None:
+        """bool [E]: edges that carry nothing in this step, in this order; ``kept`` in that of the relations."""
+        there = [k for k in kept if k is not None]
+        return ~torch.cat(there).index_select(0, self._order) if there else None
+
+    @cached_property
+    def transposed(self) -> tuple[Tensor, Tensor, Tensor]:
+        """The edges by source: their places int64 [E], their targets int32 [E], and the sources' runs int32 [rows + 1]."""
+        source, order = torch.sort(self.source, stable=True)
+        return order, self.target.index_select(0, order), _runs(source, self.rows).to(torch.int32)
+
+
+def _runs(sorted_numbers: Tensor, count: int) -> Tensor:
+    """int64 [count + 1]: where the run of each of the numbers 0 … count − 1 begins, and the last one ends."""
+    return torch.searchsorted(sorted_numbers, torch.arange(count + 1, dtype=sorted_numbers.dtype))
+
+
+def inbox_of(graph: MessageGraph, chosen: tuple[int, ...]) -> Inbox:
+    """Made once per graph."""
+    key = ("inbox", chosen)
+    if key not in graph.compiled:
+        graph.compiled[key] = Inbox(graph, chosen)
+    found: Inbox = graph.compiled[key]
+    return found
+
+
+class _Sent(NamedTuple):
+    """What all relations send, one head: k · (factor W^K) and v · W^V, [rows, D]."""
+
+    k: Tensor
+    v: Tensor
+
+
+def _multiplied(inbox: Inbox, keys: Rows, values: Rows, matrices: Matrices, head: int) -> _Sent:
+    w_k, w_v, prior = matrices
+    width = w_k.shape[2]
+    columns = slice(head * width, (head + 1) * width)
+    sent = _Sent(w_k.new_empty(inbox.rows, width), w_k.new_empty(inbox.rows, width))
+    for part in inbox.parts:
+        place, here = (part.relation, head), slice(part.first, part.last)
+        scaled = w_k[place] * (prior[place] / math.sqrt(width))
+        product(part.rows(keys, columns, w_k.dtype), scaled, out=sent.k[here])
+        product(part.rows(values, columns, w_k.dtype), w_v[place], out=sent.v[here])
+    return sent
+
+
+def _own(rows: Tensor, columns: slice, dtype: torch.dtype) -> Tensor:
+    """One head of the targets' rows, side by side."""
+    return rows[:, columns].to(dtype).contiguous()
+
+
+def _dots(inbox: Inbox, left: Tensor, right: Tensor, less: Tensor | None = None) -> Tensor:
+    """[E]: each edge's product of a row of ``left`` [targets, D] and one of ``right`` [rows, D].
+
+    ``less`` [targets]: what is taken from those of a target.
+    """
+    if less is not None:
+        found = less.neg().index_select(0, inbox.target)
+    else:
+        # What sampled_addmm finds there is multiplied with beta, and would be NaN still if it were.
+        found = left.new_zeros(len(inbox.source))
+    if len(found) > len(left) * len(right):
         # More parallel edges than a matrix has places, which sampled_addmm refuses.
-        for start in range(0, r.num_edges, _PART):
+        for start in range(0, len(found), _PART):
             part = slice(start, start + _PART)
-            rows = left.index_select(1, r.target[part]).mul_(right.index_select(1, r.source[part]))
-            torch.sum(rows, 2, out=out[:, part])
-        return out
+            rows = left.index_select(0, inbox.target[part]).mul_(right.index_select(0, inbox.source[part]))
+            found[part] += rows.sum(1)
+        return found
     _without_warning()
-    places = (targets, right.shape[1])
-    for head, found in enumerate(out):
-        one, other = left[head].contiguous(), right[head].contiguous()
-        pattern = torch.sparse_csr_tensor(r.bounds, r.source, found, places, check_invariants=False)
-        torch.sparse.sampled_addmm(pattern, one, other.T, beta=0.0, out=pattern)
-        # As torch makes it, its values are the memory of ``found``; no version promises that.
-        if pattern.values().data_ptr() != found.data_ptr():
-            found.copy_(pattern.values())
-    return out
+    places = (len(left), len(right))
+    pattern = torch.sparse_csr_tensor(inbox.bounds, inbox.source, found, places, check_invariants=False)
+    torch.sparse.sampled_addmm(pattern, left, right.T, beta=0.0 if less is None else 1.0, out=pattern)
+    # As torch makes it, its values are the memory of ``found``; no version promises that.
+    return found if pattern.values().data_ptr() == found.data_ptr() else pattern.values()
 
 
 @cache
@@ -130,24 +279,11 @@ def _without_warning() -> None:
         torch.sparse_csr_tensor([0, 0], [], [], (1, 1), check_invariants=False)
 
 
-def _minus(values: Tensor, of_targets: Tensor, target: Tensor) -> Tensor:
-    """``values`` [h, E] less each edge's target's number of ``of_targets`` [h, n_t], in place, a head at a time."""
-    for row, numbers in zip(values, of_targets, strict=True):
-        row.sub_(numbers.index_select(0, target))
-    return values
-
-
 def _weighted_sums(of: Tensor, bounds: Tensor, weights: Tensor, rows: Tensor) -> Tensor:
-    """[h, n, D]: Σ weights[head, e] · rows[head, of[e]] over each node's edges e, which are ``bounds[i]:bounds[i + 1]``."""
-    out = rows.new_empty(len(rows), len(bounds) - 1, rows.shape[2])
-    for head, own in enumerate(rows):
-        table = own.contiguous()
-        out[head] = F.embedding_bag(
-            of, table, bounds, mode="sum", per_sample_weights=weights[head], include_last_offset=True
-        )
-    return out
+    """[n, D]: Σ weights[e] · rows[of[e]] over each node's edges e, which are ``bounds[i]:bounds[i + 1]``."""
+    return F.embedding_bag(of, rows, bounds, mode="sum", per_sample_weights=weights, include_last_offset=True)
 
 
-def _of_segments(reduction: str, values: Tensor, bounds: Tensor) -> Tensor:
-    """[h, n]: ``reduction`` of the runs ``bounds[i]:bounds[i + 1]`` of each row of ``values`` [h, E]; none is empty."""
-    return torch.stack([torch.segment_reduce(row, reduction, offsets=bounds, unsafe=True) for row in values])
+def _present(x: Tensor | None) -> Tensor:
+    assert x is not None
+    return x

@@ -17,7 +17,7 @@ from torch import Tensor
 from graphmill.kernels.devices import part_bytes
 from graphmill.kernels.hgt_plan import RelationPlan
 
-SOURCES_HEAD_MAJOR = TARGETS_HEAD_MAJOR = False
+SOURCES_HEAD_MAJOR = False
 _CHUNK_BYTES = 1 << 20
 
 

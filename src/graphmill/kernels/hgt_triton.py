@@ -22,7 +22,6 @@ from graphmill.kernels.hgt_torch import EdgeGradients, Partial, gather, head_pro
 
 __all__ = [
     "SOURCES_HEAD_MAJOR",
-    "TARGETS_HEAD_MAJOR",
     "backward",
     "forward",
     "gather",
@@ -32,7 +31,7 @@ __all__ = [
     "serves_relations",
 ]
 
-SOURCES_HEAD_MAJOR = TARGETS_HEAD_MAJOR = False
+SOURCES_HEAD_MAJOR = False
 _EDGES = 16
 """Edges that a program looks at at once."""
 

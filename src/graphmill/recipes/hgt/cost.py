@@ -88,9 +88,8 @@ def step_cost(graph: TypedGraph, settings: HgtSettings, batching: str, execution
     edges = sum(r.edges for r in degrees)
     # Training edges for supervision and filters (src, dst, pair, key, order), for messages (source, target, pair), what
     # making these leaves, and the pages of the graph's own files: measured, 80 bytes an edge.
-    per_edge = (
-        80 if has_numba() else 92
-    )  # without numba a relation's edges are kept in the order of their sources as well
+    # Without numba the edges are kept by type, in the order of their targets and of their sources.
+    per_edge = 80 if has_numba() else 108
     held = int(edges * per_edge + 24 * counts.sum() + sum(counts[n] * f * _WIDE for n, f in features.items()))
     width = m.hidden_dim * _WIDE
     inference = _inference_bytes(settings, counts, degrees)
@@ -331,6 +330,11 @@ def _one_pass(settings: HgtSettings) -> bool:
     return device.type == "cpu" and in_one_pass(settings.model.hidden_dim // settings.model.num_heads)
 
 
+def _sparse(settings: HgtSettings) -> bool:
+    """Whether the edges are done by torch's sparse operators."""
+    return choose_device(settings.acceleration.device, allow_fallback=True).device.type == "cpu" and not has_numba()
+
+
 def _links_in_place(settings: HgtSettings, precision: str) -> bool:
     """Whether links are scored without a copy of their rows (``kernels/link_scores.py``)."""
     device = choose_device(settings.acceleration.device, allow_fallback=True).device
@@ -340,10 +344,13 @@ def _links_in_place(settings: HgtSettings, precision: str) -> bool:
 
 def _workspace(settings: HgtSettings, layer: Layer) -> float:
     """Of the largest relation in the backward pass: sources and their gradients side by side, of a head of each thread; or,
-    of one group of heads, three copies of rows a side and two with gradients, and edge scratch."""
+    of one group of heads, three copies of rows a side and two with gradients, and edge scratch. Of torch's sparse operators,
+    of one head: what all relations send and its gradients, and five numbers an edge (at most: one type's at a time)."""
     if not len(layer.edges):
         return 0.0
     heads, width = settings.model.num_heads, settings.model.hidden_dim
+    if _sparse(settings):
+        return float(4.0 * layer.sources.sum() * width / heads + 5.0 * layer.edges.sum()) * _WIDE
     rows = np.maximum(layer.sources, layer.targets) * width * _WIDE
     group = np.clip(_GROUP_BYTES / np.maximum(rows, 1.0), 1.0 / heads, 1.0)
     if _one_pass(settings):
