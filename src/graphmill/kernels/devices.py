@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
+from torch import Tensor
 
 
 def sum_dtype(device: torch.device, wide: torch.dtype) -> torch.dtype:
@@ -17,3 +19,14 @@ ACCELERATOR_BYTES = 64 * 2**20
 def part_bytes(device: torch.device, on_cpu: int) -> int:
     """Bytes of a part: ``on_cpu`` is what a CPU's cache holds; on an accelerator every part costs its calls instead."""
     return on_cpu if device.type == "cpu" else ACCELERATOR_BYTES
+
+
+def own_copy(array: np.ndarray) -> Tensor:
+    """A copy of the numbers, of their dtype, in torch's own memory, which begins with a cache line.
+
+    What numpy allocates does not always, nor does a part of a mapped file. A library's product may add up in another order
+    then, and a training that is resumed in another process would not go on with the same bits.
+    """
+    out = torch.from_numpy(np.empty(0, array.dtype)).new_empty(array.shape)
+    out.numpy()[...] = array
+    return out

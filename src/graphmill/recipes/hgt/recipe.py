@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from graphmill.evaluation.quick import quick_health
 from graphmill.evaluation.ranking import LinkQueries, link_queries, rank_links
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
+from graphmill.kernels.devices import own_copy
 from graphmill.kernels.hgt_plan import MessageGraph, TypedEdges
 from graphmill.kernels.losses import info_nce_sums, negative_link_loss, positive_link_loss
 from graphmill.models.hgt import HGT
@@ -64,7 +65,7 @@ class HgtRecipe:
         links = sum(self.sampler.links)
         self.phases = [Phase("train", settings.training.steps_per_epoch, links, links)]
         self.messages = self._message_graph()
-        self.features = {number: torch.from_numpy(np.array(rows)) for number, rows in self.data.features().items()}
+        self.features = {number: own_copy(rows) for number, rows in self.data.features().items()}
         self.log_degree = [torch.from_numpy(np.log1p(r.degree).astype(np.float32)) for r in self.data.relations]
         self._queries: dict[tuple[str, int], LinkQueries] = {}
         self.execution = Execution()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from torch import Tensor
 
+from graphmill.kernels.devices import own_copy
 from graphmill.recipes.recommenders.modalities import modalities
 from graphmill.recipes.recommenders.recipe import RecommenderRecipe
 
@@ -31,8 +31,5 @@ class MultimodalRecipe(RecommenderRecipe):
         self.modalities = modalities(self.view, m.modalities, shuffle=m.shuffle_features, seed=seed)
 
     def features(self) -> list[Tensor]:
-        """fp32 [I, f] per modality, copies in torch's own memory, which begins with a cache line.
-
-        What numpy allocates does not always, and a library's product may add up otherwise then.
-        """
-        return [torch.from_numpy(np.array(modality.features, np.float32)).clone() for modality in self.modalities]
+        """fp32 [I, f] per modality, copies."""
+        return [own_copy(np.asarray(modality.features, np.float32)) for modality in self.modalities]
