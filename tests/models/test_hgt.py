@@ -92,6 +92,21 @@ def test_the_layer_equals_hgtconv_with_the_same_weights(name: str, out_dim: int)
             assert_equal(torch.zeros_like(b) if a is None else a, b)
 
 
+@pytest.mark.parametrize(("relations", "wide"), [([(0, 1), (0, 0)], [24, 8]), ([(0, 1)], [16, 8])])
+def test_what_a_type_never_is_has_no_projection(relations: list[tuple[int, int]], wide: list[int]) -> None:
+    """q for targets, k and v for sources, nothing else: neither weights nor products."""
+    layer = HGTLayer(3, relations, 8, 8, 2)
+    assert [layer.projections[str(t)].out_features for t in range(2)] == wide
+    assert "2" not in layer.projections
+    assert "2" not in layer.outputs
+    x = torch.randn(4, 8)
+    assert layer.keys_values(1, x) is None
+    assert layer.keys_values(2, x) is None
+    assert layer.queries(2, x) is None
+    assert (layer.queries(0, x) is None) == (wide[0] == 16)
+    assert layer.update(2, x, None) is x
+
+
 def assert_equal(a: Tensor, b: Tensor) -> None:
     assert (a - b).norm() <= 1e-10 * (1 + b.norm())
 

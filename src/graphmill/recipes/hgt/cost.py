@@ -382,7 +382,9 @@ def _flop(settings: HgtSettings, one: Pass, degrees: Sequence[Degrees], checkpoi
     forward = relation = 0.0
     for layer in one.layers:
         forward += 2.0 * d * d * (2 * float(layer.computed.sum()) + 2 * float(layer.read.sum()))
-        relation += 2.0 * 2 * d * (d // m.num_heads) * float(np.minimum(layer.sources, layer.targets).sum())
+        # Torch's sparse operators read the sources' side, whichever is cheaper.
+        rows = layer.sources if _sparse(settings) else np.minimum(layer.sources, layer.targets)
+        relation += 2.0 * 2 * d * (d // m.num_heads) * float(rows.sum())
     heads = 2.0 * float(one.outputs.sum()) * (d * e + e * e)
     contrastive = 2.0 * one.anchors * float(one.outputs.max(initial=0.0)) * e if one.anchors else 0.0
     again = 1 if checkpointing else 0
