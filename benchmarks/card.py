@@ -142,9 +142,15 @@ def machine() -> dict[str, Any]:
 def _processor() -> str:
     info = Path("/proc/cpuinfo")
     if info.is_file():
-        names = re.findall(r"^model name\s*: (.+)$", info.read_text(), flags=re.MULTILINE)
-        if names:
-            return str(names[0])
+        found = dict(re.findall(r"^([a-z_ ]+?)\s*: (.+)$", info.read_text(), flags=re.MULTILINE))
+        if "model name" in found:
+            # Virtual machines say "AMD EPYC" of every generation.
+            which = (
+                f", family {found['cpu family']} model {found['model']}"
+                if found.get("vendor_id") == "AuthenticAMD"
+                else ""
+            )
+            return str(found["model name"]) + which
     return platform.processor() or platform.machine()
 
 
