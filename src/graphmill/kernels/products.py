@@ -1,8 +1,9 @@
 """Matrix products: torch's, or our own where torch's library is the slower one.
 
 On CPUs torch hands products of fp32 to Intel's MKL, which on processors of another make uses half of their vector registers'
-width. There, ``products_numba`` makes mostly a little over twice as many products a second where the units are as wide as the
-registers (AMD's Zen 5), a sixth more where they are half as wide (Zen 4); on Intel's, MKL is as fast. The choice hangs on the processor and the operands' sizes alone, so that a training that is resumed goes on with the same bits.
+width. There, ``products_numba`` makes mostly a little over twice as many products a second where the units are as wide as
+the registers (AMD's Zen 5), a sixth more where they are half as wide (Zen 4); on Intel's, MKL is as fast. The choice hangs
+on the processor and the operands' sizes alone, so that a training that is resumed goes on with the same bits.
 
 On CPUs without instructions for bfloat16 torch's products of it take several times as long as those of fp32, and on some
 that have them longer, too (:func:`multiplies_bfloat16`). There its operands are converted, a block that stays in the cache
