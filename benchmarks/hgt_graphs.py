@@ -63,6 +63,17 @@ def primekg_shape(scale: float = 1.0, seed: int = 0) -> Typed:
     return counts, out
 
 
+def dense(edges: int, seed: int = 0) -> Typed:
+    """Two types of 5,000 nodes, four relations of as many directed edges each: from 10⁵ on all but a few occur in each."""
+    counts, rng, out = [5000, 5000], np.random.default_rng(seed), []
+    each = edges // 4
+    for number, (s, t) in enumerate(((0, 1), (0, 1))):
+        src, dst = (rng.integers(0, counts[side], each) for side in (s, t))
+        pair = np.arange(number * each, (number + 1) * each)
+        out += [_sorted(s, t, src, dst, pair), _sorted(t, s, dst, src, pair)]
+    return counts, out
+
+
 def hetionet(name: str) -> Typed:
     """A real graph by file name (``kg_5k.csv.gz``), all node types, from ``$GRAPHMILL_DATASETS`` or beside the checkout."""
     from pyarrow import csv
@@ -89,9 +100,11 @@ def hetionet(name: str) -> Typed:
 
 
 def load(name: str) -> Typed:
-    """``67k``, ``20k``, ``7k``, ``kg_5k``, ``kg``, ``primekg``, or ``primekg*0.5`` for half of its edges."""
+    """``67k``, ``20k``, ``7k``, ``kg_5k``, ``kg``, ``primekg``, ``primekg*0.5`` for half of its edges, ``dense*100000``."""
     if name in _SIZES:
         return synthetic(*_SIZES[name])
+    if name.startswith("dense"):
+        return dense(int(name.partition("*")[2]))
     if name.startswith("primekg"):
         return primekg_shape(float(name.partition("*")[2] or 1.0))
     return hetionet(f"{name}.csv.gz")

@@ -70,7 +70,7 @@ def all_forward(
     """
     queries, keys, values = rows
     heads, width = matrices[0].shape[1:3]
-    jobs = _jobs(graph, chosen, 2, matrices[0], queries.dtype)
+    jobs = _jobs(graph, chosen, 2, matrices[0])
     places = np.array([_columns(k) + _columns(v) for k, v in zip(keys, values, strict=True)], np.int64)
     space, room = _rooms(jobs, 2, matrices[0], heads)
     sums, totals, highest = found
@@ -98,7 +98,7 @@ def all_backward(
     """
     heads, width = matrices[0].shape[1:3]
     of_rows = next(d for d in softmax[0] if d is not None)
-    jobs = _jobs(graph, chosen, 4, matrices[0], of_rows.dtype)
+    jobs = _jobs(graph, chosen, 4, matrices[0])
     every = (*rows, softmax[0], *d_rows, *softmax[1:])
     places = np.array([[n for t in of_type for n in _columns(t)] for of_type in zip(*every, strict=True)], np.int64)
     space, room = _rooms(jobs, 4, matrices[0], heads)
@@ -120,21 +120,21 @@ class _Jobs(NamedTuple):
     """Sources that are put side by side, at most."""
 
 
-def _jobs(graph: MessageGraph, chosen: tuple[int, ...], tables: int, weights: Tensor, rows: torch.dtype) -> _Jobs:
-    width, size, same = weights.shape[-1], weights.itemsize, rows == weights.dtype
-    key = (chosen, tables, width, size, same, _TILE_BYTES)
+def _jobs(graph: MessageGraph, chosen: tuple[int, ...], tables: int, weights: Tensor) -> _Jobs:
+    width, size = weights.shape[-1], weights.itemsize
+    key = (chosen, tables, width, size, _TILE_BYTES)
     known: _Jobs | None = graph.compiled.get(key)
     if known is None:
         plans = [graph.relations[number] for number in chosen]
-        table = [_job(number, r, tables, width, size, same) for number, r in zip(chosen, plans, strict=True)]
+        table = [_job(number, r, tables, width, size) for number, r in zip(chosen, plans, strict=True)]
         nodes = sum(r.source_nodes.numel() + r.target_nodes.numel() for r in plans)
-        room = max((r.source_nodes.numel() for r in plans if _compact(r, same)), default=-1)
+        room = max((r.source_nodes.numel() for r in plans if _compact(r)), default=-1)
         known = graph.compiled[key] = _Jobs(np.array(table, np.int64).reshape(len(chosen), 14), nodes, room)
     return known
 
 
-def _job(number: int, r: RelationPlan, tables: int, width: int, size: int, same: bool) -> tuple[int, ...]:
-    compact = _compact(r, same)
+def _job(number: int, r: RelationPlan, tables: int, width: int, size: int) -> tuple[int, ...]:
+    compact = _compact(r)
     index = r.source if compact else r.source_row
     pointers = [t.data_ptr() for t in (index, r.indptr, r.source_nodes, r.target_nodes)]
     counts = (r.num_edges, r.source_nodes.numel(), r.target_nodes.numel())
@@ -142,9 +142,9 @@ def _job(number: int, r: RelationPlan, tables: int, width: int, size: int, same:
     return (number, *pointers, *counts, *blocks, r.on_target, compact, r.source_type, r.target_type)
 
 
-def _compact(r: RelationPlan, same: bool) -> bool:
-    """Whether sources are put side by side. ``same``: their rows are of the kind that is calculated with."""
-    return not (r.on_target and r.num_edges < _SHARED * r.source_nodes.numel() and same)
+def _compact(r: RelationPlan) -> bool:
+    """Whether sources are put side by side."""
+    return not (r.on_target and r.num_edges < _SHARED * r.source_nodes.numel())
 
 
 def _blocks(r: RelationPlan, tables: int, width: int, size: int, compact: bool) -> tuple[int, int]:
@@ -212,7 +212,7 @@ def _indices(job, mask):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _forward_job(jobs, j, places, masks, kind, own_kind, tables, maps, room, width, part):  # type: ignore[no-untyped-def]
+def _forward_job(jobs, j, places, masks, kind, own_kind, near_kind, tables, maps, room, width, part):  # type: ignore[no-untyped-def]
     """What :func:`graphmill.kernels.hgt_rows_numba.forward` takes of a relation, but for the heads."""
     job = jobs[j]
     of_sources = places[job[12]]
@@ -240,11 +240,11 @@ def _forward_job(jobs, j, places, masks, kind, own_kind, tables, maps, room, wid
     )
     matrices = (maps[0] + job[0] * maps[1], maps[2] + job[0] * maps[3], maps[4] + job[0] * maps[5])
     rest = ((*own, highest), matrices, job[8], job[9], width, job[10] != 0, job[11] != 0)
-    return (*_indices(job, masks[j]), kind, own_kind, *rest)
+    return (*_indices(job, masks[j]), kind, own_kind, near_kind, *rest)
 
 
 @_jit
-def _backward_job(jobs, j, places, masks, kind, own_kind, maps, room, width, part):  # type: ignore[no-untyped-def]
+def _backward_job(jobs, j, places, masks, kind, own_kind, near_kind, maps, room, width, part):  # type: ignore[no-untyped-def]
     """What :func:`graphmill.kernels.hgt_rows_numba.backward` takes of a relation, but for the heads."""
     job = jobs[j]
     own, there = places[job[13]], places[job[12]]
@@ -272,7 +272,7 @@ def _backward_job(jobs, j, places, masks, kind, own_kind, maps, room, width, par
         maps[10] + r * maps[11],
     )
     rest = (tables, matrices, job[8], job[9], width, job[10] != 0, job[11] != 0)
-    return (*_indices(job, masks[j]), kind, own_kind, *rest)
+    return (*_indices(job, masks[j]), kind, own_kind, near_kind, *rest)
 
 
 @_jit
@@ -303,8 +303,12 @@ def _all_forward(jobs, places, masks, kind, own_kind, tables, maps, room, width,
     for part in range(first, last):
         begin, end = _heads_of(part, room)
         for j in range(len(jobs)):
-            job = _forward_job(jobs, j, places, masks, kind, own_kind, tables, maps, room, width, part)
-            forward(*job, begin, end)
+            if jobs[j][11] != 0:
+                job = _forward_job(jobs, j, places, masks, kind, own_kind, own_kind, tables, maps, room, width, part)
+                forward(*job, begin, end)
+            else:
+                in_place = _forward_job(jobs, j, places, masks, kind, own_kind, kind, tables, maps, room, width, part)
+                forward(*in_place, begin, end)
         _divide(own_kind, tables, width, begin, end)
 
 
@@ -313,8 +317,12 @@ def _all_forward_32(jobs, places, masks, kind, own_kind, tables, maps, room, wid
     for part in range(first, last):
         begin, end = _heads_of(part, room)
         for j in range(len(jobs)):
-            job = _forward_job(jobs, j, places, masks, kind, own_kind, tables, maps, room, width, part)
-            forward_32(*job, begin, end)
+            if jobs[j][11] != 0:
+                job = _forward_job(jobs, j, places, masks, kind, own_kind, own_kind, tables, maps, room, width, part)
+                forward_32(*job, begin, end)
+            else:
+                in_place = _forward_job(jobs, j, places, masks, kind, own_kind, kind, tables, maps, room, width, part)
+                forward_32(*in_place, begin, end)
         _divide(own_kind, tables, width, begin, end)
 
 
@@ -323,8 +331,12 @@ def _all_forward_64(jobs, places, masks, kind, own_kind, tables, maps, room, wid
     for part in range(first, last):
         begin, end = _heads_of(part, room)
         for j in range(len(jobs)):
-            job = _forward_job(jobs, j, places, masks, kind, own_kind, tables, maps, room, width, part)
-            forward_64(*job, begin, end)
+            if jobs[j][11] != 0:
+                job = _forward_job(jobs, j, places, masks, kind, own_kind, own_kind, tables, maps, room, width, part)
+                forward_64(*job, begin, end)
+            else:
+                in_place = _forward_job(jobs, j, places, masks, kind, own_kind, kind, tables, maps, room, width, part)
+                forward_64(*in_place, begin, end)
         _divide(own_kind, tables, width, begin, end)
 
 
@@ -333,7 +345,12 @@ def _all_backward(jobs, places, masks, kind, own_kind, maps, room, width, first,
     for part in range(first, last):
         begin, end = _heads_of(part, room)
         for j in range(len(jobs)):
-            backward(*_backward_job(jobs, j, places, masks, kind, own_kind, maps, room, width, part), begin, end)
+            if jobs[j][11] != 0:
+                job = _backward_job(jobs, j, places, masks, kind, own_kind, own_kind, maps, room, width, part)
+                backward(*job, begin, end)
+            else:
+                in_place = _backward_job(jobs, j, places, masks, kind, own_kind, kind, maps, room, width, part)
+                backward(*in_place, begin, end)
 
 
 @_jit
@@ -341,7 +358,12 @@ def _all_backward_32(jobs, places, masks, kind, own_kind, maps, room, width, fir
     for part in range(first, last):
         begin, end = _heads_of(part, room)
         for j in range(len(jobs)):
-            backward_32(*_backward_job(jobs, j, places, masks, kind, own_kind, maps, room, width, part), begin, end)
+            if jobs[j][11] != 0:
+                job = _backward_job(jobs, j, places, masks, kind, own_kind, own_kind, maps, room, width, part)
+                backward_32(*job, begin, end)
+            else:
+                in_place = _backward_job(jobs, j, places, masks, kind, own_kind, kind, maps, room, width, part)
+                backward_32(*in_place, begin, end)
 
 
 @_jit
@@ -349,7 +371,12 @@ def _all_backward_64(jobs, places, masks, kind, own_kind, maps, room, width, fir
     for part in range(first, last):
         begin, end = _heads_of(part, room)
         for j in range(len(jobs)):
-            backward_64(*_backward_job(jobs, j, places, masks, kind, own_kind, maps, room, width, part), begin, end)
+            if jobs[j][11] != 0:
+                job = _backward_job(jobs, j, places, masks, kind, own_kind, own_kind, maps, room, width, part)
+                backward_64(*job, begin, end)
+            else:
+                in_place = _backward_job(jobs, j, places, masks, kind, own_kind, kind, maps, room, width, part)
+                backward_64(*in_place, begin, end)
 
 
 @_jit

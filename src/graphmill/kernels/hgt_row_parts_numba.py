@@ -8,8 +8,8 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+from graphmill.kernels.bfloat16_blocks import TOGETHER, times
 from graphmill.kernels.compiled_math import FAST, exp, prefetch
-from graphmill.kernels.products_numba import SIX, whole_blocks
 from graphmill.kernels.vectors import (
     LANES,
     exponential,
@@ -30,8 +30,6 @@ from graphmill.kernels.vectors import (
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 ENOUGH = LANES // 2
 """Edges of a target from which on sixteen are multiplied together, some in vain."""
-TOGETHER = 8 * SIX
-"""Targets that go through together, and sources that are multiplied together."""
 
 
 @_jit
@@ -73,12 +71,14 @@ def matrix(table, at, width, line, turned, room):  # type: ignore[no-untyped-def
 
 
 @_jit
-def transformed(table, pitch, column, nodes, width, line, matrix, room, out, to):  # type: ignore[no-untyped-def]
+def transformed(  # type: ignore[no-untyped-def]
+    kind, table, pitch, column, nodes, width, line, matrix, of_matrix, low, of_low, pairs, room, out, to
+):
     """Rows of all nodes, times a matrix, side by side."""
     for start in range(0, len(nodes), TOGETHER):
         size = min(TOGETHER, len(nodes) - start)
         gather(table, pitch, column, nodes, start, size, width, room, 0, line)
-        whole_blocks(room, 0, line, 1, matrix, 0, line, width, False, out, to + start * line, line, size, width)
+        times(kind, room, 0, matrix, of_matrix, low, of_low, pairs, out, to + start * line, size, width, line)
 
 
 @_jit

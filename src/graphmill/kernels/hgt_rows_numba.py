@@ -19,6 +19,7 @@ from typing import Any
 import numba
 import numpy as np
 
+from graphmill.kernels.bfloat16_blocks import add_gradient, behind, low_size, pack, room_size, times
 from graphmill.kernels.compiled_math import FAST, exp
 from graphmill.kernels.hgt_row_parts_numba import (
     ENOUGH,
@@ -37,7 +38,7 @@ from graphmill.kernels.hgt_row_parts_numba import (
     softmax,
     transformed,
 )
-from graphmill.kernels.products_numba import SIX, whole_blocks
+from graphmill.kernels.products_numba import SIX
 from graphmill.kernels.vectors import (
     LANES,
     address,
@@ -61,16 +62,17 @@ _AHEAD = 8
 def _compiled(fixed: int) -> tuple[Any, Any]:
     """Forward and backward for one head width known to the compiler (0: any, slower by the loops' remainders).
 
-    ``sources`` [E] are rows of what the edges read: positions in the room if ``compact``, else nodes. Tables are the address
-    of the first head's first number and how many there are from one node's to the next, matrices those of the relation.
+    ``sources`` [E] are rows of what the edges read, whose numbers are of ``near_kind``: positions in the room if
+    ``compact``, else nodes. Tables are the address of the first head's first number and how many there are from one node's
+    to the next, matrices those of the relation.
     Where several relations end in a target, its ``totals`` are 0 before the first, and its sums whatever they are.
     """
     known = fixed > 0
 
     @_jit
     def forward(  # type: ignore[no-untyped-def]
-        sources, indptr, source_nodes, target_nodes, kept, kind, own_kind, tables, matrices, together, tile, given_width,
-        on_target, compact, first, last,
+        sources, indptr, source_nodes, target_nodes, kept, kind, own_kind, near_kind, tables, matrices, together, tile,
+        given_width, on_target, compact, first, last,
     ):  # fmt: skip
         (
             q, q_pitch, k, k_pitch, v, v_pitch, near_k, key_pitch, near_v, row_pitch, to_sums, sums_pitch, to_totals,
@@ -78,7 +80,8 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
         ) = tables  # fmt: skip
         w_k, w_v, p = matrices
         queries, key_table, row_table = numbers_as(kind, q), numbers_as(kind, k), numbers_as(kind, v)
-        keys, rows = numbers_as(own_kind, near_k), numbers_as(own_kind, near_v)
+        keys, rows = numbers_as(near_kind, near_k), numbers_as(near_kind, near_v)
+        to_keys, to_rows = numbers_as(own_kind, near_k), numbers_as(own_kind, near_v)
         out, totals = numbers_as(own_kind, to_sums), numbers_as(own_kind, to_totals)
         highest = numbers_as(own_kind, to_highest)
         key_matrix, row_matrix, prior = numbers_as(own_kind, w_k), numbers_as(own_kind, w_v), numbers_as(own_kind, p)
@@ -98,6 +101,9 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
         )
         logit_room = np.empty(most_edges(indptr, together) + LANES, own_kind.dtype)
         key_map, value_map, logits = whole_lines(key_room), whole_lines(value_room), address(logit_room)
+        low, words = low_size(width), np.empty(2 * low_size(width) + room_size(width) + LANES, np.uint32)
+        low_maps = whole_lines(words)
+        pair_room = behind(low_maps, 2 * low)
         given = whole_lines(rooms)
         turned, around, result = size_of_room, 2 * size_of_room, 3 * size_of_room
         index = address(sources)
@@ -106,20 +112,28 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
             f, column = prior[h] / root, h * width
             matrix(key_matrix, h * square, width, line, on_target, key_map)
             matrix(row_matrix, h * square, width, line, False, value_map)
+            pack(kind, key_map, 0, low_maps, 0, width, line)
+            pack(kind, value_map, 0, low_maps, low, width, line)
             to_k, to_v = column, column
             if compact:
                 to_k, to_v = 0, 0
                 if on_target:
-                    gather(key_table, k_pitch, column, source_nodes, 0, count, width, keys, to_k, line)
-                    gather(row_table, v_pitch, column, source_nodes, 0, count, width, rows, to_v, line)
+                    gather(key_table, k_pitch, column, source_nodes, 0, count, width, to_keys, to_k, line)
+                    gather(row_table, v_pitch, column, source_nodes, 0, count, width, to_rows, to_v, line)
                 else:
-                    transformed(key_table, k_pitch, column, source_nodes, width, line, key_map, given, keys, to_k)
-                    transformed(row_table, v_pitch, column, source_nodes, width, line, value_map, given, rows, to_v)
+                    transformed(
+                        kind, key_table, k_pitch, column, source_nodes, width, line, key_map, 0, low_maps, 0, pair_room,
+                        given, to_keys, to_k,
+                    )  # fmt: skip
+                    transformed(
+                        kind, row_table, v_pitch, column, source_nodes, width, line, value_map, 0, low_maps, low,
+                        pair_room, given, to_rows, to_v,
+                    )  # fmt: skip
             for start in range(0, targets, together):
                 size = min(together, targets - start)
                 gather(queries, q_pitch, column, target_nodes, start, size, width, given, 0, line)
                 if on_target:
-                    whole_blocks(given, 0, line, 1, key_map, 0, line, width, False, given, turned, line, size, width)
+                    times(kind, given, 0, key_map, 0, low_maps, 0, pair_room, given, turned, size, width, line)
                 for i in range(size):
                     fetch(out, target_nodes[start + i] * sums_pitch + column, width)
                 origin = indptr[start]
@@ -168,9 +182,7 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
                         if own_totals[i] > zero:
                             onto_target(given, row, logits, origin, index, begin, stop, rows, to_v, row_pitch, width)
                 if on_target:
-                    whole_blocks(
-                        given, around, line, 1, value_map, 0, line, width, False, given, result, line, size, width
-                    )
+                    times(kind, given, around, value_map, 0, low_maps, low, pair_room, given, result, size, width, line)
                 for i in range(size):
                     if own_totals[i] == 0:
                         continue
@@ -192,12 +204,13 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
         hold(key_room)
         hold(value_room)
         hold(rooms)
+        hold(words)
         hold(logit_room)
 
     @_jit
     def backward(  # type: ignore[no-untyped-def]
-        sources, indptr, source_nodes, target_nodes, kept, kind, own_kind, tables, matrices, together, tile, given_width,
-        on_target, compact, first, last,
+        sources, indptr, source_nodes, target_nodes, kept, kind, own_kind, near_kind, tables, matrices, together, tile,
+        given_width, on_target, compact, first, last,
     ):  # fmt: skip
         (
             q, q_pitch, k, k_pitch, v, v_pitch, d_out, out_pitch, d_q, dq_pitch, d_k, dk_pitch, d_v, dv_pitch, near_k,
@@ -207,7 +220,8 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
         queries, key_table, row_table = numbers_as(kind, q), numbers_as(kind, k), numbers_as(kind, v)
         slope_table = numbers_as(kind, d_out)
         out, onto_keys, onto_rows = numbers_as(own_kind, d_q), numbers_as(own_kind, d_k), numbers_as(own_kind, d_v)
-        keys, rows = numbers_as(own_kind, near_k), numbers_as(own_kind, near_v)
+        keys, rows = numbers_as(near_kind, near_k), numbers_as(near_kind, near_v)
+        to_keys, to_rows = numbers_as(own_kind, near_k), numbers_as(own_kind, near_v)
         key_slopes, row_slopes = numbers_as(own_kind, near_dk), numbers_as(own_kind, near_dv)
         log_total, delta = numbers_as(own_kind, log_sums), numbers_as(own_kind, sum_of_shares)
         w_k, w_v, prior = (
@@ -243,6 +257,9 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
         key_map = whole_lines(maps)
         value_map, turned = width * line, 2 * width * line
         of_maps = whole_lines(into)
+        low, words = low_size(width), np.empty(3 * low_size(width) + room_size(width) + LANES, np.uint32)
+        low_maps = whole_lines(words)
+        pair_room = behind(low_maps, 3 * low)
         index, bytes_kept = address(sources), address(kept)
         if not on_target:
             query, slope = 0, slopes
@@ -254,6 +271,8 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
                     place = h * square + (j * width + i if on_target else i * width + j)
                     key_map[value_map + i * line + j] = w_v[place] if j < width else zero
                     key_map[turned + i * line + j] = w_k[h * square + i * width + j] if j < width else zero
+            for number in range(3):
+                pack(kind, key_map, number * width * line, low_maps, number * low, width, line)
             into[:] = 0
             to_k, to_v, to_gk, to_gv = column, column, column, column
             if compact:
@@ -262,40 +281,37 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
                     store(key_slopes, c, spread(zero))
                     store(row_slopes, c, spread(zero))
                 if on_target:
-                    gather(key_table, k_pitch, column, source_nodes, 0, count, width, keys, to_k, line)
-                    gather(row_table, v_pitch, column, source_nodes, 0, count, width, rows, to_v, line)
+                    gather(key_table, k_pitch, column, source_nodes, 0, count, width, to_keys, to_k, line)
+                    gather(row_table, v_pitch, column, source_nodes, 0, count, width, to_rows, to_v, line)
                 else:
-                    for start in range(0, count, TOGETHER):
-                        size, at = min(TOGETHER, count - start), start * line
-                        gather(key_table, k_pitch, column, source_nodes, start, size, width, given, 0, line)
-                        whole_blocks(
-                            given, 0, line, 1, key_map, 0, line, width, False, keys, to_k + at, line, size, width
-                        )
-                        gather(row_table, v_pitch, column, source_nodes, start, size, width, given, 0, line)
-                        whole_blocks(
-                            given,
-                            0,
-                            line,
-                            1,
-                            key_map,
-                            value_map,
-                            line,
-                            width,
-                            False,
-                            rows,
-                            to_v + at,
-                            line,
-                            size,
-                            width,
-                        )
+                    transformed(
+                        kind, key_table, k_pitch, column, source_nodes, width, line, key_map, 0, low_maps, 0, pair_room,
+                        given, to_keys, to_k,
+                    )  # fmt: skip
+                    transformed(
+                        kind, row_table, v_pitch, column, source_nodes, width, line, key_map, value_map, low_maps, low,
+                        pair_room, given, to_rows, to_v,
+                    )  # fmt: skip
             for start in range(0, targets, together):
                 size = min(together, targets - start)
                 gather(queries, q_pitch, column, target_nodes, start, size, width, given, 0, line)
                 gather(slope_table, out_pitch, column, target_nodes, start, size, width, given, slopes, line)
                 if on_target:
-                    whole_blocks(given, 0, line, 1, key_map, 0, line, width, False, given, query, line, size, width)
-                    whole_blocks(
-                        given, slopes, line, 1, key_map, value_map, line, width, False, given, slope, line, size, width
+                    times(kind, given, 0, key_map, 0, low_maps, 0, pair_room, given, query, size, width, line)
+                    times(
+                        kind,
+                        given,
+                        slopes,
+                        key_map,
+                        value_map,
+                        low_maps,
+                        low,
+                        pair_room,
+                        given,
+                        slope,
+                        size,
+                        width,
+                        line,
                     )
                 for i in range(size):
                     fetch(out, target_nodes[start + i] * dq_pitch + column, width)
@@ -355,13 +371,12 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
                                 given, around + row, shares, begin, index, begin, stop, rows, to_v, row_pitch, width
                             )
                 if on_target:
-                    whole_blocks(given, to_query, 1, line, given, 0, line, size, True, of_maps, 0, line, width, width)
-                    whole_blocks(
-                        given, around, 1, line, given, slopes, line, size, True, of_maps, large, line, width, width
-                    )
-                    whole_blocks(
-                        given, to_query, line, 1, key_map, turned, line, width, False, given, result, line, size, width
-                    )
+                    add_gradient(kind, given, to_query, given, 0, pair_room, of_maps, 0, size, width, line)
+                    add_gradient(kind, given, around, given, slopes, pair_room, of_maps, large, size, width, line)
+                    times(
+                        kind, given, to_query, key_map, turned, low_maps, 2 * low, pair_room, given, result, size, width,
+                        line,
+                    )  # fmt: skip
                 at = result if on_target else to_query
                 scatter(out, dq_pitch, column, target_nodes, start, size, width, given, at, line)
             if compact and on_target:
@@ -371,18 +386,15 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
                 # Sources are gathered once more: those side by side have been multiplied.
                 for values in range(2):
                     matrix(w_v if values else w_k, h * square, width, line, True, key_map)
+                    pack(kind, key_map, 0, low_maps, 0, width, line)
                     table, pitch = (row_table, v_pitch) if values else (key_table, k_pitch)
                     onto, onto_pitch = (onto_rows, dv_pitch) if values else (onto_keys, dk_pitch)
                     inner, begin = (row_slopes, to_gv) if values else (key_slopes, to_gk)
                     for start in range(0, count, TOGETHER):
                         size, at = min(TOGETHER, count - start), begin + start * line
                         gather(table, pitch, column, source_nodes, start, size, width, given, 0, line)
-                        whole_blocks(
-                            given, 0, 1, line, inner, at, line, size, True, of_maps, values * large, line, width, width
-                        )
-                        whole_blocks(
-                            inner, at, line, 1, key_map, 0, line, width, False, given, result, line, size, width
-                        )
+                        add_gradient(kind, given, 0, inner, at, pair_room, of_maps, values * large, size, width, line)
+                        times(kind, inner, at, key_map, 0, low_maps, 0, pair_room, given, result, size, width, line)
                         scatter(onto, onto_pitch, column, source_nodes, start, size, width, given, result, line)
             for i in range(width):
                 for j in range(width):
@@ -392,6 +404,7 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
         hold(rooms)
         hold(maps)
         hold(into)
+        hold(words)
         hold(dot_room)
         hold(share_room)
 

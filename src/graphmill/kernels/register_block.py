@@ -24,7 +24,19 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from graphmill.kernels.vectors import FLAGS, LANES, constant, first_lanes, masked_load, masked_store, scalar, spread_out
+from graphmill.kernels.vectors import (
+    BFLOAT16,
+    FLAGS,
+    LANES,
+    called,
+    constant,
+    first_lanes,
+    masked_load,
+    masked_store,
+    place_of,
+    scalar,
+    spread_out,
+)
 
 _INT64 = ir.IntType(64)
 
@@ -68,16 +80,15 @@ class _Block:
         term = builder.phi(_INT64)
         sums = [builder.phi(kind) for _ in begin]
         across = [
-            self._load(right, self._sum(beside, builder.mul(term, stride), LANES * v)) for v in range(self.vectors)
+            self._across(right, self._sum(beside, builder.mul(term, stride), LANES * v)) for v in range(self.vectors)
         ]
         here = builder.add(at, builder.mul(term, step))
         added = []
         for r in range(self.rows):
             place = builder.add(here, builder.mul(row, _INT64(r)))
-            factor = spread_out(builder, builder.load(builder.gep(left, [place], inbounds=True)), kind)
-            for v in range(self.vectors):
-                product = builder.fmul(factor, across[v], flags=FLAGS)
-                added.append(builder.fadd(sums[r * self.vectors + v], product, flags=FLAGS))
+            factor = self._factor(builder.load(builder.gep(left, [place], inbounds=True)))
+            own = sums[r * self.vectors : (r + 1) * self.vectors]
+            added += [self._with_product(total, factor, column) for total, column in zip(own, across, strict=True)]
         following = builder.add(term, _INT64(1))
         term.add_incoming(_INT64(0), entry)
         term.add_incoming(following, loop)
@@ -99,6 +110,18 @@ class _Block:
                     masked_store(builder, found[r * self.vectors + v], place, mask, self.size)
                 else:
                     builder.store(found[r * self.vectors + v], place).align = self.size
+
+    def _across(self, right: Any, at: Any) -> Any:
+        """Sixteen columns of one term."""
+        return self._load(right, at)
+
+    def _factor(self, number: Any) -> Any:
+        """What a row has of that term, for each column."""
+        return spread_out(self.builder, number, self.kind)
+
+    def _with_product(self, total: Any, factor: Any, across: Any) -> Any:
+        product = self.builder.fmul(factor, across, flags=FLAGS)
+        return self.builder.fadd(total, product, flags=FLAGS)
 
     def _begin(self, start: Any, from_: Any, leap: Any, begun: Any, mask: Any) -> list[Any]:
         """What the sums begin with."""
@@ -136,6 +159,50 @@ class _Block:
         found = self.builder.load(self._place(pointer, at))
         found.align = self.size
         return found
+
+
+def pair_block(rows: int, vectors: int) -> Any:
+    """The function for blocks whose terms are pairs of bfloat16, for processors that multiply these:
+
+        six_by_four = pair_block(6, 4)
+        six_by_four(left, at, row, step, right, beside, stride, pairs, out, to, pitch, onto)
+
+    As :func:`register_block`, with 32 bits of ``left`` and ``right`` (uint32) for each two terms, and all columns of the
+    last vector written; with ``onto`` added to what is there. Sums are fp32.
+    """
+
+    def declare(
+        typing: Any, left: Any, at: Any, row: Any, step: Any, right: Any, beside: Any, stride: Any, pairs: Any, out: Any,
+        to: Any, pitch: Any, onto: Any,
+    ) -> Any:  # fmt: skip
+        def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+            target, begun = values[8:11], values[11]
+            every = [*values[:8], *target, begun, *target, _INT64(LANES)]
+            _PairBlock(builder, ir.FloatType(), rows, vectors).write(*every)
+            return context.get_dummy_value()
+
+        i = types.intp
+        return types.void(left, i, i, i, right, i, i, i, out, i, i, types.boolean), generate
+
+    return intrinsic(declare)
+
+
+class _PairBlock(_Block):
+    """Terms are pairs of bfloat16: one instruction multiplies two and adds both products."""
+
+    _PAIRS = ir.VectorType(BFLOAT16, 2 * LANES)
+    _WORDS = ir.VectorType(ir.IntType(32), LANES)
+
+    def _across(self, right: Any, at: Any) -> Any:
+        found = self.builder.load(place_of(self.builder, right, at, self._WORDS))
+        found.align = 4
+        return self.builder.bitcast(found, self._PAIRS)
+
+    def _factor(self, number: Any) -> Any:
+        return self.builder.bitcast(spread_out(self.builder, number, self._WORDS), self._PAIRS)
+
+    def _with_product(self, total: Any, factor: Any, across: Any) -> Any:
+        return called(self.builder, "llvm.x86.avx512bf16.dpbf16ps.512", self.kind, total, factor, across)
 
 
 @intrinsic

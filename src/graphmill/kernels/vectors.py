@@ -47,7 +47,7 @@ LINE = 64
 """Bytes of a cache line."""
 FLAGS = ("reassoc", "contract", "nsz", "arcp")
 _INT, _HALF, _BIT = ir.IntType(32), ir.IntType(16), ir.IntType(1)
-_INTS, _MASK = ir.VectorType(_INT, LANES), ir.VectorType(_BIT, LANES)
+_INTS, _HALVES, _MASK = (ir.VectorType(kind, LANES) for kind in (_INT, _HALF, _BIT))
 
 
 @numba.njit(cache=True)
@@ -112,7 +112,41 @@ def _size(kind: Any) -> int:
     return {types.uint16: 2, types.float32: 4}.get(kind.dtype, 8)
 
 
-def _call(builder: Any, name: str, result: ir.Type, *arguments: Any) -> Any:
+def _widened(builder: Any, halves: Any) -> Any:
+    """Sixteen numbers of bfloat16 as fp32, of which each is the upper half."""
+    bits = builder.shl(builder.zext(halves, _INTS), constant(_INTS, 16))
+    return builder.bitcast(bits, ir.VectorType(ir.FloatType(), LANES))
+
+
+class _BFloat16(ir.Type):
+    """LLVM's bfloat, which llvmlite has no name for."""
+
+    def _to_string(self) -> str:
+        return "bfloat"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _BFloat16)
+
+    def __hash__(self) -> int:
+        return hash(_BFloat16)
+
+
+BFLOAT16 = _BFloat16()
+
+
+def low_bits(builder: Any, vector: Any) -> Any:
+    """Sixteen numbers of fp32 rounded to bfloat16, as integers of 16 bits; for processors with these instructions."""
+    kind = ir.VectorType(BFLOAT16, LANES)
+    return builder.bitcast(called(builder, "llvm.x86.avx512bf16.cvtneps2bf16.512", kind, vector), _HALVES)
+
+
+def place_of(builder: Any, pointer: Any, at: Any, kind: ir.Type) -> Any:
+    """The address of a pointer's number ``at``, as one of ``kind``."""
+    return builder.bitcast(builder.gep(pointer, [at], inbounds=True), kind.as_pointer())
+
+
+def called(builder: Any, name: str, result: ir.Type, *arguments: Any) -> Any:
+    """A call of one of LLVM's own functions."""
     kind = ir.FunctionType(result, [a.type for a in arguments])
     return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
 
@@ -126,12 +160,12 @@ def masked_load(builder: Any, where: Any, mask: Any, size: int) -> Any:
     kind = where.type.pointee
     whole = isinstance(kind.element, ir.IntType)
     name = f"llvm.masked.load.v{LANES}{'i' if whole else 'f'}{8 * size}.p0"
-    return _call(builder, name, kind, where, _INT(size), mask, constant(kind, 0 if whole else 0.0))
+    return called(builder, name, kind, where, _INT(size), mask, constant(kind, 0 if whole else 0.0))
 
 
 def masked_store(builder: Any, vector: Any, where: Any, mask: Any, size: int) -> None:
     """The numbers of ``size`` bytes that the mask lets through."""
-    _call(builder, f"llvm.masked.store.v{LANES}f{8 * size}.p0", ir.VoidType(), vector, where, _INT(size), mask)
+    called(builder, f"llvm.masked.store.v{LANES}f{8 * size}.p0", ir.VoidType(), vector, where, _INT(size), mask)
 
 
 @intrinsic
@@ -200,14 +234,16 @@ def whole_lines(array: Any) -> Any:
 
 @intrinsic
 def load(typing: Any, pointer: Any, at: Any) -> Any:
-    """Sixteen numbers from ``at`` on."""
+    """Sixteen numbers from ``at`` on. Of uint16: bfloat16, as fp32."""
+    low = pointer.dtype == types.uint16
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        found = builder.load(_place(builder, pointer, *values))
+        kind = ir.VectorType(_HALF if low else scalar(pointer.dtype), LANES)
+        found = builder.load(builder.bitcast(builder.gep(values[0], [values[1]], inbounds=True), kind.as_pointer()))
         found.align = _size(pointer)
-        return found
+        return _widened(builder, found) if low else found
 
-    return Vector(pointer.dtype)(pointer, types.intp), generate
+    return Vector(types.float32 if low else pointer.dtype)(pointer, types.intp), generate
 
 
 @intrinsic
@@ -229,11 +265,7 @@ def load_first(typing: Any, pointer: Any, at: Any, count: Any) -> Any:
         both = builder.phi(kind)
         both.add_incoming(found, one)
         both.add_incoming(some, other)
-        if not low:
-            return both
-        # A number of bfloat16 is the upper half of one of fp32.
-        bits = builder.shl(builder.zext(both, _INTS), constant(_INTS, 16))
-        return builder.bitcast(bits, ir.VectorType(ir.FloatType(), LANES))
+        return _widened(builder, both) if low else both
 
     return Vector(types.float32 if low else pointer.dtype)(pointer, types.intp, types.intp), generate
 
@@ -356,7 +388,7 @@ def lowest_bit(typing: Any, bits: Any) -> Any:
     """The place of the lowest bit that is set; one is."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        return _call(builder, "llvm.cttz.i64", ir.IntType(64), values[0], _BIT(1))
+        return called(builder, "llvm.cttz.i64", ir.IntType(64), values[0], _BIT(1))
 
     return types.int64(types.int64), generate
 
@@ -366,7 +398,7 @@ def count_bits(typing: Any, bits: Any) -> Any:
     """How many bits are set."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        return _call(builder, "llvm.ctpop.i64", ir.IntType(64), values[0])
+        return called(builder, "llvm.ctpop.i64", ir.IntType(64), values[0])
 
     return types.int64(types.int64), generate
 
@@ -507,7 +539,7 @@ def exponential(typing: Any, vector: Any) -> Any:
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         kind, suffix = values[0].type, _suffix(vector.dtype)
         if vector.dtype == types.float64:
-            return _call(builder, f"llvm.exp.{suffix}", kind, values[0])
+            return called(builder, f"llvm.exp.{suffix}", kind, values[0])
         return _exponential(builder, kind, values[0])
 
     return vector(vector), generate
@@ -526,7 +558,7 @@ def _exponential(builder: Any, kind: ir.VectorType, x: Any) -> Any:
         return builder.fadd(a, b, flags=FLAGS)
 
     scaled = plus(times(x, number(log2e)), number(0.5))
-    n = _call(builder, "llvm.floor.v16f32", kind, scaled)
+    n = called(builder, "llvm.floor.v16f32", kind, scaled)
     r = builder.fsub(x, times(n, number(ln2_high)), flags=FLAGS)
     r = builder.fsub(r, times(n, number(ln2_low)), flags=FLAGS)
     y = number(taylor[-1])
