@@ -207,7 +207,7 @@ CASES = {
             _KGAT,
             {
                 "model": {"aggregation": "graphsage"},
-                "objective": {"draw": "pairs"},
+                "objective": {"draw": "pairs", "mask_pairs": True},
                 # Ten times this, and rounding grows to 8 % of the loss within 50 steps: processors would differ.
                 "training": {"learning_rate": 0.001},
             },

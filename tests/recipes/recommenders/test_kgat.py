@@ -99,6 +99,39 @@ def test_attention_is_the_softmax_over_all_edges_of_a_node_whatever_their_relati
         torch.testing.assert_close(found[mine], torch.softmax(logits[mine], 0), rtol=1e-10, atol=1e-12)
 
 
+def test_masked_pairs_carry_nothing_in_the_step_that_is_to_predict_them(graph: TypedGraph) -> None:
+    recipe = recipe_of(graph, objective={"mask_pairs": True}, model={"message_dropout": 0.0})
+    model, g, view = model_of(recipe), recipe.facts, recipe.view
+    batch = recipe.step(recipe.phases[0], 0, 0)
+    pairs = set(
+        zip((batch.users + view.user_offset).tolist(), (batch.positives + view.item_offset).tolist(), strict=True)
+    )
+    ends = zip(g.head.tolist(), g.relation.tolist(), g.tail.tolist(), strict=True)
+    gone = [n for n, (h, r, t) in enumerate(ends) if (r == 0 and (h, t) in pairs) or (r == 1 and (t, h) in pairs)]
+    assert batch.masked.tolist() == gone
+    assert len(gone) == 2 * len(pairs)
+
+    matrix = recipe._matrix(model)
+    left = g.without(matrix, torch.from_numpy(batch.masked))
+    weights = matrix.forward.value.clone()
+    weights[gone] = 0
+    assert torch.equal(left.forward.value, weights)
+    assert torch.equal(left.transpose.value, weights[g.matrix.order])
+    assert torch.equal(matrix.forward.value, model.attention), "the epoch's weights stay as they are"
+    model.train()
+    found = recipe.encode(model, batch).tensors["layer0"]
+    torch.testing.assert_close(found, model(model.nodes(), left)[1])
+    # A step's parts all leave out what the whole step is to predict.
+    parts = [*batch.split(3), batch.shard(1, 2)]
+    assert all(np.array_equal(part.masked, batch.masked) for part in parts)
+
+
+def test_evaluation_sees_every_interaction(graph: TypedGraph) -> None:
+    masked, plain = (recipe_of(graph, objective={"mask_pairs": value}) for value in (True, False))
+    model = model_of(plain)
+    assert np.array_equal(masked.all_vectors(model), plain.all_vectors(model))
+
+
 @pytest.mark.parametrize("kind", ["bi_interaction", "gcn", "graphsage"])
 def test_layers_are_the_equations(graph: TypedGraph, kind: str) -> None:
     recipe = recipe_of(graph, model={"aggregation": kind, "message_dropout": 0.0, "leaky_slope": 0.2})

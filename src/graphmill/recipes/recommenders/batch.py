@@ -12,6 +12,7 @@ import numpy as np
 class PairBatch:
     """B training triples, int64 [B] each, local numbers; several negatives are int64 [B, k]. Each of ``terms`` has weight B.
 
+    ``masked``: int64, edges of the graph whose messages are left out in this step, on every rank those of the whole batch.
     ``replicated``: whether every rank encodes the whole graph alike; ``ranks``: among how many the batch was dealt out.
     """
 
@@ -21,6 +22,7 @@ class PairBatch:
     terms: tuple[str, ...] = ()
     replicated: bool = True
     ranks: int = 1
+    masked: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.users)
@@ -46,7 +48,8 @@ class PairBatch:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays."""
-        return {"users": self.users, "positives": self.positives, "negatives": self.negatives}
+        masked = {} if self.masked is None else {"masked": self.masked}
+        return {"users": self.users, "positives": self.positives, "negatives": self.negatives, **masked}
 
     def _take(self, rows: np.ndarray) -> PairBatch:
         return replace(self, users=self.users[rows], positives=self.positives[rows], negatives=self.negatives[rows])

@@ -21,6 +21,9 @@ from graphmill.training.planning import Cost
 _BYTES_PER_EDGE = 190
 """Ends and relation, the matrix in both orders with and without attention, edges by relation, keys, the buffer."""
 
+_BYTES_TO_MASK = 24
+"""Keys, places in the transpose, and the step's weights in both orders."""
+
 
 def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, execution: Execution, precision: str) -> Cost:
     """The cost of one process; ``batching`` is "full": a step runs over the whole graph."""
@@ -66,7 +69,7 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
     return Cost(
         weights=int((table + layers + relations * (k + d * k)) * WIDE),
         # The second phase's optimizer has moments of the vectors as well.
-        held=edges * _BYTES_PER_EDGE + (2 * table * WIDE if o.knowledge_phase else 0),
+        held=edges * (_BYTES_PER_EDGE + _BYTES_TO_MASK * o.mask_pairs) + (2 * table * WIDE if o.knowledge_phase else 0),
         step=int((states + loss + 3 * table) * WIDE),
         gradients=int((table + layers) * WIDE),
         # All states, put side by side and scaled; before them the attention: projected ends of a relation, and logits.

@@ -6,6 +6,7 @@ numbers. Edges are sorted by (head, tail, relation): parallel edges stay apart, 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
@@ -51,7 +52,8 @@ class CollaborativeGraph:
     def to(self, device: torch.device) -> None:
         """The matrix and the edges by relation to the device."""
         self.matrix, self.device = self.matrix.to(device), device
-        self.__dict__.pop("_by_relation", None)
+        for made in ("_by_relation", "_places"):
+            self.__dict__.pop(made, None)
 
     def _weights(self, kind: str) -> np.ndarray:
         """Of each edge: 1 / degree of its head, or 1 / √(degree of head · of tail), degrees counted in its relation."""
@@ -68,6 +70,35 @@ class CollaborativeGraph:
         names = (self.num_relations - 2) // 2
         facts = np.arange(names)
         return np.concatenate(([1, 0], facts + 2 + names, facts + 2))
+
+    # ---------------------------------------------------------------- without some interactions
+
+    @cached_property
+    def _order_keys(self) -> np.ndarray:
+        """int64 [E], ascending: a number for each head, tail and relation. Repeated facts are repeated."""
+        return (self.head * np.int64(self.num_nodes) + self.tail) * self.num_relations + self.relation
+
+    @cached_property
+    def _places(self) -> Tensor:
+        """int64 [E]: where each edge is in the matrix's transpose."""
+        order = self.matrix.order
+        places = torch.empty_like(order)
+        places[order] = torch.arange(len(order), device=order.device)
+        return places
+
+    def interactions(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
+        """int64, ascending: the edges of some training pairs in both directions, each once. Nodes have global numbers."""
+        count, relations = np.int64(self.num_nodes), self.num_relations
+        there, back = (users * count + items) * relations, (items * count + users) * relations + 1
+        return np.searchsorted(self._order_keys, sorted_unique(np.concatenate((there, back))))
+
+    def without(self, matrix: SparseMatrix, edges: Tensor) -> SparseMatrix:
+        """``matrix``, of this graph's entries, with 0 in place of ``edges``; the weights of the others stay."""
+        value, transposed = matrix.forward.value.clone(), matrix.transpose.value.clone()
+        value[edges], transposed[self._places[edges]] = 0.0, 0.0
+        return replace(
+            matrix, forward=replace(matrix.forward, value=value), transpose=replace(matrix.transpose, value=transposed)
+        )
 
     # ---------------------------------------------------------------- attention
 

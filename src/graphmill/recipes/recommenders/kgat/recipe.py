@@ -6,6 +6,7 @@ the model's buffer. Evaluation and export take the attention of the vectors as t
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -111,7 +112,11 @@ class KgatRecipe(RecommenderRecipe):
     def step(self, phase: Phase, epoch: int, index: int) -> Any:
         """Training triples of users and items, or facts."""
         if phase.name == CF:
-            return super().step(phase, epoch, index)
+            batch = super().step(phase, epoch, index)
+            if not self.settings.objective.mask_pairs:
+                return batch
+            users, items = batch.users + self.view.user_offset, batch.positives + self.view.item_offset
+            return replace(batch, masked=self.facts.interactions(users, items))
         key = (self.settings.training.seed, KG, epoch, index)
         return FactBatch(*self.facts.draw(phase.batch_size, *key))
 
@@ -123,6 +128,8 @@ class KgatRecipe(RecommenderRecipe):
             return Encoded({NODES: nodes})
         model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
         matrix = self._matrix(model) if model.training else self._current_matrix(model)
+        if batch.masked is not None:
+            matrix = self.facts.without(matrix, self._tensor(batch.masked))
         states = model(nodes, matrix)
         return Encoded({NODES: states[0], **{f"layer{n}": state for n, state in enumerate(states[1:])}})
 

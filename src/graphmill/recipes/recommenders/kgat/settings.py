@@ -56,6 +56,11 @@ class KgatObjective(RecommenderObjective):
         "Twice the other phase's batch (the convention per GPU), or facts of the data / steps of the other phase "
         "(the authors' TensorFlow code)",
     )
+    mask_pairs: bool = setting(
+        False,
+        "Leave the interactions that a step is to predict out of its propagation, where each carries the very vector that "
+        "is to be found (published: they stay)",
+    )
     knowledge_phase: bool = setting(True, "Train the vectors on the graph's facts as well (TransR)")
 
     def facts_per_step(self, cf_batch: int, pairs: int, facts: int) -> int:
