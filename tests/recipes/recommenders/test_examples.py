@@ -16,7 +16,19 @@ NAMES = sorted(p.stem for p in FOLDER.glob("*.yaml") if yaml.safe_load(p.read_te
 
 
 def test_both_systems_have_examples() -> None:
-    assert {"kgat_per_gpu", "kgat_by_facts", "music_bpr_mf", "music_kgat"} <= set(NAMES)
+    assert {"kgat_per_gpu", "kgat_by_facts", "last_fm_kgat", "music_bpr_mf", "music_kgat"} <= set(NAMES)
+
+
+def test_kgat_of_last_fm_is_the_one_that_the_benchmark_measures() -> None:
+    """Its figures stand in docs/measured/recommenders.md."""
+    from benchmarks.recommenders import EPOCHS, OWN, START
+
+    start, own = (yaml.safe_load((FOLDER / f"last_fm_{name}.yaml").read_text()) for name in ("bpr_mf", "kgat"))
+    assert (start["objective"], start["training"]["epochs"]) == (START, EPOCHS)
+    measured = OWN["tuned, masked"]
+    assert {part: own[part] for part in ("model", "objective")} == {p: measured[p] for p in ("model", "objective")}
+    assert measured["training"].items() <= own["training"].items()
+    assert own["training"]["epochs"] == 145
 
 
 @pytest.mark.parametrize("name", NAMES)
