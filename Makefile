@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 CHAIN  ?= biomed
+# Test processes at once; 1 for one after the other.
+JOBS   ?= 2
 STATE  := $(CURDIR)/.dagster_home
 BENCHMARKS := ingest validation engine hgt conve sequences sequence_quality recommenders
 
@@ -28,7 +30,7 @@ ui: setup $(STATE)/dagster.yaml  ## webserver and daemon on http://localhost:300
 	@$(BIN)/python -m graphmill.orchestration.ui
 
 test: setup
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(JOBS)
 
 check: setup
 	@$(BIN)/ruff check .
