@@ -20,7 +20,7 @@ from typing import Any
 
 import numba
 from llvmlite import binding, ir
-from numba import types
+from numba import config, types
 from numba.extending import intrinsic, overload
 
 from graphmill.kernels.compiled_math import FAST
@@ -39,7 +39,12 @@ _six_by_two, _six_by_one = pair_block(6, 2), pair_block(6, 1)
 
 
 def multiplies_pairs() -> bool:
-    """Whether this processor has products of pairs that are faster than those of single numbers."""
+    """Whether this processor has products of pairs that are faster than those of single numbers, and LLVM their types.
+
+    Not where numba is told to compile for another processor.
+    """
+    if binding.llvm_version_info[0] < 16 or config.CPU_NAME or config.CPU_FEATURES or not config.ENABLE_AVX:
+        return False
     return bool(binding.get_host_cpu_features().get("avx512bf16")) and binding.get_host_cpu_name().startswith("znver")
 
 
