@@ -304,8 +304,10 @@ def _against(graph: str, ours: str, rival: str, target: str) -> Iterator[Row]:
 
 
 def _by_products(graph: str, ours: float, rival: str, theirs: float) -> Row:
-    """PyG's step has the same products, so that with torch's no kernel's ratio is below their part of it, which is a larger one
-    where a processor multiplies slowly; 1.25 times that part is what the table's factor over the floor leaves."""
+    """PyG's step has the same products, so that with torch's no kernel's ratio is below their part of it.
+
+    That part is a larger one where a processor multiplies slowly; 1.25 times it is what the factor over the floor leaves.
+    """
     products = median(step(graph, "ours", 4, more=IN_TURN)["floors"])
     note = f"products alone {products:.3g} s, {products / theirs:.3g} of PyG's step; the target is 1.25 × that"
     target = f"ratio <= {1.25 * products / theirs:.3f}"
