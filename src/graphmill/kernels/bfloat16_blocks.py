@@ -151,7 +151,7 @@ def _is_low(kind: Any, table: Any) -> bool:
 
 def pack(kind: Any, matrix: Any, at: Any, low: Any, to: Any, width: Any, line: Any) -> None:
     """The matrix [width, width] at ``at`` in pairs, where products are made of these."""
-    raise NotImplementedError("compiled code only")
+    raise NotImplementedError("compiled code only")  # numba puts the overload below in its place
 
 
 @overload(pack)
@@ -166,7 +166,7 @@ def times(
     rows: Any, width: Any, line: Any,
 ) -> None:  # fmt: skip
     """Rows times a matrix; see above."""
-    raise NotImplementedError("compiled code only")
+    raise NotImplementedError("compiled code only")  # numba puts the overload below in its place
 
 
 @overload(times)
@@ -198,7 +198,7 @@ def add_gradient(
     line: Any,
 ) -> None:
     """A matrix's gradient from rows before it and gradients behind it; see above."""
-    raise NotImplementedError("compiled code only")
+    raise NotImplementedError("compiled code only")  # numba puts the overload below in its place
 
 
 @overload(add_gradient)

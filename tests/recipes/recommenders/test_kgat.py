@@ -126,6 +126,14 @@ def test_masked_pairs_carry_nothing_in_the_step_that_is_to_predict_them(graph: T
     assert all(np.array_equal(part.masked, batch.masked) for part in parts)
 
 
+def test_masking_most_of_the_pairs_is_refused(graph: TypedGraph) -> None:
+    pairs = recipe_of(graph).sampler.num_pairs
+    batch = {"batch_size": pairs // 2 + 1}
+    recipe_of(graph, acceleration=batch)
+    with pytest.raises(SettingsError, match=rf"more than half of the {pairs:,} .*batch_size to {pairs // 2:,} or less"):
+        recipe_of(graph, acceleration=batch, objective={"mask_pairs": True})
+
+
 def test_evaluation_sees_every_interaction(graph: TypedGraph) -> None:
     masked, plain = (recipe_of(graph, objective={"mask_pairs": value}) for value in (True, False))
     model = model_of(plain)

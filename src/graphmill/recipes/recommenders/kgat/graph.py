@@ -90,7 +90,10 @@ class CollaborativeGraph:
         """int64, ascending: the edges of some training pairs in both directions, each once. Nodes have global numbers."""
         count, relations = np.int64(self.num_nodes), self.num_relations
         there, back = (users * count + items) * relations, (items * count + users) * relations + 1
-        return np.searchsorted(self._order_keys, sorted_unique(np.concatenate((there, back))))
+        keys = sorted_unique(np.concatenate((there, back)))
+        found = np.searchsorted(self._order_keys, keys)
+        assert np.array_equal(self._order_keys[found], keys), "these are training pairs, which the graph has"
+        return found
 
     def without(self, matrix: SparseMatrix, edges: Tensor) -> SparseMatrix:
         """``matrix``, of this graph's entries, with 0 in place of ``edges``; the weights of the others stay."""

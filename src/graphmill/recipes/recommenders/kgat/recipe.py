@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from graphmill.errors import SettingsError
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.kernels.fact_losses import fact_losses
 from graphmill.kernels.propagation import SparseMatrix
@@ -47,10 +48,20 @@ class KgatRecipe(RecommenderRecipe):
         super().__init__(graph, settings, batching)
         self.facts = CollaborativeGraph(self.view, knowledge_view(graph), graph.num_nodes, settings.model.first_weights)
         self._weighted: tuple[Tensor, int, SparseMatrix] | None = None
+        self._check_masks()
         cf = self.phases[0]
         self.phases = [Phase(CF, cf.steps_per_epoch, cf.batch_size, cf.base_batch_size)]
         if settings.objective.knowledge_phase:
             self.phases.append(self._kg_phase(cf))
+
+    def _check_masks(self) -> None:
+        """SettingsError where a step would leave out most of what it is to propagate over."""
+        size, pairs = self.settings.step_size(), self.sampler.num_pairs
+        if self.settings.objective.mask_pairs and 2 * size > pairs:
+            raise SettingsError(
+                f"objective.mask_pairs leaves a step's {size:,} pairs out of its propagation, more than half of the "
+                f"{pairs:,} there are; lower acceleration.batch_size to {pairs // 2:,} or less, or set mask_pairs: false"
+            )
 
     def _kg_phase(self, cf: Phase) -> Phase:
         edges, facts = len(self.facts), len(self.facts) // 2 - len(self.view.train)
