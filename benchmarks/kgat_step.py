@@ -181,7 +181,7 @@ def main() -> None:
     steps = {phase.name: phase.steps_per_epoch for phase in recipe.phases}
     seconds["epoch"] = sum(count * seconds[name] for name, count in steps.items()) + seconds["attention"]
     about = {"peak_gib": peak_rss() - base, "nodes": recipe.graph.num_nodes, "edges": len(recipe.facts), "steps": steps}
-    about["projected"] = sum(len(heads) + len(tails) for _, _, heads, tails, _, _ in recipe.facts._by_relation)
+    about["projected"] = sum(len(part.heads) + len(part.tails) for part in recipe.facts.scored)
     print(json.dumps({**seconds, **about}))
 
 

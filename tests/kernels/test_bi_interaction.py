@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from graphmill.kernels import bi_interaction as module
-from graphmill.kernels.bi_interaction import bi_interaction
+from graphmill.kernels.bi_interaction import bi_interaction, bi_interaction_at
 from tests.kernels.test_propagation import random_matrix
 
 pytest.importorskip("numba")
@@ -47,6 +47,31 @@ def test_values_gradients_and_masks_are_the_plain_ones(
     mine = run(matrix, tensors, p)
     monkeypatch.setattr(module, "_compiled_serves", lambda nodes: False)
     for own, plain in zip(mine, run(matrix, tensors, p), strict=True):
+        torch.testing.assert_close(own, plain, rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize(("nodes", "width", "wide"), [(1, 3, 2), (40, 5, 7), (700, 64, 32)])
+def test_rows_looked_up_are_those_of_the_plain_layer(
+    monkeypatch: pytest.MonkeyPatch, nodes: int, width: int, wide: int, whole: bool
+) -> None:
+    matrix, tensors = random_matrix(nodes, nodes, nodes, 6 * nodes), problem(nodes, width, wide, torch.float64)
+    matrix = matrix.with_values(matrix.forward.value.double())
+    rows = torch.arange(0, nodes, 3)
+
+    def found() -> list[torch.Tensor]:
+        torch.manual_seed(7)
+        table, *weights = tensors
+        maps = (weights[0], weights[1]), (weights[2], weights[3])
+        both = bi_interaction_at(rows, whole, matrix, table, *maps, 0.2, 0.3, True)
+        scales = [torch.linspace(-1, 2, t.numel(), dtype=t.dtype).view_as(t) for t in both]
+        loss = sum((t * scale).sum() for t, scale in zip(both, scales, strict=True))
+        return [*(t.detach() for t in both), *torch.autograd.grad(loss, tensors)]
+
+    mine = found()
+    assert [len(t) for t in mine[:2]] == [nodes if whole else len(rows), len(rows)]
+    monkeypatch.setattr(module, "_compiled_serves", lambda nodes: False)
+    for own, plain in zip(mine, found(), strict=True):
         torch.testing.assert_close(own, plain, rtol=1e-10, atol=1e-10)
 
 

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional as F
 
 from graphmill.kernels import row_norm as module
-from graphmill.kernels.row_norm import normalise_rows
+from graphmill.kernels.row_norm import beside_normalised, normalise_rows
 
 
 @pytest.fixture(params=["compiled", "torch"], autouse=True)
@@ -38,6 +38,20 @@ def test_values_and_gradients_are_torchs() -> None:
     regular = [0, 1, 2, 3, 6, 7, 8]
     torch.testing.assert_close(ours.grad[regular], theirs.grad[regular], rtol=1e-10, atol=1e-13)
     torch.testing.assert_close(ours.grad[[4, 5]], weight[[4, 5]] / 1e-12, rtol=1e-10, atol=0)
+
+
+def test_side_by_side_they_are_what_torch_puts_there() -> None:
+    first, second = torch.randn(9, 3, dtype=torch.float64), torch.randn(9, 2, dtype=torch.float64)
+    found = []
+    for join in (beside_normalised, lambda a, *more: torch.cat((a, *(F.normalize(x, eps=1e-12) for x in more)), 1)):
+        tables = [x.clone().requires_grad_() for x in (first, rows()[:, 1:], second)]
+        out = join(*tables)
+        weight = torch.linspace(-1, 2, out.numel(), dtype=torch.float64).view_as(out)
+        found.append((out.detach(), *torch.autograd.grad((out * weight).sum(), tables)))
+    regular = [0, 1, 2, 3, 6, 7, 8]  # of short rows see above
+    for ours, torchs in zip(*found, strict=True):
+        torch.testing.assert_close(ours[regular], torchs[regular], rtol=1e-10, atol=1e-13)
+    assert torch.equal(beside_normalised(first), first)
 
 
 def test_gradcheck() -> None:

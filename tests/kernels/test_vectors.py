@@ -26,6 +26,7 @@ from graphmill.kernels.vectors import (
     load_first,
     lowest_bit,
     padded,
+    positive_bits,
     reaching,
     spread,
     spread_at,
@@ -33,6 +34,7 @@ from graphmill.kernels.vectors import (
     store_first,
     total,
     unless_finite,
+    where_bits,
     where_positive,
 )
 
@@ -51,6 +53,14 @@ def _arithmetic(x, out):
     store(to, 48, where_positive(one, other, spread(like(x[0], 7))))
     store(to, 64, exponential(one))
     return total(one), highest(one)
+
+
+@numba.njit
+def _bits(x, out):
+    a, to = address(x), address(out)
+    bits = positive_bits(load(a, 1))
+    store(to, 0, where_bits(bits, load(a, 2), load(a, 3)))
+    return bits
 
 
 @numba.njit
@@ -173,3 +183,12 @@ def test_only_a_contiguous_array_has_an_address():
 
 def test_rows_are_padded_to_whole_vectors():
     assert [padded(width) for width in (0, 1, 16, 17, 50)] == [0, 16, 16, 32, 64]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_signs_are_a_bit_each(kind):
+    x, out = np.random.default_rng(4).standard_normal(20).astype(kind), np.zeros(LANES, kind)
+    x[4], x[5] = 0.0, np.nan
+    bits, positive = _bits(x, out), x[1 : 1 + LANES] > 0
+    assert bits == sum(1 << n for n in range(LANES) if positive[n])
+    np.testing.assert_array_equal(out, np.where(positive, x[2 : 2 + LANES], x[3 : 3 + LANES]))

@@ -3,7 +3,8 @@
 The plain form walks over the nodes a dozen times and leaves autograd a table for each of its operations. Compiled, some
 rows at a time go through the whole layer while they are in the cache: some dozen where our own products can be made among
 the rest (``bi_interaction_rows_numba``), else some thousand, with torch's products between compiled passes
-(``bi_interaction_numba``). Backward keeps each row's neighbourhood and a byte an output, and makes sums and products again.
+(``bi_interaction_numba``). Backward keeps each row's neighbourhood and where the maps are positive, and makes sums and
+products again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from torch.nn import functional as F
 from graphmill.kernels.dropout import Key, draw_key, dropout
 from graphmill.kernels.products import linear, wide_registers
 from graphmill.kernels.propagation import SparseMatrix, propagate
+from graphmill.kernels.table_rows import add_rows_, table_rows
 from graphmill.kernels.threads import has_numba
 
 Linear = tuple[Tensor, Tensor]
@@ -32,14 +34,52 @@ def bi_interaction(
     ``matrix`` [N, N], ``nodes`` [N, d] → [N, k]. ``p``: the dropout's rate, of the result.
     """
     if not _compiled_serves(nodes):
-        around = propagate(matrix, nodes)
-        mixed = F.leaky_relu(linear(nodes + around, *of_sum), slope)
-        mixed = mixed + F.leaky_relu(linear(nodes * around, *of_product), slope)
-        return dropout(mixed, p, training)
-    p = p if training else 0.0
-    key = draw_key() if p > 0.0 else (0, 0)
-    out: Tensor = _BiInteraction.apply(nodes, *of_sum, *of_product, matrix, slope, p, key)
+        return _plain(matrix, nodes, of_sum, of_product, slope, p, training)
+    out: Tensor = _BiInteraction.apply(
+        nodes, *of_sum, *of_product, matrix, slope, *_rate_and_key(p, training), None, True
+    )
     return out
+
+
+def bi_interaction_at(
+    rows: Tensor,
+    whole: bool,
+    matrix: SparseMatrix,
+    nodes: Tensor,
+    of_sum: Linear,
+    of_product: Linear,
+    slope: float,
+    p: float,
+    training: bool,
+) -> tuple[Tensor, Tensor]:
+    """The layer, for all nodes or, not ``whole``, for ``rows`` alone; and ``nodes[rows]``, [n, d], beside it.
+
+    ``rows`` int64 [n] ascend, each once. A row has the result, and the mask, that it has among all. Looked up here, rows
+    of the layer's input have their gradient added to the one that comes through the layer; a lookup of its own would make
+    a table of zeros for it, and autograd a third one of both.
+    """
+    if not _compiled_serves(nodes):
+        out = _plain(matrix, nodes, of_sum, of_product, slope, p, training)
+        return out if whole else table_rows(out, rows), table_rows(nodes, rows)
+    out, looked_up = _BiInteraction.apply(
+        nodes, *of_sum, *of_product, matrix, slope, *_rate_and_key(p, training), rows, whole
+    )
+    return out, looked_up
+
+
+def _plain(
+    matrix: SparseMatrix, nodes: Tensor, of_sum: Linear, of_product: Linear, slope: float, p: float, training: bool
+) -> Tensor:
+    around = propagate(matrix, nodes)
+    mixed = F.leaky_relu(linear(nodes + around, *of_sum), slope)
+    mixed = mixed + F.leaky_relu(linear(nodes * around, *of_product), slope)
+    return dropout(mixed, p, training)
+
+
+def _rate_and_key(p: float, training: bool) -> tuple[float, Key]:
+    """The rate that acts, and a key where it does."""
+    p = p if training else 0.0
+    return p, draw_key() if p > 0.0 else (0, 0)
 
 
 def _compiled_serves(nodes: Tensor) -> bool:
@@ -74,19 +114,25 @@ class _BiInteraction(torch.autograd.Function):
         slope: float,
         p: float,
         key: Key,
-    ) -> Tensor:
+        rows: Tensor | None,
+        whole: bool,
+    ) -> Tensor | tuple[Tensor, Tensor]:
         weights = sum_weight, sum_bias, product_weight, product_bias
         nodes = nodes.contiguous()
-        out, around, signs = _compiled(sum_weight).forward(matrix, nodes, weights, slope, p, key)
+        chosen = None if whole else rows
+        out, around, signs = _compiled(sum_weight).forward(matrix, nodes, weights, slope, p, key, chosen)
         ctx.save_for_backward(nodes, around, signs, sum_weight, product_weight)
         ctx.matrix, ctx.slope, ctx.p, ctx.key = matrix, slope, p, key
-        return out
+        ctx.rows, ctx.chosen = rows, chosen
+        return out if rows is None else (out, nodes.index_select(0, rows))
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         nodes, around, signs, *weights = ctx.saved_tensors
-        found = _compiled(weights[0]).backward(
-            gradients[0].contiguous(), ctx.matrix, nodes, around, signs, weights, ctx.slope, ctx.p, ctx.key
+        to_nodes, *others = _compiled(weights[0]).backward(
+            gradients[0].contiguous(), ctx.matrix, nodes, around, signs, weights, ctx.slope, ctx.p, ctx.key, ctx.chosen
         )
-        return *found, None, None, None, None
+        if ctx.rows is not None:
+            add_rows_(to_nodes, ctx.rows, gradients[1])
+        return to_nodes, *others, None, None, None, None, None, None

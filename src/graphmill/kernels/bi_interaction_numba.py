@@ -27,9 +27,18 @@ _PART = 256
 
 
 def forward(
-    matrix: SparseMatrix, nodes: Tensor, weights: Sequence[Tensor], slope: float, p: float, key: Key
+    matrix: SparseMatrix,
+    nodes: Tensor,
+    weights: Sequence[Tensor],
+    slope: float,
+    p: float,
+    key: Key,
+    chosen: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """[N, d] → the result [N, k], the neighbourhoods [N, d], and uint8 [N, k]: bit 0 the sum's sign, bit 1 the product's."""
+    """[N, d] → the result [N, k], the neighbourhoods [N, d], and uint8 [N, k]: bit 0 the sum's sign, bit 1 the product's.
+
+    With ``chosen`` int64 [n], those rows of the result alone.
+    """
     nodes = nodes.detach()
     sum_weight, sum_bias, product_weight, product_bias = (w.detach() for w in weights)
     both, wide = torch.stack((sum_weight.T, product_weight.T)), len(sum_weight)
@@ -48,7 +57,7 @@ def forward(
         products.product(mixed, both, out=mapped)
         arrays = (*mapped.numpy(), out.numpy(), signs.numpy())
         over_ranges(_mix_ranges, (*arrays, *biases, start, *known), stop - start, out[start:stop].numel())
-    return out, around, signs
+    return out if chosen is None else out.index_select(0, chosen), around, signs
 
 
 def backward(
@@ -61,8 +70,11 @@ def backward(
     slope: float,
     p: float,
     key: Key,
+    chosen: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of the nodes and of both weights and biases, in the order of ``bi_interaction``'s."""
+    if chosen is not None:
+        gradient = gradient.new_zeros(len(nodes), gradient.shape[1]).index_copy_(0, chosen, gradient)
     nodes = nodes.detach()
     both = torch.stack([w.detach() for w in weights])
     into_weights = torch.zeros_like(both)

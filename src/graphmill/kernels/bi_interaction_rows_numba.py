@@ -13,10 +13,11 @@ import numba
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from graphmill.kernels.compiled_math import FAST
 from graphmill.kernels.dropout import Key
-from graphmill.kernels.dropout_numba import mask_numbers, word
+from graphmill.kernels.dropout_numba import mask_numbers
 from graphmill.kernels.products_numba import SIX, whole_blocks
 from graphmill.kernels.propagation import SparseMatrix
 from graphmill.kernels.propagation_numba import even_pieces, product, weighted_rows
@@ -30,8 +31,12 @@ from graphmill.kernels.vectors import (
     load,
     load_first,
     padded,
+    positive_bits,
+    spread,
     store,
     store_first,
+    where_bits,
+    where_positive,
 )
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
@@ -53,23 +58,32 @@ def serves(weight: Tensor) -> bool:
 
 
 def forward(
-    matrix: SparseMatrix, nodes: Tensor, weights: Sequence[Tensor], slope: float, p: float, key: Key
+    matrix: SparseMatrix,
+    nodes: Tensor,
+    weights: Sequence[Tensor],
+    slope: float,
+    p: float,
+    key: Key,
+    chosen: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """[N, d] → the result [N, k], the neighbourhoods [N, d], and uint8 [N, k]: bit 0 the sum's sign, bit 1 the product's."""
+    """[N, d] → the result [N, k], the neighbourhoods [N, d], and where the maps are above zero: uint16 [N, 2, k / 16], a bit
+    each.
+
+    With ``chosen`` int64 [n], those rows of all three.
+    """
     nodes = nodes.detach()
     sum_weight, sum_bias, product_weight, product_bias = (w.detach() for w in weights)
     wide, width = sum_weight.shape
-    both, biases = nodes.new_zeros(2, width, padded(wide)), nodes.new_zeros(2, padded(wide))
-    both[0, :, :wide], both[1, :, :wide] = sum_weight.T, product_weight.T
-    biases[0, :wide], biases[1, :wide] = sum_bias, product_bias
-    out, around = nodes.new_empty(len(nodes), wide), torch.empty_like(nodes)
-    signs = torch.empty(len(nodes), wide, dtype=torch.uint8)
+    both, biases = _side_by_side(sum_weight.T, product_weight.T), _side_by_side(sum_bias, product_bias)
+    count = len(nodes) if chosen is None else len(chosen)
+    out, around = nodes.new_empty(count, wide), nodes.new_empty(count, width)
+    signs = torch.empty(count, 2, padded(wide) // LANES, dtype=torch.uint16)
     rows = matrix.forward
     edges = (rows.indptr.numpy(), rows.column.numpy(), rows.value.numpy())
-    bounds = even_pieces(edges[0], 0, len(nodes), _EDGES_OF_A_ROW)
+    bounds = _pieces(edges[0], count, chosen)
     tables = [t.numpy() for t in (nodes, around, out, signs, both, biases)]
-    known = (tables[0].dtype.type(slope), *mask_numbers(tables[0], p, key))
-    over_ranges(_forward_ranges, (*edges, *tables, bounds, *known), len(bounds) - 1, nodes.numel())
+    known = (_numbers(chosen), tables[0].dtype.type(slope), *mask_numbers(tables[0], p, key))
+    over_ranges(_forward_ranges, (*edges, *tables, bounds, *known), len(bounds) - 1, around.numel())
     return out, around, signs
 
 
@@ -83,48 +97,70 @@ def backward(
     slope: float,
     p: float,
     key: Key,
+    chosen: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of the nodes and of both weights and biases, in the order of ``bi_interaction``'s."""
     nodes = nodes.detach()
     wide, width = weights[0].shape
-    both = nodes.new_zeros(2, wide, padded(width))
-    both[0, :, :width], both[1, :, :width] = weights[0].detach(), weights[1].detach()
-    size = max(-(-len(nodes) // _PARTS), _LEAST_PART)
-    parts = -(-len(nodes) // size)
-    # The rows past the last are what a block of six leaves over.
-    into_weights = nodes.new_zeros(parts, 2, wide + SIX, padded(width))
-    into_biases = nodes.new_zeros(parts, 2, wide)
-    to_nodes, to_around = torch.empty_like(nodes), torch.empty_like(nodes)
-    tables = [t.numpy() for t in (gradient, nodes, around, signs, both, into_weights, into_biases, to_nodes, to_around)]
-    known = (tables[0].dtype.type(slope), *mask_numbers(tables[0], p, key))
-    over_ranges(_backward_ranges, (*tables, size, *known), parts, nodes.numel())
+    both = _side_by_side(weights[0].detach(), weights[1].detach())
+    size = max(-(-len(around) // _PARTS), _LEAST_PART)
+    parts = -(-len(around) // size)
+    # Each map's gradient; rows past its last, which a block of six leaves over; and from row wide + 6 on the bias's.
+    shares = nodes.new_empty(parts, 2, wide + SIX + -(-wide // padded(width)), padded(width))
+    made = torch.empty_like if chosen is None else torch.zeros_like
+    to_nodes, to_around = made(nodes), made(nodes)
+    tables = [t.numpy() for t in (gradient, nodes, around, signs, both, shares, to_nodes, to_around)]
+    known = (_numbers(chosen), tables[0].dtype.type(slope), *mask_numbers(tables[0], p, key))
+    over_ranges(_backward_ranges, (*tables, size, *known), parts, around.numel())
     turned = matrix.transpose
     product(turned.indptr, turned.column, turned.value, to_around, out=to_nodes, onto=to_nodes)
-    of_weights, of_biases = into_weights.sum(0), into_biases.sum(0)
-    of_weights = of_weights[:, :wide, :width]
-    return to_nodes, of_weights[0], of_biases[0], of_weights[1], of_biases[1]
+    of_sum, of_product = shares.sum(0)
+    of_biases = (of_map[wide + SIX :].flatten()[:wide] for of_map in (of_sum, of_product))
+    return to_nodes, of_sum[:wide, :width], next(of_biases), of_product[:wide, :width], next(of_biases)
+
+
+def _side_by_side(left: Tensor, right: Tensor) -> Tensor:
+    """[2, ..., padded(d)] of two [..., d], filled up with zeros."""
+    both = torch.stack((left, right))
+    more = padded(both.shape[-1]) - both.shape[-1]
+    return F.pad(both, (0, more)) if more else both
+
+
+def _numbers(chosen: Tensor | None) -> np.ndarray:
+    """Rows that are computed; empty: all."""
+    return np.zeros(0, np.int64) if chosen is None else chosen.numpy()
+
+
+def _pieces(indptr: np.ndarray, count: int, chosen: Tensor | None) -> np.ndarray:
+    """Bounds of pieces of rows with about as much work each."""
+    if chosen is not None:
+        rows = chosen.numpy()
+        indptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(indptr[rows + 1] - indptr[rows])))
+    return even_pieces(indptr, 0, count, _EDGES_OF_A_ROW)
 
 
 @_jit
 def _forward(
     indptr: Any, column: Any, value: Any, nodes: Any, around: Any, out: Any, signs: Any, weights: Any, biases: Any,
-    bounds: Any, slope: Any, dropping: bool, low: Any, high: Any, threshold: Any, scale: Any, first: int, last: int,
+    bounds: Any, chosen: Any, slope: Any, dropping: bool, low: Any, high: Any, threshold: Any, scale: Any, first: int,
+    last: int,
 ) -> None:  # fmt: skip
     width, wide = nodes.shape[1], out.shape[1]
     inner, outer = padded(width), padded(wide)
     room, mapped = np.empty((2, _TOGETHER, inner), nodes.dtype), np.empty((2, _TOGETHER, outer), nodes.dtype)
     columns, values, source, others = address(column), address(value), address(nodes), address(around)
-    into, kept, maps, bias = address(out), address(signs), address(weights), address(biases)
+    into, maps, bias = address(out), address(weights), address(biases)
     mixed, found = address(room), address(mapped)
     times, beside = _TOGETHER * inner, _TOGETHER * outer
-    zero = like(slope, 0)
+    steep, some = spread(slope), len(chosen) > 0
     for start in range(bounds[first], bounds[last], _TOGETHER):
         stop = min(start + _TOGETHER, bounds[last])
         for row in range(start, stop):
-            own, at = row * width, (row - start) * inner
-            weighted_rows(columns, values, indptr[row], indptr[row + 1], source, width, others, -1, others, own)
+            node = chosen[row] if some else row
+            own, here, at = row * width, node * width, (row - start) * inner
+            weighted_rows(columns, values, indptr[node], indptr[node + 1], source, width, others, -1, others, own)
             for c in range(0, width, LANES):
-                a, b = load_first(source, own + c, width - c), load_first(others, own + c, width - c)
+                a, b = load_first(source, here + c, width - c), load_first(others, own + c, width - c)
                 store(mixed, at + c, a + b)
                 store(mixed, times + at + c, a * b)
         rows = stop - start
@@ -132,72 +168,77 @@ def _forward(
         whole_blocks(mixed, times, inner, 1, maps, width * outer, outer, width, False, found, beside, outer, rows, wide)
         for row in range(start, stop):
             own, at = row * wide, (row - start) * outer
-            for j in range(wide):
-                x, y = found[at + j] + bias[j], found[beside + at + j] + bias[outer + j]
-                both = (x if x > zero else x * slope) + (y if y > zero else y * slope)
-                into[own + j] = both
-                kept[own + j] = np.uint8(x > zero) | (np.uint8(y > zero) << np.uint8(1))
-            if dropping:
-                for c in range(0, wide, LANES):
-                    x = keep(load_first(into, own + c, wide - c), own + c, low, high, threshold, scale)
-                    store_first(into, own + c, x, wide - c)
+            place = chosen[row] * wide if some else own
+            for c in range(0, wide, LANES):
+                x, y = load(found, at + c) + load(bias, c), load(found, beside + at + c) + load(bias, outer + c)
+                signs[row, 0, c // LANES], signs[row, 1, c // LANES] = positive_bits(x), positive_bits(y)
+                result = where_positive(x, x, x * steep) + where_positive(y, y, y * steep)
+                if dropping:
+                    result = keep(result, place + c, low, high, threshold, scale)
+                store_first(into, own + c, result, wide - c)
     hold(room)
     hold(mapped)
 
 
 @_jit
 def _backward(
-    gradient: Any, nodes: Any, around: Any, signs: Any, weights: Any, into_weights: Any, into_biases: Any, to_nodes: Any,
-    to_around: Any, size: int, slope: Any, dropping: bool, low: Any, high: Any, threshold: Any, scale: Any, first: int,
-    last: int,
+    gradient: Any, nodes: Any, around: Any, signs: Any, weights: Any, shares: Any, to_nodes: Any, to_around: Any, size: int,
+    chosen: Any, slope: Any, dropping: bool, low: Any, high: Any, threshold: Any, scale: Any, first: int, last: int,
 ) -> None:  # fmt: skip
-    width, wide, zero = nodes.shape[1], gradient.shape[1], like(slope, 0)
+    width, wide, some = nodes.shape[1], gradient.shape[1], len(chosen) > 0
+    zero, steep = spread(like(slope, 0)), spread(slope)
     inner, outer = padded(width), padded(wide)
     # Blocks of six columns of the maps read a little past their last row.
     room, mapped = np.empty((2, _TOGETHER, inner), nodes.dtype), np.zeros((2, _TOGETHER + 1, outer), nodes.dtype)
-    given, source, others, kept = address(gradient), address(nodes), address(around), address(signs)
-    maps, into, biases = address(weights), address(into_weights), address(into_biases)
+    given, source, others = address(gradient), address(nodes), address(around)
+    maps, into = address(weights), address(shares)
     to_own, to_others = address(to_nodes), address(to_around)
     mixed, back = address(room), address(mapped)
-    times, beside, second = _TOGETHER * inner, (_TOGETHER + 1) * outer, (wide + SIX) * inner
+    times, beside, second = _TOGETHER * inner, (_TOGETHER + 1) * outer, shares.shape[2] * inner
     for part in range(first, last):
-        sums, shares = part * 2 * second, part * 2 * wide
-        for start in range(part * size, min((part + 1) * size, len(nodes)), _TOGETHER):
-            stop = min(start + _TOGETHER, (part + 1) * size, len(nodes))
+        sums = part * 2 * second
+        biases = sums + (wide + SIX) * inner
+        for c in range(0, wide, LANES):
+            store(into, biases + c, zero)
+            store(into, biases + second + c, zero)
+        for start in range(part * size, min((part + 1) * size, len(around)), _TOGETHER):
+            stop = min(start + _TOGETHER, (part + 1) * size, len(around))
             for row in range(start, stop):
-                own, at = row * wide, (row - start) * outer
-                for j in range(wide):
-                    g = given[own + j]
+                node = chosen[row] if some else row
+                own, place, at = row * wide, node * wide, (row - start) * outer
+                for c in range(0, wide, LANES):
+                    g = load_first(given, own + c, wide - c)
                     if dropping:
-                        g *= scale if word(own + j, low, high) >= threshold else zero
-                    x = g if kept[own + j] & np.uint8(1) else g * slope
-                    y = g if kept[own + j] & np.uint8(2) else g * slope
-                    back[at + j] = x
-                    back[beside + at + j] = y
-                    biases[shares + j] += x
-                    biases[shares + wide + j] += y
-                own, at = row * width, (row - start) * inner
+                        g = keep(g, place + c, low, high, threshold, scale)
+                    x = where_bits(signs[row, 0, c // LANES], g, g * steep)
+                    y = where_bits(signs[row, 1, c // LANES], g, g * steep)
+                    store(back, at + c, x)
+                    store(back, beside + at + c, y)
+                    store(into, biases + c, load(into, biases + c) + x)
+                    store(into, biases + second + c, load(into, biases + second + c) + y)
+                own, here, at = row * width, node * width, (row - start) * inner
                 for c in range(0, width, LANES):
-                    a, b = load_first(source, own + c, width - c), load_first(others, own + c, width - c)
+                    a, b = load_first(source, here + c, width - c), load_first(others, own + c, width - c)
                     store(mixed, at + c, a + b)
                     store(mixed, times + at + c, a * b)
-            rows = stop - start
-            whole_blocks(back, 0, 1, outer, mixed, 0, inner, rows, True, into, sums, inner, wide, width)
+            rows, begun = stop - start, start > part * size
+            whole_blocks(back, 0, 1, outer, mixed, 0, inner, rows, begun, into, sums, inner, wide, width)
             whole_blocks(
-                back, beside, 1, outer, mixed, times, inner, rows, True, into, sums + second, inner, wide, width
+                back, beside, 1, outer, mixed, times, inner, rows, begun, into, sums + second, inner, wide, width
             )
             whole_blocks(back, 0, outer, 1, maps, 0, inner, wide, False, mixed, 0, inner, rows, width)
             whole_blocks(
                 back, beside, outer, 1, maps, wide * inner, inner, wide, False, mixed, times, inner, rows, width
             )
             for row in range(start, stop):
-                own, at = row * width, (row - start) * inner
+                node = chosen[row] if some else row
+                own, here, at = row * width, node * width, (row - start) * inner
                 for c in range(0, width, LANES):
                     count = width - c
                     plus, product_ = load(mixed, at + c), load(mixed, times + at + c)
-                    a, b = load_first(source, own + c, count), load_first(others, own + c, count)
-                    store_first(to_own, own + c, plus + product_ * b, count)
-                    store_first(to_others, own + c, plus + product_ * a, count)
+                    a, b = load_first(source, here + c, count), load_first(others, own + c, count)
+                    store_first(to_own, here + c, plus + product_ * b, count)
+                    store_first(to_others, here + c, plus + product_ * a, count)
     hold(room)
     hold(mapped)
 

@@ -259,9 +259,14 @@ def _product(
             line = padded(wide)
             for d in range(0, max(terms, 1), deepest):
                 depth = min(deepest, terms - d)
-                for t in range(0, depth, _TERMS):
-                    place = batch * right_batch + (d + t) * right_row + c * right_column
-                    _pack(b, place, right_row, right_column, min(_TERMS, depth - t), wide, packed, t * line)
+                panels = packed
+                if right_column == 1 and right_row == columns == line <= _PANEL:
+                    # One panel, and it is there.
+                    panels = numbers_at(right + _SIZE * (batch * right_batch + d * right_row))
+                else:
+                    for t in range(0, depth, _TERMS):
+                        place = batch * right_batch + (d + t) * right_row + c * right_column
+                        _pack(b, place, right_row, right_column, min(_TERMS, depth - t), wide, packed, t * line)
                 for high in range(top, bottom, _TOGETHER):
                     low = min(high + _TOGETHER, bottom)
                     for t in range(0, max(depth, 1), _TERMS):
@@ -270,12 +275,12 @@ def _product(
                         some = min(_TERMS, depth - t)
                         if bias != 0 and d + t == 0:
                             _rows_and_panels(
-                                a, at, left_row, left_column, packed, t * line, some, wide, low - high, more, c, 0, True,
+                                a, at, left_row, left_column, panels, t * line, some, wide, low - high, more, c, 0, True,
                                 y, to, out_row,
                             )  # fmt: skip
                         else:
                             _rows_and_panels(
-                                a, at, left_row, left_column, packed, t * line, some, wide, low - high, y, to, out_row,
+                                a, at, left_row, left_column, panels, t * line, some, wide, low - high, y, to, out_row,
                                 onto or d + t > 0, y, to, out_row,
                             )  # fmt: skip
     hold(buffer)

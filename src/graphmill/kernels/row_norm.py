@@ -23,6 +23,17 @@ def normalise_rows(x: Tensor) -> Tensor:
     return out
 
 
+def beside_normalised(first: Tensor, *others: Tensor) -> Tensor:
+    """``first`` [n, d₀] ‖ each of ``others`` [n, d], its rows divided by max(‖row‖₂, 1e-12): [n, Σ d], of their one dtype.
+
+    As :func:`normalise_rows` and ``torch.cat`` give, with one pass over each table, there and back.
+    """
+    if not all(_compiled_serves(x) and x.dtype in (torch.float32, torch.float64) for x in (first, *others)):
+        return torch.cat((first, *(normalise_rows(x) for x in others)), 1)
+    out: Tensor = _BesideNormalised.apply(first, *others)
+    return out
+
+
 def _compiled_serves(x: Tensor) -> bool:
     return x.device.type == "cpu" and has_numba() and not torch.compiler.is_compiling()
 
@@ -35,7 +46,8 @@ class _NormaliseRows(torch.autograd.Function):
         if _compiled_serves(wide):
             from graphmill.kernels import row_norm_numba
 
-            y, divisor = row_norm_numba.forward(wide.contiguous(), SMALLEST)
+            y, divisor = torch.empty_like(wide, memory_format=torch.contiguous_format), wide.new_empty(len(wide))
+            row_norm_numba.forward(wide.contiguous(), SMALLEST, y, divisor)
             ctx.save_for_backward(y, divisor)
             return y.to(x.dtype)
         norm = torch.linalg.vector_norm(wide, dim=1, keepdim=True)
@@ -53,10 +65,44 @@ class _NormaliseRows(torch.autograd.Function):
         if len(others) == 1:
             from graphmill.kernels import row_norm_numba
 
-            return row_norm_numba.backward(g.contiguous(), y, others[0]).to(ctx.dtype)
+            found = torch.empty_like(y)
+            row_norm_numba.backward(g.contiguous(), y, others[0], found)
+            return found.to(ctx.dtype)
         norm, small = others
         along = (g * y).sum(1, keepdim=True)
         # Where the divisor is the constant, moving along the row changes the result as any other direction does.
         along.masked_fill_(small, 0.0)
         out: Tensor = torch.addcmul(g, y, along, value=-1.0).div_(norm)
         return out.to(ctx.dtype)
+
+
+class _BesideNormalised(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, first: Tensor, *others: Tensor) -> Tensor:
+        from graphmill.kernels import row_norm_numba
+
+        begin, widths = first.shape[1], [x.shape[1] for x in others]
+        out, divisors = first.new_empty(len(first), begin + sum(widths)), first.new_empty(len(others), len(first))
+        out[:, :begin] = first
+        for x, divisor, place in zip(others, divisors, _places(begin, widths), strict=True):
+            row_norm_numba.forward(x.contiguous(), SMALLEST, out, divisor, place)
+        ctx.begin, ctx.widths = begin, widths
+        ctx.save_for_backward(out, divisors)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, ...]:
+        from graphmill.kernels import row_norm_numba
+
+        out, divisors = ctx.saved_tensors
+        gradient = gradients[0].contiguous()
+        found = [out.new_empty(len(out), width) for width in ctx.widths]
+        for into, divisor, place in zip(found, divisors, _places(ctx.begin, ctx.widths), strict=True):
+            row_norm_numba.backward(gradient, out, divisor, into, place)
+        return gradient[:, : ctx.begin], *found
+
+
+def _places(begin: int, widths: list[int]) -> list[int]:
+    """The first columns of tables that stand side by side."""
+    return [begin + sum(widths[:n]) for n in range(len(widths))]

@@ -6,7 +6,6 @@ from typing import Any
 
 import numba
 import numpy as np
-import torch
 from torch import Tensor
 
 from graphmill.kernels.compiled_math import FAST
@@ -15,50 +14,49 @@ from graphmill.kernels.team import in_ranges, over_ranges
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 
 
-def forward(x: Tensor, smallest: float) -> tuple[Tensor, Tensor]:
-    """[n, d], contiguous → the rows divided, and [n]: each divisor, negative where it is the constant."""
-    out, divisor = torch.empty_like(x), x.new_empty(len(x))
-    arrays = (x.detach().numpy(), out.numpy(), divisor.numpy())
-    over_ranges(_forward_ranges, (*arrays, arrays[0].dtype.type(smallest)), len(x), x.numel())
-    return out, divisor
+def forward(x: Tensor, smallest: float, out: Tensor, divisor: Tensor, place: int = 0) -> None:
+    """Rows of ``x`` [n, d] divided, to ``out`` from column ``place`` on; ``divisor`` [n], negative where it is the constant.
+
+    All contiguous.
+    """
+    arrays = (x.detach().numpy(), out.detach().numpy(), divisor.numpy())
+    over_ranges(_forward_ranges, (*arrays, arrays[0].dtype.type(smallest), place), len(x), x.numel())
 
 
-def backward(gradient: Tensor, out: Tensor, divisor: Tensor) -> Tensor:
-    """The gradient of the rows."""
-    found = torch.empty_like(gradient)
+def backward(gradient: Tensor, out: Tensor, divisor: Tensor, found: Tensor, place: int = 0) -> None:
+    """The gradient of the rows, to ``found`` [n, d]; ``gradient`` and ``out`` have theirs from column ``place`` on."""
     arrays = (gradient.detach().numpy(), out.numpy(), divisor.numpy(), found.numpy())
-    over_ranges(_backward_ranges, arrays, len(found), found.numel())
-    return found
+    over_ranges(_backward_ranges, (*arrays, place), len(found), found.numel())
 
 
 @_jit
-def _forward(x: Any, out: Any, divisor: Any, smallest: Any, first: int, last: int) -> None:
-    one = x.dtype.type(1)
+def _forward(x: Any, out: Any, divisor: Any, smallest: Any, place: int, first: int, last: int) -> None:
+    one, width = x.dtype.type(1), x.shape[1]
     for row in range(first, last):
-        source, target = x[row], out[row]
+        source, target = x[row], out[row, place : place + width]
         total = one - one
-        for j in range(len(source)):
+        for j in range(width):
             total += source[j] * source[j]
         norm = np.sqrt(total)
         # Asked in this way round NaN stays NaN.
         divisor[row] = -smallest if norm < smallest else norm
         inverse = one / (smallest if norm < smallest else norm)
-        for j in range(len(source)):
+        for j in range(width):
             target[j] = source[j] * inverse
 
 
 @_jit
-def _backward(gradient: Any, out: Any, divisor: Any, found: Any, first: int, last: int) -> None:
-    one = out.dtype.type(1)
+def _backward(gradient: Any, out: Any, divisor: Any, found: Any, place: int, first: int, last: int) -> None:
+    one, width = out.dtype.type(1), found.shape[1]
     for row in range(first, last):
-        given, y, target = gradient[row], out[row], found[row]
+        given, y, target = gradient[row, place : place + width], out[row, place : place + width], found[row]
         along = one - one
-        for j in range(len(y)):
+        for j in range(width):
             along += given[j] * y[j]
         # Where the divisor is the constant, moving along the row changes the result as any other direction does.
         along = one - one if divisor[row] < 0 else along
         inverse = one / abs(divisor[row])
-        for j in range(len(y)):
+        for j in range(width):
             target[j] = (given[j] - y[j] * along) * inverse
 
 

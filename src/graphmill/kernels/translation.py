@@ -40,6 +40,7 @@ def _one_call_serves(rows: Tensor, matrices: Tensor) -> bool:
         and rows.dtype == matrices.dtype == torch.float32
         and rows.is_contiguous()
         and len(rows) > 0
+        and len(matrices) > 1  # the threads share one product, and here a group is one thread's
         and wide_registers()
     )
 
@@ -82,10 +83,10 @@ class _Grouped(torch.autograd.Function):
 
 
 def translation_logits(heads: Tensor, tails: Tensor, translation: Tensor, head: Tensor, tail: Tensor) -> Tensor:
-    """π = ⟨t, tanh(h + e_r)⟩ of the edges of one relation (KGAT, eq. 4); not differentiable.
+    """π = ⟨t, tanh(h + e_r)⟩ of edges (KGAT, eq. 4); not differentiable.
 
-    ``heads`` [m, k] and ``tails`` [n, k]: the projected nodes that occur; ``translation`` [k]; ``head``, ``tail`` int64
-    [E]: rows of those. Returns [E].
+    ``heads`` [m, k] and ``tails`` [n, k]: the projected nodes that occur; ``translation`` [k] of one relation, or [m, k] of
+    the heads' ones; ``head``, ``tail`` int64 [E]: rows of those. Returns [E].
     """
     moved = torch.tanh(heads + translation)
     if heads.device.type == "cpu" and has_numba() and heads.dtype in (torch.float32, torch.float64):

@@ -459,6 +459,27 @@ def where_positive(typing: Any, vector: Any, left: Any, right: Any) -> Any:
 
 
 @intrinsic
+def positive_bits(typing: Any, vector: Any) -> Any:
+    """A bit an element, the first one lowest: whether it is above zero."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        above = builder.fcmp_ordered(">", values[0], constant(values[0].type, 0.0))
+        return builder.bitcast(above, ir.IntType(LANES))
+
+    return types.uint16(vector), generate
+
+
+@intrinsic
+def where_bits(typing: Any, bits: Any, left: Any, right: Any) -> Any:
+    """By element: ``left`` where its bit is set, else ``right``."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        return builder.select(builder.bitcast(values[0], ir.VectorType(ir.IntType(1), LANES)), values[1], values[2])
+
+    return left(types.uint16, left, right), generate
+
+
+@intrinsic
 def first_of(typing: Any, vector: Any, count: Any, other: Any) -> Any:
     """The first ``count`` elements of ``vector``, and the others of ``other``."""
 

@@ -15,10 +15,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from graphmill.kernels.bi_interaction import bi_interaction
+from graphmill.kernels.bi_interaction import bi_interaction, bi_interaction_at
 from graphmill.kernels.dropout import dropout
 from graphmill.kernels.propagation import SparseMatrix, propagate
-from graphmill.kernels.row_norm import normalise_rows
+from graphmill.kernels.row_norm import beside_normalised
+from graphmill.kernels.table_rows import table_rows
 
 Aggregation = Literal["bi_interaction", "gcn", "graphsage"]
 
@@ -42,11 +43,21 @@ class Layer(nn.Module):
     def forward(self, nodes: Tensor, matrix: SparseMatrix) -> Tensor:
         """[N, dim_in] → [N, dim_out]."""
         if self.kind == "bi_interaction":
-            of_sum, of_product = (self.sum.weight, self.sum.bias), (self.product.weight, self.product.bias)
-            return bi_interaction(matrix, nodes, of_sum, of_product, self.slope, self.dropout, self.training)
+            return bi_interaction(matrix, nodes, *self._maps(), self.slope, self.dropout, self.training)
         around = propagate(matrix, nodes)
         joined = torch.cat((nodes, around), 1) if self.kind == "graphsage" else nodes + around
         return dropout(F.leaky_relu(self.sum(joined), self.slope), self.dropout, self.training)
+
+    def at(self, nodes: Tensor, matrix: SparseMatrix, rows: Tensor, whole: bool) -> tuple[Tensor, Tensor]:
+        """The result for all nodes or, not ``whole``, for ``rows`` int64 [n] alone; and those rows of ``nodes``."""
+        if self.kind == "bi_interaction":
+            known = *self._maps(), self.slope, self.dropout, self.training
+            return bi_interaction_at(rows, whole, matrix, nodes, *known)
+        out = self(nodes, matrix)
+        return out if whole else table_rows(out, rows), table_rows(nodes, rows)
+
+    def _maps(self) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+        return (self.sum.weight, self.sum.bias), (self.product.weight, self.product.bias)
 
 
 class Kgat(nn.Module):
@@ -88,18 +99,27 @@ class Kgat(nn.Module):
         """[N, d]: the vectors of all nodes in the graph's order, as they are trained."""
         return torch.cat(list(self.tables))
 
-    def forward(self, nodes: Tensor, matrix: SparseMatrix) -> list[Tensor]:
-        """[N, d]: e⁰ and each layer's result; :func:`final` makes vectors of them, for the rows that are asked for."""
-        out = [nodes]
-        for layer in self.layers:
+    def forward(self, nodes: Tensor, matrix: SparseMatrix, rows: Tensor | None = None) -> list[Tensor]:
+        """e⁰ and each layer's result, [N, d] or, of ``rows`` int64 [n] (ascending, each once), [n, d]; :func:`final` makes
+        vectors of them.
+        """
+        out, state = [], nodes
+        for number, layer in enumerate(self.layers):
+            assert isinstance(layer, Layer)
+            run = layer if rows is None else layer.at
+            # The last layer's result is of no use to another one.
+            more = () if rows is None else (rows, number + 1 < len(self.layers))
             if self.checkpointing and self.training:
-                out.append(checkpoint(layer, out[-1], matrix, use_reentrant=False))
+                found = checkpoint(run, state, matrix, *more, use_reentrant=False)
             else:
-                out.append(layer(out[-1], matrix))
-        return out
+                found = run(state, matrix, *more)
+            following, looked_up = (found, state) if rows is None else found
+            out.append(looked_up)
+            state = following
+        return [*out, state]
 
 
 def final(states: Sequence[Tensor]) -> Tensor:
     """[n, d + Σ layer dims], at least fp32: the node's own vector ‖ each layer's result, scaled to length 1."""
     wide = [x if x.dtype == torch.float64 else x.float() for x in states]
-    return torch.cat([wide[0], *(normalise_rows(x) for x in wide[1:])], 1)
+    return beside_normalised(*wide)

@@ -17,6 +17,7 @@ from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.models.kgat import Kgat, final
 from graphmill.recipes.recommenders.batch import PairBatch
+from graphmill.recipes.recommenders.kgat import graph as kgat_graph
 from graphmill.recipes.recommenders.kgat.graph import CollaborativeGraph
 from graphmill.recipes.recommenders.kgat.recipe import KgatRecipe
 from graphmill.recipes.recommenders.kgat.settings import KgatObjective
@@ -83,7 +84,9 @@ def test_the_first_weights_are_random_walks_added_up_over_relations(graph: Typed
     assert both[first] == pytest.approx(both[first[2], 1, first[0]])
 
 
-def test_attention_is_the_softmax_over_all_edges_of_a_node_whatever_their_relation(graph: TypedGraph) -> None:
+def test_attention_is_the_softmax_over_all_edges_of_a_node_whatever_their_relation(
+    graph: TypedGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
     recipe = recipe_of(graph)
     model, g = model_of(recipe), recipe.facts
     found = g.attention(model)
@@ -97,6 +100,12 @@ def test_attention_is_the_softmax_over_all_edges_of_a_node_whatever_their_relati
     for node in range(graph.num_nodes):
         mine = torch.from_numpy(g.head == node)
         torch.testing.assert_close(found[mine], torch.softmax(logits[mine], 0), rtol=1e-10, atol=1e-12)
+    assert len(g.scored) == 1
+    for most, parts in ((60, 6), (1, g.num_relations)):  # several relations together, and each alone
+        monkeypatch.setattr(kgat_graph, "_TOGETHER", most)
+        g.to(g.device)
+        assert len(g.scored) == parts
+        torch.testing.assert_close(g.attention(model), found, rtol=1e-12, atol=1e-12)
 
 
 def test_masked_pairs_carry_nothing_in_the_step_that_is_to_predict_them(graph: TypedGraph) -> None:
@@ -120,10 +129,11 @@ def test_masked_pairs_carry_nothing_in_the_step_that_is_to_predict_them(graph: T
     assert torch.equal(matrix.forward.value, model.attention), "the epoch's weights stay as they are"
     model.train()
     found = recipe.encode(model, batch).tensors["layer0"]
-    torch.testing.assert_close(found, model(model.nodes(), left)[1])
+    torch.testing.assert_close(found, model(model.nodes(), left)[1][batch.nodes])
     # A step's parts all leave out what the whole step is to predict.
     parts = [*batch.split(3), batch.shard(1, 2)]
     assert all(np.array_equal(part.masked, batch.masked) for part in parts)
+    assert all(np.array_equal(part.nodes, batch.nodes) for part in parts), "nor do ranks look up other nodes"
 
 
 def test_masking_most_of_the_pairs_is_refused(graph: TypedGraph) -> None:
@@ -138,6 +148,27 @@ def test_evaluation_sees_every_interaction(graph: TypedGraph) -> None:
     masked, plain = (recipe_of(graph, objective={"mask_pairs": value}) for value in (True, False))
     model = model_of(plain)
     assert np.array_equal(masked.all_vectors(model), plain.all_vectors(model))
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("kind", ["bi_interaction", "gcn", "graphsage"])
+def test_a_step_looks_up_what_all_nodes_would_have(graph: TypedGraph, kind: str, checkpointing: bool) -> None:
+    recipe = recipe_of(graph, model={"aggregation": kind, "message_dropout": 0.3})
+    model = model_of(recipe)
+    model.train()
+    model.checkpointing = checkpointing
+    batch = recipe.step(recipe.phases[0], 0, 0)
+    rows, found = torch.from_numpy(batch.nodes), []
+    wanted = np.concatenate((batch.users, *(x + recipe.view.item_offset for x in (batch.positives, batch.negatives))))
+    assert batch.nodes.tolist() == sorted(set(wanted.tolist()))
+    for at in (rows, None):
+        torch.manual_seed(5)  # the masks are those of all nodes
+        states = model(model.nodes(), recipe._matrix(model), at)
+        vectors = final(states if at is not None else [state[rows] for state in states])
+        weight = torch.linspace(-1, 1, vectors.numel(), dtype=torch.float64).view_as(vectors)
+        parameters = [*model.tables, *model.layers.parameters()]
+        found.append((vectors.detach(), *torch.autograd.grad((vectors * weight).sum(), parameters)))
+    torch.testing.assert_close(found[0], found[1], rtol=1e-10, atol=1e-12)
 
 
 @pytest.mark.parametrize("kind", ["bi_interaction", "gcn", "graphsage"])
@@ -177,9 +208,10 @@ def test_the_losses_are_the_equations(graph: TypedGraph, loss: str, negatives: i
     encoded = recipe.encode(model, batch)
     with torch.no_grad():
         pairs, norm = recipe.terms(model, batch, encoded)
-    users, items = (
-        final(list(encoded.tensors.values()))[o:] for o in (recipe.view.user_offset, recipe.view.item_offset)
-    )
+    # The rows that are looked up, put back among all nodes.
+    vectors = torch.zeros(graph.num_nodes, recipe.embedding_width, dtype=torch.float64)
+    vectors[batch.nodes] = final(list(encoded.tensors.values())).detach()
+    users, items = (vectors[o:] for o in (recipe.view.user_offset, recipe.view.item_offset))
     u, p, n = users[batch.users], items[batch.positives], items[batch.negatives.reshape(len(batch), negatives)]
     gap = (u * p).sum(1)[:, None] - (u[:, None] * n).sum(2)
     wanted = F.softplus(-gap).mean() if loss == "bpr" else torch.log1p(torch.exp(-gap).sum(1)).mean()

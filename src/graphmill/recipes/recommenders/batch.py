@@ -12,7 +12,8 @@ import numpy as np
 class PairBatch:
     """B training triples, int64 [B] each, local numbers; several negatives are int64 [B, k]. Each of ``terms`` has weight B.
 
-    ``masked``: int64, edges of the graph whose messages are left out in this step, on every rank those of the whole batch.
+    ``masked``: int64, edges of the graph whose messages are left out in this step; ``nodes``: int64, ascending, those whose
+    vectors the step looks up. Both are those of the whole batch in each of its parts, and on every rank.
     ``replicated``: whether every rank encodes the whole graph alike; ``ranks``: among how many the batch was dealt out.
     """
 
@@ -23,6 +24,7 @@ class PairBatch:
     replicated: bool = True
     ranks: int = 1
     masked: np.ndarray | None = None
+    nodes: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.users)
@@ -48,8 +50,9 @@ class PairBatch:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays."""
-        masked = {} if self.masked is None else {"masked": self.masked}
-        return {"users": self.users, "positives": self.positives, "negatives": self.negatives, **masked}
+        found = {"users": self.users, "positives": self.positives, "negatives": self.negatives}
+        more = {"masked": self.masked, "nodes": self.nodes}
+        return found | {name: array for name, array in more.items() if array is not None}
 
     def _take(self, rows: np.ndarray) -> PairBatch:
         return replace(self, users=self.users[rows], positives=self.positives[rows], negatives=self.negatives[rows])

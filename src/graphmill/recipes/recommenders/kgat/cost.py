@@ -36,27 +36,29 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
     layers = dense = kept = inputs = moved = 0.0
     device = choose_device(settings.acceleration.device, allow_fallback=True).device
     compiled = device.type == "cpu" and precision == "fp32" and has_numba()
-    for a, b in pairwise(dims):
+    pairs, negatives = settings.step_size() / settings.acceleration.processes, o.negatives_per_positive
+    # What a step looks up, on every process the whole batch's nodes, each once; the last layer has them alone.
+    looked_up = min(settings.step_size() * (2 + negatives), nodes)
+    for place, (a, b) in enumerate(pairwise(dims), 1):
         wide = 2 * a if m.aggregation == "graphsage" else a
         both = m.aggregation == "bi_interaction"
         layers += (wide + 1) * b + both * (a + 1) * b
-        dense += 2.0 * nodes * (wide + both * a) * b
-        if both and compiled:  # the neighbourhoods, the result, and a byte an output
-            kept += nodes * (a + 1.25 * b)
+        fast = both and compiled
+        rows = looked_up if fast and wide_registers() and place == len(dims) - 1 else nodes
+        dense += 2.0 * rows * (wide + both * a) * b
+        if fast:  # the neighbourhoods, the result, and a bit or a byte an output
+            kept += rows * (a + 1.25 * b)
             # Where some rows go through all of a layer at a time, what is between its operations stays in the cache.
             here = 0.5 if wide_registers() else 1.0
-            moved += here * (4.0 * edges * a + nodes * (12.0 * a + 8.0 * b))
+            moved += here * (4.0 * edges * a * (rows + nodes) / (2 * nodes) + rows * (12.0 * a + 8.0 * b))
         else:  # what the products take, and each one's result before and after its ReLU; the dropout's mask
             kept += nodes * (wide + a + both * a + (2 + 2 * both + 2) * b)
             moved += 4.0 * edges * a + nodes * (14.0 * a + 16.0 * b)
         inputs += nodes * a
     widest = max(a + b for a, b in pairwise(dims))
     again = 1 if execution.checkpointing else 0
-    pairs, negatives = settings.step_size() / settings.acceleration.processes, o.negatives_per_positive
-    rows = (2.0 + negatives) * pairs
-    # Each node of the pairs once, looked up and scaled.
+    # Of what is looked up: each state, its gradient and the vector that is scaled, and the vector's gradient.
     chunk = pairs / max(execution.loss_chunks, 1)
-    looked_up = min(chunk * (2 + negatives), nodes)
     loss = looked_up * sum(dims) * 4 + pairs_kept(chunk, negatives, sum(dims), compiled)
     states = inputs + 6.0 * nodes * widest if again else kept + 3.0 * nodes * widest
     first = settings.step_size()
@@ -79,7 +81,7 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
         moved=(
             share[0] * 2 * moved
             + 10.0 * table
-            + rows * sum(dims) * (3 if compiled else 8)
+            + (2.0 + negatives) * pairs * sum(dims) * (3 if compiled else 8)
             + share[1] * second * (d + k) * 24
         )
         * WIDE,

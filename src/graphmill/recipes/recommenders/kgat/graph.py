@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,12 +17,34 @@ from torch import Tensor
 from graphmill.graph.interactions import Interactions
 from graphmill.graph.knowledge import Knowledge
 from graphmill.graph.sorted_unique import sorted_unique
-from graphmill.kernels.products import product
 from graphmill.kernels.propagation import SparseMatrix, sparse_matrix
-from graphmill.kernels.translation import segment_softmax, translation_logits
+from graphmill.kernels.translation import grouped_projection, segment_softmax, translation_logits
 from graphmill.models.kgat import Kgat
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
+
+_TOGETHER = 65_536
+"""Projected nodes of several relations that are in memory together, at most; one with more of them goes alone."""
+
+
+class RelationEdges(NamedTuple):
+    """The edges of relations ``first`` to ``last`` - 1, and the nodes that are heads and tails in each of them."""
+
+    first: int
+    last: int
+    head_bounds: list[int]
+    """Where each relation's heads begin, and the last one's end; ``tail_bounds`` likewise."""
+    tail_bounds: list[int]
+    edges: Tensor
+    """int64 [E]: which edges these are."""
+    heads: Tensor
+    """int64 [m]: nodes, relation after relation; ``tails`` [n] likewise."""
+    tails: Tensor
+    head: Tensor
+    """int64 [E]: each edge's place in ``heads``; ``tail`` likewise."""
+    tail: Tensor
+    moved: Tensor
+    """int64 [m]: each head's relation."""
 
 
 class CollaborativeGraph:
@@ -52,7 +75,7 @@ class CollaborativeGraph:
     def to(self, device: torch.device) -> None:
         """The matrix and the edges by relation to the device."""
         self.matrix, self.device = self.matrix.to(device), device
-        for made in ("_by_relation", "_places"):
+        for made in ("scored", "_places"):
             self.__dict__.pop(made, None)
 
     def _weights(self, kind: str) -> np.ndarray:
@@ -106,30 +129,38 @@ class CollaborativeGraph:
     # ---------------------------------------------------------------- attention
 
     @cached_property
-    def _by_relation(self) -> list[tuple[int, Tensor, Tensor, Tensor, Tensor, Tensor]]:
-        """For each relation with edges: which edges, the nodes that are heads and tails, and each edge's rows of them."""
+    def scored(self) -> list[RelationEdges]:
+        """All edges, by relation; relations with few nodes together, up to some thousand rows."""
         order = np.argsort(self.relation, kind="stable")
-        bounds = np.searchsorted(self.relation[order], np.arange(self.num_relations + 1))
-        found = []
-        for r in range(self.num_relations):
-            edges = order[bounds[r] : bounds[r + 1]]
-            if not len(edges):
-                continue
-            heads, head = np.unique(self.head[edges], return_inverse=True)
-            tails, tail = np.unique(self.tail[edges], return_inverse=True)
-            arrays = (torch.from_numpy(a).to(self.device) for a in (edges, heads, tails, head, tail))
-            found.append((r, *arrays))
-        return found  # type: ignore[return-value]
+        of = self.relation[order] * np.int64(self.num_nodes)
+        heads, tails = sorted_unique(of + self.head[order]), sorted_unique(of + self.tail[order])
+        head, tail = np.searchsorted(heads, of + self.head[order]), np.searchsorted(tails, of + self.tail[order])
+        ends = np.arange(self.num_relations + 1) * np.int64(self.num_nodes)
+        bounds = [np.searchsorted(keys, ends) for keys in (of, heads, tails)]
+        rows, found, first = bounds[1] + bounds[2], [], 0
+        while first < self.num_relations:
+            last = max(int(np.searchsorted(rows, rows[first] + _TOGETHER, "right")) - 1, first + 1)
+            (e, f), (h, i), (t, u) = ((b[first], b[last]) for b in bounds)
+            # Relation of each head: whose translation it is moved by.
+            moved = np.repeat(np.arange(first, last), np.diff(bounds[1][first : last + 1]))
+            arrays = order[e:f], heads[h:i] % self.num_nodes, tails[t:u] % self.num_nodes, head[e:f] - h, tail[e:f] - t
+            tensors = (torch.from_numpy(np.ascontiguousarray(a)).to(self.device) for a in (*arrays, moved))
+            bounds_here = (bounds[1][first : last + 1] - h).tolist(), (bounds[2][first : last + 1] - t).tolist()
+            found.append(RelationEdges(first, last, *bounds_here, *tensors))
+            first = last
+        return found
 
     @torch.no_grad()
     def attention(self, model: Kgat) -> Tensor:
         """[E]: softmax over all edges of each head of ⟨W_r e_t, tanh(W_r e_h + e_r)⟩, in the matrix's order."""
         nodes = model.nodes()
         logits = nodes.new_empty(len(self.head))
-        for r, edges, heads, tails, head, tail in self._by_relation:
-            projection = model.projections[r]
-            left, right = (product(nodes.index_select(0, ends), projection) for ends in (heads, tails))
-            logits[edges] = translation_logits(left, right, model.translations[r], head, tail)
+        for part in self.scored:
+            matrices = model.projections[part.first : part.last]
+            left = grouped_projection(nodes.index_select(0, part.heads), part.head_bounds, matrices)
+            right = grouped_projection(nodes.index_select(0, part.tails), part.tail_bounds, matrices)
+            translations = model.translations.index_select(0, part.moved)
+            logits[part.edges] = translation_logits(left, right, translations, part.head, part.tail)
         return segment_softmax(logits, self.matrix.forward.row, self.num_nodes)
 
     # ---------------------------------------------------------------- facts to train on
@@ -150,14 +181,20 @@ class CollaborativeGraph:
         edges; the false tail is uniform over all nodes.
         """
         rng = generator(*key)
-        head = rng.choice(self.heads, batch_size, replace=len(self.heads) < batch_size)
+        # In the order of the graph: looked up at random, its rows and keys are as many misses of the cache.
+        head = np.sort(rng.choice(self.heads, batch_size, replace=len(self.heads) < batch_size))
         counts = self.indptr[head + 1] - self.indptr[head]
         edge = self.indptr[head] + (rng.random(batch_size) * counts).astype(np.int64)
-        edge = edge[np.argsort(self.relation[edge], kind="stable")]
-        head, relation = self.head[edge], self.relation[edge]
-        wrong = corrupt_tails(rng, head * np.int64(self.num_relations) + relation, self._keys, self.num_nodes, 1)
-        there = wrong[:, 0] >= 0  # a head that is joined to every node in a relation has no false tail
-        return head[there], relation[there], self.tail[edge][there], wrong[there, 0]
+        relation = self.relation[edge]
+        wrong = corrupt_tails(rng, head * np.int64(self.num_relations) + relation, self._keys, self.num_nodes, 1)[:, 0]
+        order = np.argsort(relation.astype(self._small), kind="stable")
+        order = order[wrong[order] >= 0]  # a head that is joined to every node in a relation has no false tail
+        return head[order], relation[order], self.tail[edge[order]], wrong[order]
+
+    @cached_property
+    def _small(self) -> np.dtype[Any]:
+        """The smallest kind of numbers of relations: NumPy sorts those of 16 bits by counting."""
+        return np.min_scalar_type(self.num_relations)
 
 
 def _counts_at(keys: np.ndarray) -> np.ndarray:

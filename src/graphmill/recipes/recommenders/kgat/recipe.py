@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from graphmill.errors import SettingsError
 from graphmill.graph.knowledge import knowledge_view
+from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.kernels.fact_losses import fact_losses
 from graphmill.kernels.propagation import SparseMatrix
 from graphmill.kernels.table_rows import table_rows
@@ -41,7 +42,7 @@ class KgatRecipe(RecommenderRecipe):
     settings: KgatSettings
     term_names = (NORM,)
     negatives = "all"
-    algorithm_version = 2
+    algorithm_version = 3
 
     def __init__(self, graph: TypedGraph, settings: KgatSettings, batching: str) -> None:
         self.draw = settings.objective.draw
@@ -124,6 +125,7 @@ class KgatRecipe(RecommenderRecipe):
         """Training triples of users and items, or facts."""
         if phase.name == CF:
             batch = super().step(phase, epoch, index)
+            batch = replace(batch, nodes=sorted_unique(np.concatenate([n.reshape(-1) for n in self._nodes(batch)])))
             if not self.settings.objective.mask_pairs:
                 return batch
             users, items = batch.users + self.view.user_offset, batch.positives + self.view.item_offset
@@ -131,8 +133,17 @@ class KgatRecipe(RecommenderRecipe):
         key = (self.settings.training.seed, KG, epoch, index)
         return FactBatch(*self.facts.draw(phase.batch_size, *key))
 
+    def _nodes(self, batch: PairBatch) -> tuple[np.ndarray, np.ndarray]:
+        """Global numbers of a batch's users [B], and of their items and negatives [B, 1 + k]."""
+        items = np.column_stack((batch.positives, batch.negatives.reshape(len(batch), -1)))
+        return batch.users + self.view.user_offset, items + self.view.item_offset
+
     def encode(self, model: nn.Module, batch: Any) -> Encoded:
-        """kg: the vectors of all nodes as they are trained; cf: beside them every layer's result."""
+        """kg: the vectors of all nodes as they are trained; cf: those of the batch's nodes, beside them every layer's
+        result.
+
+        Looked up within the layers, rows need no gradient of the size of all nodes, nor a last layer of all of them.
+        """
         assert isinstance(model, Kgat)
         nodes = model.nodes()
         if isinstance(batch, FactBatch):
@@ -141,7 +152,7 @@ class KgatRecipe(RecommenderRecipe):
         matrix = self._matrix(model) if model.training else self._current_matrix(model)
         if batch.masked is not None:
             matrix = self.facts.without(matrix, self._tensor(batch.masked))
-        states = model(nodes, matrix)
+        states = model(nodes, matrix, self._tensor(batch.nodes))
         return Encoded({NODES: states[0], **{f"layer{n}": state for n, state in enumerate(states[1:])}})
 
     def vectors(self, model: nn.Module) -> tuple[Tensor, Tensor]:
@@ -185,17 +196,16 @@ class KgatRecipe(RecommenderRecipe):
         return projected.view(len(chunk), 3, projected.shape[1])
 
     def _triple_terms(self, chunk: PairBatch, states: list[Tensor]) -> list[Term]:
-        """One lookup for users, items and negatives (each would cost a gradient of the size of all nodes), each node once;
-        only what is looked up is scaled to length 1.
-        """
-        view, count = self.view, float(len(chunk))
-        negatives = chunk.negatives.reshape(len(chunk), -1)
-        items = np.column_stack((chunk.positives, negatives)) + view.item_offset
-        wanted, places = np.unique(
-            np.concatenate((chunk.users + view.user_offset, items.reshape(-1))), return_inverse=True
-        )
-        rows, where = final([table_rows(state, self._tensor(wanted)) for state in states]), self._tensor(places)
-        loss, norm = self.pair_losses(PairRows(rows, rows, where[: len(chunk)], where[len(chunk) :].view(items.shape)))
+        """Each node of the chunk once, scaled to length 1 in every layer; of all looked up, those of the chunk."""
+        count = float(len(chunk))
+        assert chunk.nodes is not None, "every step of this phase names its nodes"
+        users, items = (np.searchsorted(chunk.nodes, nodes) for nodes in self._nodes(chunk))
+        mine = sorted_unique(np.concatenate((users, items.reshape(-1))))
+        if len(mine) < len(states[0]):
+            users, items = np.searchsorted(mine, users), np.searchsorted(mine, items)
+            states = [table_rows(state, self._tensor(mine)) for state in states]
+        rows = final(states)
+        loss, norm = self.pair_losses(PairRows(rows, rows, self._tensor(users), self._tensor(items)))
         return [Term(self.loss, loss, count), Term(NORM, norm, count, self.settings.objective.regularisation)]
 
     # ---------------------------------------------------------------- export
