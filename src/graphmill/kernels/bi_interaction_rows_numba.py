@@ -115,8 +115,8 @@ def backward(
     turned = matrix.transpose
     product(turned.indptr, turned.column, turned.value, to_around, out=to_nodes, onto=to_nodes)
     of_sum, of_product = shares.sum(0)
-    of_biases = (of_map[wide + SIX :].flatten()[:wide] for of_map in (of_sum, of_product))
-    return to_nodes, of_sum[:wide, :width], next(of_biases), of_product[:wide, :width], next(of_biases)
+    sum_bias, product_bias = (of_map[wide + SIX :].flatten()[:wide] for of_map in (of_sum, of_product))
+    return to_nodes, of_sum[:wide, :width], sum_bias, of_product[:wide, :width], product_bias
 
 
 def _side_by_side(left: Tensor, right: Tensor) -> Tensor:
