@@ -75,6 +75,14 @@ def test_rows_looked_up_are_those_of_the_plain_layer(
         torch.testing.assert_close(own, plain, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("row", [-1, 40])
+def test_a_row_that_is_not_there_raises(row: int) -> None:
+    matrix, (table, *weights) = random_matrix(1, 40, 40, 90), problem(40, 5, 7, torch.float32)
+    maps = (weights[0], weights[1]), (weights[2], weights[3])
+    with pytest.raises(IndexError):
+        bi_interaction_at(torch.tensor([row]), False, matrix, table, *maps, 0.2, 0.0, True)
+
+
 def test_blocks_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     from graphmill.kernels import bi_interaction_numba
 

@@ -24,6 +24,9 @@ from graphmill.kernels.threads import has_numba
 
 Linear = tuple[Tensor, Tensor]
 """Weight [out, in] and bias [out]."""
+_LARGEST = 1 << 15
+"""Numbers of a weight, at most, where rows go through some dozen at a time: both are in the second cache, with room for
+the rows."""
 
 
 def bi_interaction(
@@ -54,9 +57,10 @@ def bi_interaction_at(
 ) -> tuple[Tensor, Tensor]:
     """The layer, for all nodes or, not ``whole``, for ``rows`` alone; and ``nodes[rows]``, [n, d], beside it.
 
-    ``rows`` int64 [n] ascend, each once. A row has the result, and the mask, that it has among all. Looked up here, rows
-    of the layer's input have their gradient added to the one that comes through the layer; a lookup of its own would make
-    a table of zeros for it, and autograd a third one of both.
+    ``rows`` int64 [n] ascend, each once. A row has the result, and the mask, that it has among all. Where the layer is
+    compiled, rows of its input have their gradient added to the one that comes through the layer; a lookup of its own makes
+    a table of zeros for it, and autograd a third one of both. Elsewhere, and where it is compiled for blocks of rows, the
+    layer is computed for all nodes and ``rows`` are taken.
     """
     if not _compiled_serves(nodes):
         out = _plain(matrix, nodes, of_sum, of_product, slope, p, training)
@@ -93,12 +97,16 @@ def _compiled_serves(nodes: Tensor) -> bool:
     )
 
 
+def by_rows(numbers: int) -> bool:
+    """Whether weights of so many numbers each are for the form that goes through the layer some dozen rows at a time."""
+    return numbers <= _LARGEST and wide_registers()
+
+
 def _compiled(weight: Tensor) -> Any:
     """The module that takes a layer with weights of this size."""
     from graphmill.kernels import bi_interaction_numba, bi_interaction_rows_numba
 
-    few = wide_registers() and bi_interaction_rows_numba.serves(weight)
-    return bi_interaction_rows_numba if few else bi_interaction_numba
+    return bi_interaction_rows_numba if by_rows(weight.numel()) else bi_interaction_numba
 
 
 class _BiInteraction(torch.autograd.Function):
@@ -120,11 +128,13 @@ class _BiInteraction(torch.autograd.Function):
         weights = sum_weight, sum_bias, product_weight, product_bias
         nodes = nodes.contiguous()
         chosen = None if whole else rows
+        # Before the compiled code, which takes their numbers as they are: a row that is not there raises here.
+        looked_up = None if rows is None else nodes.index_select(0, rows)
         out, around, signs = _compiled(sum_weight).forward(matrix, nodes, weights, slope, p, key, chosen)
         ctx.save_for_backward(nodes, around, signs, sum_weight, product_weight)
         ctx.matrix, ctx.slope, ctx.p, ctx.key = matrix, slope, p, key
         ctx.rows, ctx.chosen = rows, chosen
-        return out if rows is None else (out, nodes.index_select(0, rows))
+        return out if looked_up is None else (out, looked_up)
 
     @staticmethod
     @once_differentiable

@@ -46,15 +46,8 @@ _PARTS = 32
 """Parts of the rows, at most, whose share of the weights' gradients is one sum: these do not depend on the number of
 threads."""
 _LEAST_PART = 4 * _TOGETHER
-_LARGEST = 1 << 15
-"""Numbers of a weight, at most: both are in the second cache, with room for the rows."""
 _EDGES_OF_A_ROW = 16
 """Edges that take as long as a row's products, more or less."""
-
-
-def serves(weight: Tensor) -> bool:
-    """Whether weights of this size [k, d] are small enough."""
-    return weight.numel() <= _LARGEST
 
 
 def forward(

@@ -102,7 +102,7 @@ def test_attention_is_the_softmax_over_all_edges_of_a_node_whatever_their_relati
         torch.testing.assert_close(found[mine], torch.softmax(logits[mine], 0), rtol=1e-10, atol=1e-12)
     assert len(g.scored) == 1
     for most, parts in ((60, 6), (1, g.num_relations)):  # several relations together, and each alone
-        monkeypatch.setattr(kgat_graph, "_TOGETHER", most)
+        monkeypatch.setattr(kgat_graph, "TOGETHER", most)
         g.to(g.device)
         assert len(g.scored) == parts
         torch.testing.assert_close(g.attention(model), found, rtol=1e-12, atol=1e-12)

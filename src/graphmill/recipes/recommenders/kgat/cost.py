@@ -10,8 +10,9 @@ from itertools import pairwise
 
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.kernels.products import wide_registers
+from graphmill.kernels.bi_interaction import by_rows
 from graphmill.kernels.threads import has_numba
+from graphmill.recipes.recommenders.kgat.graph import TOGETHER
 from graphmill.recipes.recommenders.kgat.settings import KgatSettings
 from graphmill.recipes.recommenders.multimodal_sizes import SCORES, WIDE, pairs_kept, sizes_of
 from graphmill.training.contract import Execution
@@ -44,12 +45,13 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
         both = m.aggregation == "bi_interaction"
         layers += (wide + 1) * b + both * (a + 1) * b
         fast = both and compiled
-        rows = looked_up if fast and wide_registers() and place == len(dims) - 1 else nodes
+        some = fast and by_rows(a * b)
+        rows = looked_up if some and place == len(dims) - 1 else nodes
         dense += 2.0 * rows * (wide + both * a) * b
         if fast:  # the neighbourhoods, the result, and a bit or a byte an output
             kept += rows * (a + 1.25 * b)
             # Where some rows go through all of a layer at a time, what is between its operations stays in the cache.
-            here = 0.5 if wide_registers() else 1.0
+            here = 0.5 if some else 1.0
             moved += here * (4.0 * edges * a * (rows + nodes) / (2 * nodes) + rows * (12.0 * a + 8.0 * b))
         else:  # what the products take, and each one's result before and after its ReLU; the dropout's mask
             kept += nodes * (wide + a + both * a + (2 + 2 * both + 2) * b)
@@ -74,8 +76,11 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
         held=edges * (_BYTES_PER_EDGE + _BYTES_TO_MASK * o.mask_pairs) + (2 * table * WIDE if o.knowledge_phase else 0),
         step=int((states + loss + 3 * table) * WIDE),
         gradients=int((table + layers) * WIDE),
-        # All states, put side by side and scaled; before them the attention: projected ends of a relation, and logits.
-        evaluation=int((nodes * (3 * sum(dims) + 2 * k) + 3 * edges + SCORES) * WIDE),
+        # All states, put side by side and scaled; before them the attention: projected ends, and what heads are moved by and
+        # to, of a relation or of some together, and logits.
+        evaluation=int(
+            (max(nodes * 3 * sum(dims), 2 * max(2 * nodes, TOGETHER) * (d + k)) + 3 * edges + SCORES) * WIDE
+        ),
         flop=share[0] * one + share[1] * other,
         low_flop=(share[0] * one + share[1] * other) if precision != "fp32" else 0.0,
         moved=(

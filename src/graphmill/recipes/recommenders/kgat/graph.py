@@ -23,7 +23,7 @@ from graphmill.models.kgat import Kgat
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
 
-_TOGETHER = 65_536
+TOGETHER = 65_536
 """Projected nodes of several relations that are in memory together, at most; one with more of them goes alone."""
 
 
@@ -139,7 +139,7 @@ class CollaborativeGraph:
         bounds = [np.searchsorted(keys, ends) for keys in (of, heads, tails)]
         rows, found, first = bounds[1] + bounds[2], [], 0
         while first < self.num_relations:
-            last = max(int(np.searchsorted(rows, rows[first] + _TOGETHER, "right")) - 1, first + 1)
+            last = max(int(np.searchsorted(rows, rows[first] + TOGETHER, "right")) - 1, first + 1)
             (e, f), (h, i), (t, u) = ((b[first], b[last]) for b in bounds)
             # Relation of each head: whose translation it is moved by.
             moved = np.repeat(np.arange(first, last), np.diff(bounds[1][first : last + 1]))

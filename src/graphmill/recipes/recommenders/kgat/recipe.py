@@ -142,7 +142,7 @@ class KgatRecipe(RecommenderRecipe):
         """kg: the vectors of all nodes as they are trained; cf: those of the batch's nodes, beside them every layer's
         result.
 
-        Looked up within the layers, rows need no gradient of the size of all nodes, nor a last layer of all of them.
+        Looked up within compiled layers, rows need no gradient of the size of all nodes, nor a last layer of all of them.
         """
         assert isinstance(model, Kgat)
         nodes = model.nodes()
