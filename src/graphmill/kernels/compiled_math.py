@@ -34,7 +34,7 @@ def _float_of_bits(_typing: Any, bits: Any) -> Any:
 def exp(x):  # type: ignore[no-untyped-def]
     """e^x for compiled code. In float32 a polynomial that vectorises, good to 3·10⁻⁷ for x up to about 0."""
     # numba replaces the whole function by its overload below; Python itself never gets here.
-    raise NotImplementedError("only inside compiled functions")
+    raise NotImplementedError("only inside compiled functions")  # numba puts the overload below in its place
 
 
 @overload(exp, jit_options={"fastmath": FAST})
