@@ -120,7 +120,7 @@ class _Square(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, y: Tensor) -> Tensor:
         ctx.save_for_backward(y)
-        return torch.linalg.vector_norm(y.float()).square()
+        return torch.linalg.vector_norm(y, dtype=torch.float32).square()
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Tensor:

@@ -41,7 +41,7 @@ LARGE: dict[str, dict[str, Any]] = {
     # An eighth as many steps an epoch.
     "dragon": {
         "acceleration": WIDE,
-        "training": {"epochs": 320, "learning_rate": 0.0002, "patience_epochs": 120, "warmup_steps": 20},
+        "training": {"epochs": 400, "learning_rate": 0.0001, "patience_epochs": 160, "warmup_steps": 40},
     },
     "mmgcn": {
         "acceleration": WIDE,

@@ -64,7 +64,7 @@ def room_size(width: int) -> int:
 
 
 @intrinsic
-def _store_pairs(typing: Any, pointer: Any, at: Any, even: Any, odd: Any) -> Any:
+def store_pairs(typing: Any, pointer: Any, at: Any, even: Any, odd: Any) -> Any:
     """Sixteen pairs of two vectors' numbers in bfloat16, the first one's in the lower halves."""
 
     def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
@@ -77,7 +77,7 @@ def _store_pairs(typing: Any, pointer: Any, at: Any, even: Any, odd: Any) -> Any
 
 
 @intrinsic
-def _store_low(typing: Any, pointer: Any, at: Any, vector: Any) -> Any:
+def store_low(typing: Any, pointer: Any, at: Any, vector: Any) -> Any:
     """A vector's numbers in bfloat16, side by side: eight pairs."""
 
     def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
@@ -95,7 +95,7 @@ def _pair_rows(source, at, rows, width, line, out, to):  # type: ignore[no-untyp
     for r in range(0, rows, 2):
         for c in range(0, width, LANES):
             odd = load(source, at + (r + 1) * line + c) if r + 1 < rows else nothing
-            _store_pairs(out, to + r // 2 * line + c, load(source, at + r * line + c), odd)
+            store_pairs(out, to + r // 2 * line + c, load(source, at + r * line + c), odd)
 
 
 @_jit
@@ -122,7 +122,7 @@ def _low_times(left, at, low, room, out, to, rows, width, line):  # type: ignore
         size = min(TOGETHER, rows - start)
         for r in range(size):
             for c in range(0, width, LANES):
-                _store_low(room, r * half + c // 2, load(left, at + (start + r) * line + c))
+                store_low(room, r * half + c // 2, load(left, at + (start + r) * line + c))
         _blocks(room, half, 1, low, (width + 1) // 2, False, out, to + start * line, line, size, width, line)
 
 

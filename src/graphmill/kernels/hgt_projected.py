@@ -19,7 +19,7 @@ from graphmill.kernels import hgt
 from graphmill.kernels.hgt import Backend, unpack
 from graphmill.kernels.hgt_plan import MessageGraph
 from graphmill.kernels.hgt_relations import Rows, Saved, Weights, attend, attend_backward, deltas, side_by_side
-from graphmill.kernels.products import add_product_, product
+from graphmill.kernels.products import add_product_, own_pairs, product, rounded_product
 
 _MOST_GROUPS = 4
 _GROUP_BYTES = 32 << 20
@@ -179,7 +179,7 @@ class _Projected(torch.autograd.Function):
                 if d is not None:
                     want = ctx.needs_input_grad[8 + t]
                     d_x[t] = _project_backward(
-                        d.to(ctx.low), x[t], weights[t], d_x[t], d_projection[0][t], d_projection[1][t], place, want
+                        d, x[t], weights[t], d_x[t], (d_projection[0][t], d_projection[1][t]), place, ctx.low, want
                     )
                     d_packed[t] = None
         return (None, None, None, None, None, *d_own, *d_x, *d_projection[0], *d_projection[1])
@@ -210,8 +210,15 @@ def _project(x: Rows, weights: Rows, biases: Rows, place: Place, low: torch.dtyp
             out.append(None)
             continue
         own, own_bias = (torch.cat([p[c] for c in _slices(weight, place)]) for p in (weight, bias))
-        out.append(product(rows.to(low), own.to(low).T, own_bias.to(low)))
+        out.append(_times(rows, own.to(low).T, own_bias, low))
     return out
+
+
+def _times(left: Tensor, right: Tensor, bias: Tensor | None, low: torch.dtype) -> Tensor:
+    """left · right (+ ``bias``) in the precision of the projections."""
+    if low == torch.bfloat16:
+        return rounded_product(left, right, bias, low)
+    return product(left.to(low), right.to(low), None if bias is None else bias.to(low))
 
 
 def _project_backward(
@@ -219,19 +226,23 @@ def _project_backward(
     rows: Tensor | None,
     weight: Tensor | None,
     d_x: Tensor | None,
-    d_weight: Tensor | None,
-    d_bias: Tensor | None,
+    d_projection: tuple[Tensor | None, Tensor | None],
     place: Place,
+    low: torch.dtype,
     want_rows: bool,
 ) -> Tensor | None:
-    """Fill the group's rows of ``d_weight`` and ``d_bias``; add its share to ``d_x``, which is returned."""
+    """Fill the group's rows of ``d_projection``, weight and bias; add its share to ``d_x``, which is returned."""
+    d_weight, d_bias = d_projection
     assert rows is not None
     assert weight is not None
     assert d_weight is not None
     assert d_bias is not None
     slices = _slices(weight, place)
-    own = torch.cat([weight[c] for c in slices]).to(d.dtype)
-    into_weight, sums = product(d.mT, rows.to(d.dtype)), d.sum(0)
+    own = torch.cat([weight[c] for c in slices]).to(low)
+    # Rounded as they are multiplied, where products do that; else once.
+    if low != torch.bfloat16 or not own_pairs():
+        d = d.to(low)
+    into_weight, sums = _times(d.mT, rows, None, low), d.sum(0)
     size = (place[1] - place[0]) * place[3]
     for number, c in enumerate(slices):
         d_weight[c] = into_weight[number * size : (number + 1) * size]
@@ -239,8 +250,8 @@ def _project_backward(
     if not want_rows:
         return None
     if d_x is None:
-        return product(d, own).to(rows.dtype)
-    return add_product_(d_x, d, own) if d.dtype == d_x.dtype else d_x.add_(product(d, own))
+        return _times(d, own, None, low).to(rows.dtype)
+    return add_product_(d_x, d, own) if low == d_x.dtype else d_x.add_(_times(d, own, None, low))
 
 
 def _slices(weight: Tensor, place: Place) -> list[slice]:

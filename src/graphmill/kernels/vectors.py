@@ -299,6 +299,24 @@ def store_first(typing: Any, pointer: Any, at: Any, vector: Any, count: Any) -> 
 
 
 @intrinsic
+def store_low_first(typing: Any, pointer: Any, at: Any, vector: Any, count: Any) -> Any:
+    """The first ``count`` elements of fp32 as bfloat16 (uint16); for processors with instructions for that."""
+
+    def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        found = low_bits(builder, values[2])
+        where = place_of(builder, values[0], values[1], found.type)
+        with builder.if_else(_whole(builder, values[3])) as (whole, part):
+            with whole:
+                builder.store(found, where).align = 2
+            with part:
+                mask = first_lanes(builder, values[3])
+                called(builder, f"llvm.masked.store.v{LANES}i16.p0", ir.VoidType(), found, where, _INT(2), mask)
+        return context.get_dummy_value()
+
+    return types.void(pointer, types.intp, vector, types.intp), generate
+
+
+@intrinsic
 def stream(typing: Any, pointer: Any, at: Any, vector: Any) -> Any:
     """To sixteen numbers from ``at`` on, which begin a cache line, past the caches: the line is not read before.
 
