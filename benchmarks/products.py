@@ -1,4 +1,4 @@
-"""``python -m benchmarks.products --json``: products of our own, fp32 and bf16, beside torch's, in turn, in trainings' shapes.
+"""``python -m benchmarks.products --json``: our own products, fp32 and bf16, beside torch's, in turn, in trainings' shapes.
 
 A row a shape: 10⁹ multiplications and additions a second, the median of some rounds. Operands and results are allocated
 before the clock starts. Whether training uses our own on this processor says ``graphmill.kernels.products.own_products``.
