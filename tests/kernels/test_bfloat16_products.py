@@ -127,3 +127,11 @@ def test_where_pairs_are_not_multiplied_torch_does_it(monkeypatch):
         for found in (rounded_product(left, right, bias, kind), rounded_product(left, right, bias, kind, out=out)):
             assert found.dtype == kind
             torch.testing.assert_close(found.double(), want, rtol=2e-2, atol=5e-2)
+
+
+@pytest.mark.parametrize("shape", [(0, 8, 5), (4, 0, 5)], ids=str)
+def test_of_nothing(shape):
+    rows, terms, columns = shape
+    bias = torch.arange(float(columns))
+    found = rounded_product(torch.empty(rows, terms), torch.empty(terms, columns), bias, LOW)
+    assert torch.equal(found, bias.to(LOW).expand(rows, columns))

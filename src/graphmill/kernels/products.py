@@ -74,7 +74,7 @@ def rounded_product(
 
     Sums are fp32, and a result of fp32 is not rounded where products are our own. Without gradients.
     """
-    if left.device.type != "cpu" or torch.compiler.is_compiling() or not own_pairs():
+    if left.device.type != "cpu" or not left.numel() or torch.compiler.is_compiling() or not own_pairs():
         low = torch.bfloat16
         found = product(left.to(low), right.to(low), None if bias is None else bias.to(low))
         return found.to(dtype) if out is None else out.copy_(found)
