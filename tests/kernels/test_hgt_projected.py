@@ -96,6 +96,26 @@ def test_under_autocast_rows_are_in_half_precision_and_gradients_in_that_of_the_
     assert all(a.dtype == torch.float32 for a in low[len([o for o in out if o is not None]) :])
 
 
+@pytest.mark.parametrize("rows", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("groups", [1, 2, 4])
+def test_groups_of_heads_under_autocast(rows: torch.dtype, groups: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The second layer of a checkpointed training in bfloat16: its input is in that, and each group adds to its gradient.
+    monkeypatch.setattr(hgt_projected, "_GROUP_BYTES", 1)
+    monkeypatch.setattr(hgt_projected, "_MOST_GROUPS", groups)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
+    graph, x, projections, relations = case(torch.float32)
+    x = [(0.3 * part.detach()).requires_grad_() for part in x]
+    wide = run(graph, x, projections, relations, None, recompute=True)
+    low_x = [part.detach().to(rows).requires_grad_() for part in x]
+    with torch.autocast("cpu", torch.bfloat16):
+        out = hgt_projected_attention(low_x, projections, *relations, graph, recompute=True)
+    low = finish(out, low_x, projections, relations)
+    first = len([o for o in out if o is not None])
+    assert all(found.dtype == rows for found in low[first : first + len(x)])
+    for a, b in zip(low, wide, strict=True):
+        assert (a.float() - b).norm() <= 0.05 * (1 + b.norm())
+
+
 def test_what_is_kept_is_a_product_less_when_it_is_recomputed() -> None:
     graph, x, projections, relations = case()
 

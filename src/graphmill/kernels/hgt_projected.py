@@ -251,7 +251,7 @@ def _project_backward(
         return None
     if d_x is None:
         return _times(d, own, None, low).to(rows.dtype)
-    return add_product_(d_x, d, own) if low == d_x.dtype else d_x.add_(_times(d, own, None, low))
+    return add_product_(d_x, d, own) if d.dtype == own.dtype == d_x.dtype else d_x.add_(_times(d, own, None, low))
 
 
 def _slices(weight: Tensor, place: Place) -> list[slice]:
