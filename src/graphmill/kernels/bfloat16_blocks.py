@@ -31,7 +31,8 @@ from graphmill.kernels.vectors import LANES, like, load, low_bits, padded, place
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 TOGETHER = 8 * SIX
 """Rows that go through together: targets, and sources that are multiplied."""
-_PANEL = 4 * LANES
+PANEL = 4 * LANES
+"""Columns of a block of registers, at most."""
 _INTS = ir.VectorType(ir.IntType(32), LANES)
 
 _six_by_four, _six_by_three = pair_block(6, 4), pair_block(6, 3)
@@ -99,20 +100,25 @@ def _pair_rows(source, at, rows, width, line, out, to):  # type: ignore[no-untyp
 
 
 @_jit
+def six_rows(left, at, row, step, right, beside, stride, wide, pairs, out, to, pitch, onto):  # type: ignore[no-untyped-def]
+    """Six rows of ``left`` times ``wide`` columns, a panel or whole vectors of one: ``register_block.pair_block``."""
+    if wide == 4 * LANES:
+        _six_by_four(left, at, row, step, right, beside, stride, pairs, out, to, pitch, onto)
+    elif wide == 3 * LANES:
+        _six_by_three(left, at, row, step, right, beside, stride, pairs, out, to, pitch, onto)
+    elif wide == 2 * LANES:
+        _six_by_two(left, at, row, step, right, beside, stride, pairs, out, to, pitch, onto)
+    else:
+        _six_by_one(left, at, row, step, right, beside, stride, pairs, out, to, pitch, onto)
+
+
+@_jit
 def _blocks(left, row, step, right, pairs, onto, out, to, pitch, rows, columns, line):  # type: ignore[no-untyped-def]
     """As :func:`products_numba.whole_blocks`, of pairs."""
-    for c in range(0, columns, _PANEL):
-        wide = padded(min(_PANEL, columns - c))
+    for c in range(0, columns, PANEL):
+        wide = padded(min(PANEL, columns - c))
         for r in range(0, rows, SIX):
-            here, there = r * row, to + r * pitch + c
-            if wide == 4 * LANES:
-                _six_by_four(left, here, row, step, right, c, line, pairs, out, there, pitch, onto)
-            elif wide == 3 * LANES:
-                _six_by_three(left, here, row, step, right, c, line, pairs, out, there, pitch, onto)
-            elif wide == 2 * LANES:
-                _six_by_two(left, here, row, step, right, c, line, pairs, out, there, pitch, onto)
-            else:
-                _six_by_one(left, here, row, step, right, c, line, pairs, out, there, pitch, onto)
+            six_rows(left, r * row, row, step, right, c, line, wide, pairs, out, to + r * pitch + c, pitch, onto)
 
 
 @_jit

@@ -20,10 +20,10 @@ from numba import types
 from numba.extending import overload
 from torch import Tensor
 
-from graphmill.kernels.bfloat16_blocks import store_low, store_pairs
+from graphmill.kernels.bfloat16_blocks import PANEL, six_rows, store_low, store_pairs
 from graphmill.kernels.compiled_math import FAST
 from graphmill.kernels.products_numba import SIX
-from graphmill.kernels.register_block import pair_block, transpose
+from graphmill.kernels.register_block import transpose
 from graphmill.kernels.team import in_ranges, over_ranges
 from graphmill.kernels.vectors import (
     LANES,
@@ -43,7 +43,6 @@ from graphmill.kernels.vectors import (
 )
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
-_PANEL = 4 * LANES
 _TOGETHER = 96
 """Rows of the left matrix that meet all panels before the next ones do."""
 _PACKED = 1 << 19
@@ -56,12 +55,9 @@ _SHARE = 64
 _KINDS = {torch.float32: np.empty(0, np.float32), torch.bfloat16: np.empty(0, np.uint16)}
 _PAIRS = np.empty(0, np.uint32)
 
-_six_by_four, _six_by_three = pair_block(6, 4), pair_block(6, 3)
-_six_by_two, _six_by_one = pair_block(6, 2), pair_block(6, 1)
-
 
 def product_(out: Tensor, left: Tensor, right: Tensor, bias: Tensor | None, onto: bool) -> None:
-    """``out`` [n, m] becomes left [n, k] · right [k, m] (+ ``bias`` [m]), or, ``onto``, has it added.
+    """``out`` [n, m] becomes left [n, k] · right [k, m] (+ ``bias`` [m]), or, ``onto`` and without ``bias``, has it added.
 
     Each fp32 or bfloat16, products of operands rounded to bfloat16. Of more than ``WHOLE_TERMS`` terms ``out`` is fp32.
     Columns of ``out`` lie side by side; in ``left`` and ``right`` either rows or columns do.
@@ -88,8 +84,8 @@ def _pack_right(kind, right, row, column, terms, columns, packed):  # type: igno
     # What lies in pairs already is moved as numbers of 32 bits.
     words, out_words = numbers_at(right), numbers_at(packed)
     pairs = (terms + 1) // 2
-    for c in range(0, columns, _PANEL):
-        wide, base = padded(min(_PANEL, columns - c)), c * pairs
+    for c in range(0, columns, PANEL):
+        wide, base = padded(min(PANEL, columns - c)), c * pairs
         for v in range(0, wide, LANES):
             count = columns - c - v
             if column == 1:
@@ -132,6 +128,7 @@ def _pack_left(left, at, row, column, terms, rows, room):  # type: ignore[no-unt
 
 
 def _finish(kind: Any, tile: Any, out: Any, to: Any, pitch: Any, rows: Any, count: Any) -> None:
+    """Some rows of a tile to ``out``, ``count`` columns, in the kind of numbers that it has."""
     raise NotImplementedError("compiled code only")  # numba puts the overload below in its place
 
 
@@ -142,28 +139,16 @@ def _finished(kind, tile, out, to, pitch, rows, count):  # type: ignore[no-untyp
         def low(kind, tile, out, to, pitch, rows, count):  # type: ignore[no-untyped-def]
             for r in range(rows):
                 for v in range(0, count, LANES):
-                    store_low_first(out, to + r * pitch + v, load(tile, r * _PANEL + v), count - v)
+                    store_low_first(out, to + r * pitch + v, load(tile, r * PANEL + v), count - v)
 
         return low
 
     def full(kind, tile, out, to, pitch, rows, count):  # type: ignore[no-untyped-def]
         for r in range(rows):
             for v in range(0, count, LANES):
-                store_first(out, to + r * pitch + v, load(tile, r * _PANEL + v), count - v)
+                store_first(out, to + r * pitch + v, load(tile, r * PANEL + v), count - v)
 
     return full
-
-
-@_jit
-def _block(left, at, row, step, packed, beside, wide, pairs, out, to, pitch, onto):  # type: ignore[no-untyped-def]
-    if wide == 4 * LANES:
-        _six_by_four(left, at, row, step, packed, beside, wide, pairs, out, to, pitch, onto)
-    elif wide == 3 * LANES:
-        _six_by_three(left, at, row, step, packed, beside, wide, pairs, out, to, pitch, onto)
-    elif wide == 2 * LANES:
-        _six_by_two(left, at, row, step, packed, beside, wide, pairs, out, to, pitch, onto)
-    else:
-        _six_by_one(left, at, row, step, packed, beside, wide, pairs, out, to, pitch, onto)
 
 
 @_jit
@@ -171,8 +156,8 @@ def _rows_and_panels(  # type: ignore[no-untyped-def]
     kind, left, at, row, step, packed, base, pairs, columns, rows, bias, of_bias, begins, out, to, pitch, onto, tile
 ):
     """Some rows times all panels, a panel after the other. Sums begin with a bias, what is there, or nothing."""
-    for c in range(0, columns, _PANEL):
-        wide = padded(min(_PANEL, columns - c))
+    for c in range(0, columns, PANEL):
+        wide = padded(min(PANEL, columns - c))
         count, beside = min(wide, columns - c), base + c * pairs
         for r in range(0, rows, SIX):
             here, there, some = at + r * row, to + r * pitch + c, min(SIX, rows - r)
@@ -181,12 +166,12 @@ def _rows_and_panels(  # type: ignore[no-untyped-def]
                 for v in range(0, wide, LANES):
                     first = load_first(bias, of_bias + c + v, count - v)
                     for i in range(SIX):
-                        store(tile, i * _PANEL + v, first)
+                        store(tile, i * PANEL + v, first)
             elif onto:
                 for i in range(some):
                     for v in range(0, wide, LANES):
-                        store(tile, i * _PANEL + v, load_first(out, there + i * pitch + v, count - v))
-            _block(left, here, row, step, packed, beside, wide, pairs, tile, 0, _PANEL, begun)
+                        store(tile, i * PANEL + v, load_first(out, there + i * pitch + v, count - v))
+            six_rows(left, here, row, step, packed, beside, wide, wide, pairs, tile, 0, PANEL, begun)
             _finish(kind, tile, out, there, pitch, some, count)
 
 
@@ -201,11 +186,11 @@ def _product(  # type: ignore[no-untyped-def]
     words = numbers_as(pair_kind, left)
     top, bottom = first * SIX, min(last * SIX, rows)
     part = terms if terms <= WHOLE_TERMS else _PART_TERMS
-    widest = min(padded(columns), max(_PACKED // ((min(terms, WHOLE_TERMS) + 1) // 2) // _PANEL, 1) * _PANEL)
+    widest = min(padded(columns), max(_PACKED // ((min(terms, WHOLE_TERMS) + 1) // 2) // PANEL, 1) * PANEL)
     deepest = min(terms, max(2 * _PACKED // widest // part, 1) * part)
     panels = np.empty(widest * ((deepest + 1) // 2) + LANES, np.uint32)
     rooms = np.empty((_TOGETHER + LANES + SIX) * (padded(part) // 2) + LANES, np.uint32)
-    tiles = np.empty(SIX * _PANEL + LANES, np.float32)
+    tiles = np.empty(SIX * PANEL + LANES, np.float32)
     packed, room, tile = whole_lines(panels), whole_lines(rooms), whole_lines(tiles)
     packed_at = (panels.ctypes.data + LINE - 1) // LINE * LINE
     # Rows of bfloat16 that begin with whole words are pairs of terms as they are.

@@ -16,6 +16,7 @@ import numpy as np
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.hgt_projected import group_count
 from graphmill.kernels.hgt_relations import _GROUP_BYTES, in_one_pass
+from graphmill.kernels.products import own_pairs
 from graphmill.kernels.threads import has_numba
 from graphmill.recipes.hgt.settings import HgtSettings
 from graphmill.training.contract import Execution
@@ -258,7 +259,7 @@ def _step_bytes(
     low = _WIDE if precision == "fp32" else 2
     width, out = m.hidden_dim, float(one.outputs.sum()) * m.embedding_dim * low
     saved, inputs, messages, attention = [], [], [], []
-    threads = _threads(settings)
+    threads, cast = _threads(settings), low < _WIDE and not _rounds(settings, precision)
     wholes = [
         batching == "neighbor_sampled" or (batching == "edge_sampled" and n + 1 == len(one.layers))
         for n in range(len(one.layers))
@@ -277,9 +278,9 @@ def _step_bytes(
             if whole
             else group_count(int(read), m.num_heads, width // m.num_heads, threads, low < _WIDE and not checkpointing)
         )
-        # Of a group of heads: the gradients of q, k, v in fp32, their cast, and q, k, v where they are recomputed. Of
-        # all: the message's gradient, the input's, the skip's.
-        own = projected / groups * (_WIDE + (0 if low == _WIDE else low) + (low if checkpointing else 0))
+        # Of a group of heads: the gradients of q, k, v in fp32, their cast unless products round them, q, k, v where they
+        # are recomputed. Of all: the message's gradient, the input's, the skip's.
+        own = projected / groups * (_WIDE + (low if cast else 0) + (low if checkpointing else 0))
         kept_rows = 0.0 if checkpointing else projected * low
         work = _workspace(settings, layer)
         attention.append(kept_rows + own + computed * width * (2 * low + 2 * _WIDE) + work)
@@ -324,15 +325,23 @@ def read_first(one: Pass) -> float:
     return float(one.layers[0].read.sum()) if one.layers else float(one.outputs.sum())
 
 
+def _on_cpu(settings: HgtSettings) -> bool:
+    return choose_device(settings.acceleration.device, allow_fallback=True).device.type == "cpu"
+
+
 def _one_pass(settings: HgtSettings) -> bool:
     """Whether a relation goes through in one pass, on the device that the settings name."""
-    device = choose_device(settings.acceleration.device, allow_fallback=True).device
-    return device.type == "cpu" and in_one_pass(settings.model.hidden_dim // settings.model.num_heads)
+    return _on_cpu(settings) and in_one_pass(settings.model.hidden_dim // settings.model.num_heads)
+
+
+def _rounds(settings: HgtSettings, precision: str) -> bool:
+    """Whether products round operands of fp32 themselves."""
+    return precision == "bf16" and _on_cpu(settings) and own_pairs()
 
 
 def _sparse(settings: HgtSettings) -> bool:
     """Whether the edges are done by torch's sparse operators."""
-    return choose_device(settings.acceleration.device, allow_fallback=True).device.type == "cpu" and not has_numba()
+    return _on_cpu(settings) and not has_numba()
 
 
 def _links_in_place(settings: HgtSettings, precision: str) -> bool:
