@@ -26,7 +26,8 @@ from numba.extending import intrinsic, overload
 from graphmill.kernels.compiled_math import FAST
 from graphmill.kernels.products_numba import SIX, whole_blocks
 from graphmill.kernels.register_block import pair_block
-from graphmill.kernels.vectors import LANES, like, load, low_bits, padded, place_of, spread
+from graphmill.kernels.vector_code import LANES, low_bits, place_of
+from graphmill.kernels.vectors import like, load, padded, spread
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 TOGETHER = 8 * SIX

@@ -24,7 +24,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from graphmill.kernels.vectors import (
+from graphmill.kernels.vector_code import (
     BFLOAT16,
     FLAGS,
     LANES,

@@ -34,138 +34,46 @@ import numba
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.core.datamodel import models
-from numba.core.datamodel.registry import register_default
 from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
 from graphmill.kernels.compiled_math import EXP_FLOAT32
 from graphmill.kernels.dropout import WORD_CONSTANTS
+from graphmill.kernels.vector_code import (
+    BIT,
+    FLAGS,
+    HALF,
+    INT,
+    INTS,
+    Vector,
+    called,
+    constant,
+    counting,
+    first_lanes,
+    is_whole,
+    low_bits,
+    masked_load,
+    masked_store,
+    number_size,
+    place_of,
+    scalar,
+    spread_out,
+    type_suffix,
+    vector_at,
+    widened,
+)
+from graphmill.kernels.vector_code import (
+    LANES as LANES,
+)
 
-LANES = 16
 LINE = 64
 """Bytes of a cache line."""
-FLAGS = ("reassoc", "contract", "nsz", "arcp")
-_INT, _HALF, _BIT = ir.IntType(32), ir.IntType(16), ir.IntType(1)
-_INTS, _HALVES, _MASK = (ir.VectorType(kind, LANES) for kind in (_INT, _HALF, _BIT))
 
 
 @numba.njit(cache=True)
 def padded(width: int) -> int:
     """``width`` up to whole vectors."""
     return (width + LANES - 1) // LANES * LANES
-
-
-class Vector(types.Type):
-    """The type of a vector of ``dtype``, in numba's terms."""
-
-    def __init__(self, dtype: Any) -> None:
-        self.dtype = dtype
-        super().__init__(name=f"vector({dtype})")
-
-
-@register_default(Vector)
-class _VectorModel(models.PrimitiveModel):
-    def __init__(self, manager: Any, of: Vector) -> None:
-        super().__init__(manager, of, ir.VectorType(scalar(of.dtype), LANES))
-
-
-def scalar(dtype: Any) -> ir.Type:
-    """LLVM's type of a number."""
-    return ir.FloatType() if dtype == types.float32 else ir.DoubleType()
-
-
-def constant(kind: ir.VectorType, value: Any) -> ir.Constant:
-    """``value`` in every element."""
-    return ir.Constant(kind, [value] * LANES)
-
-
-def _counting() -> ir.Constant:
-    return ir.Constant(_INTS, list(range(LANES)))
-
-
-def spread_out(builder: Any, value: Any, kind: ir.VectorType) -> Any:
-    """``value`` in every element."""
-    one = builder.insert_element(ir.Constant(kind, ir.Undefined), value, _INT(0))
-    return builder.shuffle_vector(one, ir.Constant(kind, ir.Undefined), constant(_INTS, 0))
-
-
-def first_lanes(builder: Any, count: Any) -> Any:
-    """The mask of the first ``count`` elements; ``count`` an int64, which may be below 0 or above 16."""
-    low, high = count.type(0), count.type(LANES)
-    count = builder.select(builder.icmp_signed("<", count, low), low, count)
-    count = builder.select(builder.icmp_signed(">", count, high), high, count)
-    return builder.icmp_unsigned("<", _counting(), spread_out(builder, builder.trunc(count, _INT), _INTS))
-
-
-def _whole(builder: Any, count: Any) -> Any:
-    return builder.icmp_signed(">=", count, count.type(LANES))
-
-
-def _place(builder: Any, kind: Any, pointer: Any, at: Any) -> Any:
-    """The address of a number, as one of a vector."""
-    where = builder.gep(pointer, [at], inbounds=True)
-    return builder.bitcast(where, ir.VectorType(scalar(kind.dtype), LANES).as_pointer())
-
-
-def _size(kind: Any) -> int:
-    return {types.uint16: 2, types.float32: 4}.get(kind.dtype, 8)
-
-
-def _widened(builder: Any, halves: Any) -> Any:
-    """Sixteen numbers of bfloat16 as fp32, of which each is the upper half."""
-    bits = builder.shl(builder.zext(halves, _INTS), constant(_INTS, 16))
-    return builder.bitcast(bits, ir.VectorType(ir.FloatType(), LANES))
-
-
-class _BFloat16(ir.Type):
-    """LLVM's bfloat, which llvmlite has no name for."""
-
-    def _to_string(self) -> str:
-        return "bfloat"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _BFloat16)
-
-    def __hash__(self) -> int:
-        return hash(_BFloat16)
-
-
-BFLOAT16 = _BFloat16()
-
-
-def low_bits(builder: Any, vector: Any) -> Any:
-    """Sixteen numbers of fp32 rounded to bfloat16, as integers of 16 bits; for processors with these instructions."""
-    kind = ir.VectorType(BFLOAT16, LANES)
-    return builder.bitcast(called(builder, "llvm.x86.avx512bf16.cvtneps2bf16.512", kind, vector), _HALVES)
-
-
-def place_of(builder: Any, pointer: Any, at: Any, kind: ir.Type) -> Any:
-    """The address of a pointer's number ``at``, as one of ``kind``."""
-    return builder.bitcast(builder.gep(pointer, [at], inbounds=True), kind.as_pointer())
-
-
-def called(builder: Any, name: str, result: ir.Type, *arguments: Any) -> Any:
-    """A call of one of LLVM's own functions."""
-    kind = ir.FunctionType(result, [a.type for a in arguments])
-    return builder.call(cgutils.get_or_insert_function(builder.module, kind, name), arguments)
-
-
-def _suffix(dtype: Any) -> str:
-    return f"v{LANES}f{32 if dtype == types.float32 else 64}"
-
-
-def masked_load(builder: Any, where: Any, mask: Any, size: int) -> Any:
-    """The numbers of ``size`` bytes that the mask lets through, zeros for the others, which are not read."""
-    kind = where.type.pointee
-    whole = isinstance(kind.element, ir.IntType)
-    name = f"llvm.masked.load.v{LANES}{'i' if whole else 'f'}{8 * size}.p0"
-    return called(builder, name, kind, where, _INT(size), mask, constant(kind, 0 if whole else 0.0))
-
-
-def masked_store(builder: Any, vector: Any, where: Any, mask: Any, size: int) -> None:
-    """The numbers of ``size`` bytes that the mask lets through."""
-    called(builder, f"llvm.masked.store.v{LANES}f{8 * size}.p0", ir.VoidType(), vector, where, _INT(size), mask)
 
 
 @intrinsic
@@ -238,10 +146,10 @@ def load(typing: Any, pointer: Any, at: Any) -> Any:
     low = pointer.dtype == types.uint16
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        kind = ir.VectorType(_HALF if low else scalar(pointer.dtype), LANES)
+        kind = ir.VectorType(HALF if low else scalar(pointer.dtype), LANES)
         found = builder.load(builder.bitcast(builder.gep(values[0], [values[1]], inbounds=True), kind.as_pointer()))
-        found.align = _size(pointer)
-        return _widened(builder, found) if low else found
+        found.align = number_size(pointer)
+        return widened(builder, found) if low else found
 
     return Vector(types.float32 if low else pointer.dtype)(pointer, types.intp), generate
 
@@ -252,20 +160,20 @@ def load_first(typing: Any, pointer: Any, at: Any, count: Any) -> Any:
     low = pointer.dtype == types.uint16
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        kind = ir.VectorType(_HALF if low else scalar(pointer.dtype), LANES)
+        kind = ir.VectorType(HALF if low else scalar(pointer.dtype), LANES)
         where = builder.bitcast(builder.gep(values[0], [values[1]], inbounds=True), kind.as_pointer())
-        with builder.if_else(_whole(builder, values[2])) as (whole, part):
+        with builder.if_else(is_whole(builder, values[2])) as (whole, part):
             with whole:
                 found = builder.load(where)
-                found.align = _size(pointer)
+                found.align = number_size(pointer)
                 one = builder.block
             with part:
-                some = masked_load(builder, where, first_lanes(builder, values[2]), _size(pointer))
+                some = masked_load(builder, where, first_lanes(builder, values[2]), number_size(pointer))
                 other = builder.block
         both = builder.phi(kind)
         both.add_incoming(found, one)
         both.add_incoming(some, other)
-        return _widened(builder, both) if low else both
+        return widened(builder, both) if low else both
 
     return Vector(types.float32 if low else pointer.dtype)(pointer, types.intp, types.intp), generate
 
@@ -275,8 +183,8 @@ def store(typing: Any, pointer: Any, at: Any, vector: Any) -> Any:
     """To sixteen numbers from ``at`` on."""
 
     def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        done = builder.store(values[2], _place(builder, pointer, values[0], values[1]))
-        done.align = _size(pointer)
+        done = builder.store(values[2], vector_at(builder, pointer, values[0], values[1]))
+        done.align = number_size(pointer)
         return context.get_dummy_value()
 
     return types.void(pointer, types.intp, vector), generate
@@ -287,12 +195,12 @@ def store_first(typing: Any, pointer: Any, at: Any, vector: Any, count: Any) -> 
     """The first ``count`` elements to numbers from ``at`` on; nothing behind them is touched."""
 
     def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        where = _place(builder, pointer, values[0], values[1])
-        with builder.if_else(_whole(builder, values[3])) as (whole, part):
+        where = vector_at(builder, pointer, values[0], values[1])
+        with builder.if_else(is_whole(builder, values[3])) as (whole, part):
             with whole:
-                builder.store(values[2], where).align = _size(pointer)
+                builder.store(values[2], where).align = number_size(pointer)
             with part:
-                masked_store(builder, values[2], where, first_lanes(builder, values[3]), _size(pointer))
+                masked_store(builder, values[2], where, first_lanes(builder, values[3]), number_size(pointer))
         return context.get_dummy_value()
 
     return types.void(pointer, types.intp, vector, types.intp), generate
@@ -305,12 +213,12 @@ def store_low_first(typing: Any, pointer: Any, at: Any, vector: Any, count: Any)
     def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         found = low_bits(builder, values[2])
         where = place_of(builder, values[0], values[1], found.type)
-        with builder.if_else(_whole(builder, values[3])) as (whole, part):
+        with builder.if_else(is_whole(builder, values[3])) as (whole, part):
             with whole:
                 builder.store(found, where).align = 2
             with part:
                 mask = first_lanes(builder, values[3])
-                called(builder, f"llvm.masked.store.v{LANES}i16.p0", ir.VoidType(), found, where, _INT(2), mask)
+                called(builder, f"llvm.masked.store.v{LANES}i16.p0", ir.VoidType(), found, where, INT(2), mask)
         return context.get_dummy_value()
 
     return types.void(pointer, types.intp, vector, types.intp), generate
@@ -324,9 +232,9 @@ def stream(typing: Any, pointer: Any, at: Any, vector: Any) -> Any:
     """
 
     def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        done = builder.store(values[2], _place(builder, pointer, values[0], values[1]))
+        done = builder.store(values[2], vector_at(builder, pointer, values[0], values[1]))
         done.align = LINE
-        done.set_metadata("nontemporal", builder.module.add_metadata([_INT(1)]))
+        done.set_metadata("nontemporal", builder.module.add_metadata([INT(1)]))
         return context.get_dummy_value()
 
     return types.void(pointer, types.intp, vector), generate
@@ -390,7 +298,7 @@ def _as_bits(operation: str) -> Any:
     def declare(typing: Any, vector: Any, number: Any) -> Any:
         def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
             true = builder.fcmp_ordered(operation, values[0], spread_out(builder, values[1], values[0].type))
-            return builder.zext(builder.bitcast(true, _HALF), ir.IntType(64))
+            return builder.zext(builder.bitcast(true, HALF), ir.IntType(64))
 
         return types.int64(vector, vector.dtype), generate
 
@@ -406,7 +314,7 @@ def lowest_bit(typing: Any, bits: Any) -> Any:
     """The place of the lowest bit that is set; one is."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        return called(builder, "llvm.cttz.i64", ir.IntType(64), values[0], _BIT(1))
+        return called(builder, "llvm.cttz.i64", ir.IntType(64), values[0], BIT(1))
 
     return types.int64(types.int64), generate
 
@@ -441,7 +349,7 @@ def _of_each(name: str, join: Any) -> Any:
             half = LANES // 2
             while half:
                 low = [i for i in range(2 * LANES) if i % (2 * half) < half]
-                lower, upper = (ir.Constant(_INTS, [i + shift for i in low]) for shift in (0, half))
+                lower, upper = (ir.Constant(INTS, [i + shift for i in low]) for shift in (0, half))
                 folded = []
                 for left, right in zip(rest[::2], rest[1::2], strict=True):
                     one, other = (builder.shuffle_vector(left, right, mask) for mask in (lower, upper))
@@ -526,7 +434,7 @@ def _reduction(name: str, flags: tuple[str, ...], start: float | None) -> Any:
             number = scalar(vector.dtype)
             given = [values[0]] if start is None else [number(start), values[0]]
             kind = ir.FunctionType(number, [v.type for v in given])
-            full = f"llvm.vector.reduce.{name}.{_suffix(vector.dtype)}"
+            full = f"llvm.vector.reduce.{name}.{type_suffix(vector.dtype)}"
             return builder.call(cgutils.get_or_insert_function(builder.module, kind, full), given, fastmath=flags)
 
         return vector.dtype(vector), generate
@@ -576,7 +484,7 @@ def exponential(typing: Any, vector: Any) -> Any:
     """e^x by element: in fp32 the polynomial of ``compiled_math``, in float64 the library's."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        kind, suffix = values[0].type, _suffix(vector.dtype)
+        kind, suffix = values[0].type, type_suffix(vector.dtype)
         if vector.dtype == types.float64:
             return called(builder, f"llvm.exp.{suffix}", kind, values[0])
         return _exponential(builder, kind, values[0])
@@ -604,7 +512,7 @@ def _exponential(builder: Any, kind: ir.VectorType, x: Any) -> Any:
     for factor in taylor[-2::-1]:
         y = plus(times(y, r), number(factor))
     y = plus(plus(times(times(y, r), r), r), number(1.0))
-    bits = builder.shl(builder.add(builder.fptosi(n, _INTS), constant(_INTS, 127)), constant(_INTS, 23))
+    bits = builder.shl(builder.add(builder.fptosi(n, INTS), constant(INTS, 127)), constant(INTS, 23))
     found = times(y, builder.bitcast(bits, kind))
     return builder.select(builder.fcmp_ordered("<", x, number(smallest)), number(0.0), found)
 
@@ -615,13 +523,13 @@ def keep(typing: Any, vector: Any, place: Any, low: Any, high: Any, threshold: A
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         vector_, place_, *numbers = values
-        low_, high_, threshold_ = (spread_out(builder, n, _INTS) for n in numbers[:3])
-        first, second, third = (constant(_INTS, int(c)) for c in WORD_CONSTANTS)
+        low_, high_, threshold_ = (spread_out(builder, n, INTS) for n in numbers[:3])
+        first, second, third = (constant(INTS, int(c)) for c in WORD_CONSTANTS)
 
         def mixed(x: Any, by: int) -> Any:
-            return builder.xor(x, builder.lshr(x, constant(_INTS, by)))
+            return builder.xor(x, builder.lshr(x, constant(INTS, by)))
 
-        x = builder.add(spread_out(builder, builder.trunc(place_, _INT), _INTS), _counting())
+        x = builder.add(spread_out(builder, builder.trunc(place_, INT), INTS), counting())
         x = mixed(builder.add(builder.mul(x, first), low_), 16)
         x = mixed(builder.xor(builder.mul(x, second), high_), 15)
         x = mixed(builder.mul(x, third), 16)
