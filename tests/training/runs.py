@@ -75,7 +75,10 @@ def outcome(result: dict[str, Any]) -> Outcome:
 
 def assert_same(a: Outcome, b: Outcome) -> None:
     """Bit-equal weights, optimizer, position, loss trace, epochs, embeddings, final metrics."""
-    assert a.steps == b.steps
+    different = [(x, y) for x, y in zip(a.steps, b.steps, strict=False) if x != y]
+    assert a.steps == b.steps, (
+        f"{len(a.steps)} and {len(b.steps)} steps, {len(different)} differ, the first {different[:1]}"
+    )
     for left, right in zip(a.epochs, b.epochs, strict=True):
         assert left == right, {key: (left.get(key), right.get(key)) for key in left if left.get(key) != right.get(key)}
     assert a.state == b.state

@@ -298,8 +298,9 @@ def _into_product(
         for part in range(3):
             total, gate = into.dtype.type(0), alpha[part] * scale[row]
             for j in range(part * n, (part + 1) * n if part < 2 else columns):
-                sums[group, j] += into[j, lane]
                 total += into[j, lane] * product[row, j]
+            for j in range(part * n, (part + 1) * n if part < 2 else columns):
+                sums[group, j] += into[j, lane]
                 into_product[row, j] = into[j, lane] * gate
             sums[group, columns + part] += total * scale[row]
             by_scale += total * alpha[part]
@@ -499,24 +500,22 @@ def _leave_gradients(p: Any, update: Any, gradient: Any, into_p: Any, into_updat
             m0, m1, m2, m3 = min(s, least), min(s1, least), min(s2, least), min(s3, least)
             for i in range(s, s + 4):
                 _ahead(gradient, row + 1, i)
+            # Sums in a loop of their own: one that stores as well goes by vectors or not, as its arrays lie in memory.
+            for j in range(update.shape[1]):
+                t0 += update[row, j] * gradient[row, m0, j]
+                t1 += update[row, j] * gradient[row, m1, j]
+                t2 += update[row, j] * gradient[row, m2, j]
+                t3 += update[row, j] * gradient[row, m3, j]
             if s > 0:
                 for j in range(update.shape[1]):
-                    g0, g1 = gradient[row, m0, j], gradient[row, m1, j]
-                    g2, g3 = gradient[row, m2, j], gradient[row, m3, j]
-                    t0 += update[row, j] * g0
-                    t1 += update[row, j] * g1
-                    t2 += update[row, j] * g2
-                    t3 += update[row, j] * g3
-                    into_update[row, j] += (a * g0 + b * g1) + (c * g2 + d * g3)
+                    into_update[row, j] += (a * gradient[row, m0, j] + b * gradient[row, m1, j]) + (
+                        c * gradient[row, m2, j] + d * gradient[row, m3, j]
+                    )
             else:
                 for j in range(update.shape[1]):
-                    g0, g1 = gradient[row, m0, j], gradient[row, m1, j]
-                    g2, g3 = gradient[row, m2, j], gradient[row, m3, j]
-                    t0 += update[row, j] * g0
-                    t1 += update[row, j] * g1
-                    t2 += update[row, j] * g2
-                    t3 += update[row, j] * g3
-                    into_update[row, j] = (a * g0 + b * g1) + (c * g2 + d * g3)
+                    into_update[row, j] = (a * gradient[row, m0, j] + b * gradient[row, m1, j]) + (
+                        c * gradient[row, m2, j] + d * gradient[row, m3, j]
+                    )
             into_p[row, s], into_p[row, s1], into_p[row, s2], into_p[row, s3] = t0, t1, t2, t3
 
 

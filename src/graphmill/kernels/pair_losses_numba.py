@@ -14,7 +14,19 @@ from torch import Tensor
 
 from graphmill.kernels.compiled_math import FAST, exp, prefetch
 from graphmill.kernels.team import in_ranges, over_ranges
-from graphmill.kernels.vectors import LANES, address, hold, like, load, load_first, padded, spread, store, store_first
+from graphmill.kernels.vectors import (
+    LANES,
+    address,
+    hold,
+    like,
+    load,
+    load_first,
+    padded,
+    spread,
+    store,
+    store_first,
+    total,
+)
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 _AHEAD = 8
@@ -62,29 +74,33 @@ def _forward(
     users: Any, items: Any, user_rows: Any, item_rows: Any, losses: Any, norms: Any, pulls: Any, together: bool,
     first: int, last: int,
 ) -> None:  # fmt: skip
+    # Vectors said outright: whether LLVM makes some of a loop that stores what it reads hangs on where arrays lie in memory,
+    # and with that the order of its sums.
     width, others = users.shape[1], pulls.shape[1]
     kind = users.dtype.type
-    zero, half = kind(0), kind(0.5)
-    u = np.empty(width, users.dtype)
+    zero, half, nothing = kind(0), kind(0.5), spread(users.dtype.type(0))
+    of_user, of_item = address(users), address(items)
     for pair in range(first, last):
-        user, own = user_rows[pair], item_rows[pair, 0]
-        score, squares = zero, zero
-        for c in range(width):
-            u[c] = users[user, c]
-            score += u[c] * items[own, c]
-            squares += u[c] * u[c] + items[own, c] * items[own, c]
-        theirs, highest = zero, zero
+        user, own = user_rows[pair] * width, item_rows[pair, 0] * width
+        products, squares, theirs = nothing, nothing, nothing
+        for c in range(0, width, LANES):
+            mine, other = load_first(of_user, user + c, width - c), load_first(of_item, own + c, width - c)
+            products += mine * other
+            squares += mine * mine + other * other
+        score, highest = total(products), zero
         for n in range(others):
             if n + _AHEAD < others:
                 _fetch(items, item_rows[pair, n + 1 + _AHEAD], 0, width)
-            other, against = item_rows[pair, n + 1], zero
-            for c in range(width):
-                against += u[c] * items[other, c]
-                theirs += items[other, c] * items[other, c]
-            pulls[pair, n] = against - score
-            highest = max(highest, against - score)
+            place, products = item_rows[pair, n + 1] * width, nothing
+            for c in range(0, width, LANES):
+                other = load_first(of_item, place + c, width - c)
+                products += load_first(of_user, user + c, width - c) * other
+                theirs += other * other
+            gap = total(products) - score
+            pulls[pair, n] = gap
+            highest = max(highest, gap)
         losses[pair] = _shares(pulls[pair], highest) if together else _each(pulls[pair])
-        norms[pair] = half * (squares + theirs / kind(others))
+        norms[pair] = half * (total(squares) + total(theirs) / kind(others))
 
 
 @_jit
@@ -129,14 +145,14 @@ def _backward(
         user, own = user_rows[pair] * width + begin, item_rows[pair, 0] * width + begin
         for c in range(0, size, LANES):
             store(sums, c, own_share * load_first(of_user, user + c, size - c))
-        total = like(norm, 0)
+        pulled = like(norm, 0)
         for n in range(others):
             if n + _AHEAD < others:
                 _fetch(items, item_rows[pair, n + 1 + _AHEAD], begin, end)
                 if of_items:
                     _fetch(to_items, item_rows[pair, n + 1 + _AHEAD], begin, end)
             other, pull = item_rows[pair, n + 1] * width + begin, pulls[pair, n] * loss
-            total += pull
+            pulled += pull
             factor = spread(pull)
             for c in range(0, size, LANES):
                 theirs = load_first(of_item, other + c, size - c)
@@ -144,7 +160,7 @@ def _backward(
                 if of_items:
                     more = factor * load_first(of_user, user + c, size - c) + each * theirs
                     store_first(onto_item, other + c, load_first(onto_item, other + c, size - c) + more, size - c)
-        factor = spread(total)
+        factor = spread(pulled)
         for c in range(0, size, LANES):
             mine, theirs = load_first(of_user, user + c, size - c), load_first(of_item, own + c, size - c)
             if of_items:
