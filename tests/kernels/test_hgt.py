@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from graphmill.kernels import hgt
+from graphmill.kernels import hgt, hgt_relations, hgt_torch
 from graphmill.kernels.hgt_plan import MessageGraph, TypedEdges
 from graphmill.kernels.hgt_reference import hgt_attention_reference
 from tests.kernels.graphs import Inputs, Shape, hub, inputs, random_edges, shapes
@@ -140,6 +140,26 @@ def test_whole_relations_of_any_head_width(
     assert all(torch.equal(a, b) for a, b in zip([*ours[0], *ours[1]], [*again[0], *again[1]], strict=True))
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.skipif(not numba_installed(), reason="numba is optional")
+def test_a_workspace_is_allocated_once_and_what_is_left_in_it_is_not_read(dtype: torch.dtype) -> None:
+    from graphmill.kernels import hgt_passes_numba
+
+    if not hgt_passes_numba.serves(torch.empty(1, 1, 20, 20)):
+        pytest.skip("registers of 512 bits are what this way is for")
+    relations = [(0, 1, 4000), (1, 0, 4000), (2, 1, 90), (1, 2, 90), (3, 2, 70)]
+    graph = MessageGraph.build([130, 600, 40, 3000], random_edges([130, 600, 40, 3000], relations, 1))
+    x = inputs(graph, 4, 20, torch.float32)
+    given = Inputs(*([None if t is None else t.detach().to(dtype).requires_grad_() for t in p] for p in x[:3]), *x[3:])
+    attend = partial(hgt.hgt_attention, backend="numba")
+    first = run(attend, given, graph, None)
+    workspace = graph.compiled["workspace"]
+    workspace.fill_(255)  # NaN, in any number of 16, 32 or 64 bits
+    second = run(attend, given, graph, None)
+    assert graph.compiled["workspace"] is workspace
+    assert all(torch.equal(a, b) for a, b in zip([*first[0], *first[1]], [*second[0], *second[1]], strict=True))
+
+
 def test_a_copy_of_a_graph_finds_its_own_places_in_memory(hgt_attention) -> None:
     graph = MessageGraph.build([6, 5], random_edges([6, 5], [(0, 1, 30), (1, 1, 30)], 2))
     x = inputs(graph, 2, 16)
@@ -177,6 +197,22 @@ def test_shapes_that_are_not_those_of_the_graph_are_refused(change: dict[str, An
     x = inputs(graph, 2, 16)
     with pytest.raises(ValueError, match=words):
         hgt.hgt_attention(*x._replace(**{n: f(getattr(x, n)) for n, f in change.items()}), graph)
+
+
+def test_chunks_of_edges_and_groups_of_heads_change_nothing(hgt_attention, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three edges at a time, and as many heads as there are threads."""
+    width, heads = 5, 2 * torch.get_num_threads()
+    monkeypatch.setattr(hgt_torch, "_CHUNK_BYTES", 3 * torch.get_num_threads() * width * 8)
+    monkeypatch.setattr(hgt_relations, "_GROUP_BYTES", 1)
+    counts, relations = [30, 50, 4], [(0, 1, 300), (1, 0, 300), (2, 1, 90), (1, 1, 500)]
+    graph = MessageGraph.build(counts, random_edges(counts, relations, 1))
+    assert all(len(list(hgt_relations.cache_groups(r, heads, width, torch.float64))) == 2 for r in graph.relations)
+    assert {r.on_target for r in graph.relations} == {True, False}
+    x = inputs(graph, heads, width)
+    masked = torch.rand(graph.num_pairs, generator=torch.Generator().manual_seed(1)) < 0.3
+    for mask in (None, masked):
+        ours, theirs = run(hgt_attention, x, graph, mask), run(hgt_attention_reference, x, graph, mask)
+        assert_close([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], 1e-10)
 
 
 def test_one_hub_that_receives_every_edge(hgt_attention) -> None:
@@ -224,6 +260,39 @@ def test_bfloat16_rows_keep_float32_sums(hgt_attention) -> None:
     assert ours[0][0].dtype == ours[1][0].dtype == torch.bfloat16
     for a, b in zip([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], strict=True):
         assert (a.float() - b).norm() <= 0.03 * b.norm()
+
+
+def test_thousands_of_bfloat16_rows_add_up_in_float32(hgt_attention) -> None:
+    """A hub that hears from every node of a type, and is heard by every one: in bf16 a sum of ones ends at 256."""
+    many, nodes = 4000, torch.arange(4000)
+    first = torch.zeros(many, dtype=torch.int64)
+    edges = [TypedEdges(0, 1, nodes, first, nodes), TypedEdges(1, 0, first, nodes, nodes)]
+    graph = MessageGraph.build([many, 2], edges)
+    x = inputs(graph, 2, 16, torch.float32)
+    # Logits near 0, so that every edge counts; values and gradients of one sign, so that sums grow.
+    scales = ((0.01, 0.0), (0.01, 0.0), (0.1, 1.0))
+    half = [
+        [None if t is None else (t.detach() * scale + start).bfloat16() for t in part]
+        for part, (scale, start) in zip(x[:3], scales, strict=True)
+    ]
+    eye = torch.eye(16).expand(2, 2, 16, 16).clone()
+    weights = [eye.requires_grad_(), eye.clone().requires_grad_(), torch.ones(2, 2, requires_grad=True)]
+    low = Inputs(*([None if t is None else t.clone().requires_grad_() for t in part] for part in half), *weights)
+    same = Inputs(*([None if t is None else t.float().requires_grad_() for t in part] for part in half), *weights)
+
+    def grown(attend, given: Inputs) -> list[Tensor]:
+        outputs = [y for y in attend(*given, graph, None) if y is not None]
+        loss = sum((y.float() * (1 + torch.arange(16).repeat(2) / 64)).sum() for y in outputs)
+        return [*outputs, *torch.autograd.grad(loss, given.leaves())]
+
+    with torch.autocast("cpu", torch.bfloat16):
+        ours = grown(hgt_attention, low)
+    # Of v's gradient the hub's row is the sum over all that hear it.
+    theirs = grown(hgt_attention_reference, same)
+    assert theirs[2 + 2 + 2 + 1].abs().max() > 3000
+    for number in (0, 1, 6, 7, 9):  # outputs, v's gradients and that of its matrices; those of logits are sums near 0
+        a, b = ours[number].float(), theirs[number]
+        assert (a - b).norm() <= 0.01 * b.norm(), number
 
 
 def test_large_logits_do_not_overflow(hgt_attention) -> None:

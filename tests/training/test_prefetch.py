@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.training.prefetch import Batches
 from tests.training.cases import CASES
 from tests.training.runs import assert_same, outcome, run, settings_of
 
@@ -68,6 +69,25 @@ def test_a_step_needs_nothing_that_another_thread_may_drop(
     found = recipe.step(recipe.phases[0], 1, 2).arrays()
     for key in expected:
         np.testing.assert_array_equal(found[key], expected[key], err_msg=key)
+
+
+@pytest.mark.parametrize("name", ["hgt-neighbor-sampled", "sasrec"])
+def test_the_next_batches_are_made_while_this_one_is_used(name: str, graphs: dict[str, TypedGraph]) -> None:
+    _, recipe = CASES[name].build(graphs[name], training={"steps_per_epoch": 5})
+    phase = recipe.phases[0]
+    batches = Batches(recipe, 2)
+    try:
+        batches(phase, 0, 0)
+        assert list(batches.ahead) == [(phase.name, 0, 1), (phase.name, 0, 2)]
+        # Nobody has asked for them.
+        made = [future.result(timeout=60) for future in batches.ahead.values()]
+        assert batches(phase, 0, 1) is made[0]
+        assert list(batches.ahead) == [(phase.name, 0, 2), (phase.name, 0, 3)]
+        # What was made for steps that were left out goes; an epoch's last step has none behind it.
+        batches(phase, 0, 4)
+        assert not batches.ahead
+    finally:
+        batches.close()
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -7,7 +7,9 @@ relations, of which one of a sparse graph takes a millisecond or less.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import numba
@@ -26,12 +28,16 @@ from graphmill.kernels.hgt_rows_numba import (
     forward,
     forward_32,
     forward_64,
+    scratch_sizes,
 )
 from graphmill.kernels.products_numba import SIX
 from graphmill.kernels.team import in_ranges, over_ranges
 from graphmill.kernels.vectors import LANES, like, load_first, numbers_as, padded, spread, store_first
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_OF_TOGETHER = 8
+"""Where in a job the number of targets stands that go through together."""
+_NOTHING = (0,) * 7
 _SHARED = 2
 """Edges a source, on average, from which on sources are put side by side."""
 _MANY = 10 * TOGETHER
@@ -72,13 +78,12 @@ def all_forward(
     heads, width = matrices[0].shape[1:3]
     jobs = _jobs(graph, chosen, 2, matrices[0])
     places = np.array([_columns(k) + _columns(v) for k, v in zip(keys, values, strict=True)], np.int64)
-    space, room = _rooms(jobs, 2, matrices[0], heads)
     sums, totals, highest = found
     tables = (*_columns(queries), *_columns(sums), *_columns(totals), highest.data_ptr(), len(queries))
-    arguments = (jobs.table, places, _masks(kept), *_kinds(queries, matrices[0]), tables, _maps(matrices), room, width)
+    given = (jobs.table, places, _masks(kept), *_kinds(queries, matrices[0]), tables, _maps(matrices))
     driver = {32: _forward_32_ranges, 64: _forward_64_ranges}.get(width, _forward_ranges)
-    over_ranges(driver, arguments, room[2], jobs.nodes * heads * width)
-    del space
+    with _workspace(graph, jobs, 2, heads) as room:
+        over_ranges(driver, (*given, room, width), room[2], jobs.nodes * heads * width)
 
 
 def all_backward(
@@ -101,12 +106,11 @@ def all_backward(
     jobs = _jobs(graph, chosen, 4, matrices[0])
     every = (*rows, softmax[0], *d_rows, *softmax[1:])
     places = np.array([[n for t in of_type for n in _columns(t)] for of_type in zip(*every, strict=True)], np.int64)
-    space, room = _rooms(jobs, 4, matrices[0], heads)
     maps = (*_maps(matrices), *_maps(d_matrices))
-    arguments = (jobs.table, places, _masks(kept), *_kinds(of_rows, matrices[0]), maps, room, width)
+    given = (jobs.table, places, _masks(kept), *_kinds(of_rows, matrices[0]), maps)
     driver = {32: _backward_32_ranges, 64: _backward_64_ranges}.get(width, _backward_ranges)
-    over_ranges(driver, arguments, room[2], jobs.nodes * heads * width)
-    del space
+    with _workspace(graph, jobs, 4, heads) as room:
+        over_ranges(driver, (*given, room, width), room[2], jobs.nodes * heads * width)
 
 
 class _Jobs(NamedTuple):
@@ -117,7 +121,9 @@ class _Jobs(NamedTuple):
     nodes: int
     """Sources and targets of all relations."""
     room: int
-    """Sources that are put side by side, at most."""
+    """Bytes that the sources of a head take, put side by side."""
+    scratch: tuple[int, ...]
+    """Bytes of each part of what a relation's pass works in (``hgt_rows_numba.scratch_sizes``)."""
 
 
 def _jobs(graph: MessageGraph, chosen: tuple[int, ...], tables: int, weights: Tensor) -> _Jobs:
@@ -128,9 +134,20 @@ def _jobs(graph: MessageGraph, chosen: tuple[int, ...], tables: int, weights: Te
         plans = [graph.relations[number] for number in chosen]
         table = [_job(number, r, tables, width, size) for number, r in zip(chosen, plans, strict=True)]
         nodes = sum(r.source_nodes.numel() + r.target_nodes.numel() for r in plans)
-        room = max((r.source_nodes.numel() for r in plans if _compact(r)), default=-1)
-        known = graph.compiled[key] = _Jobs(np.array(table, np.int64).reshape(len(chosen), 14), nodes, room)
+        near = max((r.source_nodes.numel() + SIX for r in plans if _compact(r)), default=0)
+        each = [_scratch(r, job[_OF_TOGETHER], width, size) for r, job in zip(plans, table, strict=True)]
+        scratch = tuple(max(part) for part in zip(*each, strict=True)) or _NOTHING
+        numbers = np.array(table, np.int64).reshape(len(chosen), 14)
+        known = graph.compiled[key] = _Jobs(numbers, nodes, near * padded(width) * size, scratch)
     return known
+
+
+def _scratch(r: RelationPlan, together: int, width: int, size: int) -> list[int]:
+    indptr = r.indptr.numpy()
+    last = len(indptr) - 1
+    starts = np.arange(0, last, together)
+    several = (indptr[np.minimum(starts + together, last)] - indptr[starts]).max(initial=0)
+    return scratch_sizes(width, together, (int(several), int(np.diff(indptr).max(initial=0))), size)
 
 
 def _job(number: int, r: RelationPlan, tables: int, width: int, size: int) -> tuple[int, ...]:
@@ -158,13 +175,26 @@ def _blocks(r: RelationPlan, tables: int, width: int, size: int, compact: bool) 
     return TOGETHER, sources
 
 
-def _rooms(jobs: _Jobs, tables: int, weights: Tensor, heads: int) -> tuple[Tensor, tuple[int, int, int, int]]:
-    """Room for the sources that are put side by side, of one head for each thread; where it begins, the bytes that a table
-    has of it, and into how many parts of how many heads the work goes: each has a room, whichever thread takes it."""
-    size = (jobs.room + SIX) * padded(weights.shape[-1]) if jobs.room >= 0 else 0
+@contextmanager
+def _workspace(graph: MessageGraph, jobs: _Jobs, tables: int, heads: int) -> Iterator[tuple[int, ...]]:
+    """Where the work is done: addresses in a block of memory that the graph keeps from one call to the next.
+
+    The work goes into as many parts, of some heads each, as there are threads, and each has its own, whichever thread takes
+    it. Where it begins, the bytes that a table of sources side by side has in it, how many parts and heads there are; then
+    where the scratch of the first part begins, the bytes to the next one's, and where in it each piece is.
+    """
     parts = min(heads, torch.get_num_threads())
-    space = weights.new_empty(parts * tables * size)
-    return space, (space.data_ptr(), size * space.itemsize, parts, heads)
+    near, each = parts * tables * jobs.room, sum(jobs.scratch)
+    needed = near + parts * each
+    # Taken out while it is in use: whoever else goes through this graph at the same time has one of his own.
+    kept = graph.compiled.pop("workspace", None)
+    if kept is None or kept.numel() < needed:
+        kept = torch.empty(needed, dtype=torch.uint8)
+    start, pieces = kept.data_ptr(), (0, *accumulate(jobs.scratch[:-1]))
+    try:
+        yield (start, jobs.room, parts, heads, start + near, each, *pieces)
+    finally:
+        graph.compiled["workspace"] = kept
 
 
 # Tables are handed on as their addresses: to make an array of a tensor takes longer than a small relation does.
@@ -212,6 +242,21 @@ def _indices(job, mask):  # type: ignore[no-untyped-def]
 
 
 @_jit
+def _scratch_of(room, part):  # type: ignore[no-untyped-def]
+    """Addresses of a part's pieces of scratch."""
+    start = room[4] + part * room[5]
+    return (
+        start + room[6],
+        start + room[7],
+        start + room[8],
+        start + room[9],
+        start + room[10],
+        start + room[11],
+        start + room[12],
+    )
+
+
+@_jit
 def _forward_job(jobs, j, places, masks, kind, own_kind, near_kind, tables, maps, room, width, part):  # type: ignore[no-untyped-def]
     """What :func:`graphmill.kernels.hgt_rows_numba.forward` takes of a relation, but for the heads."""
     job = jobs[j]
@@ -239,7 +284,8 @@ def _forward_job(jobs, j, places, masks, kind, own_kind, near_kind, tables, maps
         total_pitch,
     )
     matrices = (maps[0] + job[0] * maps[1], maps[2] + job[0] * maps[3], maps[4] + job[0] * maps[5])
-    rest = ((*own, highest), matrices, job[8], job[9], width, job[10] != 0, job[11] != 0)
+    scratch = _scratch_of(room, part)
+    rest = ((*own, highest), matrices, scratch, job[8], job[9], width, job[10] != 0, job[11] != 0)
     return (*_indices(job, masks[j]), kind, own_kind, near_kind, *rest)
 
 
@@ -271,7 +317,7 @@ def _backward_job(jobs, j, places, masks, kind, own_kind, near_kind, maps, room,
         maps[8] + r * maps[9],
         maps[10] + r * maps[11],
     )
-    rest = (tables, matrices, job[8], job[9], width, job[10] != 0, job[11] != 0)
+    rest = (tables, matrices, _scratch_of(room, part), job[8], job[9], width, job[10] != 0, job[11] != 0)
     return (*_indices(job, masks[j]), kind, own_kind, near_kind, *rest)
 
 

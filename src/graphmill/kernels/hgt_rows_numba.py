@@ -41,8 +41,8 @@ from graphmill.kernels.hgt_row_parts_numba import (
 from graphmill.kernels.products_numba import SIX
 from graphmill.kernels.vectors import (
     LANES,
+    LINE,
     address,
-    hold,
     like,
     load,
     load_first,
@@ -51,12 +51,32 @@ from graphmill.kernels.vectors import (
     spread,
     store,
     store_first,
-    whole_lines,
 )
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
 _AHEAD = 8
 """How many edges ahead the rows of their sources are fetched: they are met at random."""
+WORDS, PLACES = np.empty(0, np.uint32), np.empty(0, np.int64)
+
+
+def scratch_sizes(width: int, together: int, edges: tuple[int, int], size: int) -> list[int]:
+    """Bytes of what a relation's pass works in, in the order of ``scratch``: matrices, their gradients, rows of ``together``
+    targets, two numbers of each, two of each edge, operands in pairs, and where each target's edges go on.
+
+    ``edges``: those of so many targets in a row, at most, and of one; ``size``: bytes of a number.
+    """
+    line = padded(width)
+    numbers = [
+        3 * width * line,
+        2 * (width + SIX) * line,
+        7
+        * (max(together, TOGETHER) + 1)
+        * line,  # what is turned in a product is read, and written, a little past its last row
+        2 * together,
+        max(edges[0], 2 * (edges[1] + LANES)) + LANES,
+    ]
+    words = 3 * low_size(width) + room_size(width)
+    return [-(-n // LINE) * LINE for n in (*(size * n for n in numbers), 4 * words, 8 * together)]
 
 
 def _compiled(fixed: int) -> tuple[Any, Any]:
@@ -64,15 +84,16 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
 
     ``sources`` [E] are rows of what the edges read, whose numbers are of ``near_kind``: positions in the room if
     ``compact``, else nodes. Tables are the address of the first head's first number and how many there are from one node's
-    to the next, matrices those of the relation.
+    to the next, matrices those of the relation. ``scratch``: addresses, by :func:`scratch_sizes`, of which nothing is
+    taken for granted and nothing left to the next relation.
     Where several relations end in a target, its ``totals`` are 0 before the first, and its sums whatever they are.
     """
     known = fixed > 0
 
     @_jit
     def forward(  # type: ignore[no-untyped-def]
-        sources, indptr, source_nodes, target_nodes, kept, kind, own_kind, near_kind, tables, matrices, together, tile,
-        given_width, on_target, compact, first, last,
+        sources, indptr, source_nodes, target_nodes, kept, kind, own_kind, near_kind, tables, matrices, scratch, together,
+        tile, given_width, on_target, compact, first, last,
     ):  # fmt: skip
         (
             q, q_pitch, k, k_pitch, v, v_pitch, near_k, key_pitch, near_v, row_pitch, to_sums, sums_pitch, to_totals,
@@ -90,21 +111,13 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
         lowest, zero, root = like(prior[0], -np.inf), like(prior[0], 0), like(prior[0], math.sqrt(width))
         masked, targets, count = len(kept) > 0, len(target_nodes), len(source_nodes)
         near = tile >= count
-        key_room = np.empty(width * line + LANES, own_kind.dtype)
-        value_room = np.empty(width * line + LANES, own_kind.dtype)
         size_of_room = max(together, TOGETHER) * line
-        rooms = np.zeros(4 * size_of_room + LANES, own_kind.dtype)
-        own_totals, tops, places = (
-            np.empty(together, own_kind.dtype),
-            np.empty(together, own_kind.dtype),
-            np.empty(together, np.int64),
-        )
-        logit_room = np.empty(most_edges(indptr, together) + LANES, own_kind.dtype)
-        key_map, value_map, logits = whole_lines(key_room), whole_lines(value_room), address(logit_room)
-        low, words = low_size(width), np.empty(2 * low_size(width) + room_size(width) + LANES, np.uint32)
-        low_maps = whole_lines(words)
+        key_map, given = numbers_as(own_kind, scratch[0]), numbers_as(own_kind, scratch[2])
+        own_totals, logits = numbers_as(own_kind, scratch[3]), numbers_as(own_kind, scratch[4])
+        value_map, tops = behind(key_map, width * line), behind(own_totals, together)
+        low_maps, places = numbers_as(WORDS, scratch[5]), numbers_as(PLACES, scratch[6])
+        low = low_size(width)
         pair_room = behind(low_maps, 2 * low)
-        given = whole_lines(rooms)
         turned, around, result = size_of_room, 2 * size_of_room, 3 * size_of_room
         index = address(sources)
         query, found = (turned, result) if on_target else (0, around)
@@ -201,16 +214,11 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
                         new = spread(new_scale) * load(given, found + i * line + c)
                         both = spread(old_scale) * load_first(out, to + c, width - c) + new
                         store_first(out, to + c, both, width - c)
-        hold(key_room)
-        hold(value_room)
-        hold(rooms)
-        hold(words)
-        hold(logit_room)
 
     @_jit
     def backward(  # type: ignore[no-untyped-def]
-        sources, indptr, source_nodes, target_nodes, kept, kind, own_kind, near_kind, tables, matrices, together, tile,
-        given_width, on_target, compact, first, last,
+        sources, indptr, source_nodes, target_nodes, kept, kind, own_kind, near_kind, tables, matrices, scratch, together,
+        tile, given_width, on_target, compact, first, last,
     ):  # fmt: skip
         (
             q, q_pitch, k, k_pitch, v, v_pitch, d_out, out_pitch, d_q, dq_pitch, d_k, dk_pitch, d_v, dv_pitch, near_k,
@@ -241,24 +249,13 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
         near = tile >= count
         # What is turned in a product is read a little past its last row, and written so.
         room, large = (max(together, TOGETHER) + 1) * line, (width + SIX) * line
-        rooms, maps, into = (
-            np.zeros(7 * room + LANES, own_kind.dtype),
-            np.empty(3 * width * line + LANES, own_kind.dtype),
-            np.empty(2 * large + LANES, own_kind.dtype),
-        )
-        most = most_edges(indptr, 1)
-        dot_room, share_room, places = (
-            np.empty(most + LANES, own_kind.dtype),
-            np.empty(most + LANES, own_kind.dtype),
-            np.empty(together, np.int64),
-        )
-        given, dots, shares = whole_lines(rooms), address(dot_room), address(share_room)
-        slopes, query, slope, to_query, around, result = room, 2 * room, 3 * room, 4 * room, 5 * room, 6 * room
-        key_map = whole_lines(maps)
+        key_map, of_maps = numbers_as(own_kind, scratch[0]), numbers_as(own_kind, scratch[1])
+        given, dots = numbers_as(own_kind, scratch[2]), numbers_as(own_kind, scratch[4])
+        shares = behind(dots, most_edges(indptr, 1) + LANES)
         value_map, turned = width * line, 2 * width * line
-        of_maps = whole_lines(into)
-        low, words = low_size(width), np.empty(3 * low_size(width) + room_size(width) + LANES, np.uint32)
-        low_maps = whole_lines(words)
+        slopes, query, slope, to_query, around, result = room, 2 * room, 3 * room, 4 * room, 5 * room, 6 * room
+        low_maps, places = numbers_as(WORDS, scratch[5]), numbers_as(PLACES, scratch[6])
+        low = low_size(width)
         pair_room = behind(low_maps, 3 * low)
         index, bytes_kept = address(sources), address(kept)
         if not on_target:
@@ -273,7 +270,8 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
                     key_map[turned + i * line + j] = w_k[h * square + i * width + j] if j < width else zero
             for number in range(3):
                 pack(kind, key_map, number * width * line, low_maps, number * low, width, line)
-            into[:] = 0
+            for c in range(0, 2 * large, LANES):
+                store(of_maps, c, spread(zero))
             to_k, to_v, to_gk, to_gv = column, column, column, column
             if compact:
                 to_k, to_v, to_gk, to_gv = 0, 0, 0, 0
@@ -401,12 +399,6 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
                     d_w_k[h * square + i * width + j] = of_maps[i * line + j]
                     d_w_v[h * square + i * width + j] = of_maps[large + i * line + j]
             d_prior[h] = factor_slope / root
-        hold(rooms)
-        hold(maps)
-        hold(into)
-        hold(words)
-        hold(dot_room)
-        hold(share_room)
 
     return forward, backward
 
