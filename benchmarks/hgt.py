@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.card import RESULTS, Row, fresh, machine, replace_rows, row
-from benchmarks.hgt_estimate import ACCELERATIONS, RECOMMENDERS, WORKLOADS
+from benchmarks.hgt_estimate import ACCELERATIONS, LARGE, RECOMMENDERS, WORKLOADS
 from graphmill.recipes.hgt.settings import HgtAcceleration
 from graphmill.training.allocator import KEEP_HEAP
 
@@ -121,12 +122,36 @@ def kg_5k_rows() -> Iterator[Row]:
 
 
 def primekg_rows() -> Iterator[Row]:
-    """PrimeKG's five-type shape, full graph: torch's own operators, and compiled ones."""
+    """PrimeKG's five-type shape, full graph: torch's sparse operators, which a CPU without numba has, and compiled ones."""
     for variant, limit in (("ours,sparse", 2.3), ("ours", 1.8)):
         runs = [step("primekg", variant, 3, more=IN_TURN) for _ in range(2)]
         yield from _over_floor(f"primekg five types {variant}", runs, limit)
         peak = max(r["peak_gb"] for r in runs)
         yield row(f"primekg five types {variant}", "peak memory", "GB", peak, target="ours <= 4", note="whole process")
+
+
+def torch_rows() -> Iterator[Row]:
+    """The three ways to do the edges, in turn: dense operators alone, which cuda and mps have as well, torch's sparse ones
+    and compiled ones. No target: no CPU takes the first by itself, but for fp16."""
+    for graph in ("67k", "primekg"):
+        ways = {way: step(graph, f"ours{way}", 3, more=("--floor", "2")) for way in (",torch", ",sparse", "")}
+        for way, found in ways.items():
+            taken, products = (median(found[key]) for key in ("in_turn", "floors"))
+            note = f"{found['peak_gb']:.3g} GB, whole process"
+            yield _timed(f"{graph} ours{way}, by ways", taken, "floor", products, "", [found], note)
+
+
+def compiled_rows() -> Iterator[Row]:
+    """A compiled block beside our own functions: GELU and the output's product in each layer."""
+    yield from _against("67k", "ours,compiled", "ours", "")
+
+
+def profile_rows() -> Iterator[Row]:
+    """What a step consists of, by torch's profiler: the operators that take the most time of their own."""
+    for graph in ("67k", "kg_5k", "primekg*0.02403", "primekg*1.92205"):
+        found = step(graph, "ours", 1, more=("--profile",))
+        parts = ", ".join(f"{name} {ms / 1e3:.3g}" for name, ms in found["parts"].items())
+        yield row(f"profile {graph}", "step", "s", found["total"] / 1e3, note="s: " + parts)
 
 
 def growth_rows() -> Iterator[Row]:
@@ -217,30 +242,29 @@ def origin_rows() -> Iterator[Row]:
             )
 
 
-def acceleration_rows() -> Iterator[Row]:
-    """What each acceleration does on Hetionet's sample, one at a time, through the product: rival = without it."""
+def acceleration_rows(workload: str) -> Iterator[Row]:
+    """What each acceleration does in a training of the product, one at a time: rival = without it."""
     with TemporaryDirectory() as folder:
         place = f"{folder}/graph"
-        fresh(ESTIMATE, ["--workload", "hetionet", "--build", place])
+        fresh(ESTIMATE, ["--workload", workload, "--build", place])
 
         def trained(name: str, environment: Mapping[str, str]) -> Run:
             more = json.dumps(ACCELERATIONS[name])
-            return fresh(ESTIMATE, ["--workload", "hetionet", "--graph", place, "--more", more], environment)
+            return fresh(ESTIMATE, ["--workload", workload, "--graph", place, "--more", more], environment)
 
-        names = [name for name in ACCELERATIONS if name != "base"]
+        names = [name for name in ACCELERATIONS if name != "base" and (workload == "kg_5k" or name in LARGE)]
         cells = [(name, name, KEEP_HEAP) for name in names] + [("allocator as installed", "base", {})]
         # Neighbours come and go within minutes: each is compared with the runs without it that are nearest.
         before = trained("base", KEEP_HEAP)
-        for start in range(0, len(cells), 2):
-            found = [(label, trained(name, environment)) for label, name, environment in cells[start : start + 2]]
+        for start in range(0, len(cells), 3):
+            found = [(label, trained(name, environment)) for label, name, environment in cells[start : start + 3]]
             after = trained("base", KEEP_HEAP)
             for label, run in found:
                 seconds = (before["s"] + after["s"]) / 2
                 note = f"hidden 256, out 512; without it {before['s']:.3g} s before and {after['s']:.3g} s after"
-                yield row("kg_5k, " + label, "step", "s", run["s"], rival="without it", theirs=seconds, note=note)
-                yield row(
-                    "kg_5k, " + label, "peak memory", "GB", run["peak_gb"], rival="without it", theirs=before["peak_gb"]
-                )
+                name = f"{workload}, {label}"
+                yield row(name, "step", "s", run["s"], rival="without it", theirs=seconds, note=note)
+                yield row(name, "peak memory", "GB", run["peak_gb"], rival="without it", theirs=before["peak_gb"])
             before = after
 
 
@@ -274,11 +298,16 @@ ROWS: dict[str, Callable[[], Iterator[Row]]] = {
     "stock": stock_rows,
     "kg_5k": kg_5k_rows,
     "primekg": primekg_rows,
+    "torch": torch_rows,
+    "compiled": compiled_rows,
+    "profile": profile_rows,
     "growth": growth_rows,
     "inference": inference_rows,
     "sampler": sampler_rows,
     "estimate": estimate_rows,
-    "acceleration": acceleration_rows,
+    "acceleration": partial(acceleration_rows, "kg_5k"),
+    "acceleration_67k": partial(acceleration_rows, "67k"),
+    "acceleration_primekg": partial(acceleration_rows, "primekg"),
     "origin": origin_rows,
 }
 
@@ -312,7 +341,9 @@ def _against(graph: str, ours: str, rival: str, target: str) -> Iterator[Row]:
     spread = [{"seconds": own["seconds"]} for own, _ in pairs]
     yield _timed(f"{graph} {ours}", mine["s"], rival, theirs["s"], target, spread)
     if more:
-        yield _by_products(graph, mine["s"], median(mine["floors"]), rival, theirs["s"])
+        # Steps and products of all three processes, which followed each other: a neighbour slows both.
+        in_turn, floors = ([s for own, _ in pairs for s in own[key]] for key in ("in_turn", "floors"))
+        yield _by_products(graph, median(in_turn), median(floors), rival, median(other["s"] for _, other in pairs))
 
 
 def _by_products(graph: str, ours: float, products: float, rival: str, theirs: float) -> Row:

@@ -11,6 +11,7 @@ import argparse
 import json
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -146,23 +147,44 @@ ORIGIN: dict[str, tuple[Any, dict[str, Any]]] = {
     "origin 5k": (lambda out: kg_graph("5k", out), {**_HGT, "acceleration": {"batching": "full"}}),
     "origin 66k": WORKLOADS["full"],
 }
-# One acceleration at a time on Hetionet's sample, through the product; all but `base` are compared with it.
-BASE: dict[str, Any] = {**_HGT, "acceleration": {"batching": "full"}}
+# One acceleration at a time, through the product; all but `base` are compared with it.
+BASE: dict[str, Any] = {**_HGT, "acceleration": {"batching": "full", "accumulation_steps": 1}}
+_EDGES = {"batching": "edge_sampled", "accumulation_steps": 4}
+_NEIGHBORS = {"batching": "neighbor_sampled", "accumulation_steps": 4}
 ACCELERATIONS: dict[str, dict[str, Any]] = {
     "base": {},
     "precision: bf16": {"acceleration": {"precision": "bf16"}},
     "gradient_checkpointing": {"acceleration": {"gradient_checkpointing": True}},
     "accumulation_steps: 4": {"acceleration": {"accumulation_steps": 4}},
     "compile: default": {"acceleration": {"compile": "default"}},
+    "compile: reduce-overhead": {"acceleration": {"compile": "reduce-overhead"}},
     "num_workers: 2": {"acceleration": {"num_workers": 2}},
     "threads: 1": {"acceleration": {"threads": 1}},
+    "deterministic: off": {"acceleration": {"deterministic": "off"}},
+    "memory_cleanup: steps": {"acceleration": {"memory_cleanup": "steps", "memory_cleanup_every": 1}},
     "moments: bf16": {"training": {"moments": "bf16"}},
-    "batching: edge_sampled": {"acceleration": {"batching": "edge_sampled"}},
-    "edge_sampled, accumulation_steps: 4": {"acceleration": {"batching": "edge_sampled", "accumulation_steps": 4}},
-    "edge_sampled, lazy_adamw": {"acceleration": {"batching": "edge_sampled"}, "training": {"optimizer": "lazy_adamw"}},
-    "batching: neighbor_sampled": {"acceleration": {"batching": "neighbor_sampled"}},
+    "edge_sampled": {"acceleration": _EDGES},
+    "edge_sampled, accumulation_steps: 1": {"acceleration": _EDGES | {"accumulation_steps": 1}},
+    "edge_sampled, gradient_checkpointing": {"acceleration": _EDGES | {"gradient_checkpointing": True}},
+    "edge_sampled, num_workers: 1": {"acceleration": _EDGES | {"num_workers": 1}},
+    "edge_sampled, lazy_adamw": {"acceleration": _EDGES, "training": {"optimizer": "lazy_adamw"}},
+    "neighbor_sampled": {"acceleration": _NEIGHBORS},
+    "neighbor_sampled, num_workers: 1": {"acceleration": _NEIGHBORS | {"num_workers": 1}},
+    "neighbor_sampled, neighbor_sampler: budget": {"acceleration": _NEIGHBORS | {"neighbor_sampler": "budget"}},
 }
-ALL = WORKLOADS | RECOMMENDERS | ORIGIN | {"hetionet": (lambda out: kg_graph("kg_5k", out), BASE)}
+LARGE = {
+    "precision: bf16",
+    "gradient_checkpointing",
+    "compile: default",
+    "moments: bf16",
+    "edge_sampled",
+    "edge_sampled, lazy_adamw",
+    "neighbor_sampled",
+    "neighbor_sampled, num_workers: 1",
+}
+"""Those that are measured on the larger graphs as well, whose steps take long."""
+ALL = WORKLOADS | RECOMMENDERS | ORIGIN
+ALL |= {name: (partial(kg_graph, name), BASE) for name in ("kg_5k", "67k", "primekg")}
 
 
 def measure(workload: str, graph: Path, folder: Path, more: dict[str, Any]) -> dict[str, Any]:
