@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +14,7 @@ from benchmarks.recommenders_step import _graphs
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.training.contract import Execution
 from tests.recipes.recommenders.multimodal_recipes import gradient, recipe_of, small_graph
+from tests.training.cases import THREE_SETS, TWO_SETS, recommender_graph
 
 
 @pytest.fixture(scope="module")
@@ -22,9 +26,9 @@ def training_pairs(view) -> torch.Tensor:  # type: ignore[no-untyped-def]
     return torch.from_numpy(np.stack((view.train.row, view.train.columns)).astype(np.int64))
 
 
-def test_mmgcn(graph: TypedGraph) -> None:
-    recipe = recipe_of("mmgcn", graph, model={"trainable_embeddings": False}, objective={"regularisation": 0.0})
-    ours, view = recipe.build(Execution()), recipe.view
+def plain_mmgcn(recipe: Any, ours: Any) -> multimodal.MMGCN:
+    """The plain model with the weights of ours."""
+    view = recipe.view
     plain = multimodal.MMGCN(
         view.num_users, view.num_items, training_pairs(view), recipe.features(), recipe.latent_dims, dim=4
     )
@@ -38,6 +42,15 @@ def test_mmgcn(graph: TypedGraph) -> None:
                 theirs.message[number].copy_(layer.message)
                 theirs.own[number].load_state_dict(layer.own.state_dict())
                 theirs.joint[number].load_state_dict(layer.joint.state_dict())
+    return plain
+
+
+@pytest.mark.parametrize("sets", [TWO_SETS, THREE_SETS])
+def test_mmgcn(sets: dict[str, int], tmp_path: Path) -> None:
+    graph = recommender_graph(tmp_path / "graph", sets)
+    recipe = recipe_of("mmgcn", graph, model={"trainable_embeddings": False}, objective={"regularisation": 0.0})
+    ours = recipe.build(Execution())
+    plain = plain_mmgcn(recipe, ours)
     users, items = recipe.vectors(ours)
     torch.testing.assert_close(torch.cat((users, items)), plain().detach(), rtol=1e-4, atol=1e-6)
     batch = recipe.step(recipe.phases[0], 0, 0)
@@ -49,8 +62,36 @@ def test_mmgcn(graph: TypedGraph) -> None:
             torch.testing.assert_close(layer.message.grad, theirs.message[number].grad, rtol=1e-3, atol=1e-6)
 
 
+def test_the_published_regulariser_of_mmgcn_moves_no_weight_and_is_left_out_where_tables_are_not_trained(
+    graph: TypedGraph,
+) -> None:
+    """It squares tables that no optimizer sees: a constant, whichever modalities' preferences are in it."""
+    gradients, losses = [], []
+    for strength in (0.0, 0.7):
+        objective = {"regularisation": strength}
+        recipe = recipe_of("mmgcn", graph, model={"trainable_embeddings": False}, objective=objective)
+        ours = recipe.build(Execution())
+        plain = plain_mmgcn(recipe, ours)
+        batch = recipe.step(recipe.phases[0], 0, 0)
+        loss = plain.loss(*(torch.from_numpy(a) for a in (batch.users, batch.positives, batch.negatives)), strength)
+        loss.backward()
+        found = gradient(recipe, ours).losses
+        assert set(found) == {"bpr", "total"}
+        losses.append((float(loss.detach()), found["total"]))
+        gradients.append([[p.grad for p in model.parameters() if p.grad is not None] for model in (plain, ours)])
+        # All that is trained got one, in both.
+        assert [len(grads) for grads in gradients[-1]] == [len(list(model.parameters())) for model in (plain, ours)]
+    (theirs, mine), (theirs_with, mine_with) = losses
+    assert theirs_with > theirs + 0.01
+    assert mine_with == mine == pytest.approx(theirs, rel=1e-5)
+    for without, with_it in zip(*gradients, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(without, with_it, strict=True))
+
+
+@pytest.mark.parametrize("sets", [TWO_SETS, THREE_SETS])
 @pytest.mark.parametrize("neighbours", [3, 40])
-def test_dragon(graph: TypedGraph, neighbours: int) -> None:
+def test_dragon(sets: dict[str, int], neighbours: int, tmp_path: Path) -> None:
+    graph = recommender_graph(tmp_path / "graph", sets)
     recipe = recipe_of("dragon", graph, model={"user_neighbours": neighbours}, objective={"regularisation": 0.0})
     ours, view = recipe.build(Execution()), recipe.view
     plain = multimodal.Dragon(

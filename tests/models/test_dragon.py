@@ -20,10 +20,10 @@ def square(size: int, seed: int) -> SparseMatrix:
     return sparse_matrix(row, column, rng.random(2 * size), (size, size))
 
 
-def model_of(**changes: object) -> Dragon:
+def model_of(modalities: int = 2, **changes: object) -> Dragon:
     torch.manual_seed(0)
     sizes = {"embedding_dim": 4} | changes
-    features = [torch.randn(ITEMS, 3), torch.randn(ITEMS, 8)]
+    features = [torch.randn(ITEMS, width) for width in (3, 8, 5)[:modalities]]
     return Dragon(DragonConfig(USERS, ITEMS, **sizes), features).double()  # type: ignore[arg-type]
 
 
@@ -73,8 +73,11 @@ def gradients(model: Dragon, outputs: tuple[Tensor, Tensor]) -> dict[str, Tensor
 
 @pytest.mark.parametrize("fusion", ["concatenate", "sum"])
 @pytest.mark.parametrize(("layers", "item_layers"), [(2, 1), (0, 1), (1, 2), (3, 3)])
-def test_values_and_gradients_are_those_of_the_textbook_form(fusion: str, layers: int, item_layers: int) -> None:
-    model = model_of(fusion=fusion, num_layers=layers, item_layers=item_layers)
+@pytest.mark.parametrize("modalities", [1, 2, 3])
+def test_values_and_gradients_are_those_of_the_textbook_form(
+    fusion: str, layers: int, item_layers: int, modalities: int
+) -> None:
+    model = model_of(modalities, fusion=fusion, num_layers=layers, item_layers=item_layers)
     graphs = square(USERS, 1), square(ITEMS, 2)
     for a, b in zip(ours(model, *graphs), textbook(model, *graphs), strict=True):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
@@ -111,8 +114,11 @@ def test_embedding_dim_is_the_width_everywhere(fusion: str, dim: int) -> None:
     assert {p.shape[-1] for p in model.preferences} == {dim}
 
 
-def test_modality_weights_start_as_shares() -> None:
-    torch.testing.assert_close(model_of().modality_weights.sum(1), torch.ones(USERS, dtype=torch.float64))
+@pytest.mark.parametrize("modalities", [1, 2, 3])
+def test_modality_weights_start_as_shares(modalities: int) -> None:
+    found = model_of(modalities).modality_weights
+    assert found.shape == (USERS, modalities)
+    torch.testing.assert_close(found.sum(1), torch.ones(USERS, dtype=torch.float64))
 
 
 def test_every_parameter_is_used() -> None:

@@ -24,7 +24,8 @@ def graph_of(norm: str = "mean") -> UserItemGraph:
 def model_of(**changes: object) -> MMGCN:
     torch.manual_seed(0)
     sizes = {"latent_dims": (6, 0), "embedding_dim": 4, "num_layers": 3} | changes
-    features = [torch.randn(ITEMS, 3), torch.randn(ITEMS, 8)][: len(sizes["latent_dims"])]  # type: ignore[arg-type]
+    widths = (3, 8, 5)[: len(sizes["latent_dims"])]  # type: ignore[arg-type]
+    features = [torch.randn(ITEMS, width) for width in widths]
     return MMGCN(MMGCNConfig(USERS, ITEMS, **sizes), features).double()  # type: ignore[arg-type]
 
 
@@ -62,7 +63,7 @@ def gradients(model: MMGCN, outputs: tuple[Tensor, Tensor]) -> dict[str, Tensor]
 
 @pytest.mark.parametrize("combination", ["concatenate", "add"])
 @pytest.mark.parametrize("trained", [True, False])
-@pytest.mark.parametrize("latent", [(6, 0), (0,), (3, 5)])
+@pytest.mark.parametrize("latent", [(6, 0), (0,), (3, 5), (6, 0, 0), (0, 2, 7)])
 def test_values_and_gradients_are_those_of_the_textbook_form(
     combination: str, trained: bool, latent: tuple[int, ...]
 ) -> None:

@@ -94,8 +94,14 @@ def sequence_graph(out: Path) -> TypedGraph:
     return build_graph(tables.nodes, tables.edges, GraphSettings(), out)
 
 
-def recommender_graph(out: Path) -> TypedGraph:
-    """Forty users and thirty items in five groups of taste, two sets of item features, and knowledge about the items."""
+TWO_SETS = {"image": 6, "text": 5}
+THREE_SETS = {**TWO_SETS, "audio": 4}
+
+
+def recommender_graph(out: Path, sets: dict[str, int] = TWO_SETS) -> TypedGraph:
+    """Forty users and thirty items in five groups of taste, ``sets`` of item features with at most six columns, and
+    knowledge about the items.
+    """
     rng = np.random.default_rng(11)
     users, items, entities = 40, 30, 12
     pairs = [(u, i) for u in range(users) for i in range(items) if rng.random() < (0.6 if u % 5 == i % 5 else 0.05)]
@@ -127,7 +133,7 @@ def recommender_graph(out: Path) -> TypedGraph:
     )
     taste = rng.normal(size=(5, 6))
     features = {}
-    for name, width in (("image", 6), ("text", 5)):
+    for name, width in sets.items():
         values = (taste[np.arange(items) % 5, :width] + 0.3 * rng.normal(size=(items, width))).astype(np.float32)
         own = pa.array(np.arange(users, users + items, dtype=np.int32))
         columns = [own, pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), width)]

@@ -24,7 +24,7 @@ def top_co_occurrence(rows: Rows, by_column: Rows, k: int) -> tuple[Rows, npt.ND
     than ``k``, or none. Returns the neighbours, whose ``columns`` are *not* ascending, and int64 [E]: how many columns
     each shares.
 
-    A block of rows of the sparse product R·Rᵀ is made at a time; memory is about ``BLOCK_PRODUCTS`` × 20 bytes, or one
+    A block of rows of the sparse product R·Rᵀ is made at a time; memory is up to ``BLOCK_PRODUCTS`` × 60 bytes, or one
     row's products where that is more.
     """
     size = len(rows.counts)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 import torch
@@ -117,3 +119,56 @@ def test_many_shared_items_do_not_overflow() -> None:
     found = dense(user_graph(view_of(pairs, 3, 2000), 2, "softmax"))
     np.testing.assert_allclose(found.sum(1), 1.0, rtol=1e-6)
     assert found[1, 2] > 0.999999
+
+
+def mean_of_filled_rows(shared: np.ndarray, k: int) -> np.ndarray:
+    """What the authors' way gives each neighbour on average: rows filled up to ``k`` by drawing from the neighbours again,
+    then the softmax over all ``k``. Every outcome of the draws is equally likely, and each is counted.
+    """
+    total, outcomes = np.zeros(len(shared)), 0
+    for drawn in product(range(len(shared)), repeat=max(k - len(shared), 0)):
+        row = np.array([*range(len(shared)), *drawn])
+        weights = np.exp(shared[row].astype(float))
+        total += np.bincount(row, weights / weights.sum())
+        outcomes += 1
+    return total / outcomes
+
+
+def own_weights(shared: list[int], k: int) -> np.ndarray:
+    """User 0's weights in our graph, most shared first, where its neighbours share so many items with it."""
+    own = [(0, item) for item in range(max(shared))]
+    others = [(user, item) for user, count in enumerate(shared, 1) for item in range(count)]
+    found: np.ndarray = dense(user_graph(view_of(own + others, len(shared) + 1, max(shared)), k, "softmax"))[0, 1:]
+    return found
+
+
+@pytest.mark.parametrize("shared", [[3], [2, 2], [1, 1, 1]])
+def test_filling_rows_as_the_authors_do_is_the_same_on_average_where_all_share_equally_many(shared: list[int]) -> None:
+    found = own_weights(shared, 8)
+    np.testing.assert_allclose(found, mean_of_filled_rows(np.array(shared), 8), rtol=1e-6)
+
+
+def test_rows_that_need_no_filling_are_the_authors() -> None:
+    np.testing.assert_allclose(own_weights([3, 2, 1], 3), mean_of_filled_rows(np.array([3, 2, 1]), 3), rtol=1e-6)
+
+
+@pytest.mark.parametrize("shared", [[3, 2], [2, 1, 1], [3, 2, 1]])
+@pytest.mark.parametrize("filled", [1, 2, 6])
+def test_filling_rows_as_the_authors_do_is_near_on_average_but_not_the_same_where_some_share_more(
+    shared: list[int], filled: int
+) -> None:
+    k = len(shared) + filled
+    gap = own_weights(shared, k) - mean_of_filled_rows(np.array(shared), k)
+    # The one that shares most has more here, the others have less.
+    assert 0.01 < gap[0] < 0.03
+    assert (gap[1:] < 0).all()
+
+
+def test_in_rows_of_forty_the_difference_is_hundredths_and_smaller_than_that_between_their_epochs() -> None:
+    """About the worst that we found: half a row of neighbours, one of which shares more than all the others."""
+    shared, k = [5] + [1] * 19, 40
+    times = 1 + np.random.default_rng(0).multinomial(k - len(shared), np.full(len(shared), 1 / len(shared)), 20_000)
+    weights = times * np.exp(np.array(shared, float))
+    weights /= weights.sum(1, keepdims=True)
+    gap = own_weights(shared, k) - weights.mean(0)
+    assert 0.02 < gap[0] == np.abs(gap).max() < 0.05 < weights[:, 0].std()

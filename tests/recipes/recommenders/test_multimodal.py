@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,12 +13,14 @@ from graphmill.errors import InputError, SettingsError
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.kernels.row_norm import normalise_rows
 from graphmill.recipes.recommenders.batch import PairBatch
 from graphmill.recipes.recommenders.modalities import modalities
 from graphmill.settings import parse
 from graphmill.training.contract import Execution
 from graphmill.training.precision import Precision
 from tests.recipes.recommenders.multimodal_recipes import PARTS, gradient, recipe_of, small_graph, train
+from tests.training.cases import THREE_SETS, recommender_graph
 
 SYSTEMS = ("mmgcn", "dragon")
 
@@ -193,6 +196,42 @@ def test_training_learns_and_features_help(graph: TypedGraph, name: str) -> None
             found.append(np.mean([figures["ndcg@5"] for figures in held_out]))
         recalls[shuffled] = np.mean(found)
     assert recalls[False] > recalls[True]
+
+
+@pytest.mark.parametrize(
+    ("name", "model", "width"),
+    [
+        ("mmgcn", {"num_layers": 1, "latent_dims": [0, 7, 0]}, 8),
+        ("mmgcn", {"num_layers": 1, "combination": "add"}, 8),
+        ("dragon", {"num_layers": 1, "item_graph_weights": [0.2, 0.3, 0.5]}, 24),
+        ("dragon", {"num_layers": 1, "fusion": "sum"}, 8),
+    ],
+)
+def test_three_modalities_are_trained_together_and_each_of_them_has_its_part(
+    tmp_path: Path, name: str, model: dict[str, Any], width: int
+) -> None:
+    graph = recommender_graph(tmp_path / "graph", THREE_SETS)
+    recipe = recipe_of(name, graph, model={"embedding_dim": 8} | model)
+    assert [m.name for m in recipe.modalities] == ["audio", "image", "text"]
+    start = {name: p.clone() for name, p in recipe.build(Execution()).named_parameters()}
+    trained, steps = train(recipe, 12)
+    assert np.mean([s.losses["bpr"] for s in steps[-5:]]) < 0.8 * steps[0].losses["bpr"]
+    assert not [name for name, p in trained.named_parameters() if torch.equal(p, start[name])], (
+        "all of them are trained"
+    )
+    figures = recipe.evaluate(trained, "test", final=True, poll=lambda: None)
+    assert 0.0 < figures["ndcg@20"] <= 1.0
+    users, items = recipe.vectors(trained)
+    assert users.shape[1] == items.shape[1] == recipe.embedding_width == width
+    # Each tower has its own set's features, and whichever is taken away, the vectors are others.
+    for tower, modality in zip(trained.towers, recipe.modalities, strict=True):  # type: ignore[call-overload]
+        own = torch.tensor(np.asarray(modality.features))
+        assert torch.equal(tower.features, own) or torch.equal(tower.features, normalise_rows(own))
+        kept = tower.features.clone()
+        tower.features.zero_()
+        assert not torch.allclose(recipe.vectors(trained)[1], items)
+        tower.features.copy_(kept)
+    torch.testing.assert_close(recipe.vectors(trained)[1], items)
 
 
 def test_shuffled_features_are_the_same_rows_in_a_seeded_order(graph: TypedGraph) -> None:

@@ -11,13 +11,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from graphmill.graph.build import build_graph
 from graphmill.graph.knowledge import knowledge_view
-from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.joined import with_knowledge
-from graphmill.ingest.kgat_files import KgatFilesSettings, read_kgat
-from graphmill.ingest.mmrec import read_mmrec
 from graphmill.recipes.recommenders.recipe import RecommenderRecipe
 from graphmill.worker import recommender_floor
 from graphmill.worker.export import Restored, export_run, restore
@@ -25,14 +20,12 @@ from graphmill.worker.ranking import rank_any
 from graphmill.worker.recommendations import recommend_run
 from graphmill.worker.run import train
 from tests.graph.test_interactions import built
+from tests.recipes.recommenders.music import music_graph
 
 
 @pytest.fixture(scope="module")
 def graph(tmp_path_factory: pytest.TempPathFactory, repository: Path) -> TypedGraph:
-    folder = repository / "data" / "01_raw" / "music"
-    tables = with_knowledge(read_mmrec(folder), read_kgat(folder, KgatFilesSettings(part="knowledge")))
-    out = tmp_path_factory.mktemp("music") / "graph"
-    return build_graph(tables.nodes, tables.edges, GraphSettings(add_reverse="never"), out, tables.features)
+    return music_graph(repository, tmp_path_factory.mktemp("music") / "graph")
 
 
 def trained(graph: TypedGraph, root: Path, recipe: str, **sections: Any) -> Restored:

@@ -50,7 +50,11 @@ def user_graph(view: Interactions, k: int, weighting: str) -> SparseMatrix:
     """α [U, U]: row u has the ``k`` users that share most training items with it (fewer where there are not so many).
 
     ``weighting``: "softmax" over the numbers of shared items (the authors'), or "mean". A user who shares nothing has an
-    empty row. (The authors fill rows up to k by drawing from the neighbours again; this is the mean of doing so.)
+    empty row.
+
+    The authors fill rows of fewer than k neighbours by drawing from them again, every epoch anew, before the softmax: one
+    that stands there m times has m times its weight. Here each stands there once. Where all share equally many that is the
+    mean of theirs; elsewhere near it and not equal: theirs gives a few hundredths less, at most, to who shares most.
     """
     neighbours, shared = top_co_occurrence(view.train, view.train_by_item, k)
     row = neighbours.row.astype(np.int64)

@@ -121,7 +121,8 @@ class MmgcnRecipe(MultimodalRecipe):
     def extra_terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> list[Term]:
         """λ · [ mean over the 2B rows (u, i⁺), (u, i⁻) of Z_u² + Z_i²  +  Σ_m mean(P_m²) ], the means also over columns.
 
-        Of several negatives the mean is taken.
+        Of several negatives the mean is taken. The published code has the first modality's P alone in it, and trains neither
+        Z nor P: there it is a constant, which moves no weight, and is left out. Where they are trained, all are alike.
         """
         if not self.term_names:
             return []
