@@ -12,7 +12,7 @@ from graphmill.errors import TrainingError
 from graphmill.evaluation import recommendation
 from graphmill.evaluation.item_ranking import METRICS, ItemLists, rank_items
 from graphmill.evaluation.recommendation import KnownItems
-from graphmill.evaluation.recommendation_floors import FloorModels, tune_item_floors
+from graphmill.evaluation.recommendation_floors import FloorModels, take_out, tune_item_floors
 
 
 def known(*items: list[int]) -> KnownItems:
@@ -145,6 +145,20 @@ def test_floors_are_tuned_on_validation_or_a_part_of_train(with_validation: bool
     assert values["ease"] > 0.9
     assert values["item_knn"] > 0.9
     assert values["popularity"] < 0.5
+
+
+def test_a_tenth_of_train_is_taken_out_and_every_user_keeps_an_item() -> None:
+    rng = np.random.default_rng(3)
+    rows = [rng.choice(500, size, replace=False).tolist() for size in rng.integers(0, 20, 400)]
+    train = known(*rows)
+    left, out = take_out(train)
+    assert 0.07 < len(out.items) / len(train.items) < 0.1
+    for user, items in enumerate(rows):
+        stays, goes = (part.items[part.indptr[user] : part.indptr[user + 1]].tolist() for part in (left, out))
+        assert sorted(stays + goes) == sorted(items)
+        assert stays or not items
+    again = take_out(train)
+    assert again[1].items.tolist() == out.items.tolist()
 
 
 def test_ease_takes_the_most_frequent_items_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -133,7 +133,7 @@ def tune_item_floors(
     asked (a seeded sample).
     """
     if not len(held_out.items):
-        train, held_out = _take_out(train)
+        train, held_out = take_out(train)
     name, _, cut = metric.partition("@")
     k = min(int(cut or 20), num_items)
     asked = np.flatnonzero(np.diff(held_out.indptr) > 0)
@@ -153,7 +153,12 @@ def tune_item_floors(
     return out
 
 
-def _take_out(train: KnownItems) -> tuple[KnownItems, KnownItems]:
+def take_out(train: KnownItems) -> tuple[KnownItems, KnownItems]:
+    """What is left of ``train``, and a tenth of it that stands in for a validation split: a seeded draw for each item.
+
+    Both have the users of ``train``: indptr int64 [U + 1], items int64. One item of each user always stays, so that of
+    users with a single item, and now and then of a few users, nothing is taken out.
+    """
     counts = np.diff(train.indptr)
     user = np.repeat(np.arange(len(counts)), counts)
     out = (generator(_SEED, "held out for floors").random(len(user)) < 0.1) & (counts[user] > 1)
