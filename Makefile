@@ -6,7 +6,7 @@ CHAIN  ?= biomed
 # Test processes at once; 1 for one after the other.
 JOBS   ?= 2
 STATE  := $(CURDIR)/.dagster_home
-BENCHMARKS := ingest validation engine hgt conve sequences sequence_quality recommenders
+BENCHMARKS := ingest validation engine hgt conve sequences sequence_quality recommenders recommenders_step multimodal_quality
 
 .PHONY: setup demo test ui check format bench bench-report tensorboard clean
 

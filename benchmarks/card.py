@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from statistics import median
+from statistics import mean, median, stdev
 from typing import Any
 
 import numpy as np
@@ -196,10 +196,15 @@ def as_a_worker() -> dict[str, str]:
     return {**KEEP_HEAP, **waiting_environment()}
 
 
-def fresh(module: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Run ``python -m module arguments`` and return the JSON object of its last line. Raises with its output if it fails."""
+def fresh(
+    module: str, arguments: Sequence[str], environment: Mapping[str, str] | None = None, python: str = ""
+) -> dict[str, Any]:
+    """Run ``python -m module arguments`` and return the JSON object of its last line. Raises with its output if it fails.
+
+    ``python``: another interpreter than this one, which has a rival that cannot be installed beside graphmill.
+    """
     done = subprocess.run(
-        [sys.executable, "-m", module, *arguments],
+        [python or sys.executable, "-m", module, *arguments],
         cwd=ROOT,
         env={**os.environ, **(environment or {})},
         capture_output=True,
@@ -212,16 +217,20 @@ def fresh(module: str, arguments: Sequence[str], environment: Mapping[str, str] 
 
 
 def in_turn(
-    module: str, variants: Mapping[str, Sequence[str]], repeats: int, environment: Mapping[str, str] | None = None
+    module: str,
+    variants: Mapping[str, Sequence[str]],
+    repeats: int,
+    environment: Mapping[str, str] | None = None,
+    pythons: Mapping[str, str] | None = None,
 ) -> dict[str, list[dict[str, Any]]]:
     """Measure the ``variants`` (name to arguments) one after the other, ``repeats`` times over, each in a fresh process.
 
-    In turn, so that what else the machine does falls on all alike.
+    In turn, so that what else the machine does falls on all alike. ``pythons``: interpreters of some (:func:`fresh`).
     """
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in variants}
     for _ in range(repeats):
         for name, arguments in variants.items():
-            found[name].append(fresh(module, arguments, environment))
+            found[name].append(fresh(module, arguments, environment, (pythons or {}).get(name, "")))
     return found
 
 
@@ -247,3 +256,12 @@ def typical(runs: Sequence[Mapping[str, Any]], key: str) -> tuple[float, str]:
 def typical_ratio(ours: Sequence[Mapping[str, Any]], theirs: Sequence[Mapping[str, Any]], key: str) -> float:
     """The median of the ratios of runs that followed each other: steadier than the ratio of medians where load varies."""
     return float(np.median([float(a[key]) / float(b[key]) for a, b in zip(ours, theirs, strict=True)]))
+
+
+def paired_difference(runs: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]], key: str) -> str:
+    """The mean of the seeds' differences and its standard error, for a note."""
+    differences = [float(run[key]) - float(other[key]) for run, other in zip(runs, others, strict=True)]
+    if len(differences) < 2:
+        return "one seed"
+    error = stdev(differences) / len(differences) ** 0.5
+    return f"paired difference {mean(differences):+.4f}, standard error {error:.4f}"

@@ -1,7 +1,9 @@
 """Seconds of KGAT's phases in this process, ours or the plain one's: one JSON line. ``benchmarks.recommenders`` runs it.
 
 ``--data last-fm`` is the public data set; ``book`` its shape at 96 k nodes and 425 k edges, ``amazon-book`` at 184 k and
-6.4 m (synthetic: everything random). CF 1024, KG 2048, 64-32-16, bi-interaction, Adam.
+6.4 m (synthetic: everything random). CF 1024, KG 2048, 64-32-16, bi-interaction, Adam. Ours has the defaults, which are what
+the plain one computes (one negative, dropout 0.1), or with ``--settings`` a file's model and objective: the plain one stays
+as it is then. ``--variant rates`` measures the machine instead (:mod:`benchmarks.rates`), so that it can be asked in turn.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ import numpy as np
 import pyarrow as pa
 import torch
 
-from benchmarks.card import peak_rss
+from benchmarks import rates
+from benchmarks.card import ROOT, peak_rss
 
 SHAPES = {
     "book": (17_860, 14_967, 62_936, 151_623, 25, 61_000),
@@ -59,12 +62,24 @@ def graph_of(data: str, folder: Path) -> Any:
     return build_graph(nodes, edges, GraphSettings(add_reverse="never"), folder)
 
 
-def recipe_of(data: str, folder: Path, batch: int = 1024) -> Any:
-    """Our recipe, for steps of so many pairs and twice as many facts."""
+def sections_of(name: str) -> dict[str, dict[str, Any]]:
+    """Model and objective of a settings file of ``examples/recommenders``; of none, nothing: the defaults."""
+    if not name:
+        return {}
+    import yaml
+
+    text = (ROOT / "examples" / "recommenders" / f"{name}.yaml").read_text(encoding="utf-8")
+    found: dict[str, Any] = yaml.safe_load(text)
+    return {part: found[part] for part in ("model", "objective") if part in found}
+
+
+def recipe_of(data: str, folder: Path, batch: int = 1024, sections: dict[str, dict[str, Any]] | None = None) -> Any:
+    """Our recipe, for steps of so many pairs and twice as many facts; ``sections``: settings beside the defaults."""
     from graphmill.recipes import registry
     from graphmill.settings import parse
 
     values = {"recipe": "kgat", "data": "benchmark", "preset": "none", "acceleration": {"batch_size": batch}}
+    values |= sections or {}
     return registry.create("kgat", graph_of(data, folder), parse(registry.settings_model("kgat"), values, ""), "full")
 
 
@@ -160,15 +175,27 @@ def main() -> None:
     """Command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--data", choices=["last-fm", *SHAPES], default="last-fm")
-    parser.add_argument("--variant", choices=["ours", "naive"], default="ours")
+    parser.add_argument("--variant", choices=["ours", "naive", "rates"], default="ours")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--batch", type=int, default=1024, help="of ours")
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32", help="of ours")
+    parser.add_argument(
+        "--settings", default="", help="of ours: a file of examples/recommenders, for model and objective"
+    )
+    parser.add_argument("--unmasked", action="store_true", help="of ours: a step's pairs stay in its propagation")
     arguments = parser.parse_args()
     torch.manual_seed(0)
+    if arguments.variant == "rates":
+        print(json.dumps(rates.rates()))
+        return
+    sections = sections_of(arguments.settings)
+    if arguments.unmasked:
+        sections["objective"] = {**sections.get("objective", {}), "mask_pairs": False}
     with tempfile.TemporaryDirectory() as folder:
+        import graphmill.recipes.recommenders.kgat.recipe  # noqa: F401  (imports are not what is measured)
+
         base = peak_rss()
-        recipe = recipe_of(arguments.data, Path(folder) / "graph", arguments.batch)
+        recipe = recipe_of(arguments.data, Path(folder) / "graph", arguments.batch, sections)
         works = ours(recipe, arguments.precision) if arguments.variant == "ours" else naive(recipe)
         seconds = {}
         for name, work in works.items():
@@ -181,7 +208,6 @@ def main() -> None:
     steps = {phase.name: phase.steps_per_epoch for phase in recipe.phases}
     seconds["epoch"] = sum(count * seconds[name] for name, count in steps.items()) + seconds["attention"]
     about = {"peak_gib": peak_rss() - base, "nodes": recipe.graph.num_nodes, "edges": len(recipe.facts), "steps": steps}
-    about["projected"] = sum(len(part.heads) + len(part.tails) for part in recipe.facts.scored)
     print(json.dumps({**seconds, **about}))
 
 

@@ -6,8 +6,10 @@ every item ranked with training items masked (MMRec's protocol). Three seeds, ea
 (every item has another's). Seed 0 has the floors of the same split, tuned on validation, BPR-MF's five forms among them. A
 test Recall@20 above 0.12 would be a leak: validation and test of this data set share their trends.
 
-``--large`` measures, in place of that, batches of 16,384 (the rate scaled by √) beside the file's, which are the rivals'
-2,048; ``--large too`` both, with the file's trainings made once. Seeds are paired: the noise of a difference is the
+``--large`` measures, in place of that, batches of ``--size`` (16,384; the rate scaled by √) beside the file's, which are the
+rivals' 2,048; ``--large too`` both, with the file's trainings made once. Larger ones have as many more epochs as they have
+fewer steps in each, and are looked at as often by steps; 65,536 is more than there are pairs (59,541), so that an epoch is
+one step of all. Seeds are paired: the noise of a difference is the
 standard error of the seeds' own.
 """
 
@@ -22,12 +24,12 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 import yaml
 
-from benchmarks.card import ROOT, Row, fresh, row, store
+from benchmarks.card import ROOT, Row, fresh, paired_difference, row, store
 from graphmill.training.device import allowed_cores
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -36,26 +38,36 @@ STARTS = {"dragon_identity": "tiktok_bpr_mf"}
 """The file of the run, of the same seed, whose vectors a system starts from."""
 TARGET, LEAK = 0.088, 0.12
 
-WIDE = {"batch_size": 16384, "lr_scaling": "sqrt"}
+WIDE = 16384
 LARGE: dict[str, dict[str, Any]] = {
     # An eighth as many steps an epoch.
     "dragon": {
-        "acceleration": WIDE,
         "training": {"epochs": 400, "learning_rate": 0.0001, "patience_epochs": 160, "warmup_steps": 40},
+        "evaluation": {"eval_every": 1},
     },
     "mmgcn": {
-        "acceleration": WIDE,
         "training": {"epochs": 190, "patience_epochs": 30},
         "evaluation": {"eval_every": 2},
     },
 }
-"""On top of a system's file, whose batch is the rivals' 2,048; by validation."""
+"""For batches of :data:`WIDE`, on top of a system's file, whose batch is the rivals' 2,048; by validation."""
 Found = dict[str, list[dict[str, Any]]]
 """Kind of training to the seeds' results."""
 
 
-def train_once(system: str, seed: int, shuffled: bool, large: bool, floors: bool) -> dict[str, float]:
-    """One training; its best epoch, and valid and test figures at it."""
+def large_settings(system: str, size: int) -> dict[str, Any]:
+    """What a batch of ``size`` changes in a system's file: as many steps, and looks at them, as with :data:`WIDE`."""
+    own, times = LARGE[system], size // WIDE
+    training = {**own["training"], **{k: own["training"][k] * times for k in ("epochs", "patience_epochs")}}
+    return {
+        "acceleration": {"batch_size": size, "lr_scaling": "sqrt"},
+        "training": training,
+        "evaluation": {"eval_every": own["evaluation"]["eval_every"] * times},
+    }
+
+
+def train_once(system: str, seed: int, shuffled: bool, large: int, floors: bool) -> dict[str, float]:
+    """One training; its best epoch, and valid and test figures at it. ``large``: its batch, where it is not the file's."""
     from benchmarks.recommender_data import root
     from graphmill.graph.build import build_graph
     from graphmill.graph.settings import GraphSettings
@@ -82,7 +94,7 @@ def train_once(system: str, seed: int, shuffled: bool, large: bool, floors: bool
                 first = {**own, "model": {}, "evaluation": {"floors": False}}
                 start = train(merge(_example(STARTS[system]), first), "benchmark", root=str(Path(folder) / "starts"))
                 own["training"]["init_from"] = str(start["run_dir"])
-            values = merge(merge(settings, LARGE[system] if large else {}), own)
+            values = merge(merge(settings, large_settings(system, large) if large else {}), own)
             report = train(values, "benchmark", root=str(Path(folder) / "runs"))
             # Nothing where the run is without floors.
             bpr_mf = bpr_mf_figures(restore(report["run_dir"]), "test")
@@ -97,12 +109,15 @@ def _example(name: str) -> dict[str, Any]:
     return found
 
 
-def trained(system: str, seeds: int, kinds: Sequence[str]) -> Found:
-    """A training of each kind and seed, in fresh processes of one thread; nothing is timed, so one a core at once."""
+def trained(system: str, seeds: int, kinds: Sequence[str], size: int = WIDE) -> Found:
+    """A training of each kind and seed, in fresh processes of one thread; nothing is timed, so one a core at once.
+
+    ``size``: of the large batches.
+    """
     cells = [(kind, seed) for kind in kinds for seed in range(seeds)]
     one = partial(fresh, "benchmarks.multimodal_quality", environment=ONE_THREAD)
     floors = ["--floors"] if "shuffled" in kinds else []
-    arguments = [_arguments(system, s, kind) + (floors if (kind, s) == ("own", 0) else []) for kind, s in cells]
+    arguments = [_arguments(system, s, kind, size) + (floors if (kind, s) == ("own", 0) else []) for kind, s in cells]
     with ThreadPoolExecutor(min(2, allowed_cores())) as pool:
         results = list(pool.map(one, arguments))
     found: Found = {kind: [] for kind in kinds}
@@ -151,12 +166,12 @@ def rows_of(system: str, found: Found) -> list[Row]:
             rival="the same with shuffled features",
             theirs=other,
             target="ratio > 1",
-            note=f"shuffled {_listed(shuffled, 'test_recall@20')}; {_paired(own, shuffled, 'test_recall@20')}",
+            note=f"shuffled {_listed(shuffled, 'test_recall@20')}; {paired_difference(own, shuffled, 'test_recall@20')}",
         ),
     ]
 
 
-def large_rows(system: str, found: Found) -> list[Row]:
+def large_rows(system: str, found: Found, size: int = WIDE) -> list[Row]:
     """Large batches beside the system's file, which has the rivals'."""
     large, base = found["large-batch"], found["own"]
     rows = []
@@ -166,14 +181,14 @@ def large_rows(system: str, found: Found) -> list[Row]:
         note += f"; ndcg@20 {_mean(large, f'{split}_ndcg@20'):.4f} | {_mean(base, f'{split}_ndcg@20'):.4f}"
         rows.append(
             row(
-                f"tiktok {system}, batch 16384, {split}, {len(large)} seeds",
+                f"tiktok {system}, batch {size}, {split}, {len(large)} seeds",
                 "recall@20",
                 "",
                 _mean(large, name),
                 rival="a batch of 2048",
                 theirs=_mean(base, name),
                 target="ratio >= 0.99",
-                note=f"{note}; {_paired(large, base, name)}",
+                note=f"{note}; {paired_difference(large, base, name)}",
             )
         )
     return rows
@@ -181,15 +196,6 @@ def large_rows(system: str, found: Found) -> list[Row]:
 
 def _mean(runs: Sequence[dict[str, Any]], name: str) -> float:
     return mean(run[name] for run in runs)
-
-
-def _paired(runs: Sequence[dict[str, Any]], others: Sequence[dict[str, Any]], name: str) -> str:
-    """The mean of the seeds' differences and its standard error."""
-    differences = [run[name] - other[name] for run, other in zip(runs, others, strict=True)]
-    if len(differences) < 2:
-        return "one seed"
-    error = stdev(differences) / len(differences) ** 0.5
-    return f"paired difference {mean(differences):+.4f}, standard error {error:.4f}"
 
 
 def _listed(runs: Sequence[dict[str, Any]], name: str) -> str:
@@ -200,8 +206,9 @@ def _epochs(runs: Sequence[dict[str, Any]]) -> str:
     return ", ".join(f"{run['best_epoch']}" for run in runs)
 
 
-def _arguments(system: str, seed: int, kind: str) -> list[str]:
-    return ["--system", system, "--seed", str(seed), *([] if kind == "own" else [f"--{kind}"]), "--one"]
+def _arguments(system: str, seed: int, kind: str, size: int) -> list[str]:
+    kinds = {"own": [], "shuffled": ["--shuffled"], "large-batch": ["--large-batch", str(size)]}
+    return ["--system", system, "--seed", str(seed), *kinds[kind], "--one"]
 
 
 def main() -> None:
@@ -216,9 +223,10 @@ def main() -> None:
     parser.add_argument("--shuffled", action="store_true")
     parser.add_argument("--floors", action="store_true", help="with --one: the floors as well")
     parser.add_argument(
-        "--large", nargs="?", const="only", choices=["only", "too"], help="batches of 16,384 beside those of 2,048"
+        "--large", nargs="?", const="only", choices=["only", "too"], help="large batches beside those of 2,048"
     )
-    parser.add_argument("--large-batch", action="store_true", help="with --one: batches of 16,384")
+    parser.add_argument("--size", type=int, choices=[WIDE, 4 * WIDE], default=WIDE, help="of the large batches")
+    parser.add_argument("--large-batch", type=int, default=0, help="with --one: a batch other than the file's")
     arguments = parser.parse_args()
     if arguments.one:
         how = (arguments.shuffled, arguments.large_batch, arguments.floors)
@@ -229,13 +237,15 @@ def main() -> None:
         parser.error(f"--large has no settings for {', '.join(without)}; name others by --systems ({', '.join(LARGE)})")
     kinds = {"own": True, "large-batch": bool(arguments.large), "shuffled": arguments.large != "only"}
     for system in arguments.systems:
-        found = trained(system, arguments.seeds, [kind for kind, wanted in kinds.items() if wanted])
-        rows = large_rows(system, found) if arguments.large else []
+        found = trained(system, arguments.seeds, [kind for kind, wanted in kinds.items() if wanted], arguments.size)
+        rows = large_rows(system, found, arguments.size) if arguments.large else []
         rows += rows_of(system, found) if "shuffled" in found else []
         for r in rows:
             print(f"{r.workload:34} {r.metric:10} {r.ours:.4f} {r.theirs or 0:.4f} {r.rival} {r.holds} {r.note}")
             if arguments.json:
-                store("multimodal_quality", r, "python -m benchmarks.multimodal_quality --json [--large]")
+                store(
+                    "multimodal_quality", r, "python -m benchmarks.multimodal_quality --json [--large [too] --size N]"
+                )
 
 
 if __name__ == "__main__":

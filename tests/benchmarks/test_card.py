@@ -80,6 +80,7 @@ class TestResults:
 
 
 MAIN = ["ingest", "validation", "engine", "hgt", "conve", "sequences", "sequence_quality", "recommenders"]
+MAIN += ["recommenders_step", "multimodal_quality"]
 
 
 def test_make_bench_runs_the_main_benchmarks_and_goes_on_after_one_that_fails(repository: Path, tmp_path: Path) -> None:
