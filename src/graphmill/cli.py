@@ -339,10 +339,11 @@ def _overrides(pairs: list[str]) -> dict[str, Any]:
 
 
 def _show_result(result: dict[str, Any]) -> None:
+    on_test = result.get("selected_on") == "test"
     rows = [
         ["run", result["run_dir"] + (" (reused)" if result["reused"] else "")],
         ["epochs, steps", f"{result['epochs_done']}, {result['steps_done']} ({result['reason']})"],
-        ["best epoch", str(result["best_epoch"])],
+        ["best epoch", str(result["best_epoch"]) + (" (chosen on test: optimistic)" if on_test else "")],
         ["time", f"{result['seconds']:.1f} s, {result['seconds_per_step']:.3f} s a step"],
         ["peak memory", f"{result['peak_memory_bytes'] / 2**30:.2f} GiB"],
         *[[name, _number(value)] for name, value in result["metrics"].items() if "mistic" not in name],

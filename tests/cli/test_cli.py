@@ -18,6 +18,8 @@ from graphmill.errors import GraphmillError
 from graphmill.training.run_directory import RunDirectory
 from tests.training.cases import CASES, typed_graph
 
+KGAT = str(Path(__file__).resolve().parents[2] / "examples" / "recommenders" / "kgat_per_gpu.yaml")
+
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -107,6 +109,10 @@ def test_neighbours_and_the_python_interface_agree(trained: dict[str, Any]) -> N
         (("train", "{settings}", "--set", "training.epochs"), "section.name=value"),
         (("train", "{settings}", "--set", "training.epoch=3"), "unknown setting 'training.epoch'"),
         (("train", "{settings}", "--set", "data=nowhere"), "nowhere"),
+        (
+            ("train", KGAT, "--set", "acceleration.compile=default"),
+            "compile: default is not for kgat, which has nothing",
+        ),
         (("evaluate", "nowhere"), "not a run directory"),
         (("evaluate", "{run}", "--checkpoint", "77"), "77"),
         (("validate", "nowhere.parquet"), "nowhere.parquet"),

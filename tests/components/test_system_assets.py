@@ -17,6 +17,7 @@ import pytest
 from graphmill.errors import SettingsError
 from graphmill.influence.results import CSV_COLUMNS, SELF_COLUMNS
 from graphmill.orchestration.metadata import INLINE_IMAGE_BYTES
+from graphmill.training.settings import CHOSEN_ON_TEST
 from tests.components.conftest import FakeWorker, Project, checks, failure
 from tests.components.test_triples_and_interactions import write_triples, write_views
 
@@ -213,6 +214,18 @@ def test_a_recommender_that_loses_to_a_factorisation_is_told_so(project: Project
     assert "| EASE | 0.25 | 0.1 |" in shown["beside_the_floors"]
 
 
+def test_a_ranking_whose_epoch_was_chosen_on_test_says_that_it_is_optimistic(project: Project) -> None:
+    system = System(project, "bpr_mf")
+    figures = {"model": {"recall@20": 0.4}, "ease": {"recall@20": 0.3}}
+    for selected_on in ("valid", "test"):
+        about = {"kind": "items", "epoch": 4, "split": "test", "selected_on": selected_on}
+        system.write("ranking.json", {**about, "figures": figures})
+        check = checks(system.run("ranking", rank={}))["beats_the_floors"]
+        shown = project.metadata("toy/bpr_mf_ranking")
+        assert shown.get("optimistic", "") == (CHOSEN_ON_TEST if selected_on == "test" else "")
+        assert (CHOSEN_ON_TEST in check.description) == (selected_on == "test")
+
+
 def write_recommendations(system: System, items: list[str]) -> None:
     users = [f"u{n}" for n in range(20)] + ["late"]
     table = pa.table(
@@ -304,7 +317,7 @@ def test_the_worker_gets_the_models_settings_and_what_the_launchpad_says(
     write_report(project, report_row("baseline", 2.0), report_row("accelerated", 0.5))
     assert system.run("acceleration_report", {"epochs": 5}, acceleration_report={}).success
     (extras,) = seen
-    assert extras["report"] == {"epochs": 5, "accelerated": [], "singles": ["training.beta1=0.8"]}
+    assert extras["report"] == {"epochs": 5, "baseline": [], "accelerated": [], "singles": ["training.beta1=0.8"]}
     assert extras["settings"]["training"]["epochs"] == 7
     assert extras["settings"]["acceleration"]["device"] == "cpu", "the accelerator resource's"
     assert Path(extras["settings"]["data"]).name == "graph"

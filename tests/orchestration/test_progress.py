@@ -5,7 +5,7 @@ import math
 import pytest
 
 from graphmill.orchestration.curves import Curve, total_loss
-from graphmill.orchestration.progress import duration, progress_line, started_line
+from graphmill.orchestration.progress import duration, progress_line, progress_metadata, started_line
 
 
 def test_a_line_says_where_the_training_is() -> None:
@@ -21,6 +21,14 @@ def test_a_line_says_where_the_training_is() -> None:
     assert progress_line(message) == (
         "epoch 3/10 · step 7 · loss link 0.5123, total 1.5 · 12,346 edges/s · mrr 0.25 · 2 min left"
     )
+
+
+def test_figures_of_the_test_split_are_not_shown_as_validation() -> None:
+    message = {"epoch": 3, "valid": {"mrr": 0.25}}
+    assert progress_metadata(message)["valid_mrr"] == 0.25
+    shown = progress_metadata({**message, "split": "test"})
+    assert shown["test_mrr"] == 0.25
+    assert "valid_mrr" not in shown
 
 
 @pytest.mark.parametrize(

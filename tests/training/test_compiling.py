@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from graphmill.errors import SettingsError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.training import compiling
 from graphmill.training.compiling import MAX_RECOMPILES, CompileReport, compile_with_probe
@@ -33,6 +34,26 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(compiling.torch, "compile", lambda function, mode: compile_(function, backend=backend))
     return lines
+
+
+@pytest.mark.parametrize("name", list(CASES))
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_what_has_nothing_to_compile_refuses_it_and_nothing_else_does(
+    name: str, mode: str, graphs: dict[str, TypedGraph]
+) -> None:
+    case = CASES[name]
+    _, recipe = case.build(graphs[name])
+    found = recipe.compilables(case.model(recipe))
+    asked = {"acceleration": {"compile": mode}}
+    assert bool(found) == (case.recipe not in ("bpr_mf", "kgat"))
+    if found:
+        assert case.job(graphs[name], **asked).settings.acceleration.compile == mode
+    else:
+        sentence = (
+            f"acceleration.compile: {mode} is not for {case.recipe}, which has nothing to compile: .*; set it off"
+        )
+        with pytest.raises(SettingsError, match=sentence):
+            case.job(graphs[name], **asked)
 
 
 SHORTER = {"training": {"epochs": 2, "steps_per_epoch": 3}, "evaluation": {"eval_every": 2}}

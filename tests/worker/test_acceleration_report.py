@@ -17,8 +17,15 @@ from graphmill.ingest.mmrec import read_mmrec
 from graphmill.training.signals import StopRequest
 from graphmill.worker import acceleration_report as module
 from graphmill.worker.__main__ import main
-from graphmill.worker.acceleration_report import FILE, AccelerationReportSettings, acceleration_report, read_report
-from graphmill.worker.job import merge, parse_settings
+from graphmill.worker.acceleration_report import (
+    FILE,
+    AccelerationReport,
+    AccelerationReportSettings,
+    Row,
+    acceleration_report,
+    read_report,
+)
+from graphmill.worker.job import merge, parse_settings, read_settings
 from graphmill.worker.run import train
 
 PNG = b"\x89PNG\r\n"
@@ -119,7 +126,10 @@ def test_a_configuration_that_is_not_finite_says_so(values: dict[str, Any]) -> N
     assert "is not finite" in row.status
 
 
-@pytest.mark.parametrize("asked", [{"singles": ["precision"]}, {"accelerated": ["acceleration.precision"]}])
+@pytest.mark.parametrize(
+    "asked",
+    [{"singles": ["precision"]}, {"accelerated": ["acceleration.precision"]}, {"baseline": ["acceleration.precision"]}],
+)
 def test_a_single_setting_is_written_as_said(values: dict[str, Any], asked: dict[str, Any]) -> None:
     with pytest.raises(SettingsError, match=r"write section\.name=value"):
         acceleration_report(values, "test", AccelerationReportSettings(epochs=1, **asked))
@@ -133,7 +143,10 @@ def test_the_worker_makes_it(values: dict[str, Any], tmp_path: Path, capsys: pyt
     assert "configuration 2 of 2: accelerated" in capsys.readouterr().err
 
 
-LARGE, COMPILED = "acceleration.batch_size=4096", "acceleration.compile=default"
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples" / "recommenders"
+LARGE, COMPILED = "acceleration.batch_size=4096", "acceleration.compile=reduce-overhead"
+LESS_OFTEN = "evaluation.eval_every=3"
+ORIGINS = {"acceleration.clip_norm=5.0", "acceleration.clip_norm_type=2.0", "evaluation.top_k=[20]", LARGE, LESS_OFTEN}
 
 
 def music_models() -> dict[str, dict[str, Any]]:
@@ -152,16 +165,108 @@ def test_the_music_chain_asks_for_the_origins_study() -> None:
         assert {"evaluation.metrics=[recall]", "evaluation.metrics=[recall, ndcg, precision, map]"} <= set(
             report.singles
         )
-        cumulative = {LARGE, f"{LARGE} + {COMPILED}", f"{LARGE} + {COMPILED} + evaluation.eval_every=3"}
+        cumulative = {LARGE, f"{LARGE} + {COMPILED}", f"{LARGE} + {COMPILED} + {LESS_OFTEN}", COMPILED}
+        if recipe == "kgat":
+            cumulative = {LARGE, f"{LARGE} + {LESS_OFTEN}"}
+            assert not [text for text in (*report.accelerated, *report.singles) if "compile" in text], "it refuses it"
+        else:
+            assert COMPILED in report.accelerated
         assert {"acceleration.accumulation_steps=2", *cumulative} <= set(report.singles)
-        assert {"acceleration.batch_size=4096", "evaluation.eval_every=3"} <= set(report.accelerated)
+        assert set(report.accelerated) >= ORIGINS
         assert report.epochs >= 10, "every third and every fifth are evaluated at different epochs"
-        for text in (*report.accelerated, *report.singles):
+        for text in (*report.baseline, *report.accelerated, *report.singles):
             parsed = module._parsed(text)
             settings = parse_settings(merge({"recipe": recipe, "data": "x", **model["settings"]}, parsed), text)
             for section, values in parsed.items():
                 for name, value in values.items():
                     assert getattr(getattr(settings, section), name) == value
+
+
+def test_the_study_of_mmgcn_is_of_the_two_files_that_have_the_origins_configurations(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every setting that they resolve to, but for how long and where they train."""
+    ran: list[dict[str, Any]] = []
+    monkeypatch.setattr(module, "run_trial", lambda values, *_: (ran.append(dict(values)) or {}, "not run"))
+    model = music_models()["mmgcn"]
+    report = AccelerationReportSettings(**{**model["acceleration_report"], "singles": []})
+    acceleration_report({"recipe": "mmgcn", "data": "x", **model["settings"]}, "test", report)
+    length = {"epochs": report.epochs, "patience_epochs": 0}
+    for values, name in zip(ran[1:], ("music_baseline", "music_fast"), strict=True):  # the first is the warm-up
+        file = read_settings(EXAMPLES / f"{name}.yaml")
+        short = {"training": length, "acceleration": {"resume": "never", "checkpoint_every_seconds": 0}, "data": "x"}
+        assert parse_settings(values, name).model_dump() == parse_settings(merge(file, short), name).model_dump()
+
+
+def test_the_two_files_are_the_origins_configurations() -> None:
+    """2048, an evaluation every epoch, four metrics; and 4096, every third epoch, compiled, clipped, two metrics at 20."""
+    baseline, fast = (
+        parse_settings(read_settings(EXAMPLES / f"music_{name}.yaml"), name) for name in ("baseline", "fast")
+    )
+    shared = {"model": {"trainable_embeddings": False}, "training": {"learning_rate": 0.001, "epochs": 200}}
+    plain = {"precision": "fp32"}
+    expected = {
+        "baseline": {
+            "acceleration": {**plain, "batch_size": 2048},
+            "evaluation": {
+                "eval_every": 1, "metrics": ["recall", "ndcg", "precision", "map"], "top_k": [5, 10, 20, 50],
+            },
+            "training": {"patience_epochs": 20},
+        },
+        "fast": {
+            "acceleration": {
+                **plain, "batch_size": 4096, "lr_scaling": "sqrt", "compile": "reduce-overhead", "clip_norm": 5.0,
+            },
+            "evaluation": {"eval_every": 3, "metrics": ["recall", "ndcg"], "top_k": [20]},
+            "training": {"patience_epochs": 60},
+        },
+    }  # fmt: skip
+    for name, found in (("baseline", baseline), ("fast", fast)):
+        values = merge({"recipe": "mmgcn", "data": found.data, **shared}, expected[name])  # type: ignore[attr-defined]
+        assert found.model_dump() == parse_settings(values, name).model_dump()
+        # The origin's stopping_step of 20, which counts evaluations.
+        assert found.training.patience_epochs == 20 * found.evaluation.eval_every  # type: ignore[attr-defined]
+        assert found.evaluation.selection_metric == "recall@20"  # type: ignore[attr-defined]
+
+
+def test_a_study_of_other_settings_than_the_models_is_under_every_row(
+    values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[dict[str, Any]] = []
+    monkeypatch.setattr(module, "run_trial", lambda values, *_: (ran.append(dict(values)) or {}, "not run"))
+    asked = AccelerationReportSettings(
+        epochs=1,
+        baseline=["training.beta1=0.7", "acceleration.precision=bf16", "evaluation.eval_every=2"],
+        accelerated=["acceleration.num_workers=1"],
+        singles=["training.beta1=0.8"],
+    )
+    acceleration_report(values, "test", asked)
+    *warm_up_and_two, single = [(v["training"]["beta1"], v["acceleration"]["precision"]) for v in ran]
+    assert set(warm_up_and_two) == {(0.7, "bf16")}, "what it names wins over what a baseline turns off"
+    assert single == (0.8, "bf16")
+    assert {v["evaluation"]["eval_every"] for v in ran} == {2}
+    assert [v["acceleration"]["num_workers"] for v in ran] == [0, 0, 1, 0]
+
+
+def test_what_a_recipe_refuses_is_a_row_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "run_trial", lambda *_: ({}, "not run"))
+    asked = AccelerationReportSettings(epochs=1, accelerated=["acceleration.compile=default"])
+    rows = {row.name: row for row in acceleration_report({"recipe": "kgat", "data": "x"}, "test", asked).rows}
+    assert "acceleration.compile=default" in module.SINGLES
+    for name in ("accelerated", "acceleration.compile=default"):
+        assert "compile: default is not for kgat, which has nothing to compile" in rows[name].status
+        assert rows[name].finite
+    assert {row.status for name, row in rows.items() if "compile" not in row.status} == {"not run"}
+
+
+def test_the_table_has_the_metrics_that_most_configurations_have() -> None:
+    many = {f"test_recall@{k}": 0.1 for k in (5, 10, 20, 50)} | {f"test_ndcg@{k}": 0.1 for k in (5, 10, 20, 50)}
+    few = {f"test_{name}@20": 0.2 for name in ("recall", "ndcg")}
+    columns, rows = AccelerationReport(
+        1, [Row("baseline", {}, "ok", metrics=many), Row("accelerated", {}, "ok", metrics=few)]
+    ).table()
+    assert columns[4:8] == ["test_recall@20", "test_ndcg@20", "test_recall@5", "test_recall@10"]
+    assert rows[1][4:8] == ["0.2", "0.2", "", ""]
 
 
 def test_settings_joined_are_one_row(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +296,7 @@ def test_the_study_has_all_its_rows_on_the_music_sample(tmp_path: Path, monkeypa
     found = acceleration_report(values, "test", report, out=tmp_path / "out")
     rows = {row.name: row for row in found.rows}
     assert list(rows) == ["baseline", "accelerated", *report.singles]
-    assert compiled.count("default") == 4, "accelerated, alone, and in two rows of several settings"
+    assert compiled.count("reduce-overhead") == 4, "accelerated, alone, and in two rows of several settings"
     for row in rows.values():
         assert (row.status, row.finite) == ("ok", True), row.name
         assert row.seconds_per_epoch > 0

@@ -41,7 +41,8 @@ def acceleration_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         tags=dict([ON_DEMAND]),
         description=(
             f"Time per epoch, peak memory and final metrics of {plan.recipe} on {plan.dataset}: with everything that "
-            "accelerates off, with the model's settings, and with settings one at a time. Materialize it on demand; no "
+            "accelerates off, with the model's settings (or those of the study, `acceleration_report.baseline` and "
+            "`accelerated`), and with settings one at a time. Materialize it on demand; no "
             "job does. A configuration that fails is a row that says why."
         ),
         code_version=CODE_VERSION,

@@ -9,6 +9,7 @@ from graphmill.components.plan import ModelPlan
 from graphmill.evaluation.bars import grouped_bars
 from graphmill.orchestration.checks import Check, PreviousRun, compared
 from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, markdown_table, picture, scalars
+from graphmill.training.settings import CHOSEN_ON_TEST
 
 BEATS = Check("beats_the_floors", "The held-out items rank better than by popularity and the other simple predictors.")
 CHECKS = (BEATS,)
@@ -42,6 +43,7 @@ def shown(
     protocols = {name: found[name] for name in found if name in PROTOCOLS}
     floors = {name: found[name] for name in found if name not in PROTOCOLS and name != "model"}
     judged = _judged(plan, model)
+    on_test = report.get("selected_on") == "test"  # reports of before do not say
     best = max(floors, key=lambda name: floors[name].get(judged, 0.0), default="")
     rival = floors[best].get(judged, 0.0) if best else 0.0
     ratio = model[judged] / rival if rival else float("inf")
@@ -59,7 +61,9 @@ def shown(
         list(everyone),
         {metric: [own.get(metric, 0.0) for own in everyone.values()] for metric in cut[:3]},
         axis="full ranking, test",
-        title=f"{judged}: {plan.name} {model[judged]:.3g}" + (f", best floor {best} {rival:.3g}" if best else ""),
+        title=f"{judged}: {plan.name} {model[judged]:.3g}"
+        + (", its epoch chosen on test" if on_test else "")
+        + (f", best floor {best} {rival:.3g}" if best else ""),
         max_bytes=FULL_IMAGE_BYTES,
     )
     table = [{"full ranking": ABOUT.get(name, name), **own} for name, own in everyone.items()]
@@ -71,13 +75,14 @@ def shown(
         metadata={
             **figures,
             "epoch": report["epoch"],
+            **({"optimistic": CHOSEN_ON_TEST} if on_test else {}),
             "beside_the_floors": dg.MetadataValue.md(markdown_table(table)),
             "protocols": dg.MetadataValue.md(markdown_table(under)),
             "figures": compared(model, previous, floors),
             "report": dg.MetadataValue.path(f"{run_dir}/ranking.json"),
             "bars": picture(bars, plan.root, f"{run_dir}/ranking.png", "the model beside simple predictors"),
         },
-        check_results=[_check_result(plan, judged, ratio, best, previous)],
+        check_results=[_check_result(plan, judged, ratio, best, previous, CHOSEN_ON_TEST if on_test else "")],
     )
 
 
@@ -87,14 +92,17 @@ def _judged(plan: ModelPlan, model: Mapping[str, float]) -> str:
     return wanted if wanted in model else next(iter(model))
 
 
-def _check_result(plan: ModelPlan, judged: str, ratio: float, best: str, previous: PreviousRun) -> dg.AssetCheckResult:
+def _check_result(
+    plan: ModelPlan, judged: str, ratio: float, best: str, previous: PreviousRun, caution: str
+) -> dg.AssetCheckResult:
     key, bound = plan.key("ranking"), plan.checks.floor_ratio_min
     if not best:
         return BEATS.result(key, True, "no simple predictor was measured (evaluation.floors)")
     return BEATS.result(
         key,
         ratio > bound,
-        f"{judged} is {ratio:.3g} times that of {ABOUT.get(best, best)}, bound {bound:g}",
+        f"{judged} is {ratio:.3g} times that of {ABOUT.get(best, best)}, bound {bound:g}"
+        + (f"; {caution}" if caution else ""),
         severity=plan.checks.severity,
         metadata=scalars({"ratio": ratio, "bound": bound, "previous": previous.figure("over_best_floor")}),
     )

@@ -132,8 +132,9 @@ def loss_curve(
 
 
 def metric_curve(records: Sequence[Mapping[str, Any]], *, selection: str = "", max_bytes: int = INLINE_BYTES) -> bytes:
-    """Validation metrics over epochs, from the records' mapping ``valid``; records without one are passed over.
+    """Metrics of the split that chooses the epoch, from the records' mapping ``valid``; records without one are passed over.
 
+    ``split`` of a record names that split where it is not validation.
     Only metrics between 0 and 1 are drawn, the first six. ``selection``: the metric that chooses the best epoch, marked
     at its largest value.
     """
@@ -151,7 +152,8 @@ def metric_curve(records: Sequence[Mapping[str, Any]], *, selection: str = "", m
         chosen = selection if selection in drawn else drawn[0]
         best = max((r for r in measured if chosen in r["valid"]), key=lambda r: float(r["valid"][chosen]))
         ax.axvline(best["epoch"], color=GREY, linestyle="--", linewidth=0.8)
-        title = f"Best {chosen} {float(best['valid'][chosen]):.3g} on validation, epoch {best['epoch']}"
+        split = "validation" if best.get("split", "valid") == "valid" else f"{best['split']}: optimistic"
+        title = f"Best {chosen} {float(best['valid'][chosen]):.3g} on {split}, epoch {best['epoch']}"
         ax.legend(fontsize="small", frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     ax.set_ylim(bottom=0)
     ax.set_xlabel("epoch")

@@ -110,8 +110,23 @@ def link_queries(graph: "TypedGraph", split: str, *, max_per_relation: int = 0, 
         found.append(_from_keys(relation.index, name, asked, train, sorted_unique(keys), heads, candidates))
     queries = LinkQueries(split, tuple(found))
     if not queries.total:
-        raise InputError(f"the graph has no link in its {split} split; build it with split.{split} above 0")
+        raise _nothing_to_rank(split)
     return queries
+
+
+def count_links(graph: "TypedGraph", split: str) -> int:
+    """Links of a split, from the graph's manifest: what :func:`link_queries` has to ask, before any is read.
+
+    Raises :class:`InputError` when there is none.
+    """
+    count = sum(int(relation["split"][split]) for relation in graph.manifest["relations"])
+    if not count:
+        raise _nothing_to_rank(split)
+    return count
+
+
+def _nothing_to_rank(split: str) -> InputError:
+    return InputError(f"the graph has no link in its {split} split; build it with split.{split} above 0")
 
 
 def _keys(heads: NDArray[np.integer], tails: NDArray[np.integer], candidates: int) -> Int64:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import overload
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,9 @@ from graphmill.kernels.hgt_projected import hgt_projected_attention
 from graphmill.kernels.products import Linear, linear
 
 TABLE_STD = 0.1
+_FEW = 0.5
+"""Part of the receivers below which a layer is computed on a graph cut down to those needed; else its messages are computed
+for all, and only what is done with them is left out: to cut takes longer than the edges of the others."""
 
 
 class HGTLayer(nn.Module):
@@ -195,17 +199,23 @@ class HGT(nn.Module):
         last layer and the head then compute no others, and only those are returned.
         """
         x = self.inputs(features, node_rows)
+        again = self.gradient_checkpointing and torch.is_grad_enabled()
         for number in range(len(self.layers)):
             chosen = needed if number == len(self.layers) - 1 else None
-            again = self.gradient_checkpointing and torch.is_grad_enabled()
-            if again and chosen is None:
-                # The attention recomputes its own projections, so that its edges are not gone over once more.
-                messages = self.layer(number).messages(x, graph, masked_pairs, recompute=True)
+            if chosen is not None and _are_few(chosen, graph):
+                if again:
+                    x = checkpoint(self._layer_for, number, x, graph, masked_pairs, chosen, use_reentrant=False)
+                else:
+                    x = self._layer_for(number, x, graph, masked_pairs, chosen)
+                continue
+            # The attention recomputes its own projections, so that its edges are not gone over once more.
+            messages = self.layer(number).messages(x, graph, masked_pairs, recompute=again)
+            if chosen is not None:
+                x, messages = _take(x, chosen), _take(messages, chosen)
+            if again:
                 x = checkpoint(self._after, number, x, messages, use_reentrant=False)
-            elif again:
-                x = checkpoint(self._layer, number, x, graph, masked_pairs, chosen, use_reentrant=False)
             else:
-                x = self._layer(number, x, graph, masked_pairs, chosen)
+                x = self._after(number, x, messages)
         if needed is not None and not self.layers:
             x = _take(x, needed)
         return self.embed_all(x)
@@ -263,18 +273,16 @@ class HGT(nn.Module):
         norms: nn.ModuleList = self.norms[number]  # type: ignore[assignment]
         return dropout(F.gelu(norms[node_type](rows)), self.dropout, self.training)
 
-    def _layer(
+    def _layer_for(
         self,
         number: int,
         x: Sequence[Tensor],
         graph: MessageGraph,
         masked_pairs: Tensor | None,
-        needed: Sequence[Tensor | None] | None,
+        needed: Sequence[Tensor | None],
     ) -> list[Tensor]:
-        layer = self.layer(number)
-        if needed is None:
-            return self._after(number, x, layer.messages(x, graph, masked_pairs))
-        out = layer.receive_from(x, _take(x, needed), graph.for_targets(needed), masked_pairs)
+        """A layer with these receivers only."""
+        out = self.layer(number).receive_from(x, _take(x, needed), graph.for_targets(needed), masked_pairs)
         return [self.finish(number, t, rows) for t, rows in enumerate(out)]
 
     def _after(self, number: int, x: Sequence[Tensor], messages: Sequence[Tensor | None]) -> list[Tensor]:
@@ -289,5 +297,23 @@ class HGT(nn.Module):
         return [self.finish(number, t, rows) for t, rows in enumerate(out)]
 
 
-def _take(x: Sequence[Tensor], rows: Sequence[Tensor | None]) -> list[Tensor]:
-    return [part if chosen is None else part.index_select(0, chosen) for part, chosen in zip(x, rows, strict=True)]
+def _are_few(needed: Sequence[Tensor | None], graph: MessageGraph) -> bool:
+    """Whether it is worth cutting the graph down to these receivers."""
+    counts = graph.target_counts
+    chosen = sum(count if rows is None else len(rows) for rows, count in zip(needed, counts, strict=True))
+    return chosen < _FEW * sum(counts)
+
+
+@overload
+def _take(x: Sequence[Tensor], rows: Sequence[Tensor | None]) -> list[Tensor]: ...
+
+
+@overload
+def _take(x: Sequence[Tensor | None], rows: Sequence[Tensor | None]) -> list[Tensor | None]: ...
+
+
+def _take(x: Sequence[Tensor | None], rows: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    return [
+        part if chosen is None or part is None else part.index_select(0, chosen)
+        for part, chosen in zip(x, rows, strict=True)
+    ]

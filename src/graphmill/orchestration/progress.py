@@ -34,7 +34,7 @@ def progress_metadata(message: Message) -> dict[str, Any]:
             **{key: message.get(key) for key in plain},
             **{f"{unit}_per_second": amount for unit, amount in (message.get("per_second") or {}).items()},
             "loss": message.get("losses") or {},
-            "valid": message.get("valid") or {},
+            str(message.get("split", "valid")): message.get("valid") or {},
             "health": message.get("health") or {},
             "estimated": message.get("estimate") or {},
         }

@@ -157,6 +157,9 @@ class Recipe(Protocol):
         the queries is whose, and every rank returns the figures of the whole.
         """
 
+    def held_out(self, split: str) -> int:
+        """How much ``evaluate`` has to ask in a split; 0: nothing, and it can choose no epoch."""
+
     def health(self, model: nn.Module) -> dict[str, float]:
         """Cheap figures that show a collapse while training."""
 

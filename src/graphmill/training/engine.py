@@ -24,9 +24,10 @@ from graphmill.training.ladder import with_ladder
 from graphmill.training.precision import safer_precision
 from graphmill.training.reporting import epoch_record
 from graphmill.training.session import Session
+from graphmill.training.settings import CHOSEN_ON_TEST
 from graphmill.training.state import TrainState
 from graphmill.training.step import Gradient, clip_, compute_gradient
-from graphmill.training.stopping import out_of_patience, record_metric
+from graphmill.training.stopping import out_of_patience, record_metric, unselected
 
 _MAX_LOSS_CHUNKS = 4096
 
@@ -80,6 +81,7 @@ class Engine(Session):
         self._started, self._steps_here = time.monotonic(), 0
         self._heap = HeapWatch()
         try:
+            self._say_what_chooses_the_epoch()
             compile_report = self._compiled = self._compile()
             while True:
                 try:
@@ -143,6 +145,8 @@ class Engine(Session):
             self._evaluate()
         if state.evaluated_epoch == state.epoch:
             record |= {"valid": state.last_metrics, "health": state.last_health, "best_epoch": state.best_epoch}
+            if self.evaluation.selected_on != "valid":  # the figures under "valid" are of this one
+                record["split"] = self.evaluation.selected_on
         if self.ranks.main:
             self.listener.on_epoch(record)
 
@@ -257,7 +261,7 @@ class Engine(Session):
                 stop()
 
         with torch.no_grad(), shared(self.share(stop)):
-            metrics = self.recipe.evaluate(self.model, "valid", final=False, poll=poll)
+            metrics = self.recipe.evaluate(self.model, self.evaluation.selected_on, final=False, poll=poll)
         with torch.no_grad():
             health = self.recipe.health(self.model) if self.ranks.main else {}
         metrics, health = self.ranks.broadcast((metrics, health))
@@ -277,6 +281,18 @@ class Engine(Session):
         if self.state.evaluated_epoch != self.state.epoch:
             return None
         return self.state.last_metrics.get(self.evaluation.selection_metric)
+
+    def _say_what_chooses_the_epoch(self) -> None:
+        """Where it is not validation, and where nothing can: before the first step, and once in a run's notes."""
+        split = self.evaluation.selected_on
+        if not self.recipe.held_out(split):
+            said = unselected(split, self.training.patience_epochs)
+        elif split == "test":
+            said = CHOSEN_ON_TEST
+        else:
+            return
+        if said not in self.state.notes:  # a run that goes on has it from its beginning
+            self._note(said)
 
     # ------------------------------------------------------------------ guards and recovery
 
@@ -348,9 +364,6 @@ class Engine(Session):
             return None
         require_compiler(self.device)
         compilables = self.recipe.compilables(self.model)
-        if not compilables:
-            self._note(f"compile: {self.recipe.name} has nothing that is worth compiling")
-            return None
         phase = self.recipe.phases[0]
         batch = self.recipe.step(phase, self.state.epoch, 0)
 

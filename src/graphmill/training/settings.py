@@ -15,6 +15,11 @@ OPTIMIZER = (
     "Optimizer; weight decay never acts on lookup tables. lazy_adamw leaves rows of tables alone that a step has not "
     "touched: less work for sampled batches, but not what adamw gives"
 )
+CHOSEN_ON_TEST = (
+    "the best epoch is chosen on the test split (evaluation.selection_split: test), as in the publications that have no "
+    "validation split: its test figures are optimistic"
+)
+"""What is said wherever such a run's figures stand."""
 
 
 class TrainingSettings(Settings):
@@ -133,6 +138,11 @@ class EvaluationSettings(Settings):
     max_queries: int = setting(
         0, "Validation queries per relation while training (seeded sample); 0 = all", identity=False, ge=0
     )
+
+    @property
+    def selected_on(self) -> Literal["valid", "test"]:
+        """The split that is measured while training: it chooses the best epoch, and patience goes by it."""
+        return "valid"
 
 
 class ExportSettings(Settings):

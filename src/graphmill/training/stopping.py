@@ -22,3 +22,13 @@ def out_of_patience(state: TrainState, patience_epochs: int) -> bool:
     if patience_epochs <= 0 or state.best_metric is None:
         return False
     return state.evaluated_epoch - state.best_epoch >= patience_epochs
+
+
+def unselected(split: str, patience_epochs: int) -> str:
+    """What becomes of a run whose ``split`` has nothing to choose an epoch by, in a sentence."""
+    patience = f"training.patience_epochs: {patience_epochs} never ends the run, " if patience_epochs else ""
+    other = "" if split == "test" else "; to have one chosen, build the graph with a validation split"
+    return (
+        f"nothing is held out in the {split} split, so no epoch is chosen: {patience}all training.epochs are trained and "
+        f"the last one counts{other}"
+    )

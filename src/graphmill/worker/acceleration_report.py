@@ -54,8 +54,13 @@ class AccelerationReportSettings(Settings):
     """What is held against what, and for how long."""
 
     epochs: int = setting(3, "Epochs that each configuration trains; the first is slower than the rest", ge=1)
+    baseline: list[str] = setting(
+        [],
+        "On top of the model's own settings in every row, where the study is of other settings than the model's, such as "
+        "acceleration.batch_size=2048",
+    )
     accelerated: list[str] = setting(
-        [], "On top of the model's own settings for the row 'accelerated', such as acceleration.precision=bf16"
+        [], "On top of these for the row 'accelerated', such as acceleration.precision=bf16"
     )
     singles: list[str] = setting(
         list(SINGLES),
@@ -95,7 +100,9 @@ class AccelerationReport:
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Column names and rows of text, for a terminal or Markdown."""
-        names = list(dict.fromkeys(n for row in self.rows for n in row.metrics if n.startswith("test_")))[:4]
+        measured = [n for row in self.rows for n in row.metrics if n.startswith("test_")]
+        # Those first that most rows have: configurations may differ in their cut-offs.
+        names = sorted(dict.fromkeys(measured), key=lambda name: -measured.count(name))[:4]
         columns = ["configuration", "seconds per epoch", "speed-up", "peak memory (MiB)", *names, "finite", "status"]
         base, out = self.rows[0].seconds_per_epoch, []
         for row in self.rows:
@@ -133,8 +140,9 @@ def acceleration_report(
 
     An epoch of the baseline goes first and is not counted: its kernels are compiled in it where they have not been yet.
 
-    ``values``: a settings mapping as for ``train``; the baseline is that with :data:`BASELINE` over it, the accelerated
-    configuration is ``values`` with ``asked.accelerated`` over it. ``out``: a directory for :data:`FILE`, written after
+    ``values``: a settings mapping as for ``train``, with ``asked.baseline`` over it; the baseline is that with
+    :data:`BASELINE` under what ``asked.baseline`` names, the accelerated configuration is that with ``asked.accelerated``
+    over it. ``out``: a directory for :data:`FILE`, written after
     each row; where the same report was interrupted, it goes on after the rows that are there. ``outlets`` hear of each
     epoch of each configuration.
 
@@ -143,15 +151,15 @@ def acceleration_report(
         StoppedError: ``stop`` asked for it; the rows so far are in ``out``.
     """
     asked = asked or AccelerationReportSettings()
+    studied = _joined(asked.baseline)
+    values = merge(values, studied)
     parse_settings(values, where)
     short = merge(values, {"training": {"epochs": asked.epochs, "patience_epochs": 0, "init_from": ""}})
     short = merge(short, {"acceleration": {"resume": "never", "checkpoint_every_seconds": 0}})
-    accelerated: dict[str, Any] = {}
-    for text in asked.accelerated:
-        accelerated = merge(accelerated, _parsed(text))
-    configurations = {"baseline": {}, "accelerated": _difference(short, accelerated)}
+    accelerated = merge(_own(short), _joined(asked.accelerated))
+    configurations: dict[str, dict[str, Any]] = {"baseline": {}, "accelerated": accelerated}
     configurations |= {text: _parsed(text) for text in asked.singles}
-    base = merge(short, BASELINE)
+    base = merge(merge(short, BASELINE), studied)
     book = _Book(Path(out) / FILE if out else None, {"base": base, "configurations": configurations})
     if not book.rows:
         _warm_up(base, where, outlets, stop)
@@ -207,7 +215,7 @@ def _teller(
     def tell(record: Mapping[str, Any] | None) -> None:
         message: dict[str, Any] = {"kind": "note", "text": f"configuration {number + 1} of {count}: {name}"}
         if record is not None:
-            progress = {name: record[name] for name in ("losses", "per_second", "valid") if name in record}
+            progress = {name: record[name] for name in ("losses", "per_second", "valid", "split") if name in record}
             at = {"epoch": number * epochs + int(record["epoch"]), "epochs": count * epochs, "step": record["step"]}
             message = {"kind": "progress", "losses": {}, **progress, **at}
         for outlet in outlets:
@@ -216,14 +224,20 @@ def _teller(
     return tell
 
 
-def _difference(values: Mapping[str, Any], accelerated: Mapping[str, Any]) -> dict[str, Any]:
+def _own(values: Mapping[str, Any]) -> dict[str, Any]:
     """What turns the baseline into the user's configuration: their own value of everything that the baseline sets."""
-    settings: Any = parse_settings(merge(values, accelerated), "acceleration report")
-    own = {
+    settings: Any = parse_settings(values, "acceleration report")
+    return {
         section: {name: getattr(getattr(settings, section), name) for name in fields}
         for section, fields in BASELINE.items()
     }
-    return merge(own, accelerated)
+
+
+def _joined(texts: Sequence[str]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for text in texts:
+        out = merge(out, _parsed(text))
+    return out
 
 
 def _parsed(text: str) -> dict[str, Any]:

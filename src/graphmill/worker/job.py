@@ -123,6 +123,10 @@ def fingerprint(job: Job, data_hash: str, algorithm_version: int, init: str = ""
         for name in ("num_neighbors", "node_batch_size", "neighbor_sampler", "relation_neighbors"):
             acceleration.pop(name, None)
     identity["training"]["init_from"] = init
+    # How a run is evaluated is not what it is; but figures whose epoch was chosen on the test split must never be taken for
+    # others, so such a run has a directory of its own. Left out where it is not so: runs of before keep their fingerprint.
+    if job.settings.evaluation.selected_on == "test":
+        identity["selected_on"] = "test"
     content = {"data": data_hash, "algorithm_version": algorithm_version, "settings": identity}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 

@@ -29,6 +29,7 @@ class RunListener:
         self.last_step: float | None = None
         self.last_health: dict[str, float] = {}
         self.last_valid: dict[str, float] = {}
+        self.split = "valid"
         self.tensorboard: EventWriter | None = None
 
     def attach_tensorboard(self, directory: Path, first_step: int) -> None:
@@ -62,13 +63,15 @@ class RunListener:
         self.run.log("train").info(f"epoch {epoch}/{self.epochs}  {shown}  lr: {record['learning_rate']:.3g}")
         self.last_health = record.get("health", self.last_health)
         self.last_valid = record.get("valid", self.last_valid)
+        self.split = record.get("split", "valid") if "valid" in record else self.split
         if "valid" in record:
             figures = "  ".join(
                 f"{name}: {value:.6f}" for name, value in {**record["valid"], **record["health"]}.items()
             )
-            self.run.log("val").info(f"epoch {epoch}  {figures}")
+            where = "" if self.split == "valid" else f" ({self.split} split)"
+            self.run.log("val").info(f"epoch {epoch}{where}  {figures}")
         if self.tensorboard is not None:
-            groups = {"loss": record["losses"], "valid": record.get("valid", {}), "health": record.get("health", {})}
+            groups = {"loss": record["losses"], self.split: record.get("valid", {}), "health": record.get("health", {})}
             curves = {f"{group}/{name}": value for group, values in groups.items() for name, value in values.items()}
             curves |= {"training/learning_rate": record["learning_rate"], "training/seconds": record["seconds"]}
             self.tensorboard.scalars(curves, record["steps"])
@@ -115,6 +118,7 @@ class RunListener:
                 "estimate": estimate,
                 "memory_bytes": _memory(),
                 "valid": self.last_valid,
+                "split": self.split,
                 "health": self.last_health,
             }
         )

@@ -307,6 +307,7 @@ def _finish(
         "steps_done": state.steps,
         "best_epoch": state.best_epoch,
         "best_metric": state.best_metric,
+        "selected_on": prepared.job.settings.evaluation.selected_on if state.best_metric is not None else "",
         "exported_epoch": epoch,
         "metrics": metrics,
         "health": state.last_health,

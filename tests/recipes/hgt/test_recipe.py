@@ -1,5 +1,6 @@
 """HGT's loss is the documented one, its settings are honoured or refused, and it learns what is planted."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ def losses(graph: TypedGraph, **sections: Any) -> tuple[Any, Any, torch.Tensor, 
     with torch.no_grad():
         encoded = recipe.encode(model, batch)
         terms = recipe.terms(model, batch, encoded)
-    return recipe, model, encoded.tensors["z"], {t.name: float(t.sum) / batch.weights[t.name] for t in terms}  # type: ignore[union-attr]
+        # Of all nodes, by their global numbers.
+        z = recipe.encode(model, replace(batch, read=np.arange(graph.num_nodes))).tensors["z"]
+    return recipe, model, z, {t.name: float(t.sum) / batch.weights[t.name] for t in terms}  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("decoder", ["distmult", "dot"])
@@ -180,6 +183,27 @@ def test_it_learns_the_planted_communities(graph: TypedGraph) -> None:
     popular = rank_links(DegreeScorer(queries), queries)
     assert found.micro["auc_degree"] > popular.micro["auc_degree"] + 0.15
     assert found.micro["mrr"] > 1.3 * popular.micro["mrr"]
+
+
+def test_a_step_of_the_whole_graph_computes_what_its_loss_reads(graph: TypedGraph) -> None:
+    case = CASES["hgt-full"]
+    few = {"edge_sample_size": 3, "supervision_fraction": 0.02}
+    _, recipe = case.build(graph, acceleration=few, objective={"contrastive_weight": 0.0})
+    model = case.model(recipe, torch.float64).eval()
+    batch = recipe.step(recipe.phases[0], 0, 1)
+    encoded = recipe.encode(model, batch)
+    read = torch.from_numpy(batch.seeds())
+    assert len(encoded.tensors["z"]) == len(read) < 0.9 * graph.num_nodes
+    whole = recipe.encode(model, replace(batch, read=np.arange(graph.num_nodes)))
+    assert len(whole.tensors["z"]) == graph.num_nodes
+    torch.testing.assert_close(encoded.tensors["z"][encoded.tensors["lookup"][read]], whole.tensors["z"][read])
+    ours, theirs = ([term.sum for term in recipe.terms(model, batch, e)] for e in (encoded, whole))
+    torch.testing.assert_close(ours, theirs)
+    # Every process encodes the same rows, whatever its part of the links is.
+    for rank in range(3):
+        part = batch.shard(rank, 3)
+        assert len(part.relation) < len(batch.relation)
+        assert torch.equal(recipe.encode(model, part).tensors["lookup"], encoded.tensors["lookup"])
 
 
 @pytest.mark.parametrize("layers", [0, 1, 2, 3])

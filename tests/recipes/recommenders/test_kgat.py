@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from graphmill import cli
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
@@ -24,7 +25,7 @@ from graphmill.recipes.recommenders.kgat.settings import KgatObjective
 from graphmill.sampling.negatives import contains
 from graphmill.training.contract import Execution
 from graphmill.worker.export import restore
-from graphmill.worker.job import resolve
+from graphmill.worker.job import merge, parse_settings, read_settings, resolve
 from graphmill.worker.run import train
 from graphmill.worker.warm_start import read_warm_start
 from tests.graph.test_interactions import tables
@@ -265,6 +266,21 @@ def test_both_conventions_of_batches(graph: TypedGraph) -> None:
     double = sizes(acceleration=per_gpu, objective={"kg_batch_size": 0})
     assert double == [(32, pairs // 32 + 1), (64, edges // 64 + 1)]
     assert sizes(objective={"knowledge_phase": False})[1:] == []
+
+
+@pytest.mark.parametrize("processes", [1, 2, 4])
+def test_the_file_of_the_convention_per_gpu_takes_as_many_times_its_batch(processes: int, repository: Path) -> None:
+    """By the command that its comment names: CF b · N and KG 2b · N for N processes."""
+    path = repository / "examples" / "recommenders" / "kgat_per_gpu.yaml"
+    command = "graphmill train examples/recommenders/kgat_per_gpu.yaml --set acceleration.processes=N"
+    assert command in path.read_text(encoding="utf-8")
+    given = command.partition("--set ")[2].replace("N", str(processes))
+    settings: Any = parse_settings(merge(read_settings(path), cli._overrides([given])), str(path))
+    assert settings.step_size() == 1024 * processes
+    assert settings.objective.facts_per_step(settings.step_size(), 652_514, 2_557_746) == 2048 * processes
+    protocol = (settings.training.epochs, settings.training.patience_epochs, settings.evaluation.eval_every)
+    assert protocol == (1000, 100, 10), "over after ten evaluations without a better one"
+    assert settings.evaluation.selection_split == "test"
 
 
 def test_batches_of_the_published_data() -> None:

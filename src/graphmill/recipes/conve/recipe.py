@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphmill.evaluation.queries import LinkQueries
+from graphmill.evaluation.queries import LinkQueries, count_links
 from graphmill.evaluation.quick import quick_health
 from graphmill.kernels.one_to_n import entities_per_block, one_to_n_loss, smoothed_targets
 from graphmill.models.conve import ConvE, ConvEConfig
@@ -221,6 +221,10 @@ class ConveRecipe:
         """Figures over all queries, per side, per relation and by degree: :func:`ranking.ranking_report`."""
         assert isinstance(model, ConvE)
         return ranking_report(model, self.graph, split, ks=ks, poll=poll)
+
+    def held_out(self, split: str) -> int:
+        """Triples; InputError where there is none, before a step is trained rather than at the first evaluation."""
+        return count_links(self.graph, split)
 
     def health(self, model: nn.Module) -> dict[str, float]:
         """Participation ratio, mean cosine and the smallest within-type rank of the entity table."""

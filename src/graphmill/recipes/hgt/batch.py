@@ -17,6 +17,8 @@ from graphmill.sampling.neighbors import NeighborSample
 
 LINK = "link"
 CONTRASTIVE = "contrastive"
+NEARLY_ALL = 0.95
+"""Part of all nodes from which on a step in ``full`` batching computes all: to pick the others out would save less."""
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,8 @@ class HgtBatch:
     ``tail_degree`` [P] and ``negative_degree`` [P, k] float32 are log(1 + degree) without the step's own link.
     ``anchor`` int64 [A] with positives as CSR (``positive_indptr`` [A + 1], ``positive``).
     ``masked`` int64: undirected pairs whose edges carry no message in this step.
+    ``read`` int64: in ``full`` batching the nodes whose embeddings the loss of the whole step reads, ascending; None in the
+    other modes, whose parts read their own (:meth:`seeds`).
     ``messages``: per relation the positions of its edges that carry messages, or None for all.
     ``sample``: the neighbourhood of the batch's nodes, its seeds, without the masked pairs; None in the other modes.
     """
@@ -43,6 +47,7 @@ class HgtBatch:
     positive_indptr: np.ndarray
     positive: np.ndarray
     masked: np.ndarray
+    read: np.ndarray | None = None
     messages: tuple[np.ndarray, ...] | None = None
     sample: NeighborSample | None = None
     micro: tuple[HgtBatch, ...] = field(default=())
@@ -75,7 +80,7 @@ class HgtBatch:
         return [self._take(i, a) for i, a in zip(links, anchors, strict=True) if len(i) or len(a)]
 
     def shard(self, rank: int, world: int) -> HgtBatch:
-        """Every ``world``-th micro-batch, or (whole graph) every ``world``-th link and anchor; the mask stays whole."""
+        """Every ``world``-th micro-batch, or (whole graph) link and anchor; ``masked`` and ``read`` stay whole."""
         if self.micro:
             mine = self.micro[rank::world]
             return replace(self, micro=mine) if mine else self._take(np.arange(0), np.arange(0), messages=())

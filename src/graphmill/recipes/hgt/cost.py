@@ -18,6 +18,7 @@ from graphmill.kernels.hgt_projected import group_count
 from graphmill.kernels.hgt_relations import _GROUP_BYTES, in_one_pass
 from graphmill.kernels.products import own_pairs
 from graphmill.kernels.threads import has_numba
+from graphmill.recipes.hgt.batch import NEARLY_ALL
 from graphmill.recipes.hgt.settings import HgtSettings
 from graphmill.training.contract import Execution
 from graphmill.training.device import allowed_cores, choose_device
@@ -129,8 +130,14 @@ def _full(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees],
     sizes = [(r.edges, float(np.count_nonzero(r.outgoing)), float(np.count_nonzero(r.incoming))) for r in degrees]
     edges, sources, targets = (np.array(column) for column in zip(*sizes, strict=True))
     layer = Layer(counts, counts, edges, sources, targets)
-    links = float(_links(settings, degrees).sum())
-    return Pass([layer] * settings.model.num_layers, counts, links, _anchors(settings, counts)), 1
+    links = _links(settings, degrees)
+    free = _untouched(settings, counts, degrees, links)
+    outputs = np.array([(1 - f).sum() for f in free])
+    if settings.objective.contrastive_weight and anchor_type >= 0:
+        outputs[anchor_type] = counts[anchor_type]
+    if outputs.sum() > NEARLY_ALL * counts.sum():
+        outputs = counts
+    return Pass([layer] * settings.model.num_layers, outputs, float(links.sum()), _anchors(settings, counts)), 1
 
 
 def _edge_sampled(

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from graphmill.evaluation.queries import count_links
 from graphmill.evaluation.quick import quick_health
 from graphmill.evaluation.ranking import LinkQueries, link_queries, rank_links
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
@@ -18,8 +19,8 @@ from graphmill.kernels.losses import info_nce_sums, negative_link_loss, positive
 from graphmill.models.hgt import HGT
 from graphmill.models.hgt_inference import infer
 from graphmill.models.link_decoder import LinkDecoder
-from graphmill.recipes.hgt.batch import CONTRASTIVE, LINK, HgtBatch
-from graphmill.recipes.hgt.data import HgtData
+from graphmill.recipes.hgt.batch import CONTRASTIVE, LINK, NEARLY_ALL, HgtBatch
+from graphmill.recipes.hgt.data import HgtData, Similar
 from graphmill.recipes.hgt.neighborhood import message_blocks
 from graphmill.recipes.hgt.sampler import HgtSampler
 from graphmill.recipes.hgt.settings import HgtSettings
@@ -54,7 +55,7 @@ class HgtRecipe:
     """``batching`` is resolved (no "auto"); everything random is keyed by ``settings.training.seed``."""
 
     name = "hgt"
-    algorithm_version = 5
+    algorithm_version = 6
 
     def __init__(self, graph: TypedGraph, settings: HgtSettings, batching: str) -> None:
         self.graph = graph
@@ -166,8 +167,28 @@ class HgtRecipe:
         if batch.messages is None:
             masked = torch.zeros(max(self.messages.num_pairs, 1), dtype=torch.bool, device=self.device)
             masked[self._tensor(batch.masked)] = True
-            return Encoded({"z": encoder(self.messages, self.features, masked)})
+            wanted = self._read_by_loss(batch)
+            if wanted is None:
+                return Encoded({"z": encoder(self.messages, self.features, masked)})
+            return self._encoded_rows(encoder(self.messages, self.features, masked, None, wanted), wanted)
         return self._encode_sample(encoder, batch)
+
+    def _read_by_loss(self, batch: HgtBatch) -> list[Tensor] | None:
+        """In ``full`` batching: the rows that the step's loss reads, per type; None where that is nearly all of them.
+
+        Of the whole step and not of this process's part of it: every process encodes the same.
+        """
+        assert batch.read is not None
+        rows = self.data.by_type(batch.read)
+        similar = self.data.similar
+        if similar is not None:  # every node of the anchors' type is a candidate
+            rows[self._anchor_type(similar)] = np.arange(similar.count)
+        if sum(len(part) for part in rows) > NEARLY_ALL * self.graph.num_nodes:
+            return None
+        return [self._tensor(part) for part in rows]
+
+    def _anchor_type(self, similar: Similar) -> int:
+        return next(n for n, t in enumerate(self.graph.node_types) if t.offset == similar.first and t.count)
 
     def _encode_sample(self, encoder: HGT, batch: HgtBatch) -> Encoded:
         wanted = [self._tensor(rows) for rows in self.data.by_type(batch.seeds())]
@@ -176,14 +197,14 @@ class HgtRecipe:
         similar = self.data.similar
         if similar is not None and len(batch.anchor):
             # The contrastive term's candidates: all nodes of the anchors' type that the sample touches.
-            kind = next(n for n, t in enumerate(self.graph.node_types) if t.offset == similar.first and t.count)
+            kind = self._anchor_type(similar)
             held = torch.zeros(similar.count, dtype=torch.bool, device=self.device)
             held[wanted[kind]] = True
             held[self.messages.touched(messages, kind)] = True
             wanted[kind] = held.nonzero().squeeze(1)
         messages = self.messages.edges_within_reach(messages, wanted, len(encoder.layers))
         graph, rows = self.messages.edge_subgraph(messages, wanted)
-        # What the loss does not read is not computed: the last layer and the heads go over these nodes alone.
+        # The last layer and the heads go over what the loss reads alone.
         needed = [torch.searchsorted(kept, some) for kept, some in zip(rows, wanted, strict=True)]
         return self._encoded_rows(encoder(graph, self.features, None, rows, needed), wanted)
 
@@ -278,6 +299,10 @@ class HgtRecipe:
         if final and self.settings.evaluation.final_metrics == "all":
             wanted = list(ALL_METRICS)
         return {k: v for k, v in ranking.macro.items() if k.split("@")[0] in wanted}
+
+    def held_out(self, split: str) -> int:
+        """Links; InputError where there is none, before a step is trained rather than at the first evaluation."""
+        return count_links(self.graph, split)
 
     def health(self, model: nn.Module) -> dict[str, float]:
         """Participation ratio, mean cosine and the smallest within-type rank, from a seeded sample of rows."""

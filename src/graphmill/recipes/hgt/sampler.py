@@ -49,9 +49,9 @@ class HgtSampler:
                 np.concatenate([r.pair[c] for r, c in zip(self.data.relations, chosen, strict=True)])
             )
             shares = [1.0 / max(len(c), 1) for c in chosen]
-            return self._batch(
-                chosen, shares, self._anchors(epoch, index, 0, 1), masked.astype(np.int64), epoch, index, 0
-            )
+            anchors = self._anchors(epoch, index, 0, 1)
+            whole = self._batch(chosen, shares, anchors, masked.astype(np.int64), epoch, index, 0)
+            return replace(whole, read=whole.seeds())
         return self._sampled(chosen, epoch, index)
 
     def _choose(self, number: int, epoch: int, index: int) -> np.ndarray:

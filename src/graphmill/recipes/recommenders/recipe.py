@@ -205,6 +205,10 @@ class RecommenderRecipe(ABC):
         score = self.scorer(model)
         return self.evaluator.evaluate(score.of_users, split, final=final, poll=poll)
 
+    def held_out(self, split: str) -> int:
+        """Pairs."""
+        return len(self.view.held_out(split))
+
     def recommend(self, model: nn.Module, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """For every user with training items the ``k`` best items of which no interaction of the user is known.
 

@@ -37,6 +37,11 @@ class RecommenderEvaluation(EvaluationSettings):
     metrics: list[str] = setting(["recall", "ndcg"], "Metrics computed at each evaluation", identity=False)
     top_k: list[int] = setting([20], "Cut-offs of the @k metrics", identity=False)
     selection_metric: str = setting("recall@20", "The metric that chooses the best epoch", identity=False)
+    selection_split: Literal["valid", "test"] = setting(
+        "valid",
+        "The split that is measured while training, chooses the best epoch and ends the run by patience; test: as KGAT's "
+        "published figures were made, whose test figures are optimistic. A run chosen on test is a run of its own",
+    )
     max_queries: int = setting(0, "Users asked while training (seeded sample); 0 = all", identity=False, ge=0)
     mask_validation: bool = setting(
         False, "At the test, mask validation items as well as training items (MMRec and KGAT do not)", identity=False
@@ -46,6 +51,11 @@ class RecommenderEvaluation(EvaluationSettings):
         "Final evaluation: popularity, item-kNN and EASE on the same split beside the model, and BPR-MF beside its ranking",
         identity=False,
     )
+
+    @property
+    def selected_on(self) -> Literal["valid", "test"]:
+        """As ``selection_split`` says."""
+        return self.selection_split
 
 
 class RecommenderObjective(Settings):
@@ -69,6 +79,8 @@ class RecommenderSettings(Settings):
     """What all recommenders' ``settings.yaml`` have; a recipe adds ``recipe``, ``model`` and ``objective``."""
 
     base_batch: ClassVar[int] = BASE_BATCH
+    compiles: ClassVar[bool] = True
+    """Whether the recipe has anything for torch.compile (``compilables``)."""
 
     data: str = setting("", "Directory of the typed graph", identity=False)
     training: RecommenderTraining = setting(RecommenderTraining(), "Length and optimizer")
@@ -85,6 +97,11 @@ class RecommenderSettings(Settings):
             raise ValueError(
                 f"acceleration.batching: {acceleration.batching} is not for recommenders, whose step is one pass over the "
                 "whole graph; use auto, and accumulation_steps to bound the memory of the loss"
+            )
+        if acceleration.compile != "off" and not self.compiles:
+            raise ValueError(
+                f"acceleration.compile: {acceleration.compile} is not for {self.recipe}, which has nothing to compile: its "  # type: ignore[attr-defined]
+                "products and losses are compiled kernels already; set it off"
             )
         if acceleration.batch_size and acceleration.batch_size_per_device:
             raise ValueError("acceleration: set batch_size or batch_size_per_device, not both")

@@ -232,6 +232,10 @@ class SequenceRecipe:
 
         return self.evaluator.evaluate(score, split, final=final)
 
+    def held_out(self, split: str) -> int:
+        """Users with a held-out item."""
+        return len(self.evaluator.split(split).users)
+
     def recommend(self, model: nn.Module, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """For every user with a history the ``k`` best next items that are not in it.
 

@@ -1,6 +1,6 @@
 """Everything that a BPR-MF training can be told beyond what recommenders share. Importable without torch."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from graphmill.recipes.recommenders.settings import (
     RecommenderObjective,
@@ -36,6 +36,8 @@ class BprMfTraining(RecommenderTraining):
 
 class BprMfSettings(RecommenderSettings):
     """One BPR-MF run: the shape of ``settings.yaml``."""
+
+    compiles: ClassVar[bool] = False
 
     recipe: Literal["bpr_mf"] = setting("bpr_mf", "The system to train")
     preset: Literal["auto", "none"] = setting("auto", "Fills the fields that are not written", identity=False)
