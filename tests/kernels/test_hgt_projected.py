@@ -15,11 +15,12 @@ from graphmill.kernels.hgt_plan import MessageGraph
 from graphmill.kernels.hgt_projected import head_groups, hgt_projected_attention
 from graphmill.kernels.hgt_reference import hgt_attention_reference
 from tests.kernels.graphs import random_edges
-from tests.kernels.test_hgt import BACKENDS
+from tests.kernels.test_hgt import BACKENDS, chosen
+from tests.kernels.triton_interpreter import light, run_tests, starts_the_process
 
 HEADS, WIDTH, IN = 4, 3, 5
-COUNTS = [7, 0, 12, 6]
-RELATIONS = [(0, 2, 30), (2, 0, 25), (2, 2, 40), (0, 0, 0), (3, 2, 9)]  # type 1 is nowhere, type 3 is never a target
+# Type 1 is nowhere, type 3 is never a target.
+COUNTS, RELATIONS = light([7, 0, 12, 6], [(0, 2, 30), (2, 0, 25), (2, 2, 40), (0, 0, 0), (3, 2, 9)], by=5)
 
 
 def case(dtype: torch.dtype = torch.float64) -> tuple[MessageGraph, list[Tensor], list[Any], list[Tensor]]:
@@ -67,7 +68,7 @@ def test_values_and_gradients_equal_the_reference(
     packed = [None if p is None else F.linear(rows, *p) for rows, p in zip(x, projections, strict=True)]
     plain = hgt_attention_reference(*_unpack_heads(packed, graph), *relations, graph, masked)
     expected = finish(plain, x, projections, relations)
-    found = run(graph, x, projections, relations, masked, backend=backend, recompute=recompute)
+    found = run(graph, x, projections, relations, masked, backend=chosen(backend, monkeypatch), recompute=recompute)
     for ours, theirs in zip(found, expected, strict=True):
         assert (ours - theirs).norm() <= 1e-10 * (1 + theirs.norm())
 
@@ -177,6 +178,11 @@ def test_what_does_not_fit_is_refused_before_compiled_code_sees_it(broken: str) 
         hgt_projected_attention(x, projections, *relations, graph)
 
 
+@starts_the_process
+def test_triton_in_its_interpreter() -> None:
+    run_tests(__file__)
+
+
 def test_inference_mode() -> None:
     graph, x, projections, relations = case()
     wanted = hgt_projected_attention(x, projections, *relations, graph)
@@ -195,6 +201,7 @@ def test_groups_write_their_own_columns_of_an_output_in_half_precision(
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     graph, x, projections, relations = case(torch.float32)
     x = [0.3 * rows.detach() for rows in x]  # logits of the size that training has
+    backend = chosen(backend, monkeypatch)
 
     def attend() -> list[Tensor | None]:
         with torch.autocast("cpu", torch.bfloat16):

@@ -16,6 +16,7 @@ from graphmill.kernels.hgt import Backend, hgt_attention
 from graphmill.kernels.hgt_plan import MessageGraph
 from graphmill.kernels.hgt_projected import hgt_projected_attention
 from graphmill.kernels.products import Linear, linear
+from graphmill.kernels.table_rows import table_rows
 
 TABLE_STD = 0.1
 _FEW = 0.5
@@ -314,6 +315,6 @@ def _take(x: Sequence[Tensor | None], rows: Sequence[Tensor | None]) -> list[Ten
 
 def _take(x: Sequence[Tensor | None], rows: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
     return [
-        part if chosen is None or part is None else part.index_select(0, chosen)
+        part if chosen is None or part is None else table_rows(part, chosen)
         for part, chosen in zip(x, rows, strict=True)
     ]

@@ -136,7 +136,11 @@ class _Trainings:
             "data": data,
             "preset": "none",
             "objective": FORMS[form],
-            "training": {"epochs": epochs, "patience_epochs": PATIENCE, "seed": self.settings.training.seed},
+            "training": {
+                "epochs": epochs,
+                "patience_epochs": PATIENCE if every < epochs else 0,
+                "seed": self.settings.training.seed,
+            },
             "acceleration": {
                 "device": self.settings.acceleration.device,
                 "threads": self.settings.acceleration.threads,

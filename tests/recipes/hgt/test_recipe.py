@@ -12,6 +12,7 @@ from graphmill.errors import SettingsError
 from graphmill.evaluation.baselines import DegreeScorer
 from graphmill.evaluation.ranking import link_queries, rank_links
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.recipes.hgt.batch import round_up
 from graphmill.recipes.hgt.settings import PRESETS, choose_preset
 from graphmill.training.contract import Encoded
 from graphmill.worker.job import fingerprint, parse_settings
@@ -185,6 +186,16 @@ def test_it_learns_the_planted_communities(graph: TypedGraph) -> None:
     assert found.micro["mrr"] > 1.3 * popular.micro["mrr"]
 
 
+@pytest.mark.parametrize(
+    ("nodes", "count", "size"), [([], 0, 0), ([], 40, 0), ([7], 40, 3), ([0, 1, 39], 40, 3), ([1, 2, 4, 9], 10, 4)]
+)
+def test_arrays_of_a_step_have_sizes_in_sixteenths(nodes: list[int], count: int, size: int) -> None:
+    found = round_up(np.array(nodes, dtype=np.int64), count)
+    assert len(found) == size
+    assert set(nodes) <= set(found.tolist()) <= set(range(count))
+    assert (np.diff(found) > 0).all()
+
+
 def test_a_step_of_the_whole_graph_computes_what_its_loss_reads(graph: TypedGraph) -> None:
     case = CASES["hgt-full"]
     few = {"edge_sample_size": 3, "supervision_fraction": 0.02}
@@ -193,7 +204,10 @@ def test_a_step_of_the_whole_graph_computes_what_its_loss_reads(graph: TypedGrap
     batch = recipe.step(recipe.phases[0], 0, 1)
     encoded = recipe.encode(model, batch)
     read = torch.from_numpy(batch.seeds())
-    assert len(encoded.tensors["z"]) == len(read) < 0.9 * graph.num_nodes
+    kept = [
+        round_up(rows, t.count) for rows, t in zip(recipe.data.by_type(batch.seeds()), graph.node_types, strict=True)
+    ]
+    assert len(read) < len(encoded.tensors["z"]) == sum(map(len, kept)) < 0.9 * graph.num_nodes
     whole = recipe.encode(model, replace(batch, read=np.arange(graph.num_nodes)))
     assert len(whole.tensors["z"]) == graph.num_nodes
     torch.testing.assert_close(encoded.tensors["z"][encoded.tensors["lookup"][read]], whole.tensors["z"][read])

@@ -6,6 +6,7 @@ messages (``edge_sampled``), or which neighbourhood of its nodes does (``neighbo
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -127,6 +128,23 @@ class HgtBatch:
             messages=self.messages if messages is None else messages,
             micro=(),
         )
+
+
+def rounded(size: float, count: int) -> int:
+    """``size`` of ``count`` nodes, up to a whole number of sixteenths of them."""
+    part = -(-count // 16)
+    return min(-(-math.ceil(size) // part) * part, count) if part else 0
+
+
+def round_up(nodes: np.ndarray, count: int) -> np.ndarray:
+    """int64: ascending ``nodes`` of ``count``, and as many of the first others as :func:`rounded` asks for."""
+    missing = rounded(len(nodes), count) - len(nodes)
+    if not missing:
+        return nodes
+    chosen = np.zeros(count, dtype=bool)
+    chosen[nodes] = True
+    chosen[np.flatnonzero(~chosen)[:missing]] = True
+    return np.flatnonzero(chosen)
 
 
 def empty_anchors() -> dict[str, Any]:

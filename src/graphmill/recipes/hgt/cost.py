@@ -18,7 +18,7 @@ from graphmill.kernels.hgt_projected import group_count
 from graphmill.kernels.hgt_relations import _GROUP_BYTES, in_one_pass
 from graphmill.kernels.products import own_pairs
 from graphmill.kernels.threads import has_numba
-from graphmill.recipes.hgt.batch import NEARLY_ALL
+from graphmill.recipes.hgt.batch import NEARLY_ALL, rounded
 from graphmill.recipes.hgt.settings import HgtSettings
 from graphmill.training.contract import Execution
 from graphmill.training.device import allowed_cores, choose_device
@@ -132,7 +132,7 @@ def _full(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees],
     layer = Layer(counts, counts, edges, sources, targets)
     links = _links(settings, degrees)
     free = _untouched(settings, counts, degrees, links)
-    outputs = np.array([(1 - f).sum() for f in free])
+    outputs = np.array([float(rounded((1 - f).sum(), len(f))) for f in free])
     if settings.objective.contrastive_weight and anchor_type >= 0:
         outputs[anchor_type] = counts[anchor_type]
     if outputs.sum() > NEARLY_ALL * counts.sum():

@@ -19,7 +19,7 @@ from graphmill.kernels.losses import info_nce_sums, negative_link_loss, positive
 from graphmill.models.hgt import HGT
 from graphmill.models.hgt_inference import infer
 from graphmill.models.link_decoder import LinkDecoder
-from graphmill.recipes.hgt.batch import CONTRASTIVE, LINK, NEARLY_ALL, HgtBatch
+from graphmill.recipes.hgt.batch import CONTRASTIVE, LINK, NEARLY_ALL, HgtBatch, round_up
 from graphmill.recipes.hgt.data import HgtData, Similar
 from graphmill.recipes.hgt.neighborhood import message_blocks
 from graphmill.recipes.hgt.sampler import HgtSampler
@@ -176,10 +176,14 @@ class HgtRecipe:
     def _read_by_loss(self, batch: HgtBatch) -> list[Tensor] | None:
         """In ``full`` batching: the rows that the step's loss reads, per type; None where that is nearly all of them.
 
-        Of the whole step and not of this process's part of it: every process encodes the same.
+        Of the whole step and not of this process's part of it: every process encodes the same. With some that it does not
+        read, so that arrays are as large from step to step: a heap that is kept has room for them then.
         """
         assert batch.read is not None
-        rows = self.data.by_type(batch.read)
+        rows = [
+            round_up(part, t.count)
+            for part, t in zip(self.data.by_type(batch.read), self.graph.node_types, strict=True)
+        ]
         similar = self.data.similar
         if similar is not None:  # every node of the anchors' type is a candidate
             rows[self._anchor_type(similar)] = np.arange(similar.count)
