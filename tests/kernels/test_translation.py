@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from graphmill.kernels import translation
 from graphmill.kernels.threads import has_numba
-from graphmill.kernels.translation import grouped_projection, segment_softmax, translation_logits
+from graphmill.kernels.translation import (
+    RelationEdges,
+    grouped_projection,
+    score_edges_,
+    segment_softmax,
+    translation_logits,
+)
 
 
 def test_grouped_projection_is_the_product_with_gathered_matrices() -> None:
@@ -58,9 +65,72 @@ def test_logits_are_the_same_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(translation_logits(heads, tails, move, head, tail), wanted)
 
 
+def some_edges(seed: int = 0) -> tuple[RelationEdges, torch.Tensor, torch.Tensor]:
+    """Relations 2 to 7 of nine over 300 nodes, one of them without edges, one with a hub; heads and tails by edge."""
+    rng = np.random.default_rng(seed)
+    pairs = []
+    for relation, size in enumerate((40, 900, 0, 1, 500)):
+        head = np.where(rng.random(size) < 0.3, 7, rng.integers(300, size=size))
+        pairs.append((np.full(size, relation), head, rng.integers(300, size=size)))
+    relation, head, tail = (np.concatenate(column) for column in zip(*pairs, strict=True))
+    order = np.lexsort((tail, head, relation))
+    relation, head, tail = relation[order], head[order], tail[order]
+    (heads, head_of), (tails, tail_of) = (np.unique(relation * 300 + n, return_inverse=True) for n in (head, tail))
+    bounds = [np.searchsorted(keys, np.arange(6) * 300).tolist() for keys in (heads, tails)]
+    indptr = np.concatenate(([0], np.cumsum(np.bincount(head_of))))
+    edges = rng.permutation(2000)[: len(head)]  # places among all edges
+    arrays = (torch.from_numpy(a) for a in (edges, heads % 300, tails % 300, indptr, tail_of))
+    return RelationEdges(2, 7, *bounds, *arrays), torch.from_numpy(head), torch.from_numpy(tail)
+
+
+@pytest.mark.parametrize(("depth", "width"), [(64, 64), (20, 33), (7, 3), (16, 64)])
+def test_edges_are_scored_head_by_head_as_by_their_formula(
+    depth: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch.manual_seed(2)
+    part, head, tail = some_edges()
+    nodes, projections, translations = torch.randn(300, depth), torch.randn(9, depth, width), torch.randn(9, width)
+    relation = torch.arange(2, 7).repeat_interleave(torch.tensor([40, 900, 0, 1, 500]))
+    moved = torch.einsum("ed,edk->ek", nodes[head].double(), projections[relation].double()) + translations[relation]
+    other = torch.einsum("ed,edk->ek", nodes[tail].double(), projections[relation].double())
+    wanted = (torch.tanh(moved) * other).sum(1)
+    found = []
+    for way in ("as here", "one thread", "without wide registers", "without numba"):
+        if way.startswith("without"):
+            monkeypatch.setattr(translation, "wide_registers", lambda: False)
+        if way == "without numba":
+            monkeypatch.setattr(translation, "has_numba", lambda: False)
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1 if way == "one thread" else max(threads, 2))
+        try:
+            logits = torch.full((2000,), 9.0)
+            score_edges_(logits, nodes, projections, translations, part)
+        finally:
+            torch.set_num_threads(threads)
+        found.append(logits)
+        error = (logits[part.edges].double() - wanted).abs().max()
+        assert error < 1e-5 * depth * width, way
+        others = torch.ones(2000, dtype=torch.bool)
+        others[part.edges] = False
+        assert (logits[others] == 9.0).all(), way
+    assert torch.equal(found[0], found[1])
+
+
+def test_the_softmax_of_rows_is_torchs_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(3)
+    counts = torch.tensor([0, 1, 7, 8, 0, 16, 17, 300, 2000, 0])
+    indptr = torch.cat((torch.zeros(1, dtype=torch.int64), counts.cumsum(0)))
+    row, logits = torch.arange(10).repeat_interleave(counts), 30 * torch.randn(int(counts.sum()))
+    found = segment_softmax(logits, row, indptr)
+    wanted = torch.cat([torch.softmax(part.double(), 0) for part in logits.split(counts.tolist())]).float()
+    torch.testing.assert_close(found, wanted, rtol=5e-6, atol=1e-30)
+    monkeypatch.setattr(translation, "has_numba", lambda: False)
+    torch.testing.assert_close(segment_softmax(logits, row, indptr), wanted, rtol=5e-6, atol=1e-30)
+
+
 def test_segment_softmax_adds_up_to_one_for_each_node_and_survives_large_logits() -> None:
     logits = torch.tensor([1e4, 1e4 - 1, -1e4, 3.0, -1e4])
     row = torch.tensor([0, 0, 0, 2, 3])
-    found = segment_softmax(logits, row, 5)
+    found = segment_softmax(logits, row, torch.tensor([0, 3, 3, 4, 5, 5]))
     assert found[:3].tolist() == pytest.approx([0.7310586, 0.2689414, 0.0])
     assert found[3:].tolist() == [1.0, 1.0]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -82,6 +82,57 @@ class _Grouped(torch.autograd.Function):
         return to_rows, to_matrices, None
 
 
+class RelationEdges(NamedTuple):
+    """The edges of relations ``first`` to ``last`` - 1, sorted by relation and head, and the nodes that occur in them."""
+
+    first: int
+    last: int
+    head_bounds: list[int]
+    """Where each relation's heads begin, and the last one's end; ``tail_bounds`` likewise."""
+    tail_bounds: list[int]
+    edges: Tensor
+    """int64 [E]: which edges of all these are."""
+    heads: Tensor
+    """int64 [m]: nodes, relation after relation; ``tails`` [n] likewise."""
+    tails: Tensor
+    indptr: Tensor
+    """int64 [m + 1]: where each head's edges begin."""
+    tail: Tensor
+    """int64 [E]: each edge's place in ``tails``."""
+
+
+def score_edges_(logits: Tensor, nodes: Tensor, projections: Tensor, translations: Tensor, part: RelationEdges) -> None:
+    """Fill ``logits`` at the edges of ``part`` with ⟨W_r t, tanh(W_r h + e_r)⟩ (KGAT, eq. 4); not differentiable.
+
+    ``logits`` [all edges], ``nodes`` [N, d], ``projections`` [R, d, k], ``translations`` [R, k] of all relations.
+    """
+    matrices, moves = projections[part.first : part.last], translations[part.first : part.last]
+    if _whole_heads_serve(nodes, matrices, part):
+        from graphmill.kernels.translation_rows_numba import score_edges
+
+        bounds = [np.array(b, np.int64) for b in (part.head_bounds, part.tail_bounds)]
+        table, matrices, moves = (t.detach().contiguous() for t in (nodes, matrices, moves))
+        ends = (part.heads, bounds[0], part.tails, bounds[1], part.indptr, part.tail, part.edges)
+        score_edges(logits, table, matrices, moves, *ends)
+        return
+    left = grouped_projection(nodes.index_select(0, part.heads), part.head_bounds, matrices)
+    right = grouped_projection(nodes.index_select(0, part.tails), part.tail_bounds, matrices)
+    counts = torch.tensor(part.head_bounds, device=nodes.device).diff()
+    move = moves.repeat_interleave(counts, 0)
+    head = torch.arange(len(part.heads), device=nodes.device).repeat_interleave(part.indptr.diff())
+    logits[part.edges] = translation_logits(left, right, move, head, part.tail)
+
+
+def _whole_heads_serve(nodes: Tensor, matrices: Tensor, part: RelationEdges) -> bool:
+    """Whether compiled code takes heads through projection, translation and edges at once."""
+    return (
+        nodes.device.type == "cpu"
+        and nodes.dtype == matrices.dtype == torch.float32
+        and len(part.tail) > 0
+        and wide_registers()
+    )
+
+
 def translation_logits(heads: Tensor, tails: Tensor, translation: Tensor, head: Tensor, tail: Tensor) -> Tensor:
     """π = ⟨t, tanh(h + e_r)⟩ of edges (KGAT, eq. 4); not differentiable.
 
@@ -101,8 +152,16 @@ def translation_logits(heads: Tensor, tails: Tensor, translation: Tensor, head: 
     return out
 
 
-def segment_softmax(logits: Tensor, row: Tensor, num_rows: int) -> Tensor:
-    """exp(a_e) / Σ over the edges of the same row, [E]; ``row`` int64 [E]. Sums in fp32 at least; a lone edge has 1."""
+def segment_softmax(logits: Tensor, row: Tensor, indptr: Tensor) -> Tensor:
+    """exp(a_e) / Σ over the edges of the same row, [E]. Sums in fp32 at least; a lone edge has 1.
+
+    ``row`` int64 [E] ascending; ``indptr`` int64 [rows + 1]: where each row's edges begin.
+    """
+    if logits.device.type == "cpu" and logits.dtype == torch.float32 and len(logits) and has_numba():
+        from graphmill.kernels.translation_rows_numba import softmax_of_rows
+
+        return softmax_of_rows(logits, indptr)
+    num_rows = len(indptr) - 1
     highest = logits.new_full((num_rows,), -torch.inf).scatter_reduce_(0, row, logits, "amax")
     powers = torch.exp(logits - highest[row])
     total = torch.zeros_like(highest).index_add_(0, row, powers)

@@ -457,6 +457,7 @@ def _elementwise(operation: str) -> Any:
 
 
 _add, _subtract, _multiply = _elementwise("fadd"), _elementwise("fsub"), _elementwise("fmul")
+_divide = _elementwise("fdiv")
 
 
 def _both(left: Any, right: Any) -> bool:
@@ -477,6 +478,11 @@ def _vector_subtract(left, right):  # type: ignore[no-untyped-def]
 @overload(operator.mul)
 def _vector_multiply(left, right):  # type: ignore[no-untyped-def]
     return (lambda left, right: _multiply(left, right)) if _both(left, right) else None
+
+
+@overload(operator.truediv)
+def _vector_divide(left, right):  # type: ignore[no-untyped-def]
+    return (lambda left, right: _divide(left, right)) if _both(left, right) else None
 
 
 @intrinsic

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,33 +18,13 @@ from graphmill.graph.interactions import Interactions
 from graphmill.graph.knowledge import Knowledge
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.kernels.propagation import SparseMatrix, sparse_matrix
-from graphmill.kernels.translation import grouped_projection, segment_softmax, translation_logits
+from graphmill.kernels.translation import RelationEdges, score_edges_, segment_softmax
 from graphmill.models.kgat import Kgat
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
 
 TOGETHER = 65_536
 """Projected nodes of several relations that are in memory together, at most; one with more of them goes alone."""
-
-
-class RelationEdges(NamedTuple):
-    """The edges of relations ``first`` to ``last`` - 1, and the nodes that are heads and tails in each of them."""
-
-    first: int
-    last: int
-    head_bounds: list[int]
-    """Where each relation's heads begin, and the last one's end; ``tail_bounds`` likewise."""
-    tail_bounds: list[int]
-    edges: Tensor
-    """int64 [E]: which edges these are."""
-    heads: Tensor
-    """int64 [m]: nodes, relation after relation; ``tails`` [n] likewise."""
-    tails: Tensor
-    head: Tensor
-    """int64 [E]: each edge's place in ``heads``; ``tail`` likewise."""
-    tail: Tensor
-    moved: Tensor
-    """int64 [m]: each head's relation."""
 
 
 class CollaborativeGraph:
@@ -141,10 +121,10 @@ class CollaborativeGraph:
         while first < self.num_relations:
             last = max(int(np.searchsorted(rows, rows[first] + TOGETHER, "right")) - 1, first + 1)
             (e, f), (h, i), (t, u) = ((b[first], b[last]) for b in bounds)
-            # Relation of each head: whose translation it is moved by.
-            moved = np.repeat(np.arange(first, last), np.diff(bounds[1][first : last + 1]))
-            arrays = order[e:f], heads[h:i] % self.num_nodes, tails[t:u] % self.num_nodes, head[e:f] - h, tail[e:f] - t
-            tensors = (torch.from_numpy(np.ascontiguousarray(a)).to(self.device) for a in (*arrays, moved))
+            indptr = np.zeros(i - h + 1, np.int64)
+            np.cumsum(np.bincount(head[e:f] - h, minlength=i - h), out=indptr[1:])
+            arrays = order[e:f], heads[h:i] % self.num_nodes, tails[t:u] % self.num_nodes, indptr, tail[e:f] - t
+            tensors = (torch.from_numpy(np.ascontiguousarray(a)).to(self.device) for a in arrays)
             bounds_here = (bounds[1][first : last + 1] - h).tolist(), (bounds[2][first : last + 1] - t).tolist()
             found.append(RelationEdges(first, last, *bounds_here, *tensors))
             first = last
@@ -156,12 +136,8 @@ class CollaborativeGraph:
         nodes = model.nodes()
         logits = nodes.new_empty(len(self.head))
         for part in self.scored:
-            matrices = model.projections[part.first : part.last]
-            left = grouped_projection(nodes.index_select(0, part.heads), part.head_bounds, matrices)
-            right = grouped_projection(nodes.index_select(0, part.tails), part.tail_bounds, matrices)
-            translations = model.translations.index_select(0, part.moved)
-            logits[part.edges] = translation_logits(left, right, translations, part.head, part.tail)
-        return segment_softmax(logits, self.matrix.forward.row, self.num_nodes)
+            score_edges_(logits, nodes, model.projections, model.translations, part)
+        return segment_softmax(logits, self.matrix.forward.row, self.matrix.forward.indptr)
 
     # ---------------------------------------------------------------- facts to train on
 
