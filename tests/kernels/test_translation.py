@@ -116,6 +116,22 @@ def test_edges_are_scored_head_by_head_as_by_their_formula(
     assert torch.equal(found[0], found[1])
 
 
+def test_large_vectors_are_scored_as_small_ones() -> None:
+    """tanh is ±1 far out, and NaN stays what it is."""
+    part, head, tail = some_edges()
+    nodes = torch.randn(300, 16) * torch.logspace(-3, 6, 300)[:, None]
+    nodes[11, 3] = torch.nan
+    projections, translations = torch.eye(16).expand(9, 16, 16).contiguous(), torch.zeros(9, 16)
+    logits = torch.zeros(2000)
+    score_edges_(logits, nodes, projections, translations, part)
+    wanted = (torch.tanh(nodes[head].double()) * nodes[tail].double()).sum(1)
+    scale = nodes[tail].double().abs().sum(1)
+    known = ~wanted.isnan()
+    assert 0 < known.sum() < len(wanted)
+    assert ((logits[part.edges].double() - wanted)[known].abs() <= 1e-5 * scale[known]).all()
+    assert logits[part.edges][~known].isnan().all()
+
+
 def test_the_softmax_of_rows_is_torchs_row_by_row(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(3)
     counts = torch.tensor([0, 1, 7, 8, 0, 16, 17, 300, 2000, 0])

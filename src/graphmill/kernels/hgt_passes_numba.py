@@ -189,6 +189,7 @@ def _workspace(graph: MessageGraph, jobs: _Jobs, tables: int, heads: int) -> Ite
     # Taken out while it is in use: whoever else goes through this graph at the same time has one of his own.
     kept = graph.compiled.pop("workspace", None)
     if kept is None or kept.numel() < needed:
+        kept = None  # the smaller one goes before the larger one is there
         kept = torch.empty(needed, dtype=torch.uint8)
     start, pieces = kept.data_ptr(), (0, *accumulate(jobs.scratch[:-1]))
     try:

@@ -66,12 +66,11 @@ def scratch_sizes(width: int, together: int, edges: tuple[int, int], size: int) 
     ``edges``: those of so many targets in a row, at most, and of one; ``size``: bytes of a number.
     """
     line = padded(width)
+    # Of the rows one more: what is turned in a product is read, and written, a little past its last row.
     numbers = [
         3 * width * line,
         2 * (width + SIX) * line,
-        7
-        * (max(together, TOGETHER) + 1)
-        * line,  # what is turned in a product is read, and written, a little past its last row
+        7 * (max(together, TOGETHER) + 1) * line,
         2 * together,
         max(edges[0], 2 * (edges[1] + LANES)) + LANES,
     ]

@@ -23,6 +23,7 @@ from graphmill.kernels.vectors import (
     address,
     exponential,
     hold,
+    larger,
     like,
     load,
     load_first,
@@ -39,6 +40,7 @@ _TOGETHER = 8 * SIX
 """Rows that are projected together."""
 _AHEAD = 8
 """How many edges ahead the rows of their tails are fetched: they are met at random."""
+_MOST = 80
 _EDGES_OF_A_ROW = 8
 """Edges that take as long as the projection of a head, more or less."""
 
@@ -182,13 +184,16 @@ def _score(
 
 @_jit
 def _tanh_of(room: Any, at: int, beside: Any, move: int, rows: int, line: int) -> None:
-    """tanh(row + translation) in place, as 1 − 2 / (e^2x + 1): 0 where both are."""
+    """tanh(row + translation) in place, as 1 − 2 / (e^2x + 1): 0 where both are, NaN where one is."""
     one, two = spread(like(room[at], 1)), spread(like(room[at], 2))
+    # From here on the result is 1; e^x itself is good up to 88.
+    zero, most = spread(like(room[at], 0)), spread(like(room[at], -_MOST))
     for c in range(0, line, LANES):
         moved = load(beside, move + c)
         for r in range(rows):
             x = load(room, at + r * line + c) + moved
-            store(room, at + r * line + c, one - two / (exponential(two * x) + one))
+            power = exponential(zero - larger(most, zero - two * x))
+            store(room, at + r * line + c, one - two / (power + one))
 
 
 @_jit

@@ -487,7 +487,7 @@ def _vector_divide(left, right):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def exponential(typing: Any, vector: Any) -> Any:
-    """e^x by element: in fp32 the polynomial of ``compiled_math``, in float64 the library's."""
+    """e^x by element: in fp32 the polynomial of ``compiled_math``, for x up to 88; in float64 the library's."""
 
     def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         kind, suffix = values[0].type, type_suffix(vector.dtype)

@@ -19,9 +19,6 @@ from graphmill.kernels.products import Linear, linear
 from graphmill.kernels.table_rows import table_rows
 
 TABLE_STD = 0.1
-_FEW = 0.5
-"""Part of the receivers below which a layer is computed on a graph cut down to those needed; else its messages are computed
-for all, and only what is done with them is left out: to cut takes longer than the edges of the others."""
 
 
 class HGTLayer(nn.Module):
@@ -191,19 +188,21 @@ class HGT(nn.Module):
         masked_pairs: Tensor | None = None,
         node_rows: Sequence[Tensor] | None = None,
         needed: Sequence[Tensor | None] | None = None,
+        cut: bool = True,
     ) -> Tensor:
         """Embeddings [N, embedding_dim] in global node order (types contiguous).
 
         ``features``: per type [N_t, f], of all nodes of the type; ``masked_pairs``: bool [pairs], pairs without
         messages in this step; ``node_rows``: per type the local numbers of the graph's nodes, where the graph is cut.
-        ``needed``: per type the ascending numbers of the nodes whose embedding is wanted (None: all of the type); the
-        last layer and the head then compute no others, and only those are returned.
+        ``needed``: per type the ascending numbers of the nodes whose embedding is wanted (None: all of the type), and only
+        those are returned. With ``cut`` the graph is cut down to them for the last layer, which computes no others; without,
+        messages arrive everywhere and what comes behind them is left out, which is quicker where most are needed.
         """
         x = self.inputs(features, node_rows)
         again = self.gradient_checkpointing and torch.is_grad_enabled()
         for number in range(len(self.layers)):
             chosen = needed if number == len(self.layers) - 1 else None
-            if chosen is not None and _are_few(chosen, graph):
+            if chosen is not None and cut:
                 if again:
                     x = checkpoint(self._layer_for, number, x, graph, masked_pairs, chosen, use_reentrant=False)
                 else:
@@ -296,13 +295,6 @@ class HGT(nn.Module):
         receivers = [rows[:count] for rows, count in zip(x, block.target_counts, strict=True)]
         out = self.layer(number).receive_from(x, receivers, block)
         return [self.finish(number, t, rows) for t, rows in enumerate(out)]
-
-
-def _are_few(needed: Sequence[Tensor | None], graph: MessageGraph) -> bool:
-    """Whether it is worth cutting the graph down to these receivers."""
-    counts = graph.target_counts
-    chosen = sum(count if rows is None else len(rows) for rows, count in zip(needed, counts, strict=True))
-    return chosen < _FEW * sum(counts)
 
 
 @overload

@@ -19,7 +19,7 @@ CHOSEN_ON_TEST = (
     "the best epoch is chosen on the test split (evaluation.selection_split: test), as in the publications that have no "
     "validation split: its test figures are optimistic"
 )
-"""What is said wherever such a run's figures stand."""
+"""What a run's log, its report and its ranking say of such figures."""
 
 
 class TrainingSettings(Settings):
@@ -128,7 +128,7 @@ class AccelerationSettings(Settings):
 class EvaluationSettings(Settings):
     """What is measured while training, and by what the best epoch is chosen."""
 
-    eval_every: int = setting(5, "Epochs between evaluations on the validation split", identity=False, ge=1)
+    eval_every: int = setting(5, "Epochs between evaluations on the split that chooses the epoch", identity=False, ge=1)
     metrics: list[str] = setting(["mrr", "hits"], "Metrics computed at each evaluation", identity=False)
     top_k: list[int] = setting([1, 3, 10], "Cut-offs of the @k metrics", identity=False)
     selection_metric: str = setting("mrr", "The metric that chooses the best epoch", identity=False)

@@ -50,7 +50,8 @@ def restore(run_dir: str | Path, checkpoint: str | int = "") -> Restored:
             f"{graph.path} is no longer the graph that {run.path} was trained on; rebuild that graph, or train again"
         )
     resolved = manifest["resolved"]
-    taken = {"preset": resolved["preset"], "acceleration": {"batching": resolved["batching"]}}
+    # Nothing is trained here, so nothing is compiled; recipes that refuse to have once had it in their settings.
+    taken = {"preset": resolved["preset"], "acceleration": {"batching": resolved["batching"], "compile": "off"}}
     job = resolve(merge(values, taken), str(run.path / "settings.json"))
     recipe = registry.create(job.settings.recipe, graph, job.settings, job.batching)
     configure_torch(job.settings.acceleration, job.device, 1)

@@ -77,7 +77,8 @@ def best_bpr_mf(
         splits = {"train": _rows(left), "valid": _rows(held_out)}
         graph = write_interactions(splits, view.num_items, folder / "tenth_held_out")
         form, found = trainings.choose(str(graph.path), len(left.items))
-        epochs = found["best_epoch"]
+        # Where no metric could be had (a cut-off beyond the number of items), all that were made.
+        epochs = found["best_epoch"] or found["epochs_done"]
     # A length is no part of a run's identity, and a longer training of before must not be taken for this one.
     return form, trainings.train(form, settings.data, epochs, folder=f"{form}-{epochs}-epochs", every=epochs)
 

@@ -18,6 +18,8 @@ from graphmill.sampling.neighbors import NeighborSample
 
 LINK = "link"
 CONTRASTIVE = "contrastive"
+FEW = 0.5
+"""Part of all nodes below which the graph is cut down to those that a step in ``full`` batching reads."""
 NEARLY_ALL = 0.95
 """Part of all nodes from which on a step in ``full`` batching computes all: to pick the others out would save less."""
 

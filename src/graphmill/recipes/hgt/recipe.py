@@ -19,7 +19,7 @@ from graphmill.kernels.losses import info_nce_sums, negative_link_loss, positive
 from graphmill.models.hgt import HGT
 from graphmill.models.hgt_inference import infer
 from graphmill.models.link_decoder import LinkDecoder
-from graphmill.recipes.hgt.batch import CONTRASTIVE, LINK, NEARLY_ALL, HgtBatch, round_up
+from graphmill.recipes.hgt.batch import CONTRASTIVE, FEW, LINK, NEARLY_ALL, HgtBatch, round_up
 from graphmill.recipes.hgt.data import HgtData, Similar
 from graphmill.recipes.hgt.neighborhood import message_blocks
 from graphmill.recipes.hgt.sampler import HgtSampler
@@ -170,7 +170,8 @@ class HgtRecipe:
             wanted = self._read_by_loss(batch)
             if wanted is None:
                 return Encoded({"z": encoder(self.messages, self.features, masked)})
-            return self._encoded_rows(encoder(self.messages, self.features, masked, None, wanted), wanted)
+            few = sum(len(rows) for rows in wanted) < FEW * self.graph.num_nodes
+            return self._encoded_rows(encoder(self.messages, self.features, masked, None, wanted, few), wanted)
         return self._encode_sample(encoder, batch)
 
     def _read_by_loss(self, batch: HgtBatch) -> list[Tensor] | None:

@@ -33,7 +33,7 @@ class RecommenderTraining(TrainingSettings):
 class RecommenderEvaluation(EvaluationSettings):
     """Full ranking of all items, training items masked."""
 
-    eval_every: int = setting(1, "Epochs between evaluations on the validation split", identity=False, ge=1)
+    eval_every: int = setting(1, "Epochs between evaluations on the split that chooses the epoch", identity=False, ge=1)
     metrics: list[str] = setting(["recall", "ndcg"], "Metrics computed at each evaluation", identity=False)
     top_k: list[int] = setting([20], "Cut-offs of the @k metrics", identity=False)
     selection_metric: str = setting("recall@20", "The metric that chooses the best epoch", identity=False)
