@@ -236,8 +236,13 @@ def test_a_study_of_other_settings_than_the_models_is_under_every_row(
     monkeypatch.setattr(module, "run_trial", lambda values, *_: (ran.append(dict(values)) or {}, "not run"))
     asked = AccelerationReportSettings(
         epochs=1,
-        baseline=["training.beta1=0.7", "acceleration.precision=bf16", "evaluation.eval_every=2"],
-        accelerated=["acceleration.num_workers=1"],
+        baseline=[
+            "training.beta1=0.7",
+            "acceleration.precision=bf16",
+            "evaluation.eval_every=2",
+            "training.epochs=200",
+        ],
+        accelerated=["acceleration.num_workers=1", "training.patience_epochs=20"],
         singles=["training.beta1=0.8"],
     )
     acceleration_report(values, "test", asked)
@@ -246,6 +251,7 @@ def test_a_study_of_other_settings_than_the_models_is_under_every_row(
     assert single == (0.8, "bf16")
     assert {v["evaluation"]["eval_every"] for v in ran} == {2}
     assert [v["acceleration"]["num_workers"] for v in ran] == [0, 0, 1, 0]
+    assert {(v["training"]["epochs"], v["training"]["patience_epochs"]) for v in ran} == {(1, 0)}
 
 
 def test_what_a_recipe_refuses_is_a_row_that_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

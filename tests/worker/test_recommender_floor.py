@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from graphmill.errors import RunLockedError
 from graphmill.evaluation.recommendation_floors import take_out
 from graphmill.graph.interactions import interaction_view
 from graphmill.graph.typed_graph import TypedGraph
@@ -36,21 +37,21 @@ def taste(held_out: int) -> list[Triple]:
     return out
 
 
-def settings_on(graph: TypedGraph) -> RecommenderSettings:
+def settings_on(graph: TypedGraph, evaluation: dict[str, Any]) -> RecommenderSettings:
     values = {
         "recipe": "bpr_mf",
         "data": str(graph.path),
         "preset": "none",
         "acceleration": {"device": "cpu", "threads": 1},
-        "evaluation": {"top_k": [5], "selection_metric": "recall@5"},
+        "evaluation": {"top_k": [5], "selection_metric": "recall@5"} | evaluation,
     }
     settings = parse_settings(values, "test")
     assert isinstance(settings, RecommenderSettings)
     return settings
 
 
-def floor(graph: TypedGraph, folder: Path) -> tuple[str, dict[str, Any]]:
-    return best_bpr_mf(settings_on(graph), interaction_view(graph), folder)
+def floor(graph: TypedGraph, folder: Path, **evaluation: Any) -> tuple[str, dict[str, Any]]:
+    return best_bpr_mf(settings_on(graph, evaluation), interaction_view(graph), folder)
 
 
 def reports(folder: Path) -> dict[str, list[int]]:
@@ -80,10 +81,41 @@ def test_without_validation_form_and_length_are_chosen_on_a_tenth_of_train(tmp_p
     assert result["metrics"]["test_recall@5"] > 0.8
 
     left, held_out = take_out(known(interaction_view(graph).train))
-    view = interaction_view(TypedGraph.open(tmp_path / "floor" / "tenth_held_out"))
+    (path,) = (tmp_path / "floor").glob("tenth_held_out_*[0-9a-f]")
+    view = interaction_view(TypedGraph.open(path))
     assert len(held_out.items)
     assert view.train.columns.tolist() == left.items.tolist()
     assert view.valid.columns.tolist() == held_out.items.tolist()
+
+
+def test_floors_of_two_data_sets_and_of_two_rankings_at_once_do_not_meet(
+    tmp_path: Path, short: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One folder for all of them; while another ranking writes the graph, this one waits for it."""
+    counts = (USERS, USERS - 100)
+    graphs = [built(tmp_path / str(n), [row for row in taste(2) if row[0] < n], n, ITEMS) for n in counts]
+    write, asked = recommender_floor.write_interactions, []
+
+    def busy_at_first(*arguments: Any) -> TypedGraph:
+        asked.append(arguments)
+        if len(asked) == 1:
+            raise RunLockedError("another process is building the graph")
+        return write(*arguments)
+
+    monkeypatch.setattr(recommender_floor, "write_interactions", busy_at_first)
+    for graph in graphs:
+        floor(graph, tmp_path / "floor")
+    assert len(asked) == 3
+    assert len(list((tmp_path / "floor").glob("tenth_held_out_*[0-9a-f]"))) == 2
+
+
+def test_cut_offs_beyond_the_number_of_items_leave_a_floor_that_is_trained_to_its_end(
+    tmp_path: Path, short: None
+) -> None:
+    graph = built(tmp_path / "graph", taste(2), USERS, ITEMS)
+    form, result = floor(graph, tmp_path / "floor", top_k=[ITEMS + 5], selection_metric=f"recall@{ITEMS + 5}")
+    assert form == "held at zero"
+    assert result["epochs_done"] > 0
 
 
 def test_a_floor_is_found_again(tmp_path: Path, short: None) -> None:

@@ -61,19 +61,20 @@ def gradient_of_table(table: Tensor) -> Tensor | None:
 class _TableRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx, table, rows):  # type: ignore[no-untyped-def]
-        ctx.table, ctx.rows = table, rows
+        # Only of a leaf is the gradient added to in place; what a step has made may go before its gradient is there.
+        ctx.leaf, ctx.rows = (table if table.is_leaf else None), rows
+        ctx.like = table.shape, table.dtype, table.device
         return F.embedding(rows, table)
 
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient):  # type: ignore[no-untyped-def]
-        table, rows = ctx.table, ctx.rows.reshape(-1)
-        if table.device.type != "cpu" and table.dtype in (torch.float16, torch.bfloat16):
+        (shape, dtype, device), rows = ctx.like, ctx.rows.reshape(-1)
+        gradient = gradient.reshape(len(rows), shape[1])
+        if device.type != "cpu" and dtype in (torch.float16, torch.bfloat16):
             # A device adds one by one in the dtype of the table: a sum of equal addends would stop growing.
-            wide = torch.zeros(table.shape, device=table.device).index_add_(
-                0, rows, gradient.reshape(len(rows), table.shape[1]).float()
-            )
-            return wide.to(table.dtype), None
-        into = gradient_of_table(table)
-        add_rows_(table.grad if into is None else into, rows, gradient.reshape(len(rows), table.shape[1]))
+            return torch.zeros(shape, device=device).index_add_(0, rows, gradient.float()).to(dtype), None
+        leaf = ctx.leaf
+        into = torch.zeros(shape, dtype=dtype, device=device) if leaf is None else gradient_of_table(leaf)
+        add_rows_(leaf.grad if into is None else into, rows, gradient)
         return into, None

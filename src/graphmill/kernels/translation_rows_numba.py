@@ -41,6 +41,7 @@ _TOGETHER = 8 * SIX
 _AHEAD = 8
 """How many edges ahead the rows of their tails are fetched: they are met at random."""
 _MOST = 80
+"""From here on 1 − 2 / (e^x + 1) is 1."""
 _EDGES_OF_A_ROW = 8
 """Edges that take as long as the projection of a head, more or less."""
 
@@ -70,11 +71,13 @@ def score_edges(
 
 def softmax_of_rows(logits: Tensor, indptr: Tensor) -> Tensor:
     """e^a / Σ over each row's edges, [E]; ``logits`` fp32 [E], ``indptr`` int64 [rows + 1]."""
-    out = logits.clone()
+    # Sixteen numbers are read at once, also where a row has fewer.
+    out = logits.new_empty(len(logits) + LANES)
+    out[: len(logits)] = logits
     starts = indptr.numpy()
     pieces = even_pieces(starts, 0, len(starts) - 1, 1)
     over_ranges(_softmax_ranges, (out.numpy(), starts, pieces), len(pieces) - 1, LANES * len(out))
-    return out
+    return out[: len(logits)]
 
 
 @_jit
@@ -184,9 +187,8 @@ def _score(
 
 @_jit
 def _tanh_of(room: Any, at: int, beside: Any, move: int, rows: int, line: int) -> None:
-    """tanh(row + translation) in place, as 1 − 2 / (e^2x + 1): 0 where both are, NaN where one is."""
+    """tanh(row + translation) in place, as 1 − 2 / (e^2x + 1): to some 1e-7, whatever its size; NaN where one is."""
     one, two = spread(like(room[at], 1)), spread(like(room[at], 2))
-    # From here on the result is 1; e^x itself is good up to 88.
     zero, most = spread(like(room[at], 0)), spread(like(room[at], -_MOST))
     for c in range(0, line, LANES):
         moved = load(beside, move + c)

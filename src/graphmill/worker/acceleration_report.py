@@ -142,7 +142,7 @@ def acceleration_report(
 
     ``values``: a settings mapping as for ``train``, with ``asked.baseline`` over it; the baseline is that with
     :data:`BASELINE` under what ``asked.baseline`` names, the accelerated configuration is that with ``asked.accelerated``
-    over it. ``out``: a directory for :data:`FILE`, written after
+    over it. None of them changes for how long it trains. ``out``: a directory for :data:`FILE`, written after
     each row; where the same report was interrupted, it goes on after the rows that are there. ``outlets`` hear of each
     epoch of each configuration.
 
@@ -154,12 +154,15 @@ def acceleration_report(
     studied = _joined(asked.baseline)
     values = merge(values, studied)
     parse_settings(values, where)
-    short = merge(values, {"training": {"epochs": asked.epochs, "patience_epochs": 0, "init_from": ""}})
-    short = merge(short, {"acceleration": {"resume": "never", "checkpoint_every_seconds": 0}})
+    limits: dict[str, Any] = {
+        "training": {"epochs": asked.epochs, "patience_epochs": 0, "init_from": ""},
+        "acceleration": {"resume": "never", "checkpoint_every_seconds": 0},
+    }
+    short = merge(values, limits)
     accelerated = merge(_own(short), _joined(asked.accelerated))
     configurations: dict[str, dict[str, Any]] = {"baseline": {}, "accelerated": accelerated}
     configurations |= {text: _parsed(text) for text in asked.singles}
-    base = merge(merge(short, BASELINE), studied)
+    base = merge(merge(merge(values, BASELINE), studied), limits)
     book = _Book(Path(out) / FILE if out else None, {"base": base, "configurations": configurations})
     if not book.rows:
         _warm_up(base, where, outlets, stop)
@@ -168,7 +171,8 @@ def acceleration_report(
             continue
         tell = _teller(outlets, name, number, len(configurations), asked.epochs)
         book.add(
-            _measure(name, merge(base, changes), changes, where, tell, stop), done=number + 1 == len(configurations)
+            _measure(name, merge(merge(base, changes), limits), changes, where, tell, stop),
+            done=number + 1 == len(configurations),
         )
     return AccelerationReport(asked.epochs, list(book.rows.values()))
 

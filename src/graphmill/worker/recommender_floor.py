@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import hashlib
 import json
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from graphmill.errors import InputError, RunLockedError
 from graphmill.evaluation.recommendation import KnownItems
 from graphmill.evaluation.recommendation_floors import take_out
 from graphmill.graph.interaction_graph import write_interactions
 from graphmill.graph.interactions import Interactions, Rows
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.recipes.recommenders.evaluate import known
 from graphmill.recipes.recommenders.recipe import RecommenderRecipe
 from graphmill.recipes.recommenders.settings import RecommenderSettings
@@ -39,6 +42,7 @@ LARGEST_WORK = 25_000_000
 LEAST_EPOCHS, MOST_EPOCHS = 10, 200
 """Bounds of a form's epochs, whatever :data:`LARGEST_WORK` makes of them."""
 PATIENCE, EVERY = 20, 5
+_WAIT_SECONDS = 0.2
 
 
 def bpr_mf_figures(restored: Restored, split: str, *, outlets: Sequence[Outlet] = ()) -> dict[str, float]:
@@ -74,13 +78,30 @@ def best_bpr_mf(
     left, held_out = take_out(known(view.train))
     form, epochs = next(iter(FORMS)), most_epochs(len(view.train))
     if len(held_out.items):
-        splits = {"train": _rows(left), "valid": _rows(held_out)}
-        graph = write_interactions(splits, view.num_items, folder / "tenth_held_out")
+        graph = _graph_of(left, held_out, view.num_items, folder)
         form, found = trainings.choose(str(graph.path), len(left.items))
         # Where no metric could be had (a cut-off beyond the number of items), all that were made.
         epochs = found["best_epoch"] or found["epochs_done"]
     # A length is no part of a run's identity, and a longer training of before must not be taken for this one.
     return form, trainings.train(form, settings.data, epochs, folder=f"{form}-{epochs}-epochs", every=epochs)
+
+
+def _graph_of(left: KnownItems, held_out: KnownItems, num_items: int, folder: Path) -> TypedGraph:
+    """A graph that trains on ``left`` and is asked for ``held_out``, in ``folder`` under a name of its own: models of
+    several data sets may have their floors there, and be ranked at the same time."""
+    arrays = (left.indptr, left.items, held_out.indptr, held_out.items, np.array([num_items]))
+    digest = hashlib.sha256(b"".join(np.ascontiguousarray(a, np.int64).tobytes() for a in arrays)).hexdigest()
+    path = folder / f"tenth_held_out_{digest[:12]}"
+    splits = {"train": _rows(left), "valid": _rows(held_out)}
+    while True:
+        try:
+            return TypedGraph.open(path)
+        except InputError:  # it is not there yet
+            pass
+        try:
+            return write_interactions(splits, num_items, path)
+        except RunLockedError:  # another ranking is just writing it
+            time.sleep(_WAIT_SECONDS)
 
 
 def most_epochs(pairs: int) -> int:
