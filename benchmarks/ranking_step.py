@@ -8,7 +8,7 @@ lengths. ``--variant``:
 * ``recbole``: RecBole's own collector, evaluator and metrics (``recbole.evaluator``), called as its trainer calls them: a
   batch of scores with what is masked at -inf, ``eval_batch_collect``, and ``evaluate`` of all at the end. Its data loader,
   which puts together what is masked and held out user by user in Python, is left out, and its batches are of 4,096,000
-  scores (164 users; its default of 4,096 would be one user at a time): both are to its advantage. It needs an interpreter
+  scores (163 users; its default of 4,096 would be one user at a time): both are to its advantage. It needs an interpreter
   that has RecBole 1.2.1 and ray (``pip install torch==2.13.0 recbole==1.2.1 ray`` in an environment of its own: RecBole
   was written for numpy 1, whose names are put back here, and its dependencies are none of graphmill's). This module imports
   nothing that RecBole's environment lacks.

@@ -91,7 +91,7 @@ def read_rate(size: int) -> float:
 
 
 def cache_bytes(level: int) -> int:
-    """Bytes of the caches of this level that the threads here have together; 0 where the system does not say."""
+    """Bytes of all caches of this level that the machine has; 0 where the system does not say."""
     found: dict[str, int] = {}
     for folder in Path("/sys/devices/system/cpu").glob("cpu[0-9]*/cache/index*"):
         if (folder / "level").read_text().strip() == str(level) and (folder / "type").read_text() != "Instruction\n":

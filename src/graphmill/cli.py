@@ -110,7 +110,8 @@ def evaluate(
         _print_json(found)
         return
     rows = [[name, _number(found["valid"].get(name)), _number(value)] for name, value in found["test"].items()]
-    _table(f"{run} at epoch {found['epoch']}", ["metric", "valid", "test"], rows)
+    caution = ", chosen on test: optimistic" if found["selected_on"] == "test" else ""
+    _table(f"{run} at epoch {found['epoch']}{caution}", ["metric", "valid", "test"], rows)
 
 
 @app.command()

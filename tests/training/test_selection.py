@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.recipes import registry
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.settings import CHOSEN_ON_TEST
-from graphmill.worker.export import restore
+from graphmill.worker.export import evaluate_run, restore
 from graphmill.worker.job import merge, parse_settings
 from graphmill.worker.ranking import rank_any
 from graphmill.worker.run import prepare, train
@@ -45,7 +47,7 @@ def values(graph: TypedGraph) -> dict[str, Any]:
 
 
 class Said:
-    """An outlet that keeps the notes and the splits of the figures."""
+    """An outlet that keeps the notes."""
 
     def __init__(self) -> None:
         self.notes: list[str] = []
@@ -61,6 +63,19 @@ class Said:
 @pytest.fixture(scope="module")
 def published(values: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return run(values, tmp_path_factory.mktemp("published"))
+
+
+def test_a_run_of_before_is_opened_as_what_it_was(published: dict[str, Any], tmp_path: Path) -> None:
+    """Its file knows nothing of the split that chooses, which its preset has by now, and may have what is refused today."""
+    assert evaluate_run(restore(published["run_dir"]))["selected_on"] == "test"
+    old = Path(shutil.copytree(published["run_dir"], tmp_path / "old"))
+    content = json.loads((old / "settings.json").read_text(encoding="utf-8"))
+    del content["evaluation"]["selection_split"]
+    content["acceleration"]["compile"] = "default"
+    (old / "settings.json").write_text(json.dumps(content), encoding="utf-8")
+    found = evaluate_run(restore(old))
+    assert found["selected_on"] == "valid"
+    assert found["test"] == evaluate_run(restore(published["run_dir"]))["test"]
 
 
 def test_the_papers_protocol_stops_and_chooses_by_the_test_split(published: dict[str, Any]) -> None:

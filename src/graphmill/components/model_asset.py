@@ -139,7 +139,9 @@ def _pictures(
     if any(record.get("valid") for record in epochs):
         wanted = str(plan.settings.evaluation.selection_metric)  # type: ignore[attr-defined]
         png = metric_curve(epochs, selection=wanted, max_bytes=FULL_IMAGE_BYTES)
-        shown["metric_curve"] = picture(png, root, f"{result['run_dir']}/metrics.png", "validation metrics")
+        splits = {str(record.get("split", "valid")) for record in epochs if record.get("valid")}
+        about = "validation metrics" if splits == {"valid"} else "metrics that chose the epoch"
+        shown["metric_curve"] = picture(png, root, f"{result['run_dir']}/metrics.png", about)
     if memory := result.get("memory"):
         samples = [dict(zip(("seconds", "resident", "device"), sample, strict=True)) for sample in memory]
         png = memory_curve(samples, max_bytes=FULL_IMAGE_BYTES)

@@ -34,6 +34,11 @@ class Restored:
     epoch: int
     manifest: dict[str, Any]
 
+    @property
+    def selected_on(self) -> str:
+        """The split that its epoch is chosen by, as its settings file says: a preset fills in what an older one lacks."""
+        return str(self.run.read_json("settings.json")["evaluation"].get("selection_split", "valid"))
+
 
 def restore(run_dir: str | Path, checkpoint: str | int = "") -> Restored:
     """The model of a run: at its best epoch, or the last where nothing was selected, or the one asked for.
@@ -100,7 +105,11 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
 
 def evaluate_run(restored: Restored, *, poll: Callable[[], None] = lambda: None) -> dict[str, Any]:
     """Held-out figures of the restored weights on valid and test, with every metric."""
-    out: dict[str, Any] = {"run_dir": str(restored.run.path), "epoch": restored.epoch}
+    out: dict[str, Any] = {
+        "run_dir": str(restored.run.path),
+        "epoch": restored.epoch,
+        "selected_on": restored.selected_on,
+    }
     for split in ("valid", "test"):
         out[split] = restored.recipe.evaluate(restored.model, split, final=True, poll=poll)
     return out

@@ -89,9 +89,7 @@ def rank_any(
         found = recipe.evaluate(restored.model, split, final=True, poll=poll)
         found |= {f"{BPR_MF}_{name}": value for name, value in bpr_mf_figures(restored, split, outlets=outlets).items()}
         figures = grouped(found)
-        # By the file: what one of before leaves out, the preset has filled in by now.
-        asked = restored.run.read_json("settings.json")["evaluation"]
-        about["selected_on"] = asked.get("selection_split", "valid")
+        about["selected_on"] = restored.selected_on
         restored.run.write_json(FILE, {"kind": "items", **about, "figures": figures})
         return {**about, "figures": figures["model"]}
     ranked = rank_run(restored, split, outlets=outlets)
