@@ -50,11 +50,16 @@ def test_values_gradients_and_masks_are_the_plain_ones(
         torch.testing.assert_close(own, plain, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("dearer", [1 << 20, 0])
 @pytest.mark.parametrize("whole", [True, False])
-@pytest.mark.parametrize(("nodes", "width", "wide"), [(1, 3, 2), (40, 5, 7), (700, 64, 32)])
+@pytest.mark.parametrize(("nodes", "width", "wide"), [(1, 3, 2), (40, 5, 7), (700, 64, 32), (300, 33, 64)])
 def test_rows_looked_up_are_those_of_the_plain_layer(
-    monkeypatch: pytest.MonkeyPatch, nodes: int, width: int, wide: int, whole: bool
+    monkeypatch: pytest.MonkeyPatch, nodes: int, width: int, wide: int, whole: bool, dearer: int
 ) -> None:
+    """Whether gradients of neighbourhoods go along the edges of these rows or along all, turned round."""
+    from graphmill.kernels import bi_interaction_rows_numba
+
+    monkeypatch.setattr(bi_interaction_rows_numba, "_DEARER", dearer)
     matrix, tensors = random_matrix(nodes, nodes, nodes, 6 * nodes), problem(nodes, width, wide, torch.float64)
     matrix = matrix.with_values(matrix.forward.value.double())
     rows = torch.arange(0, nodes, 3)
@@ -73,6 +78,24 @@ def test_rows_looked_up_are_those_of_the_plain_layer(
     monkeypatch.setattr(module, "_compiled_serves", lambda nodes: False)
     for own, plain in zip(mine, found(), strict=True):
         torch.testing.assert_close(own, plain, rtol=1e-10, atol=1e-10)
+
+
+def test_gradients_along_few_edges_have_the_same_bits_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    from graphmill.kernels import bi_interaction_rows_numba
+
+    monkeypatch.setattr(bi_interaction_rows_numba, "_DEARER", 0)
+    matrix, (table, *weights) = random_matrix(2, 3000, 3000, 40_000), problem(3000, 64, 32, torch.float32)
+    maps, rows = ((weights[0], weights[1]), (weights[2], weights[3])), torch.arange(0, 3000, 2)
+    threads, found = torch.get_num_threads(), []
+    try:
+        for count in (1, 2, 3):
+            torch.set_num_threads(count)
+            out, _ = bi_interaction_at(rows, False, matrix, table, *maps, 0.2, 0.0, True)
+            found.append(torch.autograd.grad(out.square().sum(), table)[0])
+    finally:
+        torch.set_num_threads(threads)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
 
 
 @pytest.mark.parametrize("row", [-1, 40])

@@ -46,6 +46,8 @@ _PARTS = 32
 """Parts of the rows, at most, whose share of the weights' gradients is one sum: these do not depend on the number of
 threads."""
 _LEAST_PART = 4 * _TOGETHER
+_DEARER = 8
+"""How much longer an edge takes that is followed to its end than one of all that are turned round, at most."""
 _EDGES_OF_A_ROW = 16
 """Edges that take as long as a row's products, more or less."""
 
@@ -101,15 +103,30 @@ def backward(
     # Each map's gradient; rows past its last, which a block of six leaves over; and from row wide + 6 on the bias's.
     shares = nodes.new_empty(parts, 2, wide + SIX + -(-wide // padded(width)), padded(width))
     made = torch.empty_like if chosen is None else torch.zeros_like
-    to_nodes, to_around = made(nodes), made(nodes)
+    # Of a few rows the gradients of neighbourhoods go along their own edges; of many, along all edges turned round.
+    along = chosen is not None and _few_edges(matrix, chosen)
+    to_nodes, to_around = made(nodes), torch.empty_like(around) if along else made(nodes)
     tables = [t.numpy() for t in (gradient, nodes, around, signs, both, shares, to_nodes, to_around)]
-    known = (_numbers(chosen), tables[0].dtype.type(slope), *mask_numbers(tables[0], p, key))
+    known = (_numbers(chosen), along, tables[0].dtype.type(slope), *mask_numbers(tables[0], p, key))
     over_ranges(_backward_ranges, (*tables, size, *known), parts, around.numel())
-    turned = matrix.transpose
-    product(turned.indptr, turned.column, turned.value, to_around, out=to_nodes, onto=to_nodes)
+    if along:
+        rows = matrix.forward
+        edges = [t.numpy() for t in (rows.indptr, rows.column, rows.value)]
+        arrays = (*edges, _numbers(chosen), to_around.numpy(), to_nodes.numpy())
+        over_ranges(_spread_ranges, arrays, padded(width) // LANES, LANES * around.numel())
+    else:
+        turned = matrix.transpose
+        product(turned.indptr, turned.column, turned.value, to_around, out=to_nodes, onto=to_nodes)
     of_sum, of_product = shares.sum(0)
     sum_bias, product_bias = (of_map[wide + SIX :].flatten()[:wide] for of_map in (of_sum, of_product))
     return to_nodes, of_sum[:wide, :width], sum_bias, of_product[:wide, :width], product_bias
+
+
+def _few_edges(matrix: SparseMatrix, chosen: Tensor) -> bool:
+    """Whether to add along the edges of these rows: each is read by every thread, and writes a row that is met at random."""
+    indptr = matrix.forward.indptr
+    edges = int((indptr[chosen + 1] - indptr[chosen]).sum())
+    return edges * _DEARER < matrix.forward.column.numel()
 
 
 def _side_by_side(left: Tensor, right: Tensor) -> Tensor:
@@ -176,7 +193,8 @@ def _forward(
 @_jit
 def _backward(
     gradient: Any, nodes: Any, around: Any, signs: Any, weights: Any, shares: Any, to_nodes: Any, to_around: Any, size: int,
-    chosen: Any, slope: Any, dropping: bool, low: Any, high: Any, threshold: Any, scale: Any, first: int, last: int,
+    chosen: Any, along: bool, slope: Any, dropping: bool, low: Any, high: Any, threshold: Any, scale: Any, first: int,
+    last: int,
 ) -> None:  # fmt: skip
     width, wide, some = nodes.shape[1], gradient.shape[1], len(chosen) > 0
     zero, steep = spread(like(slope, 0)), spread(slope)
@@ -231,14 +249,34 @@ def _backward(
                     plus, product_ = load(mixed, at + c), load(mixed, times + at + c)
                     a, b = load_first(source, here + c, count), load_first(others, own + c, count)
                     store_first(to_own, here + c, plus + product_ * b, count)
-                    store_first(to_others, here + c, plus + product_ * a, count)
+                    store_first(to_others, (own if along else here) + c, plus + product_ * a, count)
     hold(room)
     hold(mapped)
 
 
 @_jit
+def _spread(indptr: Any, column: Any, value: Any, chosen: Any, given: Any, into: Any, first: int, last: int) -> None:
+    """Add each row, times its edges' values, to the rows at their ends: sixteen columns at a time, so that no two threads
+    write to one place and each number's additions are in the order of the rows."""
+    width = into.shape[1]
+    source, to = address(given), address(into)
+    for c in range(first * LANES, min(last * LANES, width), LANES):
+        count = width - c
+        for row in range(len(chosen)):
+            own = load_first(source, row * width + c, count)
+            for e in range(indptr[chosen[row]], indptr[chosen[row] + 1]):
+                place = column[e] * width + c
+                store_first(to, place, load_first(to, place, count) + spread(value[e]) * own, count)
+
+
+@_jit
 def _forward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
     in_ranges(_forward, arguments, first, last, team)
+
+
+@_jit
+def _spread_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
+    in_ranges(_spread, arguments, first, last, team)
 
 
 @_jit
