@@ -80,6 +80,28 @@ def test_rows_looked_up_are_those_of_the_plain_layer(
         torch.testing.assert_close(own, plain, rtol=1e-10, atol=1e-10)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_rows_that_nobody_asks_for_are_left_out(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    matrix, tensors = random_matrix(3, 700, 700, 4200), problem(700, 33, 20, dtype)
+    matrix = matrix.with_values(matrix.forward.value.to(dtype))
+    asked, rows = torch.arange(0, 700, 2), torch.arange(0, 700, 6)
+
+    def found(wanted: torch.Tensor | None) -> list[torch.Tensor]:
+        torch.manual_seed(7)
+        table, *weights = tensors
+        maps = (weights[0], weights[1]), (weights[2], weights[3])
+        out, looked_up = bi_interaction_at(rows, True, matrix, table, *maps, 0.2, 0.3, True, wanted)
+        if wanted is not None and module.by_rows(weights[0].numel()):
+            assert not out[1::2].any()
+        read = out[asked]
+        loss = (read * torch.linspace(-1, 2, read.numel(), dtype=dtype).view_as(read)).sum() + looked_up.square().sum()
+        return [read.detach(), looked_up.detach(), *torch.autograd.grad(loss, tensors)]
+
+    tolerance = 1e-10 if dtype == torch.float64 else 1e-4
+    for own, whole in zip(found(asked), found(None), strict=True):
+        torch.testing.assert_close(own, whole, rtol=tolerance, atol=tolerance)
+
+
 def test_gradients_along_few_edges_have_the_same_bits_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     from graphmill.kernels import bi_interaction_rows_numba
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from graphmill.kernels import row_selection
 from graphmill.kernels.propagation import propagate
-from graphmill.kernels.row_selection import select_rows
+from graphmill.kernels.row_selection import select_rows, with_neighbours
 from tests.kernels.test_propagation import random_matrix
 
 
@@ -40,3 +42,21 @@ def test_both_orientations_hold_the_same_entries() -> None:
     assert torch.equal(cut.transpose.column, cut.forward.row[cut.order])
     assert torch.equal(cut.transpose.row, cut.forward.column[cut.order])
     assert len(cut.transpose.indptr) == 10
+
+
+@settings(deadline=None)
+@given(seed=st.integers(0, 2**16), size=st.integers(1, 30), edges=st.integers(0, 150), wanted=st.integers(0, 10))
+def test_rows_and_their_neighbours(seed: int, size: int, edges: int, wanted: int) -> None:
+    matrix = random_matrix(seed, size, size, edges)
+    rows = np.unique(np.random.default_rng(seed).integers(0, size, wanted))
+    forward = matrix.forward
+    of = np.isin(forward.row.numpy(), rows)
+    expected = np.union1d(rows, forward.column.numpy()[of])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(row_selection, "_NEARLY_ALL", 2.0)
+        patch.setattr(row_selection, "_MANY", 1000)
+        found = with_neighbours(matrix, torch.from_numpy(rows))
+    assert (found is None) == (len(rows) == 0)
+    assert found is None or found.tolist() == expected.tolist()
+    if found is not None and len(found) >= 0.9 * size:
+        assert with_neighbours(matrix, torch.from_numpy(rows)) is None

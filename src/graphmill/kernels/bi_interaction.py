@@ -39,7 +39,7 @@ def bi_interaction(
     if not _compiled_serves(nodes):
         return _plain(matrix, nodes, of_sum, of_product, slope, p, training)
     out: Tensor = _BiInteraction.apply(
-        nodes, *of_sum, *of_product, matrix, slope, *_rate_and_key(p, training), None, True
+        nodes, *of_sum, *of_product, matrix, slope, *_rate_and_key(p, training), None, True, None
     )
     return out
 
@@ -54,6 +54,7 @@ def bi_interaction_at(
     slope: float,
     p: float,
     training: bool,
+    asked: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The layer, for all nodes or, not ``whole``, for ``rows`` alone; and ``nodes[rows]``, [n, d], beside it.
 
@@ -61,12 +62,14 @@ def bi_interaction_at(
     compiled, rows of its input have their gradient added to the one that comes through the layer; a lookup of its own makes
     a table of zeros for it, and autograd a third one of both. Elsewhere, and where it is compiled for blocks of rows, the
     layer is computed for all nodes and ``rows`` are taken.
+
+    ``asked`` int64 [m], ascending, each once: of the ``whole`` result nobody reads other rows; some forms leave them 0.
     """
     if not _compiled_serves(nodes):
         out = _plain(matrix, nodes, of_sum, of_product, slope, p, training)
         return out if whole else table_rows(out, rows), table_rows(nodes, rows)
     out, looked_up = _BiInteraction.apply(
-        nodes, *of_sum, *of_product, matrix, slope, *_rate_and_key(p, training), rows, whole
+        nodes, *of_sum, *of_product, matrix, slope, *_rate_and_key(p, training), rows, whole, asked
     )
     return out, looked_up
 
@@ -124,16 +127,19 @@ class _BiInteraction(torch.autograd.Function):
         key: Key,
         rows: Tensor | None,
         whole: bool,
+        asked: Tensor | None,
     ) -> Tensor | tuple[Tensor, Tensor]:
         weights = sum_weight, sum_bias, product_weight, product_bias
         nodes = nodes.contiguous()
-        chosen = None if whole else rows
+        chosen, more = (None if whole else rows), {}
+        if whole and asked is not None and by_rows(sum_weight.numel()):
+            chosen, more = asked, {"placed": True}
         # Before the compiled code, which takes their numbers as they are: a row that is not there raises here.
         looked_up = None if rows is None else nodes.index_select(0, rows)
-        out, around, signs = _compiled(sum_weight).forward(matrix, nodes, weights, slope, p, key, chosen)
+        out, around, signs = _compiled(sum_weight).forward(matrix, nodes, weights, slope, p, key, chosen, **more)
         ctx.save_for_backward(nodes, around, signs, sum_weight, product_weight)
         ctx.matrix, ctx.slope, ctx.p, ctx.key = matrix, slope, p, key
-        ctx.rows, ctx.chosen = rows, chosen
+        ctx.rows, ctx.chosen, ctx.more = rows, chosen, more
         return out if looked_up is None else (out, looked_up)
 
     @staticmethod
@@ -141,8 +147,9 @@ class _BiInteraction(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         nodes, around, signs, *weights = ctx.saved_tensors
         to_nodes, *others = _compiled(weights[0]).backward(
-            gradients[0].contiguous(), ctx.matrix, nodes, around, signs, weights, ctx.slope, ctx.p, ctx.key, ctx.chosen
-        )
+            gradients[0].contiguous(), ctx.matrix, nodes, around, signs, weights, ctx.slope, ctx.p, ctx.key, ctx.chosen,
+            **ctx.more,
+        )  # fmt: skip
         if ctx.rows is not None:
             add_rows_(to_nodes, ctx.rows, gradients[1])
-        return to_nodes, *others, None, None, None, None, None, None
+        return to_nodes, *others, None, None, None, None, None, None, None

@@ -60,24 +60,26 @@ def forward(
     p: float,
     key: Key,
     chosen: Tensor | None = None,
+    placed: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """[N, d] → the result [N, k], the neighbourhoods [N, d], and where the maps are above zero: uint16 [N, 2, k / 16], a bit
     each.
 
-    With ``chosen`` int64 [n], those rows of all three.
+    With ``chosen`` int64 [n], those rows of all three; ``placed``: of the result in their places, among zeros.
     """
     nodes = nodes.detach()
     sum_weight, sum_bias, product_weight, product_bias = (w.detach() for w in weights)
     wide, width = sum_weight.shape
     both, biases = _side_by_side(sum_weight.T, product_weight.T), _side_by_side(sum_bias, product_bias)
     count = len(nodes) if chosen is None else len(chosen)
-    out, around = nodes.new_empty(count, wide), nodes.new_empty(count, width)
+    out = nodes.new_zeros(len(nodes), wide) if placed else nodes.new_empty(count, wide)
+    around = nodes.new_empty(count, width)
     signs = torch.empty(count, 2, padded(wide) // LANES, dtype=torch.uint16)
     rows = matrix.forward
     edges = (rows.indptr.numpy(), rows.column.numpy(), rows.value.numpy())
     bounds = _pieces(edges[0], count, chosen)
     tables = [t.numpy() for t in (nodes, around, out, signs, both, biases)]
-    known = (_numbers(chosen), tables[0].dtype.type(slope), *mask_numbers(tables[0], p, key))
+    known = (_numbers(chosen), placed, tables[0].dtype.type(slope), *mask_numbers(tables[0], p, key))
     over_ranges(_forward_ranges, (*edges, *tables, bounds, *known), len(bounds) - 1, around.numel())
     return out, around, signs
 
@@ -93,8 +95,10 @@ def backward(
     p: float,
     key: Key,
     chosen: Tensor | None = None,
+    placed: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of the nodes and of both weights and biases, in the order of ``bi_interaction``'s."""
+    """Gradients of the nodes and of both weights and biases, in the order of ``bi_interaction``'s; ``gradient`` is that of
+    :func:`forward`'s result, of all nodes where that is ``placed``."""
     nodes = nodes.detach()
     wide, width = weights[0].shape
     both = _side_by_side(weights[0].detach(), weights[1].detach())
@@ -107,7 +111,7 @@ def backward(
     along = chosen is not None and _few_edges(matrix, chosen)
     to_nodes, to_around = made(nodes), torch.empty_like(around) if along else made(nodes)
     tables = [t.numpy() for t in (gradient, nodes, around, signs, both, shares, to_nodes, to_around)]
-    known = (_numbers(chosen), along, tables[0].dtype.type(slope), *mask_numbers(tables[0], p, key))
+    known = (_numbers(chosen), placed, along, tables[0].dtype.type(slope), *mask_numbers(tables[0], p, key))
     over_ranges(_backward_ranges, (*tables, size, *known), parts, around.numel())
     if along:
         rows = matrix.forward
@@ -152,8 +156,8 @@ def _pieces(indptr: np.ndarray, count: int, chosen: Tensor | None) -> np.ndarray
 @_jit
 def _forward(
     indptr: Any, column: Any, value: Any, nodes: Any, around: Any, out: Any, signs: Any, weights: Any, biases: Any,
-    bounds: Any, chosen: Any, slope: Any, dropping: bool, low: Any, high: Any, threshold: Any, scale: Any, first: int,
-    last: int,
+    bounds: Any, chosen: Any, placed: bool, slope: Any, dropping: bool, low: Any, high: Any, threshold: Any, scale: Any,
+    first: int, last: int,
 ) -> None:  # fmt: skip
     width, wide = nodes.shape[1], out.shape[1]
     inner, outer = padded(width), padded(wide)
@@ -185,7 +189,7 @@ def _forward(
                 result = where_positive(x, x, x * steep) + where_positive(y, y, y * steep)
                 if dropping:
                     result = keep(result, place + c, low, high, threshold, scale)
-                store_first(into, own + c, result, wide - c)
+                store_first(into, (place if placed else own) + c, result, wide - c)
     hold(room)
     hold(mapped)
 
@@ -193,8 +197,8 @@ def _forward(
 @_jit
 def _backward(
     gradient: Any, nodes: Any, around: Any, signs: Any, weights: Any, shares: Any, to_nodes: Any, to_around: Any, size: int,
-    chosen: Any, along: bool, slope: Any, dropping: bool, low: Any, high: Any, threshold: Any, scale: Any, first: int,
-    last: int,
+    chosen: Any, placed: bool, along: bool, slope: Any, dropping: bool, low: Any, high: Any, threshold: Any, scale: Any,
+    first: int, last: int,
 ) -> None:  # fmt: skip
     width, wide, some = nodes.shape[1], gradient.shape[1], len(chosen) > 0
     zero, steep = spread(like(slope, 0)), spread(slope)
@@ -218,7 +222,7 @@ def _backward(
                 node = chosen[row] if some else row
                 own, place, at = row * wide, node * wide, (row - start) * outer
                 for c in range(0, wide, LANES):
-                    g = load_first(given, own + c, wide - c)
+                    g = load_first(given, (place if placed else own) + c, wide - c)
                     if dropping:
                         g = keep(g, place + c, low, high, threshold, scale)
                     x = where_bits(signs[row, 0, c // LANES], g, g * steep)

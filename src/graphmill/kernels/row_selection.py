@@ -8,6 +8,10 @@ import torch
 
 from graphmill.kernels.propagation import Rows, SparseMatrix
 
+_MANY = 8
+"""Entries for each column of the matrix beyond which the rows' neighbours are all columns, more or less."""
+_NEARLY_ALL = 0.9
+
 
 def select_rows(matrix: SparseMatrix, rows: np.ndarray) -> SparseMatrix:
     """Rows ``rows`` int64 [m] of a matrix [R, C] on the CPU, in their order: a matrix [m, C], also on the CPU.
@@ -29,6 +33,25 @@ def select_rows(matrix: SparseMatrix, rows: np.ndarray) -> SparseMatrix:
     return SparseMatrix(
         shape, forward, _rows(turned.indptr, back_column, turned.indices, value[order]), torch.from_numpy(order)
     )
+
+
+def with_neighbours(matrix: SparseMatrix, rows: torch.Tensor) -> torch.Tensor | None:
+    """int64, ascending: ``rows`` of a square matrix on the CPU and all columns that they have entries in.
+
+    None on a device, and where that is nearly all: then nothing is gained by leaving others out.
+    """
+    if rows.device.type != "cpu":
+        return None
+    indptr, chosen = matrix.forward.indptr.numpy(), rows.numpy()
+    start, counts = indptr[chosen], indptr[chosen + 1] - indptr[chosen]
+    ends = np.cumsum(counts)
+    if not len(ends) or ends[-1] > len(indptr) * _MANY:
+        return None
+    marks = np.zeros(len(indptr) - 1, bool)
+    marks[chosen] = True
+    marks[matrix.forward.column.numpy()[np.arange(ends[-1]) + np.repeat(start - ends + counts, counts)]] = True
+    found = np.flatnonzero(marks)
+    return torch.from_numpy(found) if len(found) < _NEARLY_ALL * len(marks) else None
 
 
 def _rows(indptr: np.ndarray, row: np.ndarray, column: np.ndarray, value: np.ndarray) -> Rows:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from graphmill.kernels.bi_interaction import bi_interaction, bi_interaction_at
 from graphmill.kernels.dropout import dropout
 from graphmill.kernels.propagation import SparseMatrix, propagate
 from graphmill.kernels.row_norm import beside_normalised
+from graphmill.kernels.row_selection import with_neighbours
 from graphmill.kernels.table_rows import table_rows
 
 Aggregation = Literal["bi_interaction", "gcn", "graphsage"]
@@ -48,11 +49,16 @@ class Layer(nn.Module):
         joined = torch.cat((nodes, around), 1) if self.kind == "graphsage" else nodes + around
         return dropout(F.leaky_relu(self.sum(joined), self.slope), self.dropout, self.training)
 
-    def at(self, nodes: Tensor, matrix: SparseMatrix, rows: Tensor, whole: bool) -> tuple[Tensor, Tensor]:
-        """The result for all nodes or, not ``whole``, for ``rows`` int64 [n] alone; and those rows of ``nodes``."""
+    def at(
+        self, nodes: Tensor, matrix: SparseMatrix, rows: Tensor, whole: bool, asked: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """The result for all nodes or, not ``whole``, for ``rows`` int64 [n] alone; and those rows of ``nodes``.
+
+        ``asked`` int64 [m], ascending: of the ``whole`` result other rows are of no account.
+        """
         if self.kind == "bi_interaction":
             known = *self._maps(), self.slope, self.dropout, self.training
-            return bi_interaction_at(rows, whole, matrix, nodes, *known)
+            return bi_interaction_at(rows, whole, matrix, nodes, *known, asked)
         out = self(nodes, matrix)
         return out if whole else table_rows(out, rows), table_rows(nodes, rows)
 
@@ -107,8 +113,11 @@ class Kgat(nn.Module):
         for number, layer in enumerate(self.layers):
             assert isinstance(layer, Layer)
             run = layer if rows is None else layer.at
-            # The last layer's result is of no use to another one.
-            more = () if rows is None else (rows, number + 1 < len(self.layers))
+            # The last layer's result is of no use to another one, and of the one before it reads its rows' neighbours.
+            more: tuple[Any, ...] = ()
+            if rows is not None:
+                before_last = number + 2 == len(self.layers) and layer.kind == "bi_interaction"
+                more = rows, number + 1 < len(self.layers), with_neighbours(matrix, rows) if before_last else None
             if self.checkpointing and self.training:
                 found = checkpoint(run, state, matrix, *more, use_reentrant=False)
             else:
