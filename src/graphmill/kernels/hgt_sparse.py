@@ -20,10 +20,9 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from graphmill.kernels.hgt_plan import MessageGraph
-from graphmill.kernels.hgt_torch import head_products
+from graphmill.kernels.hgt_torch import head_products, weighted_sums
 from graphmill.kernels.products import add_product_, product
 
 __all__ = ["Inbox", "all_backward", "all_forward", "head_products", "inbox_of", "serves_relations"]
@@ -74,7 +73,7 @@ def all_forward(
         shift = top.clamp_min(torch.finfo(top.dtype).min)
         weights = logits.sub_(shift.index_select(0, inbox.target)).exp_()
         total = torch.segment_reduce(weights, "sum", offsets=inbox.indptr, unsafe=True)
-        own = _weighted_sums(inbox.source, inbox.bounds, weights, sent.v)
+        own = weighted_sums(inbox.source, inbox.bounds, weights, sent.v)
         torch.div(own, total.masked_fill(total == 0, 1.0).unsqueeze(1), out=sums[:, columns])
         totals[:, head], highest[:, head] = total, top
 
@@ -124,12 +123,12 @@ def _head_backward(
     if dropped is not None:
         alpha.masked_fill_(dropped, 0.0)
     d_logits = _dots(inbox, d_out, sent.v, delta[:, head]).mul_(alpha)
-    d_queries[:, columns].add_(_weighted_sums(inbox.source, inbox.bounds, d_logits, sent.k))
+    d_queries[:, columns].add_(weighted_sums(inbox.source, inbox.bounds, d_logits, sent.k))
     del sent
     order, target, bounds = inbox.transposed
-    d_k = _weighted_sums(target, bounds, d_logits.index_select(0, order), q)
+    d_k = weighted_sums(target, bounds, d_logits.index_select(0, order), q)
     del d_logits
-    d_v = _weighted_sums(target, bounds, alpha.index_select(0, order), d_out)
+    d_v = weighted_sums(target, bounds, alpha.index_select(0, order), d_out)
     del alpha
     (w_k, w_v, prior), (d_w_k, d_w_v, d_prior) = matrices, d_matrices
     for part in inbox.parts:
@@ -277,11 +276,6 @@ def _without_warning() -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
         torch.sparse_csr_tensor([0, 0], [], [], (1, 1), check_invariants=False)
-
-
-def _weighted_sums(of: Tensor, bounds: Tensor, weights: Tensor, rows: Tensor) -> Tensor:
-    """[n, D]: Σ weights[e] · rows[of[e]] over each node's edges e, which are ``bounds[i]:bounds[i + 1]``."""
-    return F.embedding_bag(of, rows, bounds, mode="sum", per_sample_weights=weights, include_last_offset=True)
 
 
 def _present(x: Tensor | None) -> Tensor:

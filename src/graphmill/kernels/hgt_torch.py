@@ -1,23 +1,24 @@
 """The edge part of HGT's attention for one relation, in operators that cpu, cuda and mps all have.
 
 Everything here is compact: row i of ``q`` is the relation's i-th target node, row j of ``k`` and ``v`` its j-th source
-node; shapes are [h, n, D] for h heads, whatever the order in memory. Edges are taken in chunks that stay in cache, so
-that edges × width never exists; edges × heads does.
+node; shapes are [h, n, D] for h heads, whatever the order in memory. Heads go one after the other. Weighted sums over a
+node's edges are ``torch.nn.functional.embedding_bag``, which writes no row an edge and adds in the order of the edges;
+products of an edge's two ends are made of rows, in chunks that stay in cache. Of an edge and head there are a few numbers.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 from graphmill.kernels.devices import part_bytes
 from graphmill.kernels.hgt_plan import RelationPlan
 
-SOURCES_HEAD_MAJOR = False
+SOURCES_HEAD_MAJOR = True
 _CHUNK_BYTES = 1 << 20
 
 
@@ -81,16 +82,19 @@ def forward(r: RelationPlan, q: Tensor, k: Tensor, v: Tensor, factor: Tensor, ke
     ``q`` [h, n_t, D], ``k``, ``v`` [h, n_s, D]; ``factor`` [h] multiplies the logits; ``kept`` bool [E] drops edges.
     """
     heads, targets, _ = q.shape
-    logits = _dots(r, _rows(q), _rows(k), heads).mul_(factor)
-    if kept is not None:
-        logits.masked_fill_(~kept[:, None], -math.inf)
-    index = r.target.long()
-    highest = logits.new_full((targets, heads), -math.inf)
-    highest.scatter_reduce_(0, index[:, None].expand_as(logits), logits, "amax")
-    weights = (logits - highest.clamp_min(torch.finfo(logits.dtype).min)[index]).exp_()
-    total = torch.zeros_like(highest).index_add_(0, r.target, weights)
-    sums = _weighted_sums(r.target, r.source, weights, _rows(v), targets)
-    return Partial(_heads_first(sums, heads), total.mT, highest.mT)
+    q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
+    sums, (total, highest) = torch.empty_like(q), q.new_empty(2, heads, targets)
+    bounds, index, every = r.indptr.int(), r.target.long(), torch.arange(r.num_edges, device=q.device)
+    for head in range(heads):
+        logits = _dots(r, q[head], k[head]).mul_(factor[head])
+        if kept is not None:
+            logits.masked_fill_(~kept, -math.inf)
+        top = torch.full_like(highest[head], -math.inf).scatter_reduce_(0, index, logits, "amax")
+        weights = logits.sub_(top.clamp_min(torch.finfo(top.dtype).min).index_select(0, r.target)).exp_()
+        sums[head], highest[head] = weighted_sums(r.source, bounds, weights, v[head]), top
+        # index_add_ adds in any order on CUDA.
+        total[head] = weighted_sums(every.int(), bounds, torch.ones_like(weights), weights[:, None])[:, 0]
+    return Partial(sums, total, highest)
 
 
 def merge(sums: Tensor, total: Tensor, highest: Tensor, nodes: Tensor, first: int, last: int, part: Partial) -> None:
@@ -129,49 +133,41 @@ def backward(
     ``d_out`` [h, n_t, D]: gradient of Σ α·v; ``log_total`` [h, n_t]: log of the softmax's total over *all* relations;
     ``delta`` [h, n_t]: Σ α·dα over all relations.
     """
-    heads, targets, _ = q.shape
-    q_rows, k_rows, v_rows, d_rows = _rows(q), _rows(k), _rows(v), _rows(d_out)
-    raw = _dots(r, q_rows, k_rows, heads)
-    alpha = (raw * factor).sub_(log_total.mT.index_select(0, r.target)).exp_()
-    if kept is not None:
-        alpha *= kept[:, None]
-    d_logits = _dots(r, d_rows, v_rows, heads).sub_(delta.mT.index_select(0, r.target)).mul_(alpha)
-    d_factor = (d_logits * raw).sum(0)
-    d_logits *= factor
-    d_q = _weighted_sums(r.target, r.source, d_logits, k_rows, targets)
-    sums = _weighted_sums(r.target, r.source, alpha, v_rows, targets) if want_sums else None
-    order = r.by_source
-    source, target = r.source.index_select(0, order), r.target.index_select(0, order)
-    d_k = _weighted_sums(source, target, d_logits.index_select(0, order), q_rows, k.shape[1])
-    d_v = _weighted_sums(source, target, alpha.index_select(0, order), d_rows, v.shape[1])
-    first, second, third = (_heads_first(x, heads) for x in (d_q, d_k, d_v))
-    return EdgeGradients(first, second, third, d_factor, None if sums is None else _heads_first(sums, heads))
+    q, k, v, d_out = q.contiguous(), k.contiguous(), v.contiguous(), d_out.contiguous()
+    d_q, d_k, d_v, d_factor = (torch.empty_like(x) for x in (q, k, v, factor))
+    sums = torch.empty_like(q) if want_sums else None
+    bounds, (order, target, by_source) = r.indptr.int(), r.transposed
+    for head, of_target in enumerate(zip(log_total, delta, strict=True)):
+        logs, deltas = (x.index_select(0, r.target) for x in of_target)
+        raw = _dots(r, q[head], k[head])
+        alpha = (raw * factor[head]).sub_(logs).exp_()
+        if kept is not None:
+            alpha *= kept
+        d_logits = _dots(r, d_out[head], v[head]).sub_(deltas).mul_(alpha)
+        d_factor[head] = torch.dot(d_logits, raw)
+        d_logits *= factor[head]
+        d_q[head] = weighted_sums(r.source, bounds, d_logits, k[head])
+        if sums is not None:
+            sums[head] = weighted_sums(r.source, bounds, alpha, v[head])
+        d_k[head] = weighted_sums(target, by_source, d_logits.index_select(0, order), q[head])
+        d_v[head] = weighted_sums(target, by_source, alpha.index_select(0, order), d_out[head])
+    return EdgeGradients(d_q, d_k, d_v, d_factor, sums)
 
 
-def _dots(r: RelationPlan, left: Tensor, right: Tensor, heads: int) -> Tensor:
-    """[E, h]: head-wise products of each edge's row of ``left`` (by target) and ``right`` (by source)."""
-    out = left.new_empty(r.num_edges, heads)
-    for c in _chunks(r.num_edges, left):
+def weighted_sums(of: Tensor, bounds: Tensor, weights: Tensor, rows: Tensor) -> Tensor:
+    """[n, D]: Σ weights[e] · rows[of[e]] over each node's edges e, which are ``bounds[i]:bounds[i + 1]``; both int32."""
+    return F.embedding_bag(of, rows, bounds, mode="sum", per_sample_weights=weights, include_last_offset=True)
+
+
+def _dots(r: RelationPlan, left: Tensor, right: Tensor) -> Tensor:
+    """[E]: products of each edge's row of ``left`` (by target) and ``right`` (by source), [n, D]."""
+    out = left.new_empty(r.num_edges)
+    step = max(1, part_bytes(left.device, _CHUNK_BYTES) // (left.element_size() * left.shape[1]))
+    for start in range(0, r.num_edges, step):
+        c = slice(start, start + step)
         products = left.index_select(0, r.target[c]).mul_(right.index_select(0, r.source[c]))
-        torch.sum(products.unflatten(1, (heads, -1)), -1, out=out[c])
+        torch.sum(products, 1, out=out[c])
     return out
-
-
-def _weighted_sums(into: Tensor, of: Tensor, weights: Tensor, rows: Tensor, size: int) -> Tensor:
-    """[size, h·D]: Σ over edges e with into[e] = i of weights[e, head] · rows[of[e]]; ``into`` ascending."""
-    heads = weights.shape[1]
-    sums = rows.new_zeros(size, rows.shape[1])
-    for c in _chunks(into.numel(), rows):
-        part = rows.index_select(0, of[c])
-        part.unflatten(1, (heads, -1)).mul_(weights[c, :, None])
-        sums.index_add_(0, into[c], part)
-    return sums
-
-
-def _chunks(edges: int, rows: Tensor) -> Iterator[slice]:
-    step = max(1, part_bytes(rows.device, _CHUNK_BYTES) // (rows.element_size() * rows.shape[1]))
-    for start in range(0, edges, step):
-        yield slice(start, start + step)
 
 
 def _rows(x: Tensor) -> Tensor:
