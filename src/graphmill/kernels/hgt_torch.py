@@ -72,8 +72,11 @@ def head_products(left: Tensor, right: Tensor, heads: int) -> Tensor:
 
 def scatter_add(rows: Tensor, nodes: Tensor, first: int, last: int, values: Tensor) -> None:
     """Add [h, n, D] to heads ``first:last`` of some distinct rows of [N, H·D]."""
-    width = values.shape[2]
-    rows[:, first * width : last * width].index_add_(0, nodes, _rows(values).to(rows.dtype))
+    columns = rows[:, first * values.shape[2] : last * values.shape[2]]
+    # index_add_ would sort the nodes on the CPU, and add in any order on CUDA.
+    found = columns.index_select(0, nodes)
+    found.view(len(nodes), *values.shape[::2]).add_(values.transpose(0, 1))
+    columns.index_copy_(0, nodes, found)
 
 
 def forward(r: RelationPlan, q: Tensor, k: Tensor, v: Tensor, factor: Tensor, kept: Tensor | None) -> Partial:
@@ -82,18 +85,19 @@ def forward(r: RelationPlan, q: Tensor, k: Tensor, v: Tensor, factor: Tensor, ke
     ``q`` [h, n_t, D], ``k``, ``v`` [h, n_s, D]; ``factor`` [h] multiplies the logits; ``kept`` bool [E] drops edges.
     """
     heads, targets, _ = q.shape
-    q, k, v = q.contiguous(), k.contiguous(), v.contiguous()
+    q, k, v = (q * factor[:, None, None]).contiguous(), k.contiguous(), v.contiguous()
     sums, (total, highest) = torch.empty_like(q), q.new_empty(2, heads, targets)
-    bounds, index, every = r.indptr.int(), r.target.long(), torch.arange(r.num_edges, device=q.device)
+    bounds, index, ones = r.indptr.int(), r.target.long(), q.new_ones(r.num_edges)
+    every = torch.arange(r.num_edges, dtype=torch.int32, device=q.device)
     for head in range(heads):
-        logits = _dots(r, q[head], k[head]).mul_(factor[head])
+        logits = _dots(r, q[head], k[head])
         if kept is not None:
             logits.masked_fill_(~kept, -math.inf)
         top = torch.full_like(highest[head], -math.inf).scatter_reduce_(0, index, logits, "amax")
         weights = logits.sub_(top.clamp_min(torch.finfo(top.dtype).min).index_select(0, r.target)).exp_()
         sums[head], highest[head] = weighted_sums(r.source, bounds, weights, v[head]), top
         # index_add_ adds in any order on CUDA.
-        total[head] = weighted_sums(every.int(), bounds, torch.ones_like(weights), weights[:, None])[:, 0]
+        total[head] = weighted_sums(every, bounds, ones, weights[:, None])[:, 0]
     return Partial(sums, total, highest)
 
 
@@ -133,25 +137,25 @@ def backward(
     ``d_out`` [h, n_t, D]: gradient of Σ α·v; ``log_total`` [h, n_t]: log of the softmax's total over *all* relations;
     ``delta`` [h, n_t]: Σ α·dα over all relations.
     """
-    q, k, v, d_out = q.contiguous(), k.contiguous(), v.contiguous(), d_out.contiguous()
-    d_q, d_k, d_v, d_factor = (torch.empty_like(x) for x in (q, k, v, factor))
-    sums = torch.empty_like(q) if want_sums else None
+    scaled = (q * factor[:, None, None]).contiguous()
+    k, v, d_out = k.contiguous(), v.contiguous(), d_out.contiguous()
+    d_q, d_k, d_v = (torch.empty_like(x) for x in (scaled, k, v))
+    sums = torch.empty_like(d_q) if want_sums else None
     bounds, (order, target, by_source) = r.indptr.int(), r.transposed
     for head, of_target in enumerate(zip(log_total, delta, strict=True)):
         logs, deltas = (x.index_select(0, r.target) for x in of_target)
-        raw = _dots(r, q[head], k[head])
-        alpha = (raw * factor[head]).sub_(logs).exp_()
+        alpha = _dots(r, scaled[head], k[head]).sub_(logs).exp_()
         if kept is not None:
             alpha *= kept
         d_logits = _dots(r, d_out[head], v[head]).sub_(deltas).mul_(alpha)
-        d_factor[head] = torch.dot(d_logits, raw)
-        d_logits *= factor[head]
         d_q[head] = weighted_sums(r.source, bounds, d_logits, k[head])
         if sums is not None:
             sums[head] = weighted_sums(r.source, bounds, alpha, v[head])
-        d_k[head] = weighted_sums(target, by_source, d_logits.index_select(0, order), q[head])
+        d_k[head] = weighted_sums(target, by_source, d_logits.index_select(0, order), scaled[head])
         d_v[head] = weighted_sums(target, by_source, alpha.index_select(0, order), d_out[head])
-    return EdgeGradients(d_q, d_k, d_v, d_factor, sums)
+    # Σ over edges of the logits' gradient times q · k, as each target's q times what its edges send back.
+    d_factor = (q * d_q).sum((1, 2))
+    return EdgeGradients(d_q.mul_(factor[:, None, None]), d_k, d_v, d_factor, sums)
 
 
 def weighted_sums(of: Tensor, bounds: Tensor, weights: Tensor, rows: Tensor) -> Tensor:
@@ -168,11 +172,6 @@ def _dots(r: RelationPlan, left: Tensor, right: Tensor) -> Tensor:
         products = left.index_select(0, r.target[c]).mul_(right.index_select(0, r.source[c]))
         torch.sum(products, 1, out=out[c])
     return out
-
-
-def _rows(x: Tensor) -> Tensor:
-    """[h, n, D] as [n, h·D]; no copy where heads lie side by side."""
-    return x.transpose(0, 1).flatten(1)
 
 
 def _heads_first(rows: Tensor, heads: int) -> Tensor:
