@@ -39,8 +39,7 @@ def hgt_attention(
     are never a source; w_k, w_v: [relations, H, D, D]; prior: [relations, H]; masked_pairs: bool [pairs], true where an
     edge's pair carries no message in this step. Returns per type [targets, H·D], zero for nodes without a message, None
     for types that are never a target. Rows may be bfloat16 beside float32 weights: products, softmax and sums are then in
-    float32, the result in bfloat16. Deterministic on the CPU and with Triton; in torch on CUDA
-    under ``torch.use_deterministic_algorithms``.
+    float32, the result in bfloat16. Deterministic: no backend adds to one number from two places at once.
     ``backend``: who does the edges; auto takes, on the CPU, numba where it is installed, else sparse; elsewhere torch.
 
     Raises ValueError where the shapes are not those of the graph.
