@@ -25,9 +25,6 @@ from graphmill.training.device import allowed_cores, choose_device
 from graphmill.training.planning import Cost, ranking_bytes
 
 _WIDE = 4  # bytes of fp32
-_SCATTERED = 1.5
-"""Time of what a step moves over that of as many bytes in the planner's probe, whose rows are longer: between the two
-processors that it was looked at on (about 1 on an AMD EPYC, 2 on an Intel Xeon, two threads)."""
 
 
 @dataclass(frozen=True)
@@ -425,4 +422,4 @@ def _moved(settings: HgtSettings, one: Pass, chunks: int, batching: str, counts:
     links = one.links * per_row * (1 + settings.objective.negatives_per_positive) * m.embedding_dim * _WIDE
     contrastive = one.anchors * float(one.outputs.max(initial=0.0)) * 16 * _WIDE
     tables = counts.sum() * d * _WIDE * 6 if batching != "full" else 0.0
-    return _SCATTERED * (total + out * (20 + 4 * gathers) + links + contrastive + tables)
+    return total + out * (20 + 4 * gathers) + links + contrastive + tables

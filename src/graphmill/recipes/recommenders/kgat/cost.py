@@ -6,6 +6,7 @@ of both.
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 from graphmill.graph.knowledge import knowledge_view
@@ -46,13 +47,16 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
         layers += (wide + 1) * b + both * (a + 1) * b
         fast = both and compiled
         some = fast and by_rows(a * b)
-        rows = looked_up if some and place == len(dims) - 1 else nodes
+        # The layer before computes what the last one reads: those rows and, of a node of mean degree, their neighbours.
+        asked = looked_up + (nodes - looked_up) * (1 - math.exp(-edges / nodes * looked_up / nodes))
+        rows = {len(dims) - 1: looked_up, len(dims) - 2: asked}.get(place, nodes) if some else nodes
         dense += 2.0 * rows * (wide + both * a) * b
-        if fast:  # the neighbourhoods, the result, and a bit or a byte an output
-            kept += rows * (a + 1.25 * b)
+        if fast:  # the neighbourhoods, the result, and a bit or a byte an output; not of the last layer's other rows
+            kept += (looked_up if some and place == len(dims) - 1 else nodes) * (a + 1.25 * b)
             # Where some rows go through all of a layer at a time, what is between its operations stays in the cache.
             here = 0.5 if some else 1.0
-            moved += here * (4.0 * edges * a * (rows + nodes) / (2 * nodes) + rows * (12.0 * a + 8.0 * b))
+            # Gradients of a part of the rows go along the edges of these.
+            moved += here * (4.0 * edges * a * rows / nodes + rows * (12.0 * a + 8.0 * b))
         else:  # what the products take, and each one's result before and after its ReLU; the dropout's mask
             kept += nodes * (wide + a + both * a + (2 + 2 * both + 2) * b)
             moved += 4.0 * edges * a + nodes * (14.0 * a + 16.0 * b)
@@ -65,8 +69,8 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
     states = inputs + 6.0 * nodes * widest if again else kept + 3.0 * nodes * widest
     first = settings.step_size()
     second = o.facts_per_step(first, size.edges, facts)
-    asked = float(settings.training.steps_per_epoch)
-    steps = (asked or max(size.edges / first, 1.0), (asked or edges / second + 1) if o.knowledge_phase else 0.0)
+    given = float(settings.training.steps_per_epoch)
+    steps = (given or max(size.edges / first, 1.0), (given or edges / second + 1) if o.knowledge_phase else 0.0)
     share = [s / sum(steps) for s in steps]
     projections = 3.0 * 2 * 3 * second * d * k
     one, other = dense * (3 + again), projections
