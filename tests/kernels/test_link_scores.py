@@ -55,11 +55,24 @@ def test_values_and_gradients_are_the_textbooks(monkeypatch, compiled, typed, wi
         torch.testing.assert_close(a.double(), b, rtol=1e-4, atol=1e-4)
 
 
-def test_rows_of_half_precision_are_multiplied_in_fp32():
-    given = tables(64, True, torch.bfloat16)
-    out = link_scores(*given, *links())
-    assert out.dtype == torch.float32
-    torch.testing.assert_close(out, textbook(*(t.detach().float() for t in given), *links()), rtol=1e-4, atol=1e-4)
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float16])
+def test_rows_of_half_precision_are_multiplied_in_fp32(monkeypatch, compiled, kind):
+    """As under autocast: the relations' vectors are weights in fp32."""
+    if compiled:
+        pytest.importorskip("numba")
+        # Links × width is written nowhere.
+        monkeypatch.setattr(module, "_gathered", None)
+    else:
+        monkeypatch.setattr(module, "has_numba", lambda: False)
+    nodes, relation = tables(64, True, kind)
+    given = [nodes, relation.detach().float().requires_grad_()]
+    found = scored(link_scores, given, links())
+    wanted = scored(textbook, [t.detach().float().requires_grad_() for t in given], links())
+    assert [t.dtype for t in found] == [torch.float32, kind, torch.float32]
+    for a, b in zip(found, wanted, strict=True):
+        close = {"rtol": 1e-4, "atol": 1e-4} if a.dtype == torch.float32 else {"rtol": 0.02, "atol": 0.3}
+        torch.testing.assert_close(a.float(), b, **close)
 
 
 def test_the_same_bits_at_any_number_of_threads():

@@ -20,9 +20,10 @@ def link_scores(nodes: Tensor, relation: Tensor | None, heads: Tensor, relations
     """Σ_c z_hc · r_c · z_tc [B, T], at least fp32: DistMult (Yang et al. 2015); with ``relation`` None, r = 1.
 
     ``nodes`` z [N, d]; ``relation`` r [R, d]; ``heads`` and ``relations`` int64 [B]; ``tails`` int64 [B, T], the targets
-    that each link is scored with. Compiled (on a CPU with numba, in fp32 or float64), ``.backward()`` adds the gradient of a
-    leaf ``nodes`` to ``nodes.grad`` in place where that is there (:func:`graphmill.kernels.table_rows.table_rows`), which no
-    hook sees; additions are in the links' order at any number of threads.
+    that each link is scored with. Compiled (on a CPU with numba; a table of half precision as one copy in fp32),
+    ``.backward()`` adds the gradient of a leaf ``nodes`` to ``nodes.grad`` in place where that is there
+    (:func:`graphmill.kernels.table_rows.table_rows`), which no hook sees; additions are in the links' order at any number of
+    threads.
 
     Raises ValueError where shapes do not fit, IndexError where a number has no row.
     """
@@ -32,7 +33,7 @@ def link_scores(nodes: Tensor, relation: Tensor | None, heads: Tensor, relations
     for numbers, table, what in ((heads, nodes, "head"), (tails, nodes, "tail"), (relations, relation, "relation")):
         if table is not None:
             check_numbers(numbers, table, what)
-    found: Tensor = _LinkScores.apply(nodes, relation, heads, relations, tails)
+    found: Tensor = _LinkScores.apply(_wide(nodes), relation, heads, relations, tails)
     return found
 
 
@@ -58,9 +59,8 @@ def _check_shapes(nodes: Tensor, relation: Tensor | None, heads: Tensor, relatio
 def _compiled_serves(nodes: Tensor, relation: Tensor | None) -> bool:
     return (
         nodes.device.type == "cpu"
-        and nodes.dtype in (torch.float32, torch.float64)
         and nodes.is_contiguous()
-        and (relation is None or relation.dtype == nodes.dtype)
+        and (relation is None or relation.dtype == (torch.float64 if nodes.dtype == torch.float64 else torch.float32))
         and has_numba()
     )
 

@@ -348,11 +348,11 @@ def _sparse(settings: HgtSettings) -> bool:
     return _on_cpu(settings) and not has_numba()
 
 
-def _links_in_place(settings: HgtSettings, precision: str) -> bool:
+def _links_in_place(settings: HgtSettings) -> bool:
     """Whether links are scored without a copy of their rows (``kernels/link_scores.py``)."""
     device = choose_device(settings.acceleration.device, allow_fallback=True).device
     compiled = settings.acceleration.compile != "off"  # torch compiles the decoder then, from gathered rows
-    return device.type == "cpu" and has_numba() and precision == "fp32" and not compiled
+    return device.type == "cpu" and has_numba() and not compiled
 
 
 def _workspace(settings: HgtSettings, layer: Layer) -> float:
@@ -378,8 +378,11 @@ def _loss_bytes(settings: HgtSettings, one: Pass, chunks: int, precision: str) -
     e, o = settings.model.embedding_dim, settings.objective
     # Gathered heads, tails and relation vectors, their products and gradients, for positives and each negative; where their
     # rows are read in place, numbers of links and scores.
-    per_score = 64 if _links_in_place(settings, precision) else 6 * e * _WIDE
-    links = one.links / chunks * (1 + o.negatives_per_positive) * per_score
+    in_place = _links_in_place(settings)
+    per_score = 64 if in_place else 6 * e * _WIDE
+    # Embeddings of half precision are scored as a copy in fp32, which has a gradient in fp32.
+    copies = float(one.outputs.sum()) * e * 2 * _WIDE if in_place and precision != "fp32" else 0.0
+    links = copies + one.links / chunks * (1 + o.negatives_per_positive) * per_score
     similar = float(one.outputs.max(initial=0.0)) if one.anchors else 0.0
     contrastive = one.anchors / chunks * similar * 5 * _WIDE + similar * e * 3 * _WIDE
     return max(links, contrastive)
@@ -416,7 +419,7 @@ def _moved(settings: HgtSettings, one: Pass, chunks: int, batching: str, counts:
         total += (42 * rows + per_node * occurring + per_edge * float(layer.edges.sum())) * d * _WIDE
     # Each gather from the embeddings fills and adds an array of their size in the backward pass; links that are scored in
     # place add to the one that is there.
-    in_place = _links_in_place(settings, precision)
+    in_place = _links_in_place(settings)
     gathers = (chunks if one.anchors else 0) + (1 if in_place else chunks)
     per_row = 4 if in_place else 6
     links = one.links * per_row * (1 + settings.objective.negatives_per_positive) * m.embedding_dim * _WIDE
