@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from graphmill.errors import RunLockedError
+from graphmill.errors import InputError, RunLockedError
 from graphmill.evaluation.recommendation_floors import take_out
 from graphmill.graph.interactions import interaction_view
 from graphmill.graph.typed_graph import TypedGraph
@@ -109,13 +109,12 @@ def test_floors_of_two_data_sets_and_of_two_rankings_at_once_do_not_meet(
     assert len(list((tmp_path / "floor").glob("tenth_held_out_*[0-9a-f]"))) == 2
 
 
-def test_cut_offs_beyond_the_number_of_items_leave_a_floor_that_is_trained_to_its_end(
-    tmp_path: Path, short: None
-) -> None:
+def test_a_metric_that_looks_at_more_items_than_there_are_is_refused(tmp_path: Path, short: None) -> None:
     graph = built(tmp_path / "graph", taste(2), USERS, ITEMS)
-    form, result = floor(graph, tmp_path / "floor", top_k=[ITEMS + 5], selection_metric=f"recall@{ITEMS + 5}")
-    assert form == "held at zero"
-    assert result["epochs_done"] > 0
+    with pytest.raises(
+        InputError, match=rf"recall@{ITEMS + 5} looks at more items than the {ITEMS} of .* evaluation.top_k"
+    ):
+        floor(graph, tmp_path / "floor", top_k=[ITEMS + 5], selection_metric=f"recall@{ITEMS + 5}")
 
 
 def test_a_floor_is_found_again(tmp_path: Path, short: None) -> None:

@@ -80,7 +80,6 @@ def best_bpr_mf(
     if len(held_out.items):
         graph = _graph_of(left, held_out, view.num_items, folder)
         form, found = trainings.choose(str(graph.path), len(left.items))
-        # Where no metric could be had (a cut-off beyond the number of items), all that were made.
         epochs = found["best_epoch"] or found["epochs_done"]
     # A length is no part of a run's identity, and a longer training of before must not be taken for this one.
     return form, trainings.train(form, settings.data, epochs, folder=f"{form}-{epochs}-epochs", every=epochs)

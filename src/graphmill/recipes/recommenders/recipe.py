@@ -16,6 +16,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
+from graphmill.errors import InputError
 from graphmill.evaluation.quick import quick_health
 from graphmill.evaluation.recommendation import top_k
 from graphmill.graph.interactions import interaction_view
@@ -73,6 +74,7 @@ class RecommenderRecipe(ABC):
         self.name = str(settings.recipe)  # type: ignore[attr-defined]
         self.graph, self.settings = graph, settings
         self.view = interaction_view(graph)
+        self._check_cut_off()
         size = settings.step_size()
         self.sampler = PairSampler(
             self.view.train,
@@ -87,6 +89,15 @@ class RecommenderRecipe(ABC):
         self.evaluator = RecommenderEvaluator(self.view, settings)
         self.device = torch.device("cpu")
         self.execution = Execution()
+
+    def _check_cut_off(self) -> None:
+        """InputError where the metric that chooses the epoch looks at more items than there are: nothing would be chosen."""
+        wanted, items = self.settings.evaluation.selection_metric, self.view.num_items
+        if int(wanted.partition("@")[2]) > items:
+            raise InputError(
+                f"evaluation.selection_metric: {wanted} looks at more items than the {items} of {self.settings.data}; take "
+                f"a cut-off of at most {items}, and name it in evaluation.top_k"
+            )
 
     # ---------------------------------------------------------------- what a system adds
 
