@@ -154,7 +154,9 @@ def profile_rows() -> Iterator[Row]:
     for graph, variant in (*compiled, ("primekg", "ours,torch")):
         found = step(graph, variant, 1, more=("--profile",))
         parts = ", ".join(f"{name} {ms / 1e3:.3g}" for name, ms in found["parts"].items())
-        yield row(f"profile {graph}{variant.removeprefix('ours')}", "step", "s", found["total"] / 1e3, note="s: " + parts)
+        yield row(
+            f"profile {graph}{variant.removeprefix('ours')}", "step", "s", found["total"] / 1e3, note="s: " + parts
+        )
 
 
 def growth_rows() -> Iterator[Row]:

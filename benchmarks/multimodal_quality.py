@@ -1,4 +1,5 @@
-"""Recall@20 of DRAGON (also with vectors by id, from BPR-MF's) and MMGCN on tiktok, and what it owes to the features.
+"""Recall@20 of DRAGON and MMGCN on tiktok (also DRAGON with vectors by id from BPR-MF's, MMGCN with trained tables), and
+what it owes to the features.
 
 ``python -m benchmarks.multimodal_quality --json``. Each run is a whole training as a user starts it, in a fresh process: a
 settings file of ``examples/recommenders/``, the split of the data, the best epoch by validation Recall@20, test read once,
@@ -33,10 +34,18 @@ from benchmarks.card import ROOT, Row, fresh, paired_difference, row, store
 from graphmill.training.device import allowed_cores
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-RUNS = {"dragon": "tiktok_dragon", "dragon_identity": "tiktok_dragon_identity", "mmgcn": "tiktok_mmgcn"}
+RUNS = {
+    "dragon": "tiktok_dragon",
+    "dragon_identity": "tiktok_dragon_identity",
+    "mmgcn": "tiktok_mmgcn",
+    "mmgcn_trained": "tiktok_mmgcn",
+}
+CHANGES: dict[str, dict[str, Any]] = {"mmgcn_trained": {"model": {"trainable_embeddings": True}}}
+"""On top of a system's file: MMGCN's tables trained, as they are by default."""
 STARTS = {"dragon_identity": "tiktok_bpr_mf"}
 """The file of the run, of the same seed, whose vectors a system starts from."""
-TARGET, LEAK = 0.088, 0.12
+TARGET, NDCG_TARGET, LEAK = 0.088, 0.0398, 0.12
+"""Recall@20 at least, and NDCG@20: those of EASE, the best floor that others had measured; and recall at most."""
 
 WIDE = 16384
 LARGE: dict[str, dict[str, Any]] = {
@@ -77,7 +86,7 @@ def train_once(system: str, seed: int, shuffled: bool, large: int, floors: bool)
     from graphmill.worker.recommender_floor import bpr_mf_figures
     from graphmill.worker.run import train
 
-    settings = _example(RUNS[system])
+    settings = merge(_example(RUNS[system]), CHANGES.get(system, {}))
     with tempfile.TemporaryDirectory() as folder:
         tables = read_mmrec(root() / "tiktok")
         graph = Path(folder) / "graph"
@@ -157,6 +166,7 @@ def rows_of(system: str, found: Found) -> list[Row]:
             _mean(own, "test_ndcg@20"),
             rival=f"best floor ({floor[1]})",
             theirs=own[0][f"test_{floor[1]}_ndcg@20"],
+            target=f"ours >= {NDCG_TARGET}",
         ),
         row(
             f"tiktok {system}, test, {seeds} seeds",

@@ -66,7 +66,13 @@ EPOCH_TARGETS = {"last-fm": 6.0, "book": 3.0}
 LARGE_TARGET = "ratio <= 0.125"
 CHECKED = "last_fm_kgat"
 """The settings file whose quality is measured."""
-LAST_FM_TARGET = 0.389
+TARGETS = {
+    "last-fm": ("ours >= 0.389", "ours >= 0.2317"),
+    "last-fm valid": ("ours >= 0.3694", "ours >= 0.2173"),
+    "baby": ("ratio >= 1", "ratio >= 1"),
+}
+"""Of Recall@20 and NDCG@20. On last-fm those of item-kNN, the best floor that others had measured on each of the two splits;
+the note says whether the product's own best floor is reached, which has a softmax that they had not."""
 RIVAL = 0.3463
 """Best of the public implementation's epochs, chosen on the test, without pretrained vectors."""
 SEEDS = (0, 1, 2)
@@ -411,8 +417,7 @@ def kgat_rows(datasets: Sequence[str] = ("last-fm",), seeds: Sequence[int] = SEE
             about += f"; settings by validation: {OWN[settings]}"
         if data != "baby":
             about += f"; the public implementation without pretraining, its epoch chosen on test: {RIVAL} by recall"
-        recall_target = f"ours >= {LAST_FM_TARGET}" if data == "last-fm" else ""
-        for name, target in (("recall", recall_target), ("ndcg", "ratio >= 1")):
+        for name, target in zip(("recall", "ndcg"), TARGETS[data], strict=True):
             metric, ours = f"{name}@20", _mean(runs, name)
             best = max(floors, key=lambda floor: floors[floor][metric])
             verdict = "above" if ours > floors[best][metric] else "BELOW"

@@ -159,10 +159,11 @@ def test_a_workspace_is_allocated_once_and_what_is_left_in_it_is_not_read(dtype:
     given = Inputs(*([None if t is None else t.detach().to(dtype).requires_grad_() for t in p] for p in x[:3]), *x[3:])
     attend = partial(hgt.hgt_attention, backend="numba")
     first = run(attend, given, graph, None)
-    workspace = graph.compiled["workspace"]
+    workspace = hgt_passes_numba._WORK.block
     workspace.fill_(255)  # NaN, in any number of 16, 32 or 64 bits
-    second = run(attend, given, graph, None)
-    assert graph.compiled["workspace"] is workspace
+    # A graph of its own, as every sample is: it finds the same block.
+    second = run(attend, given, copy.deepcopy(graph), None)
+    assert hgt_passes_numba._WORK.block is workspace
     assert all(torch.equal(a, b) for a, b in zip([*first[0], *first[1]], [*second[0], *second[1]], strict=True))
 
 
@@ -219,6 +220,35 @@ def test_chunks_of_edges_and_groups_of_heads_change_nothing(hgt_attention, monke
     for mask in (None, masked):
         ours, theirs = run(hgt_attention, x, graph, mask), run(hgt_attention_reference, x, graph, mask)
         assert_close([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], 1e-10)
+
+
+@pytest.mark.parametrize("together", [5, 2])
+def test_heads_that_go_together_are_those_one_after_the_other(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on accelerators: all five at once, and as many as can be numbered."""
+    counts, relations = light([30, 50, 4], [(0, 1, 300), (1, 0, 300), (2, 1, 90)])
+    graph = MessageGraph.build(counts, random_edges(counts, relations, 1))
+    x = inputs(graph, 5, 8)
+    masked = torch.rand(graph.num_pairs, generator=torch.Generator().manual_seed(1)) < 0.3
+    attend = partial(hgt.hgt_attention, backend="torch")
+    theirs = run(attend, x, graph, masked)
+    largest = max(max(r.num_edges, r.source_nodes.numel(), r.target_nodes.numel()) for r in graph.relations)
+    monkeypatch.setattr(hgt_torch, "_ONE_BY_ONE", frozenset())
+    monkeypatch.setattr(hgt_torch, "_MOST", together * largest)
+    ours = run(attend, x, graph, masked)
+    assert all(torch.equal(a, b) for a, b in zip([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], strict=True))
+
+
+def test_what_is_kept_for_the_backward_pass_does_not_grow_with_the_edges(hgt_attention) -> None:
+    """Inputs, outputs and a number a node and head; logits are computed anew."""
+    heads, width, edges = 2, 4, 2000
+    graph = MessageGraph.build([30, 20], random_edges([30, 20], [(0, 1, edges), (1, 1, edges)], 4))
+    x = inputs(graph, heads, width)
+    kept: list[Tensor] = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        hgt_attention(*x, graph)
+    given = [t for part in x for t in (part if isinstance(part, list) else [part]) if t is not None]
+    most = sum(t.numel() for t in given) + graph.num_nodes * heads * (width + 1)
+    assert sum(t.numel() for t in kept) <= most < edges * heads
 
 
 def test_one_hub_that_receives_every_edge(hgt_attention) -> None:
@@ -303,12 +333,35 @@ def test_thousands_of_bfloat16_rows_add_up_in_float32(hgt_attention) -> None:
         assert (a - b).norm() <= 0.01 * b.norm(), number
 
 
-def test_large_logits_do_not_overflow(hgt_attention) -> None:
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_large_logits_do_not_overflow(hgt_attention, share: float) -> None:
+    """Nor do those of masked edges, which are far above what the softmax adds up."""
     graph = MessageGraph.build([6, 5], random_edges([6, 5], [(0, 1, 30), (1, 1, 30)], 2))
     x = inputs(graph, 1, 4)
+    masked = torch.rand(graph.num_pairs, generator=torch.Generator().manual_seed(1)) < share
     scaled = x._replace(q=[None if t is None else (t * 1e4).detach().requires_grad_() for t in x.q])
-    outputs, gradients = run(hgt_attention, scaled, graph, None)
+    outputs, gradients = run(hgt_attention, scaled, graph, masked if share else None)
     assert all(t.isfinite().all() for t in [*outputs, *gradients])
+
+
+def test_float16_rows_are_summed_in_float32() -> None:
+    """What ``auto`` takes for fp16; products of two rows can be beyond what fp16 holds."""
+    large = torch.full((1, 32), 200.0, dtype=torch.float16)
+    assert hgt_torch.head_products(large, large, 2).tolist() == [[640_000.0, 640_000.0]]
+    counts, relations = light([30, 50], [(0, 1, 300), (1, 0, 300)])
+    graph = MessageGraph.build(counts, random_edges(counts, relations, 1))
+    x = inputs(graph, 2, 16, torch.float32)
+    rows = [[None if t is None else t.detach().half().requires_grad_() for t in part] for part in x[:3]]
+    same = [[None if t is None else t.detach().float().requires_grad_() for t in part] for part in rows]
+
+    def gradients(given: list[list[Tensor | None]]) -> list[Tensor]:
+        out = [t for t in hgt.hgt_attention(*given, *x[3:], graph) if t is not None]
+        wanted = [t for part in given for t in part if t is not None]
+        return list(torch.autograd.grad(out, wanted, [torch.full_like(t, 300.0) for t in out]))
+
+    for a, b in zip(gradients(rows), gradients(same), strict=True):
+        assert a.isfinite().all()
+        assert (a.float() - b).norm() <= 0.01 * b.norm()
 
 
 def test_two_backward_passes_are_equal_bit_by_bit(hgt_attention) -> None:

@@ -75,6 +75,19 @@ def test_rows_of_half_precision_are_multiplied_in_fp32(monkeypatch, compiled, ki
         torch.testing.assert_close(a.float(), b, **close)
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+def test_thousands_of_links_to_one_tail_add_up_in_fp32(monkeypatch, compiled):
+    """In bf16 a sum of equal addends ends at 256 of them."""
+    if compiled:
+        pytest.importorskip("numba")
+    else:
+        monkeypatch.setattr(module, "has_numba", lambda: False)
+    nodes = torch.ones(3, 4, dtype=torch.bfloat16, requires_grad=True)
+    heads, tails = torch.zeros(4000, dtype=torch.int64), torch.full((4000, 1), 2)
+    link_scores(nodes, None, heads, heads, tails).sum().backward()
+    torch.testing.assert_close(nodes.grad.float()[[0, 2]], torch.full((2, 4), 4000.0), rtol=0.01, atol=0.0)
+
+
 def test_the_same_bits_at_any_number_of_threads():
     threads, found = torch.get_num_threads(), []
     try:

@@ -78,3 +78,16 @@ def test_many_repeated_rows_are_added_in_their_order_by_any_number_of_threads(th
     theirs = into.clone()
     add_rows_(theirs, rows, values)
     torch.testing.assert_close(mine, theirs, rtol=1e-12 if dtype == torch.float64 else 1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_gradients_of_half_precision_are_added_in_fp32(monkeypatch, dtype: torch.dtype, compiled: bool) -> None:
+    """In bf16 a sum of ones ends at 256, in fp16 at 2048."""
+    if not compiled:
+        monkeypatch.setattr(module, "has_numba", lambda: False)
+    table = torch.ones(3, 4, dtype=dtype, requires_grad=True)
+    table_rows(table, torch.full((4000,), 1)).sum().backward()
+    assert table.grad is not None
+    assert table.grad.dtype == dtype
+    torch.testing.assert_close(table.grad[1].float(), torch.full((4,), 4000.0), rtol=0.01, atol=0.0)

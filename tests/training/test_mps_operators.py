@@ -80,6 +80,7 @@ def operators(case: Case, graph: TypedGraph, patch: pytest.MonkeyPatch) -> Recor
     from graphmill.training import guards
 
     patch.setattr(hgt, "edge_backend", lambda *_: hgt_torch)
+    patch.setattr(hgt_torch, "_ONE_BY_ONE", frozenset())
     # These go by their tensors' device, which is the CPU here.
     compiled = (
         bi_interaction,

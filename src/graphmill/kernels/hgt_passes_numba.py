@@ -7,8 +7,8 @@ relations, of which one of a sparse graph takes a millisecond or less.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import threading
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -82,8 +82,8 @@ def all_forward(
     tables = (*_columns(queries), *_columns(sums), *_columns(totals), highest.data_ptr(), len(queries))
     given = (jobs.table, places, _masks(kept), *_kinds(queries, matrices[0]), tables, _maps(matrices))
     driver = {32: _forward_32_ranges, 64: _forward_64_ranges}.get(width, _forward_ranges)
-    with _workspace(graph, jobs, 2, heads) as room:
-        over_ranges(driver, (*given, room, width), room[2], jobs.nodes * heads * width)
+    room = _workspace(jobs, 2, heads)
+    over_ranges(driver, (*given, room, width), room[2], jobs.nodes * heads * width)
 
 
 def all_backward(
@@ -109,8 +109,8 @@ def all_backward(
     maps = (*_maps(matrices), *_maps(d_matrices))
     given = (jobs.table, places, _masks(kept), *_kinds(of_rows, matrices[0]), maps)
     driver = {32: _backward_32_ranges, 64: _backward_64_ranges}.get(width, _backward_ranges)
-    with _workspace(graph, jobs, 4, heads) as room:
-        over_ranges(driver, (*given, room, width), room[2], jobs.nodes * heads * width)
+    room = _workspace(jobs, 4, heads)
+    over_ranges(driver, (*given, room, width), room[2], jobs.nodes * heads * width)
 
 
 class _Jobs(NamedTuple):
@@ -175,9 +175,18 @@ def _blocks(r: RelationPlan, tables: int, width: int, size: int, compact: bool) 
     return TOGETHER, sources
 
 
-@contextmanager
-def _workspace(graph: MessageGraph, jobs: _Jobs, tables: int, heads: int) -> Iterator[tuple[int, ...]]:
-    """Where the work is done: addresses in a block of memory that the graph keeps from one call to the next.
+class _Work(threading.local):
+    """What each thread keeps to work in from one call to the next, whatever the graph: as much as it ever needed."""
+
+    def __init__(self) -> None:
+        self.block = torch.empty(0, dtype=torch.uint8)
+
+
+_WORK = _Work()
+
+
+def _workspace(jobs: _Jobs, tables: int, heads: int) -> tuple[int, ...]:
+    """Where the work is done: addresses in this thread's block of memory.
 
     The work goes into as many parts, of some heads each, as there are threads, and each has its own, whichever thread takes
     it. Where it begins, the bytes that a table of sources side by side has in it, how many parts and heads there are; then
@@ -186,16 +195,11 @@ def _workspace(graph: MessageGraph, jobs: _Jobs, tables: int, heads: int) -> Ite
     parts = min(heads, torch.get_num_threads())
     near, each = parts * tables * jobs.room, sum(jobs.scratch)
     needed = near + parts * each
-    # Taken out while it is in use: whoever else goes through this graph at the same time has one of his own.
-    kept = graph.compiled.pop("workspace", None)
-    if kept is None or kept.numel() < needed:
-        kept = None  # the smaller one goes before the larger one is there
-        kept = torch.empty(needed, dtype=torch.uint8)
-    start, pieces = kept.data_ptr(), (0, *accumulate(jobs.scratch[:-1]))
-    try:
-        yield (start, jobs.room, parts, heads, start + near, each, *pieces)
-    finally:
-        graph.compiled["workspace"] = kept
+    if _WORK.block.numel() < needed:
+        del _WORK.block  # the smaller one goes before the larger one is there
+        _WORK.block = torch.empty(needed, dtype=torch.uint8)
+    start, pieces = _WORK.block.data_ptr(), (0, *accumulate(jobs.scratch[:-1]))
+    return (start, jobs.room, parts, heads, start + near, each, *pieces)
 
 
 # Tables are handed on as their addresses: to make an array of a tensor takes longer than a small relation does.

@@ -102,7 +102,8 @@ class RelationPlan:
         """The edges by source: ``by_source``, their targets int32 [E], and the sources' runs int32 [n_s + 1]."""
         order = self.by_source
         nodes = torch.arange(self.source_nodes.numel() + 1, dtype=torch.int32, device=order.device)
-        return order, self.target[order], torch.searchsorted(self.source[order], nodes).int()
+        ascending = self.source.index_select(0, order)
+        return order, self.target.index_select(0, order), torch.searchsorted(ascending, nodes, out_int32=True)
 
     @cached_property
     def target_pieces(self) -> Pieces:

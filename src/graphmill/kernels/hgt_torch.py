@@ -1,14 +1,17 @@
 """The edge part of HGT's attention for one relation, in operators that cpu, cuda and mps all have.
 
 Everything here is compact: row i of ``q`` is the relation's i-th target node, row j of ``k`` and ``v`` its j-th source
-node; shapes are [h, n, D] for h heads, whatever the order in memory. Heads go one after the other. Weighted sums over a
-node's edges are ``torch.nn.functional.embedding_bag``, which writes no row an edge and adds in the order of the edges;
-products of an edge's two ends are made of rows, in chunks that stay in cache. Of an edge and head there are a few numbers.
+node; shapes are [h, n, D] for h heads, whatever the order in memory. On the CPU heads go one after the other. Weighted
+sums over a node's edges are ``torch.nn.functional.embedding_bag``, which writes no row an edge and adds in the order of the
+edges; products of an edge's two ends are made of rows, in chunks that stay in cache. Of an edge and head there are a few
+numbers.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from functools import cached_property
 from typing import NamedTuple
 
 import torch
@@ -20,6 +23,12 @@ from graphmill.kernels.hgt_plan import RelationPlan
 
 SOURCES_HEAD_MAJOR = True
 _CHUNK_BYTES = 1 << 20
+_WIDE = 4
+"""Bytes of fp32."""
+_MOST = (1 << 31) - 1
+"""Edges, or nodes, that int32 can number."""
+_ONE_BY_ONE = frozenset({"cpu"})
+"""Devices on which heads go one after the other."""
 
 
 class Partial(NamedTuple):
@@ -65,8 +74,8 @@ def serves_relations(weights: Tensor, *rows: Tensor) -> bool:
 
 
 def head_products(left: Tensor, right: Tensor, heads: int) -> Tensor:
-    """[n, H]: the product of each head's numbers of two rows [n, H·D]. Of bfloat16, in fp32."""
-    both = left * right if left.dtype != torch.bfloat16 else left.float() * right.float()
+    """[n, H]: the product of each head's numbers of two rows [n, H·D]. Of half precision, in fp32."""
+    both = left * right if left.itemsize >= _WIDE else left.float() * right.float()
     return both.unflatten(1, (heads, left.shape[1] // heads)).sum(-1)
 
 
@@ -85,19 +94,16 @@ def forward(r: RelationPlan, q: Tensor, k: Tensor, v: Tensor, factor: Tensor, ke
     ``q`` [h, n_t, D], ``k``, ``v`` [h, n_s, D]; ``factor`` [h] multiplies the logits; ``kept`` bool [E] drops edges.
     """
     heads, targets, _ = q.shape
-    q, k, v = (q * factor[:, None, None]).contiguous(), k.contiguous(), v.contiguous()
+    q, k, v = _scaled(q, factor), k.contiguous(), v.contiguous()
     sums, (total, highest) = torch.empty_like(q), q.new_empty(2, heads, targets)
-    bounds, index, ones = r.indptr.int(), r.target.long(), q.new_ones(r.num_edges)
-    every = torch.arange(r.num_edges, dtype=torch.int32, device=q.device)
-    for head in range(heads):
-        logits = _dots(r, q[head], k[head])
-        if kept is not None:
-            logits.masked_fill_(~kept, -math.inf)
-        top = torch.full_like(highest[head], -math.inf).scatter_reduce_(0, index, logits, "amax")
-        weights = logits.sub_(top.clamp_min(torch.finfo(top.dtype).min).index_select(0, r.target)).exp_()
-        sums[head], highest[head] = weighted_sums(r.source, bounds, weights, v[head]), top
-        # index_add_ adds in any order on CUDA.
-        total[head] = weighted_sums(every, bounds, ones, weights[:, None])[:, 0]
+    dropped = None if kept is None else ~kept
+    for part, edges in _groups(r, heads):
+        logits = edges.dots(q[part], k[part])
+        if dropped is not None:
+            logits.view(-1, r.num_edges).masked_fill_(dropped, -math.inf)
+        top = highest[part].view(-1).fill_(-math.inf).scatter_reduce_(0, edges.index, logits, "amax")
+        weights = logits.sub_(top.clamp_min(torch.finfo(top.dtype).min).index_select(0, edges.target)).exp_()
+        total[part], sums[part] = edges.totals(weights), edges.sums(weights, v[part])
     return Partial(sums, total, highest)
 
 
@@ -137,41 +143,103 @@ def backward(
     ``d_out`` [h, n_t, D]: gradient of Σ α·v; ``log_total`` [h, n_t]: log of the softmax's total over *all* relations;
     ``delta`` [h, n_t]: Σ α·dα over all relations.
     """
-    scaled = (q * factor[:, None, None]).contiguous()
-    k, v, d_out = k.contiguous(), v.contiguous(), d_out.contiguous()
+    scaled, k, v, d_out = _scaled(q, factor), k.contiguous(), v.contiguous(), d_out.contiguous()
     d_q, d_k, d_v = (torch.empty_like(x) for x in (scaled, k, v))
     sums = torch.empty_like(d_q) if want_sums else None
-    bounds, (order, target, by_source) = r.indptr.int(), r.transposed
-    for head, of_target in enumerate(zip(log_total, delta, strict=True)):
-        logs, deltas = (x.index_select(0, r.target) for x in of_target)
-        alpha = _dots(r, scaled[head], k[head]).sub_(logs).exp_()
-        if kept is not None:
-            alpha *= kept
-        d_logits = _dots(r, d_out[head], v[head]).sub_(deltas).mul_(alpha)
-        d_q[head] = weighted_sums(r.source, bounds, d_logits, k[head])
+    dropped = None if kept is None else ~kept
+    for part, edges in _groups(r, len(q)):
+        logs, deltas = (x[part].flatten().index_select(0, edges.target) for x in (log_total, delta))
+        alpha = edges.dots(scaled[part], k[part]).sub_(logs).exp_()
+        if dropped is not None:  # their logits are not in the total, and may be far above it
+            alpha.view(-1, r.num_edges).masked_fill_(dropped, 0.0)
+        d_logits = edges.dots(d_out[part], v[part]).sub_(deltas).mul_(alpha)
+        d_q[part] = edges.sums(d_logits, k[part])
         if sums is not None:
-            sums[head] = weighted_sums(r.source, bounds, alpha, v[head])
-        d_k[head] = weighted_sums(target, by_source, d_logits.index_select(0, order), scaled[head])
-        d_v[head] = weighted_sums(target, by_source, alpha.index_select(0, order), d_out[head])
+            sums[part] = edges.sums(alpha, v[part])
+        d_k[part] = edges.sums_by_source(d_logits, scaled[part])
+        d_v[part] = edges.sums_by_source(alpha, d_out[part])
     # Σ over edges of the logits' gradient times q · k, as each target's q times what its edges send back.
     d_factor = (q * d_q).sum((1, 2))
     return EdgeGradients(d_q.mul_(factor[:, None, None]), d_k, d_v, d_factor, sums)
 
 
+class _Edges:
+    """A relation's edges for one head, or for some at once as if those were a graph beside the other: nodes and edges of a
+    head follow those of the one before. ``source`` and ``target`` int32 [h·E]; ``bounds`` int32 [h·n_t + 1]."""
+
+    def __init__(self, r: RelationPlan, heads: int) -> None:
+        self.heads, self._plan = heads, r
+        self._sizes = r.source_nodes.numel(), r.target_nodes.numel(), r.num_edges
+        self.source = self._repeated(r.source, self._sizes[0])
+        self.target = self._repeated(r.target, self._sizes[1])
+        self.bounds = self._runs(r.indptr.int())
+
+    def dots(self, left: Tensor, right: Tensor) -> Tensor:
+        """[h·E]: products of each edge's row of ``left`` (by target) and ``right`` (by source), [h, n, D]."""
+        left, right = left.flatten(0, 1), right.flatten(0, 1)
+        out = left.new_empty(len(self.target))
+        step = max(1, part_bytes(left.device, _CHUNK_BYTES) // (left.element_size() * left.shape[1]))
+        for start in range(0, len(out), step):
+            c = slice(start, start + step)
+            products = left.index_select(0, self.target[c]).mul_(right.index_select(0, self.source[c]))
+            torch.sum(products, 1, out=out[c])
+        return out
+
+    @cached_property
+    def index(self) -> Tensor:
+        """``target`` as int64."""
+        return self.target.long()
+
+    def totals(self, weights: Tensor) -> Tensor:
+        """[h, n_t]: Σ weights over each target's edges. (``index_add_`` adds in any order on CUDA.)"""
+        found = F.embedding_bag(self._every, weights[:, None], self.bounds, mode="sum", include_last_offset=True)
+        return found.view(self.heads, -1)
+
+    @cached_property
+    def _every(self) -> Tensor:
+        return torch.arange(len(self.target), dtype=torch.int32, device=self.target.device)
+
+    def sums(self, weights: Tensor, rows: Tensor) -> Tensor:
+        """[h, n_t, D]: Σ weights · rows of the sources, over each target's edges."""
+        found = weighted_sums(self.source, self.bounds, weights, rows.flatten(0, 1))
+        return found.view(self.heads, -1, rows.shape[2])
+
+    def sums_by_source(self, weights: Tensor, rows: Tensor) -> Tensor:
+        """[h, n_s, D]: Σ weights · rows of the targets, over each source's edges."""
+        order, target, bounds = self._plan.transposed
+        of, turned = self._repeated(target, self._sizes[1]), self._repeated(order, self._sizes[2])
+        found = weighted_sums(of, self._runs(bounds), weights.index_select(0, turned), rows.flatten(0, 1))
+        return found.view(self.heads, -1, rows.shape[2])
+
+    def _repeated(self, numbers: Tensor, count: int) -> Tensor:
+        """``numbers`` for each head, which has ``count`` of what they name."""
+        if self.heads == 1:
+            return numbers
+        first = torch.arange(self.heads, dtype=numbers.dtype, device=numbers.device).mul_(count)
+        return (first[:, None] + numbers).flatten()
+
+    def _runs(self, bounds: Tensor) -> Tensor:
+        return torch.cat([bounds[:1], self._repeated(bounds[1:], self._sizes[2])])
+
+
+def _groups(r: RelationPlan, heads: int) -> Iterator[tuple[slice, _Edges]]:
+    """Heads that go together: one on the CPU; elsewhere, where calls cost more than memory does, as many as can be."""
+    most = _MOST // max(r.num_edges, r.source_nodes.numel(), r.target_nodes.numel())
+    size = 1 if r.source.device.type in _ONE_BY_ONE else min(max(most, 1), heads)
+    edges = _Edges(r, size)
+    for first in range(0, heads, size):
+        last = min(first + size, heads)
+        yield slice(first, last), edges if last - first == size else _Edges(r, last - first)
+
+
+def _scaled(q: Tensor, factor: Tensor) -> Tensor:
+    """``q`` times each head's ``factor``, head by head in memory."""
+    return torch.mul(q, factor[:, None, None], out=q.new_empty(q.shape))
+
+
 def weighted_sums(of: Tensor, bounds: Tensor, weights: Tensor, rows: Tensor) -> Tensor:
     """[n, D]: Σ weights[e] · rows[of[e]] over each node's edges e, which are ``bounds[i]:bounds[i + 1]``; both int32."""
     return F.embedding_bag(of, rows, bounds, mode="sum", per_sample_weights=weights, include_last_offset=True)
-
-
-def _dots(r: RelationPlan, left: Tensor, right: Tensor) -> Tensor:
-    """[E]: products of each edge's row of ``left`` (by target) and ``right`` (by source), [n, D]."""
-    out = left.new_empty(r.num_edges)
-    step = max(1, part_bytes(left.device, _CHUNK_BYTES) // (left.element_size() * left.shape[1]))
-    for start in range(0, r.num_edges, step):
-        c = slice(start, start + step)
-        products = left.index_select(0, r.target[c]).mul_(right.index_select(0, r.source[c]))
-        torch.sum(products, 1, out=out[c])
-    return out
 
 
 def _heads_first(rows: Tensor, heads: int) -> Tensor:

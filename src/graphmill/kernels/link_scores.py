@@ -39,10 +39,11 @@ def link_scores(nodes: Tensor, relation: Tensor | None, heads: Tensor, relations
 
 def _gathered(nodes: Tensor, relation: Tensor | None, heads: Tensor, relations: Tensor, tails: Tensor) -> Tensor:
     # One gather: the backward pass of each would fill an array of the size of the table.
-    rows = nodes.index_select(0, torch.cat([heads, tails.T.reshape(-1)]))
+    # Of a table in fp32: gradients of half precision would be added in half precision.
+    rows = _wide(nodes).index_select(0, torch.cat([heads, tails.T.reshape(-1)]))
     left, *right = rows.split(len(heads)) if len(heads) else (rows,) * (1 + tails.shape[1])
-    left = _wide(left) if relation is None else _wide(left) * relation.index_select(0, relations)
-    return torch.stack([(left * _wide(part)).sum(-1) for part in right], 1)
+    left = left if relation is None else left * relation.index_select(0, relations)
+    return torch.stack([(left * part).sum(-1) for part in right], 1)
 
 
 def _check_shapes(nodes: Tensor, relation: Tensor | None, heads: Tensor, relations: Tensor, tails: Tensor) -> None:
@@ -77,7 +78,8 @@ class _LinkScores(torch.autograd.Function):
     ) -> Tensor:
         from graphmill.kernels import link_scores_numba
 
-        ctx.nodes = nodes if ctx.needs_input_grad[0] else None
+        # Only of a leaf is the gradient added to in place; what a step has made may go before its gradient is there.
+        ctx.leaf = nodes if nodes.is_leaf else None
         ctx.save_for_backward(nodes, relation, heads, relations, tails)
         return link_scores_numba.forward(nodes, relation, heads, relations, tails)
 
@@ -87,8 +89,10 @@ class _LinkScores(torch.autograd.Function):
         from graphmill.kernels import link_scores_numba
 
         nodes, relation, heads, relations, tails = ctx.saved_tensors
-        own = None if ctx.nodes is None else gradient_of_table(ctx.nodes)
-        into = None if ctx.nodes is None else ctx.nodes.grad if own is None else own
+        own = into = None
+        if ctx.needs_input_grad[0]:
+            own = torch.zeros_like(nodes) if ctx.leaf is None else gradient_of_table(ctx.leaf)
+            into = ctx.leaf.grad if own is None else own
         of_relation = torch.zeros_like(relation) if relation is not None and ctx.needs_input_grad[1] else None
         link_scores_numba.backward(nodes, relation, heads, relations, tails, gradient, into, of_relation)
         return own, of_relation, None, None, None

@@ -71,9 +71,11 @@ class _TableRows(torch.autograd.Function):
     def backward(ctx, gradient):  # type: ignore[no-untyped-def]
         (shape, dtype, device), rows = ctx.like, ctx.rows.reshape(-1)
         gradient = gradient.reshape(len(rows), shape[1])
-        if device.type != "cpu" and dtype in (torch.float16, torch.bfloat16):
-            # A device adds one by one in the dtype of the table: a sum of equal addends would stop growing.
-            return torch.zeros(shape, device=device).index_add_(0, rows, gradient.float()).to(dtype), None
+        if dtype in (torch.float16, torch.bfloat16):
+            # In the dtype of the table a sum of equal addends would stop growing.
+            wide = torch.zeros(shape, device=device)
+            add_rows_(wide, rows, gradient.float())
+            return wide.to(dtype), None
         leaf = ctx.leaf
         into = torch.zeros(shape, dtype=dtype, device=device) if leaf is None else gradient_of_table(leaf)
         add_rows_(leaf.grad if into is None else into, rows, gradient)
