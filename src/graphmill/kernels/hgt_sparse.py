@@ -5,8 +5,8 @@ lie one relation after the other in a table of one head; a target's edges, of al
 matrix, and the softmax over them one run. Products of an edge's two ends are ``torch.sparse.sampled_addmm``, weighted sums
 over a node's edges ``torch.nn.functional.embedding_bag``, the maximum and the total of the softmax
 ``torch.segment_reduce``. None of them writes a row an edge, and each adds in the order of the edges, whatever the number of
-threads. Queries and their gradients are neither gathered by relation nor put back. fp32 and fp64; rows of less are converted. (Where
-there are more parallel edges than pairs of nodes, the products are made of rows, some edges at a time.)
+threads. Queries and their gradients are neither gathered by relation nor put back. fp32 and fp64; rows of less are
+converted. (Where there are more parallel edges than pairs of nodes, the products are made of rows, some edges at a time.)
 """
 
 from __future__ import annotations
