@@ -82,6 +82,9 @@ def head_products(left: Tensor, right: Tensor, heads: int) -> Tensor:
 def scatter_add(rows: Tensor, nodes: Tensor, first: int, last: int, values: Tensor) -> None:
     """Add [h, n, D] to heads ``first:last`` of some distinct rows of [N, H·D]."""
     columns = rows[:, first * values.shape[2] : last * values.shape[2]]
+    if len(nodes) == len(rows):  # each of them, in order
+        columns.unflatten(1, values.shape[::2]).add_(values.transpose(0, 1))
+        return
     # index_add_ would sort the nodes on the CPU, and add in any order on CUDA.
     found = columns.index_select(0, nodes)
     found.view(len(nodes), *values.shape[::2]).add_(values.transpose(0, 1))
