@@ -15,9 +15,9 @@ NAMES = ("messages", "rows", "identity", "own weight", "own bias", "joint weight
 @pytest.fixture(autouse=True, params=["rows", "blocks"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both compiled forms: some dozen rows with the products among them, and blocks with torch's products."""
-    if request.param == "rows" and not module.wide_registers():
+    if request.param == "rows" and not module.own_blocks():
         pytest.skip("registers of 512 bits are what this form is for")
-    monkeypatch.setattr(module, "wide_registers", lambda: request.param == "rows")
+    monkeypatch.setattr(module, "own_blocks", lambda: request.param == "rows")
 
 
 def problem(count: int, w: int, v: int, d: int, k: int, concatenate: bool, dtype: torch.dtype) -> list[torch.Tensor]:

@@ -38,7 +38,7 @@ def test_all_groups_in_one_call_give_what_a_call_each_gives(monkeypatch: pytest.
     rows, matrices = torch.randn(260, 20), torch.randn(6, 20, 33)
     found = []
     for one_call in (True, False):
-        monkeypatch.setattr(translation, "wide_registers", lambda one=one_call: one and has_numba())
+        monkeypatch.setattr(translation, "own_blocks", lambda one=one_call: one and has_numba())
         inputs = rows.clone().requires_grad_(), matrices.clone().requires_grad_()
         out = grouped_projection(inputs[0], bounds, inputs[1])
         scale = torch.linspace(-1, 1, out.numel()).view_as(out)
@@ -97,7 +97,7 @@ def test_edges_are_scored_head_by_head_as_by_their_formula(
     found = []
     for way in ("as here", "one thread", "without wide registers", "without numba"):
         if way.startswith("without"):
-            monkeypatch.setattr(translation, "wide_registers", lambda: False)
+            monkeypatch.setattr(translation, "own_blocks", lambda: False)
         if way == "without numba":
             monkeypatch.setattr(translation, "has_numba", lambda: False)
         threads = torch.get_num_threads()

@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from graphmill.kernels.dropout import Key, draw_key, dropout
-from graphmill.kernels.products import linear, wide_registers
+from graphmill.kernels.products import linear, own_blocks
 from graphmill.kernels.propagation import SparseMatrix, propagate
 from graphmill.kernels.table_rows import add_rows_, table_rows
 from graphmill.kernels.threads import has_numba
@@ -102,7 +102,7 @@ def _compiled_serves(nodes: Tensor) -> bool:
 
 def by_rows(numbers: int) -> bool:
     """Whether weights of so many numbers each are for the form that goes through the layer some dozen rows at a time."""
-    return numbers <= _LARGEST and wide_registers()
+    return numbers <= _LARGEST and own_blocks()
 
 
 def _compiled(weight: Tensor) -> Any:

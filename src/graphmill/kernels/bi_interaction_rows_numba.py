@@ -1,4 +1,4 @@
-"""``bi_interaction`` for CPUs with registers of 512 bits: some rows at a time through the whole layer, products included.
+"""``bi_interaction``: some rows at a time through the whole layer, products included.
 
 Between the table it reads and the one it writes, a row's sums, products and maps are in the first two caches. In a call of
 its own for each operation, all rows of a block went to the third and back between one and the next.

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from graphmill.kernels.products import linear, wide_registers
+from graphmill.kernels.products import linear, own_blocks
 from graphmill.kernels.threads import has_numba
 
 Linear = tuple[Tensor, Tensor]
@@ -54,7 +54,7 @@ def _compiled(*weights: Tensor) -> Any:
     """The module that takes a layer with weights of these sizes."""
     from graphmill.kernels import combination_numba, combination_rows_numba
 
-    few = wide_registers() and combination_rows_numba.serves(*weights)
+    few = own_blocks() and combination_rows_numba.serves(*weights)
     return combination_rows_numba if few else combination_numba
 
 

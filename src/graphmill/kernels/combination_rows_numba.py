@@ -1,4 +1,4 @@
-"""``combination`` for CPUs with registers of 512 bits: some rows at a time through the whole layer, products included.
+"""``combination``: some rows at a time through the whole layer, products included.
 
 As ``bi_interaction_rows_numba``: what is between the tables that are read and written stays in the first two caches.
 """

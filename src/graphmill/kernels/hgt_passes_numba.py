@@ -1,4 +1,4 @@
-"""HGT's attention of all relations in one compiled call, for CPUs with registers of 512 bits.
+"""HGT's attention of all relations in one compiled call, on CPUs for which there are blocks (``products.own_blocks``).
 
 What is done with a relation stands in ``hgt_rows_numba``. Here every thread takes some heads through all relations, so that
 no two write to one place, the order of additions does not depend on how many there are, and none waits for another between

@@ -88,7 +88,7 @@ class RelationPlan:
         It multiplies targets' rows seven times, two of them forward, and sources' rows eight times: the backward pass
         repeats q Wᵀ alone in place of k W and v W. But it adds up the values of each target's edges once more, and a row
         of an edge takes about as long as an eighth of a row in a product. (So it is in the compiled passes on processors
-        with registers of 512 bits, where it was measured; elsewhere the sides were not compared.)
+        with registers of 512 bits, where it was measured; others were not.)
         """
         return 7 * self.target_nodes.numel() + self.num_edges // 8 < 8 * self.source_nodes.numel()
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from graphmill.kernels.hgt_plan import MessageGraph, RelationPlan
 from graphmill.kernels.hgt_torch import gather
-from graphmill.kernels.products import product, wide_registers
+from graphmill.kernels.products import own_blocks, product
 
 _GROUP_BYTES = 16 << 20
 
@@ -218,7 +218,7 @@ def _relation_backward(
 
 def in_one_pass(width: int) -> bool:
     """Whether on this machine's CPU a relation with heads of this width is one pass (``hgt_rows_numba``)."""
-    return wide_registers() and width * (-(-width // 16) * 16) <= _LARGEST
+    return own_blocks() and width * (-(-width // 16) * 16) <= _LARGEST
 
 
 def cache_groups(r: RelationPlan, heads: int, width: int, dtype: torch.dtype) -> Iterator[tuple[int, int]]:

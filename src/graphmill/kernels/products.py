@@ -222,24 +222,26 @@ def _widened(left: Tensor, right: Tensor, out: Tensor | None, bias: Tensor | Non
 
 
 @cache
-def wide_registers() -> bool:
-    """Whether the processor multiplies 512 bits at a time, which our own blocks are made for."""
+def own_blocks() -> bool:
+    """Whether the processor has the registers that our own blocks are made for: AVX-512's, or AVX2's with fused products."""
     if not has_numba():
         return False
     from llvmlite import binding
 
-    return bool(binding.get_host_cpu_features().get("avx512f"))
+    features = binding.get_host_cpu_features()
+    return bool(features.get("avx512f") or (features.get("avx2") and features.get("fma")))
 
 
 @cache
 def own_products() -> bool:
     """Whether this machine's processor is one on which our own products were measured to be the faster ones."""
-    if not wide_registers():
+    if not has_numba():
         return False
     from llvmlite import binding
 
     # LLVM's names of AMD's cores. The fourth generation has these registers (and units of half their width), the fifth
-    # units as wide; MKL makes use of neither.
+    # units as wide; MKL makes use of neither. On the third MKL is the
+    # faster one.
     name, _, generation = binding.get_host_cpu_name().partition("znver")
     return not name and generation.isdigit() and int(generation) >= 4
 

@@ -1,9 +1,10 @@
 """Matrix products of fp32 on the CPU, compiled: blocks of six rows and 64 columns in registers, the right side packed.
 
-The right matrix is copied into panels of 64 columns, some hundred of its rows at a time, so that the panels stay in the
-second cache; with them meet six rows of the left matrix after the other (the order of BLIS, Van Zee and van de Geijn 2015,
-with one level of blocking fewer: rows of the left are read where they stand). Transposed operands need no copy of their own.
-Threads take rows of the result; each number is the sum of the same terms in the same order however many there are.
+The right matrix is copied into panels of 64 columns (16 where registers have 256 bits), some hundred of its rows at a time,
+so that the panels stay in the second cache; with them meet six rows of the left matrix after the other (the order of BLIS,
+Van Zee and van de Geijn 2015, with one level of blocking fewer: rows of the left are read where they stand). Transposed
+operands need no copy of their own. Threads take rows of the result; each number is the sum of the same terms in the same
+order however many there are.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 import numba
 import numpy as np
 import torch
+from llvmlite import binding
 from torch import Tensor
 
 from graphmill.kernels.compiled_math import FAST
@@ -22,9 +24,12 @@ from graphmill.kernels.team import in_ranges, over_ranges
 from graphmill.kernels.vectors import LANES, LINE, hold, like, load_first, numbers_at, padded, store
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_WIDE = bool(binding.get_host_cpu_features().get("avx512f"))
+"""Whether registers have 512 bits."""
 SIX = 6
 """Rows of a block in registers."""
-_PANEL = 4 * LANES
+_PANEL = (4 if _WIDE else 1) * LANES
+"""Columns of a block in registers: six rows of them, and what they are multiplied with, fill all there are."""
 _COLUMNS = 1024
 """Columns of the right matrix packed at a time, at most."""
 _TERMS = 256
@@ -127,7 +132,7 @@ def _pieces(bounds: np.ndarray) -> np.ndarray:
 
 @_jit
 def _pack(right: Any, at: int, row: int, column: int, terms: int, columns: int, packed: Any, to: int) -> None:
-    """Panels of 64 columns, the last one narrower and filled up with zeros; in each, row after row."""
+    """Panels of columns, the last one narrower and filled up with zeros; in each, row after row."""
     for c in range(0, columns, _PANEL):
         wide, base = padded(min(_PANEL, columns - c)), to + c * terms
         for v in range(0, wide, LANES):

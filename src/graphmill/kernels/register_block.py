@@ -13,7 +13,8 @@ places are counted in numbers.
 
 The code is written out in LLVM's language: 24 sums that a loop carries along are 24 variables and 24 statements in Python's,
 for each size of a block anew. Six by four is what 32 registers of 512 bits hold beside their operands: each turn of the loop
-has 24 fused products for ten loads, as many as a processor with two units for them finishes while it loads.
+has 24 fused products for ten loads, as many as a processor with two units for them finishes while it loads. Sixteen
+registers of 256 bits hold six by one, which is twelve fused products for eight loads.
 """
 
 from __future__ import annotations

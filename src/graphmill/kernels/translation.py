@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from graphmill.kernels.devices import part_bytes
-from graphmill.kernels.products import product, wide_registers
+from graphmill.kernels.products import own_blocks, product
 from graphmill.kernels.threads import has_numba
 
 EDGE_BYTES = 8 << 20
@@ -41,7 +41,7 @@ def _one_call_serves(rows: Tensor, matrices: Tensor) -> bool:
         and rows.is_contiguous()
         and len(rows) > 0
         and len(matrices) > 1  # the threads share one product, and here a group is one thread's
-        and wide_registers()
+        and own_blocks()
     )
 
 
@@ -129,7 +129,7 @@ def _whole_heads_serve(nodes: Tensor, matrices: Tensor, part: RelationEdges) -> 
         nodes.device.type == "cpu"
         and nodes.dtype == matrices.dtype == torch.float32
         and len(part.tail) > 0
-        and wide_registers()
+        and own_blocks()
     )
 
 

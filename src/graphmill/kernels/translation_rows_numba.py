@@ -1,4 +1,4 @@
-"""KGAT's scores of edges for CPUs with registers of 512 bits: heads go through some dozen at a time, products included.
+"""KGAT's scores of edges: heads go through some dozen at a time, products included.
 
 The tails of some relations are projected first, into one table. Then some heads at a time are projected, moved and followed
 along their edges, and nothing of them is written but the scores. In calls of its own for each operation every projected row
