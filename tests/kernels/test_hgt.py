@@ -206,10 +206,9 @@ def test_shapes_that_are_not_those_of_the_graph_are_refused(change: dict[str, An
         hgt.hgt_attention(*x._replace(**{n: f(getattr(x, n)) for n, f in change.items()}), graph)
 
 
-def test_chunks_of_edges_and_groups_of_heads_change_nothing(hgt_attention, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three edges at a time (of torch's), and as many heads as there are threads."""
+def test_groups_of_heads_change_nothing(hgt_attention, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many heads at a time as there are threads."""
     width, heads = 5, 2 * torch.get_num_threads()
-    monkeypatch.setattr(hgt_torch, "_CHUNK_BYTES", 3 * width * 8)
     monkeypatch.setattr(hgt_relations, "_GROUP_BYTES", 1)
     counts, relations = light([30, 50, 4], [(0, 1, 300), (1, 0, 300), (2, 1, 90), (1, 1, 500)])
     graph = MessageGraph.build(counts, random_edges(counts, relations, 1))

@@ -3,8 +3,8 @@
 Everything here is compact: row i of ``q`` is the relation's i-th target node, row j of ``k`` and ``v`` its j-th source
 node; shapes are [h, n, D] for h heads, whatever the order in memory. On the CPU heads go one after the other. Weighted
 sums over a node's edges are ``torch.nn.functional.embedding_bag``, which writes no row an edge and adds in the order of the
-edges; products of an edge's two ends are made of rows, in chunks that stay in cache. Of an edge and head there are a few
-numbers.
+edges; products of an edge's two ends are what torch has for the gradients of its weights. Of an edge and head there are a
+few numbers.
 """
 
 from __future__ import annotations
@@ -18,15 +18,16 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from graphmill.kernels.devices import part_bytes
 from graphmill.kernels.hgt_plan import RelationPlan
 
 SOURCES_HEAD_MAJOR = True
-_CHUNK_BYTES = 1 << 20
 _WIDE = 4
 """Bytes of fp32."""
 _MOST = (1 << 31) - 1
 """Edges, or nodes, that int32 can number."""
+_weight_gradients = torch.ops.aten._embedding_bag_per_sample_weights_backward
+_SUM = 0
+"""``mode="sum"`` in its arguments."""
 _ONE_BY_ONE = frozenset({"cpu"})
 """Devices on which heads go one after the other."""
 
@@ -179,14 +180,8 @@ class _Edges:
 
     def dots(self, left: Tensor, right: Tensor) -> Tensor:
         """[h·E]: products of each edge's row of ``left`` (by target) and ``right`` (by source), [h, n, D]."""
-        left, right = left.flatten(0, 1), right.flatten(0, 1)
-        out = left.new_empty(len(self.target))
-        step = max(1, part_bytes(left.device, _CHUNK_BYTES) // (left.element_size() * left.shape[1]))
-        for start in range(0, len(out), step):
-            c = slice(start, start + step)
-            products = left.index_select(0, self.target[c]).mul_(right.index_select(0, self.source[c]))
-            torch.sum(products, 1, out=out[c])
-        return out
+        rows = left.flatten(0, 1), right.flatten(0, 1)
+        return _weight_gradients(*rows, self.source, self.bounds, self.target, _SUM)
 
     @cached_property
     def index(self) -> Tensor:
