@@ -10,7 +10,9 @@ went target by target could read some rows fewer times), at the best rate that t
 * ``edges``: an edge whose source another edge has met reads k and v in each pass, and q and the output's gradient where it
   adds to the sums of its source. Bytes, at the rate at which every thread reads the second cache.
 * ``operators``, in place of both where the edges are done by torch's sparse operators (``kernels/hgt_sparse.py``):
-  ``sampled_addmm`` and ``embedding_bag`` on all relations into a type, as often as a step needs them.
+  ``sampled_addmm`` and ``embedding_bag`` on all relations into a type, as often as a step needs them; and in place of
+  ``edges`` where they are done by dense ones (``kernels/hgt_torch.py``): ``embedding_bag`` and the gradients of its weights
+  on each relation.
 * ``activations``: GELU on what was attended to, and its gradient.
 * ``loss``: the workload's own, squares of all outputs, and its gradient.
 * ``update``: Adam, fused, on tables and weights.
@@ -26,6 +28,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
+from typing import Literal
 
 import torch
 
@@ -33,7 +36,9 @@ from benchmarks import hgt_floor, hgt_graphs
 from benchmarks.hgt_floor import WIDTHS, Clock
 from graphmill.kernels.hgt_plan import MessageGraph
 from graphmill.kernels.hgt_sparse import inbox_of
+from graphmill.kernels.hgt_torch import weight_gradients, weighted_sums
 
+Way = Literal["compiled", "sparse", "dense"]
 _CACHED = 1 << 20
 """Bytes that every thread's second cache holds on the processors here."""
 
@@ -43,11 +48,11 @@ def seconds(
     widths: tuple[int, ...] = WIDTHS,
     dtype: torch.dtype = torch.float32,
     clock: Clock = time.perf_counter,
-    sparse: bool = False,
+    way: Way = "compiled",
 ) -> dict[str, float]:
     """Of one step on the CPU, by part. ``dtype``: of rows and activations; sums, loss and update are fp32.
 
-    ``sparse``: the edges by torch's sparse operators.
+    ``way``: what the edges are done with, torch's sparse or dense operators or one compiled pass.
     """
     outputs = sum(widths[1:])
     size = dtype.itemsize
@@ -57,11 +62,14 @@ def seconds(
     # Read in the rows' precision; sums and gradients are read and written in fp32.
     rows = (sources * (4 * size + 4 * 4) + targets * (3 * size + 4 * 4)) * outputs
     receiving = sum(graph.target_counts[t] for t in graph.target_types)
-    if sparse:
+    if way == "sparse":
         attention = {"operators": _operators(graph, widths, clock)}
     else:
-        edges = again * 6 * size * outputs / _cache_rate(clock)
-        attention = {"rows": rows / _gather_rate(graph, widths[-1], dtype, clock), "edges": edges}
+        attention = {"rows": rows / _gather_rate(graph, widths[-1], dtype, clock)}
+        if way == "dense":
+            attention["operators"] = _dense_operators(graph, widths, clock)
+        else:
+            attention["edges"] = again * 6 * size * outputs / _cache_rate(clock)
     return {
         **attention,
         "activations": sum(_activation(receiving, width, dtype, clock) for width in widths[1:]),
@@ -120,16 +128,28 @@ def _operators(graph: MessageGraph, widths: tuple[int, ...], clock: Clock) -> fl
                 inbox.bounds, inbox.source, weights, (len(q), len(k)), check_invariants=False
             )
             dots = _best(partial(torch.sparse.sampled_addmm, pattern, q, k.T, beta=0.0), clock, 2)
-            onto_targets = _best(partial(_sums, inbox.source, k, inbox.bounds, weights), clock, 2)
-            onto_sources = _best(partial(_sums, target, q, bounds, weights), clock, 2)
+            onto_targets = _best(partial(weighted_sums, inbox.source, inbox.bounds, weights, k), clock, 2)
+            onto_sources = _best(partial(weighted_sums, target, bounds, weights, q), clock, 2)
             total += hgt_floor.HEADS * (3 * dots + 2 * onto_targets + 2 * onto_sources)
     return total
 
 
-def _sums(of: torch.Tensor, rows: torch.Tensor, bounds: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    return torch.nn.functional.embedding_bag(
-        of, rows, bounds, mode="sum", per_sample_weights=weights, include_last_offset=True
-    )
+def _dense_operators(graph: MessageGraph, widths: tuple[int, ...], clock: Clock) -> float:
+    """Torch's dense operators: of each relation an edge's product thrice, weighted sums over targets twice, once more where
+    the matrices are on their side, and over sources twice."""
+    total = 0.0
+    for r in graph.relations:
+        if not r.num_edges:
+            continue
+        _, target, bounds = r.transposed
+        runs, weights = r.indptr.int(), torch.ones(r.num_edges)
+        for width in widths[1:]:
+            q, k = (torch.randn(n.numel(), width // hgt_floor.HEADS) for n in (r.target_nodes, r.source_nodes))
+            dots = _best(partial(weight_gradients, q, k, r.source, runs, r.target, 0), clock, 2)
+            onto_targets = _best(partial(weighted_sums, r.source, runs, weights, k), clock, 2)
+            onto_sources = _best(partial(weighted_sums, target, bounds, weights, q), clock, 2)
+            total += hgt_floor.HEADS * (3 * dots + (2 + r.on_target) * onto_targets + 2 * onto_sources)
+    return total
 
 
 def _activation(count: int, width: int, dtype: torch.dtype, clock: Clock) -> float:
@@ -163,11 +183,13 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graph", default="67k")
     parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--sparse", action="store_true", help="the edges by torch's sparse operators")
+    parser.add_argument(
+        "--way", choices=["compiled", "sparse", "dense"], default="compiled", help="what does the edges"
+    )
     args = parser.parse_args()
     graph, dtype = hgt_graphs.plan(hgt_graphs.load(args.graph)), getattr(torch, args.dtype)
     found = {"products": hgt_floor.Floor(hgt_floor.products(graph), dtype).seconds(3)} | seconds(
-        graph, dtype=dtype, sparse=args.sparse
+        graph, dtype=dtype, way=args.way
     )
     print(json.dumps({"graph": args.graph, **found, "all": sum(found.values())}))
 

@@ -286,7 +286,8 @@ def main() -> None:
         result["floor"] = floor.seconds(3)
         del floor
         if isinstance(model, Ours) and device.type == "cpu":
-            result["rest"] = hgt_rest.seconds(model.graph, dtype=dtype, clock=clock, sparse="sparse" in options)
+            way: hgt_rest.Way = "sparse" if "sparse" in options else "dense" if "torch" in options else "compiled"
+            result["rest"] = hgt_rest.seconds(model.graph, dtype=dtype, clock=clock, way=way)
     print(json.dumps(result))
 
 

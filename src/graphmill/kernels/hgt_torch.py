@@ -25,7 +25,7 @@ _WIDE = 4
 """Bytes of fp32."""
 _MOST = (1 << 31) - 1
 """Edges, or nodes, that int32 can number."""
-_weight_gradients = torch.ops.aten._embedding_bag_per_sample_weights_backward
+weight_gradients = torch.ops.aten._embedding_bag_per_sample_weights_backward
 _SUM = 0
 """``mode="sum"`` in its arguments."""
 _ONE_BY_ONE = frozenset({"cpu"})
@@ -181,7 +181,7 @@ class _Edges:
     def dots(self, left: Tensor, right: Tensor) -> Tensor:
         """[h·E]: products of each edge's row of ``left`` (by target) and ``right`` (by source), [h, n, D]."""
         rows = left.flatten(0, 1), right.flatten(0, 1)
-        return _weight_gradients(*rows, self.source, self.bounds, self.target, _SUM)
+        return weight_gradients(*rows, self.source, self.bounds, self.target, _SUM)
 
     @cached_property
     def index(self) -> Tensor:
