@@ -311,3 +311,15 @@ def test_what_our_own_products_do_not_serve_goes_to_torch(monkeypatch):
         assert torch.equal(product(left, right), left @ right)
     leaf = big.clone().requires_grad_()
     assert product(leaf, big).requires_grad
+
+
+@pytest.mark.parametrize(
+    ("features", "served"),
+    [({"avx512f": True}, True), ({"avx2": True, "fma": True}, True), ({"avx2": True}, False), ({}, False)],
+)
+def test_blocks_are_for_processors_with_registers_for_them(
+    features: dict[str, bool], served: bool, monkeypatch
+) -> None:
+    binding = pytest.importorskip("llvmlite.binding")
+    monkeypatch.setattr(binding, "get_host_cpu_features", lambda: features)
+    assert products.own_blocks.__wrapped__() == (served and products.has_numba())
