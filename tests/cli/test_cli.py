@@ -175,7 +175,7 @@ def test_compare_devices_says_that_there_is_nothing_to_compare(settings: Path) -
     import torch
 
     if torch.cuda.is_available() or torch.backends.mps.is_available():
-        pytest.skip("this machine has two devices to compare")
+        pytest.skip("the answer is for machines without a second device, and this one has one")
     found = run("compare-devices", str(settings))
     assert found.exit_code == 0
     assert "nothing to compare" in found.stdout

@@ -53,7 +53,7 @@ class TestSource:
         assert "secret" not in str(caught.value)
         assert "abc" not in str(caught.value)
 
-    @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything, so no file can be without permission")
     def test_a_file_without_permission_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "kg.csv"
         path.write_text("a")

@@ -68,7 +68,7 @@ def test_half_precision_is_summed_in_fp32(dtype: torch.dtype) -> None:
 
 def test_the_number_of_threads_changes_no_bit_of_the_compiled_pass() -> None:
     if not module.has_numba():
-        pytest.skip("torch's own sums are divided among threads")
+        pytest.skip("no numba, so no compiled pass: torch's own sums are divided among threads")
     rows, translations, relations = problem(3000, 32, 0.3)
     threads, found = torch.get_num_threads(), []
     try:

@@ -102,14 +102,14 @@ def test_single_precision_agrees_to_one_part_in_a_hundred_thousand(hgt_attention
 @pytest.mark.parametrize("width", [16, 20, 32, 33, 64])
 @pytest.mark.parametrize("tile", [64, 1 << 14])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.skipif(not numba_installed(), reason="numba is optional")
+@pytest.mark.skipif(not numba_installed(), reason="what numba compiles; numba is optional, and CI has it")
 def test_whole_relations_of_any_head_width(
     width: int, tile: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from graphmill.kernels import hgt_jobs, hgt_passes_numba
 
     if not hgt_passes_numba.serves(torch.empty(1, 1, width, width)):
-        pytest.skip("registers of 512 bits are what this way is for")
+        pytest.skip("this way is for processors with AVX-512 or AVX2, and this one has neither")
     # Sources of a tile forward, and a quarter of them backward. Of 64, a target of the dense relations has some thirty edges
     # a tile forward and some eight backward, so that sixteen together and single ones alternate.
     size = 8 if dtype == torch.float64 else 4
@@ -147,12 +147,12 @@ def test_whole_relations_of_any_head_width(
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-@pytest.mark.skipif(not numba_installed(), reason="numba is optional")
+@pytest.mark.skipif(not numba_installed(), reason="what numba compiles; numba is optional, and CI has it")
 def test_a_workspace_is_allocated_once_and_what_is_left_in_it_is_not_read(dtype: torch.dtype) -> None:
     from graphmill.kernels import hgt_jobs, hgt_passes_numba
 
     if not hgt_passes_numba.serves(torch.empty(1, 1, 20, 20)):
-        pytest.skip("registers of 512 bits are what this way is for")
+        pytest.skip("this way is for processors with AVX-512 or AVX2, and this one has neither")
     relations = [(0, 1, 4000), (1, 0, 4000), (2, 1, 90), (1, 2, 90), (3, 2, 70)]
     graph = MessageGraph.build([130, 600, 40, 3000], random_edges([130, 600, 40, 3000], relations, 1))
     x = inputs(graph, 4, 20, torch.float32)

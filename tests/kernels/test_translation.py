@@ -95,7 +95,7 @@ def test_edges_are_scored_head_by_head_as_by_their_formula(
     other = torch.einsum("ed,edk->ek", nodes[tail].double(), projections[relation].double())
     wanted = (torch.tanh(moved) * other).sum(1)
     found = []
-    for way in ("as here", "one thread", "without wide registers", "without numba"):
+    for way in ("as here", "one thread", "without blocks", "without numba"):
         if way.startswith("without"):
             monkeypatch.setattr(translation, "own_blocks", lambda: False)
         if way == "without numba":

@@ -26,6 +26,8 @@ _WIDE = 4
 _MOST = (1 << 31) - 1
 """Edges, or nodes, that int32 can number."""
 weight_gradients = torch.ops.aten._embedding_bag_per_sample_weights_backward
+"""[E]: products of row ``bag[e]`` of the first table [n, D] and row ``of[e]`` of the second, from both tables, ``of``, the
+bags' bounds, ``bag`` (int32 all) and a mode."""
 _SUM = 0
 """``mode="sum"`` in its arguments."""
 _ONE_BY_ONE = frozenset({"cpu"})

@@ -221,27 +221,32 @@ def _widened(left: Tensor, right: Tensor, out: Tensor | None, bias: Tensor | Non
     )
 
 
+def wide_registers() -> bool:
+    """Whether the processor has registers of 512 bits. It asks llvmlite, which comes with numba."""
+    return bool(_features().get("avx512f"))
+
+
+def _features() -> dict[str, bool]:
+    from llvmlite import binding
+
+    return dict(binding.get_host_cpu_features())
+
+
 @cache
 def own_blocks() -> bool:
     """Whether the processor has the registers that our own blocks are made for: AVX-512's, or AVX2's with fused products."""
-    if not has_numba():
-        return False
-    from llvmlite import binding
-
-    features = binding.get_host_cpu_features()
-    return bool(features.get("avx512f") or (features.get("avx2") and features.get("fma")))
+    return has_numba() and (wide_registers() or all(_features().get(name) for name in ("avx2", "fma")))
 
 
 @cache
 def own_products() -> bool:
     """Whether this machine's processor is one on which our own products were measured to be the faster ones."""
-    if not has_numba():
+    if not has_numba() or not wide_registers():
         return False
     from llvmlite import binding
 
     # LLVM's names of AMD's cores. The fourth generation has these registers (and units of half their width), the fifth
-    # units as wide; MKL makes use of neither. On the third MKL is the
-    # faster one.
+    # units as wide; MKL makes use of neither. On the third, which has none, MKL is the faster one for large products.
     name, _, generation = binding.get_host_cpu_name().partition("znver")
     return not name and generation.isdigit() and int(generation) >= 4
 

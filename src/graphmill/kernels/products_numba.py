@@ -15,20 +15,18 @@ from typing import Any
 import numba
 import numpy as np
 import torch
-from llvmlite import binding
 from torch import Tensor
 
 from graphmill.kernels.compiled_math import FAST
+from graphmill.kernels.products import wide_registers
 from graphmill.kernels.register_block import register_block, transpose
 from graphmill.kernels.team import in_ranges, over_ranges
 from graphmill.kernels.vectors import LANES, LINE, hold, like, load_first, numbers_at, padded, store
 
 _jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
-_WIDE = bool(binding.get_host_cpu_features().get("avx512f"))
-"""Whether registers have 512 bits."""
 SIX = 6
 """Rows of a block in registers."""
-_PANEL = (4 if _WIDE else 1) * LANES
+_PANEL = (4 if wide_registers() else 1) * LANES
 """Columns of a block in registers: six rows of them, and what they are multiplied with, fill all there are."""
 _COLUMNS = 1024
 """Columns of the right matrix packed at a time, at most."""
