@@ -30,7 +30,7 @@ ui: setup $(STATE)/dagster.yaml  ## webserver and daemon on http://localhost:300
 	@$(BIN)/python -m graphmill.orchestration.ui
 
 test: setup
-	@$(BIN)/python -m pytest -n $(JOBS)
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
 check: setup
 	@$(BIN)/ruff check .

@@ -135,8 +135,8 @@ def _operators(graph: MessageGraph, widths: tuple[int, ...], clock: Clock) -> fl
 
 
 def _dense_operators(graph: MessageGraph, widths: tuple[int, ...], clock: Clock) -> float:
-    """Torch's dense operators: of each relation an edge's product thrice, weighted sums over targets twice, once more where
-    the matrices are on their side, and over sources twice."""
+    """Torch's dense operators: of each relation an edge's product twice (logits are kept), weighted sums over targets twice,
+    once more where the matrices are on their side, and over sources twice."""
     total = 0.0
     for r in graph.relations:
         if not r.num_edges:
@@ -148,7 +148,7 @@ def _dense_operators(graph: MessageGraph, widths: tuple[int, ...], clock: Clock)
             dots = _best(partial(weight_gradients, q, k, r.source, runs, r.target, 0), clock, 2)
             onto_targets = _best(partial(weighted_sums, r.source, runs, weights, k), clock, 2)
             onto_sources = _best(partial(weighted_sums, target, bounds, weights, q), clock, 2)
-            total += hgt_floor.HEADS * (3 * dots + (2 + r.on_target) * onto_targets + 2 * onto_sources)
+            total += hgt_floor.HEADS * (2 * dots + (2 + r.on_target) * onto_targets + 2 * onto_sources)
     return total
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from contextlib import nullcontext
 from itertools import pairwise
@@ -32,7 +33,8 @@ class Ours(nn.Module):
 
     ``options``: bf16, checkpoint, edge_sampled, returned (heap); torch, sparse, numba or triton for the edges; parts:
     what is compiled takes a relation in calls of its own for each operation, as on processors without blocks for
-    products; compiled: GELU and the output's product by torch's compiler in place of our own function.
+    products; alone: numba is not there, for no operation; compiled: GELU and the output's product by torch's compiler in
+    place of our own function.
     """
 
     def __init__(self, typed: hgt_graphs.Typed, options: set[str]) -> None:
@@ -243,6 +245,8 @@ def main() -> None:
     kind, *options = args.variant.split(",")
     torch.manual_seed(0)
     device = torch.device(args.device)
+    if "alone" in options:
+        sys.modules["numba"] = None  # type: ignore[assignment]  # as where it isn't installed, for products as well
     typed = hgt_graphs.load(args.graph)
     base = memory("VmRSS")
     if args.infer is not None:

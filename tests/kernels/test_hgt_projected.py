@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from graphmill.kernels import hgt_projected
-from graphmill.kernels.hgt import unpack
+from graphmill.kernels.hgt import Backend, unpack
 from graphmill.kernels.hgt_plan import MessageGraph
 from graphmill.kernels.hgt_projected import head_groups, hgt_projected_attention
 from graphmill.kernels.hgt_reference import hgt_attention_reference
@@ -117,17 +117,20 @@ def test_groups_of_heads_under_autocast(rows: torch.dtype, groups: int, monkeypa
         assert (a.float() - b).norm() <= 0.05 * (1 + b.norm())
 
 
-def test_what_is_kept_is_a_product_less_when_it_is_recomputed() -> None:
+@pytest.mark.parametrize("backend", ["auto", "torch"])
+def test_what_is_kept_is_a_product_less_when_it_is_recomputed(backend: Backend) -> None:
+    """And by torch's dense operators a number an edge and head."""
     graph, x, projections, relations = case()
 
     def kept(recompute: bool) -> int:
         sizes = []
         with torch.autograd.graph.saved_tensors_hooks(lambda t: sizes.append(t.numel()) or t, lambda t: t):
-            hgt_projected_attention(x, projections, *relations, graph, None, recompute=recompute)
+            hgt_projected_attention(x, projections, *relations, graph, None, backend, recompute)
         return sum(sizes)
 
     projected = sum(len(rows) * len(p[1]) for rows, p in zip(x, projections, strict=True) if p)
-    assert kept(False) - kept(True) == projected
+    of_edges = sum(r.num_edges for r in graph.relations) * relations[0].shape[1] if backend == "torch" else 0
+    assert kept(False) - kept(True) == projected + of_edges
 
 
 def test_groups_leave_every_thread_a_head_and_small_graphs_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -147,11 +147,11 @@ class _Attention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *d_out: Tensor | None) -> tuple[Tensor | None, ...]:
         n = ctx.graph.num_types
-        rows, outputs, log_totals, weights, masked_pairs = _restore(ctx, 3 * n)
+        rows, outputs, log_totals, logits, weights, masked_pairs = _restore(ctx, 3 * n)
         d_rows = _accumulators(rows, weights)
         slopes = side_by_side(d_out)
         delta = deltas(slopes, outputs, weights.w_k.shape[1], ctx.edges)
-        saved = Saved(rows[:n], rows[n : 2 * n], rows[2 * n :], log_totals, delta)
+        saved = Saved(rows[:n], rows[n : 2 * n], rows[2 * n :], log_totals, delta, logits)
         parts = (d_rows[:n], d_rows[n : 2 * n], d_rows[2 * n :])
         d_weights = attend_backward(saved, slopes, *parts, weights, ctx.graph, masked_pairs, ctx.edges)
         return (None, None, None, *d_weights, *_cast(d_rows, rows))
@@ -169,20 +169,23 @@ def _forward(
     n = graph.num_types
     outputs: list[Tensor | None] = [None] * n
     log_totals: list[Tensor | None] = [None] * n
+    logits: list[Tensor | None] = [None] * n
     assert weights[0] is not None
     with torch.autocast(weights[0].device.type, enabled=False):
         for t in sorted(graph.target_types):
-            outputs[t], log_totals[t] = attend(t, *parts, Weights(*weights), graph, masked_pairs, edges)  # type: ignore[arg-type]
+            found = attend(t, *parts, Weights(*weights), graph, masked_pairs, edges)  # type: ignore[arg-type]
+            outputs[t], log_totals[t], logits[t] = found
     ctx.graph, ctx.edges = graph, edges
-    ctx.save_for_backward(masked_pairs, *weights, *inputs, *outputs, *log_totals)
+    ctx.save_for_backward(masked_pairs, *weights, *inputs, *outputs, *log_totals, *logits)
     return tuple(outputs)
 
 
-def _restore(ctx: Any, num_inputs: int) -> tuple[list[Any], list[Any], list[Any], Weights, Tensor | None]:
+def _restore(ctx: Any, num_inputs: int) -> tuple[list[Any], list[Any], list[Any], list[Any], Weights, Tensor | None]:
     masked_pairs, w_k, w_v, prior, *rest = ctx.saved_tensors
     n = ctx.graph.num_types
-    inputs, outputs, log_totals = rest[:num_inputs], rest[num_inputs : num_inputs + n], rest[num_inputs + n :]
-    return inputs, outputs, log_totals, Weights(w_k, w_v, prior), masked_pairs
+    inputs, per_type = rest[:num_inputs], rest[num_inputs:]
+    outputs, log_totals, logits = (per_type[i : i + n] for i in range(0, 3 * n, n))
+    return inputs, outputs, log_totals, logits, Weights(w_k, w_v, prior), masked_pairs
 
 
 def _accumulators(rows: Rows, weights: Weights) -> list[Tensor | None]:

@@ -1,4 +1,4 @@
-"""The edge part of HGT's attention for one relation, compiled for the CPU; optional, same contract as ``hgt_torch``.
+"""The edge part of HGT's attention for one relation, compiled for the CPU; optional.
 
 Source rows are head-major, [h, n, D] contiguous: edges meet them at random, and one head's keys and values of one relation
 fit the cache. Target rows are met in order and stay node-major, [n, h, D], as they were gathered. Threads take whole
@@ -19,7 +19,7 @@ from graphmill.kernels.compiled_math import FAST, exp, prefetch
 from graphmill.kernels.hgt_passes_numba import EMPTY, all_backward, all_forward
 from graphmill.kernels.hgt_passes_numba import serves as serves_relations
 from graphmill.kernels.hgt_plan import RelationPlan
-from graphmill.kernels.hgt_torch import EdgeGradients, Partial
+from graphmill.kernels.hgt_relations import EdgeGradients, Partial
 from graphmill.kernels.team import in_ranges, over_ranges
 from graphmill.kernels.vectors import LANES, load_first, numbers_as, total
 
@@ -63,7 +63,11 @@ def scatter_add(rows: Tensor, nodes: Tensor, first: int, last: int, values: Tens
 
 
 def forward(r: RelationPlan, q: Tensor, k: Tensor, v: Tensor, factor: Tensor, kept: Tensor | None) -> Partial:
-    """See :func:`graphmill.kernels.hgt_torch.forward`."""
+    """Attention of one relation's targets over its sources, not yet divided by the softmax's total.
+
+    Everything is compact: row i of ``q`` is the relation's i-th target node, row j of ``k`` and ``v`` its j-th source
+    node. ``q`` [h, n_t, D], ``k``, ``v`` [h, n_s, D]; ``factor`` [h] multiplies the logits; ``kept`` bool [E] drops edges.
+    """
     heads, targets, width = q.shape
     q, k, v = _node_major(q), k.contiguous(), v.contiguous()
     sums = torch.empty_like(q)
@@ -77,7 +81,10 @@ def forward(r: RelationPlan, q: Tensor, k: Tensor, v: Tensor, factor: Tensor, ke
 
 
 def merge(sums: Tensor, total: Tensor, highest: Tensor, nodes: Tensor, first: int, last: int, part: Partial) -> None:
-    """See :func:`graphmill.kernels.hgt_torch.merge`."""
+    """Add one relation's share to the running softmax of heads ``first:last``, both brought to the higher maximum.
+
+    ``sums`` [N, H·D], ``total`` and ``highest`` [N, H] are changed at the rows ``nodes``.
+    """
     heads, _, width = part.sums.shape
     part = part._replace(sums=_node_major(part.sums))
     arrays = [_flat(x) for x in (sums, total, highest, *part)]
@@ -98,7 +105,11 @@ def backward(
     delta: Tensor,
     want_sums: bool,
 ) -> EdgeGradients:
-    """See :func:`graphmill.kernels.hgt_torch.backward`."""
+    """Gradients of :func:`forward` followed by the softmax's division, with the logits computed anew.
+
+    ``d_out`` [h, n_t, D]: gradient of Σ α·v; ``log_total`` [h, n_t]: log of the softmax's total over *all* relations;
+    ``delta`` [h, n_t]: Σ α·dα over all relations.
+    """
     heads, targets, width = q.shape
     q, k, v, d_out = _node_major(q), k.contiguous(), v.contiguous(), _node_major(d_out)
     d_q, d_k, d_v = torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)

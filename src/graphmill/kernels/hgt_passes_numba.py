@@ -77,19 +77,21 @@ def all_backward(
     rows: tuple[Rows, Rows, Rows],
     matrices: Matrices,
     kept: Sequence[Tensor | None],
-    softmax: tuple[Rows, Rows, Rows],
+    softmax: tuple[Rows, Rows, Rows, Rows],
     d_rows: tuple[Rows, Rows, Rows],
     d_matrices: Matrices,
 ) -> None:
     """Add the gradients of ``chosen`` relations to ``d_rows``; fill their ``d_matrices``.
 
     ``rows`` and ``d_rows``: q, k and v per type. ``softmax``, per type: the gradient of the attention's result, of the
-    rows' kind [targets, h·D]; the log of the softmax's total over all relations and Σ α·dα [targets, h].
+    rows' kind [targets, h·D]; the log of the softmax's total over all relations and Σ α·dα [targets, h]; no logits, which
+    are made once more.
     """
     heads, width = matrices[0].shape[1:3]
     of_rows = next(d for d in softmax[0] if d is not None)
     jobs = jobs_of(graph, chosen, 4, matrices[0])
-    every = (*rows, softmax[0], *d_rows, *softmax[1:])
+    d_out, log_total, delta, _ = softmax
+    every = (*rows, d_out, *d_rows, log_total, delta)
     places = np.array([[n for t in of_type for n in columns_of(t)] for of_type in zip(*every, strict=True)], np.int64)
     maps = (*maps_of(matrices), *maps_of(d_matrices))
     given = (jobs.table, places, masks_of(kept), *_kinds(of_rows, matrices[0]), maps)

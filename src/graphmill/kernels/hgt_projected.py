@@ -2,7 +2,8 @@
 
 Between the two functions the gradients of q, k and v of all nodes would exist at once, and q, k and v themselves be kept
 for the backward pass. Here a group of heads goes from its projection's gradient into those of the input and of the weights
-before the next group begins; with ``recompute`` its q, k and v are projected once more then, and nothing of them is kept.
+before the next group begins; with ``recompute`` its q, k and v are projected once more then, and nothing of them or of the
+edges is kept.
 """
 
 from __future__ import annotations
@@ -119,6 +120,7 @@ class _Projected(torch.autograd.Function):
         outputs: list[Tensor | None] = [None] * n
         totals: list[Tensor | None] = []
         kept: list[Tensor | None] = []
+        logits: list[Tensor | None] = []
         groups = head_groups(x, heads, width, recompute, low.itemsize < w_k.dtype.itemsize)
         with torch.autocast(w_k.device.type, enabled=False):
             for a, b in groups:
@@ -128,15 +130,18 @@ class _Projected(torch.autograd.Function):
                 for t in range(n):
                     if t not in graph.target_types:
                         totals.append(None)
+                        logits.append(None)
                         continue
                     whole = outputs[t]
                     if whole is None:
                         whole = outputs[t] = w_k.new_empty(graph.target_counts[t], heads * width, dtype=low)
                     columns = whole[:, a * width : b * width]
-                    totals.append(attend(t, *parts, own, graph, masked_pairs, edges, columns)[1])
+                    _, total, of_edges = attend(t, *parts, own, graph, masked_pairs, edges, columns)
+                    totals.append(total)
+                    logits.append(None if recompute else of_edges)
                 kept += [] if recompute else packed
         ctx.graph, ctx.edges, ctx.low, ctx.groups, ctx.recompute = graph, edges, low, groups, recompute
-        ctx.save_for_backward(masked_pairs, w_k, w_v, prior, *inputs, *totals, *kept)
+        ctx.save_for_backward(masked_pairs, w_k, w_v, prior, *inputs, *totals, *logits, *kept)
         # Not among the saved tensors, which are there until the backward pass has ended: these go when it has begun.
         ctx.outputs = [None if o is None else (o.detach(), _version(o)) for o in outputs]
         return tuple(outputs)
@@ -152,11 +157,11 @@ class _Projected(torch.autograd.Function):
         x, weights, biases = (next(lists) for _ in range(3))
         slopes = side_by_side(d_out)
         delta = deltas(slopes, _outputs(ctx), heads, ctx.edges)
-        totals = [next(lists) for _ in ctx.groups]
+        totals, logits = ([next(lists) for _ in ctx.groups] for _ in range(2))
         d_x: list[Tensor | None] = [None] * n
         d_projection = [[None if p is None else torch.empty_like(p) for p in group] for group in (weights, biases)]
         d_own = Weights(*(torch.zeros_like(w) for w in (w_k, w_v, prior)))
-        for (a, b), log_totals in zip(ctx.groups, totals, strict=True):
+        for (a, b), log_totals, of_edges in zip(ctx.groups, totals, logits, strict=True):
             place = (a, b, heads, width)
             packed = _project(x, weights, biases, place, ctx.low) if ctx.recompute else next(lists)
             d_packed = [None if p is None else torch.zeros_like(p, dtype=w_k.dtype) for p in packed]
@@ -164,7 +169,7 @@ class _Projected(torch.autograd.Function):
             shares = [None if d is None else d[:, a:b] for d in delta]
             own = Weights(w_k[:, a:b], w_v[:, a:b], prior[:, a:b])
             found = attend_backward(
-                Saved(*unpack(packed, graph, own.w_k), log_totals, shares),
+                Saved(*unpack(packed, graph, own.w_k), log_totals, shares, of_edges),
                 [None if d is None else d[:, columns] for d in slopes],
                 *unpack(d_packed, graph, own.w_k),
                 own,

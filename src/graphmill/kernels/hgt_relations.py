@@ -3,8 +3,8 @@
 Per relation the matrices are applied on the cheaper side (``RelationPlan.on_target``), as q·(k W) = (q Wᵀ)·k and
 Σ α (v W) = (Σ α v) W; the softmax runs over all relations of a target by streaming: each relation adds its unnormalised
 sums, total and highest logit. The backward pass recomputes the logits from the inputs and the softmax's log-total.
-Where a backend takes all relations at once (``hgt_passes_numba``, ``hgt_sparse``), it is given them; else heads go in
-groups, so that a relation's working set stays near the cache.
+Where a backend takes all relations at once (``hgt_passes_numba``, ``hgt_sparse``, ``hgt_torch``), it is given them; else
+(``hgt_numba``, ``hgt_triton``) heads go in groups, so that a relation's working set stays near the cache.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ import torch
 from torch import Tensor
 
 from graphmill.kernels.hgt_plan import MessageGraph, RelationPlan
-from graphmill.kernels.hgt_torch import gather
 from graphmill.kernels.products import own_blocks, product
 
 _GROUP_BYTES = 16 << 20
@@ -42,6 +41,27 @@ class Weights(NamedTuple):
         return self.prior[relation, first:last] / math.sqrt(self.w_k.shape[-1])
 
 
+class Partial(NamedTuple):
+    """One relation's share of the softmax, per target.
+
+    ``sums`` [h, n_t, D]: Σ exp(a − highest)·v; ``total`` [h, n_t]: Σ exp(a − highest); ``highest`` [h, n_t]: max a.
+    """
+
+    sums: Tensor
+    total: Tensor
+    highest: Tensor
+
+
+class EdgeGradients(NamedTuple):
+    """Gradients of the compact rows; ``factor`` [h] is that of the logits' factor; ``sums`` = Σ α·v where asked for."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    factor: Tensor
+    sums: Tensor | None
+
+
 def attend(
     node_type: int,
     q: Rows,
@@ -52,8 +72,9 @@ def attend(
     masked_pairs: Tensor | None,
     edges: ModuleType,
     out: Tensor | None = None,
-) -> tuple[Tensor, Tensor]:
-    """Output [targets, H·D] of one type, and log Σ exp(logit) [targets, H] (+∞ where there is no message).
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Output [targets, H·D] of one type, log Σ exp(logit) [targets, H] (+∞ where there is no message), and what a backend
+    that takes all relations at once wants kept of their edges for its backward pass.
 
     ``out``: where the output is to be, its columns side by side.
     """
@@ -66,8 +87,9 @@ def attend(
     if edges.serves_relations(weights.w_k, *(x for x in (queries, *k, *v) if x is not None)):
         sums = out if out is not None and out.dtype == dtype else queries.new_empty(queries.shape, dtype=dtype)
         kept = [_kept(graph.relations[number], masked_pairs) for number in chosen]
-        edges.all_forward(graph, chosen, (queries, k, v), weights, kept, (sums, total, highest))
+        logits = edges.all_forward(graph, chosen, (queries, k, v), weights, kept, (sums, total, highest))
     else:
+        logits = None
         # The backends for edges take rows that lie side by side.
         there = out is not None and out.dtype == dtype and out.is_contiguous()
         sums = out.zero_() if out is not None and there else queries.new_zeros(queries.shape, dtype=dtype)
@@ -80,7 +102,7 @@ def attend(
         out = sums.to(queries.dtype)
     elif sums is not out:
         out.copy_(sums)
-    return out, (highest + total.log()).masked_fill_(total == 0, math.inf)
+    return out, (highest + total.log()).masked_fill_(total == 0, math.inf), logits
 
 
 def _relation_forward(
@@ -113,13 +135,14 @@ def _relation_forward(
 
 
 class Saved(NamedTuple):
-    """What the backward pass needs, per type: inputs, log-totals, and :func:`deltas`."""
+    """What the backward pass needs, per type: inputs, log-totals, :func:`deltas`, and logits where they were kept."""
 
     q: Rows
     k: Rows
     v: Rows
     log_total: Rows
     delta: Rows
+    logits: Rows
 
 
 def deltas(d_out: Rows, out: Rows, heads: int, edges: ModuleType) -> list[Tensor | None]:
@@ -158,7 +181,7 @@ def attend_backward(
     rows = [x for part in (saved.q, saved.k, saved.v, d_out) for x in part if x is not None]
     if chosen and edges.serves_relations(weights.w_k, *rows):
         kept = [_kept(graph.relations[number], masked_pairs) for number in chosen]
-        softmax, gradients = (d_out, saved.log_total, saved.delta), (d_q, d_k, d_v)
+        softmax, gradients = (d_out, saved.log_total, saved.delta, saved.logits), (d_q, d_k, d_v)
         edges.all_backward(graph, chosen, saved[:3], weights, kept, softmax, gradients, d_weights)
         return d_weights
     for number in chosen:
@@ -214,6 +237,22 @@ def _relation_backward(
     edges.scatter_add(outputs[0], r.target_nodes, a, b, g_q)
     edges.scatter_add(outputs[1], r.source_nodes, a, b, g_k)
     edges.scatter_add(outputs[2], r.source_nodes, a, b, g_v)
+
+
+def gather(
+    rows: Tensor, nodes: Tensor, first: int, last: int, width: int, dtype: torch.dtype, head_major: bool = False
+) -> Tensor:
+    """Heads ``first:last`` of some rows of [N, H·D], as [h, n, D] in ``dtype``; in memory [n, h, D], or ``head_major``."""
+    columns = rows[:, first * width : last * width]
+    if not head_major:
+        return columns.index_select(0, nodes).to(dtype).unflatten(1, (last - first, width)).transpose(0, 1)
+    out = rows.new_empty(last - first, len(nodes), width, dtype=dtype)
+    for head, part in zip(out, columns.split(width, 1), strict=True):
+        if dtype == rows.dtype:
+            torch.index_select(part, 0, nodes, out=head)
+        else:
+            head.copy_(part.index_select(0, nodes))
+    return out
 
 
 def in_one_pass(width: int) -> bool:

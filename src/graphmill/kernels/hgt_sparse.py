@@ -84,21 +84,22 @@ def all_backward(
     rows: tuple[Rows, Rows, Rows],
     matrices: Matrices,
     kept: Sequence[Tensor | None],
-    softmax: tuple[Rows, Rows, Rows],
+    softmax: tuple[Rows, Rows, Rows, Rows],
     d_rows: tuple[Rows, Rows, Rows],
     d_matrices: Matrices,
 ) -> None:
     """Add the gradients of ``chosen`` relations to ``d_rows``; fill their ``d_matrices``.
 
     ``rows`` and ``d_rows``: q, k and v per type. ``softmax``, per type: the gradient of the attention's result
-    [targets, h·D]; the log of the softmax's total over all relations and Σ α·dα [targets, h].
+    [targets, h·D]; the log of the softmax's total over all relations and Σ α·dα [targets, h]; no logits, which are made
+    once more.
     """
     target_type = {number: graph.relations[number].target_type for number in chosen}
     masks = dict(zip(chosen, kept, strict=True))
     for t, numbers in groupby(sorted(chosen, key=target_type.__getitem__), key=target_type.__getitem__):
         inbox = inbox_of(graph, tuple(numbers))
         dropped = inbox.dropped([masks[part.relation] for part in inbox.parts])
-        own = tuple(_present(of_type[t]) for of_type in (rows[0], *softmax, d_rows[0]))
+        own = tuple(_present(of_type[t]) for of_type in (rows[0], *softmax[:3], d_rows[0]))
         for head in range(matrices[0].shape[1]):
             _head_backward(inbox, own, rows[1:], matrices, dropped, d_rows[1:], d_matrices, head)
 

@@ -1,4 +1,4 @@
-"""The edge part of HGT's attention for one relation on CUDA, in Triton; the same functions as ``hgt_torch``.
+"""The edge part of HGT's attention for one relation on CUDA, in Triton; the same functions as ``hgt_numba``.
 
 A row of heads is read where it lies, an edge at a time, and nothing of edges × width is written. Sums over a node's edges
 go in pieces of at most :data:`hgt_plan.PIECE` edges, so that a hub does not keep one multiprocessor busy while the others
@@ -18,13 +18,13 @@ import triton.language as tl
 from torch import Tensor
 
 from graphmill.kernels.hgt_plan import Pieces, RelationPlan
-from graphmill.kernels.hgt_torch import EdgeGradients, Partial, gather, head_products, serves_relations
+from graphmill.kernels.hgt_relations import EdgeGradients, Partial
+from graphmill.kernels.hgt_torch import head_products
 
 __all__ = [
     "SOURCES_HEAD_MAJOR",
     "backward",
     "forward",
-    "gather",
     "head_products",
     "merge",
     "scatter_add",
@@ -151,8 +151,13 @@ def _add_rows_kernel(rows, nodes, values, stride, width, WIDE: tl.constexpr):
     tl.store(place, (tl.load(place, c < width, 0.0) + added).to(rows.dtype.element_ty), c < width)
 
 
+def serves_relations(weights: Tensor, *rows: Tensor) -> bool:
+    """Never: relations go one by one."""
+    return False
+
+
 def scatter_add(rows: Tensor, nodes: Tensor, first: int, last: int, values: Tensor) -> None:
-    """As in ``hgt_torch``; each row is written by one program."""
+    """As in ``hgt_numba``; each row is written by one program."""
     width = values.shape[2]
     columns, values = rows[:, first * width : last * width], _rows(values)
     if columns.stride(1) != 1:
@@ -164,7 +169,7 @@ def scatter_add(rows: Tensor, nodes: Tensor, first: int, last: int, values: Tens
 
 
 def forward(r: RelationPlan, q: Tensor, k: Tensor, v: Tensor, factor: Tensor, kept: Tensor | None) -> Partial:
-    """As in ``hgt_torch``."""
+    """As in ``hgt_numba``."""
     heads, targets, width = q.shape
     logits = q.new_empty(r.num_edges, heads)
     _logits_kernel[_edge_grid(r, heads)](
@@ -178,7 +183,7 @@ def forward(r: RelationPlan, q: Tensor, k: Tensor, v: Tensor, factor: Tensor, ke
 
 
 def merge(sums: Tensor, total: Tensor, highest: Tensor, nodes: Tensor, first: int, last: int, part: Partial) -> None:
-    """As in ``hgt_torch``."""
+    """As in ``hgt_numba``."""
     heads, count, width = part.sums.shape
     assert total.is_contiguous()
     assert highest.is_contiguous()
@@ -202,7 +207,7 @@ def backward(
     delta: Tensor,
     want_sums: bool,
 ) -> EdgeGradients:
-    """As in ``hgt_torch``."""
+    """As in ``hgt_numba``."""
     heads, _, width = q.shape
     q_rows, k_rows, v_rows, d_rows = _rows(q), _rows(k), _rows(v), _rows(d_out)
     alpha, d_logits, products = (q.new_empty(r.num_edges, heads) for _ in range(3))

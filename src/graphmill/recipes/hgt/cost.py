@@ -94,7 +94,9 @@ def _step_bytes(
         # q, k, v, message and y in the products' precision; skip, norm and what the next layer reads in fp32, one
         # byte for dropout's mask.
         after = computed * width * (3 * _WIDE + (1 if m.dropout else _WIDE))
-        saved.append(projected * low + 2 * computed * width * low + after)
+        # Torch's dense operators, which accelerators take, keep the logits.
+        logits = 0.0 if checkpointing or _on_cpu(settings) else float(layer.edges.sum()) * m.num_heads * _WIDE
+        saved.append(projected * low + 2 * computed * width * low + after + logits)
         inputs.append(computed * width * _WIDE)
         messages.append(computed * width * low)
         groups = (
@@ -173,13 +175,16 @@ def _links_in_place(settings: HgtSettings) -> bool:
 def _workspace(settings: HgtSettings, layer: Layer) -> float:
     """Of the largest relation in the backward pass: sources and their gradients side by side, of a head of each thread; or,
     of one group of heads, three copies of rows a side and two with gradients, and edge scratch. Of torch's sparse operators,
-    of one head: what all relations send and its gradients, and five numbers an edge (at most: one type's at a time)."""
+    of one head: what all relations send and its gradients, and five numbers an edge (at most: one type's at a time). Of its
+    dense ones on an accelerator, of all heads: such copies of rows, and such numbers."""
     if not len(layer.edges):
         return 0.0
     heads, width = settings.model.num_heads, settings.model.hidden_dim
     if _sparse(settings):
         return float(4.0 * layer.sources.sum() * width / heads + 5.0 * layer.edges.sum()) * _WIDE
     rows = np.maximum(layer.sources, layer.targets) * width * _WIDE
+    if not _on_cpu(settings):
+        return float(12.0 * rows.max() + 5.0 * layer.edges.sum() * heads * _WIDE)
     group = np.clip(_GROUP_BYTES / np.maximum(rows, 1.0), 1.0 / heads, 1.0)
     if _one_pass(settings):
         # A head of each thread at a time, its rows filled up to whole vectors of sixteen numbers.
