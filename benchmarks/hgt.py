@@ -148,7 +148,7 @@ def torch_rows() -> Iterator[Row]:
             parts = {"products": products} | found["rest"]
             note = "s: " + ", ".join(f"{part} {s:.3g}" for part, s in parts.items())
             rival, least = "products and what is moved beside them", sum(parts.values())
-            yield _timed(name, taken, rival, least, "ratio <= 1.25" if dense else "", [found], note)
+            yield _timed(name, taken, rival, least, "", [found], note)
 
 
 def compiled_rows() -> Iterator[Row]:

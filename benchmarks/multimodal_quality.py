@@ -31,6 +31,8 @@ from typing import Any
 import yaml
 
 from benchmarks.card import ROOT, Row, fresh, paired_difference, row, store
+from graphmill.recipes.recommenders.dragon.settings import PRESETS as DRAGON
+from graphmill.recipes.recommenders.mmgcn.settings import PRESETS as MMGCN
 from graphmill.training.device import allowed_cores
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -49,17 +51,11 @@ TARGET, NDCG_TARGET, LEAK = 0.088, 0.0398, 0.12
 
 WIDE = 16384
 LARGE: dict[str, dict[str, Any]] = {
-    # An eighth as many steps an epoch.
-    "dragon": {
-        "training": {"epochs": 400, "learning_rate": 0.0001, "patience_epochs": 160, "warmup_steps": 40},
-        "evaluation": {"eval_every": 1},
-    },
-    "mmgcn": {
-        "training": {"epochs": 190, "patience_epochs": 30},
-        "evaluation": {"eval_every": 2},
-    },
+    "dragon": {"evaluation": {"eval_every": 1}} | DRAGON["large_batch"],
+    "mmgcn": MMGCN["large_batch"],
 }
-"""For batches of :data:`WIDE`, on top of a system's file, whose batch is the rivals' 2,048; by validation."""
+"""For batches of :data:`WIDE`, an eighth as many steps an epoch, on top of a system's file, whose batch is the rivals'
+2,048: the presets, which were chosen by validation."""
 Found = dict[str, list[dict[str, Any]]]
 """Kind of training to the seeds' results."""
 

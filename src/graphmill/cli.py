@@ -115,6 +115,25 @@ def evaluate(
 
 
 @app.command()
+def recommend(
+    run: Annotated[Path, typer.Argument(help="Run directory of a recommender or a sequence model")],
+    k: Annotated[int, typer.Option("--k", help="Items for each user", min=1)] = 20,
+    checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
+    as_json: Json = False,
+) -> None:
+    """The best new items of every user, with names and scores, as recommendations.parquet in the run directory."""
+    from graphmill.worker.export import restore
+    from graphmill.worker.recommendations import recommend_run
+
+    restored = restore(run, int(checkpoint) if checkpoint.isdigit() else checkpoint)
+    found = {"epoch": restored.epoch, **recommend_run(restored, k)}
+    if as_json:
+        _print_json(found)
+    else:
+        _table(f"Recommendations of {run}", ["what", "value"], [[name, str(value)] for name, value in found.items()])
+
+
+@app.command()
 def validate(
     embeddings: Annotated[Path, typer.Argument(help="embeddings.parquet, .csv or .npy, or a run directory")],
     graph: Annotated[str, typer.Option(help="The typed graph, for link ranking by cosine")] = "",
@@ -181,8 +200,10 @@ def tracin(
 
 @app.command("ingest-report")
 def ingest_report(
-    path: Annotated[str, typer.Argument(help="The file, local or a URL")],
-    format_: Annotated[str, typer.Option("--format", help="kg_csv, node_features, …")] = "kg_csv",
+    path: Annotated[str, typer.Argument(help="The file, local or a URL; or the folder, of formats that are one")],
+    format_: Annotated[
+        str, typer.Option("--format", help="kg_csv, triples, interactions_csv, mmrec, kgat, …")
+    ] = "kg_csv",
     as_json: Json = False,
 ) -> None:
     """Columns, guessed mapping, first bad rows, counts, and a ready defs.yaml."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -16,6 +17,7 @@ import graphmill.cli
 from graphmill.cli import app
 from graphmill.errors import GraphmillError
 from graphmill.training.run_directory import RunDirectory
+from tests.graph.test_interactions import built
 from tests.training.cases import CASES, typed_graph
 
 KGAT = str(Path(__file__).resolve().parents[2] / "examples" / "recommenders" / "kgat_per_gpu.yaml")
@@ -60,6 +62,23 @@ def test_evaluate_gives_the_figures_of_the_training(trained: dict[str, Any]) -> 
     assert found["test"]["mrr"] == pytest.approx(trained["metrics"]["test_mrr"])
     last = json.loads(run("evaluate", trained["run_dir"], "--checkpoint", "3", "--json").stdout)
     assert last["epoch"] == 3
+
+
+def test_recommend_writes_the_best_new_items_and_a_model_of_links_has_none(
+    trained: dict[str, Any], tmp_path: Path
+) -> None:
+    pairs = [(u, i, 0 if (u + i) % 5 else 2) for u in range(20) for i in range(12) if (u + i) % 3]
+    graph = built(tmp_path / "graph", pairs, 20, 12)
+    path = tmp_path / "settings.yaml"
+    values = {"recipe": "bpr_mf", "data": str(graph.path), "training": {"epochs": 1}, "evaluation": {"floors": False}}
+    values["evaluation"] |= {"top_k": [3], "selection_metric": "recall@3"}
+    path.write_text(yaml.safe_dump(values))
+    of = json.loads(run("train", str(path), "--json").stdout)["run_dir"]
+    found = json.loads(run("recommend", of, "--k", "3", "--json").stdout)
+    table = pq.read_table(found["file"]).to_pandas()
+    assert (found["k"], found["rows"], list(table["rank"][:3])) == (3, len(table), [1, 2, 3])
+    assert "recommendations.parquet" in run("recommend", of).stdout.replace("\n", "")
+    assert "does not recommend items" in mistake("recommend", trained["run_dir"])
 
 
 def test_estimate_lists_the_ways_and_its_exit_code_says_whether_one_fits(settings: Path) -> None:

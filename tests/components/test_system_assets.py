@@ -33,11 +33,11 @@ SOURCES = {
 class System:
     """A project with one model whose graph is there and whose embeddings are said to be."""
 
-    def __init__(self, project: Project, recipe: str, **attributes: Any) -> None:
+    def __init__(self, project: Project, recipe: str, source: dict[str, str] | None = None, **attributes: Any) -> None:
         self.project, self.recipe = project, recipe
         write_triples(project.root / "data" / "triples")
         write_views(project.root / "data" / "views.tsv")
-        self.dataset = project.dataset(sources=[SOURCES[recipe]])
+        self.dataset = project.dataset(sources=[source or SOURCES[recipe]])
         self.model = project.model(recipe=recipe, **attributes)
         assert project.materialize(self.dataset).success
         (project.root / RUN).mkdir(parents=True)
@@ -226,8 +226,8 @@ def test_a_ranking_whose_epoch_was_chosen_on_test_says_that_it_is_optimistic(pro
         assert (CHOSEN_ON_TEST in check.description) == (selected_on == "test")
 
 
-def write_recommendations(system: System, items: list[str]) -> None:
-    users = [f"u{n}" for n in range(20)] + ["late"]
+def write_recommendations(system: System, items: list[str], late: bool = True) -> None:
+    users = [f"u{n}" for n in range(20)] + ["late"] * late
     table = pa.table(
         {
             "user_id": pa.array(np.repeat(users, len(items))),
@@ -256,6 +256,19 @@ def test_recommendations_are_a_file_and_a_readable_table(project: Project) -> No
     varied = checks(result)["users_differ"]
     assert not varied.passed
     assert "2 of 7 items" in varied.description
+
+
+def test_without_an_order_recommendations_do_not_say_what_was_met_last(project: Project) -> None:
+    plays = project.root / "data" / "plays.csv"
+    plays.parent.mkdir(parents=True, exist_ok=True)
+    plays.write_text("user,item\n" + "".join(f"u{u},i{i}\n" for u in range(20) for i in range(7) if (u + i) % 3))
+    source = {"name": "plays", "format": "interactions_csv", "path": "data/plays.csv"}
+    system = System(project, "bpr_mf", source, recommendations={"k": 1, "shown_users": 3})
+    write_recommendations(system, ["i4"], late=False)
+    reply = {"file": f"{RUN}/recommendations.parquet", "users": 20, "rows": 20, "k": 1}
+    result = system.run("recommendations", recommend=reply)
+    assert result.success, failure(result)
+    assert "has met, among others" in project.metadata("toy/bpr_mf_recommendations")["examples"]
 
 
 # -- the acceleration report -----------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from graphmill.errors import TrainingError
-from graphmill.evaluation import recommendation
+from graphmill.evaluation import recommendation, recommendation_floors
 from graphmill.evaluation.item_ranking import METRICS, ItemLists, rank_items
 from graphmill.evaluation.recommendation import KnownItems
 from graphmill.evaluation.recommendation_floors import FloorModels, take_out, tune_item_floors
@@ -161,9 +161,50 @@ def test_a_tenth_of_train_is_taken_out_and_every_user_keeps_an_item() -> None:
     assert again[1].items.tolist() == out.items.tolist()
 
 
-def test_ease_takes_the_most_frequent_items_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    from graphmill.evaluation import recommendation_floors
+def test_item_knn_takes_the_most_frequent_items_where_users_have_too_many_pairs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    train, _ = trained()
+    whole = FloorModels(train, 24)
+    assert whole.paired.tolist() == list(range(24))
+    counts = np.bincount(train.items, minlength=24)
+    frequent = np.argsort(-counts, kind="stable")[:9]
+    x = whole.rows.toarray()[:, frequent]
+    monkeypatch.setattr(recommendation_floors, "PAIRS", int((x.sum(1) ** 2).sum()))
+    few = FloorModels(train, 24)
+    assert few.paired.tolist() == sorted(frequent.tolist())
+    scores = few.knn_scores(0, 10.0)(np.arange(60)).numpy()
+    together = (x.T @ x) / (np.sqrt(np.outer(counts[frequent], counts[frequent])) + 10.0)
+    np.fill_diagonal(together, 0.0)
+    np.testing.assert_allclose(scores[:, frequent], x @ together, rtol=1e-5, atol=1e-6)
+    assert not np.delete(scores, frequent, axis=1).any()
 
+
+def test_floors_are_fitted_the_same_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    train, _ = trained()
+    asked = {
+        "knn": lambda m: m.knn_scores(2, 10.0),
+        "all": lambda m: m.knn_scores(0, 1.0),
+        "ease": lambda m: m.ease_scores(7.0),
+    }
+    whole = {name: make(FloorModels(train, 24))(np.arange(60)) for name, make in asked.items()}
+    monkeypatch.setattr(recommendation_floors, "_BLOCK_ITEMS", 5)
+    monkeypatch.setattr(recommendation_floors, "_BLOCK_NUMBERS", 17)
+    for name, make in asked.items():
+        assert torch.equal(make(FloorModels(train, 24))(np.arange(60)), whole[name])
+
+
+def test_tuning_the_floors_can_be_stopped() -> None:
+    train, held = trained()
+
+    def stop() -> None:
+        raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        tune_item_floors(train, held, 24, "recall@5", stop)
+
+
+def test_ease_takes_the_most_frequent_items_where_there_are_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recommendation_floors, "EASE_ITEMS", 10)
     train, _ = trained()
     scores = FloorModels(train, 24).ease_scores(5.0)(np.arange(60)).numpy()

@@ -32,6 +32,23 @@ def test_a_cell_that_is_no_number_is_a_reject_with_its_line(tmp_path):
     assert (reject["line"], reject["column"]) == (4, "rating")
 
 
+def test_dates_become_seconds(tmp_path):
+    rows = ["1,a,2024-01-02", "1,b,2024-01-01T12:00:00+02:00", "1,c,1704067200", "2,c,2024-01-01 10:00:01", "2,d,May"]
+    text = "\n".join(["user,item,date", *rows]) + "\n"
+    result = read_interactions_csv(write(tmp_path, text))
+    assert result.edges["timestamp"].to_pylist() == [1704067200, 1704103200, 1704153600, 1704103201]
+    (reject,) = result.rejects.to_pylist()
+    assert (reject["column"], reject["reason"]) == ("date", "neither a number nor a date such as 2024-01-31")
+
+
+def test_a_file_without_a_usable_row_says_what_is_wrong_with_the_first(tmp_path):
+    path = write(tmp_path, "user,item,date\n1,a,yesterday\n")
+    with pytest.raises(
+        InputError, match=r"1 rows were refused, the first on line 2, date: neither a number .*'yesterday'"
+    ):
+        read_interactions_csv(path)
+
+
 def test_columns_can_be_named_or_left_out(tmp_path):
     path = write(tmp_path, "who;what;when\nx;a;1\nx;b;2\n")
     with pytest.raises(InputError, match=r"columns\.user"):

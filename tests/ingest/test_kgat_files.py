@@ -6,13 +6,16 @@ import gzip
 import zipfile
 from pathlib import Path
 
+import pyarrow.compute as pc
 import pytest
 
 from graphmill.errors import InputError
 from graphmill.graph.build import build_graph
 from graphmill.graph.interactions import interaction_view
 from graphmill.graph.knowledge import knowledge_view
+from graphmill.graph.sequences import sequence_view
 from graphmill.graph.settings import GraphSettings
+from graphmill.ingest.interactions_csv import read_interactions_csv
 from graphmill.ingest.joined import with_knowledge
 from graphmill.ingest.kgat_files import KgatFilesSettings, kgat_files, read_kgat
 from graphmill.ingest.mmrec import read_mmrec
@@ -105,6 +108,25 @@ def test_lines_that_are_no_numbers_are_rejects_with_their_place(tmp_path: Path) 
         read_kgat(path, KgatFilesSettings(max_rejects=3))
 
 
+def test_two_wrong_lines_that_have_six_cells_together_are_two_rejects(tmp_path: Path) -> None:
+    result = read_kgat(
+        folder(tmp_path / "d", kg_final="0 0 3\n0 1\n2 0 1 4\n1 0 4\n2 1_0 4\n+2 0 4\n\n2 0 9999999999999\n")
+    )
+    found = [(r["line"], r["value"]) for r in result.rejects.to_pylist()]
+    assert found == [(2, "0 1"), (3, "2 0 1 4"), (5, "2 1_0 4"), (6, "+2 0 4"), (8, "2 0 9999999999999")]
+    facts = result.edges.filter(pc.not_equal(result.edges["relation"].cast("string"), "interacted"))
+    assert sorted(zip(facts["head"].to_pylist(), facts["tail"].to_pylist(), strict=True)) == [(2, 5), (3, 6)]
+
+
+def test_an_item_beyond_the_list_is_a_reject_and_its_line_is_kept(tmp_path: Path) -> None:
+    """4 is the number of another entity, which must not become something that is recommended."""
+    result = read_kgat(lists(folder(tmp_path / "d", train="0 0 4 1\n1 2\n")))
+    (reject,) = result.rejects.to_pylist()
+    assert (reject["line"], reject["reason"], reject["value"]) == (1, "the item is not in item_list.txt", "4")
+    assert result.nodes["type"].to_pylist().count("item") == 3
+    assert (result.counts["train"], result.counts["rejects"]) == (3, 1)
+
+
 def test_duplicates_within_a_line_are_counted(tmp_path: Path) -> None:
     result = read_kgat(folder(tmp_path / "d", train="0 0 1 1\n1 2\n", test="0 2 0\n"))
     assert result.counts["duplicate_interactions"] == 1
@@ -141,6 +163,40 @@ def test_knowledge_about_other_things_is_refused(tmp_path: Path) -> None:
     inter.write_text("userID\titemID\tx_label\nu\tx\t0\n")
     with pytest.raises(InputError, match="no node of knowledge"):
         with_knowledge(read_mmrec(inter), read_kgat(folder(tmp_path / "d"), KgatFilesSettings()))
+    inter.write_text("userID\titemID\tx_label\n0\tx\t0\n1\ty\t0\n")  # the same users, other items
+    knowledge = read_kgat(lists(folder(tmp_path / "e")), KgatFilesSettings(part="knowledge"))
+    with pytest.raises(InputError, match=r"no node of knowledge \(item\) .*such as item 'y'"):
+        with_knowledge(read_mmrec(inter), knowledge)
+
+
+def test_items_that_only_the_knowledge_has_are_counted(tmp_path: Path) -> None:
+    inter = tmp_path / "a.inter"
+    inter.write_text("userID\titemID\tx_label\nu\t0\t0\nu\tx\t0\n")
+    joined = with_knowledge(
+        read_mmrec(inter), read_kgat(lists(folder(tmp_path / "d")), KgatFilesSettings(part="knowledge"))
+    )
+    assert joined.counts["knowledge: new_items"] == 2
+    assert "knowledge: 2 items have no interaction; they are there to be recommended as well" in joined.notes
+
+
+@pytest.mark.parametrize("timed", [True, False])
+def test_facts_beside_interactions_without_a_split_stay_in_train(tmp_path: Path, timed: bool) -> None:
+    """In an order each user's last two are held out, else a random part of each user's: never a fact."""
+    rows = [f"{u},{i},{10 * u + i}" if timed else f"{u},{i}" for u in range(40) for i in range(6)]
+    plays = tmp_path / "plays.csv"
+    plays.write_text("\n".join(["user,item,time" if timed else "user,item", *rows]) + "\n")
+    facts = "".join(f"{i} 0 {6 + i % 2}\n{i} 1 {8 + i}\n" for i in range(6))
+    items = "org_id remap_id\n" + "".join(f"{i} {i}\n" for i in range(6))
+    own = folder(tmp_path / "d", train="", test="", kg_final=facts, item_list=items)
+    joined = with_knowledge(read_interactions_csv(plays), read_kgat(own, KgatFilesSettings(part="knowledge")))
+    graph = build_graph(joined.nodes, joined.edges, GraphSettings(add_reverse="never"), tmp_path / "g")
+    assert graph.manifest["report"]["split_source"] == ("leave_one_out" if timed else "random")
+    view = interaction_view(graph)
+    assert len(knowledge_view(graph).head) == 12
+    assert len(view.test.columns) > 0
+    if timed:
+        assert view.test.columns.tolist() == [5] * 40
+        assert sequence_view(graph).items[:6].tolist() == [0, 1, 2, 3, 4, 5], "and sequence models read the same graph"
 
 
 @pytest.mark.parametrize(

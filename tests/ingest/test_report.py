@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from graphmill.errors import InputError, SettingsError
+from graphmill.graph.settings import GraphSettings
 from graphmill.ingest.kg_columns import KgColumns, KgCsvSettings
 from graphmill.ingest.kg_csv import read_kg_csv
 from graphmill.ingest.kg_guess import guess_columns
@@ -127,7 +128,7 @@ class TestWhatCannotBeRead:
         assert "does not exist" in ingest_report(tmp_path / "no.csv").problem
 
     def test_an_unknown_format_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(SettingsError, match="no report on format 'kg'; choose one of kg_csv, node_features"):
+        with pytest.raises(SettingsError, match="no report on format 'kg'; choose one of kg_csv, triples"):
             ingest_report(tmp_path / "no.csv", "kg")
 
     def test_a_password_in_a_url_is_not_repeated(self) -> None:
@@ -136,3 +137,64 @@ class TestWhatCannotBeRead:
         except InputError as error:
             said = str(error)
         assert "secret" not in said
+
+
+class TestOtherFormats:
+    """Every format with a reader: what it finds, and a defs.yaml that the components understand."""
+
+    @staticmethod
+    def files(folder: Path) -> dict[str, Path]:
+        (folder / "views.tsv").write_text("u1 i1 3 10\nu1 i2 4 20\nu2 i1 5 5\n")
+        (folder / "plays.csv").write_text(
+            "listener_id,user,item,date\nx,1,a,2024-01-01\nx,1,b,2024-01-02\nx,2,a,never\n"
+        )
+        (folder / "untimed.csv").write_text("user,item\n1,a\n1,b\n2,a\n")
+        (folder / "m.inter").write_text("userID\titemID\tx_label\n0\t0\t0\n0\t1\t2\n1\t1\t7\n")
+        for name, texts in {
+            "kgat": {"train": "0 0 1\n1 1\n", "test": "1 0\n", "kg_final": "0 0 2\n"},
+            "triples": {"train": "a\tlikes\tb\nb\tlikes\tc\n", "valid": "a\tlikes\tc\n", "test": "c\tlikes\ta\n"},
+        }.items():
+            (folder / name).mkdir()
+            for part, content in texts.items():
+                (folder / name / f"{part}.txt").write_text(content)
+        return {p.name: p for p in folder.iterdir()}
+
+    @pytest.mark.parametrize(
+        ("file", "format", "recipe", "graph", "rejects"),
+        [
+            ("views.tsv", "sequence", "sasrec", {}, 0),
+            ("plays.csv", "interactions_csv", "bpr_mf", {}, 1),
+            ("untimed.csv", "interactions_csv", "bpr_mf", {"split": {"method": "random"}}, 0),
+            ("m.inter", "mmrec", "bpr_mf", {}, 1),
+            ("kgat", "kgat", "kgat", {"split": {"given": "add_valid"}}, 0),
+            ("triples", "triples", "conve", {}, 0),
+        ],
+    )
+    def test_the_readers_figures_and_a_defs_yaml(
+        self, tmp_path: Path, file: str, format: str, recipe: str, graph: dict[str, object], rejects: int
+    ) -> None:
+        from graphmill.components.sources import graph_settings, parse_sources, read_tables
+
+        path = self.files(tmp_path)[file]
+        found = ingest_report(path, format)
+        assert not found.problem
+        assert sum(found.relations.values()) > 1
+        assert len(found.rejects) == rejects
+        dataset, model = yaml.safe_load_all(found.defs)
+        assert model["attributes"]["recipe"] == recipe
+        assert dataset["attributes"].get("graph", {}) == graph
+        sources = parse_sources(dataset["attributes"]["sources"], tmp_path)
+        assert graph_settings(parse(GraphSettings, graph, "defs.yaml"), sources).add_reverse == "never"
+        assert read_tables(sources).edges.num_rows == sum(found.relations.values())
+
+    def test_columns_of_interactions_are_shown(self, tmp_path: Path) -> None:
+        found = ingest_report(self.files(tmp_path)["plays.csv"], "interactions_csv")
+        assert [(c["name"], c["part"]) for c in found.columns] == [
+            ("listener_id", ""), ("user", "user"), ("item", "item"), ("date", "timestamp"),
+        ]  # fmt: skip
+        assert "4     date    neither a number nor a date such as 2024-01-31  never" in found.text()
+
+    def test_a_folder_that_cannot_be_used_is_a_problem(self, tmp_path: Path) -> None:
+        assert "has no train.txt" in ingest_report(tmp_path, "kgat").problem
+        (tmp_path / "x.csv").write_text("a,b\n1,2\n")
+        assert "which column is the user" in ingest_report(tmp_path / "x.csv", "interactions_csv").problem

@@ -84,11 +84,12 @@ def test_hgt_attention_in_single_and_half_precision(backend: hgt.Backend) -> Non
         assert (a.double() - b).norm() <= 0.03 * b.norm()
 
 
-def test_triton_gives_the_same_bits_twice() -> None:
+@pytest.mark.parametrize("backend", ["triton", "torch"])
+def test_a_device_gives_the_same_bits_twice(backend: hgt.Backend) -> None:
     counts, relations, heads, width = SHAPES["wide"]
     graph = MessageGraph.build(counts, random_edges(counts, relations, 1)).to(CUDA)
     x = on_cuda(inputs(graph.to("cpu"), heads, width, torch.float32))
-    first, second = (run(hgt.hgt_attention, x, graph, None, backend="triton") for _ in range(2))
+    first, second = (run(hgt.hgt_attention, x, graph, None, backend=backend) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 

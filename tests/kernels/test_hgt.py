@@ -221,11 +221,15 @@ def test_groups_of_heads_change_nothing(hgt_attention, monkeypatch: pytest.Monke
         assert_close([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], 1e-10)
 
 
+@pytest.mark.parametrize("counts", [[30, 50, 4], [700, 900, 400]], ids=["all occur", "few occur"])
 @pytest.mark.parametrize("together", [5, 2])
-def test_heads_that_go_together_are_those_one_after_the_other(together: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_heads_that_go_together_are_those_one_after_the_other(
+    together: int, counts: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As on accelerators: all five at once, and as many as can be numbered."""
-    counts, relations = light([30, 50, 4], [(0, 1, 300), (1, 0, 300), (2, 1, 90)])
-    graph = MessageGraph.build(counts, random_edges(counts, relations, 1))
+    graph = MessageGraph.build(counts, random_edges(counts, [(0, 1, 300), (1, 0, 300), (2, 1, 90), (1, 1, 60)], 1))
+    gathered = [side.nodes is not None for part in hgt_torch.EdgesInto(graph, (0, 3)).parts for side in sides(part)]
+    assert all(gathered) if max(counts) > 100 else not any(gathered[:2])
     x = inputs(graph, 5, 8)
     masked = torch.rand(graph.num_pairs, generator=torch.Generator().manual_seed(1)) < 0.3
     attend = partial(hgt.hgt_attention, backend="torch")
@@ -233,6 +237,26 @@ def test_heads_that_go_together_are_those_one_after_the_other(together: int, mon
     largest = max(max(r.num_edges, r.source_nodes.numel(), r.target_nodes.numel()) for r in graph.relations)
     monkeypatch.setattr(hgt_torch, "_ONE_BY_ONE", frozenset())
     monkeypatch.setattr(hgt_torch, "_MOST", together * largest)
+    ours = run(attend, x, graph, masked)
+    assert_close([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], 1e-12)
+
+
+def sides(part: hgt_torch._Part) -> list[hgt_torch._Side]:
+    return [part.sources, part.targets]
+
+
+@pytest.mark.parametrize("gathered", [False, True])
+def test_products_of_an_edges_ends_piece_by_piece(gathered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many at once as CUDA's kernel can number; of gathered rows, as on MPS, whose own kernel is not deterministic."""
+    counts = [30, 50, 4]
+    graph = MessageGraph.build(counts, random_edges(counts, [(0, 1, 300), (1, 0, 300), (2, 1, 90)], 1))
+    x = inputs(graph, 5, 8)
+    masked = torch.rand(graph.num_pairs, generator=torch.Generator().manual_seed(1)) < 0.3
+    attend = partial(hgt.hgt_attention, backend="torch")
+    theirs = run(attend, x, graph, masked)
+    monkeypatch.setattr(hgt_torch, "_MOST_PRODUCTS", 37)
+    monkeypatch.setattr(hgt_torch, "_GATHERED_NUMBERS", 8 * 41)
+    monkeypatch.setattr(hgt_torch, "_GATHERS", frozenset({"cpu"} if gathered else ()))
     ours = run(attend, x, graph, masked)
     assert_close([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], 1e-12)
 

@@ -97,6 +97,17 @@ def test_under_autocast_rows_are_in_half_precision_and_gradients_in_that_of_the_
     assert all(a.dtype == torch.float32 for a in low[len([o for o in out if o is not None]) :])
 
 
+@pytest.mark.parametrize("backend", ["auto", "torch", "sparse"])
+def test_autocast_around_the_backward_pass_changes_nothing(backend: Backend) -> None:
+    graph, x, projections, relations = case(torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = hgt_projected_attention(x, projections, *relations, graph, None, backend)
+        inside = finish(out, x, projections, relations)
+        out = hgt_projected_attention(x, projections, *relations, graph, None, backend)
+    outside = finish(out, x, projections, relations)
+    assert all(torch.equal(a, b) for a, b in zip(inside, outside, strict=True))
+
+
 @pytest.mark.parametrize("rows", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("groups", [1, 2, 4])
 def test_groups_of_heads_under_autocast(rows: torch.dtype, groups: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,7 @@ def operators(case: Case, graph: TypedGraph, patch: pytest.MonkeyPatch) -> Recor
 
     patch.setattr(hgt, "edge_backend", lambda *_: hgt_torch)
     patch.setattr(hgt_torch, "_ONE_BY_ONE", frozenset())
+    patch.setattr(hgt_torch, "_GATHERS", frozenset({"cpu"}))
     # These go by their tensors' device, which is the CPU here.
     compiled = (
         bi_interaction,

@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.ingest.interactions import ITEM, RELATION, USER
+from graphmill.ingest.joined import FILLED
 from graphmill.ingest.tables import EDGES, IngestResult
 
 INTERACTION_COLUMNS = {
@@ -53,11 +54,10 @@ def graph_tables(
     given = ("relation", "display_relation", "head", "tail", "split", "position", "timestamp", "weight")
     edges = table.select([name for name in given if name in table.column_names])
     if knowledge is not None:
-        filled = {"split": pa.uint8(), "timestamp": pa.int64(), "weight": pa.float32()}
         for name in edges.column_names:
             if name not in knowledge.column_names:
-                value = np.full(knowledge.num_rows, 1 if name == "weight" else 0)
-                knowledge = knowledge.append_column(name, pa.array(value).cast(filled[name]))
+                value, kind = FILLED[name]
+                knowledge = knowledge.append_column(name, pa.array(np.full(knowledge.num_rows, value)).cast(kind))
         edges = pa.concat_tables([edges, knowledge.select(edges.column_names)]).unify_dictionaries().combine_chunks()
     return nodes if nodes is not None else _nodes(table), edges
 

@@ -1,6 +1,7 @@
 """The asset ``<dataset>/<model>_recommendations``: for every user the best items that are new to the user."""
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import dagster as dg
@@ -10,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from graphmill.components.plan import POOL, ModelPlan, RecommendationSettings
-from graphmill.graph.typed_graph import TypedGraph
+from graphmill.graph.typed_graph import RelationEdges, TypedGraph
 from graphmill.ingest.interactions import ITEM, RELATION, USER
 from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
 from graphmill.orchestration.failures import user_errors
@@ -156,18 +157,35 @@ class _Names:
         """The item as people know it."""
         return self._named(ITEM, self._local(ITEM, node))
 
-    def met(self, node: str) -> list[str]:
-        """The last items that the user has met, the newest last."""
+    @cached_property
+    def _interactions(self) -> RelationEdges:
         relation = next(r for r in self._graph.relations if (r.source, r.name, r.target) == (USER, RELATION, ITEM))
-        edges = self._graph.edges(relation)
+        return self._graph.edges(relation)
+
+    @property
+    def _order(self) -> np.ndarray | None:
+        """What orders interactions, where the data says it."""
+        edges = self._interactions
+        order = edges.position if edges.position is not None else edges.timestamp
+        return None if order is None else np.asarray(order)
+
+    @property
+    def met_as(self) -> str:
+        """What :meth:`met` shows."""
+        return "has met, among others" if self._order is None else "met last"
+
+    def met(self, node: str) -> list[str]:
+        """The last items that the user has met, the newest last; without an order those that most others have met."""
+        edges = self._interactions
         rows = np.flatnonzero(np.asarray(edges.src) == self._local(USER, node))
-        if edges.position is not None:
-            rows = rows[np.argsort(np.asarray(edges.position)[rows], kind="stable")]
-        return [self._named(ITEM, int(item)) for item in np.asarray(edges.dst)[rows[-RECENT:]]]
+        items = np.asarray(edges.dst)[rows]
+        order = self._order
+        by = np.diff(edges.indptr)[items] if order is None else order[rows]
+        return [self._named(ITEM, int(item)) for item in items[np.argsort(by, kind="stable")][-RECENT:]]
 
 
 def _examples(table: pa.Table, names: _Names, asked: RecommendationSettings) -> list[dict[str, Any]]:
-    """Users spread over all of them: what they met last, and what is recommended, with scores."""
+    """Users spread over all of them: what they have met, and what is recommended, with scores."""
     first = np.flatnonzero(table["rank"].to_numpy() == 1)
     chosen = first[np.unique(np.linspace(0, len(first) - 1, min(asked.shown_users, len(first))).astype(int))]
     rows = []
@@ -175,5 +193,5 @@ def _examples(table: pa.Table, names: _Names, asked: RecommendationSettings) -> 
         user = table["user_id"][start].as_py()
         own = table.slice(start, asked.k).filter(pc.field("user_id") == user).slice(0, asked.shown_items).to_pylist()
         best = ", ".join(f"{names.item(row['item_id'])} ({row['score']:.2f})" for row in own)
-        rows.append({"user": names.user(user), "met last": ", ".join(names.met(user)), "recommended (score)": best})
+        rows.append({"user": names.user(user), names.met_as: ", ".join(names.met(user)), "recommended (score)": best})
     return rows

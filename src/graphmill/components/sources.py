@@ -1,65 +1,20 @@
-"""The sources of a dataset as the YAML names them, and the one place that knows which reader a format has."""
+"""The sources of a dataset as the YAML names them. What a format is stands in ``ingest.formats``."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from graphmill.components.fields import as_settings, checked_name
 from graphmill.errors import SettingsError
 from graphmill.graph.settings import GraphSettings
-from graphmill.ingest.interactions_csv import InteractionsCsvSettings, read_interactions_csv
+from graphmill.ingest.formats import FORMATS, Gives
 from graphmill.ingest.joined import with_knowledge
-from graphmill.ingest.kg_columns import KgCsvSettings
-from graphmill.ingest.kg_csv import read_kg_csv
-from graphmill.ingest.kgat_files import KgatFilesSettings, kgat_files, read_kgat
-from graphmill.ingest.mmrec import MmrecSettings, mmrec_files, read_mmrec
+from graphmill.ingest.mmrec import MmrecSettings
 from graphmill.ingest.node_features import NodeFeatureSettings, with_features
-from graphmill.ingest.sequence import SequenceSettings, read_sequence
 from graphmill.ingest.tables import IngestResult
-from graphmill.ingest.triples import TriplesSettings, read_triples, triples_files
 from graphmill.orchestration.files import located
 from graphmill.settings import Settings
-
-Gives = Literal["edges", "interactions", "interactions and nodes", "knowledge", "features"]
-
-
-@dataclass(frozen=True)
-class Format:
-    """How one format is read.
-
-    ``gives``: what its rows are ("interactions and nodes": it knows users and items without an interaction). ``read``:
-    location and settings to tables (features: see :func:`read_tables`). ``files``: location and settings to the files
-    that are read, by role; None: the location is the one file. ``paths``: settings that name files. ``graph``: graph
-    settings that suit it where the YAML says nothing else.
-    """
-
-    settings: type[Settings]
-    gives: Gives
-    read: Callable[[str, Any], IngestResult] | None = None
-    files: Callable[[str, Any], Mapping[str, str | Path]] | None = None
-    paths: tuple[str, ...] = ()
-    graph: tuple[tuple[str, Any], ...] = ()
-
-
-# A triple or an interaction has one direction: its system looks at the other one by itself.
-_ONE_WAY = (("add_reverse", "never"),)
-FORMATS: dict[str, Format] = {
-    "kg_csv": Format(KgCsvSettings, "edges", read_kg_csv),
-    "triples": Format(
-        TriplesSettings,
-        "edges",
-        read_triples,
-        triples_files,
-        ("train", "valid", "test", "entity_to_id", "relation_to_id", "names"),
-        _ONE_WAY,
-    ),
-    "sequence": Format(SequenceSettings, "interactions", read_sequence, graph=_ONE_WAY),
-    "interactions_csv": Format(InteractionsCsvSettings, "interactions", read_interactions_csv, graph=_ONE_WAY),
-    "mmrec": Format(MmrecSettings, "interactions and nodes", read_mmrec, mmrec_files, graph=_ONE_WAY),
-    "kgat": Format(KgatFilesSettings, "interactions and nodes", read_kgat, kgat_files, graph=_ONE_WAY),
-    "node_features": Format(NodeFeatureSettings, "features"),
-}
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ Their settings are chosen on the validation split. Where there is none, a tenth 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,7 +33,11 @@ SHRINKS = (0.0, 10.0, 100.0, 1000.0)
 LAMBDAS = (10.0, 50.0, 200.0, 800.0, 3000.0)
 EASE_ITEMS = 10_000
 """EASE inverts a matrix of items × items: of more items, the ones with most interactions take part."""
+PAIRS = 200_000_000
+"""Item-kNN counts the pairs of items that a user has: where there are more, the items with most interactions take part."""
 TUNING_USERS = 3_000
+_BLOCK_ITEMS = 256
+_BLOCK_NUMBERS = 1 << 22
 _SEED = 2024
 
 
@@ -46,28 +50,60 @@ class FloorModels:
         ones = np.ones(len(train.items), np.float32)
         self.rows = sp.csr_matrix((ones, train.items, train.indptr), (users, num_items))
         self.popularity = np.bincount(train.items, minlength=num_items).astype(np.float32)
-        self._together: Any = None
         self._kept: dict[tuple[str, float, int], Any] = {}
 
-    @property
+    @cached_property
+    def paired(self) -> Int64:
+        """Int64, ascending: the items that take part in item-kNN, all or so many of the most frequent that the users have
+        at most :data:`PAIRS` pairs of them."""
+        by_count = np.argsort(-self.popularity, kind="stable")
+        rank = np.empty(self.num_items, np.int64)
+        rank[by_count] = np.arange(self.num_items)
+        user = np.repeat(np.arange(self.rows.shape[0]), np.diff(self.rows.indptr))
+        own = rank[self.rows.indices]
+        order = np.lexsort((own, user))
+        # The n-th item of a user's, from 0 and the most frequent first, is in 2n + 1 pairs with itself and those before.
+        pairs = 2 * (np.arange(len(order)) - self.rows.indptr[user]) + 1
+        total = np.cumsum(np.bincount(own[order], pairs, minlength=self.num_items))
+        return np.sort(by_count[: int(np.searchsorted(total, PAIRS, side="right"))])
+
+    @cached_property
     def together(self) -> sp.csr_matrix:
-        """n_ij, sparse [I, I]: users that have both items."""
-        if self._together is None:
-            self._together = sp.csr_matrix(self.rows.T @ self.rows)
-        return self._together
+        """n_ij of the :attr:`paired` items, sparse: users that have both."""
+        rows = self.rows[:, self.paired]
+        found = sp.csr_matrix(rows.T @ rows)
+        found.sort_indices()
+        return found
+
+    @cached_property
+    def _gram(self) -> tuple[Int64, NDArray[np.float32]]:
+        """The items that take part in EASE, and n_ij of them, dense."""
+        chosen = np.sort(np.argsort(-self.popularity, kind="stable")[:EASE_ITEMS])
+        rows = self.rows[:, chosen]
+        turned = rows.T.tocsr()
+        out = np.empty((len(chosen), len(chosen)), np.float32)
+        for first in range(0, len(chosen), _BLOCK_ITEMS):
+            out[first : first + _BLOCK_ITEMS] = _dense(turned[first : first + _BLOCK_ITEMS] @ rows)
+        return chosen, out
 
     def popularity_scores(self) -> ScoreBlock:
         """Every user alike."""
         return lambda users: _tensor(np.broadcast_to(self.popularity, (len(users), self.num_items)))
 
     def knn_scores(self, neighbours: int, shrink: float) -> ScoreBlock:
-        """Item-kNN over each item's ``neighbours`` nearest (0: all)."""
+        """Item-kNN over each item's ``neighbours`` nearest (0: all); items that take no part have score 0."""
         similarity = self._keep(("knn", shrink, neighbours), lambda: self._similarity(neighbours, shrink))
-        return lambda users: _tensor(_dense(self.rows[users] @ similarity))
+        return self._spread(self.paired, similarity)
 
     def ease_scores(self, penalty: float) -> ScoreBlock:
         """EASE with λ = ``penalty``; items beyond :data:`EASE_ITEMS` have score 0."""
-        chosen, weights = self._keep(("ease", penalty, 0), lambda: self._ease(penalty))
+        weights = self._keep(("ease", penalty, 0), lambda: self._ease(penalty))
+        return self._spread(self._gram[0], weights)
+
+    def _spread(self, chosen: Int64, weights: Any) -> ScoreBlock:
+        """Scores by the ``weights`` [n, n] between the items ``chosen``, 0 for others."""
+        if len(chosen) == self.num_items:
+            return lambda users: _tensor(_dense(self.rows[users] @ weights))
 
         def score(users: Int64) -> torch.Tensor:
             out = np.zeros((len(users), self.num_items), np.float32)
@@ -84,16 +120,17 @@ class FloorModels:
         return self._kept[key]
 
     def _similarity(self, neighbours: int, shrink: float) -> sp.csr_matrix:
-        found = self.together.tocoo()
-        off = found.row != found.col
-        row, col = found.row[off], found.col[off]
-        norm = np.sqrt(self.popularity[row] * self.popularity[col]) + np.float32(shrink)
-        cosine = sp.csr_matrix((found.data[off] / norm, (row, col)), found.shape)
-        return _nearest(cosine, neighbours) if neighbours else cosine
+        found, count = self.together, self.popularity[self.paired]
+        cosine = np.empty_like(found.data)
+        for part in _parts(found.indptr):
+            row, col = _rows_of(found.indptr, part), found.indices[part]
+            norm = np.sqrt(count[row] * count[col]) + np.float32(shrink)
+            cosine[part] = np.where(row == col, 0.0, found.data[part] / norm)
+        similarity = sp.csr_matrix((cosine, found.indices, found.indptr), found.shape)
+        return _nearest(similarity, neighbours) if neighbours else similarity
 
-    def _ease(self, penalty: float) -> tuple[Int64, NDArray[np.float32]]:
-        chosen = np.sort(np.argsort(-self.popularity, kind="stable")[:EASE_ITEMS])
-        gram = _dense(self.together[chosen][:, chosen]).astype(np.float32)
+    def _ease(self, penalty: float) -> NDArray[np.float32]:
+        gram = self._gram[1].copy()
         gram[np.diag_indices_from(gram)] += penalty
         # Positive definite: half the work of a general inverse, in place.
         factor, _ = scipy.linalg.lapack.spotrf(gram, lower=1, overwrite_a=1)
@@ -101,7 +138,7 @@ class FloorModels:
         inverse = np.tril(inverse) + np.tril(inverse, -1).T
         weights = -inverse / np.diag(inverse)
         np.fill_diagonal(weights, 0.0)
-        return chosen, weights
+        return weights
 
 
 @dataclass(frozen=True)
@@ -125,12 +162,16 @@ FAMILIES: Mapping[str, Mapping[str, Callable[[FloorModels], ScoreBlock]]] = {
 
 
 def tune_item_floors(
-    train: KnownItems, held_out: KnownItems, num_items: int, metric: str = "recall@20"
+    train: KnownItems,
+    held_out: KnownItems,
+    num_items: int,
+    metric: str = "recall@20",
+    poll: Callable[[], None] = lambda: None,
 ) -> dict[str, ItemFloor]:
     """Each predictor at the setting that is best by ``metric``: fitted on ``train``, asked for ``held_out``.
 
     Where nothing is held out, on a tenth of ``train`` that is taken out for it. At most :data:`TUNING_USERS` users are
-    asked (a seeded sample).
+    asked (a seeded sample). ``poll`` is called between parts of the work, and may raise to stop it.
     """
     if not len(held_out.items):
         train, held_out = take_out(train)
@@ -145,7 +186,8 @@ def tune_item_floors(
         started = time.perf_counter()
         best, highest = next(iter(settings)), -1.0
         for setting, make in settings.items() if len(settings) > 1 and len(asked) else ():
-            lists = rank_items(make(models), num_items, train, held_out, k, users=asked)
+            poll()
+            lists = rank_items(make(models), num_items, train, held_out, k, users=asked, poll=poll)
             value = lists.metrics([name], [k])[f"{name}@{k}"]
             if value > highest:
                 best, highest = setting, value
@@ -174,13 +216,33 @@ def take_out(train: KnownItems) -> tuple[KnownItems, KnownItems]:
 
 
 def _nearest(matrix: sp.csr_matrix, k: int) -> sp.csr_matrix:
-    """The ``k`` largest numbers of each column: the neighbours of the item that is scored."""
-    turned = matrix.T.tocsr()
-    row = np.repeat(np.arange(turned.shape[0]), np.diff(turned.indptr))
-    order = np.lexsort((-turned.data, row))
-    place = np.arange(len(order)) - np.repeat(turned.indptr[:-1], np.diff(turned.indptr))
-    kept = order[place < k]
-    return sp.csr_matrix((turned.data[kept], (turned.indices[kept], row[kept])), matrix.shape)
+    """The ``k`` largest numbers of each column of a symmetric matrix: the neighbours of the item that is scored."""
+    values, rows, columns = [], [], []
+    for part in _parts(matrix.indptr):
+        item, value = _rows_of(matrix.indptr, part), matrix.data[part]
+        order = np.lexsort((-value, item))
+        first = np.searchsorted(item, item)
+        kept = order[np.arange(len(order)) - first < k]
+        values.append(value[kept])
+        rows.append(matrix.indices[part][kept])
+        columns.append(item[kept])
+    together = (np.concatenate(found) if found else np.zeros(0) for found in (values, rows, columns))
+    value, row, column = together
+    return sp.csr_matrix((value, (row, column)), matrix.shape)
+
+
+def _parts(indptr: NDArray[Any]) -> Iterator[slice]:
+    """Ranges of whole rows of a sparse matrix, of some million numbers each or of one row."""
+    first = 0
+    while first < len(indptr) - 1:
+        last = max(int(np.searchsorted(indptr, indptr[first] + _BLOCK_NUMBERS, side="right")) - 1, first + 1)
+        yield slice(int(indptr[first]), int(indptr[last]))
+        first = last
+
+
+def _rows_of(indptr: NDArray[Any], part: slice) -> NDArray[Any]:
+    """The row of each number in ``part``."""
+    return np.searchsorted(indptr, np.arange(part.start, part.stop), side="right") - 1
 
 
 def _dense(matrix: Any) -> NDArray[np.float32]:

@@ -37,21 +37,31 @@ def split_interactions(edges: EdgeColumns, nodes: pa.Table, settings: SplitSetti
         return _with_validation(edges, nodes, settings), "given, validation drawn"
     if settings.given == "add_valid":
         raise InputError("split.given: add_valid needs data with a split of its own; this has none: set split.method")
-    if settings.method not in METHODS:
+    method = settings.method
+    if method == "auto" and "position" not in edges.attributes and _among_facts(edges):
+        method = "random"
+    if method not in METHODS:
         return edges, "drawn"
-    rows = _interactions(edges, f"split.method: {settings.method}")
+    rows = _interactions(edges, f"split.method: {method}")
     split = np.full(len(edges.head), TRAIN, np.uint8)
-    if settings.method == "random":
+    if method == "random":
         split[rows] = _random(edges, rows, nodes, settings.valid, settings.test, settings.seed)
     else:
         times = edges.attributes.get("timestamp")
         if times is None:
             raise SettingsError(
-                f"split.method: {settings.method} needs times, and the interactions have no column 'timestamp'; use random"
+                f"split.method: {method} needs times, and the interactions have no column 'timestamp'; use random"
             )
-        part = _newest_of_each if settings.method == "user_time" else _newest_of_all
+        part = _newest_of_each if method == "user_time" else _newest_of_all
         split[rows] = part(edges.head[rows], times[rows], settings.valid, settings.test)
-    return replace(edges, split=split), settings.method
+    return replace(edges, split=split), method
+
+
+def _among_facts(edges: EdgeColumns) -> bool:
+    """Whether interactions stand beside other relations: of those, drawn pairs would hold a part out as well."""
+    return RELATION in edges.relation_names and any(
+        name != RELATION and (edges.relation == number).any() for number, name in enumerate(edges.relation_names)
+    )
 
 
 def _interactions(edges: EdgeColumns, asked: str) -> npt.NDArray[np.int64]:

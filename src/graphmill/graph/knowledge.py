@@ -33,17 +33,17 @@ class Knowledge:
         return len(self.head)
 
 
-def knowledge_view(graph: TypedGraph) -> Knowledge:
+def knowledge_view(graph: TypedGraph, *, directed: bool = True) -> Knowledge:
     """The facts of the graph; relations of one name between different node types are one relation.
 
     Reverses that were added to the graph are left out. Raises :class:`InputError` where a relation mixes them with edges
-    of the data (a fact and its reverse could no longer be told apart).
+    of the data (a fact and its reverse could no longer be told apart), unless ``directed`` is False: then they are facts.
     """
     parts: list[tuple[npt.NDArray[np.int64], str, npt.NDArray[np.int64]]] = []
     for relation in graph.relations:
         if relation.name == RELATION or relation.added_reverse:
             continue
-        if relation.added_edges:
+        if relation.added_edges and directed:
             raise InputError(
                 f"{graph.path}: the relation {' | '.join(relation.key)} holds {relation.added_edges} added reverses "
                 "beside its own edges, so that facts have no direction; build the graph with add_reverse: never"

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from graphmill.errors import SettingsError
 from graphmill.graph.numbering import EdgeColumns
 from graphmill.graph.splits import TEST, TRAIN, VALID
+from graphmill.ingest.tables import NO_PLACE
 
 SHORTEST = 3
 """A sequence with fewer interactions is in train as a whole: nothing would be left to predict from."""
@@ -31,9 +32,13 @@ def leaves_one_out(method: str, edges: EdgeColumns) -> bool:
 
 
 def leave_one_out(edges: EdgeColumns) -> npt.NDArray[np.uint8]:
-    """(E,) uint8: 2 for the last edge of each head in each relation by ``position``, 1 for the one before, else 0."""
+    """(E,) uint8: 2 for the last edge of each head in each relation by ``position``, 1 for the one before, else 0.
+
+    Edges that are in no sequence (:data:`graphmill.ingest.tables.NO_PLACE`) are in train.
+    """
     position = edges.attributes["position"]
     order = np.lexsort((position, edges.head, edges.relation))
+    order = order[position[order] != NO_PLACE]
     head, relation = edges.head[order], edges.relation[order]
     new = np.ones(len(order), bool)
     new[1:] = (head[1:] != head[:-1]) | (relation[1:] != relation[:-1])
@@ -41,7 +46,7 @@ def leave_one_out(edges: EdgeColumns) -> npt.NDArray[np.uint8]:
     counts = np.diff(np.append(starts, len(order)))
     long = counts >= SHORTEST
     ends = (starts + counts)[long]
-    split = np.full(len(order), TRAIN, np.uint8)
+    split = np.full(len(position), TRAIN, np.uint8)
     split[order[ends - 1]] = TEST
     split[order[ends - 2]] = VALID
     return split

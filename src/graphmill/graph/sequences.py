@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from graphmill.errors import InputError
 from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN
+from graphmill.ingest.tables import NO_PLACE
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import Relation, TypedGraph
@@ -114,7 +115,10 @@ def _relation(graph: TypedGraph) -> Relation:
     found = []
     for relation in graph.relations:
         edges = graph.edges(relation)
-        ordered = edges.position is not None or edges.timestamp is not None
+        if edges.position is not None:
+            ordered = bool((np.asarray(edges.position) != NO_PLACE).any())
+        else:
+            ordered = edges.timestamp is not None
         if ordered and not relation.added_reverse and relation.source != relation.target:
             found.append(relation)
     if len(found) != 1:

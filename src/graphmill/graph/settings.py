@@ -15,7 +15,7 @@ class SplitSettings(Settings):
         "pairs: parts of each relation's node pairs; leave_one_out: the last interaction of a sequence for the "
         "test, the one before for validation (valid, test, seed have no part); of each user's interactions a random "
         "part (random) or the newest (user_time); the newest of all interactions (global_time); auto: leave_one_out "
-        "for sequences, else pairs",
+        "for sequences, random for interactions beside facts, which stay in train, else pairs",
     )
     valid: float = setting(
         0.05, "Part held out for validation, of each relation's pairs or each user's items", ge=0.0, lt=1.0

@@ -73,7 +73,7 @@ class RelationEdges:
     ``src``, ``dst`` (E,) int32 are local to their node types; ``indptr`` (N_dst + 1,) int64: the edges into node v
     are ``indptr[v] .. indptr[v + 1] - 1``; ``split`` (E,) uint8: 0 train, 1 valid, 2 test; ``pair`` (E,) int32:
     number of the undirected node pair. ``weight`` (E,) float32, ``timestamp`` (E,) int64 and ``position`` (E,) int32
-    (place in the sequence of the node that acts) are None where the data has none.
+    (place in the sequence of the node that acts; −1: in none, as of facts) are None where the data has none.
     """
 
     relation: Relation

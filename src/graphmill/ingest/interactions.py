@@ -85,19 +85,17 @@ def interaction_tables(
     with ``strict`` for the first reject or duplicate row.
     """
     rejects = REJECTS.empty_table() if rejects is None else rejects
+    first = _first(rejects)
     if 0 < max_rejects < rejects.num_rows:
         raise InputError(
-            f"{name}: {rejects.num_rows} rows cannot be used, more than max_rejects ({max_rejects}); is this the right "
-            "format? Raise max_rejects to go on without them"
+            f"{name}: {rejects.num_rows} rows cannot be used, more than max_rejects ({max_rejects}), the first {first}; is "
+            "this the right format? Raise max_rejects to go on without them"
         )
     if strict and rejects.num_rows:
-        first = rejects.slice(0, 1).to_pylist()[0]
-        raise InputError(
-            f"{first['file']}, line {first['line']}: {first['reason']} ({first['value']!r}); mend the file, or set "
-            "strict: false to leave such rows out"
-        )
+        raise InputError(f"{name}: {first}; mend the file, or set strict: false to leave such rows out")
     if not len(interactions.user):
-        raise InputError(f"{name} has no usable interaction ({rejects.num_rows} rows refused)")
+        because = f": {rejects.num_rows} rows were refused, the first {first}" if rejects.num_rows else ""
+        raise InputError(f"{name} has no usable interaction{because}")
     notes = []
     before = len(interactions.user)
     if interactions.timestamp is not None and np.median(interactions.timestamp) >= MILLISECONDS_FROM:
@@ -130,6 +128,14 @@ def interaction_tables(
         counts=counts,
         notes=notes,
     )
+
+
+def _first(rejects: pa.Table) -> str:
+    """Where the first reject is and what is wrong there."""
+    for found in rejects.slice(0, 1).to_pylist():
+        column = f", {found['column']}" if found["column"] else ""
+        return f"on line {found['line']}{column}: {found['reason']} ({found['value']!r})"
+    return ""
 
 
 def _compact(ids: pa.Array, codes: np.ndarray) -> tuple[pa.Array, np.ndarray]:

@@ -6,6 +6,7 @@ The columns are named, or guessed from names that are common. What they become i
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
@@ -31,13 +32,18 @@ KNOWN_NAMES = {
 """Column names that are guessed, in lower case, without what follows a colon (``user_id:token``)."""
 
 
+_WANTED = {"weight": "not a finite number", "timestamp": "neither a number nor a date such as 2024-01-31"}
+
+
 class InteractionColumns(Settings):
     """Names of the file's columns; empty: guessed from common names."""
 
     user: str = setting("", "column with the user's id")
     item: str = setting("", "column with the item's id")
     weight: str = setting("", "column with the weight (rating, plays); none: the file's is not used")
-    timestamp: str = setting("", "column with the time in seconds or milliseconds; none: the file's is not used")
+    timestamp: str = setting(
+        "", "column with the time: seconds, milliseconds or dates (ISO 8601); none: the file's is not used"
+    )
 
 
 class InteractionsCsvSettings(Settings):
@@ -76,7 +82,7 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
     mark = _guess_delimiter(path) if settings.delimiter == "auto" else settings.delimiter
     with Source(path) as source:
         header, rest = read_header(source, mark)
-        chosen = _choose(header.names, settings.columns, source.name)
+        chosen = choose_columns(header.names, settings.columns, source.name)
         wanted = tuple(Column(chosen[role], required=role in ("user", "item")) for role in chosen)
         layout = CsvLayout(wanted, mark, header.names)
         blocks, refused = [], list[Reject]()
@@ -118,6 +124,18 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
     return result
 
 
+def as_seconds(text: str) -> float | int | None:
+    """The number that ``text`` is, or the seconds since 1970 of its date (ISO 8601; without a zone: UTC), or None."""
+    number = as_number(text)
+    if number is not None:
+        return number
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
+
+
 def _guess_delimiter(path: str | Path) -> str:
     with Source(path) as source:
         first = source.read(1 << 16).lstrip(b"\r\n").partition(b"\n")[0]
@@ -130,7 +148,7 @@ def _plain(column: pa.ChunkedArray) -> pa.Array:
     return array.cast(pa.string())
 
 
-def _choose(names: tuple[str, ...], columns: InteractionColumns, file: str) -> dict[str, str]:
+def choose_columns(names: tuple[str, ...], columns: InteractionColumns, file: str) -> dict[str, str]:
     """Role → column of the file, for the roles that it has."""
     plain = {name.split(":")[0].strip().lower(): name for name in reversed(names)}
     chosen = {}
@@ -169,12 +187,13 @@ def _digest(block: CsvBlock, chosen: dict[str, str]) -> tuple[pa.Table, list[Rej
             out[role] = column
             continue
         texts = column.dictionary.to_pylist()
-        numbers = [as_number(text.strip()) for text in texts]
+        read = as_seconds if role == "timestamp" else as_number
+        numbers = [read(text.strip()) for text in texts]
         codes = column.indices.to_numpy(zero_copy_only=False)
         bad = np.array([number is None for number in numbers], bool)[codes]
         for row in np.flatnonzero(bad & keep):
             value = texts[codes[row]][:MAX_SHOWN]
-            rejects.append(Reject(block.line(int(row)), name, "not a finite number", value))
+            rejects.append(Reject(block.line(int(row)), name, _WANTED[role], value))
         keep &= ~bad
         kind = np.int64 if role == "timestamp" else np.float64
         filled = [0 if n is None else round(n) if role == "timestamp" else n for n in numbers]

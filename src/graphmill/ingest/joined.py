@@ -9,32 +9,41 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
-from graphmill.ingest.tables import IngestResult
+from graphmill.ingest.interactions import ITEM
+from graphmill.ingest.tables import NO_PLACE, IngestResult
 
-_FILLED = {"split": pa.uint8(), "timestamp": pa.int64(), "weight": pa.float32()}
-"""Columns that edges of another source do not have, with what they get: train, no time, weight 1."""
+FILLED: dict[str, tuple[float, pa.DataType]] = {
+    "split": (0, pa.uint8()),
+    "timestamp": (0, pa.int64()),
+    "weight": (1.0, pa.float32()),
+    "position": (NO_PLACE, pa.int32()),
+}
+"""Columns that edges of another source do not have, with what they get: train, no time, weight 1, no place in a sequence."""
 
 
 def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "knowledge") -> IngestResult:
     """``result`` with the nodes and edges of ``knowledge``; both as their readers made them.
 
-    Nodes meet by type and id; a node keeps the name that is not its id, the first source's where both have one. Where one
-    source's edges have a split, the other's are in train. Positions in sequences are dropped (a fact has none). Counts and
-    notes are added under ``name``.
+    Nodes meet by type and id; a node keeps the name that is not its id, the first source's where both have one. Where the
+    interactions have a split, facts are in train, else all get theirs when the graph is built; where interactions have a
+    place in a sequence, facts have none (:data:`NO_PLACE`). Counts and notes are added under ``name``.
 
-    Raises :class:`InputError` where the two have no node in common: then no fact is about anything that is interacted
-    with, and the ids are probably of different kinds.
+    Raises :class:`InputError` where the two have no node, or both items and none of these, in common: then no fact is about
+    anything that is interacted with, and the ids are probably of different kinds.
     """
     first, second = result.nodes.combine_chunks(), knowledge.nodes.combine_chunks()
     keys = [pc.binary_join_element_wise(t["type"].cast(pa.string()), t["id"], "\x1f") for t in (first, second)]
     keys = [key.combine_chunks() if isinstance(key, pa.ChunkedArray) else key for key in keys]
     place = pc.fill_null(pc.index_in(keys[1], value_set=keys[0]), -1).to_numpy()
     new = place < 0
-    if new.all():
-        kinds = ", ".join(knowledge.nodes["type"].unique().to_pylist())
+    of_items = [pc.equal(t["type"].cast(pa.string()), ITEM).to_numpy(zero_copy_only=False) for t in (first, second)]
+    asked = of_items[1] if all(mask.any() for mask in of_items) else np.ones(len(new), bool)
+    if new[asked].all():
+        kinds = ITEM if of_items[0].any() and of_items[1].any() else ", ".join(second["type"].unique().to_pylist())
+        example = int(np.flatnonzero(of_items[0])[-1]) if of_items[0].any() else first.num_rows - 1
         raise InputError(
             f"no node of {name} ({kinds}) is among the nodes of the interactions: their types and ids must be the same "
-            f"(such as item {first['id'][first.num_rows - 1].as_py()!r})"
+            f"(such as {first['type'][example].as_py()} {first['id'][example].as_py()!r})"
         )
     row = np.where(new, first.num_rows + np.cumsum(new) - 1, place).astype(np.int32)
     added = second.filter(pa.array(new))
@@ -42,16 +51,22 @@ def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "k
     added = added.set_column(0, "index", index)
     nodes = pa.concat_tables([_with_names(first, second, place), added]).unify_dictionaries().combine_chunks()
     edges = knowledge.edges
+    if "split" in edges.column_names and "split" not in result.edges.column_names:
+        # Facts are in train; interactions whose split is still to be drawn have none yet.
+        edges = edges.drop_columns("split")
     for column in ("head", "tail"):
         edges = edges.set_column(edges.schema.get_field_index(column), column, pa.array(row[edges[column].to_numpy()]))
     joined = _stacked(result.edges, edges)
+    unmet = int((new & of_items[1]).sum())
+    own = [f"{unmet:,} items have no interaction; they are there to be recommended as well"] if unmet else []
     return replace(
         result,
         nodes=nodes,
         edges=joined,
         rejects=pa.concat_tables([result.rejects, knowledge.rejects]),
-        counts=result.counts | {f"{name}: {key}": value for key, value in knowledge.counts.items()},
-        notes=result.notes + [f"{name}: {note}" for note in knowledge.notes],
+        counts=result.counts
+        | {f"{name}: {key}": value for key, value in (knowledge.counts | {"new_items": unmet}).items()},
+        notes=result.notes + [f"{name}: {note}" for note in [*knowledge.notes, *own]],
     )
 
 
@@ -66,7 +81,6 @@ def _with_names(first: pa.Table, second: pa.Table, place: np.ndarray) -> pa.Tabl
 
 def _stacked(a: pa.Table, b: pa.Table) -> pa.Table:
     wanted = [*a.column_names, *(name for name in b.column_names if name not in a.column_names)]
-    wanted = [name for name in wanted if name != "position"]
     parts = []
     for table in (a, b):
         columns = []
@@ -74,7 +88,7 @@ def _stacked(a: pa.Table, b: pa.Table) -> pa.Table:
             if name in table.column_names:
                 columns.append(table[name])
             else:
-                value = 1.0 if name == "weight" else 0
-                columns.append(pa.chunked_array([pa.array(np.full(table.num_rows, value), _FILLED[name])]))
+                value, kind = FILLED[name]
+                columns.append(pa.chunked_array([pa.array(np.full(table.num_rows, value), kind)]))
         parts.append(pa.table(columns, names=wanted))
     return pa.concat_tables(parts).unify_dictionaries().combine_chunks()

@@ -42,6 +42,8 @@ LISTS = {
     "relations": "relation_list.txt",
 }
 _LARGEST = 2**31 - 1
+_BLOCK_LINES = 1 << 16
+"""Lines of facts that are taken apart at a time: their cells as text are many times as large as the file."""
 
 
 class KgatFilesSettings(Settings):
@@ -53,7 +55,7 @@ class KgatFilesSettings(Settings):
     )
     strict: bool = setting(False, "refuse the data set where a line is rejected, or a pair is repeated")
     max_rejects: int = setting(
-        100_000, "refuse the data set when more lines than this cannot be used; 0: never", ge=0, identity=False
+        100_000, "refuse the data set when more entries than this cannot be used; 0: never", ge=0, identity=False
     )
 
 
@@ -90,13 +92,13 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     files = kgat_files(path, settings)
     rejects: list[tuple[str, Reject]] = []
     lists = {role: _read_list(files[role]) for role in LISTS if role in files}
-    user, item, split = _interactions(files, rejects)
+    user, item, split = _interactions(files, lists, rejects)
     facts = _facts(files["knowledge"], lists, rejects) if "knowledge" in files else np.zeros((0, 3), np.int64)
     if not len(user) and not len(facts):
         raise InputError(f"{shown(path)} has no usable line; {_first(rejects) or 'its files are empty'}")
     if 0 < settings.max_rejects < len(rejects) or (settings.strict and rejects):
         limit = "strict: true allows none" if settings.strict else f"more than max_rejects ({settings.max_rejects})"
-        raise InputError(f"{shown(path)}: {len(rejects)} lines cannot be used, {limit}; {_first(rejects)}")
+        raise InputError(f"{shown(path)}: {len(rejects)} entries cannot be used, {limit}; {_first(rejects)}")
     num_users = _count(user, lists.get("users"))
     num_items = _count(item, lists.get("items"))
     if not num_items:  # knowledge alone, without a list: which entities are items is for the interactions to say
@@ -163,13 +165,19 @@ def _unzipped(data: bytes, name: str) -> bytes:
 
 def _number(text: str) -> int:
     """The whole number from 0 that ``text`` is, or −1."""
-    return int(text) if text.isascii() and text.isdigit() and int(text) <= _LARGEST else -1
+    digits = text.lstrip("0") or "0"
+    whole = text.isascii() and text.isdigit() and len(digits) <= len(str(_LARGEST))
+    return int(digits) if whole and int(digits) <= _LARGEST else -1
 
 
 def _interactions(
-    files: dict[str, str | Path], rejects: list[tuple[str, Reject]]
+    files: dict[str, str | Path], lists: dict[str, dict[int, str]], rejects: list[tuple[str, Reject]]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """User, item and split of every interaction; a line with a user alone has none, and is no mistake."""
+    """User, item and split of every interaction; a line with a user alone has none, and is no mistake.
+
+    Where there is a list of items, a number beyond it is another entity's, and rejected.
+    """
+    beyond = max(lists["items"], default=-1) if "items" in lists else _LARGEST
     parts: list[tuple[list[int], list[int]]] = []
     for split in SPLITS:
         users, items = list[int](), list[int]()
@@ -178,13 +186,20 @@ def _interactions(
             cells = line.split()
             if not cells:
                 continue
-            found = [_number(cell) for cell in cells]
-            if min(found) < 0:
-                bad = cells[found.index(-1)][:MAX_SHOWN]
-                rejects.append((name, Reject(place, "", "not all numbers from 0", bad)))
+            own, *found = (_number(cell) for cell in cells)
+            if own < 0:
+                rejects.append((name, Reject(place, "", "the user is no number from 0", cells[0][:MAX_SHOWN])))
                 continue
-            users += [found[0]] * (len(found) - 1)
-            items += found[1:]
+            kept = [number for number in found if 0 <= number <= beyond]
+            if len(kept) < len(found):
+                for number, cell in zip(found, cells[1:], strict=True):
+                    if not 0 <= number <= beyond:
+                        reason = (
+                            "the item is no number from 0" if number < 0 else f"the item is not in {LISTS['items']}"
+                        )
+                        rejects.append((name, Reject(place, "", reason, cell[:MAX_SHOWN])))
+            users += [own] * len(kept)
+            items += kept
         parts.append((users, items))
     splits = np.repeat(np.arange(3), [len(users) for users, _ in parts])
     user, item = (np.array([n for part in parts for n in part[i]], np.int64) for i in (0, 1))
@@ -194,27 +209,16 @@ def _interactions(
 def _facts(path: str | Path, lists: dict[str, dict[int, str]], rejects: list[tuple[str, Reject]]) -> np.ndarray:
     """int64 [F, 3]: head, relation, tail. Where there is a list of entities or relations, others are unknown."""
     name, lines = _lines(path)
-    try:  # all lines regular: one conversion for the whole file
-        facts = np.array(" ".join(lines).split(), dtype=np.int64).reshape(-1, 3)
-        if len(facts) != sum(1 for line in lines if line.strip()):
-            raise ValueError
-        regular = not len(facts) or (facts.min() >= 0 and facts.max() <= _LARGEST)
-    except ValueError:
-        regular = False
-    place = np.array([n for n, line in enumerate(lines, start=1) if line.strip()])
-    if not regular:
-        kept, kept_place = [], []
-        for number in place:
-            cells = lines[number - 1].split()
-            found = [_number(cell) for cell in cells]
-            if len(found) != 3 or min(found) < 0:
-                rejects.append(
-                    (name, Reject(int(number), "", "not three numbers from 0", lines[number - 1][:MAX_SHOWN]))
-                )
-            else:
-                kept.append(found)
-                kept_place.append(number)
-        facts, place = np.array(kept, np.int64).reshape(-1, 3), np.array(kept_place, np.int64)
+    parts, places = [np.zeros((0, 3), np.int64)], [np.zeros(0, np.int64)]
+    for first in range(0, len(lines), _BLOCK_LINES):
+        cells = [line.split() for line in lines[first : first + _BLOCK_LINES]]
+        found, place = _triples(cells)
+        for number in np.setdiff1d(np.flatnonzero([bool(c) for c in cells]), place).tolist():
+            line = lines[first + number][:MAX_SHOWN]
+            rejects.append((name, Reject(first + number + 1, "", "not three numbers from 0", line)))
+        parts.append(found)
+        places.append(place + first + 1)
+    facts, place = np.concatenate(parts), np.concatenate(places)
     known = np.ones(len(facts), bool)
     for role, columns, what in (("entities", (0, 2), "entity"), ("relations", (1,), "relation")):
         if role not in lists:
@@ -227,6 +231,24 @@ def _facts(path: str | Path, lists: dict[str, dict[int, str]], rejects: list[tup
                 rejects.append((name, Reject(int(place[row]), "", reason, str(facts[row, column]))))
             known &= ~missing
     return facts[known]
+
+
+def _triples(lines: list[list[str]]) -> tuple[np.ndarray, np.ndarray]:
+    """The lines' cells as int64 [n, 3], of those that are three numbers from 0, and which lines these are."""
+    used = [n for n, cells in enumerate(lines) if cells]
+    flat = [cell for cells in lines for cell in cells]
+    together = "".join(flat)
+    # Every line by itself: two wrong ones may have six cells together.
+    if all(len(lines[n]) == 3 for n in used) and (not flat or (together.isascii() and together.isdigit())):
+        try:  # all lines regular: one conversion for all
+            facts = np.array(flat, np.int64).reshape(-1, 3)
+            if facts.max(initial=0) <= _LARGEST:
+                return facts, np.array(used, np.int64)
+        except (OverflowError, ValueError):
+            pass
+    whole = [(n, [_number(cell) for cell in lines[n]]) for n in used]
+    kept = [(n, found) for n, found in whole if len(found) == 3 and min(found) >= 0]
+    return np.array([f for _, f in kept], np.int64).reshape(-1, 3), np.array([n for n, _ in kept], np.int64)
 
 
 def _read_list(path: str | Path) -> dict[int, str]:
@@ -289,7 +311,7 @@ def _reject_table(rejects: list[tuple[str, Reject]]) -> pa.Table:
 
 
 _SENTENCES = {
-    "rejects": "{:,} lines cannot be used; see the rejects",
+    "rejects": "{:,} entries cannot be used; see the rejects",
     "duplicate_facts": "{:,} facts are repeated; each is there once",
     "self_loops": "{:,} facts join an entity with itself; they are kept",
     "items_without_facts": "{:,} items have no fact",

@@ -85,7 +85,8 @@ def read_mmrec(path: str | Path, settings: MmrecSettings | None = None) -> Inges
     if settings.strict and rejects:
         raise InputError(f"{name}: {rejects[0].place} ({rejects[0].value!r}); mend the file, or set strict: false")
     if not table.num_rows:
-        raise InputError(f"{name} has no usable interaction ({len(rejects)} rows refused)")
+        first = f", the first on {rejects[0].place} ({rejects[0].value!r})" if rejects else ""
+        raise InputError(f"{name} has no usable interaction ({len(rejects)} rows refused{first})")
     users, user = _numbered(table["user"], settings.ids, f"{name}: user")
     items, item = _numbered(table["item"], settings.ids, f"{name}: item")
     split = table["split"].to_numpy()

@@ -1,10 +1,12 @@
 """``graphmill ingest-report``: what a file holds, how it would be read, what is wrong with it, and a defs.yaml for it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
@@ -12,10 +14,13 @@ import yaml
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest import feature_files
 from graphmill.ingest.files import shown
+from graphmill.ingest.formats import FORMATS
+from graphmill.ingest.interactions_csv import InteractionColumns, choose_columns
 from graphmill.ingest.kg_columns import PRIMEKG, KgColumns, KgCsvSettings
 from graphmill.ingest.kg_csv import read_kg_csv
 from graphmill.ingest.kg_guess import DELIMITERS, guess_columns, guess_header
 from graphmill.ingest.tables import IngestResult
+from graphmill.ingest.user_items import SPLITS
 
 _FIRST_REJECTS = 10
 _MOST_KINDS = 30
@@ -99,14 +104,20 @@ def _kg_csv(path: str) -> IngestReport:
     except InputError as error:
         return IngestReport(file, "kg_csv", listed, remarks, str(error))
     types = _counted(result.nodes["type"])
-    source = {"name": "edges", "format": "kg_csv", "path": file}
+    source: dict[str, Any] = {"name": "edges", "format": "kg_csv", "path": file}
     if delimiter != ",":
         source["delimiter"] = DELIMITERS[delimiter]
     chosen = {name: value for name, value in columns.model_dump().items() if value}
+    source |= {"columns": chosen} if chosen else {}
     return IngestReport(
         file, "kg_csv", listed, remarks, "", result.counts, result.notes, types, _counted(result.edges["relation"]),
-        _first_rejects(result), _defs(_dataset_name(path), source | ({"columns": chosen} if chosen else {}), list(types)),
+        _first_rejects(result), _defs(_dataset_name(path), source, "hgt", _all_types(types)),
     )  # fmt: skip
+
+
+def _all_types(types: Mapping[str, int]) -> dict[str, Any]:
+    split = {"valid": 0.05, "test": 0.05, "seed": 0}
+    return {"include_node_types": list(types), "add_reverse": "missing", "split": split}
 
 
 def _parts_of(columns: KgColumns) -> dict[str, str]:
@@ -162,8 +173,53 @@ def _node_features(path: str) -> IngestReport:
     return IngestReport(file, "node_features", columns, remarks, "", counts, rejects=bad, defs=listing)
 
 
-REPORTERS: dict[str, Callable[[str], IngestReport]] = {"kg_csv": _kg_csv, "node_features": _node_features}
-"""How a file of each format is looked at."""
+def _interactions_csv(path: str) -> IngestReport:
+    file = shown(path)
+    try:
+        header, _, first = guess_header(path)
+        chosen = choose_columns(header.names, InteractionColumns(), file)
+    except InputError as error:
+        return IngestReport(file, "interactions_csv", problem=str(error))
+    part = {name: role for role, name in chosen.items()}
+    columns = [
+        {"name": name, "part": part.get(name, ""), "example": first[i][:60] if i < len(first) else ""}
+        for i, name in enumerate(header.names)
+    ]
+    # In an order, each user's last two are held out; else they have to be drawn.
+    graph = {} if "timestamp" in chosen else {"split": {"method": "random"}}
+    return _read("interactions_csv", path, columns, graph=graph)
+
+
+def _read(
+    format: str, path: str, columns: Sequence[dict[str, str]] = (), *, graph: Mapping[str, Any] | None = None
+) -> IngestReport:
+    """What the format's reader finds with its default settings."""
+    file, known = shown(path), FORMATS[format]
+    assert known.read is not None
+    try:
+        result = known.read(path, known.settings())
+    except InputError as error:
+        return IngestReport(file, format, list(columns), problem=str(error))
+    types, relations = _counted(result.nodes["type"]), _counted(result.edges["relation"])
+    graph = dict(graph or {})
+    if format == "kgat" and not (np.asarray(result.edges["split"]) == SPLITS.index("valid")).any():
+        graph["split"] = {"given": "add_valid"}
+    recipe = _RECIPES[format]
+    if format == "mmrec" and result.features:
+        recipe = "mmgcn"
+    source = {"name": "interactions" if known.gives != "edges" else "edges", "format": format, "path": file}
+    return IngestReport(
+        file, format, list(columns), [], "", result.counts, result.notes, types, relations, _first_rejects(result),
+        _defs(_dataset_name(path), source, recipe, graph),
+    )  # fmt: skip
+
+
+REPORTERS: dict[str, Callable[[str], IngestReport]] = {
+    name: partial(_read, name) for name, format in FORMATS.items() if format.read is not None
+} | {"kg_csv": _kg_csv, "interactions_csv": _interactions_csv, "node_features": _node_features}
+"""How a file (or folder) of each format is looked at."""
+_RECIPES = {"triples": "conve", "sequence": "sasrec", "interactions_csv": "bpr_mf", "mmrec": "bpr_mf", "kgat": "kgat"}
+"""What is trained on a format's data in the defs.yaml."""
 
 
 def _counted(column: pa.ChunkedArray) -> dict[str, int]:
@@ -183,18 +239,13 @@ def _dataset_name(path: str) -> str:
     return name if name and not name[0].isdigit() else f"dataset_{name}".rstrip("_")
 
 
-def _defs(name: str, source: dict[str, Any], types: list[str]) -> str:
-    """A dataset of all node types found, and an HGT model on it."""
-    split = {"valid": 0.05, "test": 0.05, "seed": 0}
-    dataset = {
-        "name": name,
-        "sources": [source],
-        "graph": {"include_node_types": types, "add_reverse": "missing", "split": split},
-        "watch": {"enabled": True, "interval_seconds": 60},
-    }
+def _defs(name: str, source: dict[str, Any], recipe: str, graph: Mapping[str, Any]) -> str:
+    """A dataset, and a model on it."""
+    dataset = {"name": name, "sources": [source]} | ({"graph": dict(graph)} if graph else {})
+    dataset["watch"] = {"enabled": True, "interval_seconds": 60}
     model = {
         "dataset": name,
-        "recipe": "hgt",
+        "recipe": recipe,
         "settings": {"training": {"epochs": 100}},
         "checks": {"severity": "warn"},
     }

@@ -26,6 +26,8 @@ from graphmill.errors import InputError
 
 CATEGORY = pa.dictionary(pa.int32(), pa.string())
 """Columns with few distinct values: 4 bytes a row."""
+NO_PLACE = -1
+"""``position`` of edges that are in no sequence, where others are: facts beside users' interactions."""
 
 NODES = pa.schema(
     [("index", pa.int64()), ("id", pa.string()), ("type", CATEGORY), ("name", pa.string()), ("source", CATEGORY)]

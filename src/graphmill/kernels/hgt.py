@@ -153,7 +153,8 @@ class _Attention(torch.autograd.Function):
         delta = deltas(slopes, outputs, weights.w_k.shape[1], ctx.edges)
         saved = Saved(rows[:n], rows[n : 2 * n], rows[2 * n :], log_totals, delta, logits)
         parts = (d_rows[:n], d_rows[n : 2 * n], d_rows[2 * n :])
-        d_weights = attend_backward(saved, slopes, *parts, weights, ctx.graph, masked_pairs, ctx.edges)
+        with torch.autocast(weights.w_k.device.type, enabled=False):
+            d_weights = attend_backward(saved, slopes, *parts, weights, ctx.graph, masked_pairs, ctx.edges)
         return (None, None, None, *d_weights, *_cast(d_rows, rows))
 
 

@@ -161,32 +161,33 @@ class _Projected(torch.autograd.Function):
         d_x: list[Tensor | None] = [None] * n
         d_projection = [[None if p is None else torch.empty_like(p) for p in group] for group in (weights, biases)]
         d_own = Weights(*(torch.zeros_like(w) for w in (w_k, w_v, prior)))
-        for (a, b), log_totals, of_edges in zip(ctx.groups, totals, logits, strict=True):
-            place = (a, b, heads, width)
-            packed = _project(x, weights, biases, place, ctx.low) if ctx.recompute else next(lists)
-            d_packed = [None if p is None else torch.zeros_like(p, dtype=w_k.dtype) for p in packed]
-            columns = slice(a * width, b * width)
-            shares = [None if d is None else d[:, a:b] for d in delta]
-            own = Weights(w_k[:, a:b], w_v[:, a:b], prior[:, a:b])
-            found = attend_backward(
-                Saved(*unpack(packed, graph, own.w_k), log_totals, shares, of_edges),
-                [None if d is None else d[:, columns] for d in slopes],
-                *unpack(d_packed, graph, own.w_k),
-                own,
-                graph,
-                masked_pairs,
-                ctx.edges,
-            )
-            for whole, part in zip(d_own, found, strict=True):
-                whole[:, a:b] = part
-            del packed
-            for t, d in enumerate(d_packed):
-                if d is not None:
-                    want = ctx.needs_input_grad[8 + t]
-                    d_x[t] = _project_backward(
-                        d, x[t], weights[t], d_x[t], (d_projection[0][t], d_projection[1][t]), place, ctx.low, want
-                    )
-                    d_packed[t] = None
+        with torch.autocast(w_k.device.type, enabled=False):
+            for (a, b), log_totals, of_edges in zip(ctx.groups, totals, logits, strict=True):
+                place = (a, b, heads, width)
+                packed = _project(x, weights, biases, place, ctx.low) if ctx.recompute else next(lists)
+                d_packed = [None if p is None else torch.zeros_like(p, dtype=w_k.dtype) for p in packed]
+                columns = slice(a * width, b * width)
+                shares = [None if d is None else d[:, a:b] for d in delta]
+                own = Weights(w_k[:, a:b], w_v[:, a:b], prior[:, a:b])
+                found = attend_backward(
+                    Saved(*unpack(packed, graph, own.w_k), log_totals, shares, of_edges),
+                    [None if d is None else d[:, columns] for d in slopes],
+                    *unpack(d_packed, graph, own.w_k),
+                    own,
+                    graph,
+                    masked_pairs,
+                    ctx.edges,
+                )
+                for whole, part in zip(d_own, found, strict=True):
+                    whole[:, a:b] = part
+                del packed
+                for t, d in enumerate(d_packed):
+                    if d is not None:
+                        want = ctx.needs_input_grad[8 + t]
+                        d_x[t] = _project_backward(
+                            d, x[t], weights[t], d_x[t], (d_projection[0][t], d_projection[1][t]), place, ctx.low, want
+                        )
+                        d_packed[t] = None
         return (None, None, None, None, None, *d_own, *d_x, *d_projection[0], *d_projection[1])
 
 

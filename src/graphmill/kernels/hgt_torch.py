@@ -34,6 +34,11 @@ weight_gradients = torch.ops.aten._embedding_bag_per_sample_weights_backward
 bags' bounds, ``bag`` (int32 all) and a mode."""
 _SUM = 0
 """``mode="sum"`` in its arguments."""
+_MOST_PRODUCTS = 1 << 26
+"""At most so many at once: CUDA's kernel has 32 threads for each, whose numbers are int32."""
+_GATHERS = frozenset({"mps"})
+"""Devices whose kernel for it adds up in any order, and numbers edges × width in uint32: there both rows are gathered."""
+_GATHERED_NUMBERS = 1 << 24
 _ONE_BY_ONE = frozenset({"cpu"})
 """Devices on which heads go one after the other."""
 
@@ -296,8 +301,16 @@ class _Ends:
 
     def dots(self, left: Tensor, right: Tensor) -> Tensor:
         """[h·E]: products of each edge's row of ``left`` (by target) and ``right`` (by source), [h, n, D]."""
+        left, right = left.flatten(0, 1), right.flatten(0, 1)
         target = self._repeated(self._part.target, self._sizes[1])
-        return weight_gradients(left.flatten(0, 1), right.flatten(0, 1), self.source, self.bounds, target, _SUM)
+        if left.device.type in _GATHERS:
+            size = max(_GATHERED_NUMBERS // left.shape[1], 1)
+            ends = zip(target.split(size), self.source.split(size), strict=True)
+            found = [(left.index_select(0, t) * right.index_select(0, s)).sum(1) for t, s in ends]
+        else:
+            ends = zip(target.split(_MOST_PRODUCTS), self.source.split(_MOST_PRODUCTS), strict=True)
+            found = [weight_gradients(left, right, s, self.bounds, t, _SUM) for t, s in ends]
+        return found[0] if len(found) == 1 else torch.cat(found)
 
     def totals(self, weights: Tensor) -> Tensor:
         """[h, n_t]: Σ weights over each target's edges. (``index_add_`` adds in any order on CUDA.)"""

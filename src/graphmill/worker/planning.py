@@ -189,7 +189,7 @@ class RunEstimate:
             "heap",
             "peak memory",
             "s a step",
-            "s in all",
+            "s of all steps",
             "of the peak",
         ]
 

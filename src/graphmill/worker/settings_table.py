@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any, get_args, get_origin
 
+from graphmill.ingest.formats import FORMATS
 from graphmill.recipes import registry
 from graphmill.settings import Settings, is_identity
 from graphmill.training.settings import AccelerationSettings, EvaluationSettings, ExportSettings, TrainingSettings
@@ -24,6 +25,12 @@ and Dagster's Launchpad have the same fields. Only `recipe` and `data` must be w
 may change between a run and its continuation.
 """
 
+_SOURCES = """## Sources
+
+The keys of a source in a dataset's `defs.yaml`, beside `name`, `format` and `path` ([dagster](dagster.md)), and the fields
+of the reader's settings in Python.
+"""
+
 
 def settings_markdown() -> str:
     """The whole page."""
@@ -40,6 +47,15 @@ def settings_markdown() -> str:
             if names:
                 about = "What differs from the shared ones" if name in SHARED else model.__doc__
                 parts.append(f"### `{recipe}`: `{name}`\n\n{about}\n\n{_table(model, names)}")
+    parts.append(_SOURCES)
+    for name, format in FORMATS.items():
+        model = format.settings
+        parts.append(f"### Format `{name}`\n\n{model.__doc__}\n\n{_table(model, list(model.model_fields))}")
+        for field in model.model_fields.values():
+            below = field.annotation
+            if isinstance(below, type) and issubclass(below, Settings):
+                about = f"`{name}`: `columns`. {below.__doc__}"
+                parts.append(f"{about}\n\n{_table(below, list(below.model_fields))}")
     return "\n".join(parts)
 
 
@@ -73,7 +89,7 @@ def _table(model: type[Settings], names: list[str]) -> str:
     for name in names:
         field = model.model_fields[name]
         cells = [f"`{name}`", _values(field.annotation), f"`{_shown(_default(field))}`"]
-        cells += ["yes" if is_identity(model, name) else "no", (field.description or "").replace("|", "or")]
+        cells += ["yes" if is_identity(model, name) else "no", (field.description or "").replace("|", "\\|")]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 

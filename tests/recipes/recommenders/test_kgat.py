@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from graphmill import cli
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.build import build_graph
+from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels import row_selection
@@ -363,6 +364,7 @@ def test_facts_mixed_with_added_reverses_are_refused(tmp_path: Path) -> None:
     mixed = build_graph(nodes, edges, GraphSettings(), tmp_path / "c")
     with pytest.raises(InputError, match="add_reverse: never"):
         recipe_of(mixed)
+    assert len(knowledge_view(mixed, directed=False).head) == 2, "for what knows no direction both are facts"
 
 
 def test_settings_that_make_no_sense_are_refused(graph: TypedGraph) -> None:

@@ -24,6 +24,7 @@ class RecommenderEvaluator:
     def __init__(self, view: Interactions, settings: RecommenderSettings) -> None:
         self.view, self.settings = view, settings
         self._floors: dict[tuple[str, str], ItemLists] = {}
+        self._poll: Callable[[], None] = lambda: None
 
     def evaluate(
         self, score: ScoreBlock, split: str, *, final: bool, poll: Callable[[], None] = lambda: None
@@ -34,6 +35,7 @@ class RecommenderEvaluator:
         ``popularity_bias``), and each floor (``popularity_``, ``item_knn_``, ``ease_``).
         """
         evaluation, held_out = self.settings.evaluation, self.view.held_out(split)
+        self._poll = poll
         if not len(held_out):
             return {}
         every = final and evaluation.final_metrics == "all"
@@ -73,14 +75,16 @@ class RecommenderEvaluator:
         """A floor's lists on the split, made once."""
         if (split, name) not in self._floors:
             score = self.floors[name].scores(self._models)
-            self._floors[split, name] = self.lists(score, split, names=(*METRICS, *OWN_METRICS))
+            names = (*METRICS, *OWN_METRICS)
+            self._floors[split, name] = self.lists(score, split, names=names, poll=self._poll)
         return self._floors[split, name]
 
     @cached_property
     def floors(self) -> dict[str, ItemFloor]:
         """The trivial predictors at their best settings on validation."""
         train, valid = known(self.view.train), known(self.view.valid)
-        return tune_item_floors(train, valid, self.view.num_items, self.settings.evaluation.selection_metric)
+        metric = self.settings.evaluation.selection_metric
+        return tune_item_floors(train, valid, self.view.num_items, metric, self._poll)
 
     @cached_property
     def _models(self) -> FloorModels:

@@ -260,7 +260,7 @@ class RecommenderRecipe(ABC):
             reached[start : start + len(own)] = True
         if reached.all():
             return rows
-        facts = knowledge_view(self.graph)
+        facts = knowledge_view(self.graph, directed=False)
         head, tail = np.concatenate((facts.head, facts.tail)), np.concatenate((facts.tail, facts.head))
         while True:
             lead = ~reached[head] & reached[tail]

@@ -9,7 +9,10 @@ from graphmill.settings import Settings, setting
 
 __all__ = ["PRESETS", "DragonSettings", "choose_preset"]
 
-LARGE_BATCH = {"acceleration": {"batch_size": 16384, "lr_scaling": "sqrt"}, "training": {"warmup_steps": 10}}
+LARGE_BATCH = {
+    "acceleration": {"batch_size": 16384, "lr_scaling": "sqrt"},
+    "training": {"epochs": 400, "learning_rate": 0.0001, "patience_epochs": 160, "warmup_steps": 40},
+}
 
 
 class DragonModel(Settings):
@@ -84,5 +87,6 @@ class DragonSettings(RecommenderSettings):
     objective: DragonObjective = setting(DragonObjective(), "The loss")
 
 
-# large_batch: a step costs the same at any batch size.
+# large_batch: a step costs the same at any batch size. Its rate and patience are those whose quality was measured
+# (docs/measured/recommenders.md, large batches).
 PRESETS: dict[str, dict[str, Any]] = {"none": {}, "large_batch": LARGE_BATCH}

@@ -10,7 +10,11 @@ from graphmill.settings import Settings, setting
 
 __all__ = ["PRESETS", "MmgcnSettings", "choose_preset", "latent_dims"]
 
-LARGE_BATCH = {"acceleration": {"batch_size": 16384, "lr_scaling": "sqrt"}, "training": {"warmup_steps": 10}}
+LARGE_BATCH = {
+    "acceleration": {"batch_size": 16384, "lr_scaling": "sqrt"},
+    "training": {"epochs": 190, "learning_rate": 0.0005, "patience_epochs": 30},
+    "evaluation": {"eval_every": 2},
+}
 
 
 class MmgcnModel(Settings):
@@ -69,7 +73,8 @@ class MmgcnSettings(RecommenderSettings):
     objective: MmgcnObjective = setting(MmgcnObjective(), "The loss")
 
 
-# published: what the public implementations train; large_batch: a step costs the same at any batch size.
+# published: what the public implementations train; large_batch: a step costs the same at any batch size. Its rate and
+# patience are those whose quality was measured (docs/measured/recommenders.md, large batches).
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
     "published": {"model": {"trainable_embeddings": False}},
