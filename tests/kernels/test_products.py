@@ -62,9 +62,21 @@ def test_batches_with_heads_side_by_side(width):
     close(long, expected(rows.mT, out), 45 * width)
 
 
-@pytest.mark.parametrize("terms", [2047, 2048, 5001, 40000])
-def test_long_sums_of_few_numbers(terms):
-    left, right, before = torch.randn(terms, 30), torch.randn(terms, 40), torch.randn(30, 40)
+@pytest.mark.parametrize(
+    ("terms", "rows", "columns"),
+    [
+        (2047, 30, 40),
+        (2048, 30, 40),
+        (5001, 30, 40),
+        (40000, 30, 40),
+        (2047, 100, 700),
+        (2049, 100, 700),
+        (3001, 40, 27000),
+    ],
+)
+def test_long_sums(terms, rows, columns):
+    """Of few numbers in many parts, of more in halves, and of a million whole."""
+    left, right, before = torch.randn(terms, rows), torch.randn(terms, columns), torch.randn(rows, columns)
     out = before.clone()
     product_(out, left.T, right, None, True)
     close(out, expected(left.T, right, before=before), terms)
@@ -74,6 +86,7 @@ def test_long_sums_of_few_numbers(terms):
 
 def test_the_same_bits_whatever_the_number_of_threads():
     cases = [(torch.randn(300, 200), torch.randn(200, 90)), (torch.randn(9000, 50).T, torch.randn(9000, 50))]
+    cases.append((torch.randn(3000, 100).T, torch.randn(3000, 700)))
     threads, found = torch.get_num_threads(), []
     try:
         for count in (1, 2):

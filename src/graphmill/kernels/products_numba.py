@@ -40,6 +40,9 @@ _PART = 1024
 """Terms that are worth a sum of their own, at least, where the result has few numbers."""
 _PARTS = 16
 _FEW = 1 << 16
+_HALVES, _MANY, _LONG = 2, 1 << 20, 16
+"""Results of more numbers, up to :data:`_MANY`, are two such sums where terms are :data:`_LONG` times as many as rows:
+gradients of the weights of whole layers, for which each thread then packs its half of the right side."""
 _PIECES = 16
 """Pieces that groups of rows are dealt out in."""
 _SIZE = 4
@@ -61,8 +64,10 @@ def product_(out: Tensor, left: Tensor, right: Tensor, bias: Tensor | None, onto
     """
     if left.dim() == 2:
         rows, terms = left.shape
-        parts = min(terms // _PART, _PARTS)
-        if parts > 1 and bias is None and rows * right.shape[1] <= _FEW:
+        numbers = rows * right.shape[1]
+        most = _PARTS if numbers <= _FEW else _HALVES if numbers <= _MANY and terms >= _LONG * rows else 1
+        parts = min(terms // _PART, most)
+        if parts > 1 and bias is None:
             _product_by_parts(out, left, right, onto, parts)
             return
         out, left, right = out[None], left[None], right[None]
@@ -70,7 +75,7 @@ def product_(out: Tensor, left: Tensor, right: Tensor, bias: Tensor | None, onto
 
 
 def _product_by_parts(out: Tensor, left: Tensor, right: Tensor, onto: bool, parts: int) -> None:
-    """Few numbers that are long sums, as gradients of weights are: each part of the terms by itself, then their sum.
+    """Numbers that are long sums, as gradients of weights are: each part of the terms by itself, then their sum.
 
     Otherwise each thread would read both operands whole.
     """
