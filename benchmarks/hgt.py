@@ -14,7 +14,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -37,6 +37,16 @@ IN_TURN = ("--floor", "5")
 Run = dict[str, Any]
 
 
+@dataclass
+class Device:
+    """Where steps run (``--device``), and, once one has, which model it is."""
+
+    name: str = "cpu"
+    model: str = ""
+
+
+DEVICE = Device()
+
 WARM_UP = 3
 """Steps that do not count where there are more: a heap that is kept grows for a few, until all has found its place."""
 
@@ -44,7 +54,12 @@ WARM_UP = 3
 def step(graph: str, variant: str, steps: int = 8, *, tuned: bool = True, more: Sequence[str] = ()) -> Run:
     """One process; adds ``s``, the median of its steps after :data:`WARM_UP` (of fewer: after the first; of one: that)."""
     arguments = ["--graph", graph, "--variant", variant, "--steps", str(steps), *more]
+    if DEVICE.name != "cpu":
+        arguments += ["--device", DEVICE.name]
     found = fresh(STEP, arguments, KEEP_HEAP if tuned else {})
+    if "device_gb" in found:
+        found |= {"peak_gb": found["device_gb"], "imported_gb": 0.0}
+        DEVICE.model = found["device"]
     found["s"] = median(found["seconds"][WARM_UP:] or found["seconds"][1:] or found["seconds"])
     found["own_gb"] = found["peak_gb"] - found["imported_gb"]
     return found
@@ -97,6 +112,20 @@ def pyg_rows() -> Iterator[Row]:
     """Against PyTorch Geometric with its loop repaired: time tuned, memory stock, above the imports."""
     yield from _against("67k", "ours", "pyg,repaired", "ratio <= 0.303")
     yield _memory("67k", "ours", "pyg,repaired", "ratio <= 0.5")
+
+
+def limits_rows() -> Iterator[Row]:
+    """What part of the device's best rate of products a step reaches, and what is no product as bytes that would have been
+    copied meanwhile: both limits measured in the step's own process."""
+    for variant, kind in (("ours", "fp32"), ("ours,bf16", "bf16")):
+        found = step("67k", variant, more=("--limits",))
+        best, rate = found["limits"], found["gflop"] / found["s"]
+        others = ", ".join(f"{name} {value:.4g}" for name, value in best.items())
+        note = f"limits, GFLOP/s and GB/s: {others}; step {found['s']:.3g} s"
+        name, rival = f"67k {variant}", f"the rate of torch's products of {kind}"
+        yield row(name, "products a second", "GFLOP/s", rate, rival=rival, theirs=best[kind], note=note)
+        beside = (found["s"] - found["gflop"] / best[kind]) * best["copy"]
+        yield row(name, "beside the products, at the rate of a copy", "GB", beside, note="read and written")
 
 
 def near_rows() -> Iterator[Row]:
@@ -316,6 +345,7 @@ ROWS: dict[str, Callable[[], Iterator[Row]]] = {
     "bf16": bf16_row,
     "pyg": pyg_rows,
     "near": near_rows,
+    "limits": limits_rows,
     "stock": stock_rows,
     "kg_5k": kg_5k_rows,
     "primekg": primekg_rows,
@@ -410,10 +440,12 @@ def main() -> None:
     parser.add_argument("--only", choices=list(ROWS), action="append", help="rows to measure; without it, all")
     parser.add_argument("--missing", action="store_true", help="leave out rows that the results file has")
     parser.add_argument("--json", action="store_true", help="write benchmarks/results/hgt.json")
+    parser.add_argument("--device", default="cpu", help="where the kernel workload's steps run: cpu, cuda")
     args = parser.parse_args()
+    DEVICE.name = args.device
     failed = []
     for name in args.only or ROWS:
-        if args.missing and name in _done():
+        if args.missing and _label(name) in _done():
             continue
         start = time.perf_counter()
         try:
@@ -423,12 +455,24 @@ def main() -> None:
             failed.append(name)
             continue
         print(f"{name}: {time.perf_counter() - start:.0f} s", file=sys.stderr, flush=True)
+        found = [_on_device(one) for one in found]
         for one in found:
             print(json.dumps(one.__dict__, ensure_ascii=False), flush=True)
         if args.json:
             _store(name, found)
     if failed:
         sys.exit(f"not measured: {', '.join(failed)}")
+
+
+def _on_device(found: Row) -> Row:
+    if DEVICE.name == "cpu":
+        return found
+    return replace(found, workload=f"{found.workload}, on {DEVICE.name}", note=f"{DEVICE.model}; {found.note}")
+
+
+def _label(name: str) -> str:
+    """What a row's note begins with."""
+    return name if DEVICE.name == "cpu" else f"{name} {DEVICE.name}"
 
 
 def _done() -> set[str]:
@@ -441,8 +485,9 @@ def _done() -> set[str]:
 
 def _store(name: str, found: Sequence[Row]) -> None:
     """Replace this processor's rows of this name, so that they can be measured one at a time; the note begins with it."""
-    new = [replace(r, note=f"[{name}] {r.note}") for r in found]
-    replace_rows("hgt", new, "python -m benchmarks.hgt --json", lambda r: r.note.startswith(f"[{name}] "))
+    label = _label(name)
+    new = [replace(r, note=f"[{label}] {r.note}") for r in found]
+    replace_rows("hgt", new, "python -m benchmarks.hgt --json", lambda r: r.note.startswith(f"[{label}] "))
 
 
 if __name__ == "__main__":

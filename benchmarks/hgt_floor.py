@@ -13,6 +13,7 @@ import json
 import time
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import torch
@@ -84,6 +85,33 @@ class Floor:
             wait(self._device)
             best = min(best, (self._clock() - start) / times)
         return best
+
+
+def limits(device: torch.device = CPU, size: int = 4096, numbers: int = 1 << 27, repeats: int = 5) -> dict[str, float]:
+    """What the device does at its best: products of ``size``³ in fp32 and bf16, GFLOP/s, and a copy, GB/s read and written.
+
+    By torch, the shortest of ``repeats``; fp32 without the tensor cores' rounding unless training allows it.
+    """
+    found = {}
+    for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        a, b, out = (torch.randn(size, size, device=device).to(dtype) for _ in range(3))
+        found[name] = 2e-9 * size**3 / _shortest(partial(torch.mm, a, b, out=out), device, repeats)
+    source = torch.zeros(numbers, device=device)
+    there = torch.zeros_like(source)
+    found["copy"] = 2e-9 * 4 * numbers / _shortest(partial(there.copy_, source), device, repeats)
+    return found
+
+
+def _shortest(call: Callable[[], object], device: torch.device, repeats: int) -> float:
+    call()
+    taken = []
+    for _ in range(repeats):
+        wait(device)
+        start = time.perf_counter()
+        call()
+        wait(device)
+        taken.append(time.perf_counter() - start)
+    return min(taken)
 
 
 def wait(device: torch.device) -> None:

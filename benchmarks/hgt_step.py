@@ -171,6 +171,7 @@ def run_sampled(model: Ours, optimizer: torch.optim.Optimizer, steps: int, clock
             loss.backward()
         optimizer.step()
         optimizer.zero_grad()
+        hgt_floor.wait(next(model.parameters()).device)
         seconds.append(clock() - start)
     return seconds
 
@@ -221,9 +222,11 @@ def memory(field: str) -> float:
     raise OSError(f"no {field} in /proc/self/status: this benchmark needs Linux")
 
 
-def on_device(device: torch.device) -> dict[str, float]:
-    """The most that tensors held on an accelerator, in GB."""
-    return {"device_gb": torch.cuda.max_memory_allocated() / 1e9} if device.type == "cuda" else {}
+def on_device(device: torch.device) -> dict[str, Any]:
+    """The most that tensors held on an accelerator, in GB, and which it is."""
+    if device.type != "cuda":
+        return {}
+    return {"device_gb": torch.cuda.max_memory_allocated() / 1e9, "device": torch.cuda.get_device_name()}
 
 
 def main() -> None:
@@ -233,6 +236,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--profile", action="store_true")
+    parser.add_argument("--limits", action="store_true", help="also what the device does at its best, in this process")
     parser.add_argument("--floor", type=int, default=0, help="after the steps so many more, each followed by the floor")
     parser.add_argument(
         "--near", type=int, default=0, help="ours: relations between so few nodes that their rows stay in the cache"
@@ -297,6 +301,8 @@ def main() -> None:
         if isinstance(model, Ours) and device.type == "cpu":
             way: hgt_rest.Way = "sparse" if "sparse" in options else "dense" if "torch" in options else "compiled"
             result["rest"] = hgt_rest.seconds(model.graph, dtype=dtype, clock=clock, way=way)
+    if args.limits:
+        result["limits"] = hgt_floor.limits(device)
     print(json.dumps(result))
 
 

@@ -20,7 +20,7 @@ import scipy.linalg
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from graphmill.evaluation.item_ranking import rank_items
+from graphmill.evaluation.item_ranking import KGAT_LIST, rank_items
 from graphmill.evaluation.recommendation import Int64, KnownItems, ScoreBlock
 from graphmill.sampling.keyed import generator
 
@@ -177,6 +177,7 @@ def tune_item_floors(
         train, held_out = take_out(train)
     name, _, cut = metric.partition("@")
     k = min(int(cut or 20), num_items)
+    depth = max(k, KGAT_LIST if name == "ndcg_kgat" else 1)
     asked = np.flatnonzero(np.diff(held_out.indptr) > 0)
     if len(asked) > TUNING_USERS:
         asked = np.sort(generator(_SEED, "tuning users").choice(asked, TUNING_USERS, replace=False))
@@ -187,7 +188,7 @@ def tune_item_floors(
         best, highest = next(iter(settings)), -1.0
         for setting, make in settings.items() if len(settings) > 1 and len(asked) else ():
             poll()
-            lists = rank_items(make(models), num_items, train, held_out, k, users=asked, poll=poll)
+            lists = rank_items(make(models), num_items, train, held_out, depth, users=asked, poll=poll)
             value = lists.metrics([name], [k])[f"{name}@{k}"]
             if value > highest:
                 best, highest = setting, value

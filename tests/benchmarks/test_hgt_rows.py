@@ -1,0 +1,39 @@
+"""HGT's rows where steps run on an accelerator. The processes are stood in for: there is no device here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+
+from benchmarks import hgt, hgt_floor
+
+
+def test_the_limits_are_rates_of_products_and_of_a_copy() -> None:
+    found = hgt_floor.limits(torch.device("cpu"), size=64, numbers=1 << 12, repeats=2)
+    assert set(found) == {"fp32", "bf16", "copy"}
+    assert all(rate > 0 for rate in found.values())
+
+
+def test_steps_of_a_device_say_so_and_their_memory_is_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Sequence[str]] = []
+
+    def fresh(module: str, arguments: Sequence[str], environment: dict[str, str]) -> dict[str, Any]:
+        asked.append(arguments)
+        limits = {"fp32": 50_000.0, "bf16": 700_000.0, "copy": 3000.0}
+        about = {"device_gb": 1.5, "device": "NVIDIA H100", "gflop": 500.0, "limits": limits}
+        return {"seconds": [9.0, 9.0, 9.0, 0.02, 0.02], "peak_gb": 4.0, "imported_gb": 3.0, **about}
+
+    monkeypatch.setattr(hgt, "fresh", fresh)
+    monkeypatch.setattr(hgt, "DEVICE", hgt.Device("cuda"))
+    rows = [hgt._on_device(one) for one in hgt.limits_rows()]
+    assert all(arguments[-2:] == ["--device", "cuda"] for arguments in asked)
+    assert hgt._label("limits") == "limits cuda"
+    assert rows[0].workload == "67k ours, on cuda"
+    assert rows[0].note.startswith("NVIDIA H100; ")
+    assert (rows[0].ours, rows[0].theirs) == (pytest.approx(25_000.0), 50_000.0)
+    assert rows[1].ours == pytest.approx((0.02 - 0.01) * 3000.0), "half of the step is no product"
+    assert rows[2].theirs == 700_000.0
+    assert hgt.step("67k", "ours")["own_gb"] == 1.5
