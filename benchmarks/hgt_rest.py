@@ -34,9 +34,9 @@ import torch
 
 from benchmarks import hgt_floor, hgt_graphs
 from benchmarks.hgt_floor import WIDTHS, Clock
+from graphmill.kernels.hgt_edges_into import weight_gradients, weighted_sums
 from graphmill.kernels.hgt_plan import MessageGraph
 from graphmill.kernels.hgt_sparse import inbox_of
-from graphmill.kernels.hgt_torch import weight_gradients, weighted_sums
 
 Way = Literal["compiled", "sparse", "dense"]
 _CACHED = 1 << 20

@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from graphmill.kernels import hgt, hgt_relations, hgt_torch
+from graphmill.kernels import hgt, hgt_edges_into, hgt_relations, hgt_torch
 from graphmill.kernels.hgt_plan import MessageGraph, TypedEdges
 from graphmill.kernels.hgt_reference import hgt_attention_reference
 from tests.kernels.graphs import Inputs, Shape, hub, inputs, random_edges, shapes
@@ -228,7 +228,9 @@ def test_heads_that_go_together_are_those_one_after_the_other(
 ) -> None:
     """As on accelerators: all five at once, and as many as can be numbered."""
     graph = MessageGraph.build(counts, random_edges(counts, [(0, 1, 300), (1, 0, 300), (2, 1, 90), (1, 1, 60)], 1))
-    gathered = [side.nodes is not None for part in hgt_torch.EdgesInto(graph, (0, 3)).parts for side in sides(part)]
+    gathered = [
+        side.nodes is not None for part in hgt_edges_into.EdgesInto(graph, (0, 3)).parts for side in sides(part)
+    ]
     assert all(gathered) if max(counts) > 100 else not any(gathered[:2])
     x = inputs(graph, 5, 8)
     masked = torch.rand(graph.num_pairs, generator=torch.Generator().manual_seed(1)) < 0.3
@@ -241,7 +243,7 @@ def test_heads_that_go_together_are_those_one_after_the_other(
     assert_close([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], 1e-12)
 
 
-def sides(part: hgt_torch._Part) -> list[hgt_torch._Side]:
+def sides(part: hgt_edges_into.Part) -> list[hgt_edges_into.Side]:
     return [part.sources, part.targets]
 
 
@@ -254,9 +256,9 @@ def test_products_of_an_edges_ends_piece_by_piece(gathered: bool, monkeypatch: p
     masked = torch.rand(graph.num_pairs, generator=torch.Generator().manual_seed(1)) < 0.3
     attend = partial(hgt.hgt_attention, backend="torch")
     theirs = run(attend, x, graph, masked)
-    monkeypatch.setattr(hgt_torch, "_MOST_PRODUCTS", 37)
-    monkeypatch.setattr(hgt_torch, "_GATHERED_NUMBERS", 8 * 41)
-    monkeypatch.setattr(hgt_torch, "_GATHERS", frozenset({"cpu"} if gathered else ()))
+    monkeypatch.setattr(hgt_edges_into, "_MOST_PRODUCTS", 37)
+    monkeypatch.setattr(hgt_edges_into, "_GATHERED_NUMBERS", 8 * 41)
+    monkeypatch.setattr(hgt_edges_into, "_GATHERS", frozenset({"cpu"} if gathered else ()))
     ours = run(attend, x, graph, masked)
     assert_close([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], 1e-12)
 

@@ -60,6 +60,7 @@ def operators(case: Case, graph: TypedGraph, patch: pytest.MonkeyPatch) -> Recor
         combination,
         dropout,
         fact_losses,
+        hgt_edges_into,
         hgt_torch,
         hyper_connections,
         input_embedding,
@@ -81,7 +82,7 @@ def operators(case: Case, graph: TypedGraph, patch: pytest.MonkeyPatch) -> Recor
 
     patch.setattr(hgt, "edge_backend", lambda *_: hgt_torch)
     patch.setattr(hgt_torch, "_ONE_BY_ONE", frozenset())
-    patch.setattr(hgt_torch, "_GATHERS", frozenset({"cpu"}))
+    patch.setattr(hgt_edges_into, "_GATHERS", frozenset({"cpu"}))
     # These go by their tensors' device, which is the CPU here.
     compiled = (
         bi_interaction,

@@ -21,15 +21,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from graphmill.kernels.hgt_edges_into import ALL, present, runs, weighted_sums
 from graphmill.kernels.hgt_plan import MessageGraph
-from graphmill.kernels.hgt_torch import head_products, weighted_sums
+from graphmill.kernels.hgt_torch import head_products
 from graphmill.kernels.products import add_product_, product
 
 __all__ = ["Inbox", "all_backward", "all_forward", "head_products", "inbox_of", "serves_relations"]
 
 _PART = 4096
-_ALL = 0.7
-"""From this part of a type's nodes on, all of them are multiplied: no row is gathered then, and no gradient put back."""
 
 Rows = Sequence[Tensor | None]
 Matrices = tuple[Tensor, Tensor, Tensor]
@@ -99,7 +98,7 @@ def all_backward(
     for t, numbers in groupby(sorted(chosen, key=target_type.__getitem__), key=target_type.__getitem__):
         inbox = inbox_of(graph, tuple(numbers))
         dropped = inbox.dropped([masks[part.relation] for part in inbox.parts])
-        own = tuple(_present(of_type[t]) for of_type in (rows[0], *softmax[:3], d_rows[0]))
+        own = tuple(present(of_type[t]) for of_type in (rows[0], *softmax[:3], d_rows[0]))
         for head in range(matrices[0].shape[1]):
             _head_backward(inbox, own, rows[1:], matrices, dropped, d_rows[1:], d_matrices, head)
 
@@ -157,12 +156,12 @@ class _Part(NamedTuple):
 
     def rows(self, of_type: Rows, columns: slice, dtype: torch.dtype) -> Tensor:
         """[n, D]: one head of the sources' rows, before the relation's matrix."""
-        rows = _present(of_type[self.source_type])[:, columns]
+        rows = present(of_type[self.source_type])[:, columns]
         return (rows if self.nodes is None else rows.index_select(0, self.nodes)).to(dtype)
 
     def add(self, of_type: Rows, columns: slice, gradient: Tensor, matrix: Tensor) -> None:
         """Add ``gradient`` · ``matrix`` to one head of the sources' rows."""
-        rows = _present(of_type[self.source_type])[:, columns]
+        rows = present(of_type[self.source_type])[:, columns]
         if self.nodes is None:
             add_product_(rows, gradient, matrix)
             return
@@ -183,7 +182,7 @@ class Inbox:
         parts, sources, first = [], [], 0
         for number, r in zip(chosen, relations, strict=True):
             count = graph.source_counts[r.source_type]
-            whole = r.source_nodes.numel() >= _ALL * count
+            whole = r.source_nodes.numel() >= ALL * count
             last = first + (count if whole else r.source_nodes.numel())
             parts.append(_Part(number, r.source_type, None if whole else r.source_nodes, first, last))
             sources.append((r.source_row if whole else r.source) + first)
@@ -192,7 +191,7 @@ class Inbox:
         self.parts, self.rows, self.num_targets = parts, first, graph.target_counts[relations[0].target_type]
         self.target, self._order = torch.sort(targets, stable=True)
         self.source = torch.cat(sources).index_select(0, self._order)
-        self.indptr = _runs(self.target, self.num_targets)
+        self.indptr = runs(self.target, self.num_targets).long()
         self.bounds = self.indptr.to(torch.int32)
 
     def dropped(self, kept: Sequence[Tensor | None]) -> Tensor | None:
@@ -204,12 +203,7 @@ class Inbox:
     def transposed(self) -> tuple[Tensor, Tensor, Tensor]:
         """The edges by source: their places int64 [E], their targets int32 [E], and the sources' runs int32 [rows + 1]."""
         source, order = torch.sort(self.source, stable=True)
-        return order, self.target.index_select(0, order), _runs(source, self.rows).to(torch.int32)
-
-
-def _runs(sorted_numbers: Tensor, count: int) -> Tensor:
-    """int64 [count + 1]: where the run of each of the numbers 0 … count − 1 begins, and the last one ends."""
-    return torch.searchsorted(sorted_numbers, torch.arange(count + 1, dtype=sorted_numbers.dtype))
+        return order, self.target.index_select(0, order), runs(source, self.rows)
 
 
 def inbox_of(graph: MessageGraph, chosen: tuple[int, ...]) -> Inbox:
@@ -277,8 +271,3 @@ def _without_warning() -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
         torch.sparse_csr_tensor([0, 0], [], [], (1, 1), check_invariants=False)
-
-
-def _present(x: Tensor | None) -> Tensor:
-    assert x is not None
-    return x

@@ -101,6 +101,8 @@ def _default(field: Any) -> Any:
 def _shown(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, Settings):
+        return "{}"
     return '""' if value == "" else str(value)
 
 
@@ -110,6 +112,8 @@ def _values(annotation: Any) -> str:
     names = {bool: "true, false", int: "integer", float: "number", str: "text"}
     if get_origin(annotation) is list:
         return f"list of {names.get(get_args(annotation)[0], 'text')}"
+    if isinstance(annotation, type) and issubclass(annotation, Settings):
+        return "a mapping (below)"
     return names.get(annotation, getattr(annotation, "__name__", "text"))
 
 
