@@ -467,12 +467,19 @@ def main() -> None:
 def _on_device(found: Row) -> Row:
     if DEVICE.name == "cpu":
         return found
-    return replace(found, workload=f"{found.workload}, on {DEVICE.name}", note=f"{DEVICE.model}; {found.note}")
+    return replace(found, workload=f"{found.workload}, on {DEVICE.name}", note=found.note)
 
 
 def _label(name: str) -> str:
     """What a row's note begins with."""
-    return name if DEVICE.name == "cpu" else f"{name} {DEVICE.name}"
+    if DEVICE.name == "cpu":
+        return name
+    if not DEVICE.model:
+        import torch
+
+        # Which one it is, so that a file keeps the rows of several beside each other.
+        DEVICE.model = torch.cuda.get_device_name() if DEVICE.name == "cuda" else DEVICE.name
+    return f"{name} {DEVICE.model}"
 
 
 def _done() -> set[str]:

@@ -28,11 +28,11 @@ def test_steps_of_a_device_say_so_and_their_memory_is_its_own(monkeypatch: pytes
 
     monkeypatch.setattr(hgt, "fresh", fresh)
     monkeypatch.setattr(hgt, "DEVICE", hgt.Device("cuda"))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H100")
     rows = [hgt._on_device(one) for one in hgt.limits_rows()]
     assert all(arguments[-2:] == ["--device", "cuda"] for arguments in asked)
-    assert hgt._label("limits") == "limits cuda"
+    assert hgt._label("limits") == "limits NVIDIA H100"
     assert rows[0].workload == "67k ours, on cuda"
-    assert rows[0].note.startswith("NVIDIA H100; ")
     assert (rows[0].ours, rows[0].theirs) == (pytest.approx(25_000.0), 50_000.0)
     assert rows[1].ours == pytest.approx((0.02 - 0.01) * 3000.0), "half of the step is no product"
     assert rows[2].theirs == 700_000.0

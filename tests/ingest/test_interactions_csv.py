@@ -41,6 +41,19 @@ def test_dates_become_seconds(tmp_path):
     assert (reject["column"], reject["reason"]) == ("date", "neither a number nor a date such as 2024-01-31")
 
 
+def test_dates_among_milliseconds_become_the_same_seconds(tmp_path):
+    rows = ["1,a,1704067200000", "1,b,2024-01-01T00:01:00", "1,c,1704067300000", "1,d,1e30"]
+    result = read_interactions_csv(write(tmp_path, "\n".join(["user,item,time", *rows]) + "\n"))
+    assert result.edges["timestamp"].to_pylist() == [1704067200, 1704067260, 1704067300]
+    assert [r["value"] for r in result.rejects.to_pylist()] == ["1e30"]
+
+
+@pytest.mark.parametrize("mark", ["\t", ";", ",", "|"])
+def test_the_delimiter_is_guessed(tmp_path, mark):
+    result = read_interactions_csv(write(tmp_path, f"user{mark}item\n1{mark}a\n1{mark}b\n"))
+    assert result.counts["interactions"] == 2
+
+
 def test_a_file_without_a_usable_row_says_what_is_wrong_with_the_first(tmp_path):
     path = write(tmp_path, "user,item,date\n1,a,yesterday\n")
     with pytest.raises(

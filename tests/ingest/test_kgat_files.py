@@ -19,6 +19,7 @@ from graphmill.ingest.interactions_csv import read_interactions_csv
 from graphmill.ingest.joined import with_knowledge
 from graphmill.ingest.kgat_files import KgatFilesSettings, kgat_files, read_kgat
 from graphmill.ingest.mmrec import read_mmrec
+from graphmill.ingest.triples import TriplesSettings, read_triples
 
 TRAIN, TEST, FACTS = "0 0 1\n1 2\n", "0 2\n1 0\n", "0 0 3\n2 1 4\n3 0 4\n0 0 3\n"
 
@@ -165,8 +166,26 @@ def test_knowledge_about_other_things_is_refused(tmp_path: Path) -> None:
         with_knowledge(read_mmrec(inter), read_kgat(folder(tmp_path / "d"), KgatFilesSettings()))
     inter.write_text("userID\titemID\tx_label\n0\tx\t0\n1\ty\t0\n")  # the same users, other items
     knowledge = read_kgat(lists(folder(tmp_path / "e")), KgatFilesSettings(part="knowledge"))
-    with pytest.raises(InputError, match=r"no node of knowledge \(item\) .*such as item 'y'"):
+    with pytest.raises(InputError, match=r"no node of knowledge \(item\) .*here is item 'y', there item '2'"):
         with_knowledge(read_mmrec(inter), knowledge)
+
+
+def test_a_wrong_file_is_refused_before_all_of_it_is_a_reject(tmp_path: Path) -> None:
+    path = folder(tmp_path / "d", train=("word " * 50 + "\n0 " + "word " * 50 + "\n") * 10)
+    with pytest.raises(
+        InputError, match=r"8 entries cannot be used, more than max_rejects \(7\); the first .* right format"
+    ):
+        read_kgat(path, KgatFilesSettings(max_rejects=7))
+
+
+def test_facts_that_their_own_files_hold_out_stay_in_train(tmp_path: Path) -> None:
+    inter = tmp_path / "a.inter"
+    inter.write_text("userID\titemID\tx_label\n0\t0\t0\n0\t2\t2\n1\t1\t0\n")
+    for part, text in {"train": "0\tby\tx\n", "valid": "1\tby\tx\n", "test": "2\tby\tx\n"}.items():
+        (tmp_path / f"{part}.txt").write_text(text)
+    knowledge = read_triples(tmp_path, TriplesSettings(node_type="item"))
+    joined = with_knowledge(read_mmrec(inter), knowledge)
+    assert joined.edges["split"].to_pylist() == [0, 2, 0, 0, 0, 0]
 
 
 def test_items_that_only_the_knowledge_has_are_counted(tmp_path: Path) -> None:

@@ -149,9 +149,12 @@ class TestOtherFormats:
             "listener_id,user,item,date\nx,1,a,2024-01-01\nx,1,b,2024-01-02\nx,2,a,never\n"
         )
         (folder / "untimed.csv").write_text("user,item\n1,a\n1,b\n2,a\n")
+        (folder / "semicolons.csv").write_text("user;item;a,b,c,d\n1;a;x\n1;b;y\n")
+        (folder / "bars.csv").write_text("user|item\n1|a\n1|b\n")
         (folder / "m.inter").write_text("userID\titemID\tx_label\n0\t0\t0\n0\t1\t2\n1\t1\t7\n")
         for name, texts in {
             "kgat": {"train": "0 0 1\n1 1\n", "test": "1 0\n", "kg_final": "0 0 2\n"},
+            "whole": {"train": "0 0 1\n1 1\n", "kg_final": "0 0 2\n"},
             "triples": {"train": "a\tlikes\tb\nb\tlikes\tc\n", "valid": "a\tlikes\tc\n", "test": "c\tlikes\ta\n"},
         }.items():
             (folder / name).mkdir()
@@ -165,7 +168,10 @@ class TestOtherFormats:
             ("views.tsv", "sequence", "sasrec", {}, 0),
             ("plays.csv", "interactions_csv", "bpr_mf", {}, 1),
             ("untimed.csv", "interactions_csv", "bpr_mf", {"split": {"method": "random"}}, 0),
+            ("semicolons.csv", "interactions_csv", "bpr_mf", {"split": {"method": "random"}}, 0),
+            ("bars.csv", "interactions_csv", "bpr_mf", {"split": {"method": "random"}}, 0),
             ("m.inter", "mmrec", "bpr_mf", {}, 1),
+            ("whole", "kgat", "kgat", {"split": {"given": "redraw", "method": "random"}}, 0),
             ("kgat", "kgat", "kgat", {"split": {"given": "add_valid"}}, 0),
             ("triples", "triples", "conve", {}, 0),
         ],
@@ -196,5 +202,7 @@ class TestOtherFormats:
 
     def test_a_folder_that_cannot_be_used_is_a_problem(self, tmp_path: Path) -> None:
         assert "has no train.txt" in ingest_report(tmp_path, "kgat").problem
+        path = self.files(tmp_path)["kgat"]
+        assert next(yaml.safe_load_all(ingest_report(f"{path}/", "kgat").defs))["attributes"]["name"] == "kgat"
         (tmp_path / "x.csv").write_text("a,b\n1,2\n")
         assert "which column is the user" in ingest_report(tmp_path / "x.csv", "interactions_csv").problem

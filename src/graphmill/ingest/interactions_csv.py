@@ -17,7 +17,7 @@ from graphmill.errors import InputError, SettingsError
 from graphmill.ingest.csv_blocks import CsvBlock, read_blocks, read_header
 from graphmill.ingest.csv_parsers import Column, CsvLayout
 from graphmill.ingest.files import Source
-from graphmill.ingest.interactions import encode, interaction_tables
+from graphmill.ingest.interactions import MILLISECONDS_FROM, encode, interaction_tables
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.sequence import as_number
 from graphmill.ingest.tables import MAX_SHOWN, REJECTS, IngestResult
@@ -42,7 +42,8 @@ class InteractionColumns(Settings):
     item: str = setting("", "column with the item's id")
     weight: str = setting("", "column with the weight (rating, plays); none: the file's is not used")
     timestamp: str = setting(
-        "", "column with the time: seconds, milliseconds or dates (ISO 8601); none: the file's is not used"
+        "",
+        "column with the time: seconds, milliseconds or dates (ISO 8601, with dashes); none: the file's is not used",
     )
 
 
@@ -51,7 +52,8 @@ class InteractionsCsvSettings(Settings):
 
     columns: InteractionColumns = setting(InteractionColumns(), "column map; empty: guessed from common names")
     delimiter: str = setting(
-        "auto", "one character between fields, the word tab, or auto: tab, semicolon or comma, whichever the header has"
+        "auto",
+        "one character between fields, the word tab, or auto: tab, semicolon, comma or bar, whichever the header has",
     )
     min_weight: float = setting(0.0, "leave interactions with a smaller weight out; 0: all")
     k_core: int = setting(
@@ -79,7 +81,7 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
     """
     settings = settings or InteractionsCsvSettings()
     min_weight = settings.min_weight
-    mark = _guess_delimiter(path) if settings.delimiter == "auto" else settings.delimiter
+    mark = guess_delimiter(path) if settings.delimiter == "auto" else settings.delimiter
     with Source(path) as source:
         header, rest = read_header(source, mark)
         chosen = choose_columns(header.names, settings.columns, source.name)
@@ -105,7 +107,7 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
     interactions = encode(
         _plain(whole["user"]),
         _plain(whole["item"]),
-        whole["timestamp"].to_numpy() if "timestamp" in chosen else None,
+        _times(whole) if "timestamp" in chosen else None,
         whole["weight"].to_numpy().astype(np.float32) if "weight" in chosen else None,
     )
     result = interaction_tables(
@@ -124,11 +126,22 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
     return result
 
 
+def _times(whole: pa.Table) -> np.ndarray:
+    """Int64: numbers as they are, unless dates stand among them: then those that must be milliseconds become seconds."""
+    times, dated = whole["timestamp"].to_numpy(), whole["dated"].to_numpy()
+    if not dated.any():
+        return times
+    return np.where(~dated & (times >= MILLISECONDS_FROM), times // 1000, times)
+
+
 def as_seconds(text: str) -> float | int | None:
-    """The number that ``text`` is, or the seconds since 1970 of its date (ISO 8601; without a zone: UTC), or None."""
+    """The number that ``text`` is, or the seconds since 1970 of its date, or None.
+
+    Dates are those of ISO 8601 with dashes, to whole seconds, and without a zone UTC. (Without dashes they are numbers.)
+    """
     number = as_number(text)
     if number is not None:
-        return number
+        return number if abs(number) < 2**62 else None
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
@@ -136,10 +149,11 @@ def as_seconds(text: str) -> float | int | None:
     return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
 
 
-def _guess_delimiter(path: str | Path) -> str:
+def guess_delimiter(path: str | Path) -> str:
+    """The first of tab, semicolon, comma and bar that the header has."""
     with Source(path) as source:
         first = source.read(1 << 16).lstrip(b"\r\n").partition(b"\n")[0]
-    return next((mark for mark in ("\t", ";", ",") if mark.encode() in first), ",")
+    return next((mark for mark in ("\t", ";", ",", "|") if mark.encode() in first), ",")
 
 
 def _plain(column: pa.ChunkedArray) -> pa.Array:
@@ -198,4 +212,10 @@ def _digest(block: CsvBlock, chosen: dict[str, str]) -> tuple[pa.Table, list[Rej
         kind = np.int64 if role == "timestamp" else np.float64
         filled = [0 if n is None else round(n) if role == "timestamp" else n for n in numbers]
         out[role] = pa.array(np.array(filled, kind)[codes])
+        if role == "timestamp":
+            dates = [
+                number is not None and as_number(text.strip()) is None
+                for number, text in zip(numbers, texts, strict=True)
+            ]
+            out["dated"] = pa.array(np.array(dates, bool)[codes])
     return pa.table(out).filter(pa.array(keep)), rejects

@@ -25,8 +25,9 @@ def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "k
     """``result`` with the nodes and edges of ``knowledge``; both as their readers made them.
 
     Nodes meet by type and id; a node keeps the name that is not its id, the first source's where both have one. Where the
-    interactions have a split, facts are in train, else all get theirs when the graph is built; where interactions have a
-    place in a sequence, facts have none (:data:`NO_PLACE`). Counts and notes are added under ``name``.
+    interactions have a split, facts are in train, whatever their own was; else all get theirs when the graph is built.
+    Where interactions have a place in a sequence, facts have none (:data:`NO_PLACE`). Counts and notes are added under
+    ``name``.
 
     Raises :class:`InputError` where the two have no node, or both items and none of these, in common: then no fact is about
     anything that is interacted with, and the ids are probably of different kinds.
@@ -41,9 +42,11 @@ def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "k
     if new[asked].all():
         kinds = ITEM if of_items[0].any() and of_items[1].any() else ", ".join(second["type"].unique().to_pylist())
         example = int(np.flatnonzero(of_items[0])[-1]) if of_items[0].any() else first.num_rows - 1
+        other = int(np.flatnonzero(asked)[-1])
         raise InputError(
-            f"no node of {name} ({kinds}) is among the nodes of the interactions: their types and ids must be the same "
-            f"(such as {first['type'][example].as_py()} {first['id'][example].as_py()!r})"
+            f"no node of {name} ({kinds}) is among the nodes of the interactions: their types and ids must be the same, and "
+            f"here is {first['type'][example].as_py()} {first['id'][example].as_py()!r}, there "
+            f"{second['type'][other].as_py()} {second['id'][other].as_py()!r} (of kgat files ids are the numbers, remap_id)"
         )
     row = np.where(new, first.num_rows + np.cumsum(new) - 1, place).astype(np.int32)
     added = second.filter(pa.array(new))
@@ -51,8 +54,8 @@ def with_knowledge(result: IngestResult, knowledge: IngestResult, name: str = "k
     added = added.set_column(0, "index", index)
     nodes = pa.concat_tables([_with_names(first, second, place), added]).unify_dictionaries().combine_chunks()
     edges = knowledge.edges
-    if "split" in edges.column_names and "split" not in result.edges.column_names:
-        # Facts are in train; interactions whose split is still to be drawn have none yet.
+    if "split" in edges.column_names:
+        # Facts are in train, whatever their file held out; interactions whose split is still to be drawn have none yet.
         edges = edges.drop_columns("split")
     for column in ("head", "tail"):
         edges = edges.set_column(edges.schema.get_field_index(column), column, pa.array(row[edges[column].to_numpy()]))

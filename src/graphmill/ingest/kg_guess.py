@@ -50,12 +50,13 @@ def guess_header(path: str) -> tuple[Header, str, list[str]]:
                     raise
                 continue
         if best is None or len(header.names) > len(best[0].names):
-            best = header, delimiter, _fields(rest, delimiter)
+            best = header, delimiter, first_fields(rest, delimiter)
     assert best is not None
     return best
 
 
-def _fields(rest: bytes, delimiter: str) -> list[str]:
+def first_fields(rest: bytes, delimiter: str) -> list[str]:
+    """The fields of the first row of what follows a header, or none."""
     lines = rest[: 1 << 16].decode("utf-8", errors="replace").splitlines()
     return next((row for row in csv.reader(lines, delimiter=delimiter) if row), [])
 

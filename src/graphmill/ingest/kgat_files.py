@@ -53,7 +53,7 @@ class KgatFilesSettings(Settings):
         "all",
         "what to read: interactions and knowledge, or one of them; knowledge joins the interactions of another source",
     )
-    strict: bool = setting(False, "refuse the data set where a line is rejected, or a pair is repeated")
+    strict: bool = setting(False, "refuse the data set where an entry is rejected, or a pair is repeated")
     max_rejects: int = setting(
         100_000, "refuse the data set when more entries than this cannot be used; 0: never", ge=0, identity=False
     )
@@ -90,15 +90,12 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     """
     settings = settings or KgatFilesSettings()
     files = kgat_files(path, settings)
-    rejects: list[tuple[str, Reject]] = []
+    rejects = _Rejects(shown(path), settings)
     lists = {role: _read_list(files[role]) for role in LISTS if role in files}
     user, item, split = _interactions(files, lists, rejects)
     facts = _facts(files["knowledge"], lists, rejects) if "knowledge" in files else np.zeros((0, 3), np.int64)
     if not len(user) and not len(facts):
         raise InputError(f"{shown(path)} has no usable line; {_first(rejects) or 'its files are empty'}")
-    if 0 < settings.max_rejects < len(rejects) or (settings.strict and rejects):
-        limit = "strict: true allows none" if settings.strict else f"more than max_rejects ({settings.max_rejects})"
-        raise InputError(f"{shown(path)}: {len(rejects)} entries cannot be used, {limit}; {_first(rejects)}")
     num_users = _count(user, lists.get("users"))
     num_items = _count(item, lists.get("items"))
     if not num_items:  # knowledge alone, without a list: which entities are items is for the interactions to say
@@ -106,7 +103,7 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     num_entities = max(int(facts[:, [0, 2]].max(initial=-1)) + 1, num_items, len(lists.get("entities", ())))
     unique = np.unique(facts, axis=0)
     counts = {
-        "lines": len(user) + len(facts) + len(rejects),
+        "entries": len(user) + len(facts) + len(rejects),
         "rejects": len(rejects),
         **(count_interactions(user, item, split, num_users, num_items) if len(user) else {}),
         "entities": num_entities,
@@ -132,6 +129,27 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
         counts=counts,
         notes=_notes(counts) + interaction_notes(counts),
     )
+
+
+class _Rejects(list[tuple[str, Reject]]):
+    """What cannot be used, by file. Of a wrong file that is nearly everything: it is refused as soon as it is too much.
+
+    Raises :class:`InputError` for the first with ``strict``, and for one more than ``max_rejects``.
+    """
+
+    def __init__(self, path: str, settings: KgatFilesSettings) -> None:
+        super().__init__()
+        self._path, self._settings = path, settings
+
+    def append(self, reject: tuple[str, Reject]) -> None:
+        """Add one."""
+        super().append(reject)
+        most = self._settings.max_rejects
+        if self._settings.strict or 0 < most < len(self):
+            limit = "strict: true allows none" if self._settings.strict else f"more than max_rejects ({most})"
+            raise InputError(
+                f"{self._path}: {len(self)} entries cannot be used, {limit}; {_first(self)}; is this the right format?"
+            )
 
 
 def _variants(file: str) -> list[str]:
@@ -171,7 +189,7 @@ def _number(text: str) -> int:
 
 
 def _interactions(
-    files: dict[str, str | Path], lists: dict[str, dict[int, str]], rejects: list[tuple[str, Reject]]
+    files: dict[str, str | Path], lists: dict[str, dict[int, str]], rejects: _Rejects
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """User, item and split of every interaction; a line with a user alone has none, and is no mistake.
 
@@ -206,7 +224,7 @@ def _interactions(
     return user, item, splits
 
 
-def _facts(path: str | Path, lists: dict[str, dict[int, str]], rejects: list[tuple[str, Reject]]) -> np.ndarray:
+def _facts(path: str | Path, lists: dict[str, dict[int, str]], rejects: _Rejects) -> np.ndarray:
     """int64 [F, 3]: head, relation, tail. Where there is a list of entities or relations, others are unknown."""
     name, lines = _lines(path)
     parts, places = [np.zeros((0, 3), np.int64)], [np.zeros(0, np.int64)]
@@ -303,7 +321,10 @@ def _edges(
 
 
 def _first(rejects: list[tuple[str, Reject]]) -> str:
-    return f"the first is in {rejects[0][0]}, {rejects[0][1].place} ({rejects[0][1].value!r})" if rejects else ""
+    if not rejects:
+        return ""
+    file, reject = rejects[0]
+    return f"the first is in {file}, {reject.place} ({reject.value!r})"
 
 
 def _reject_table(rejects: list[tuple[str, Reject]]) -> pa.Table:

@@ -13,12 +13,13 @@ import yaml
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest import feature_files
-from graphmill.ingest.files import shown
+from graphmill.ingest.csv_blocks import read_header
+from graphmill.ingest.files import Source, shown
 from graphmill.ingest.formats import FORMATS
-from graphmill.ingest.interactions_csv import InteractionColumns, choose_columns
+from graphmill.ingest.interactions_csv import InteractionColumns, choose_columns, guess_delimiter
 from graphmill.ingest.kg_columns import PRIMEKG, KgColumns, KgCsvSettings
 from graphmill.ingest.kg_csv import read_kg_csv
-from graphmill.ingest.kg_guess import DELIMITERS, guess_columns, guess_header
+from graphmill.ingest.kg_guess import DELIMITERS, first_fields, guess_columns, guess_header
 from graphmill.ingest.tables import IngestResult
 from graphmill.ingest.user_items import SPLITS
 
@@ -176,7 +177,10 @@ def _node_features(path: str) -> IngestReport:
 def _interactions_csv(path: str) -> IngestReport:
     file = shown(path)
     try:
-        header, _, first = guess_header(path)
+        mark = guess_delimiter(path)
+        with Source(path) as source:
+            header, rest = read_header(source, mark)
+        first = first_fields(rest, mark)
         chosen = choose_columns(header.names, InteractionColumns(), file)
     except InputError as error:
         return IngestReport(file, "interactions_csv", problem=str(error))
@@ -202,8 +206,12 @@ def _read(
         return IngestReport(file, format, list(columns), problem=str(error))
     types, relations = _counted(result.nodes["type"]), _counted(result.edges["relation"])
     graph = dict(graph or {})
-    if format == "kgat" and not (np.asarray(result.edges["split"]) == SPLITS.index("valid")).any():
-        graph["split"] = {"given": "add_valid"}
+    if format == "kgat":
+        held_out = set(np.unique(result.edges["split"].to_numpy()).tolist())
+        if SPLITS.index("test") not in held_out:
+            graph["split"] = {"given": "redraw", "method": "random"}
+        elif SPLITS.index("valid") not in held_out:
+            graph["split"] = {"given": "add_valid"}
     recipe = _RECIPES[format]
     if format == "mmrec" and result.features:
         recipe = "mmgcn"
@@ -234,7 +242,7 @@ def _first_rejects(result: IngestResult) -> list[dict[str, Any]]:
 
 
 def _dataset_name(path: str) -> str:
-    stem = shown(path).rpartition("/")[2].partition(".")[0]
+    stem = shown(path).rstrip("/").rpartition("/")[2].partition(".")[0]
     name = "".join(c if c.isascii() and c.isalnum() else "_" for c in stem).strip("_").lower()
     return name if name and not name[0].isdigit() else f"dataset_{name}".rstrip("_")
 

@@ -51,10 +51,10 @@ def settings_markdown() -> str:
     for name, format in FORMATS.items():
         model = format.settings
         parts.append(f"### Format `{name}`\n\n{model.__doc__}\n\n{_table(model, list(model.model_fields))}")
-        for field in model.model_fields.values():
+        for key, field in model.model_fields.items():
             below = field.annotation
             if isinstance(below, type) and issubclass(below, Settings):
-                about = f"`{name}`: `columns`. {below.__doc__}"
+                about = f"`{name}`: `{key}`. {below.__doc__}"
                 parts.append(f"{about}\n\n{_table(below, list(below.model_fields))}")
     return "\n".join(parts)
 
