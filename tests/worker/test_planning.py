@@ -14,6 +14,7 @@ import torch
 
 from graphmill.errors import ResourceError, SettingsError
 from graphmill.graph.typed_graph import NodeType, TypedGraph
+from graphmill.kernels.threads import has_numba
 from graphmill.recipes.hgt import cost
 from graphmill.training.contract import Execution
 from graphmill.training.planning import Cost, Machine, peak_memory_of, step_seconds
@@ -314,6 +315,24 @@ def test_the_origins_presets_fit_the_machines_that_they_are_named_after(
     real = [7_957, 17_080, 27_671, 2_516, 28_642]
     larger = cost_on(job, real, relations=19, edges=4_162_300, monkeypatch=monkeypatch)
     assert peak_memory_of(larger, "adamw", heap="kept", device=device)[0] < gib * GIB * 2 / 3
+
+
+def test_numbers_of_edges_and_heads_are_counted_where_torchs_dense_operators_do_the_edges(
+    graph: TypedGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A logit an edge and head is kept in each layer, unless it is recomputed; on the CPU, compiled, nothing is."""
+    from graphmill.recipes.hgt import cost as formulas
+
+    def step(device: str, heads: int) -> int:
+        monkeypatch.setattr(formulas, "choose_device", lambda *_, **__: SimpleNamespace(device=torch.device(device)))
+        job = job_of(graph, model={"hidden_dim": 256, "num_heads": heads, "num_layers": 2})
+        counts = [8_000, 17_000, 28_000, 2_500, 28_500]
+        return cost_on(job, counts, relations=19, edges=4_000_000, monkeypatch=monkeypatch, batching="full").step
+
+    more_heads = step("mps", 8) - step("mps", 4)
+    assert more_heads >= 2 * 4_000_000 * 4 * 4
+    if has_numba():
+        assert abs(step("cpu", 8) - step("cpu", 4)) < more_heads / 4
 
 
 def cost_on(
