@@ -115,6 +115,35 @@ def evaluate(
 
 
 @app.command()
+def rank(
+    run: Annotated[Path, typer.Argument(help="Run directory")],
+    split: Annotated[str, typer.Option(help="valid or test")] = "test",
+    checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
+    as_json: Json = False,
+) -> None:
+    """A run's ranking beside all that it has to beat; BPR-MF, and HGT without messages, are trained for it."""
+    from graphmill.worker.export import restore
+    from graphmill.worker.messages import Terminal
+    from graphmill.worker.ranking import rank_any
+
+    if split not in ("valid", "test"):
+        raise InputError(f"--split {split}: valid or test")
+    terminal = Terminal()
+    try:
+        found = rank_any(
+            restore(run, int(checkpoint) if checkpoint.isdigit() else checkpoint), split, outlets=[terminal]
+        )
+    finally:
+        terminal.close()
+    figures = found["beside"] if "beside" in found else {who: {"mrr": value} for who, value in found["mrr"].items()}
+    if as_json:
+        _print_json({"epoch": found["epoch"], "split": split, "figures": figures})
+        return
+    rows = [[m, *(_number(own.get(m)) for own in figures.values())] for m in next(iter(figures.values()))]
+    _table(f"{run} at epoch {found['epoch']}, {split}", ["metric", *figures], rows)
+
+
+@app.command()
 def recommend(
     run: Annotated[Path, typer.Argument(help="Run directory of a recommender or a sequence model")],
     k: Annotated[int, typer.Option("--k", help="Items for each user", min=1)] = 20,

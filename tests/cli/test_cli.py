@@ -81,6 +81,23 @@ def test_recommend_writes_the_best_new_items_and_a_model_of_links_has_none(
     assert "does not recommend items" in mistake("recommend", trained["run_dir"])
 
 
+def test_rank_has_the_floors_beside_the_model(trained: dict[str, Any], tmp_path: Path) -> None:
+    found = json.loads(run("rank", trained["run_dir"], "--json").stdout)
+    assert set(found["figures"]) == {"model", "degree", "random", "no_message"}
+    assert found["figures"]["model"]["mrr"] == pytest.approx(trained["metrics"]["test_mrr"])
+    pairs = [(u, i, (u + i) % 5 // 3 + (u + i) % 5 // 4) for u in range(20) for i in range(12) if (u + i) % 3]
+    values = {"recipe": "kgat", "data": str(built(tmp_path / "graph", pairs, 20, 12).path), "training": {"epochs": 1}}
+    values["evaluation"] = {"top_k": [3], "selection_metric": "recall@3"}
+    path = tmp_path / "settings.yaml"
+    path.write_text(yaml.safe_dump(values))
+    of = json.loads(run("train", str(path), "--json").stdout)["run_dir"]
+    figures = json.loads(run("rank", of, "--split", "valid", "--json").stdout)["figures"]
+    assert set(figures) == {"model", "popularity", "item_knn", "ease", "bpr_mf"}
+    assert all("recall@3" in own for own in figures.values())
+    assert "bpr_mf" in run("rank", of).stdout
+    assert "valid or test" in mistake("rank", of, "--split", "train")
+
+
 def test_estimate_lists_the_ways_and_its_exit_code_says_whether_one_fits(settings: Path) -> None:
     found = run("estimate", str(settings), "--json")
     assert found.exit_code == 0, found.output

@@ -91,7 +91,7 @@ def rank_any(
         figures = grouped(found)
         about["selected_on"] = restored.selected_on
         restored.run.write_json(FILE, {"kind": "items", **about, "figures": figures})
-        return {**about, "figures": figures["model"]}
+        return {**about, "figures": figures["model"], "beside": figures}
     ranked = rank_run(restored, split, outlets=outlets)
     return {**about, "epoch": ranked.epoch, "mrr": ranked.mrr_beside_baselines()}
 
