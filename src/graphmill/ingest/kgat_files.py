@@ -76,7 +76,11 @@ def kgat_files(path: str | Path, settings: KgatFilesSettings | None = None) -> d
             out[role] = found
     for role in ("train", "knowledge"):
         if role in wanted and role not in out and (role == "train" or part == "knowledge"):
-            alone = "; to read its facts alone, beside other interactions, set part: knowledge" if "knowledge" in out else ""
+            alone = (
+                "; to read its facts alone, beside other interactions, set part: knowledge"
+                if "knowledge" in out
+                else ""
+            )
             raise InputError(f"{shown(folder)} has no {FILES[role]}; the format kgat needs it{alone}")
     return out
 
