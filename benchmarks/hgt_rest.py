@@ -34,7 +34,7 @@ import torch
 
 from benchmarks import hgt_floor, hgt_graphs
 from benchmarks.hgt_floor import WIDTHS, Clock
-from graphmill.kernels.hgt_edges_into import weight_gradients, weighted_sums
+from graphmill.kernels.hgt_edges_into import runs, weight_gradients, weighted_sums
 from graphmill.kernels.hgt_plan import MessageGraph
 from graphmill.kernels.hgt_sparse import inbox_of
 
@@ -141,12 +141,13 @@ def _dense_operators(graph: MessageGraph, widths: tuple[int, ...], clock: Clock)
     for r in graph.relations:
         if not r.num_edges:
             continue
-        _, target, bounds = r.transposed
-        runs, weights = r.indptr.int(), torch.ones(r.num_edges)
+        order = r.by_source
+        target, bounds = r.target[order], runs(r.source[order], r.source_nodes.numel())
+        of_targets, weights = r.indptr.int(), torch.ones(r.num_edges)
         for width in widths[1:]:
             q, k = (torch.randn(n.numel(), width // hgt_floor.HEADS) for n in (r.target_nodes, r.source_nodes))
-            dots = _best(partial(weight_gradients, q, k, r.source, runs, r.target, 0), clock, 2)
-            onto_targets = _best(partial(weighted_sums, r.source, runs, weights, k), clock, 2)
+            dots = _best(partial(weight_gradients, q, k, r.source, of_targets, r.target, 0), clock, 2)
+            onto_targets = _best(partial(weighted_sums, r.source, of_targets, weights, k), clock, 2)
             onto_sources = _best(partial(weighted_sums, target, bounds, weights, q), clock, 2)
             total += hgt_floor.HEADS * (2 * dots + (2 + r.on_target) * onto_targets + 2 * onto_sources)
     return total

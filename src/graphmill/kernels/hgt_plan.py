@@ -98,14 +98,6 @@ class RelationPlan:
         return torch.argsort(self.source, stable=True)
 
     @cached_property
-    def transposed(self) -> tuple[Tensor, Tensor, Tensor]:
-        """The edges by source: ``by_source``, their targets int32 [E], and the sources' runs int32 [n_s + 1]."""
-        order = self.by_source
-        nodes = torch.arange(self.source_nodes.numel() + 1, dtype=torch.int32, device=order.device)
-        ascending = self.source.index_select(0, order)
-        return order, self.target.index_select(0, order), torch.searchsorted(ascending, nodes, out_int32=True)
-
-    @cached_property
     def target_pieces(self) -> Pieces:
         """The edges of each target."""
         place = torch.arange(self.num_edges, device=self.source.device)
