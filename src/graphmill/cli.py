@@ -3,7 +3,6 @@
 Exit codes: 0 well; 1 a check failed; 2 a user's error; 75 stopped, to be resumed (docs/exit_codes.md).
 """
 
-import json
 import os
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from graphmill.cli_output import number, print_json, print_table, show_result
 from graphmill.errors import EXIT_CHECK_FAILED, EXIT_STOPPED, EXIT_USER_ERROR, GraphmillError, InputError
 
 if TYPE_CHECKING:
@@ -71,9 +71,9 @@ def train(
         values = merge(values, {"training": {"force": True}})
     result = _train(values, str(settings), output, Nodes(nodes, node_rank, master))
     if as_json:
-        _print_json(result)
+        print_json(result)
     elif result:
-        _show_result(result)
+        show_result(result)
 
 
 @app.command()
@@ -88,9 +88,9 @@ def estimate(
 
     found = estimate_run(merge(read_settings(settings), _overrides(set_ or [])), str(settings))
     if as_json:
-        _print_json(found.to_json())
+        print_json(found.to_json())
     else:
-        _table(f"{settings}: what a training takes", ["", *found.columns], found.rows())
+        print_table(f"{settings}: what a training takes", ["", *found.columns], found.rows())
         print(found.sentence)
     if found.refusal:
         raise typer.Exit(EXIT_CHECK_FAILED)
@@ -107,11 +107,11 @@ def evaluate(
 
     found = evaluate_run(restore(run, int(checkpoint) if checkpoint.isdigit() else checkpoint))
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
-    rows = [[name, _number(found["valid"].get(name)), _number(value)] for name, value in found["test"].items()]
+    rows = [[name, number(found["valid"].get(name)), number(value)] for name, value in found["test"].items()]
     caution = ", chosen on test: optimistic" if found["selected_on"] == "test" else ""
-    _table(f"{run} at epoch {found['epoch']}{caution}", ["metric", "valid", "test"], rows)
+    print_table(f"{run} at epoch {found['epoch']}{caution}", ["metric", "valid", "test"], rows)
 
 
 @app.command()
@@ -137,10 +137,10 @@ def rank(
         terminal.close()
     figures = found["beside"] if "beside" in found else {who: {"mrr": value} for who, value in found["mrr"].items()}
     if as_json:
-        _print_json({"epoch": found["epoch"], "split": split, "figures": figures})
+        print_json({"epoch": found["epoch"], "split": split, "figures": figures})
         return
-    rows = [[m, *(_number(own.get(m)) for own in figures.values())] for m in next(iter(figures.values()))]
-    _table(f"{run} at epoch {found['epoch']}, {split}", ["metric", *figures], rows)
+    rows = [[m, *(number(own.get(m)) for own in figures.values())] for m in next(iter(figures.values()))]
+    print_table(f"{run} at epoch {found['epoch']}, {split}", ["metric", *figures], rows)
 
 
 @app.command()
@@ -157,9 +157,11 @@ def recommend(
     restored = restore(run, int(checkpoint) if checkpoint.isdigit() else checkpoint)
     found = {"epoch": restored.epoch, **recommend_run(restored, k)}
     if as_json:
-        _print_json(found)
+        print_json(found)
     else:
-        _table(f"Recommendations of {run}", ["what", "value"], [[name, str(value)] for name, value in found.items()])
+        print_table(
+            f"Recommendations of {run}", ["what", "value"], [[name, str(value)] for name, value in found.items()]
+        )
 
 
 @app.command()
@@ -173,13 +175,13 @@ def validate(
 
     report = validate_file(embeddings, graph)
     if as_json:
-        _print_json(report.to_dict())
+        print_json(report.to_dict())
     else:
         rows = [
-            [v.name, _number(v.value), _number(v.threshold), v.status, f"{v.meaning} {v.remedy}".strip()]
+            [v.name, number(v.value), number(v.threshold), v.status, f"{v.meaning} {v.remedy}".strip()]
             for v in report.verdicts
         ]
-        _table(f"Health of {embeddings}", ["figure", "value", "bound", "verdict", "meaning"], rows)
+        print_table(f"Health of {embeddings}", ["figure", "value", "bound", "verdict", "meaning"], rows)
         print(f"failure: {report.failure}: {report.detail}" if report.failure else "no failure found")
     if report.status == "fail":
         raise typer.Exit(EXIT_CHECK_FAILED)
@@ -198,10 +200,10 @@ def neighbors(
 
     found = Run(run).neighbors(node, k, node_type)
     if as_json:
-        _print_json(found.to_dict(orient="records"))
+        print_json(found.to_dict(orient="records"))
         return
-    rows = [[str(r.node_id), str(r.node_name), str(r.node_type), _number(r.cosine)] for r in found.itertuples()]
-    _table(f"Neighbours of {node}", ["id", "name", "type", "cosine"], rows)
+    rows = [[str(r.node_id), str(r.node_name), str(r.node_type), number(r.cosine)] for r in found.itertuples()]
+    print_table(f"Neighbours of {node}", ["id", "name", "type", "cosine"], rows)
 
 
 @app.command()
@@ -222,7 +224,7 @@ def tracin(
     chosen = parse(InfluenceSettings, values, settings or "--set")
     found = trace_influence(run, chosen, out=output, note=lambda text: print(f"note: {text}", file=sys.stderr))
     if as_json:
-        _print_json(found)
+        print_json(found)
     else:
         print(Path(output or run / "influence") / f"{chosen.mode}.csv")
 
@@ -240,7 +242,7 @@ def ingest_report(
 
     found = report(path, format_)
     if as_json:
-        _print_json(found.to_dict())
+        print_json(found.to_dict())
     else:
         print(found.text())
     if found.problem:
@@ -283,9 +285,11 @@ def doctor(
 
     found = examine(processes)
     if as_json:
-        _print_json([vars(f) for f in found])
+        print_json([vars(f) for f in found])
     else:
-        _table("This machine", ["what", "", "detail"], [[f.what, "yes" if f.ok else "no", f.detail] for f in found])
+        print_table(
+            "This machine", ["what", "", "detail"], [[f.what, "yes" if f.ok else "no", f.detail] for f in found]
+        )
     if any(f.required and not f.ok for f in found):
         raise typer.Exit(EXIT_CHECK_FAILED)
 
@@ -304,10 +308,10 @@ def compare(
     if picture is not None:
         picture.write_bytes(compare_picture(run_a, run_b))
     if as_json:
-        _print_json(found.to_dict())
+        print_json(found.to_dict())
         return
-    _table("Settings that differ", ["setting", "A", "B"], found.setting_rows())
-    _table("Figures", ["figure", "A", "B", "B / A"], found.figure_rows())
+    print_table("Settings that differ", ["setting", "A", "B"], found.setting_rows())
+    print_table("Figures", ["figure", "A", "B", "B / A"], found.figure_rows())
 
 
 @app.command("compare-devices")
@@ -318,10 +322,10 @@ def compare_devices(settings: Annotated[Path, typer.Argument(help="settings.yaml
 
     found = compare(read_settings(settings), str(settings))
     if as_json:
-        _print_json(found.to_dict())
+        print_json(found.to_dict())
     else:
         if found.results:
-            _table("Devices", ["", *found.devices, "agree"], found.rows())
+            print_table("Devices", ["", *found.devices, "agree"], found.rows())
         print(found.sentence)
     if not found.agree:
         raise typer.Exit(EXIT_CHECK_FAILED)
@@ -336,7 +340,7 @@ def demo(
     from graphmill.worker.demo import run_demo
 
     rows = run_demo(chain, folder)
-    _table(f"The {chain} chain", ["what", "value"], rows)
+    print_table(f"The {chain} chain", ["what", "value"], rows)
 
 
 def _with_allocator() -> None:
@@ -387,44 +391,6 @@ def _overrides(pairs: list[str]) -> dict[str, Any]:
             place = place.setdefault(parent, {})
         place[name] = yaml.safe_load(text)
     return out
-
-
-def _show_result(result: dict[str, Any]) -> None:
-    on_test = result.get("selected_on") == "test"
-    rows = [
-        ["run", result["run_dir"] + (" (reused)" if result["reused"] else "")],
-        ["epochs, steps", f"{result['epochs_done']}, {result['steps_done']} ({result['reason']})"],
-        ["best epoch", str(result["best_epoch"]) + (" (chosen on test: optimistic)" if on_test else "")],
-        ["time", f"{result['seconds']:.1f} s, {result['seconds_per_step']:.3f} s a step"],
-        ["peak memory", f"{result['peak_memory_bytes'] / 2**30:.2f} GiB"],
-        *[[name, _number(value)] for name, value in result["metrics"].items() if "mistic" not in name],
-        ["embeddings", ", ".join(result.get("embeddings", []))],
-    ]
-    _table("Training", ["what", "value"], rows)
-
-
-def _table(title: str, columns: list[str], rows: list[list[str]]) -> None:
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title=title, title_justify="left")
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*[escape(str(cell)) for cell in row])
-    # Wide enough that a file or a pipe does not fold paths.
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
-
-
-def _number(value: Any) -> str:
-    return f"{value:.4f}" if isinstance(value, float) else "" if value is None else str(value)
-
-
-def _print_json(value: Any) -> None:
-    from graphmill.training.metrics_log import readable
-
-    print(json.dumps(readable(value), indent=2, ensure_ascii=False))
 
 
 if __name__ == "__main__":
