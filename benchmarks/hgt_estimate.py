@@ -189,10 +189,10 @@ ALL |= {name: (partial(kg_graph, name), BASE) for name in ("kg_5k", "67k", "prim
 
 def measure(workload: str, graph: Path, folder: Path, more: dict[str, Any]) -> dict[str, Any]:
     """Train the workload, with ``more`` settings, and hold the prediction against it."""
+    from graphmill.runs.planning import estimate_run
+    from graphmill.runs.resolve import merge
+    from graphmill.runs.train import train
     from graphmill.training.memory import peak_memory, reset_peak
-    from graphmill.worker.job import merge
-    from graphmill.worker.planning import estimate_run
-    from graphmill.worker.run import train
 
     about = {"preset": "none", "data": str(graph), "export": {"csv": False}}
     values = merge(merge(ALL[workload][1], about), more)

@@ -8,8 +8,8 @@ import torch
 
 from graphmill.errors import SettingsError
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.recipes import registry
 from graphmill.settings import parse
+from graphmill.systems import registry
 from graphmill.training import block_adam
 from graphmill.training.block_adam import BlockAdam, stochastically_rounded
 from graphmill.training.contract import ParameterGroup

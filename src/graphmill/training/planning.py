@@ -1,7 +1,7 @@
 """What a training will take: memory and time from a recipe's own counts and this machine's rates.
 
 A recipe's ``cost`` module says what one step holds and does (:class:`Cost`); here that becomes bytes and seconds. Which
-batching and rungs to take is ``worker/planning.py``'s business.
+batching and rungs to take is ``runs/planning.py``'s business.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ OPTIMIZER_PASSES = {"adamw": 7, "adam": 7, "lazy_adamw": 8, "sgd": 5}
 
 
 RANKING_BATCH = 256 << 20
-"""Scores of one batch of queries, at most (evaluation/ranking.py)."""
+"""Scores of one batch of queries, at most (evaluation/ranking/links.py)."""
 
 
 def ranking_bytes(queries: float, candidates: float) -> int:
