@@ -18,8 +18,6 @@ from graphmill.errors import InputError, SettingsError
 from graphmill.settings import Settings, identity_of, parse
 from graphmill.systems import registry
 
-SECTIONS = ("model", "objective", "training", "acceleration", "evaluation", "export")
-
 
 @dataclass(frozen=True)
 class Job:
