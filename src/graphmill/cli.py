@@ -6,7 +6,7 @@ Exit codes: 0 well; 1 a check failed; 2 a user's error; 75 stopped, to be resume
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -147,15 +147,19 @@ def rank(
 def recommend(
     run: Annotated[Path, typer.Argument(help="Run directory of a recommender or a sequence model")],
     k: Annotated[int, typer.Option("--k", help="Items for each user", min=1)] = 20,
+    exclude_seen: Annotated[
+        str, typer.Option(help="Leave out what a user has met: always, never, auto (unless people take the same again)")
+    ] = "auto",
     checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
     as_json: Json = False,
 ) -> None:
-    """The best new items of every user, with names and scores, as recommendations.parquet in the run directory."""
+    """The best items of every user, new ones where people do not take the same again, with names and scores, as recommendations.parquet in the run directory."""
+    from graphmill.evaluation.recommendation import ExcludeSeen
     from graphmill.worker.export import restore
     from graphmill.worker.recommendations import recommend_run
 
     restored = restore(run, int(checkpoint) if checkpoint.isdigit() else checkpoint)
-    found = {"epoch": restored.epoch, **recommend_run(restored, k)}
+    found = {"epoch": restored.epoch, **recommend_run(restored, k, cast("ExcludeSeen", exclude_seen))}
     if as_json:
         print_json(found)
     else:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
 ScoreBlock = Callable[[Int64], "torch.Tensor"]
 """Users int64 [b] → scores of all items [b, I], higher is better."""
+
+ExcludeSeen = Literal["auto", "always", "never"]
+"""Whether recommendations leave out what a user has met; auto: unless people take the same again, as its figures are made."""
 
 BLOCK_NUMBERS = 4 << 20
 """Scores in memory at a time. They are read once only, and a block has costs of its own: few blocks are best."""
@@ -46,6 +49,11 @@ class KnownItems:
         counts = self.indptr[users + 1] - start
         indptr = np.concatenate(([0], np.cumsum(counts)))
         return indptr, self.items[np.arange(int(indptr[-1])) + np.repeat(start - indptr[:-1], counts)]
+
+
+def no_items(users: int) -> KnownItems:
+    """``users`` users that know nothing."""
+    return KnownItems(np.zeros(users + 1, np.int64), np.zeros(0, np.int64))
 
 
 def top_k(score: ScoreBlock, users: Int64, num_items: int, known: KnownItems, k: int) -> tuple[Int64, Float]:

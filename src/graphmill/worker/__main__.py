@@ -3,7 +3,7 @@
 With ``--processes N`` it starts N of itself under torchrun, passes signals on, and ends as the first of them does. The
 job comes from a settings file (the only argument), from ``--job FILE`` (JSON: settings, run_root, mode), or, under
 Dagster, from the Pipes extras of the same names. Modes: "train" (default); "acceleration_report" (settings, report,
-out); and with ``run_dir`` "export", "evaluate", "rank", "recommend" (k) and "influence" (influence). Exit codes:
+out); and with ``run_dir`` "export", "evaluate", "rank", "recommend" (k, exclude_seen) and "influence" (influence). Exit codes:
 docs/exit_codes.md.
 """
 
@@ -152,7 +152,7 @@ def _on_a_run(mode: str, job: Mapping[str, Any], outlets: list[Any], stop: Any) 
     if mode == "recommend":
         from graphmill.worker.recommendations import recommend_run
 
-        return {"epoch": restored.epoch, **recommend_run(restored, int(job.get("k", 20)))}
+        return {"epoch": restored.epoch, **recommend_run(restored, int(job.get("k", 20)), job.get("exclude_seen", "auto"))}
     if mode == "rank":
         from graphmill.worker.ranking import rank_any
 

@@ -41,7 +41,7 @@ class RanksTriples(Protocol):
 class RanksItems(Protocol):
     """A recipe that recommends items, whose ``evaluate`` names rivals and protocols by prefix."""
 
-    def recommend(self, model: nn.Module, k: int) -> Any:
+    def recommend(self, model: nn.Module, k: int, exclude_seen: Any = "auto") -> Any:
         """See ``recommendations``."""
 
 
@@ -90,6 +90,7 @@ def rank_any(
         found |= {f"{BPR_MF}_{name}": value for name, value in bpr_mf_figures(restored, split, outlets=outlets).items()}
         figures = grouped(found)
         about["selected_on"] = restored.selected_on
+        about["repeat_share"] = found.get("repeat_share", 0.0)
         restored.run.write_json(FILE, {"kind": "items", **about, "figures": figures})
         return {**about, "figures": figures["model"], "beside": figures}
     ranked = rank_run(restored, split, outlets=outlets)
