@@ -11,14 +11,14 @@ from typing import Literal
 import dagster as dg
 
 from graphmill.components.sources import SourceFile
-from graphmill.evaluation.comparison import RankingThresholds
-from graphmill.evaluation.thresholds import HealthThresholds
+from graphmill.evaluation.health.thresholds import HealthThresholds
+from graphmill.evaluation.ranking.comparison import RankingThresholds
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.checks import SeverityName
 from graphmill.orchestration.home import OUTPUTS
-from graphmill.recipes.registry import Entry, entry
+from graphmill.runs.acceleration_report import AccelerationReportSettings
 from graphmill.settings import Settings, SettingsT, setting
-from graphmill.worker.acceleration_report import AccelerationReportSettings
+from graphmill.systems.registry import Entry, entry
 
 POOL = "accelerator"
 ON_DEMAND = ("graphmill/on_demand", "yes")
@@ -47,7 +47,8 @@ class RecommendationSettings(Settings):
 
     k: int = setting(20, "Items for each user", ge=1)
     exclude_seen: Literal["auto", "always", "never"] = setting(
-        "auto", "Leave out what a user has met; auto: unless people take the same again (sequence models; see repeat_share)"
+        "auto",
+        "Leave out what a user has met; auto: unless people take the same again (sequence models; see repeat_share)",
     )
     shown_users: int = setting(
         8, "Users in the table of the asset, spread over the users; the file has all", ge=1, le=50
