@@ -14,6 +14,7 @@ import torch
 from graphmill.errors import InputError
 from graphmill.evaluation.ranking.sharing import shared
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.kernels.runtime.threads import has_numba
 from graphmill.runs.messages import Message, Outlet
 from graphmill.runs.planning import Plan, open_graph, plan_run
 from graphmill.runs.recorder import RunListener
@@ -82,6 +83,9 @@ def prepare(
     return Prepared(job, graph, recipe, digest, run, warm_start, plan)
 
 
+COMPILING = "compiling the CPU kernels, once (about 30 s); later trainings start at once"
+
+
 def train(
     values: Mapping[str, Any],
     where: str,
@@ -122,6 +126,11 @@ def _fit(prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: Stop
     listener = RunListener(
         run, outlets, epochs=settings.training.epochs, steps_per_epoch=steps, every_seconds=PROGRESS_SECONDS
     )
+    if job.device.type == "cpu" and has_numba() and ranks.main:
+        from graphmill.kernels.runtime.jit import nothing_compiled
+
+        if nothing_compiled():
+            listener.on_note(COMPILING)
     start = _start(prepared, store, ranks)
     about = {
         "run_dir": str(run.path),

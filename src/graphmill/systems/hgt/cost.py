@@ -15,7 +15,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.hgt_projected import group_count
 from graphmill.kernels.hgt_relations import _GROUP_BYTES, in_one_pass
 from graphmill.kernels.products import own_pairs
-from graphmill.kernels.threads import has_numba
+from graphmill.kernels.runtime.threads import has_numba
 from graphmill.systems.hgt.expected_sizes import Degrees, Layer, Pass, degrees_of, pass_of, read_first
 from graphmill.systems.hgt.settings import HgtSettings
 from graphmill.training.contract import Execution

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
+from graphmill.kernels.runtime.compiled_math import FAST
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.vectors import load_first, spread_at, store_first
 
-from graphmill.kernels.compiled_math import FAST
-from graphmill.kernels.vectors import load_first, spread_at, store_first
-
-_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 GROUP = 8
 """Rows of a block."""
 

@@ -25,7 +25,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
 
-from graphmill.kernels.vector_code import (
+from graphmill.kernels.runtime.vector_code import (
     BFLOAT16,
     FLAGS,
     LANES,

@@ -9,9 +9,9 @@ import torch
 pytest.importorskip("numba")
 import numba
 
-from graphmill.kernels import team
-from graphmill.kernels.team import in_ranges, over_ranges
-from graphmill.kernels.threads import SMALL
+from graphmill.kernels.runtime import team
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.threads import SMALL
 
 
 @numba.njit(nogil=True)

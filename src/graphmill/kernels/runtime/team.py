@@ -32,7 +32,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from graphmill.kernels.threads import SMALL
+from graphmill.kernels.runtime.threads import SMALL
 
 Team = tuple[int, int, int, int]
 """Addresses of ``GOMP_parallel``, ``omp_get_thread_num``, ``omp_get_num_threads``; number of threads."""

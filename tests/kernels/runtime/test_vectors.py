@@ -8,7 +8,7 @@ pytest.importorskip("numba")
 import numba
 
 from graphmill.kernels.dropout import words
-from graphmill.kernels.vectors import (
+from graphmill.kernels.runtime.vectors import (
     LANES,
     above,
     address,

@@ -6,12 +6,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
+
+from graphmill.kernels.runtime.jit import jit
 
 # Sums may be reassociated and fused; infinities and NaN keep their meaning (a masked logit is −∞).
 FAST = {"reassoc", "contract", "nsz", "arcp"}
@@ -83,7 +84,7 @@ def prefetch(_typing: Any, array: Any, place: Any) -> Any:
     return types.void(array, types.int64), generate
 
 
-@numba.njit(cache=True)
+@jit
 def owner(row: Any, threads: int) -> Any:
     """Which of the threads sees to a row of a table, 0 to ``threads`` − 1: by a hash, without a division."""
     mixed = np.uint32(np.uint32(row) * np.uint32(0x9E3779B1))

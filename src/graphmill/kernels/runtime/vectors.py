@@ -30,16 +30,16 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-import numba
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
-from graphmill.kernels.compiled_math import EXP_FLOAT32
 from graphmill.kernels.dropout import WORD_CONSTANTS
-from graphmill.kernels.vector_code import (
+from graphmill.kernels.runtime.compiled_math import EXP_FLOAT32
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.vector_code import (
     BIT,
     FLAGS,
     HALF,
@@ -62,7 +62,7 @@ from graphmill.kernels.vector_code import (
     vector_at,
     widened,
 )
-from graphmill.kernels.vector_code import (
+from graphmill.kernels.runtime.vector_code import (
     LANES as LANES,
 )
 
@@ -70,7 +70,7 @@ LINE = 64
 """Bytes of a cache line."""
 
 
-@numba.njit(cache=True)
+@jit
 def padded(width: int) -> int:
     """``width`` up to whole vectors."""
     return (width + LANES - 1) // LANES * LANES
@@ -131,7 +131,7 @@ def hold(typing: Any, array: Any) -> Any:
     return types.void(array), generate
 
 
-@numba.njit(cache=True)
+@jit
 def whole_lines(array: Any) -> Any:
     """Where an array's first cache line begins, as :func:`numbers_as` has it; the array is ``LANES`` longer than needed.
 
