@@ -6,11 +6,11 @@ Exit codes: 0 well; 1 a check failed; 2 a user's error; 75 stopped, to be resume
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphmill.cli_output import number, print_json, print_table, show_result
+from graphmill.cli_output import number, print_json, print_table, restored_run, show_result
 from graphmill.errors import EXIT_CHECK_FAILED, EXIT_STOPPED, EXIT_USER_ERROR, GraphmillError, InputError
 
 if TYPE_CHECKING:
@@ -103,9 +103,9 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Held-out figures of a run's checkpoint, with every metric."""
-    from graphmill.runs.export import evaluate_run, restore
+    from graphmill.runs.export import evaluate_run
 
-    found = evaluate_run(restore(run, int(checkpoint) if checkpoint.isdigit() else checkpoint))
+    found = evaluate_run(restored_run(run, checkpoint))
     if as_json:
         print_json(found)
         return
@@ -122,7 +122,6 @@ def rank(
     as_json: Json = False,
 ) -> None:
     """A run's ranking beside all that it has to beat; BPR-MF, and HGT without messages, are trained for it."""
-    from graphmill.runs.export import restore
     from graphmill.runs.messages import Terminal
     from graphmill.runs.ranking import rank_any
 
@@ -130,14 +129,13 @@ def rank(
         raise InputError(f"--split {split}: valid or test")
     terminal = Terminal()
     try:
-        found = rank_any(
-            restore(run, int(checkpoint) if checkpoint.isdigit() else checkpoint), split, outlets=[terminal]
-        )
+        found = rank_any(restored_run(run, checkpoint), split, outlets=[terminal])
     finally:
         terminal.close()
     figures = found["beside"] if "beside" in found else {who: {"mrr": value} for who, value in found["mrr"].items()}
     if as_json:
-        print_json({"epoch": found["epoch"], "split": split, "figures": figures})
+        about = {name: found[name] for name in ("epoch", "best_epoch", "notes", "split") if name in found}
+        print_json({**about, "figures": figures})
         return
     rows = [[m, *(number(own.get(m)) for own in figures.values())] for m in next(iter(figures.values()))]
     print_table(f"{run} at epoch {found['epoch']}, {split}", ["metric", *figures], rows)
@@ -154,12 +152,10 @@ def recommend(
     as_json: Json = False,
 ) -> None:
     """The best items of every user, with names and scores, as recommendations.parquet in the run directory."""
-    from graphmill.evaluation.ranking.recommendation import ExcludeSeen
-    from graphmill.runs.export import restore
     from graphmill.runs.recommendations import recommend_run
 
-    restored = restore(run, int(checkpoint) if checkpoint.isdigit() else checkpoint)
-    found = {"epoch": restored.epoch, **recommend_run(restored, k, cast("ExcludeSeen", exclude_seen))}
+    restored = restored_run(run, checkpoint)
+    found = {**restored.used, **recommend_run(restored, k, exclude_seen)}
     if as_json:
         print_json(found)
     else:

@@ -106,6 +106,7 @@ def _materialized(
             "dagster/column_schema": column_schema(table.schema, COLUMNS),
             **figures,
             "k": asked.k,
+            **({"notes": "; ".join(made["notes"])} if "notes" in made else {}),
             "examples": dg.MetadataValue.md(markdown_table(_examples(table, names, asked))),
             "most_recommended": records(
                 [

@@ -145,15 +145,18 @@ def _on_a_run(mode: str, job: Mapping[str, Any], outlets: list[Any], stop: Any) 
     if mode == "influence":
         return _influence(job, outlets, poll)
     restored = restore(job["run_dir"], job.get("checkpoint", ""))
+    for note in restored.notes:
+        for outlet in outlets:
+            outlet.send({"kind": "note", "text": note})
     if mode == "export":
-        return {"epoch": restored.epoch, **export_run(restored)}
+        return {**restored.used, **export_run(restored)}
     if mode == "evaluate":
         return evaluate_run(restored, poll=poll)
     if mode == "recommend":
         from graphmill.runs.recommendations import recommend_run
 
         return {
-            "epoch": restored.epoch,
+            **restored.used,
             **recommend_run(restored, int(job.get("k", 20)), job.get("exclude_seen", "auto")),
         }
     if mode == "rank":

@@ -79,7 +79,7 @@ def rank_any(
     Links (:func:`rank_run`); triples on both sides; or items, whose figures are grouped by who made them:
     ``figures`` {"model", "sampled", "popularity", ...: {metric: value}}.
     """
-    recipe, about = restored.recipe, {"epoch": restored.epoch, "split": split}
+    recipe, about = restored.recipe, {**restored.used, "split": split}
     if isinstance(recipe, RanksTriples):
         ks = tuple(restored.job.settings.evaluation.top_k)
         report = cast(RanksTriples, recipe).ranking_report(restored.model, split, ks, poll)
@@ -146,5 +146,5 @@ def rank_run(
         thresholds=thresholds,
     )
     ranked = RankedRun(rankings, comparison, restored.epoch)
-    restored.run.write_json(FILE, ranked.to_dict())
+    restored.run.write_json(FILE, {**ranked.to_dict(), **restored.used})
     return ranked

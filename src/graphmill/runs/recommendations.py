@@ -31,7 +31,7 @@ class Recommends(Protocol):
         """Global node numbers of users [U] and of their best items [U, k], best first (−1: none), and scores."""
 
 
-def recommend_run(restored: Restored, k: int = 20, exclude_seen: ExcludeSeen = "auto") -> dict[str, Any]:
+def recommend_run(restored: Restored, k: int = 20, exclude_seen: str = "auto") -> dict[str, Any]:
     """Write ``recommendations.parquet`` into the run; returns what was written.
 
     Columns: user_id, user_name, rank (from 1), item_id, item_name, score; items best first. Seen ones are left
@@ -45,7 +45,9 @@ def recommend_run(restored: Restored, k: int = 20, exclude_seen: ExcludeSeen = "
         raise SettingsError(f"exclude_seen {exclude_seen!r}; it is one of {', '.join(get_args(ExcludeSeen))}")
     if k < 1:
         raise SettingsError(f"k = {k} recommendations a user; it must be 1 or more")
-    users, items, scores = cast(Recommends, restored.recipe).recommend(restored.model, k, exclude_seen)
+    users, items, scores = cast(Recommends, restored.recipe).recommend(
+        restored.model, k, cast(ExcludeSeen, exclude_seen)
+    )
     there = items >= 0
     row, place = np.nonzero(there)
     nodes = restored.graph.node_table()
