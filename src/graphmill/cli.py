@@ -1,6 +1,6 @@
 """``graphmill …``: thin commands over the library. Results go to stdout (``--json`` for programs), progress to stderr.
 
-Exit codes: 0 well; 1 a check failed; 2 a user's error; 75 stopped, to be resumed (docs/exit_codes.md).
+Exit codes: 0 well; 1 a check failed; 2 a user's error; 75 stopped, to be resumed (docs/reference/exit_codes.md).
 """
 
 import os
@@ -53,11 +53,11 @@ def main() -> None:
 
 @app.command()
 def train(
-    settings: Annotated[Path, typer.Argument(help="settings.yaml (docs/settings.md)")],
+    settings: Annotated[Path, typer.Argument(help="settings.yaml (docs/reference/settings.md)")],
     output: Annotated[str, typer.Option(help="Folder of this model's runs; default beside the graph")] = "",
     set_: Annotated[list[str] | None, typer.Option("--set", help="Override, such as training.epochs=20")] = None,
     force: Annotated[bool, typer.Option(help="Start over even where this training has been done")] = False,
-    nodes: Annotated[int, typer.Option(help="Machines that train together (docs/processes.md)", min=1)] = 1,
+    nodes: Annotated[int, typer.Option(help="Machines that train together (docs/how-to/processes.md)", min=1)] = 1,
     node_rank: Annotated[int, typer.Option(help="Which of them this is; 0 writes the run", min=0)] = 0,
     master: Annotated[str, typer.Option(help="HOST:PORT of machine 0, where they meet")] = "",
     as_json: Json = False,
@@ -78,11 +78,11 @@ def train(
 
 @app.command()
 def estimate(
-    settings: Annotated[Path, typer.Argument(help="settings.yaml (docs/settings.md)")],
+    settings: Annotated[Path, typer.Argument(help="settings.yaml (docs/reference/settings.md)")],
     set_: Annotated[list[str] | None, typer.Option("--set", help="Override, such as model.hidden_dim=128")] = None,
     as_json: Json = False,
 ) -> None:
-    """Memory and time of a training before it starts, in every way that it could be run (docs/memory_planning.md)."""
+    """Memory and time of a training before it starts, in every way that it could be run."""
     from graphmill.runs.planning import estimate_run
     from graphmill.runs.resolve import merge, read_settings
 
@@ -209,7 +209,9 @@ def neighbors(
 @app.command()
 def tracin(
     run: Annotated[Path, typer.Argument(help="Run directory of a recipe on triples (conve)")],
-    settings: Annotated[str, typer.Option(help="YAML file with influence settings (docs/influence.md)")] = "",
+    settings: Annotated[
+        str, typer.Option(help="YAML file with influence settings (docs/explanation/influence.md)")
+    ] = "",
     set_: Annotated[list[str] | None, typer.Option("--set", help="One of them, such as mode=self")] = None,
     output: Annotated[str, typer.Option(help="Folder for the JSON and CSV; default inside the run")] = "",
     as_json: Json = False,

@@ -52,7 +52,7 @@ def influence_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         description=(
             "TracIn: for held-out triples the training triples that made them likelier (proponents) and less likely "
             "(opponents), summed over checkpoints; with `mode: self` the training triples that hold themselves up, "
-            "where mistakes stand out; with `mode: single` one triple by name. What the figures mean: docs/influence.md."
+            "where mistakes stand out; with `mode: single` one triple by name. See docs/explanation/influence.md."
         ),
         code_version=CODE_VERSION,
         pool=POOL,

@@ -45,7 +45,7 @@ class HealthCheck:
     """Whether systems that recommend items have it."""
 
 
-NAMED = Check("no_named_failure", "The report finds none of the failures that it can name (docs/checks.md).")
+NAMED = Check("no_named_failure", "The report finds none of the failures that it can name (docs/reference/checks.md).")
 HEALTH_CHECKS = (
     HealthCheck(
         Check("mean_cosine", "Two random rows point in different directions."), ("mean_cosine", "uniformity"), "cosines"
@@ -94,7 +94,7 @@ def validation_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         owners=list(plan.owners),
         description=(
             "Cosine similarity, PCA variance and what else shows a collapsed embedding; if something is wrong, its "
-            "name. What each check means and what to do: docs/checks.md."
+            "name. What each check means and what to do: docs/reference/checks.md."
         ),
         code_version=CODE_VERSION,
         check_specs=specs(key, [NAMED, *(each.check for each in _checks_of(plan))]),

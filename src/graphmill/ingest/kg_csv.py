@@ -1,7 +1,7 @@
 """The format ``kg_csv``: PrimeKG's ``kg.csv``, or any CSV file with one edge a row, as checked node and edge tables.
 
 Nodes are keyed by the index column where there is one, else by (type, id): ids collide across types. Ids stay strings.
-Rows that cannot be used become rejects; what is odd but legal is counted. docs/ingestion.md has the whole table of
+Rows that cannot be used become rejects; what is odd but legal is counted. docs/reference/ingestion.md has the whole table of
 outcomes.
 """
 

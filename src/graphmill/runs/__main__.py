@@ -4,7 +4,7 @@ With ``--processes N`` it starts N of itself under torchrun, passes signals on, 
 job comes from a settings file (the only argument), from ``--job FILE`` (JSON: settings, run_root, mode), or, under
 Dagster, from the Pipes extras of the same names. Modes: "train" (default); "acceleration_report" (settings, report,
 out); and with ``run_dir`` "export", "evaluate", "rank", "recommend" (k, exclude_seen) and "influence" (influence). Exit
-codes: docs/exit_codes.md.
+codes: docs/reference/exit_codes.md.
 """
 
 from __future__ import annotations

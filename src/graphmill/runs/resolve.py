@@ -40,7 +40,7 @@ def read_settings(path: Path) -> dict[str, Any]:
         InputError: no such file, not YAML, or not a mapping.
     """
     if not path.is_file():
-        raise InputError(f"settings file {path} does not exist; see docs/settings.md for its shape")
+        raise InputError(f"settings file {path} does not exist; see docs/reference/settings.md for its shape")
     try:
         values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -147,7 +147,7 @@ class ConveSettings(Settings):
 
 METRICS = ("mrr", "mr", "amri", "hits")
 
-# The origin's advice. Its table of settings and results: docs/conve.md; ready files: examples/conve/.
+# The origin's advice. Its table of settings and results: docs/explanation/conve.md; ready files: examples/conve/.
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
     "fast": {"acceleration": {"batch_size": 512}},
