@@ -51,6 +51,7 @@ def test_what_a_training_can_say_is_explained(repository: Path) -> None:
         "is locked: process",
         "cannot write a checkpoint to",
         "is damaged",
+        "is used in its place",
         "does not fit this model",
         "stopped as asked after",
         "another process of this training has ended",

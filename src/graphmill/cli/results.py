@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from graphmill.cli.entry import Json, app, overrides
-from graphmill.cli.output import number, print_json, print_table
+from graphmill.cli.output import number, print_json, print_table, restored_run
 from graphmill.errors import EXIT_CHECK_FAILED, InputError
 
 
@@ -19,7 +19,6 @@ def rank(
     as_json: Json = False,
 ) -> None:
     """A run's ranking beside all that it has to beat; BPR-MF, and HGT without messages, are trained for it."""
-    from graphmill.runs.export import restore
     from graphmill.runs.messages import Terminal
     from graphmill.runs.ranking import rank_any
 
@@ -27,14 +26,13 @@ def rank(
         raise InputError(f"--split {split}: valid or test")
     terminal = Terminal()
     try:
-        found = rank_any(
-            restore(run, int(checkpoint) if checkpoint.isdigit() else checkpoint), split, outlets=[terminal]
-        )
+        found = rank_any(restored_run(run, checkpoint), split, outlets=[terminal])
     finally:
         terminal.close()
     figures = found["beside"] if "beside" in found else {who: {"mrr": value} for who, value in found["mrr"].items()}
     if as_json:
-        print_json({"epoch": found["epoch"], "split": split, "figures": figures})
+        about = {name: found[name] for name in ("epoch", "best_epoch", "notes", "split") if name in found}
+        print_json({**about, "figures": figures})
         return
     rows = [[m, *(number(own.get(m)) for own in figures.values())] for m in next(iter(figures.values()))]
     print_table(f"{run} at epoch {found['epoch']}, {split}", ["metric", *figures], rows)
@@ -44,15 +42,17 @@ def rank(
 def recommend(
     run: Annotated[Path, typer.Argument(help="Run directory of a recommender or a sequence model")],
     k: Annotated[int, typer.Option("--k", help="Items for each user", min=1)] = 20,
+    exclude_seen: Annotated[
+        str, typer.Option(help="Leave out what a user has met: always, never, auto (unless people take the same again)")
+    ] = "auto",
     checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
     as_json: Json = False,
 ) -> None:
-    """The best new items of every user, with names and scores, as recommendations.parquet in the run directory."""
-    from graphmill.runs.export import restore
+    """The best items of every user, with names and scores, as recommendations.parquet in the run directory."""
     from graphmill.runs.recommendations import recommend_run
 
-    restored = restore(run, int(checkpoint) if checkpoint.isdigit() else checkpoint)
-    found = {"epoch": restored.epoch, **recommend_run(restored, k)}
+    restored = restored_run(run, checkpoint)
+    found = {**restored.used, **recommend_run(restored, k, exclude_seen)}
     if as_json:
         print_json(found)
     else:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphmill.cli.entry import Json, app, overrides
-from graphmill.cli.output import number, print_json, print_table, show_result
+from graphmill.cli.output import number, print_json, print_table, restored_run, show_result
 from graphmill.errors import EXIT_CHECK_FAILED
 
 if TYPE_CHECKING:
@@ -65,9 +65,9 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Held-out figures of a run's checkpoint, with every metric."""
-    from graphmill.runs.export import evaluate_run, restore
+    from graphmill.runs.export import evaluate_run
 
-    found = evaluate_run(restore(run, int(checkpoint) if checkpoint.isdigit() else checkpoint))
+    found = evaluate_run(restored_run(run, checkpoint))
     if as_json:
         print_json(found)
         return

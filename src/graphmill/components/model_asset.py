@@ -120,6 +120,7 @@ def _figures(report: WorkerReport, losses: list[float]) -> dict[str, Any]:
             "epochs_done": result.get("epochs_done"),
             "steps_done": result.get("steps_done"),
             "best_epoch": result.get("best_epoch"),
+            "exported_epoch": result.get("exported_epoch"),
             "seconds": result.get("seconds"),
             "seconds_per_step": result.get("seconds_per_step"),
             "seconds_per_epoch": result.get("seconds_per_epoch"),

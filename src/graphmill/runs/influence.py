@@ -51,6 +51,8 @@ def trace_influence(
             f"influence needs a recipe that trains on triples and offers their gradients; {restored.recipe.name} does "
             "not (conve does)"
         )
+    for text in restored.notes:
+        note(text)
     folder = Path(out) if out else restored.run.path / "influence"
     folder.mkdir(parents=True, exist_ok=True)
     return _Analysis(restored, settings, folder, poll, note).run()
