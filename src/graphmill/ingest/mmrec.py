@@ -18,7 +18,7 @@ from graphmill.ingest.csv_blocks import CsvBlock, read_blocks, read_header
 from graphmill.ingest.csv_parsers import Column, CsvLayout
 from graphmill.ingest.feature_files import load_matrix
 from graphmill.ingest.files import Source, shown
-from graphmill.ingest.interactions_csv import KNOWN_NAMES
+from graphmill.ingest.names import KNOWN_NAMES, plain
 from graphmill.ingest.rejects import Reject, reject_table
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult, feature_key, features_schema
 from graphmill.ingest.user_items import (
@@ -157,11 +157,11 @@ def _read(path: str | Path) -> tuple[str, pa.Table, list[Reject]]:
 
 
 def _choose(names: tuple[str, ...], file: str) -> dict[str, str]:
-    plain = {name.split(":")[0].strip().lower(): name for name in reversed(names)}
+    by_name = {plain(name): name for name in reversed(names)}
     known = {"user": KNOWN_NAMES["user"], "item": KNOWN_NAMES["item"], "split": LABELS}
     chosen = {}
     for role, options in known.items():
-        found = next((plain[name] for name in options if name in plain), None)
+        found = next((by_name[name] for name in options if name in by_name), None)
         if found is None:
             remedy = " For interactions without a split use the format interactions_csv." if role == "split" else ""
             raise InputError(
