@@ -6,9 +6,9 @@ Only types that survive the Launchpad are allowed: bool, int, float, str, ``Lite
 ``Settings``. No ``None`` defaults, tuples or unions: ``0``, ``""`` and ``"auto"`` say "off" or "decide for me".
 """
 
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from graphmill.errors import SettingsError
 
@@ -17,6 +17,21 @@ class Settings(BaseModel):
     """Frozen, strict about unknown names, validated also where a default is used."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, protected_namespaces=())
+
+    @model_validator(mode="before")
+    @classmethod
+    def _words_of_booleans(cls, values: Any) -> Any:
+        """YAML reads ``off`` and ``on`` as booleans: where these words are choices, they are meant."""
+        if not isinstance(values, dict):
+            return values
+        return {name: _word(cls.model_fields.get(name), value) for name, value in values.items()}
+
+
+def _word(field: Any, value: Any) -> Any:
+    if not isinstance(value, bool) or field is None:
+        return value
+    word = "on" if value else "off"
+    return word if word in get_args(field.annotation) else value
 
 
 SettingsT = TypeVar("SettingsT", bound=Settings)

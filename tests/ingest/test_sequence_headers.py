@@ -71,7 +71,8 @@ def test_two_columns(tmp_path: Path, header: str) -> None:
 
 def test_names_that_nobody_knows_go_by_their_place(tmp_path: Path) -> None:
     result = read_sequence(write(tmp_path, "listener,song,when", "user,item,time"))
-    assert result.counts["users"] == 3 and "timestamp" in result.edges.column_names
+    assert result.counts["users"] == 3
+    assert "timestamp" in result.edges.column_names
 
 
 @pytest.mark.parametrize(

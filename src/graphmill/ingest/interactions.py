@@ -74,11 +74,11 @@ def interaction_tables(
 ) -> IngestResult:
     """Nodes and edges of one source.
 
-    Edges have, beyond the standard columns, ``position`` int32 (place in the user's sequence: by time to the nanosecond, ties
-    in the order of the file), ``timestamp`` (int64, whole seconds) and ``weight`` where there are any. A user's n-th interaction with one item has the
-    display_relation "interacted n", so that repetitions are edges of their own. ``k_core``: keep users and items with
-    at least so many interactions each, repeated until all have them. ``rows``: rows of the file, for the counts.
-    ``ordered`` False: the order of the file means nothing, and there are no positions.
+    Edges have, beyond the standard columns, ``position`` int32 (place in the user's sequence: by time to the nanosecond,
+    ties in the order of the file), ``timestamp`` (int64, whole seconds) and ``weight`` where there are any. A user's n-th
+    interaction with one item has the display_relation "interacted n", so that repetitions are edges of their own.
+    ``k_core``: keep users and items with at least so many interactions each, repeated until all have them. ``rows``: rows
+    of the file, for the counts. ``ordered`` False: the order of the file means nothing, and there are no positions.
 
     Raises :class:`InputError` where nothing is left, for more than ``max_rejects`` rejects (0: any number will do), and
     with ``strict`` for the first reject or duplicate row.

@@ -17,8 +17,8 @@ from graphmill.ingest.csv_blocks import CsvBlock, read_blocks, read_header
 from graphmill.ingest.csv_parsers import Column, CsvLayout
 from graphmill.ingest.files import Source
 from graphmill.ingest.interactions import encode, interaction_tables
-from graphmill.ingest.rejects import Reject
 from graphmill.ingest.names import KNOWN_NAMES, as_number, plain
+from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import MAX_SHOWN, REJECTS, IngestResult
 from graphmill.ingest.times import Time, Times, as_times, parse_time
 from graphmill.settings import Settings, setting
@@ -35,8 +35,8 @@ class InteractionColumns(Settings):
     weight: str = setting("", "column with the weight (rating, plays); none: the file's is not used")
     timestamp: str = setting(
         "",
-        "column with the time: seconds, ms, µs, ns (each number by its size) or dates (ISO 8601, with dashes); none: the file's "
-        "is not used",
+        "column with the time: seconds, ms, µs, ns (each number by its size) or dates (ISO 8601, with dashes); none: "
+        "the file's is not used",
     )
 
 

@@ -72,8 +72,8 @@ def positional_roles(
 ) -> list[str]:
     """The role of each column by its header: known names first, all others by their place.
 
-    ``usual``: roles by place. ``known``: the role that each name stands for, empty for unknown ones. Row numbers get the role
-    "". Raises :class:`InputError` where two columns have one role, or an unknown column's place belongs to another's role.
+    ``usual``: roles by place. ``known``: the role that each name stands for, empty for unknown ones. Row numbers get the
+    role "". Raises :class:`InputError` where two columns have one role, or an unknown one's place is another's role.
     """
     shown = ", ".join(names)
     roles = list(known)

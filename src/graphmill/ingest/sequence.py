@@ -1,8 +1,8 @@
 """The format ``sequence``: one interaction a line, ``user item [[rating] timestamp]``.
 
 Any separator (tab, ``::``, comma, semicolon, bar, white space), with or without a header line, sorted or not. A header
-decides which column is what, and one that contradicts itself is refused. A file of lines without fault is parsed by pyarrow; a file with any fault is read line by line, so that each reject has its line.
-Both ways give the same rows.
+decides which column is what, and one that contradicts itself is refused. A file of lines without fault is parsed by
+pyarrow; a file with any fault is read line by line, so that each reject has its line. Both ways give the same rows.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
@@ -138,7 +137,7 @@ def _layout(data: bytes, separator: str, name: str) -> _Layout:
     votes, mark, width = best
     header = _header(lines[0], mark) if votes else ()
     if header and len(header) == width:
-        usual = [role for role in COLUMNS[min(width, 4)]]
+        usual = list(COLUMNS[min(width, 4)])
         roles = positional_roles(header, usual, [role_of(name) for name in header], name, _REMEDY)
         if "user" in roles and "item" in roles:
             return _Layout(mark, tuple(roles), header)

@@ -101,8 +101,8 @@ def as_times(parsed: list[Time]) -> Times:
 def unit_notes(times: Times, file: str) -> tuple[int, list[str]]:
     """How many numbers have another unit than most of the file's, and what is to be said of the units.
 
-    Raises :class:`InputError` where numbers of several units are not all between 1971 and 2150 (0 is no time): then size does
-    not tell the unit.
+    Raises :class:`InputError` where numbers of several units are not all between 1971 and 2150 (0 is no time): then size
+    does not tell the unit.
     """
     numbers = (times.unit != DATE) & ((times.second != 0) | (times.nano != 0))
     count = np.bincount(times.unit[numbers], minlength=len(UNITS))
