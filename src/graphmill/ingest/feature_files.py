@@ -18,6 +18,7 @@ from graphmill.errors import InputError
 from graphmill.ingest.csv_blocks import CsvBlock, read_blocks, read_header
 from graphmill.ingest.csv_parsers import Column, CsvLayout
 from graphmill.ingest.files import Source, shown
+from graphmill.ingest.names import without_row_numbers
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import MAX_SHOWN
 
@@ -28,7 +29,8 @@ _BLANK = " \t\r\n\v\f\u00a0"
 class FeatureRows:
     """Rows of one file: ``key`` (text), ``type`` (text; empty where the file has none), ``values`` float32 n × f.
 
-    ``line`` (int64) is the line of a CSV file or an id list, and the row (from 1) of a Parquet file.
+    ``line`` (int64) is the line of a CSV file or an id list, and the row (from 1) of a Parquet file. ``left_out``: columns
+    that are taken for pandas' row number, and were not read.
     """
 
     key: pa.StringArray
@@ -36,6 +38,7 @@ class FeatureRows:
     values: np.ndarray
     line: np.ndarray
     rejects: list[Reject]
+    left_out: tuple[str, ...] = ()
 
 
 def read_npy(path: str | Path, ids_path: str) -> FeatureRows:
@@ -102,7 +105,7 @@ def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) 
         table = pyarrow.parquet.read_table(io.BytesIO(data))
     except (pa.ArrowInvalid, OSError) as error:
         raise InputError(f"{shown(path)} is no Parquet file that can be read ({error})") from None
-    chosen = _choose(table.column_names, key, kind, columns, shown(path))
+    chosen, left_out = _choose(table.column_names, key, kind, columns, shown(path))
     if not columns:
         chosen = [c for c in chosen if _is_list(table.schema.field(c).type)] or [
             c for c in chosen if _is_number(table.schema.field(c).type)
@@ -121,7 +124,7 @@ def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) 
     text = pc.fill_null(table[key].combine_chunks().cast(pa.string()), "")
     kinds = pc.fill_null(table[kind].combine_chunks().cast(pa.string()), "") if kind else pa.nulls(0, pa.string())
     where = pa.array(kept)
-    return FeatureRows(text.take(where), kinds.take(where) if kind else kinds, values, line[kept], rejects)
+    return FeatureRows(text.take(where), kinds.take(where) if kind else kinds, values, line[kept], rejects, left_out)
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -166,7 +169,7 @@ def read_csv(path: str | Path, key: str, kind: str, columns: Sequence[str], deli
     """A CSV file with the column ``key`` and columns of numbers; ``kind`` and ``columns`` as for Parquet."""
     with Source(path) as source:
         header, rest = read_header(source, delimiter)
-        chosen = _choose(header.names, key, kind, columns, source.name)
+        chosen, left_out = _choose(header.names, key, kind, columns, source.name)
         read = [Column(key, "text", required=True), *(Column(kind, "text") for _ in [0] if kind)]
         layout = CsvLayout((*read, *(Column(c, "text") for c in chosen)), delimiter, header.names)
         parts, rejects = [], list[Reject]()
@@ -175,13 +178,14 @@ def read_csv(path: str | Path, key: str, kind: str, columns: Sequence[str], deli
             rejects += [*refused, *part.rejects]
     if not parts:
         none = pa.nulls(0, pa.string())
-        return FeatureRows(none, none, np.zeros((0, len(chosen)), np.float32), np.zeros(0, np.int64), rejects)
+        return FeatureRows(none, none, np.zeros((0, len(chosen)), np.float32), np.zeros(0, np.int64), rejects, left_out)
     return FeatureRows(
         pa.concat_arrays([p.key for p in parts]),
         pa.concat_arrays([p.type for p in parts]),
         np.concatenate([p.values for p in parts]),
         np.concatenate([p.line for p in parts]),
         rejects,
+        left_out,
     )
 
 
@@ -226,11 +230,18 @@ def _firsts(wrong: np.ndarray) -> list[tuple[int, int]]:
     return [(int(r), int(c)) for r, c in zip(rows, wrong[rows].argmax(axis=1), strict=True)]
 
 
-def _choose(names: Sequence[Any], key: str, kind: str, columns: Sequence[str], file: str) -> list[str]:
+def _choose(
+    names: Sequence[Any], key: str, kind: str, columns: Sequence[str], file: str
+) -> tuple[list[str], tuple[str, ...]]:
+    """The columns to read, and those that are left out as row numbers: they are features only where they are named."""
     missing = [c for c in (key, kind, *columns) if c and c not in names]
     if missing:
         raise InputError(f"{file}: column {', '.join(missing)} is missing; there are {', '.join(names)}")
-    chosen = list(columns) or [c for c in names if c not in (key, kind)]
+    chosen, left_out = (
+        (list(columns), [])
+        if columns
+        else without_row_numbers([c for c in names if c != key and (not kind or c != kind)])
+    )
     if not chosen:
-        raise InputError(f"{file} has no column of features beside {key}")
-    return chosen
+        raise InputError(f"{file} has no column of features beside {', '.join([key, *left_out])}")
+    return chosen, tuple(left_out)

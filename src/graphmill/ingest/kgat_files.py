@@ -277,7 +277,9 @@ def _triples(lines: list[list[str]]) -> tuple[np.ndarray, np.ndarray]:
 def _read_list(path: str | Path) -> dict[int, str]:
     """Number → name. A damaged list is refused: were an entry guessed, vectors would stand beside wrong names."""
     name, lines = _lines(path)
-    header = lines[0].split() if lines else []
+    # Names hold blanks: where the header has tabs, they alone separate.
+    mark = "\t" if lines and "\t" in lines[0] else None
+    header = [cell.strip() for cell in lines[0].split(mark)] if lines else []
     if "org_id" not in header or "remap_id" not in header:
         raise InputError(
             f"{name} must begin with a header that has org_id and remap_id; it begins {' '.join(header)!r}"
@@ -285,9 +287,14 @@ def _read_list(path: str | Path) -> dict[int, str]:
     column = header.index("remap_id")
     out: dict[int, str] = {}
     for place, line in enumerate(lines[1:], start=2):
-        cells = line.split()
-        if not cells:
+        cells = [cell.strip() for cell in line.split(mark)]
+        if not any(cells):
             continue
+        if len(cells) > len(header):
+            raise InputError(
+                f"{name}, line {place}: {len(cells)} columns where the header has {len(header)} ({line[:MAX_SHOWN]!r}); "
+                "names with blanks need tabs between the columns, in the header as well"
+            )
         number = _number(cells[column]) if len(cells) > column else -1
         if number < 0 or number in out:
             what = "is no number from 0" if number < 0 else "occurs twice"

@@ -18,6 +18,25 @@ KNOWN_NAMES = {
 }  # fmt: skip
 """Names of interactions' columns, in lower case, without what follows a colon (``user_id:token``)."""
 
+END_NAMES = (("x", "y"), ("head", "tail"), ("subject", "object"), ("source", "target"), ("from", "to"), ("start", "end"),
+         ("src", "dst"), ("node1", "node2"), ("entity1", "entity2"), ("node_1", "node_2"), ("u", "v"), ("s", "o"),
+         ("h", "t"))  # fmt: skip
+"""Words for the two ends of an edge."""
+RELATION_NAMES = (
+    "relation",
+    "predicate",
+    "edge_type",
+    "relationship",
+    "relation_type",
+    "rel",
+    "interaction",
+    "edge",
+    "type",
+    "p",
+    "r",
+)
+"""Words for its relation."""
+
 _INDEX = re.compile(r"|unnamed: ?\d+(_level_\d+)?|__index_level_\d+__|level_\d+|index", re.IGNORECASE)
 _DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*", re.ASCII)
 

@@ -18,6 +18,7 @@ from graphmill.ingest import feature_files
 from graphmill.ingest.feature_files import FeatureRows
 from graphmill.ingest.files import shown
 from graphmill.ingest.kg_columns import checked_delimiter
+from graphmill.ingest.names import row_number_note
 from graphmill.ingest.rejects import Reject, reject_table
 from graphmill.ingest.tables import EDGES, MAX_SHOWN, IngestResult, check_table, feature_key, features_schema
 from graphmill.settings import Settings, setting
@@ -94,7 +95,7 @@ def read_node_features(path: str | Path, nodes: pa.Table, settings: NodeFeatureS
         reject_table(file, rejects),
         {feature_key(kind, settings.name): table},
         counts,
-        _notes(counts, kind),
+        [*_notes(counts, kind), *([row_number_note(rows.left_out)] if rows.left_out else [])],
     )
 
 
@@ -132,7 +133,9 @@ def _load(path: str | Path, settings: NodeFeatureSettings) -> FeatureRows:
 
 def _take(rows: FeatureRows, which: np.ndarray) -> FeatureRows:
     where = pa.array(which)
-    return FeatureRows(rows.key.take(where), rows.type.take(where), rows.values[which], rows.line[which], rows.rejects)
+    return replace(
+        rows, key=rows.key.take(where), type=rows.type.take(where), values=rows.values[which], line=rows.line[which]
+    )
 
 
 def _match(
