@@ -1,4 +1,4 @@
-"""What every settings model does, whatever its fields."""
+"""What every settings model does, whatever its fields; and settings that an earlier release had."""
 
 from typing import Literal
 
@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from graphmill.errors import SettingsError
-from graphmill.settings import Settings, parse, setting
+from graphmill.settings import Settings, identity_of, parse, setting
+from graphmill.training.settings import TrainingSettings
 
 
 class Inner(Settings):
@@ -43,9 +44,26 @@ def test_where_there_is_no_such_choice_the_value_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("setting", ["acceleration.compile=off", "acceleration.deterministic=on", "model.mhc=off"])
 def test_the_command_line_and_singles_take_them_as_the_docs_print_them(setting: str) -> None:
-    from graphmill.worker.acceleration_report import _parsed
-    from graphmill.worker.job import parse_settings
+    from graphmill.runs.job import parse_settings
+
+    from graphmill.runs.acceleration_report import _parsed
 
     values = {"recipe": "sasrec", "data": "x", **_parsed(setting)}
     section, name = setting.partition("=")[0].split(".")
     assert getattr(getattr(parse_settings(values, "x"), section), name) == setting.partition("=")[2]
+
+
+def test_a_retired_setting_at_its_default_is_read_and_keeps_the_fingerprint() -> None:
+    with_it, without = (parse(TrainingSettings, values, "settings.yaml") for values in ({"moments": "fp32"}, {}))
+    assert with_it == without
+    assert identity_of(without)["moments"] == "fp32"
+
+
+def test_a_retired_setting_in_use_is_refused_with_what_to_write() -> None:
+    with pytest.raises(SettingsError, match=r"moments: bf16 is no longer there: .* leave the setting out"):
+        parse(TrainingSettings, {"moments": "bf16"}, "settings.yaml")
+
+
+def test_a_retired_choice_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"optimizer = 'lazy_adamw': .*'adamw', 'adam' or 'sgd'"):
+        parse(TrainingSettings, {"optimizer": "lazy_adamw"}, "settings.yaml")

@@ -6,11 +6,24 @@ Only types that survive the Launchpad are allowed: bool, int, float, str, ``Lite
 ``Settings``. No ``None`` defaults, tuples or unions: ``0``, ``""`` and ``"auto"`` say "off" or "decide for me".
 """
 
-from typing import Any, TypeVar, get_args
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from graphmill.errors import SettingsError
+
+
+@dataclass(frozen=True)
+class Retired:
+    """A setting of an earlier release that is gone: what it was by default, and what to write in its place.
+
+    Files that hold the default are read as before, and fingerprints are those of before; any other value is refused.
+    """
+
+    default: Any
+    instead: str
+    identity: bool = True
 
 
 class Settings(BaseModel):
@@ -18,20 +31,30 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, protected_namespaces=())
 
+    RETIRED: ClassVar[dict[str, Retired]] = {}
+
     @model_validator(mode="before")
     @classmethod
-    def _words_of_booleans(cls, values: Any) -> Any:
-        """YAML reads ``off`` and ``on`` as booleans: where these words are choices, they are meant."""
+    def _as_meant(cls, values: Any) -> Any:
+        """Without settings that are retired, and with YAML's booleans as the words ``off`` and ``on`` where these are choices."""
         if not isinstance(values, dict):
             return values
-        return {name: _word(cls.model_fields.get(name), value) for name, value in values.items()}
+        for name, retired in cls.RETIRED.items():
+            if name in values and _word(values[name], [retired.default]) != retired.default:
+                raise ValueError(f"{name}: {values[name]} is no longer there: {retired.instead}")
+        fields = cls.model_fields
+        return {
+            name: _word(value, get_args(fields[name].annotation)) if name in fields else value
+            for name, value in values.items()
+            if name not in cls.RETIRED
+        }
 
 
-def _word(field: Any, value: Any) -> Any:
-    if not isinstance(value, bool) or field is None:
+def _word(value: Any, choices: Any) -> Any:
+    if not isinstance(value, bool):
         return value
     word = "on" if value else "off"
-    return word if word in get_args(field.annotation) else value
+    return word if word in choices else value
 
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
@@ -67,7 +90,7 @@ def identity_of(settings: Settings) -> dict[str, Any]:
             continue
         value = getattr(settings, name)
         out[name] = identity_of(value) if isinstance(value, Settings) else value
-    return out
+    return out | {name: retired.default for name, retired in type(settings).RETIRED.items() if retired.identity}
 
 
 def parse(model: type[SettingsT], values: dict[str, Any], where: str) -> SettingsT:
