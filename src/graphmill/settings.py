@@ -36,7 +36,7 @@ class Settings(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _as_meant(cls, values: Any) -> Any:
-        """Without settings that are retired, and with YAML's booleans as the words ``off`` and ``on`` where these are choices."""
+        """Without retired settings; YAML's booleans become the words ``off`` and ``on`` where these are choices."""
         if not isinstance(values, dict):
             return values
         for name, retired in cls.RETIRED.items():

@@ -15,11 +15,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from graphmill.errors import InputError
-from graphmill.ingest.csv_blocks import CsvBlock, read_blocks, read_header
-from graphmill.ingest.csv_parsers import Column, CsvLayout
+from graphmill.ingest.csv_blocks import CsvBlock
+from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.files import Source, shown
-from graphmill.ingest.names import without_row_numbers
+from graphmill.ingest.names import with_point, without_row_numbers
 from graphmill.ingest.rejects import Reject
+from graphmill.ingest.rows import RowFile, one_line
 from graphmill.ingest.tables import MAX_SHOWN
 
 _BLANK = " \t\r\n\v\f\u00a0"
@@ -70,9 +71,9 @@ def load_matrix(path: str | Path) -> np.ndarray:
         data = source.read()
     try:
         matrix = np.load(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+    except Exception as error:
         raise InputError(
-            f"{shown(path)} is no .npy file that can be read ({error}); write it with numpy.save"
+            f"{shown(path)} is no .npy file that can be read ({one_line(error)}); write it with numpy.save"
         ) from None
     if not isinstance(matrix, np.ndarray) or matrix.dtype.kind not in "fiub":
         kind = matrix.dtype if isinstance(matrix, np.ndarray) else "an archive of arrays"
@@ -103,8 +104,10 @@ def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) 
         data = source.read()
     try:
         table = pyarrow.parquet.read_table(io.BytesIO(data))
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"{shown(path)} is no Parquet file that can be read ({error})") from None
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(
+            f"{shown(path)} is no Parquet file that can be read ({one_line(error)}); write it again"
+        ) from None
     chosen, left_out = _choose(table.column_names, key, kind, columns, shown(path))
     if not columns:
         chosen = [c for c in chosen if _is_list(table.schema.field(c).type)] or [
@@ -167,13 +170,13 @@ def _from_lists(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, np.ndar
 
 def read_csv(path: str | Path, key: str, kind: str, columns: Sequence[str], delimiter: str) -> FeatureRows:
     """A CSV file with the column ``key`` and columns of numbers; ``kind`` and ``columns`` as for Parquet."""
-    with Source(path) as source:
-        header, rest = read_header(source, delimiter)
-        chosen, left_out = _choose(header.names, key, kind, columns, source.name)
+    with RowFile(path, delimiter, wanted=[key, *columns]) as file:
+        mark = file.delimiter
+        chosen, left_out = _choose(file.names, key, kind, columns, file.name)
         read = [Column(key, "text", required=True), *(Column(kind, "text") for _ in [0] if kind)]
-        layout = CsvLayout((*read, *(Column(c, "text") for c in chosen)), delimiter, header.names)
+        read += [Column(c, "text") for c in chosen]
         parts, rejects = [], list[Reject]()
-        for part, refused in read_blocks(source, header, rest, layout, lambda b: _digest(b, key, kind, chosen)):
+        for part, refused in file.blocks(read, lambda b: _digest(b, key, kind, chosen, mark)):
             parts.append(part)
             rejects += [*refused, *part.rejects]
     if not parts:
@@ -189,7 +192,7 @@ def read_csv(path: str | Path, key: str, kind: str, columns: Sequence[str], deli
     )
 
 
-def _digest(block: CsvBlock, key: str, kind: str, columns: list[str]) -> FeatureRows:
+def _digest(block: CsvBlock, key: str, kind: str, columns: list[str], mark: str) -> FeatureRows:
     rows = block.table.num_rows
     values = np.zeros((rows, len(columns)), dtype=np.float32)
     wrong = np.zeros((rows, len(columns)), dtype=bool)
@@ -200,7 +203,7 @@ def _digest(block: CsvBlock, key: str, kind: str, columns: list[str]) -> Feature
                 values[:, position] = pc.cast(text, pa.float64()).to_numpy()
             except pa.ArrowInvalid:
                 for row, value in enumerate(text.to_pylist()):
-                    number = _number(value)
+                    number = _number(with_point(value, mark))
                     wrong[row, position] = number is None
                     values[row, position] = 0 if number is None else number
     kept = np.flatnonzero(~wrong.any(axis=1))

@@ -1,5 +1,5 @@
-"""The format ``interactions_csv``: any CSV file with a header and columns for user, item and, where it has them, weight
-and time.
+"""The format ``interactions_csv``: any table file (CSV, Parquet, JSON lines) with columns for user, item and, where it has
+them, weight and time.
 
 The columns are named, or guessed from names that are common. What they become is decided in ``interactions``.
 """
@@ -13,12 +13,12 @@ import pyarrow as pa
 from pydantic import field_validator
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.ingest.csv_blocks import CsvBlock, read_blocks, read_header
-from graphmill.ingest.csv_parsers import Column, CsvLayout
-from graphmill.ingest.files import Source
+from graphmill.ingest.csv_blocks import CsvBlock
+from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.interactions import encode, interaction_tables
-from graphmill.ingest.names import KNOWN_NAMES, as_number, plain
+from graphmill.ingest.names import KNOWN_NAMES, as_number, plain, with_point
 from graphmill.ingest.rejects import Reject
+from graphmill.ingest.rows import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, REJECTS, IngestResult
 from graphmill.ingest.times import Time, Times, as_times, parse_time
 from graphmill.settings import Settings, setting
@@ -46,7 +46,7 @@ class InteractionsCsvSettings(Settings):
     columns: InteractionColumns = setting(InteractionColumns(), "column map; empty: guessed from common names")
     delimiter: str = setting(
         "auto",
-        "one character between fields, the word tab, or auto: tab, semicolon, comma or bar, whichever the header has",
+        "one character between fields, the word tab, or auto: comma, tab, semicolon or bar, whichever fits the header",
     )
     min_weight: float = setting(0.0, "leave interactions with a smaller weight out; 0: all")
     k_core: int = setting(
@@ -74,17 +74,15 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
     """
     settings = settings or InteractionsCsvSettings()
     min_weight = settings.min_weight
-    mark = guess_delimiter(path) if settings.delimiter == "auto" else settings.delimiter
-    with Source(path) as source:
-        header, rest = read_header(source, mark)
-        chosen = choose_columns(header.names, settings.columns, source.name)
+    with RowFile(path, settings.delimiter, wanted=[n for n in settings.columns.model_dump().values() if n]) as file:
+        name, mark = file.name, file.delimiter
+        chosen = choose_columns(file.names, settings.columns, name)
         wanted = tuple(Column(chosen[role], required=role in ("user", "item")) for role in chosen)
-        layout = CsvLayout(wanted, mark, header.names)
-        blocks, refused = [], list[Reject]()
-        for (table, rejects), broken in read_blocks(source, header, rest, layout, lambda b: _digest(b, chosen)):
+        blocks, refused, commas = [], list[Reject](), 0
+        for (table, rejects, found), broken in file.blocks(wanted, lambda block: _digest(block, chosen, mark)):
             blocks.append(table)
+            commas += found
             refused += sorted([*broken, *rejects], key=lambda reject: reject.line)
-        name = source.name
     if not blocks:
         raise InputError(f"{name} has a header and no rows")
     whole = pa.concat_tables(blocks).unify_dictionaries().combine_chunks()
@@ -114,16 +112,11 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
         ordered=interactions.times is not None,
     )
     result.counts["below_min_weight"] = light
+    if commas:
+        result.notes.append(f"{commas} numbers have a decimal comma; 1,5 was read as 1.5")
     if light:
         result.notes.append(f"{light} interactions are lighter than min_weight and were left out")
     return result
-
-
-def guess_delimiter(path: str | Path) -> str:
-    """The first of tab, semicolon, comma and bar that the header has."""
-    with Source(path) as source:
-        first = source.read(1 << 16).lstrip(b"\r\n").partition(b"\n")[0]
-    return next((mark for mark in ("\t", ";", ",", "|") if mark.encode() in first), ",")
 
 
 def _plain(column: pa.ChunkedArray) -> pa.Array:
@@ -158,8 +151,9 @@ def choose_columns(names: tuple[str, ...], columns: InteractionColumns, file: st
     return chosen
 
 
-def _digest(block: CsvBlock, chosen: dict[str, str]) -> tuple[pa.Table, list[Reject]]:
-    """The block's rows with numbers as numbers, and a reject for each cell that is none."""
+def _digest(block: CsvBlock, chosen: dict[str, str], mark: str) -> tuple[pa.Table, list[Reject], int]:
+    """The block's rows with numbers as numbers, a reject for each cell that is none, and how many had a decimal comma."""
+    commas = 0
     out: dict[str, pa.Array] = {}
     keep = np.ones(block.table.num_rows, bool)
     rejects: list[Reject] = []
@@ -172,16 +166,18 @@ def _digest(block: CsvBlock, chosen: dict[str, str]) -> tuple[pa.Table, list[Rej
             continue
         texts = column.dictionary.to_pylist()
         read = parse_time if role == "timestamp" else as_number
-        found = [read(text.strip()) for text in texts]
+        pointed = [with_point(text, mark) for text in texts]
+        found = [read(text.strip()) for text in pointed]
         codes = column.indices.to_numpy(zero_copy_only=False)
         bad = np.array([value is None for value in found], bool)[codes]
         for row in np.flatnonzero(bad & keep):
             value = texts[codes[row]][:MAX_SHOWN]
             rejects.append(Reject(block.line(int(row)), name, _WANTED[role], value))
         keep &= ~bad
+        commas += int(np.array(list(map(str.__ne__, texts, pointed)), bool)[codes].sum())
         if role == "timestamp":
             times = as_times([value if isinstance(value, Time) else Time(0, 0, 0) for value in found]).take(codes)
             out |= {part: pa.array(getattr(times, part)) for part in _TIME}
         else:
             out[role] = pa.array(np.array([0 if value is None else value for value in found], np.float64)[codes])
-    return pa.table(out).filter(pa.array(keep)), rejects
+    return pa.table(out).filter(pa.array(keep)), rejects, commas

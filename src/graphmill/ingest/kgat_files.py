@@ -7,8 +7,6 @@ gzipped; ``kg_final.txt`` may be zipped, as the authors ship it.
 
 from __future__ import annotations
 
-import io
-import zipfile
 from pathlib import Path
 from typing import Literal
 
@@ -163,27 +161,12 @@ def _variants(file: str) -> list[str]:
 
 def _lines(path: str | Path) -> tuple[str, list[str]]:
     """The file's name to show and its lines; unpacked where it is gzipped or zipped."""
-    if str(path).endswith(".zip"):
-        with Source(path, text=False) as source:
-            name, data = source.name, _unzipped(source.read(), source.name)
-    else:
-        with Source(path) as source:
-            name, data = source.name, source.read()
+    with Source(path) as source:
+        name, data = source.name, source.read()
     try:
         return name, data.decode("utf-8").splitlines()
     except UnicodeDecodeError:
         raise InputError(f"{name} is not UTF-8 text; convert it (iconv -f latin1 -t utf-8)") from None
-
-
-def _unzipped(data: bytes, name: str) -> bytes:
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            members = [m for m in archive.namelist() if m.endswith(".txt") and not m.startswith("__MACOSX")]
-            if len(members) != 1:
-                raise InputError(f"{name} must hold one .txt file; it holds {', '.join(archive.namelist()) or 'none'}")
-            return archive.read(members[0])
-    except zipfile.BadZipFile as error:
-        raise InputError(f"{name} is a damaged zip archive ({error}); get it again") from None
 
 
 def _number(text: str) -> int:

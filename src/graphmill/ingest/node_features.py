@@ -34,7 +34,9 @@ class NodeFeatureSettings(Settings):
     type_column: str = setting("", "CSV and Parquet: a column with the node type; rows of other types are left out")
     columns: list[str] = setting([], "CSV and Parquet: the columns to read; empty: all others that hold numbers")
     ids_path: str = setting("", ".npy: the list of ids, one a line; empty: the file beside it that ends in .ids.txt")
-    delimiter: str = setting(",", "CSV: one ASCII character between fields, or the word tab")
+    delimiter: str = setting(
+        "auto", "CSV: one ASCII character between fields, the word tab, or auto: what fits the columns"
+    )
     strict: bool = setting(False, "refuse the file where a row is rejected, or a node has no features")
 
     @field_validator("node_type")
@@ -126,9 +128,9 @@ def _load(path: str | Path, settings: NodeFeatureSettings) -> FeatureRows:
         return feature_files.read_npy(path, settings.ids_path)
     if suffix in ("parquet", "pq"):
         return feature_files.read_parquet(path, key, settings.type_column, settings.columns)
-    if suffix in ("csv", "tsv", "txt"):
+    if suffix in ("csv", "tsv", "txt", "jsonl", "zip"):
         return feature_files.read_csv(path, key, settings.type_column, settings.columns, settings.delimiter)
-    raise InputError(f"{shown(path)}: node features are read from .npy, .parquet, .csv, .tsv and .txt files")
+    raise InputError(f"{shown(path)}: node features are read from .npy, .parquet, .csv, .tsv, .txt and .jsonl files")
 
 
 def _take(rows: FeatureRows, which: np.ndarray) -> FeatureRows:
