@@ -67,7 +67,7 @@ def top_k(score: ScoreBlock, users: Int64, num_items: int, known: KnownItems, k:
             values, items = best_of_rows(scores, k, known.rows(asked))
         except NotFiniteError as problem:
             raise TrainingError(DIVERGED) from problem
-        best[start:stop] = values.double().cpu().numpy()
+        best[start:stop] = values.cpu().double().numpy()
         found[start:stop] = np.where(np.isfinite(best[start:stop]), items.cpu().numpy(), -1)
     return found, best
 
