@@ -26,78 +26,15 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-from tests.device.mps_operators import mps_lacks
+from tests.device.operators import FREE, INDEXING, KERNELS, WAITS, mps_lacks
 
 _ROOT = f"{Path(__file__).parents[2]}/"
 _OWN = str(Path(__file__))
 _CPU = torch.device("cpu")
 _GRAIN = 512  # bytes: what CUDA's and MPS's allocators round a block up to
 
-# What allocates or renames, and starts no kernel.
-_FREE = frozenset(
-    f"aten::{name}"
-    for name in [
-        "empty.memory_format",
-        "empty_strided",
-        "empty_like",
-        "new_empty",
-        "new_empty_strided",
-        "detach",
-        "alias",
-        "_unsafe_view",
-        "lift_fresh",
-        "_local_scalar_dense",
-        "set_.source_Tensor",
-        "view",
-        "is_same_size",
-        "resize_",
-        "_reshape_alias",
-        "lift",
-        "is_pinned",
-    ]
-)
-# Kernels that CUDA launches for one call, where it is not one (about, from torch's sources).
-_MANY = {
-    "aten::nonzero": 4, "aten::sort": 3, "aten::sort.stable": 3, "aten::argsort": 3, "aten::index_put": 2,
-    "aten::bincount": 6, "aten::topk": 4, "aten::native_layer_norm_backward": 3, "aten::cumsum": 2, "aten::cumsum.out": 2,
-    "aten::embedding_dense_backward": 6, "aten::logsumexp": 6, "aten::native_batch_norm": 2, "aten::unique_dim": 8,
-    "aten::masked_select": 5, "aten::_foreach_norm.Scalar": 2,
-}  # fmt: skip
-_WAITS = frozenset(
-    f"aten::{name}"
-    for name in [
-        "nonzero",
-        "bincount",
-        "masked_select",
-        "_local_scalar_dense",
-        "unique_dim",
-        "_unique2",
-        "repeat_interleave.Tensor",
-    ]
-)
-_INDEXING = frozenset(
-    f"aten::{name}" for name in ["index.Tensor", "index_put_", "index_put", "_index_put_impl_", "_unsafe_index.Tensor"]
-)
-_FACTORIES = [
-    "zeros",
-    "ones",
-    "empty",
-    "full",
-    "arange",
-    "tensor",
-    "as_tensor",
-    "rand",
-    "randn",
-    "randint",
-    "randperm",
-    "eye",
-    "linspace",
-    "scalar_tensor",
-    "zeros_like",
-    "ones_like",
-    "empty_like",
-    "full_like",
-]
+_FACTORIES = """zeros ones empty full arange tensor as_tensor rand randn randint randperm eye linspace scalar_tensor
+    zeros_like ones_like empty_like full_like"""
 
 
 @dataclass
@@ -245,7 +182,7 @@ class Dispatch(TorchDispatchMode):
 
     def _mixed(self, name: str, tensors: list[torch.Tensor], here: list[bool]) -> None:
         wrong = [t for t, h in zip(tensors, here, strict=True) if not h and t.dim()]
-        if name in _INDEXING and here[0]:
+        if name in INDEXING and here[0]:
             if wrong:  # allowed: the index is copied to the device, which waits
                 DEVICE.waited("index on the host")
                 self._count_bytes(wrong[0], to_device=True)
@@ -269,13 +206,13 @@ class Dispatch(TorchDispatchMode):
         tally.operators[name] += 1
         if name in device.missing:
             device.problem(f"{name} has no MPS kernel")
-        by_mask = name in _INDEXING and any(t.dtype in (torch.bool, torch.uint8) for t in tensors[1:3])
-        if name in _WAITS or by_mask:
+        by_mask = name in INDEXING and any(t.dtype in (torch.bool, torch.uint8) for t in tensors[1:3])
+        if name in WAITS or by_mask:
             device.waited(f"{name}, by a mask" if by_mask else name)
-        if _renames(func) or name in _FREE:
+        if _renames(func) or name in FREE:
             tally.views += 1
         else:
-            device.launched(_MANY.get(name, 1) + 4 * by_mask)
+            device.launched(KERNELS.get(name, 1) + 4 * by_mask)
 
 
 # ---------------------------------------------------------------- torch's functions that know about devices
@@ -395,7 +332,7 @@ def install(kind: str, *, total: int = 80 << 30) -> Dispatch:
     tensor.cpu = lambda self, *_, **__: _move(self, False, False)
     tensor.cuda = lambda self, *_, **__: _move(self, True, False)
     tensor.numpy, tensor.__array__ = _host_only("numpy()", _real["numpy"]), _host_only("an array", _real_array)
-    for name in _FACTORIES:
+    for name in _FACTORIES.split():
         setattr(torch, name, _factory(name, getattr(torch, name)))
     torch.nn.functional.scaled_dot_product_attention = _attention
     _library(kind)

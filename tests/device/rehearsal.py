@@ -51,14 +51,14 @@ def rehearse(name: str, kind: str, precision: str, folder: Path, device: pretend
 def _life(name: str, kind: str, precision: str, folder: Path, steps: list[tuple[int, ...]]) -> None:
     from graphmill.errors import StoppedError
     from graphmill.influence.settings import InfluenceSettings
+    from graphmill.runs.export import evaluate_run, export_run, restore
+    from graphmill.runs.influence import trace_influence
+    from graphmill.runs.ranking import rank_any
+    from graphmill.runs.recommendations import Recommends, recommend_run
+    from graphmill.runs.train import train
     from graphmill.training.engine import Engine
     from graphmill.training.gradients import Traceable
     from graphmill.training.signals import StopRequest
-    from graphmill.worker.export import evaluate_run, export_run, restore
-    from graphmill.worker.influence import trace_influence
-    from graphmill.worker.ranking import rank_any
-    from graphmill.worker.recommendations import Recommends, recommend_run
-    from graphmill.worker.run import train
     from tests.training.cases import CASES
     from tests.training.runs import settings_of
 
