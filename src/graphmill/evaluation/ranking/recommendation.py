@@ -80,7 +80,7 @@ def best_of_block(scores: torch.Tensor, k: int, left_out: tuple[Int64, Int64]) -
         values, items = best_of_rows(scores, k, left_out)
     except NotFiniteError as problem:
         raise TrainingError(DIVERGED) from problem
-    best = values.double().cpu().numpy()
+    best = values.cpu().double().numpy()
     return np.where(np.isfinite(best), items.cpu().numpy(), -1), best
 
 
