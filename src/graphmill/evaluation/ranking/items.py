@@ -13,7 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.errors import TrainingError
-from graphmill.evaluation.ranking.recommendation import Int64, KnownItems, ScoreBlock, blocks, hit_metrics, top_k
+from graphmill.evaluation.ranking.recommendation import (
+    Int64,
+    KnownItems,
+    ScoreBlock,
+    blocks,
+    hit_metrics,
+    hit_values,
+    top_k,
+)
 from graphmill.evaluation.ranking.sharing import current_share
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.kernels.hits import hits
@@ -42,9 +50,7 @@ class ItemLists:
 
     def by_user(self, name: str, k: int) -> NDArray[np.float64]:
         """One metric for each user [Q]: what paired comparisons are made of."""
-        return np.array(
-            [hit_metrics(h[None], p[None], [k])[f"{name}@{k}"] for h, p in zip(self.hit, self.positives, strict=True)]
-        )
+        return hit_values(self.hit, self.positives, [k])[f"{name}@{k}"]
 
     def catalogue(self, popularity: Int64, held_out: KnownItems, ks: Sequence[int]) -> dict[str, float]:
         """What the lists consist of.

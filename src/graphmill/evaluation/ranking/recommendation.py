@@ -117,6 +117,11 @@ def set_metrics(lists: Int64, held_out: KnownItems, users: Int64, ks: Sequence[i
 
 def hit_metrics(hit: NDArray[np.bool_], positives: Int64, ks: Sequence[int]) -> dict[str, float]:
     """The metrics of :func:`set_metrics` from hits (bool [U, K], best first) and the number of held-out items [U]."""
+    return {name: _mean(values) for name, values in hit_values(hit, positives, ks).items()}
+
+
+def hit_values(hit: NDArray[np.bool_], positives: Int64, ks: Sequence[int]) -> dict[str, Float]:
+    """The metrics of :func:`hit_metrics` for each user [U], before the mean is taken."""
     users = len(hit)
     user, column = np.nonzero(hit)  # a user's best first
     counts = np.bincount(user, minlength=users)
@@ -126,20 +131,20 @@ def hit_metrics(hit: NDArray[np.bool_], positives: Int64, ks: Sequence[int]) -> 
     first[counts > 0] = column[begin[counts > 0]] + 1.0
     discount = 1.0 / np.log2(np.arange(2, hit.shape[1] + 2))
     ideal = np.concatenate(([0.0], np.cumsum(discount)))
-    out = {}
+    out: dict[str, Float] = {}
     for k in ks:
         if k > hit.shape[1]:
             raise ValueError(f"@{k} needs lists of at least {k} items, not {hit.shape[1]}")
         reachable, within = np.minimum(positives, k), column < k
         own, at = user[within], column[within]
         hits = np.bincount(own, minlength=users)
-        out[f"recall@{k}"] = _mean(hits / positives)
-        out[f"ndcg@{k}"] = _mean(np.bincount(own, discount[at], users) / ideal[reachable])
-        out[f"precision@{k}"] = _mean(hits / k)
-        out[f"map@{k}"] = _mean(np.bincount(own, precision[within], users) / reachable)
+        out[f"recall@{k}"] = hits / positives
+        out[f"ndcg@{k}"] = np.bincount(own, discount[at], users) / ideal[reachable]
+        out[f"precision@{k}"] = hits / k
+        out[f"map@{k}"] = np.bincount(own, precision[within], users) / reachable
         reached = first <= k
-        out[f"hit@{k}"] = _mean(reached.astype(np.float64))
-        out[f"mrr@{k}"] = _mean(np.where(reached, 1.0 / first, 0.0))
+        out[f"hit@{k}"] = reached.astype(np.float64)
+        out[f"mrr@{k}"] = np.where(reached, 1.0 / first, 0.0)
     return out
 
 
