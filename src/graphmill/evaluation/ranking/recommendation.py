@@ -143,7 +143,7 @@ def user_metrics(hit: NDArray[np.bool_], positives: Int64, ks: Sequence[int]) ->
     first[counts > 0] = column[begin[counts > 0]] + 1.0
     discount = 1.0 / np.log2(np.arange(2, hit.shape[1] + 2))
     ideal = np.concatenate(([0.0], np.cumsum(discount)))
-    out = {}
+    out: dict[str, Float] = {}
     for k in ks:
         if k > hit.shape[1]:
             raise ValueError(f"@{k} needs lists of at least {k} items, not {hit.shape[1]}")
