@@ -5,6 +5,7 @@ pictures.
 """
 
 import argparse
+import importlib
 import logging
 import sys
 import time
@@ -18,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from graphmill.errors import EXIT_CHECK_FAILED, EXIT_OK, GraphmillError, InputError
-from graphmill.orchestration.home import dagster_home, project_root
+from graphmill.orchestration.home import code_location, dagster_home, project_root
 
 JOB_SUFFIX = "_refresh"
 # Per kind of asset (the end of its name) the figures that say most, in this order; an asset shows those that it has.
@@ -59,8 +60,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def load(root: Path) -> dg.Definitions:
-    """The project's definitions."""
-    return dg.load_from_defs_folder(path_within_project=root / "src" / "graphmill")
+    """The project's definitions. Raises :class:`InputError` where its module has none under the name that it should."""
+    location = code_location(root)
+    if (folder := str(location.folder.resolve())) not in sys.path:
+        sys.path.insert(0, folder)
+    found = getattr(importlib.import_module(location.module), location.attribute, None)
+    definitions = found() if callable(found) else found
+    if not isinstance(definitions, dg.Definitions):
+        raise InputError(f"the module {location.module} has no definitions under the name '{location.attribute}'")
+    return definitions
 
 
 def run(chain: str, definitions: dg.Definitions, console: Console) -> int:
