@@ -5,6 +5,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster.components.core.component_tree import ComponentTreeException
 from dagster.components.testing import create_defs_folder_sandbox
 
 from graphmill.components import EmbeddingModel, GraphDataset
@@ -83,9 +84,10 @@ def test_a_project_of_before_keeps_its_store() -> None:
 
 
 def test_a_resource_of_another_kind_is_refused_by_name() -> None:
-    with pytest.raises(Exception) as caught:
+    with pytest.raises(ComponentTreeException) as caught:
         built({"resources.py": RESOURCES.replace("GIVEN", '{"worker": "a person"}')})
-    told, error = "", caught.value
+    error: BaseException | None = caught.value
+    told = ""
     while error is not None:
         told, error = f"{told} {error}", error.__cause__
     assert "resources.py has a resource 'worker' that is no WorkerClient" in told
