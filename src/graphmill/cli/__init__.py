@@ -7,7 +7,8 @@ from graphmill.cli.entry import app, main
 from graphmill.cli import training
 from graphmill.cli import results
 from graphmill.cli import data
+from graphmill.cli import project
 from graphmill.cli import machine
 # isort: on
 
-__all__ = ["app", "data", "machine", "main", "results", "training"]
+__all__ = ["app", "data", "machine", "main", "project", "results", "training"]
