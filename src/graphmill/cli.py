@@ -31,7 +31,9 @@ def main() -> None:
     """Entry point: errors with a sentence end with their exit code and no traceback."""
     from graphmill.training.memory import memory_in_a_sentence
     from graphmill.training.waiting import machine_is_quiet, waiting_environment
+    from graphmill.worker.streams import lost_output, spare_streams
 
+    spare_streams()
     os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
     # Other commands are short: they need not look.
     os.environ.update(waiting_environment(quiet=machine_is_quiet if sys.argv[1:2] == ["train"] else lambda: False))
@@ -43,12 +45,16 @@ def main() -> None:
     except GraphmillError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except BrokenPipeError:
-        # Somebody closed the pipe (head, less): not an error of ours.
-        sys.stderr.close()
-        sys.exit(0)
     except KeyboardInterrupt:
         sys.exit(EXIT_STOPPED)
+    except SystemExit as end:
+        why = lost_output()
+        if not why or end.code:
+            raise
+        training = sys.argv[1:2] == ["train"]
+        kept = "; the run and its embeddings are complete" if training else ""
+        print(f"error: the result could not be printed: {why}{kept}", file=sys.stderr)
+        sys.exit(0 if training else EXIT_USER_ERROR)
 
 
 @app.command()
@@ -353,13 +359,16 @@ def _with_allocator() -> None:
 
 
 def _train(values: dict[str, Any], where: str, root: str, nodes: "Nodes") -> dict[str, Any]:
+    from graphmill.training.machine import require_cores
     from graphmill.training.signals import StopRequest
     from graphmill.worker.export import export_run, restore
     from graphmill.worker.job import parse_settings
     from graphmill.worker.launch import run_processes
     from graphmill.worker.messages import Terminal
 
-    processes = parse_settings(values, where).acceleration.processes  # type: ignore[attr-defined]
+    acceleration = parse_settings(values, where).acceleration  # type: ignore[attr-defined]
+    require_cores(acceleration, where)
+    processes = acceleration.processes
     with StopRequest() as stop:
         if processes > 1 or nodes.count > 1:
             result = run_processes(values, processes, where=where, root=root, stop=stop, nodes=nodes)
@@ -378,18 +387,18 @@ def _train(values: dict[str, Any], where: str, root: str, nodes: "Nodes") -> dic
 
 
 def _overrides(pairs: list[str]) -> dict[str, Any]:
-    import yaml
+    from graphmill.settings import read_yaml
+    from graphmill.worker.job import merge
 
     out: dict[str, Any] = {}
     for pair in pairs:
         path, equals, text = pair.partition("=")
-        if not equals:
+        if not equals or not all(path.split(".")):
             raise InputError(f"--set {pair}: write it as section.name=value, such as training.epochs=20")
-        place = out
-        *parents, name = path.split(".")
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[name] = yaml.safe_load(text)
+        value = read_yaml(text, f"--set {pair}")
+        for name in reversed(path.split(".")):
+            value = {name: value}
+        out = merge(out, value)
     return out
 
 
