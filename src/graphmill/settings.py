@@ -8,10 +8,11 @@ Only types that survive the Launchpad are allowed: bool, int, float, str, ``Lite
 
 import reprlib
 from collections.abc import Mapping
-from typing import Any, Literal, TypeVar, get_args, get_origin
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from graphmill.errors import InputError, SettingsError
 
@@ -19,6 +20,18 @@ LARGEST_NUMBER = 2**63 - 1
 """Of whole numbers: what every array and every seed can hold."""
 LONGEST_TEXT = 4095
 """Characters of a path, as Linux bounds it."""
+
+
+@dataclass(frozen=True)
+class Retired:
+    """A setting of an earlier release that is gone: what it was by default, and what to write in its place.
+
+    Files that hold the default are read as before, and fingerprints are those of before; any other value is refused.
+    """
+
+    default: Any
+    instead: str
+    identity: bool = True
 
 
 class Settings(BaseModel):
@@ -36,6 +49,18 @@ class Settings(BaseModel):
     @classmethod
     def _as_written(cls, value: Any, info: ValidationInfo) -> Any:
         return _as_meant(cls.model_fields[str(info.field_name)].annotation, value)
+
+    RETIRED: ClassVar[dict[str, Retired]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_retired(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or not cls.RETIRED.keys() & values.keys():
+            return values
+        for name, retired in cls.RETIRED.items():
+            if name in values and values[name] != retired.default:
+                raise ValueError(f"{name}: {shown(values[name])} is no longer there: {retired.instead}")
+        return {name: value for name, value in values.items() if name not in cls.RETIRED}
 
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
@@ -93,7 +118,7 @@ def identity_of(settings: Settings) -> dict[str, Any]:
             continue
         value = getattr(settings, name)
         out[name] = identity_of(value) if isinstance(value, Settings) else value
-    return out
+    return out | {name: retired.default for name, retired in type(settings).RETIRED.items() if retired.identity}
 
 
 def parse(model: type[SettingsT], values: dict[str, Any], where: str) -> SettingsT:
