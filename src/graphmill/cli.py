@@ -387,8 +387,8 @@ def _train(values: dict[str, Any], where: str, root: str, nodes: "Nodes") -> dic
 
 
 def _overrides(pairs: list[str]) -> dict[str, Any]:
-    from graphmill.settings import read_yaml
     from graphmill.runs.resolve import merge
+    from graphmill.settings import read_yaml
 
     out: dict[str, Any] = {}
     for pair in pairs:

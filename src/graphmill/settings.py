@@ -7,7 +7,8 @@ Only types that survive the Launchpad are allowed: bool, int, float, str, ``Lite
 """
 
 import reprlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
@@ -205,10 +206,22 @@ def read_yaml(text: str, where: str) -> Any:
     """The value of a YAML (or JSON) text. ``where`` names it in messages.
 
     Raises:
-        InputError: it is no YAML, or a mapping has a key twice; with the lines.
+        InputError: it is no YAML, has a key twice, or a number that YAML takes for another; with the lines.
     """
+    with _one_sentence(where):
+        return yaml.load(text, _Plain)
+
+
+def read_yaml_documents(text: str, where: str) -> list[Any]:
+    """As :func:`read_yaml`, of a file whose documents are set apart by lines of ``---``."""
+    with _one_sentence(where):
+        return list(yaml.load_all(text, _Plain))
+
+
+@contextmanager
+def _one_sentence(where: str) -> Iterator[None]:
     try:
-        return yaml.load(text, _Plain)  # a safe loader
+        yield
     except _UnclearError as error:
         raise InputError(f"{where}: {error}") from None
     except RecursionError:
