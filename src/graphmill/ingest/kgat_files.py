@@ -8,13 +8,15 @@ gzipped; ``kg_final.txt`` may be zipped, as the authors ship it.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError
 from graphmill.ingest.files import Source, shown
+from graphmill.ingest.findings import IngestReport, examined
+from graphmill.ingest.format import ONE_WAY, Format, Look, Preview, lines_preview
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import MAX_SHOWN, REJECTS, IngestResult
 from graphmill.ingest.user_items import (
@@ -337,3 +339,43 @@ _SENTENCES = {
 def _notes(counts: dict[str, int]) -> list[str]:
     facts = counts["facts"] > 0
     return [text.format(counts[n]) for n, text in _SENTENCES.items() if counts[n] and (facts or n == "rejects")]
+
+
+def _held_out(result: IngestResult) -> dict[str, Any]:
+    """How a split is to be made or completed."""
+    found = set(np.unique(result.edges["split"].to_numpy()).tolist())
+    if SPLITS.index("test") not in found:
+        return {"split": {"given": "redraw", "method": "random"}}
+    return {} if SPLITS.index("valid") in found else {"split": {"given": "add_valid"}}
+
+
+def _examine(path: str) -> IngestReport:
+    return examined(path, "kgat", lambda: read_kgat(path), {"name": "interactions"}, "kgat", graph=_held_out)
+
+
+def _recognises(look: Look) -> int:
+    train = look.file("train.txt")
+    if train is None:
+        return 0
+    rows = [line.split() for line in train.lines]
+    if not rows or not all(cell.isdigit() for row in rows for cell in row):
+        return 0
+    return 96 if look.file("kg_final.txt") else 75 if any(len(row) != len(rows[0]) for row in rows) else 60
+
+
+def _preview(location: str, settings: KgatFilesSettings, role: str) -> Preview:
+    return lines_preview(location, ("head", "relation", "tail") if role == "knowledge" else ("user", "items"), None)
+
+
+FORMAT = Format(
+    "kgat",
+    KgatFilesSettings,
+    lambda settings: "knowledge" if settings.part == "knowledge" else "interactions and facts",
+    _examine,
+    _recognises,
+    read_kgat,
+    kgat_files,
+    data_roles=(*SPLITS, "knowledge"),
+    graph=ONE_WAY,
+    preview=_preview,
+)
