@@ -3,9 +3,13 @@
 from graphmill.ingest import (
     interactions_csv,
     kg_csv,
+    kg_files,
     kgat_files,
+    kgx,
     mmrec,
+    neo4j,
     node_features,
+    ntriples,
     sequence,
     triples,
 )
@@ -13,7 +17,17 @@ from graphmill.ingest.format import Format, Gives
 
 __all__ = ["FORMATS", "Format", "Gives"]
 
-FORMATS: dict[str, Format] = {
-    module.FORMAT.name: module.FORMAT
-    for module in (kg_csv, triples, sequence, interactions_csv, mmrec, kgat_files, node_features)
-}
+_MODULES = (
+    kg_csv,
+    kg_files,
+    kgx,
+    neo4j,
+    ntriples,
+    triples,
+    sequence,
+    interactions_csv,
+    mmrec,
+    kgat_files,
+    node_features,
+)
+FORMATS: dict[str, Format] = {module.FORMAT.name: module.FORMAT for module in _MODULES}
