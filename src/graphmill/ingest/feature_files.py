@@ -18,9 +18,10 @@ from graphmill.errors import InputError
 from graphmill.ingest.csv_blocks import CsvBlock
 from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.files import Source, shown
+from graphmill.ingest.guard import one_line
 from graphmill.ingest.names import with_point, without_row_numbers
 from graphmill.ingest.rejects import Reject
-from graphmill.ingest.rows import RowFile, one_line
+from graphmill.ingest.rows import RowFile
 from graphmill.ingest.tables import MAX_SHOWN
 
 _BLANK = " \t\r\n\v\f\u00a0"

@@ -18,6 +18,7 @@ from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.files import shown
 from graphmill.ingest.findings import IngestReport, examined, listed_columns
 from graphmill.ingest.format import ONE_WAY, Format, Look
+from graphmill.ingest.guard import guarded
 from graphmill.ingest.interactions import encode, interaction_tables
 from graphmill.ingest.names import KNOWN_NAMES, as_number, plain, role_of, with_point
 from graphmill.ingest.rejects import Reject
@@ -69,6 +70,7 @@ class InteractionsCsvSettings(Settings):
         return value
 
 
+@guarded
 def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | None = None) -> IngestResult:
     """Read ``path`` (plain or gzipped, local or URL) as interactions; they have an order only where they have times.
 

@@ -18,6 +18,7 @@ from graphmill.ingest.csv_blocks import Header
 from graphmill.ingest.files import shown
 from graphmill.ingest.findings import IngestReport, all_types, examined, listed_columns
 from graphmill.ingest.format import Format, Look
+from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_assemble import Assembled, Assembly, first_nodes
 from graphmill.ingest.kg_columns import PRIMEKG, KgCsvSettings, KgLayout, column_names, resolve
 from graphmill.ingest.kg_guess import guess_columns, parts_of
@@ -29,6 +30,7 @@ from graphmill.ingest.rows import RowFile
 from graphmill.ingest.tables import EDGES, NODES, IngestResult, check_table
 
 
+@guarded
 def read_kg_csv(path: str | Path, settings: KgCsvSettings | None = None) -> IngestResult:
     """Read ``path`` (local or URL, plain or gzipped) into ``nodes``, ``edges`` and ``rejects``.
 

@@ -16,6 +16,7 @@ from graphmill.ingest.files import shown
 from graphmill.ingest.findings import IngestReport, all_types, examined
 from graphmill.ingest.format import Format, Look, Preview, table_preview
 from graphmill.ingest.graph_files import EdgeSource, GraphFilesSettings, NodeSource, read_graph
+from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_columns import Side, checked_delimiter
 from graphmill.ingest.kg_guess import guess_columns
 from graphmill.ingest.rows import RowFile
@@ -101,6 +102,7 @@ def within(folder: str | Path, name: str) -> str:
     return name if "://" in name or Path(name).is_absolute() else f"{str(folder).rstrip('/')}/{name}"
 
 
+@guarded
 def read_kg_files(path: str | Path, settings: KgFilesSettings) -> IngestResult:
     """Read the folder ``path`` into nodes, edges, features and rejects.
 

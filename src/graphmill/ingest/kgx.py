@@ -13,6 +13,7 @@ from graphmill.ingest.files import shown
 from graphmill.ingest.findings import IngestReport, all_types, examined
 from graphmill.ingest.format import Format, Look
 from graphmill.ingest.graph_files import EdgeSource, GraphFilesSettings, NodeSource, read_graph
+from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_columns import Side
 from graphmill.ingest.kg_files import TABLES, within
 from graphmill.ingest.tables import IngestResult
@@ -62,6 +63,7 @@ def _one(folder: Look, given: str, kind: str, base: str) -> str:
     return str(folder.files[names[0]]) if names else ""
 
 
+@guarded
 def read_kgx(path: str | Path, settings: KgxSettings | None = None) -> IngestResult:
     """Read a KGX graph into nodes, edges, features and rejects.
 

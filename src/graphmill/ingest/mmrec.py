@@ -20,6 +20,7 @@ from graphmill.ingest.feature_files import load_matrix
 from graphmill.ingest.files import shown
 from graphmill.ingest.findings import IngestReport, examined
 from graphmill.ingest.format import ONE_WAY, Format, Look, table_preview
+from graphmill.ingest.guard import guarded
 from graphmill.ingest.names import KNOWN_NAMES, plain
 from graphmill.ingest.rejects import Reject, reject_table
 from graphmill.ingest.rows import RowFile
@@ -71,6 +72,7 @@ def mmrec_files(path: str | Path, settings: MmrecSettings | None = None) -> dict
     return {"interactions": table, **_feature_files(table, settings.features)}
 
 
+@guarded
 def read_mmrec(path: str | Path, settings: MmrecSettings | None = None) -> IngestResult:
     """Users, items, interactions with their split, and item features under ``item::<name>``.
 

@@ -16,6 +16,7 @@ from graphmill.ingest.files import shown
 from graphmill.ingest.findings import IngestReport, all_types, examined
 from graphmill.ingest.format import Format, Look
 from graphmill.ingest.graph_files import EdgeSource, GraphFilesSettings, NodeSource, read_graph
+from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_columns import Side
 from graphmill.ingest.kg_files import TABLES
 from graphmill.ingest.tables import IngestResult
@@ -62,6 +63,7 @@ def neo4j_files(path: str | Path, settings: Neo4jSettings | None = None) -> dict
     return dict(sorted(found.items(), key=lambda item: not item[0].startswith("edges")))
 
 
+@guarded
 def read_neo4j(path: str | Path, settings: Neo4jSettings | None = None) -> IngestResult:
     """Read the folder or file into nodes, edges, features and rejects.
 

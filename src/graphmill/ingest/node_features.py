@@ -20,6 +20,7 @@ from graphmill.ingest.feature_files import FeatureRows
 from graphmill.ingest.files import shown
 from graphmill.ingest.findings import FIRST_REJECTS, IngestReport, listed_columns
 from graphmill.ingest.format import Format, Look
+from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_columns import checked_delimiter
 from graphmill.ingest.names import as_number, is_row_number, row_number_note, without_row_numbers
 from graphmill.ingest.rejects import Reject, reject_table
@@ -53,6 +54,7 @@ class NodeFeatureSettings(Settings):
     _delimiter = field_validator("delimiter")(checked_delimiter)
 
 
+@guarded
 def read_node_features(path: str | Path, nodes: pa.Table, settings: NodeFeatureSettings) -> IngestResult:
     """Read features for nodes of ``settings.node_type`` in ``nodes`` (schema :data:`graphmill.ingest.tables.NODES`).
 

@@ -19,6 +19,7 @@ from graphmill.ingest.files import Source, shown
 from graphmill.ingest.findings import IngestReport, all_types, examined
 from graphmill.ingest.format import Format, Look, lines_preview
 from graphmill.ingest.graph_files import EdgeSource, GraphFilesSettings, GraphReading, assembled
+from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_columns import Side
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult
@@ -50,6 +51,7 @@ class NTriplesSettings(GraphFilesSettings):
     )
 
 
+@guarded
 def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) -> IngestResult:
     """Read a file of N-Triples into nodes, edges and rejects.
 

@@ -19,6 +19,7 @@ from graphmill.errors import InputError
 from graphmill.ingest.files import Source
 from graphmill.ingest.findings import IngestReport, examined
 from graphmill.ingest.format import ONE_WAY, PREVIEW_BYTES, PREVIEW_ROWS, Format, Look, Preview
+from graphmill.ingest.guard import guarded
 from graphmill.ingest.interactions import blank, encode, interaction_tables
 from graphmill.ingest.names import as_number, is_row_number, positional_roles, role_of, row_number_note, with_point
 from graphmill.ingest.tables import MAX_SHOWN, REJECTS, IngestResult
@@ -64,6 +65,7 @@ class SequenceSettings(Settings):
     )
 
 
+@guarded
 def read_sequence(path: str | Path, settings: SequenceSettings | None = None) -> IngestResult:
     """Read ``path`` (plain or gzipped, local or URL) as interactions in order.
 

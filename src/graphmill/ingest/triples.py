@@ -19,6 +19,7 @@ from graphmill.errors import InputError
 from graphmill.ingest.files import shown
 from graphmill.ingest.findings import IngestReport, examined
 from graphmill.ingest.format import ONE_WAY, Format, Look, lines_preview
+from graphmill.ingest.guard import guarded
 from graphmill.ingest.tables import CATEGORY, MAX_SHOWN, NODES, IngestResult
 from graphmill.ingest.triples_lines import COLUMNS, Complaint, Rejects, Seen, cells_of, is_statement
 from graphmill.settings import Settings, setting
@@ -62,6 +63,7 @@ class TriplesSettings(Settings):
     max_rejects: int = setting(0, "Refuse the data set when more lines than this cannot be used; 0 = no limit", ge=0)
 
 
+@guarded
 def read_triples(path: str | Path = "", settings: TriplesSettings | None = None) -> IngestResult:
     """Read a triples data set into ``nodes``, ``edges`` (with a ``split`` column where splits are given), ``rejects``.
 
