@@ -1,4 +1,4 @@
-"""``kg_csv``: what becomes of each kind of input. docs/ingestion.md has the same table in words."""
+"""``kg_csv``: what becomes of each kind of input. docs/reference/ingestion.md has the same table in words."""
 
 import gzip
 import io
@@ -318,7 +318,8 @@ class TestKindsOfInput:
             read_kg_csv(tmp_path)
 
     def test_every_kind_is_in_the_docs_with_the_same_outcome(self, repository: Path) -> None:
-        table = [line.split("|") for line in (repository / "docs/ingestion.md").read_text().splitlines() if "|" in line]
+        page = (repository / "docs/reference/ingestion.md").read_text()
+        table = [line.split("|") for line in page.splitlines() if "|" in line]
         documented = {cells[1].strip(): cells[2].strip() for cells in table if len(cells) >= 4}
         expected = {kind: case.outcome for kind, case in KINDS.items()} | {
             "missing file": "refuse",

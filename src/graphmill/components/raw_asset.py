@@ -13,6 +13,7 @@ from graphmill.errors import InputError
 from graphmill.ingest.files import Source, is_binary, shown
 from graphmill.ingest.formats import FORMATS
 from graphmill.orchestration import files
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import records
 
@@ -29,6 +30,7 @@ def raw_asset(plan: TablePlan, source: SourceFile) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
+        io_manager_key=STORE,
         group_name=f"{plan.dataset}_ingest",
         kinds={Path(source.path.removesuffix(".gz")).suffix[1:].lower() or source.format, "file"},
         owners=list(plan.owners),

@@ -87,6 +87,12 @@ class Interactions:
             return to_rows(user, item, self.num_users, self.num_items)
         return self.train
 
+    @property
+    def repeat_share(self) -> float:
+        """Part of the held-out items that are not asked for, since their user has them in train."""
+        known = self.dropped.get("held_out_known_in_train", 0)
+        return known / max(known + len(self.valid) + len(self.test), 1)
+
     def everything(self) -> Rows:
         """All items of each user, whatever their split: what is no recommendation any more."""
         parts = (self.train, self.valid, self.test)

@@ -3,7 +3,7 @@
 The file is CSV, Parquet or JSON lines: its content says which.
 
 Nodes are keyed by the index column where there is one, else by (type, id): ids collide across types. Ids stay strings.
-Rows that cannot be used become rejects; what is odd but legal is counted. docs/ingestion.md has the whole table of
+Rows that cannot be used become rejects; what is odd but legal is counted. docs/reference/ingestion.md has the whole table of
 outcomes.
 """
 

@@ -1,7 +1,7 @@
 """The format ``node_features``: numbers for the nodes of one type, from ``.npy`` with ids, Parquet or CSV.
 
 A row that belongs to no node, comes a second time, or holds anything but finite numbers is a reject; nodes without a row
-are counted. docs/ingestion.md has the table of outcomes.
+are counted. docs/reference/ingestion.md has the table of outcomes.
 """
 
 from dataclasses import replace

@@ -139,15 +139,13 @@ class ConveSettings(Settings):
             raise ValueError(
                 "acceleration.batch_size and batch_size_per_device are both set; keep the one that should hold"
             )
-        unknown = sorted(set(self.evaluation.metrics) - set(METRICS))
-        if unknown:
-            raise ValueError(f"evaluation.metrics: unknown {', '.join(unknown)} (known: {', '.join(METRICS)})")
+        self.evaluation.require_link_metrics()
         return self
 
 
 METRICS = ("mrr", "mr", "amri", "hits")
 
-# The origin's advice. Its table of settings and results: docs/conve.md; ready files: examples/conve/.
+# The origin's advice. Its table of settings and results: docs/explanation/conve.md; ready files: examples/conve/.
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
     "fast": {"acceleration": {"batch_size": 512}},
