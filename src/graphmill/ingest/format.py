@@ -1,7 +1,7 @@
 """What a format is: all that the rest of the program asks of one, in one place.
 
 A new format is a module with a reader, settings and a ``FORMAT``, a line in :mod:`graphmill.ingest.formats`, and its words
-in docs/ingestion.md. The assets, the settings page and ``graphmill ingest-report`` follow.
+in docs/reference/ingestion.md. The assets, the settings page and ``graphmill ingest-report`` follow.
 """
 
 from __future__ import annotations

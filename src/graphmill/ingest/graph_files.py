@@ -20,6 +20,7 @@ from graphmill.ingest.catalogue import Catalogue, Listed, TypeRule, catalogue_of
 from graphmill.ingest.csv_blocks import CsvBlock, Lines
 from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.feature_files import numbers_of
+from graphmill.ingest.files import shown
 from graphmill.ingest.kg_assemble import Assembled, Assembly
 from graphmill.ingest.kg_columns import KgLayout, Side
 from graphmill.ingest.kg_mentions import digest
@@ -285,7 +286,7 @@ def assembled(
     assembly, offset = Assembly(False, side, side), 0
     for source, block in blocks:
         ready, refused = typed_block(block, source, known, settings.missing_type)
-        reading.refuse(source.path, refused)
+        reading.refuse(shown(source.path), refused)
         lines = ready.lines.of(np.arange(ready.table.num_rows)) + offset
         offset = int(lines.max(initial=offset))
         assembly.add(*digest(replace(ready, lines=Lines(1, lines)), source.layout()))
