@@ -108,6 +108,7 @@ def _materialized(plan: GraphPlan, graph: TypedGraph, previous: PreviousRun) -> 
             "directory": dg.MetadataValue.path(plan.path),
             "content_hash": graph.content_hash,
             "split_source": report["split_source"],
+            **{name: report[name] for name in ("later_repeats", "valid_from", "test_from") if name in report},
             "types": records([_type_row(kind, report) for kind in manifest["node_types"]]),
             "relation_table": records([_relation_row(relation) for relation in manifest["relations"]]),
             "figures": compared(figures, previous),
@@ -164,7 +165,8 @@ def _check_results(plan: GraphPlan, manifest: Mapping[str, Any]) -> list[dg.Asse
     ]
     leaks = [overlap for overlap in report["leakage"]["overlaps"] if overlap["leaked_edges"]]
     # Splits that came with the data are kept as they are: a leak in them is for a person to see, not a reason to stop.
-    drawn = report["split_source"] == "drawn"
+    drawn = report["split_source"] in ("drawn", "by_time")
+    later = {between: count for between, count in report["leakage"].get("later", {}).items() if count}
     # What a person does again is no leak: the n-th time is predicted from the times before it.
     again = report["split_source"] == "leave_one_out"
     return [
@@ -184,12 +186,13 @@ def _check_results(plan: GraphPlan, manifest: Mapping[str, Any]) -> list[dg.Asse
         ),
         SEALED.result(
             key,
-            again or not leaks,
+            (again or not leaks) and not later,
             "; ".join(
                 f"{o['leaked_edges']} of {o['edges']} {o['held_out']} edges are seen in {o['seen']}"
                 + (", which is the same item again" if again else "")
                 for o in leaks
             )
+            + "; ".join(f"{count} edges too new: {between}" for between, count in later.items())
             or "no held-out pair is seen elsewhere",
             severity="error" if drawn else "warn",
             metadata={

@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from graphmill.errors import InputError
-from graphmill.graph import storage
+from graphmill.graph import storage, time_split
 from graphmill.graph.features import AlignedFeatures, align_features
 from graphmill.graph.interaction_split import split_interactions
-from graphmill.graph.leakage import audit_edges
+from graphmill.graph.leakage import BY_TIME, audit_edges, later_edges
 from graphmill.graph.numbering import Numbering, categories, number_nodes, read_edges
 from graphmill.graph.relations import RelationDraft, add_inverse_relations, add_missing_reverses, group_edges
 from graphmill.graph.sequence_split import leave_one_out, leaves_one_out
@@ -63,6 +63,10 @@ def build_graph(
         columns, split_source = replace(columns, split=leave_one_out(columns)), "leave_one_out"
     numbering, inside = number_nodes(type_of_row, known_types, columns, settings)
     excluded_edges = len(columns.head) - len(inside.head)
+    by_time = None
+    if inside.split is None and settings.split.method == time_split.METHOD:
+        by_time = time_split.split_by_time(inside, settings.split)
+        inside, split_source = by_time.edges, time_split.METHOD
     drafts = group_edges(inside, numbering, merge_parallel=settings.parallel_edges == "merge")
     if settings.add_reverse == "missing":
         drafts = add_missing_reverses(drafts)
@@ -76,6 +80,9 @@ def build_graph(
     aligned = align_features(features or {}, numbering, type_of_row, known_types)
     relation = np.repeat(np.arange(len(drafts), dtype=np.int32), [len(draft) for draft in drafts])
     leakage = audit_edges(src, dst, relation, split, [" | ".join(draft.key) for draft in drafts])
+    if split_source in BY_TIME:
+        times = np.concatenate([draft.attributes["timestamp"] for draft in drafts])
+        leakage = replace(leakage, later=later_edges(times, split))
 
     with storage.building(out) as directory:
         _write(directory, drafts, numbering, table, split, pairs, aligned)
@@ -106,6 +113,7 @@ def build_graph(
             "self_loops": sum(draft.self_loops() for draft in drafts),
             "added_edges": sum(draft.added for draft in drafts),
             "split_source": split_source,
+            **({} if by_time is None else by_time.to_dict()),
             "features_unused": {
                 feature_key(numbering.types[number], name): each.unused
                 for (number, name), each in sorted(aligned.items())

@@ -10,9 +10,10 @@ from graphmill.settings import Settings, setting
 class SplitSettings(Settings):
     """What is held out for validation and test: node pairs, the end of each sequence, or parts of users' interactions."""
 
-    method: Literal["auto", "pairs", "leave_one_out", "random", "user_time", "global_time"] = setting(
+    method: Literal["auto", "pairs", "by_time", "leave_one_out", "random", "user_time", "global_time"] = setting(
         "auto",
-        "pairs: parts of each relation's node pairs; leave_one_out: the last interaction of a sequence for the "
+        "pairs: parts of each relation's node pairs; by_time: the newest of the pairs whose edges have times, one moment "
+        "for all relations; leave_one_out: the last interaction of a sequence for the "
         "test, the one before for validation (valid, test, seed have no part); of each user's interactions a random "
         "part (random) or the newest (user_time); the newest of all interactions (global_time); auto: leave_one_out "
         "for sequences, random for interactions beside facts, which stay in train, else pairs",
