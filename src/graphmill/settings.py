@@ -7,7 +7,7 @@ Only types that survive the Launchpad are allowed: bool, int, float, str, ``Lite
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -35,13 +35,26 @@ class Settings(BaseModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _without_retired(cls, values: Any) -> Any:
-        if not isinstance(values, dict) or not cls.RETIRED.keys() & values.keys():
+    def _as_meant(cls, values: Any) -> Any:
+        """Without retired settings; YAML's booleans become the words ``off`` and ``on`` where these are choices."""
+        if not isinstance(values, dict):
             return values
         for name, retired in cls.RETIRED.items():
-            if name in values and values[name] != retired.default:
+            if name in values and _word(values[name], [retired.default]) != retired.default:
                 raise ValueError(f"{name}: {values[name]} is no longer there: {retired.instead}")
-        return {name: value for name, value in values.items() if name not in cls.RETIRED}
+        fields = cls.model_fields
+        return {
+            name: _word(value, get_args(fields[name].annotation)) if name in fields else value
+            for name, value in values.items()
+            if name not in cls.RETIRED
+        }
+
+
+def _word(value: Any, choices: Any) -> Any:
+    if not isinstance(value, bool):
+        return value
+    word = "on" if value else "off"
+    return word if word in choices else value
 
 
 SettingsT = TypeVar("SettingsT", bound=Settings)

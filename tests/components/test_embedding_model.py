@@ -289,7 +289,7 @@ def test_a_bad_value_in_the_launchpad_fails_before_the_worker_starts(built: Proj
         raise_on_error=False,
         run_config={"ops": {"toy__hgt_model": {"config": {"training": {"epochs": 0}}}}},
         resources={
-            "io_manager": ArtifactStore(base_path=str(built.root / "data" / "06_models")),
+            "graphmill_store": ArtifactStore(base_path=str(built.root / "data" / "06_models")),
             "accelerator": AcceleratorResource(),
             "worker": FakeWorker(replies={}),
         },

@@ -18,6 +18,7 @@ from graphmill.evaluation.health.row_figures import row_figures
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.interactions import ITEM, USER
 from graphmill.orchestration.checks import Check, specs
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import column_schema, snippet
 from graphmill.orchestration.pipes import WorkerClient
@@ -49,6 +50,7 @@ def embeddings_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
+        io_manager_key=STORE,
         ins={"model": dg.AssetIn(plan.key("model"))},
         group_name=plan.group("training"),
         kinds={"parquet", "csv"},

@@ -10,6 +10,7 @@ from graphmill.components.plan import POOL, ModelPlan
 from graphmill.evaluation.pictures.embedding import loss_curve, memory_curve, metric_curve
 from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
 from graphmill.orchestration.curves import Curve, total_loss
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, picture, scalars
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport
@@ -37,6 +38,7 @@ def model_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
+        io_manager_key=STORE,
         ins={"graph": dg.AssetIn(plan.graph_key)},
         group_name=plan.group("training"),
         kinds={"pytorch", plan.recipe},

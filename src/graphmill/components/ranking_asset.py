@@ -14,6 +14,7 @@ import dagster as dg
 from graphmill.components import item_ranking, link_ranking, triple_ranking
 from graphmill.components.plan import POOL, ModelPlan
 from graphmill.orchestration.checks import Check, PreviousRun, specs
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.pipes import WorkerClient
 
 CODE_VERSION = "2"
@@ -43,6 +44,7 @@ def ranking_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
+        io_manager_key=STORE,
         ins={"embeddings": dg.AssetIn(plan.key("embeddings"))},
         group_name=plan.group("validation"),
         kinds={"pytorch", "markdown"},

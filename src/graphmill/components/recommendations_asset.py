@@ -14,6 +14,7 @@ from graphmill.components.plan import POOL, ModelPlan, RecommendationSettings
 from graphmill.graph.typed_graph import RelationEdges, TypedGraph
 from graphmill.ingest.interactions import ITEM, RELATION, USER
 from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import column_schema, markdown_table, records, scalars, snippet
 from graphmill.orchestration.pipes import WorkerClient
@@ -43,6 +44,7 @@ def recommendations_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
+        io_manager_key=STORE,
         ins={"embeddings": dg.AssetIn(plan.key("embeddings"))},
         group_name=plan.group("release"),
         kinds={"parquet", "markdown"},

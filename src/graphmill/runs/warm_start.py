@@ -27,23 +27,24 @@ class WarmStart:
     rows: dict[str, list[str]]
     notes: list[str] = field(default_factory=list)
     summary: str = ""
-    missing: list[str] = field(default_factory=list)
+    copied: int = 0
+    total: int = 0
 
     def applied_to(self, recipe: Recipe) -> Callable[[nn.Module], None]:
         """A function that copies what matches into a fresh model of ``recipe``."""
         keys = recipe.row_keys
 
         def initialise(model: nn.Module) -> None:
-            copied = total = 0
+            self.copied = self.total = 0
             parameters = dict(model.named_parameters())
             for name, (label, own) in keys(model).items():
                 parameter = parameters[name]
                 rows = max(len(own), 1)
-                total += rows
-                copied += self._copy(label, own, parameter)
-            self.summary = f"init_from: {copied:,} of {total:,} parameter rows taken from {self.identity}"
+                self.total += rows
+                self.copied += self._copy(label, own, parameter)
+            self.summary = f"init_from: {self.copied:,} of {self.total:,} parameter rows taken from {self.identity}"
             self.summary += "".join(f"; {note}" for note in self.notes)
-            if not copied:
+            if not self.copied:
                 raise InputError(
                     f"init_from {self.identity} has nothing in common with this model (node ids, widths); empty it"
                 )

@@ -34,6 +34,11 @@ class NextItemRanks:
 
         hr@k = P(rank ≤ k);  ndcg@k = E[1 / log2(rank + 1); rank ≤ k];  mrr = E[1 / rank].
         """
+        found = self.values(names, ks)
+        return {name: float(value.mean()) if len(value) else float("nan") for name, value in found.items()}
+
+    def values(self, names: Sequence[str], ks: Sequence[int]) -> dict[str, NDArray[np.float64]]:
+        """The metrics of :meth:`metrics` for each target [Q], before the mean is taken."""
         deepest = int((self.above + self.tied).max(initial=0)) + 1
         rank = np.arange(1, deepest + 1)
         gains = {"ndcg": 1.0 / np.log2(rank + 1), "hr": np.ones(deepest), "mrr": 1.0 / rank}
@@ -46,7 +51,7 @@ class NextItemRanks:
                 first = np.minimum(self.above, k)
                 last = np.minimum(self.above + self.tied + 1, k)
                 value = (sums[np.minimum(last, deepest)] - sums[np.minimum(first, deepest)]) / (self.tied + 1)
-                out[name if name == "mrr" else f"{name}@{k}"] = float(value.mean()) if len(value) else float("nan")
+                out[name if name == "mrr" else f"{name}@{k}"] = value
         return out
 
     def take(self, rows: NDArray[np.bool_] | Int64) -> NextItemRanks:

@@ -80,7 +80,7 @@ def best_of_block(scores: torch.Tensor, k: int, left_out: tuple[Int64, Int64]) -
         values, items = best_of_rows(scores, k, left_out)
     except NotFiniteError as problem:
         raise TrainingError(DIVERGED) from problem
-    best = values.double().cpu().numpy()
+    best = values.cpu().double().numpy()
     return np.where(np.isfinite(best), items.cpu().numpy(), -1), best
 
 
@@ -143,7 +143,7 @@ def user_metrics(hit: NDArray[np.bool_], positives: Int64, ks: Sequence[int]) ->
     first[counts > 0] = column[begin[counts > 0]] + 1.0
     discount = 1.0 / np.log2(np.arange(2, hit.shape[1] + 2))
     ideal = np.concatenate(([0.0], np.cumsum(discount)))
-    out = {}
+    out: dict[str, Float] = {}
     for k in ks:
         if k > hit.shape[1]:
             raise ValueError(f"@{k} needs lists of at least {k} items, not {hit.shape[1]}")

@@ -222,6 +222,10 @@ class SequenceRecipe:
 
     def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Full-ranking metrics; with ``final`` also the sampled protocol, ties of time left out, and the floors."""
+        return self.evaluator.evaluate(self.score_at(model, poll), split, final=final)
+
+    def score_at(self, model: nn.Module, poll: Callable[[], None]) -> Callable[[np.ndarray, np.ndarray], Tensor]:
+        """Users int64 [b] and where their histories end int64 [b] → scores of all items [b, I]."""
         network: Any = model.network
         table: Tensor = network.items.weight.detach().float()
 
@@ -230,7 +234,7 @@ class SequenceRecipe:
             with torch.no_grad():
                 return product(self.all_states(model, users, ends), table.T)
 
-        return self.evaluator.evaluate(score, split, final=final)
+        return score
 
     def held_out(self, split: str) -> int:
         """Users with a held-out item."""
