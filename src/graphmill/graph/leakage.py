@@ -16,7 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.graph.relations import INVERSE_PREFIX
+from graphmill.graph.settings import SplitSettings
+from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN, VALID
 from graphmill.graph.typed_graph import TypedGraph
 
@@ -70,11 +72,12 @@ class LeakageReport:
     """The three overlaps of :data:`COMPARISONS`; ``overlap("test", "train")`` picks one.
 
     ``later``, of a split by time: for each of the comparisons the seen edges that are no older than the oldest edge held
-    out.
+    out. ``group_links``, of a split by groups: seen edges of the chosen relations at nodes that have held-out ones.
     """
 
     overlaps: tuple[Overlap, ...]
     later: tuple[int, ...] = ()
+    group_links: tuple[int, ...] = ()
 
     def overlap(self, held_out: str, seen: str = "train") -> Overlap:
         """The overlap of one split with another."""
@@ -92,15 +95,19 @@ class LeakageReport:
     @property
     def clean(self) -> bool:
         """Whether no pair occurs in more than one split, and none is newer than it may be."""
-        return self.leaked_pairs == 0 and not any(self.later)
+        return self.leaked_pairs == 0 and not any(self.later) and not any(self.group_links)
 
     def to_dict(self) -> dict[str, Any]:
         """All counts as plain values."""
-        found = {"leaked_pairs": self.leaked_pairs, "overlaps": [overlap.to_dict() for overlap in self.overlaps]}
-        later = {
-            f"{SPLIT_NAMES[s]} against {SPLIT_NAMES[h]}": n for (h, s), n in zip(COMPARISONS, self.later, strict=False)
+        found: dict[str, Any] = {
+            "leaked_pairs": self.leaked_pairs,
+            "overlaps": [overlap.to_dict() for overlap in self.overlaps],
         }
-        return found | ({"later": later} if later else {})
+        for name in ("later", "group_links"):
+            counts = zip(COMPARISONS, getattr(self, name), strict=False)
+            if by_parts := {f"{SPLIT_NAMES[seen]} against {SPLIT_NAMES[held]}": n for (held, seen), n in counts}:
+                found[name] = by_parts
+        return found
 
     def summary(self) -> str:
         """One sentence for people."""
@@ -115,6 +122,11 @@ class LeakageReport:
         parts += [
             f"{count:,} {SPLIT_NAMES[seen]} edges are as new as the {SPLIT_NAMES[held_out]} edges"
             for (held_out, seen), count in zip(COMPARISONS, self.later, strict=False)
+            if count
+        ]
+        parts += [
+            f"{count:,} {SPLIT_NAMES[seen]} edges are of nodes whose links {SPLIT_NAMES[held_out]} asks for"
+            for (held_out, seen), count in zip(COMPARISONS, self.group_links, strict=False)
             if count
         ]
         return "; ".join(parts) + "."
@@ -140,6 +152,10 @@ def audit_leakage(graph: TypedGraph) -> LeakageReport:
         np.concatenate(split),
         [f"{r.source} | {r.name} | {r.target}" for r in graph.relations],
     )
+    if graph.manifest["report"]["split_source"] == "by_group":
+        settings = SplitSettings.model_validate(graph.manifest["settings"]["split"])
+        ends = (np.concatenate(part) for part in (src, dst, relation, split))
+        return replace(found, group_links=links_of_held_out(*ends, [r.key for r in graph.relations], settings))
     times = [edges.timestamp for edges in map(graph.edges, graph.relations) if edges.timestamp is not None]
     if graph.manifest["report"]["split_source"] in BY_TIME and times:
         return replace(found, later=later_edges(np.concatenate(times), np.concatenate(split)))
@@ -155,6 +171,32 @@ def later_edges(times: npt.NDArray[np.int64], split: npt.NDArray[np.integer]) ->
     for held_out, seen in COMPARISONS:
         held = times[split == held_out]
         found.append(int((times[split == seen] >= held.min()).sum()) if len(held) else 0)
+    return tuple(found)
+
+
+def links_of_held_out(
+    src: npt.NDArray[np.integer],
+    dst: npt.NDArray[np.integer],
+    relation: npt.NDArray[np.integer],
+    split: npt.NDArray[np.integer],
+    keys: Sequence[tuple[str, str, str]],
+    settings: SplitSettings,
+) -> tuple[int, ...]:
+    """For each of :data:`COMPARISONS` the seen edges of ``group_relations`` at nodes that have held-out ones.
+
+    Asked of relations between ``group_type`` and another type; where both ends are of it, either may be the one that was
+    held out. ``keys``: (source type, name, target type) of each relation; other arguments as of :func:`audit_edges`.
+    """
+    node = np.full(len(src), -1, np.int64)
+    for number, (source, name, target) in enumerate(keys):
+        own = name.removeprefix(INVERSE_PREFIX) in settings.group_relations or name in settings.group_relations
+        if own and (source == settings.group_type) != (target == settings.group_type):
+            rows = relation == number
+            node[rows] = (src if source == settings.group_type else dst)[rows]
+    found = []
+    for held_out, seen in COMPARISONS:
+        held = sorted_unique(node[(split == held_out) & (node >= 0)])
+        found.append(int(in_sorted(node[(split == seen) & (node >= 0)], held).sum()))
     return tuple(found)
 
 
