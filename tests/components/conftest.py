@@ -69,7 +69,7 @@ class Project:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.context: Any = SimpleNamespace(project_root=root, path=root)
+        self.context: Any = SimpleNamespace(project_root=root, path=root, defs_module_path=root / "defs")
         self.instance = dg.DagsterInstance.ephemeral()
         self.source = root / "data" / "01_raw" / "kg.csv"
         write_kg(self.source)

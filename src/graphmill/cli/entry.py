@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from graphmill.errors import EXIT_STOPPED, GraphmillError, InputError
+from graphmill.errors import EXIT_STOPPED, EXIT_USER_ERROR, GraphmillError, InputError
 
 app = typer.Typer(
     name="graphmill",
@@ -41,9 +41,11 @@ def _options(
 
 def main() -> None:
     """Entry point: errors with a sentence end with their exit code and no traceback."""
+    from graphmill.runs.streams import lost_output, spare_streams
     from graphmill.training.memory import memory_in_a_sentence
     from graphmill.training.waiting import machine_is_quiet, waiting_environment
 
+    spare_streams()
     os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
     # Other commands are short: they need not look.
     os.environ.update(waiting_environment(quiet=machine_is_quiet if sys.argv[1:2] == ["train"] else lambda: False))
@@ -55,12 +57,16 @@ def main() -> None:
     except GraphmillError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
-    except BrokenPipeError:
-        # Somebody closed the pipe (head, less): not an error of ours.
-        sys.stderr.close()
-        sys.exit(0)
     except KeyboardInterrupt:
         sys.exit(EXIT_STOPPED)
+    except SystemExit as end:
+        why = lost_output()
+        if not why or end.code:
+            raise
+        training = sys.argv[1:2] == ["train"]
+        kept = "; the run and its embeddings are complete" if training else ""
+        print(f"error: the result could not be printed: {why}{kept}", file=sys.stderr)
+        sys.exit(0 if training else EXIT_USER_ERROR)
 
 
 def _with_allocator() -> None:
@@ -74,16 +80,16 @@ def _with_allocator() -> None:
 
 def overrides(pairs: list[str]) -> dict[str, Any]:
     """``--set section.name=value …`` as nested settings; values are read as YAML. Raises InputError for another form."""
-    import yaml
+    from graphmill.runs.resolve import merge
+    from graphmill.settings import read_yaml
 
     out: dict[str, Any] = {}
     for pair in pairs:
         path, equals, text = pair.partition("=")
-        if not equals:
+        if not equals or not all(path.split(".")):
             raise InputError(f"--set {pair}: write it as section.name=value, such as training.epochs=20")
-        place = out
-        *parents, name = path.split(".")
-        for parent in parents:
-            place = place.setdefault(parent, {})
-        place[name] = yaml.safe_load(text)
+        value = read_yaml(text, f"--set {pair}")
+        for name in reversed(path.split(".")):
+            value = {name: value}
+        out = merge(out, value)
     return out

@@ -81,9 +81,12 @@ def _train(values: dict[str, Any], where: str, root: str, nodes: "Nodes") -> dic
     from graphmill.runs.launch import run_processes
     from graphmill.runs.messages import Terminal
     from graphmill.runs.resolve import parse_settings
+    from graphmill.training.machine import require_cores
     from graphmill.training.signals import StopRequest
 
-    processes = parse_settings(values, where).acceleration.processes  # type: ignore[attr-defined]
+    acceleration = parse_settings(values, where).acceleration  # type: ignore[attr-defined]
+    require_cores(acceleration, where)
+    processes = acceleration.processes
     with StopRequest() as stop:
         if processes > 1 or nodes.count > 1:
             result = run_processes(values, processes, where=where, root=root, stop=stop, nodes=nodes)

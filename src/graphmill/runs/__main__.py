@@ -28,7 +28,9 @@ def main(arguments: list[str] | None = None) -> int:
     from dagster_pipes import PipesEnvVarParamsLoader
 
     from graphmill.runs.launch import end_with_parent, leave_outcome, supervise
+    from graphmill.runs.streams import spare_streams
 
+    spare_streams()
     arguments = sys.argv[1:] if arguments is None else arguments
     code: int
     result: dict[str, Any]

@@ -14,15 +14,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from graphmill.errors import SettingsError
 from graphmill.evaluation.pictures.canvas import INLINE_BYTES
 from graphmill.evaluation.pictures.comparisons import configuration_bars
 from graphmill.runs.measured_run import run_trial
 from graphmill.runs.messages import Outlet
 from graphmill.runs.resolve import merge, parse_settings
-from graphmill.settings import Settings, setting
+from graphmill.settings import Settings, read_yaml, setting
 from graphmill.training.files import write_atomically
 from graphmill.training.metrics_log import readable
 from graphmill.training.signals import StopRequest
@@ -253,7 +251,7 @@ def _parsed(text: str) -> dict[str, Any]:
             raise SettingsError(
                 f"'{part}' is no single setting: write section.name=value, as acceleration.precision=bf16"
             )
-        out = merge(out, {section: {name: yaml.safe_load(value)}})
+        out = merge(out, {section: {name: read_yaml(value, part.strip())}})
     return out
 
 

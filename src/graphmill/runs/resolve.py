@@ -12,10 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from graphmill.errors import InputError, SettingsError
-from graphmill.settings import Settings, identity_of, parse
+from graphmill.settings import Settings, identity_of, parse, read_yaml, shown
 from graphmill.systems import registry
 
 
@@ -42,9 +40,12 @@ def read_settings(path: Path) -> dict[str, Any]:
     if not path.is_file():
         raise InputError(f"settings file {path} does not exist; see docs/reference/settings.md for its shape")
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not text in UTF-8: save it so") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    values = read_yaml(text, str(path))
     if not isinstance(values, dict):
         raise InputError(f"{path} holds no settings: it must be a mapping such as 'recipe: hgt'")
     return values
@@ -58,7 +59,7 @@ def parse_settings(values: Mapping[str, Any], where: str, *, fill_preset: bool =
     if fill_preset and preset != "auto":
         known = registry.presets(name)
         if preset not in known:
-            raise SettingsError(f"{where}: preset '{preset}' is unknown (known: auto, {', '.join(known)})")
+            raise SettingsError(f"{where}: preset {shown(preset)} is unknown (known: auto, {', '.join(known)})")
         filled = merge(known[preset], values)
     return parse(registry.settings_model(name), filled, where)
 

@@ -27,6 +27,7 @@ from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import Execution, Recipe
 from graphmill.training.device import configure_torch
 from graphmill.training.engine import Engine, FitResult
+from graphmill.training.machine import require_cores
 from graphmill.training.memory import peak_memory
 from graphmill.training.memory_sampler import MemorySampler
 from graphmill.training.processes import Ranks, join
@@ -70,6 +71,7 @@ def prepare(
     """
     job = resolve(values, where)
     settings = job.settings
+    require_cores(settings.acceleration, where)
     graph = open_graph(job, where)
     plan = agree(plan_run(job, graph, where))
     # Another process's plan may ask for what is not possible, or not wanted, on this machine.
@@ -101,7 +103,8 @@ def train(
         StoppedError: asked to stop; the checkpoint is saved.
         GraphmillError: any mistake or failure that has a sentence.
     """
-    wanted = values.get("acceleration", {})
+    wanted = values.get("acceleration")
+    wanted = wanted if isinstance(wanted, Mapping) else {}
     ranks = join(str(wanted.get("backend", "auto")), str(wanted.get("device", "auto")))
     try:
         prepared = prepare(values, where, root=root, agree=ranks.broadcast)
@@ -146,9 +149,10 @@ def _fit(prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: Stop
             return {}
         report: Message = run.read_json("report.json")
         listener.send({"kind": "started", "reused": True, "resumed_from_epoch": report["epochs_done"], **about})
-        if changed := _evaluated_otherwise(prepared):
-            listener.on_note(changed)
-        return {**report, "reused": True}
+        said = [text for text in (_longer(report["epochs_done"], settings), _evaluated_otherwise(prepared)) if text]
+        for text in said:
+            listener.on_note(text)
+        return {**report, "reused": True, "notes": [*report["notes"], *said]}
     began = time.time()
     if ranks.main:
         _write_head(prepared, ranks, threads)
@@ -219,6 +223,17 @@ def _is_done(prepared: Prepared) -> bool:
     state = TrainState(epoch=report["epochs_done"], best_metric=report["best_metric"], best_epoch=report["best_epoch"])
     state.evaluated_epoch = state.epoch  # the last epoch of a run is always evaluated
     return state.epoch >= training.epochs or out_of_patience(state, training.patience_epochs)
+
+
+def _longer(done: int, settings: Any) -> str:
+    """A sentence where a run was already trained for longer than is asked for now: it cannot be made shorter."""
+    asked = settings.training.epochs
+    if done <= asked:
+        return ""
+    return (
+        f"training.epochs is {asked}, but this run has been trained for {done}, and its vectors are of those; "
+        f"training.force: true trains {asked} from the start"
+    )
 
 
 def _evaluated_otherwise(prepared: Prepared) -> str:

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from graphmill.errors import SettingsError
-from graphmill.settings import Settings
+from graphmill.settings import Settings, shown
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
@@ -102,7 +102,7 @@ def entry(name: str) -> Entry:
         SettingsError: there is no such recipe; the message lists those that there are.
     """
     if name not in RECIPES:
-        raise SettingsError(f"recipe '{name}' is unknown (known: {', '.join(RECIPES)})")
+        raise SettingsError(f"recipe {shown(name)} is unknown (known: {', '.join(RECIPES)})")
     return RECIPES[name]
 
 

@@ -21,7 +21,7 @@ from graphmill.systems.conve.batch import LOSS, ConveBatch
 from graphmill.systems.conve.data import ConveData, both_directions, triples_of
 from graphmill.systems.conve.model import ConvE, ConvEConfig
 from graphmill.systems.conve.ranking import ConveScorer, both_sides, rank_both_sides, ranking_report
-from graphmill.systems.conve.settings import METRICS, ConveSettings
+from graphmill.systems.conve.settings import ConveSettings
 from graphmill.systems.conve.tracer import ConveTracer
 from graphmill.training.contract import (
     Compilable,
@@ -32,6 +32,7 @@ from graphmill.training.contract import (
     Phase,
     Term,
 )
+from graphmill.training.settings import LINK_METRICS
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
@@ -212,7 +213,7 @@ class ConveRecipe:
         ranking = rank_both_sides(scorer, self._queries[split, limit], tuple(self.settings.evaluation.top_k))
         wanted = list(self.settings.evaluation.metrics)
         if final and self.settings.evaluation.final_metrics == "all":
-            wanted = list(METRICS)
+            wanted = list(LINK_METRICS)
         return {k: v for k, v in ranking.micro.items() if k.split("@")[0] in wanted}
 
     def ranking_report(

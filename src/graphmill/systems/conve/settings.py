@@ -139,9 +139,7 @@ class ConveSettings(Settings):
             raise ValueError(
                 "acceleration.batch_size and batch_size_per_device are both set; keep the one that should hold"
             )
-        unknown = sorted(set(self.evaluation.metrics) - set(METRICS))
-        if unknown:
-            raise ValueError(f"evaluation.metrics: unknown {', '.join(unknown)} (known: {', '.join(METRICS)})")
+        self.evaluation.require_link_metrics()
         return self
 
 
