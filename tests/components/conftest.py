@@ -92,7 +92,7 @@ class Project:
             instance=self.instance,
             raise_on_error=False,
             resources={
-                "io_manager": ArtifactStore(base_path=str(self.root / "data" / "06_models")),
+                "graphmill_store": ArtifactStore(base_path=str(self.root / "data" / "06_models")),
                 "accelerator": AcceleratorResource(device="cpu"),
                 "worker": worker or WorkerClient(),
             },

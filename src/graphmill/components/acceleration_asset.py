@@ -11,6 +11,7 @@ import dagster as dg
 
 from graphmill.components.plan import ON_DEMAND, POOL, ModelPlan
 from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, picture, scalars
@@ -34,6 +35,7 @@ def acceleration_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
+        io_manager_key=STORE,
         ins={"graph": dg.AssetIn(plan.graph_key)},
         group_name=plan.group("acceleration"),
         kinds={"pytorch", "markdown"},

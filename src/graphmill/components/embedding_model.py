@@ -20,6 +20,7 @@ from graphmill.components.validation_asset import validation_asset
 from graphmill.errors import SettingsError
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.automation import chain_job, freshness_policy, retraining_schedule
+from graphmill.orchestration.defaults import shared_resources
 from graphmill.runs.acceleration_report import AccelerationReportSettings
 from graphmill.runs.resolve import parse_settings
 from graphmill.settings import Settings
@@ -135,4 +136,9 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         schedules = []
         if self.schedule:
             schedules.append(retraining_schedule(f"{prefix}_schedule", job, self.schedule.cron, self.schedule.timezone))
-        return dg.Definitions(assets=[*assets, acceleration_asset(plan)], jobs=[job], schedules=schedules)
+        return dg.Definitions(
+            assets=[*assets, acceleration_asset(plan)],
+            jobs=[job],
+            schedules=schedules,
+            resources=shared_resources(context),
+        )

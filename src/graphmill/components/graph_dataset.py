@@ -17,6 +17,7 @@ from graphmill.components.table_assets import table_assets
 from graphmill.errors import SettingsError
 from graphmill.graph.settings import GraphSettings
 from graphmill.orchestration.automation import chain_job, file_sensor
+from graphmill.orchestration.defaults import shared_resources
 
 
 def _resolve_sources(context: dg.ResolutionContext, value: Any) -> Any:
@@ -66,7 +67,7 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
             sensors.append(
                 file_sensor(f"{name}_files", refresh, looked_at, lambda: _files(sources), self.watch.interval_seconds)
             )
-        return dg.Definitions(assets=assets, jobs=jobs, sensors=sensors)
+        return dg.Definitions(assets=assets, jobs=jobs, sensors=sensors, resources=shared_resources(context))
 
 
 def _files(sources: list[SourceFile]) -> dict[str, str]:

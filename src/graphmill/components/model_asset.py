@@ -11,6 +11,7 @@ from graphmill.errors import SettingsError
 from graphmill.evaluation.pictures.embedding import loss_curve, memory_curve, metric_curve
 from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
 from graphmill.orchestration.curves import Curve, total_loss
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, picture, scalars
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport
@@ -39,6 +40,7 @@ def model_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
+        io_manager_key=STORE,
         ins={"graph": dg.AssetIn(plan.graph_key)},
         group_name=plan.group("training"),
         kinds={"pytorch", plan.recipe},
@@ -134,6 +136,7 @@ def _figures(report: WorkerReport, losses: list[float]) -> dict[str, Any]:
             "epochs_done": result.get("epochs_done"),
             "steps_done": result.get("steps_done"),
             "best_epoch": result.get("best_epoch"),
+            "exported_epoch": result.get("exported_epoch"),
             "seconds": result.get("seconds"),
             "seconds_per_step": result.get("seconds_per_step"),
             "seconds_per_epoch": result.get("seconds_per_epoch"),

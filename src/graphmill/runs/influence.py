@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from graphmill.errors import InputError, SettingsError
@@ -51,6 +52,8 @@ def trace_influence(
             f"influence needs a recipe that trains on triples and offers their gradients; {restored.recipe.name} does "
             "not (conve does)"
         )
+    for text in restored.notes:
+        note(text)
     folder = Path(out) if out else restored.run.path / "influence"
     folder.mkdir(parents=True, exist_ok=True)
     return _Analysis(restored, settings, folder, poll, note).run()
@@ -277,6 +280,9 @@ def traced_checkpoints(
             prefix = "optimizer.train."
             state = {n.removeprefix(prefix): t for n, t in loaded.snapshot.tensors.items() if n.startswith(prefix)}
             scales = adam_scales(state, tracer, beta2=restored.job.settings.training.beta2)
+            # What training never moves (a bias that batch norm takes out again) has no state, and no say.
+            still = {n: p for n, p in restored.model.named_parameters() if n not in scales}
+            scales |= {name: tracer.scale_of(name, torch.zeros_like(p)) for name, p in still.items()}
             return tracer, {name: values.to(restored.job.device) for name, values in scales.items()}
 
         return TracedCheckpoint(info.epoch, info.learning_rate, open_)

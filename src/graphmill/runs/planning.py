@@ -1,7 +1,7 @@
 """Fits a training to memory before it starts: which batching, how many chunks, with or without checkpointing.
 
 The rungs are those of ``training/ladder.py``; the figures come from the recipes' ``cost`` modules through
-``training/planning.py``. docs/memory_planning.md says what is decided from what.
+``training/planning.py``. docs/explanation/memory_planning.md says what is decided from what.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ class RanksTriples(Protocol):
 class RanksItems(Protocol):
     """A recipe that recommends items, whose ``evaluate`` names rivals and protocols by prefix."""
 
-    def recommend(self, model: nn.Module, k: int) -> Any:
+    def recommend(self, model: nn.Module, k: int, exclude_seen: Any = "auto") -> Any:
         """See ``recommendations``."""
 
 
@@ -79,7 +79,7 @@ def rank_any(
     Links (:func:`rank_run`); triples on both sides; or items, whose figures are grouped by who made them:
     ``figures`` {"model", "sampled", "popularity", ...: {metric: value}}.
     """
-    recipe, about = restored.recipe, {"epoch": restored.epoch, "split": split}
+    recipe, about = restored.recipe, {**restored.used, "split": split}
     if isinstance(recipe, RanksTriples):
         ks = tuple(restored.job.settings.evaluation.top_k)
         report = cast(RanksTriples, recipe).ranking_report(restored.model, split, ks, poll)
@@ -90,6 +90,7 @@ def rank_any(
         found |= {f"{BPR_MF}_{name}": value for name, value in bpr_mf_figures(restored, split, outlets=outlets).items()}
         figures = grouped(found)
         about["selected_on"] = restored.selected_on
+        about["repeat_share"] = found.get("repeat_share", 0.0)
         restored.run.write_json(FILE, {"kind": "items", **about, "figures": figures})
         return {**about, "figures": figures["model"], "beside": figures}
     ranked = rank_run(restored, split, outlets=outlets)
@@ -145,5 +146,5 @@ def rank_run(
         thresholds=thresholds,
     )
     ranked = RankedRun(rankings, comparison, restored.epoch)
-    restored.run.write_json(FILE, ranked.to_dict())
+    restored.run.write_json(FILE, {**ranked.to_dict(), **restored.used})
     return ranked

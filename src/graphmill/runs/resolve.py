@@ -38,7 +38,7 @@ def read_settings(path: Path) -> dict[str, Any]:
         InputError: no such file, not YAML, or not a mapping.
     """
     if not path.is_file():
-        raise InputError(f"settings file {path} does not exist; see docs/settings.md for its shape")
+        raise InputError(f"settings file {path} does not exist; see docs/reference/settings.md for its shape")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError:

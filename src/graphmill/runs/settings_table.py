@@ -1,4 +1,4 @@
-"""``docs/settings.md`` from the settings models: ``python -m graphmill.runs.settings_table > docs/settings.md``."""
+"""``docs/reference/settings.md`` from the settings models: ``python -m graphmill.runs.settings_table > FILE``."""
 
 from __future__ import annotations
 

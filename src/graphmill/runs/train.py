@@ -15,6 +15,7 @@ from graphmill.errors import InputError
 from graphmill.evaluation.ranking.sharing import shared
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.runtime.threads import has_numba
+from graphmill.runs.best_epoch import passed_over
 from graphmill.runs.messages import Message, Outlet
 from graphmill.runs.planning import Plan, open_graph, plan_run
 from graphmill.runs.recorder import RunListener
@@ -188,7 +189,7 @@ def _fit(prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: Stop
     try:
         with sampler:
             fit = engine.fit()
-            metrics, epoch = _final_figures(recipe, engine)
+            metrics, epoch = _final_figures(recipe, engine, listener, run)
     finally:
         listener.close()
     # All stay until the report is written: torchrun would take one that leaves early for a reason to end the others.
@@ -296,9 +297,17 @@ def _write_head(prepared: Prepared, ranks: Ranks, threads: int) -> None:
     )
 
 
-def _final_figures(recipe: Recipe, engine: Engine) -> tuple[dict[str, float], int]:
-    """The best epoch (the last one where nothing was selected) on valid and test, over all ranks."""
-    epoch = engine.load_weights("best" if engine.state.best_metric is not None else "last")
+def _final_figures(
+    recipe: Recipe, engine: Engine, listener: RunListener, run: RunDirectory
+) -> tuple[dict[str, float], int]:
+    """The best epoch (the last one where nothing was selected) on valid and test, over all ranks; and which one that is."""
+    state, epoch = engine.state, 0
+    loaded = engine.load_weights("last" if state.best_metric is None else "best")
+    if loaded is not None:
+        epoch = loaded.epoch
+        for note in passed_over(run, loaded, None if state.best_metric is None else state.best_epoch):
+            state.notes.append(note)
+            listener.on_note(note)
     engine.model.eval()
     metrics: dict[str, float] = {}
     for split in ("valid", "test"):

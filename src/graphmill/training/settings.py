@@ -1,7 +1,7 @@
 """The settings that every recipe shares: training, acceleration, evaluation, export.
 
 Execution settings (``identity=False``) may change between a run and its continuation; the others are part of the
-fingerprint. Meaning of each: docs/settings.md, which is generated from here.
+fingerprint. Meaning of each: docs/reference/settings.md, which is generated from here.
 """
 
 from typing import ClassVar, Literal, Self

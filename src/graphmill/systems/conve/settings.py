@@ -143,7 +143,9 @@ class ConveSettings(Settings):
         return self
 
 
-# The origin's advice. Its table of settings and results: docs/conve.md; ready files: examples/conve/.
+METRICS = ("mrr", "mr", "amri", "hits")
+
+# The origin's advice. Its table of settings and results: docs/explanation/conve.md; ready files: examples/conve/.
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
     "fast": {"acceleration": {"batch_size": 512}},
