@@ -147,7 +147,7 @@ def say_no(family: str) -> None:
         import importlib.util
 
         find = importlib.util.find_spec
-        importlib.util.find_spec = lambda name, package=None: None if name == "numba" else find(name, package)  # type: ignore[assignment]
+        importlib.util.find_spec = lambda name, package=None: None if name == "numba" else find(name, package)
     for module, names in off.items():
         for name in names:
             if not hasattr(import_module(module), name):

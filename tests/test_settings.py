@@ -59,7 +59,7 @@ def test_a_retired_setting_at_its_default_is_read_and_keeps_the_fingerprint() ->
 
 
 def test_a_retired_setting_in_use_is_refused_with_what_to_write() -> None:
-    with pytest.raises(SettingsError, match=r"moments: bf16 is no longer there: .* leave the setting out"):
+    with pytest.raises(SettingsError, match=r"moments: 'bf16' is no longer there: .* leave the setting out"):
         parse(TrainingSettings, {"moments": "bf16"}, "settings.yaml")
 
 

@@ -147,7 +147,7 @@ class EvaluationSettings(Settings):
         """For systems whose held-out figures rank links or triples. Raises ``ValueError`` for what is not measured."""
         if unknown := sorted(set(self.metrics) - set(LINK_METRICS)):
             raise ValueError(f"evaluation.metrics: unknown {', '.join(unknown)} (known: {', '.join(LINK_METRICS)})")
-        measured = [name for name in ("mrr", "amri") if name in self.metrics]
+        measured: list[str] = [name for name in ("mrr", "amri") if name in self.metrics]
         measured += [f"hits@{k}" for k in self.top_k if "hits" in self.metrics]
         if self.selection_metric not in measured:
             lower = " (a lower mr is better, so it chooses nothing)" if self.selection_metric == "mr" else ""

@@ -127,8 +127,10 @@ def count_links(graph: "TypedGraph", split: str) -> int:
 
 def _nothing_to_rank(graph: "TypedGraph", split: str) -> InputError:
     """What keeps the split empty, and what to do about it."""
-    ends = [(r.source == r.target, *(np.asarray(e) for e in (graph.edges(r.index).src, graph.edges(r.index).dst)))
-            for r in graph.relations]  # fmt: skip
+    ends = [
+        (r.source == r.target, np.asarray(graph.edges(r.index).src), np.asarray(graph.edges(r.index).dst))
+        for r in graph.relations
+    ]
     total = sum(len(src) for _, src, _ in ends)
     loops = sum(int((src == dst).sum()) for same, src, dst in ends if same)
     none = f"the graph has no link in its {split} split"
