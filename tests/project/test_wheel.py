@@ -1,7 +1,7 @@
 """The wheel alone, in an environment of its own and outside of any checkout: init, check, the chain, the schedule.
 
-Only graphmill is installed in that environment; what it depends on, torch above all, is seen in the one that runs the
-tests through a path file. That the wheel names all of it is tested by its metadata.
+Only graphmill is installed in that environment; what it depends on, torch above all, are links into the environment
+that runs the tests. That the wheel names all of it is tested by its metadata.
 """
 
 import json
@@ -65,8 +65,10 @@ class Environment:
             at = ["--python", str(self.bin / "python")]
             self._do([sys.executable, "-m", "pip", *at, "install", "-q", "--no-deps", "--no-index", str(wheel)])
         (purelib,) = root.glob("lib/python*/site-packages")
-        # Not the editable graphmill of that environment: its path file is not read from here.
-        (purelib / "dependencies.pth").write_text(f"{PACKAGES}\n")
+        for package in PACKAGES.iterdir():
+            # Without numba: compiling it all for this one place would take minutes. graphmill is the wheel's alone.
+            if not package.name.startswith(("numba", "llvmlite", "graphmill", "__")) and package.suffix != ".pth":
+                (purelib / package.name).exists() or (purelib / package.name).symlink_to(package)
         shutil.copy(SCRIPTS / "dg", self.bin / "dg")
         script = (self.bin / "dg").read_text().splitlines()
         (self.bin / "dg").write_text("\n".join([f"#!{self.bin / 'python'}", *script[1:]]))
