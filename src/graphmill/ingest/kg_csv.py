@@ -129,7 +129,9 @@ def _recognises(look: Look) -> int:
     columns, remarks = guess_columns(look.columns) if look.columns else (None, [])
     if columns is None:
         return 0
-    return 20 if any("is taken for the head" in remark for remark in remarks) else 70
+    # x and y alone are as likely numbers of a node as ends of an edge.
+    coordinates = columns.relation_constant and {columns.head_id.lower(), columns.tail_id.lower()} == {"x", "y"}
+    return 20 if coordinates or any("is taken for the head" in remark for remark in remarks) else 70
 
 
 FORMAT = Format("kg_csv", KgCsvSettings, "edges", examine, _recognises, read_kg_csv)

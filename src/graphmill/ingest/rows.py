@@ -76,6 +76,11 @@ class RowFile:
 
     def blocks(self, columns: Sequence[Column], digest: Digest[T]) -> Iterator[tuple[T, list[Reject]]]:
         """What ``digest`` makes of each block of ``columns``, in order, and the rejects of the block."""
+        twice = [column.name for column in columns if self.names.count(column.name) > 1]
+        if twice:
+            raise InputError(
+                f"{self.name}: the header names column {', '.join(dict.fromkeys(twice))} more than once; rename one"
+            )
         layout = CsvLayout(tuple(columns), self.delimiter, self.names)
         if self._source:
             yield from read_blocks(self._source, self.header, self._rest, layout, digest)
@@ -91,7 +96,8 @@ class RowFile:
             layout = CsvLayout((), self.delimiter, self.names)
             rows = islice((layout.split_loosely(line) for line in lines if line), count)
             return [dict(zip(self.names, row, strict=False)) for row in rows]
-        layout = CsvLayout(tuple(Column(name) for name in self.names), ",", self.names)
+        once = [name for name in self.names if self.names.count(name) == 1]
+        layout = CsvLayout(tuple(Column(name) for name in once), ",", self.names)
         read = _parquet_blocks if self.kind == "parquet" else _json_blocks
         for block in read(self._path, self.name, layout, count):
             return [dict(row) for row in block.table.slice(0, count).to_pylist()]

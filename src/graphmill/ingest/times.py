@@ -60,9 +60,10 @@ def parse_time(text: str) -> Time | None:
         number = Decimal(text)
     except InvalidOperation:
         return _date(text)
-    if not number.is_finite() or abs(number) > _LARGEST:
+    size = number.copy_abs()  # no arithmetic before it is known to be of a size for it
+    if not number.is_finite() or size > _LARGEST:
         return None
-    unit = sum(abs(number) >= limit for limit in _FROM)
+    unit = sum(size >= limit for limit in _FROM)
     nanos = int((number * 10 ** (9 - 3 * unit)).to_integral_value())
     return Time(*divmod(nanos, _NANO), unit)
 
