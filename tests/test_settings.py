@@ -71,7 +71,5 @@ def test_a_retired_choice_is_refused() -> None:
 def test_an_unknown_name_in_a_list_of_mappings_says_what_is_known_there() -> None:
     from graphmill.ingest.kg_files import KgFilesSettings
 
-    with pytest.raises(
-        SettingsError, match=r"unknown setting 'edges\.0\.relations' \(known here: file, relation"
-    ):
+    with pytest.raises(SettingsError, match=r"unknown setting 'edges\.0\.relations' \(known here: file, relation"):
         parse(KgFilesSettings, {"edges": [{"file": "a.csv", "relations": "r"}]}, "defs.yaml")
