@@ -10,7 +10,7 @@ from graphmill.ingest.kg_files import KgFilesSettings, read_kg_files
 from graphmill.ingest.kgx import KgxSettings, read_kgx
 from graphmill.ingest.neo4j import Neo4jSettings, read_neo4j
 from graphmill.ingest.ntriples import NTriplesSettings, read_ntriples
-from graphmill.ingest.tables import IngestResult
+from graphmill.ingest.tables import NO_TIME, IngestResult
 from graphmill.settings import parse
 
 DRUGS = "id,label,weight,logp\nd1,aspirin,180,1.2\nd2,ibuprofen,206,\nd3,unused,1,1\n"
@@ -203,3 +203,15 @@ class TestNTriples:
         path = files(tmp_path, x_nt='<a:1> <p:is> "one" .\n') / "x.nt"
         with pytest.raises(InputError, match="has no usable edge"):
             read_ntriples(path)
+
+
+def test_edges_have_times_where_a_file_has_them(tmp_path: Path) -> None:
+    folder = files(tmp_path, a_csv="head,tail,year\n1,2,2001\n2,3,\n3,1,soon\n", b_csv="head,tail\n1,3\n")
+    columns = {"head": "head", "tail": "tail", "timestamp": "year"}
+    result = read(
+        folder, edges=[{"file": "a.csv", "relation": "r", "columns": columns}, {"file": "b.csv", "relation": "s"}]
+    )
+    assert result.edges["timestamp"].to_pylist() == [2001, NO_TIME, NO_TIME]
+    assert result.counts["edges_without_time"] == 2
+    (reject,) = result.rejects.to_pylist()
+    assert (reject["line"], reject["column"], reject["value"]) == (4, "year", "soon")

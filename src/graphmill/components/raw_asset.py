@@ -46,10 +46,21 @@ def raw_asset(plan: TablePlan, source: SourceFile) -> dg.AssetsDefinition:
             asset_key=key,
             value={"digest": digest, "size": size, "version": version},
             data_version=dg.DataVersion(digest),
-            metadata={"file": dg.MetadataValue.path(shown(source.path)), "bytes": size, **about},
+            metadata={
+                "summary": dg.MetadataValue.md(_summary(source, size, about)),
+                "file": dg.MetadataValue.path(shown(source.path)),
+                "bytes": size,
+                **about,
+            },
         )
 
     return raw
+
+
+def _summary(source: SourceFile, size: int, about: Mapping[str, Any]) -> str:
+    lines = about.get("dagster/row_count")
+    counted = f", {lines:,} lines of data" if lines is not None else ""
+    return f"`{Path(shown(source.path)).name}`, read as {source.format}: {size:,} bytes{counted}."
 
 
 def require_unchanged(source: SourceFile, raw: Mapping[str, Any]) -> None:

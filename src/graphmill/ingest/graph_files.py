@@ -21,14 +21,14 @@ from graphmill.ingest.csv_blocks import CsvBlock, Lines
 from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.feature_files import numbers_of
 from graphmill.ingest.files import shown
-from graphmill.ingest.kg_assemble import Assembled, Assembly
+from graphmill.ingest.kg_assemble import NO_TIME_THERE, Assembled, Assembly
 from graphmill.ingest.kg_columns import KgLayout, Side
-from graphmill.ingest.kg_mentions import digest
+from graphmill.ingest.kg_mentions import digest, edge_times
 from graphmill.ingest.kg_notes import described_counts, problems
 from graphmill.ingest.oddities import edge_oddities, node_oddities
 from graphmill.ingest.rejects import Reject, reject_table
 from graphmill.ingest.rows import RowFile
-from graphmill.ingest.tables import EDGES, MAX_SHOWN, NODES, REJECTS, IngestResult, check_table
+from graphmill.ingest.tables import EDGES, MAX_SHOWN, NO_TIME, NODES, REJECTS, IngestResult, check_table
 from graphmill.settings import Settings, setting
 
 _HEAD_TYPE, _TAIL_TYPE = "\x00head type", "\x00tail type"
@@ -84,6 +84,7 @@ class EdgeSource:
     relation: str = ""
     relation_constant: str = ""
     display_relation: str = ""
+    timestamp: str = ""
     delimiter: str = "auto"
     header: bool = True
     prefix: str = ""
@@ -95,7 +96,7 @@ class EdgeSource:
         for name, required in (
             (self.relation, True), (self.display_relation, False), (self.head.id, True), (self.tail.id, True),
             (self.head.type, False), (self.tail.type, False), (self.head.name, False), (self.tail.name, False),
-            (self.head.source, False), (self.tail.source, False),
+            (self.head.source, False), (self.tail.source, False), (self.timestamp, False),
         ):  # fmt: skip
             if name:
                 known = wanted.get(name)
@@ -108,6 +109,7 @@ class EdgeSource:
             self.display_relation,
             replace(self.head, type=_HEAD_TYPE, constant=""),
             replace(self.tail, type=_TAIL_TYPE, constant=""),
+            self.timestamp,
             tuple(wanted.values()),
             (),
         )
@@ -240,6 +242,10 @@ def typed_block(block: CsvBlock, source: EdgeSource, known: Catalogue, missing: 
             rejects.append(Reject(block.line(row), side.id, reason, ids[row].as_py()[:MAX_SHOWN]))
         keep &= place != -2
         table = table.append_column(label, types)
+    for row, text in edge_times(block.table, source.timestamp)[1].items() if source.timestamp else ():
+        if keep[row]:
+            rejects.append(Reject(block.line(row), source.timestamp, NO_TIME_THERE, text[:MAX_SHOWN]))
+            keep[row] = False
     if keep.all():
         return replace(block, table=table), rejects
     lines = Lines(1, block.lines.of(np.flatnonzero(keep)))
@@ -274,22 +280,31 @@ def read_graph(
         [listing.listed(source) for source in nodes], separators, settings.type_rule, settings.missing_type, prefix
     )
     blocks = ((source, block) for source in edges for block in reading.edges(source))
-    return assembled(reading, known, blocks, listed_first=listed_first)
+    timed = any(source.timestamp for source in edges)
+    return assembled(reading, known, blocks, listed_first=listed_first, timed=timed)
 
 
 def assembled(
-    reading: GraphReading, known: Catalogue, blocks: Iterator[tuple[EdgeSource, CsvBlock]], *, listed_first: bool
+    reading: GraphReading,
+    known: Catalogue,
+    blocks: Iterator[tuple[EdgeSource, CsvBlock]],
+    *,
+    listed_first: bool,
+    timed: bool = False,
 ) -> IngestResult:
-    """The tables of edges in blocks between nodes that ``known`` may list."""
+    """The tables of edges in blocks between nodes that ``known`` may list; ``timed``: some of the edges have times."""
     settings = reading.settings
     side = Side("", "", "", "", "", "")
-    assembly, offset = Assembly(False, side, side), 0
+    assembly, offset = Assembly(False, side, side, timestamp="timestamp" if timed else ""), 0
     for source, block in blocks:
         ready, refused = typed_block(block, source, known, settings.missing_type)
         reading.refuse(shown(source.path), refused)
         lines = ready.lines.of(np.arange(ready.table.num_rows)) + offset
         offset = int(lines.max(initial=offset))
-        assembly.add(*digest(replace(ready, lines=Lines(1, lines)), source.layout()))
+        mentions, edges = digest(replace(ready, lines=Lines(1, lines)), source.layout())
+        if timed and edges.timestamp is None:
+            edges = replace(edges, timestamp=np.full(len(lines), NO_TIME))
+        assembly.add(mentions, edges)
     made = assembly.finish()
     if made.edges.num_rows == 0:
         first = [f"; the first reject is in {file}, {found[0].place}" for file, found in reading.rejects[:1]]
@@ -297,6 +312,8 @@ def assembled(
     nodes, tail_of_list, row_of_made, row_of_known = _with_listed(made, known, listed_first)
     places = [pa.array(row_of_made[made.edges[end].to_numpy()].astype(np.int32)) for end in ("head", "tail")]
     table = pa.table([made.edges["relation"], made.edges["display_relation"], *places], EDGES).combine_chunks()
+    if timed:
+        table = table.append_column("timestamp", made.edges["timestamp"].combine_chunks())
     features, wrong, blank = known.features(row_of_known)
     for file, reject in wrong:
         reading.refuse(file, [reject])
@@ -307,12 +324,13 @@ def assembled(
         "nodes_without_a_row": tail_of_list if len(known) else 0,
         "listed_nodes_without_edge": nodes.num_rows - made.nodes.num_rows,
         "nodes_with_blank_features": blank,
+        "edges_without_time": int((table["timestamp"].to_numpy() == NO_TIME).sum()) if timed else 0,
     }
     found = problems(counts)
     if settings.strict and found:
         raise InputError(f"{reading.name}: strict is set, and there are {'; '.join(found)}")
     check_table(nodes, NODES, "nodes")
-    check_table(table, EDGES, "edges")
+    check_table(table.select(EDGES.names), EDGES, "edges")
     tables = [reject_table(file, rejects) for file, rejects in reading.rejects]
     return IngestResult(
         nodes,

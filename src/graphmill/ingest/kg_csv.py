@@ -27,7 +27,7 @@ from graphmill.ingest.kg_notes import describe, problems
 from graphmill.ingest.oddities import edge_oddities, node_oddities
 from graphmill.ingest.rejects import Reject, reject_table
 from graphmill.ingest.rows import RowFile
-from graphmill.ingest.tables import EDGES, NODES, IngestResult, check_table
+from graphmill.ingest.tables import EDGES, NO_TIME, NODES, IngestResult, check_table
 
 
 @guarded
@@ -41,7 +41,7 @@ def read_kg_csv(path: str | Path, settings: KgCsvSettings | None = None) -> Inge
     settings = settings or KgCsvSettings()
     with RowFile(path, settings.delimiter, wanted=column_names(settings.columns)) as file:
         layout = resolve(settings.columns, file.names, file.delimiter, file.name)
-        assembly, rejects = Assembly(layout.indexed, layout.head, layout.tail), list[Reject]()
+        assembly, rejects = Assembly(layout.indexed, layout.head, layout.tail, layout.timestamp), list[Reject]()
         for digested, refused in file.blocks(layout.columns, lambda block: digest(block, layout)):
             rejects += refused
             _check_number(rejects, settings.max_rejects, file.name)
@@ -80,6 +80,8 @@ def _result(
         "names_with_line_breaks": pc.sum(pc.match_substring(nodes["name"], "\n")).as_py(),
         "ignored_columns": len(layout.ignored),
     }
+    if layout.timestamp:
+        counts["edges_without_time"] = int((edges["timestamp"].to_numpy() == NO_TIME).sum())
     found = problems(counts)
     if settings.strict and found:
         first = f" (the first on {rejects[0].place})" if rejects else ""
@@ -92,7 +94,7 @@ def _result(
     counts["edges_left_out"] = made.edges.num_rows - edges.num_rows
     counts["nodes"], counts["edges"] = nodes.num_rows, edges.num_rows
     check_table(nodes, NODES, "nodes")
-    check_table(edges, EDGES, "edges")
+    check_table(edges.select(EDGES.names), EDGES, "edges")
     return IngestResult(
         nodes, edges, reject_table(file, rejects), counts=counts, notes=describe(counts, header, layout)
     )

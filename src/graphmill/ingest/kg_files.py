@@ -40,6 +40,7 @@ class EdgeColumns(Settings):
     tail_type: str = setting("", "column with the tail's node type")
     head_name: str = setting("", "column with the head's name")
     tail_name: str = setting("", "column with the tail's name")
+    timestamp: str = setting("", "column with the edge's time, a number or a date; blank cells: an edge without a time")
 
 
 class EdgeFile(Settings):
@@ -155,7 +156,7 @@ def edge_source(path: str, file: EdgeFile) -> EdgeSource:
     }  # fmt: skip
     return EdgeSource(
         path, side["head"], side["tail"], relation, "" if relation else file.relation, given.display_relation,
-        file.delimiter, file.header,
+        given.timestamp, file.delimiter, file.header,
     )  # fmt: skip
 
 

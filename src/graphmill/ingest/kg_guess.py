@@ -4,7 +4,7 @@ import re
 from itertools import product
 
 from graphmill.ingest.kg_columns import PRIMEKG, KgColumns
-from graphmill.ingest.names import END_NAMES, RELATION_NAMES, row_number_note, without_row_numbers
+from graphmill.ingest.names import END_NAMES, KNOWN_NAMES, RELATION_NAMES, row_number_note, without_row_numbers
 
 _EDGE_IDS = ("id", "edge_id", "uuid", "key")
 _PARTS = {
@@ -34,14 +34,17 @@ def guess_columns(header: tuple[str, ...]) -> tuple[KgColumns | None, list[str]]
     if not found:
         return None, [*remarks, f"no two columns could be told to be the ends of an edge among {', '.join(header)}"]
     taken = set(found.values()) - {""}
+    when = next((plain[n] for n in (*KNOWN_NAMES["timestamp"], "year") if n in plain and plain[n] not in taken), "")
     relation = next((plain[n] for n in RELATION_NAMES if n in plain and plain[n] not in taken), "")
-    if not relation and len(header) == 3 and len(taken) == 2:
+    if not relation and not when and len(header) == 3 and len(taken) == 2:
         (other,) = [name for name in header if name not in taken]
         if other.lower() not in _EDGE_IDS:
             relation = other
             remarks.append(f"column {relation} is taken for the relation")
     display = next((plain[n] for n in _DISPLAY if n in plain and plain[n] not in {*taken, relation}), "")
-    found |= {"relation": relation, "display_relation": display}
+    found |= {"relation": relation, "display_relation": display, "timestamp": when}
+    if when:
+        remarks.append(f"column {when} is taken for the edge's time (split: {{method: by_time}} holds out the newest)")
     if not relation:
         found["relation_constant"] = "related_to"
         remarks.append("there seems to be no column for the relation: all edges are called related_to")
