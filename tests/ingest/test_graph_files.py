@@ -178,6 +178,11 @@ class TestNeo4j:
         files(tmp_path, r_csv=":START_ID(Drug),:END_ID(Disease),:TYPE\nd,x,TREATS\n")
         assert nodes(read_neo4j(tmp_path / "r.csv")) == [("Drug", "d"), ("Disease", "x")]
 
+    def test_headers_in_files_of_their_own_are_refused_with_the_way_out(self, tmp_path: Path) -> None:
+        files(tmp_path, header_csv=":START_ID,:END_ID,:TYPE\n", data_csv="1,2,T\n")
+        with pytest.raises(InputError, match=r"data\.csv have no header of Neo4j: .*cat header\.csv data\.csv"):
+            read_neo4j(tmp_path)
+
     def test_a_folder_without_such_files_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="no file with columns :START_ID and :END_ID"):
             read_neo4j(files(tmp_path, a_csv="x,y\n1,2\n"))

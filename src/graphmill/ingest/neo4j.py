@@ -49,7 +49,7 @@ def neo4j_files(path: str | Path, settings: Neo4jSettings | None = None) -> dict
     Raises :class:`InputError` where no file has columns for the two ends of an edge.
     """
     look = Look(str(path))
-    files = [f for n, f in look.files.items() if n.lower().endswith(TABLES)] if look.is_folder else [path]
+    files = [f for n, f in look.files.items() if _is_table(n)] if look.is_folder else [path]
     found: dict[str, str | Path] = {}
     for file in files:
         kind = _kind(Look(str(file)).columns)
@@ -91,7 +91,17 @@ def read_neo4j(path: str | Path, settings: Neo4jSettings | None = None) -> Inges
             nodes.append(_node_file(str(file), columns, settings.features))
     if settings.features and not any(node.features for node in nodes):
         raise InputError(f"{shown(path)}: no file of nodes has all of the features {', '.join(settings.features)}")
-    return read_graph(shown(path), settings, nodes, edges, separators=_SEPARATORS)
+    try:
+        return read_graph(shown(path), settings, nodes, edges, separators=_SEPARATORS)
+    except InputError as error:
+        tables = {name: file for name, file in Look(str(path)).files.items() if _is_table(name)}
+        others = [name for name, file in tables.items() if not _kind(Look(str(file)).columns)]
+        if others and "has no usable edge" in str(error):
+            raise InputError(
+                f"{error}; {', '.join(others[:3])} have no header of Neo4j: where headers are files of their own, put each "
+                "on top of its data (cat header.csv data.csv > all.csv)"
+            ) from None
+        raise
 
 
 def _end(column: str, space: str = "") -> Side:
@@ -116,6 +126,10 @@ def _node_file(file: str, columns: Sequence[str], features: Sequence[str]) -> No
         space=own.space,
         features=_features(columns, features),
     )
+
+
+def _is_table(name: str) -> bool:
+    return name.lower().endswith(TABLES)
 
 
 def _stem(file: str) -> str:
@@ -153,7 +167,7 @@ def _examine(path: str) -> IngestReport:
 
 
 def _recognises(look: Look) -> int:
-    files = [f for n, f in look.files.items() if n.lower().endswith(TABLES)] if look.is_folder else [look.path]
+    files = [f for n, f in look.files.items() if _is_table(n)] if look.is_folder else [look.path]
     return 97 if any(_kind(Look(str(file)).columns) == "edges" for file in files) else 0
 
 
