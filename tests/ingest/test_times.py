@@ -82,7 +82,7 @@ def test_a_writer_that_changed_its_unit_is_read_right_and_counted(tmp_path: Path
 def test_sizes_that_do_not_tell_the_unit_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("user,item,time\nu,a,90000000000\nu,b,110000000000\n", encoding="utf-8")
-    with pytest.raises(InputError, match="the size does not tell the unit; write all in one unit"):
+    with pytest.raises(InputError, match="the size does not tell the unit; write all times in one way"):
         read_interactions_csv(path)
 
 
@@ -143,3 +143,30 @@ def test_what_is_held_out_is_the_newest_within_a_second_too(tmp_path: Path, meth
     names = {e["position"]: tables.nodes["id"][e["tail"]].as_py() for e in tables.edges.to_pylist()}
     held = {names[place] for place in places}
     assert held in ({"i5"}, {"i4", "i5"})
+
+
+@pytest.mark.parametrize("reader", ["kg_csv", "kg_files"])
+def test_times_of_edges_are_of_the_unit_that_their_size_says(tmp_path: Path, reader: str) -> None:
+    from graphmill.ingest.kg_columns import KgColumns, KgCsvSettings
+    from graphmill.ingest.kg_csv import read_kg_csv
+    from graphmill.ingest.kg_files import KgFilesSettings, read_kg_files
+
+    def read(*times: int) -> IngestResult:
+        rows = [f"a{n},b,{time}" for n, time in enumerate(times)]
+        (tmp_path / "x.csv").write_text("\n".join(["head,tail,time", *rows]) + "\n", encoding="utf-8")
+        if reader == "kg_csv":
+            columns = KgColumns(head_id="head", tail_id="tail", timestamp="time", relation_constant="r",
+                                head_type_constant="n", tail_type_constant="n")  # fmt: skip
+            return read_kg_csv(tmp_path / "x.csv", KgCsvSettings(columns=columns))
+        columns = {"head": "head", "tail": "tail", "timestamp": "time"}
+        return read_kg_files(
+            tmp_path,
+            KgFilesSettings.model_validate({"edges": [{"file": "x.csv", "relation": "r", "columns": columns}]}),
+        )
+
+    result = read(1_690_000_000, 1_690_086_400, 1_690_172_800_000)
+    assert result.edges["timestamp"].to_pylist() == [1_690_000_000, 1_690_086_400, 1_690_172_800]
+    assert result.counts["times_of_another_unit"] == 1
+    with pytest.raises(InputError, match="the size does not tell the unit"):
+        read(2001, 1_690_172_800_000)
+    assert read(2001, 2005).edges["timestamp"].to_pylist() == [2001, 2005]  # years alone are an order

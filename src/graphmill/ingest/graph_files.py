@@ -29,6 +29,7 @@ from graphmill.ingest.oddities import edge_oddities, node_oddities
 from graphmill.ingest.rejects import Reject, reject_table
 from graphmill.ingest.rows import RowFile
 from graphmill.ingest.tables import EDGES, MAX_SHOWN, NO_TIME, NODES, REJECTS, IngestResult, check_table
+from graphmill.ingest.times import unit_notes
 from graphmill.settings import Settings, setting
 
 _HEAD_TYPE, _TAIL_TYPE = "\x00head type", "\x00tail type"
@@ -242,7 +243,7 @@ def typed_block(block: CsvBlock, source: EdgeSource, known: Catalogue, missing: 
             rejects.append(Reject(block.line(row), side.id, reason, ids[row].as_py()[:MAX_SHOWN]))
         keep &= place != -2
         table = table.append_column(label, types)
-    for row, text in edge_times(block.table, source.timestamp)[1].items() if source.timestamp else ():
+    for row, text in edge_times(block.table, source.timestamp)[2].items() if source.timestamp else ():
         if keep[row]:
             rejects.append(Reject(block.line(row), source.timestamp, NO_TIME_THERE, text[:MAX_SHOWN]))
             keep[row] = False
@@ -303,7 +304,7 @@ def assembled(
         offset = int(lines.max(initial=offset))
         mentions, edges = digest(replace(ready, lines=Lines(1, lines)), source.layout())
         if timed and edges.timestamp is None:
-            edges = replace(edges, timestamp=np.full(len(lines), NO_TIME))
+            edges = replace(edges, timestamp=np.full(len(lines), NO_TIME), unit=np.zeros(len(lines), np.uint8))
         assembly.add(mentions, edges)
     made = assembly.finish()
     if made.edges.num_rows == 0:
@@ -312,6 +313,7 @@ def assembled(
     nodes, tail_of_list, row_of_made, row_of_known = _with_listed(made, known, listed_first)
     places = [pa.array(row_of_made[made.edges[end].to_numpy()].astype(np.int32)) for end in ("head", "tail")]
     table = pa.table([made.edges["relation"], made.edges["display_relation"], *places], EDGES).combine_chunks()
+    mixed, notes = unit_notes(made.times, reading.name) if made.times is not None else (0, [])
     if timed:
         table = table.append_column("timestamp", made.edges["timestamp"].combine_chunks())
     features, wrong, blank = known.features(row_of_known)
@@ -324,6 +326,7 @@ def assembled(
         "nodes_without_a_row": tail_of_list if len(known) else 0,
         "listed_nodes_without_edge": nodes.num_rows - made.nodes.num_rows,
         "nodes_with_blank_features": blank,
+        "times_of_another_unit": mixed,
         "edges_without_time": int((table["timestamp"].to_numpy() == NO_TIME).sum()) if timed else 0,
     }
     found = problems(counts)
@@ -338,7 +341,7 @@ def assembled(
         pa.concat_tables([REJECTS.empty_table(), *tables]),
         features,
         {key: value for key, value in counts.items() if value or key in ("rows", "rejected_rows")},
-        [*described_counts(counts, indexed=False), *_notes(counts, settings), *reading.notes],
+        [*described_counts(counts, indexed=False), *_notes(counts, settings), *notes, *reading.notes],
     )
 
 
