@@ -15,7 +15,8 @@ from graphmill.errors import InputError
 from graphmill.ingest.files import shown
 from graphmill.ingest.findings import IngestReport, all_types, examined
 from graphmill.ingest.format import Format, Look, Preview, table_preview
-from graphmill.ingest.graph_files import EdgeSource, GraphFilesSettings, NodeSource, read_graph
+from graphmill.ingest.graph_files import read_graph
+from graphmill.ingest.graph_sources import EdgeSource, GraphFilesSettings, NodeSource
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_columns import Side, checked_delimiter
 from graphmill.ingest.kg_guess import guess_columns

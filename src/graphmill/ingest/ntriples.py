@@ -18,7 +18,8 @@ from graphmill.ingest.csv_blocks import CsvBlock, Lines
 from graphmill.ingest.files import Source, shown
 from graphmill.ingest.findings import IngestReport, all_types, examined
 from graphmill.ingest.format import Format, Look, lines_preview
-from graphmill.ingest.graph_files import EdgeSource, GraphFilesSettings, GraphReading, assembled
+from graphmill.ingest.graph_files import assembled
+from graphmill.ingest.graph_sources import EdgeSource, GraphFilesSettings, GraphReading
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_columns import Side
 from graphmill.ingest.rejects import Reject
