@@ -13,11 +13,12 @@ from graphmill.graph.build import build_graph
 from graphmill.graph.sequences import sequence_view
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
+from graphmill.orchestration.checks import Check, PreviousRun, specs
 from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import OUTPUTS
-from graphmill.orchestration.metadata import records, scalar, scalars, snippet
+from graphmill.orchestration.metadata import records, scalar, snippet
+from graphmill.orchestration.page import asset_page
 
 CODE_VERSION = "1"
 
@@ -88,25 +89,28 @@ def graph_asset(plan: GraphPlan) -> dg.AssetsDefinition:
 def _materialized(plan: GraphPlan, graph: TypedGraph, previous: PreviousRun) -> dg.MaterializeResult[Reference]:
     manifest = graph.manifest
     report = manifest["report"]
-    figures = scalars(
-        {
-            "nodes": graph.num_nodes,
-            "edges": graph.num_edges,
-            "pairs": graph.num_pairs,
-            "node_types": len(graph.node_types),
-            "relations": len(graph.relations),
-            "isolated_nodes": _total(report["isolated_nodes"]),
-            "cold_nodes": _total(report["cold_nodes"]),
-            **{name: report[name] for name in _COUNTS},
-            "bytes": sum(int(file["bytes"]) for file in manifest["files"].values()),
-        }
-    )
+    figures = {
+        "nodes": graph.num_nodes,
+        "edges": graph.num_edges,
+        "pairs": graph.num_pairs,
+        "node_types": len(graph.node_types),
+        "relations": len(graph.relations),
+        "isolated_nodes": _total(report["isolated_nodes"]),
+        "cold_nodes": _total(report["cold_nodes"]),
+        **{name: report[name] for name in _COUNTS},
+        "bytes": sum(int(file["bytes"]) for file in manifest["files"].values()),
+    }
     return dg.MaterializeResult(
         asset_key=plan.key("graph"),
         value={"path": plan.path, "content_hash": graph.content_hash},
         data_version=dg.DataVersion(graph.content_hash),
         metadata={
-            **figures,
+            **asset_page(
+                _summary(plan, graph),
+                plotted={name: figures[name] for name in PLOTTED},
+                others={name: value for name, value in figures.items() if name not in PLOTTED},
+                previous=previous,
+            ),
             "directory": dg.MetadataValue.path(plan.path),
             "content_hash": graph.content_hash,
             "split_source": report["split_source"],
@@ -114,7 +118,6 @@ def _materialized(plan: GraphPlan, graph: TypedGraph, previous: PreviousRun) -> 
             **({"groups": report["groups"]} if "groups" in report else {}),
             "types": records([_type_row(kind, report) for kind in manifest["node_types"]]),
             "relation_table": records([_relation_row(relation) for relation in manifest["relations"]]),
-            "figures": compared(figures, previous),
             **_sequences(graph),
             "how_to_load": snippet(f"""
 from graphmill.graph.typed_graph import TypedGraph
@@ -124,6 +127,23 @@ data = graph.to_hetero_data()       # PyTorch Geometric
 """),
         },
         check_results=_check_results(plan, manifest),
+    )
+
+
+PLOTTED = ("nodes", "edges", "pairs", "relations", "cold_nodes", "bytes")
+"""What a person follows over rebuilds."""
+
+
+def _summary(plan: GraphPlan, graph: TypedGraph) -> str:
+    splits = {
+        name: sum(int(r["split"][name]) for r in graph.manifest["relations"]) for name in ("train", "valid", "test")
+    }
+    cold = _total(graph.manifest["report"]["cold_nodes"])
+    told = f"{splits['valid']:,} edges are held out for validation and {splits['test']:,} for the test."
+    return (
+        f"The graph of {plan.dataset}: {graph.num_nodes:,} nodes of {len(graph.node_types)} types, {graph.num_edges:,} "
+        f"edges of {len(graph.relations)} relations. {told}"
+        + (f" {cold:,} nodes have no training edge: their vectors mean little." if cold else "")
     )
 
 

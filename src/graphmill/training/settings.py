@@ -115,6 +115,9 @@ class AccelerationSettings(Settings):
     max_skips: int = setting(10, "on_nonfinite: skip gives up after so many steps in a row", identity=False, ge=1)
     deterministic: Literal["auto", "on", "off"] = setting("auto", "auto: on for the CPU", identity=False)
     threads: int = setting(0, "CPU threads per process; 0 = all cores / processes", identity=False, ge=0, le=1024)
+    verify_graph: Literal["changed", "always"] = setting(
+        "changed", "Hash the graph's files where they are new or have changed, or at every start", identity=False
+    )
     keep_runs: int = setting(5, "Older run directories of a model to keep", identity=False, ge=1)
 
 
