@@ -49,7 +49,7 @@ def split_by_time(edges: EdgeColumns, settings: SplitSettings) -> TimeSplit:
     if times is None:
         raise SettingsError(
             "split.method: by_time needs the time of each edge, and the edges have no column 'timestamp'; name the column "
-            "that has it (columns.timestamp of kg_csv), or use pairs"
+            "that has it (columns.timestamp of kg_csv, timed: true of triples), or use pairs"
         )
     num = 1 + int(max(edges.head.max(initial=0), edges.tail.max(initial=0)))
     pair = np.minimum(edges.head, edges.tail) * np.int64(num) + np.maximum(edges.head, edges.tail)
