@@ -43,7 +43,8 @@ def split_by_time(edges: EdgeColumns, settings: SplitSettings) -> TimeSplit:
 
     The parts are cut at two moments, the same in all relations; what has one time stays together, on the later side.
 
-    Raises :class:`SettingsError` where edges have no times, or are users' interactions in order, and :class:`InputError` where there are too few moments to cut.
+    Raises :class:`SettingsError` where edges have no times, or are users' interactions in order, and :class:`InputError`
+    where there are too few moments to cut.
     """
     times = edges.attributes.get("timestamp")
     if times is None:
