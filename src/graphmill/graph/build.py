@@ -85,9 +85,6 @@ def build_graph(
 
     with storage.building(out) as directory:
         _write(directory, drafts, numbering, table, split, pairs, aligned)
-        warm = np.zeros(numbering.num_nodes, bool)
-        warm[src[split == TRAIN]] = True
-        warm[dst[split == TRAIN]] = True
         manifest: dict[str, Any] = {
             "format": storage.FORMAT,
             "version": storage.VERSION,
@@ -103,7 +100,7 @@ def build_graph(
         manifest["settings"] = settings.model_dump()
         manifest["report"] = {
             "excluded_edges": excluded_edges,
-            "cold_nodes": _by_type(numbering, ~warm),
+            "cold_nodes": _by_type(numbering, _cold(src, dst, split, numbering.num_nodes)),
             "split_source": split_source,
             **about_split,
             **_counts(drafts, numbering, aligned),
@@ -147,6 +144,16 @@ def _audit(
         keys = [draft.key for draft in drafts]
         return replace(found, group_links=links_of_held_out(src, dst, relation, split, keys, settings.split))
     return found
+
+
+def _cold(
+    src: npt.NDArray[np.int32], dst: npt.NDArray[np.int32], split: npt.NDArray[np.uint8], num_nodes: int
+) -> npt.NDArray[np.bool_]:
+    """(num_nodes,) bool: nodes without a training edge."""
+    cold = np.ones(num_nodes, bool)
+    cold[src[split == TRAIN]] = False
+    cold[dst[split == TRAIN]] = False
+    return cold
 
 
 def _counts(
