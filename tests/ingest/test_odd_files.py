@@ -126,7 +126,7 @@ class TestRowNumbers:
             frame.reset_index(names="level_0").to_parquet(path)
         result = read_node_features(path, self.nodes(tmp_path), NodeFeatureSettings(node_type="item"))
         assert result.features["item"].schema.field("values").type.list_size == 2
-        assert any("row number that pandas writes" in note for note in result.notes)
+        assert any("row number" in note for note in result.notes)
 
     def test_it_is_read_where_it_is_named(self, tmp_path: Path) -> None:
         self.frame().reset_index().to_csv(tmp_path / "x.csv", index=False)

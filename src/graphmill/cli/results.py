@@ -31,11 +31,13 @@ def rank(
         terminal.close()
     figures = found["beside"] if "beside" in found else {who: {"mrr": value} for who, value in found["mrr"].items()}
     if as_json:
-        about = {name: found[name] for name in ("epoch", "best_epoch", "notes", "split") if name in found}
+        about = {name: found[name] for name in ("epoch", "best_epoch", "notes", "split", "advice") if found.get(name)}
         print_json({**about, "figures": figures})
         return
     rows = [[m, *(number(own.get(m)) for own in figures.values())] for m in next(iter(figures.values()))]
     print_table(f"{run} at epoch {found['epoch']}, {split}", ["metric", *figures], rows)
+    if found.get("advice"):
+        print(found["advice"])
 
 
 @app.command()

@@ -62,6 +62,12 @@ def shown(path: str | Path) -> str:
     return f"{parts.scheme}://{place}{parts.path}"
 
 
+def is_binary(path: str | Path) -> bool:
+    """Whether the file is one of the binary kinds that are read: Parquet, or a NumPy array."""
+    with Source(path, text=False) as source:
+        return source.read(6).startswith((PARQUET, b"\x93NUMPY"))
+
+
 class Source:
     """An open input file that yields bytes; a context manager.
 

@@ -15,8 +15,12 @@ from pydantic import field_validator
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest.csv_blocks import CsvBlock
 from graphmill.ingest.csv_parsers import Column
+from graphmill.ingest.files import shown
+from graphmill.ingest.findings import IngestReport, examined, listed_columns
+from graphmill.ingest.format import ONE_WAY, Format, Look
+from graphmill.ingest.guard import guarded
 from graphmill.ingest.interactions import encode, interaction_tables
-from graphmill.ingest.names import KNOWN_NAMES, as_number, plain, with_point
+from graphmill.ingest.names import KNOWN_NAMES, as_number, plain, role_of, with_point
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.rows import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, REJECTS, IngestResult
@@ -66,6 +70,7 @@ class InteractionsCsvSettings(Settings):
         return value
 
 
+@guarded
 def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | None = None) -> IngestResult:
     """Read ``path`` (plain or gzipped, local or URL) as interactions; they have an order only where they have times.
 
@@ -181,3 +186,37 @@ def _digest(block: CsvBlock, chosen: dict[str, str], mark: str) -> tuple[pa.Tabl
         else:
             out[role] = pa.array(np.array([0 if value is None else value for value in found], np.float64)[codes])
     return pa.table(out).filter(pa.array(keep)), rejects, commas
+
+
+def _examine(path: str) -> IngestReport:
+    file = shown(path)
+    try:
+        with RowFile(path) as opened:
+            names, mark, first = opened.names, opened.delimiter, next(iter(opened.first(1)), {})
+        chosen = choose_columns(names, InteractionColumns(), file)
+    except InputError as error:
+        return IngestReport(file, "interactions_csv", problem=str(error))
+    columns = listed_columns(names, {name: role for role, name in chosen.items()}, first)
+    # In an order, each user's last two are held out; else they have to be drawn.
+    graph = {} if "timestamp" in chosen else {"split": {"method": "random"}}
+    settings = InteractionsCsvSettings(delimiter=mark)
+    return examined(
+        path, "interactions_csv", lambda: read_interactions_csv(path, settings), {"name": "interactions"}, "bpr_mf",
+        columns=columns, graph=lambda result: graph,
+    )  # fmt: skip
+
+
+def _recognises(look: Look) -> int:
+    roles = {role_of(name) for name in look.columns}
+    return 75 + 5 * len(roles & {"weight", "timestamp"}) if {"user", "item"} <= roles else 0
+
+
+FORMAT = Format(
+    "interactions_csv",
+    InteractionsCsvSettings,
+    "interactions",
+    _examine,
+    _recognises,
+    read_interactions_csv,
+    graph=ONE_WAY,
+)

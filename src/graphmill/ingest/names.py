@@ -64,6 +64,8 @@ def without_row_numbers(names: Sequence[str], keep: Sequence[str] = ()) -> tuple
 
 def row_number_note(left_out: Sequence[str]) -> str:
     """A sentence on columns that were left out as row numbers."""
+    if not any(left_out):
+        return "a column without a name (pandas' row number, or a delimiter at the end of lines) was left out"
     shown = ", ".join(repr(name) for name in left_out)
     return f"column {shown} is taken for the row number that pandas writes, and was left out"
 

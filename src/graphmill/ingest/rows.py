@@ -24,6 +24,7 @@ from graphmill.ingest.csv_blocks import CsvBlock, Header, Lines, read_blocks, re
 from graphmill.ingest.csv_careful import Fault, checked_value
 from graphmill.ingest.csv_parsers import BLANK, Column, CsvLayout
 from graphmill.ingest.files import PARQUET, Source, shown
+from graphmill.ingest.guard import one_line
 from graphmill.ingest.records import MAX_FIELD_BYTES
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import MAX_SHOWN
@@ -317,8 +318,3 @@ def _suspect(text: pa.StringArray, column: Column) -> np.ndarray:
     if column.kind == "whole":
         odd = pc.or_(odd, pc.invert(pc.match_substring_regex(text, r"^[0-9]{1,18}$")))
     return np.asarray(odd.to_numpy(zero_copy_only=False), bool)
-
-
-def one_line(error: BaseException) -> str:
-    """An error of a library in one short line."""
-    return " ".join(str(error).split())[:160] or type(error).__name__

@@ -17,8 +17,11 @@ import pyarrow as pa
 
 from graphmill.errors import InputError
 from graphmill.ingest.files import shown
+from graphmill.ingest.findings import IngestReport, examined
+from graphmill.ingest.format import ONE_WAY, Format, Look, lines_preview
+from graphmill.ingest.guard import guarded
 from graphmill.ingest.tables import CATEGORY, MAX_SHOWN, NODES, IngestResult
-from graphmill.ingest.triples_lines import COLUMNS, Complaint, Rejects, Seen, cells_of
+from graphmill.ingest.triples_lines import COLUMNS, Complaint, Rejects, Seen, cells_of, is_statement
 from graphmill.settings import Settings, setting
 
 SPLITS = ("train", "valid", "test")
@@ -60,10 +63,12 @@ class TriplesSettings(Settings):
     max_rejects: int = setting(0, "Refuse the data set when more lines than this cannot be used; 0 = no limit", ge=0)
 
 
+@guarded
 def read_triples(path: str | Path = "", settings: TriplesSettings | None = None) -> IngestResult:
     """Read a triples data set into ``nodes``, ``edges`` (with a ``split`` column where splits are given), ``rejects``.
 
-    ``path`` is a directory whose files have their usual names, unless the settings name others. Nodes are in the order
+    ``path`` is a directory whose files have their usual names, unless the settings name others; or the one file. Nodes are
+    in the order
     of their numbers; an entity that a dictionary has and no triple uses is a node all the same. Duplicates within a
     split are kept and counted; so are triples that occur in two splits (a leak), and self loops.
 
@@ -135,6 +140,8 @@ def triples_files(path: str | Path = "", settings: TriplesSettings | None = None
 
 def _locate(path: str | Path, given: dict[str, str | Path]) -> dict[str, str | Path]:
     found: dict[str, str | Path] = {}
+    if path and "://" not in str(path) and Path(path).is_file() and not given["train"]:
+        given, path = given | {"train": path}, ""
     for split in SPLITS:
         file = given[split] or _in_directory(path, f"{split}.txt")
         if file:
@@ -146,7 +153,8 @@ def _locate(path: str | Path, given: dict[str, str | Path]) -> dict[str, str | P
 
 
 def _dictionary(path: str | Path, given: str | Path, name: str) -> str | Path:
-    return given or _in_directory(path, name)
+    alone = path and "://" not in str(path) and Path(path).is_file()
+    return given or ("" if alone else _in_directory(path, name))
 
 
 def _in_directory(path: str | Path, name: str) -> str | Path:
@@ -297,3 +305,35 @@ def _oddities(
         "repeated_names": "entities share a name with another one: a name is no key",
     }
     return counts, [f"{counts[name]:,} {text}" for name, text in sentences.items() if counts[name]]
+
+
+def _examine(path: str) -> IngestReport:
+    return examined(path, "triples", lambda: read_triples(path), {}, "conve")
+
+
+def _recognises(look: Look) -> int:
+    one = look.file("train.txt") if look.is_folder else look
+    if one is None or not one.lines:
+        return 0
+    if all(is_statement(line) for line in one.lines):
+        return 80 if look.is_folder else 60
+    if any(line.count("\t") != 2 or not all(cell.strip() for cell in line.split("\t")) for line in one.lines):
+        return 0
+    if look.is_folder:
+        return 85
+    return 15 if any(cell.strip().replace(".", "").isdigit() for cell in one.lines[-1].split("\t")[1:]) else 55
+
+
+FORMAT = Format(
+    "triples",
+    TriplesSettings,
+    "edges",
+    _examine,
+    _recognises,
+    read_triples,
+    triples_files,
+    data_roles=SPLITS,
+    paths=("train", "valid", "test", "entity_to_id", "relation_to_id", "names"),
+    graph=ONE_WAY,
+    preview=lambda location, settings, role: lines_preview(location, COLUMNS, "\t"),
+)

@@ -45,6 +45,11 @@ class Rejects:
         return pa.table([pa.array(c, t) for c, t in zip(columns, REJECTS.types, strict=True)], schema=REJECTS)
 
 
+def is_statement(line: str) -> bool:
+    """Whether the line is one of N-Triples."""
+    return _STATEMENT.fullmatch(line) is not None
+
+
 def _lines(file: str | Path) -> Iterator[tuple[int, list[bytes]]]:
     """Lines without their ends, a block at a time, with the 1-based number of the first."""
     with Source(file) as source:

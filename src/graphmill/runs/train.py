@@ -79,6 +79,7 @@ def prepare(
     job = replace(job, batching=plan.batching, notes=[*job.notes, f"memory: {plan.reason}"])
     warm_start = read_warm_start(settings.training.init_from) if settings.training.init_from else None
     recipe = registry.create(settings.recipe, graph, settings, job.batching)
+    job.notes.extend(getattr(recipe, "advice", ()))
     init = warm_start.identity if warm_start else ""
     digest = fingerprint(job, graph.content_hash, recipe.algorithm_version, init)
     run = RunDirectory(run_root(settings, root) / digest[:SHORT])
