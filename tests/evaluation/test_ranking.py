@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from graphmill.errors import InputError
-from graphmill.evaluation.baselines import DegreeScorer, RandomScorer, SimilarityScorer
+from graphmill.evaluation.baselines.scorers import DegreeScorer, RandomScorer, SimilarityScorer
 from graphmill.evaluation.queries import LinkQueries, link_queries, relation_queries
 from graphmill.evaluation.ranking import LinkRanking, rank_links
 

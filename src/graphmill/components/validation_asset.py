@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from graphmill.components.embeddings_asset import read_vectors, types_without_vectors
 from graphmill.components.plan import ModelPlan
 from graphmill.errors import InputError
-from graphmill.evaluation.baselines import SimilarityScorer
+from graphmill.evaluation.baselines.scorers import SimilarityScorer
 from graphmill.evaluation.figures import TypeFigures
 from graphmill.evaluation.health import HealthReport, health_report
 from graphmill.evaluation.pictures import cosine_histograms, pca_scatter, spectrum_curve

@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from torch import nn
 
-from graphmill.evaluation.baselines import DegreeScorer, RandomScorer
+from graphmill.evaluation.baselines.scorers import DegreeScorer, RandomScorer
 from graphmill.evaluation.comparison import RankingComparison, RankingThresholds, compare_to_baselines
 from graphmill.evaluation.ranking import LinkRanking, link_queries, rank_links
 from graphmill.worker.export import Restored, restore

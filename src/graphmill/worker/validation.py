@@ -31,7 +31,7 @@ def validate(
     """:func:`graphmill.evaluation.health.health_report` of embeddings that were read from a file."""
     ranking = None
     if graph is not None:
-        from graphmill.evaluation.baselines import SimilarityScorer
+        from graphmill.evaluation.baselines.scorers import SimilarityScorer
         from graphmill.evaluation.ranking import link_queries, rank_links
 
         nodes = graph.node_table()

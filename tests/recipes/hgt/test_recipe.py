@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from graphmill.errors import SettingsError
-from graphmill.evaluation.baselines import DegreeScorer
+from graphmill.evaluation.baselines.scorers import DegreeScorer
 from graphmill.evaluation.ranking import link_queries, rank_links
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.recipes.hgt.batch import round_up

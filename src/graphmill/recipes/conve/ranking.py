@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.evaluation.baselines import DegreeScorer
+from graphmill.evaluation.baselines.scorers import DegreeScorer
 from graphmill.evaluation.queries import LinkQueries, link_queries, relation_queries
 from graphmill.evaluation.ranking import LinkRanking, rank_links
 from graphmill.models.conve import ConvE

@@ -1,0 +1,1 @@
+"""What rankings have to beat, each written once against the Scorer protocol."""
