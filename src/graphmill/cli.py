@@ -14,7 +14,7 @@ from graphmill.cli_output import number, print_json, print_table, show_result
 from graphmill.errors import EXIT_CHECK_FAILED, EXIT_STOPPED, EXIT_USER_ERROR, GraphmillError, InputError
 
 if TYPE_CHECKING:
-    from graphmill.worker.launch import Nodes
+    from graphmill.runs.launch import Nodes
 
 app = typer.Typer(
     name="graphmill",
@@ -63,8 +63,8 @@ def train(
     as_json: Json = False,
 ) -> None:
     """Train, or go on, or reuse what is done; then export the embeddings."""
-    from graphmill.worker.job import merge, read_settings
-    from graphmill.worker.launch import Nodes
+    from graphmill.runs.launch import Nodes
+    from graphmill.runs.resolve import merge, read_settings
 
     values = merge(read_settings(settings), _overrides(set_ or []))
     if force:
@@ -83,8 +83,8 @@ def estimate(
     as_json: Json = False,
 ) -> None:
     """Memory and time of a training before it starts, in every way that it could be run (docs/memory_planning.md)."""
-    from graphmill.worker.job import merge, read_settings
-    from graphmill.worker.planning import estimate_run
+    from graphmill.runs.planning import estimate_run
+    from graphmill.runs.resolve import merge, read_settings
 
     found = estimate_run(merge(read_settings(settings), _overrides(set_ or [])), str(settings))
     if as_json:
@@ -103,7 +103,7 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Held-out figures of a run's checkpoint, with every metric."""
-    from graphmill.worker.export import evaluate_run, restore
+    from graphmill.runs.export import evaluate_run, restore
 
     found = evaluate_run(restore(run, int(checkpoint) if checkpoint.isdigit() else checkpoint))
     if as_json:
@@ -122,9 +122,9 @@ def rank(
     as_json: Json = False,
 ) -> None:
     """A run's ranking beside all that it has to beat; BPR-MF, and HGT without messages, are trained for it."""
-    from graphmill.worker.export import restore
-    from graphmill.worker.messages import Terminal
-    from graphmill.worker.ranking import rank_any
+    from graphmill.runs.export import restore
+    from graphmill.runs.messages import Terminal
+    from graphmill.runs.ranking import rank_any
 
     if split not in ("valid", "test"):
         raise InputError(f"--split {split}: valid or test")
@@ -151,8 +151,8 @@ def recommend(
     as_json: Json = False,
 ) -> None:
     """The best new items of every user, with names and scores, as recommendations.parquet in the run directory."""
-    from graphmill.worker.export import restore
-    from graphmill.worker.recommendations import recommend_run
+    from graphmill.runs.export import restore
+    from graphmill.runs.recommendations import recommend_run
 
     restored = restore(run, int(checkpoint) if checkpoint.isdigit() else checkpoint)
     found = {"epoch": restored.epoch, **recommend_run(restored, k)}
@@ -171,7 +171,7 @@ def validate(
     as_json: Json = False,
 ) -> None:
     """Health of an embedding: figures, verdicts, and the failure's name. Exit code 1 when it fails."""
-    from graphmill.worker.validation import validate_file
+    from graphmill.runs.validation import validate_file
 
     report = validate_file(embeddings, graph)
     if as_json:
@@ -196,7 +196,7 @@ def neighbors(
     as_json: Json = False,
 ) -> None:
     """The nearest nodes by cosine."""
-    from graphmill.worker.library import Run
+    from graphmill.api import Run
 
     found = Run(run).neighbors(node, k, node_type)
     if as_json:
@@ -216,9 +216,9 @@ def tracin(
 ) -> None:
     """Which training triples made the model say so: proponents and opponents by TracIn. Goes on where it stopped."""
     from graphmill.influence.settings import InfluenceSettings
+    from graphmill.runs.influence import trace_influence
+    from graphmill.runs.resolve import merge, read_settings
     from graphmill.settings import parse
-    from graphmill.worker.influence import trace_influence
-    from graphmill.worker.job import merge, read_settings
 
     values = merge(read_settings(Path(settings)) if settings else {}, _overrides(set_ or []))
     chosen = parse(InfluenceSettings, values, settings or "--set")
@@ -281,7 +281,7 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """What this machine can do, and why not."""
-    from graphmill.worker.doctor import examine
+    from graphmill.runs.doctor import examine
 
     found = examine(processes)
     if as_json:
@@ -302,7 +302,7 @@ def compare(
     as_json: Json = False,
 ) -> None:
     """Two runs side by side: what differs in the settings, metrics, time, memory, and the loss curves."""
-    from graphmill.worker.compare import compare_picture, compare_runs
+    from graphmill.runs.compare import compare_picture, compare_runs
 
     found = compare_runs(run_a, run_b)
     if picture is not None:
@@ -317,8 +317,8 @@ def compare(
 @app.command("compare-devices")
 def compare_devices(settings: Annotated[Path, typer.Argument(help="settings.yaml")], as_json: Json = False) -> None:
     """The same training on the CPU and on the accelerator: time, memory, loss trace, metrics, neighbours."""
-    from graphmill.worker.compare_devices import compare
-    from graphmill.worker.job import read_settings
+    from graphmill.runs.compare_devices import compare
+    from graphmill.runs.resolve import read_settings
 
     found = compare(read_settings(settings), str(settings))
     if as_json:
@@ -337,7 +337,7 @@ def demo(
     folder: Annotated[Path, typer.Option(help="Where to put everything")] = Path("data/06_models/demo"),
 ) -> None:
     """The sample chain without Dagster, with a table of the results at the end."""
-    from graphmill.worker.demo import run_demo
+    from graphmill.runs.demo import run_demo
 
     rows = run_demo(chain, folder)
     print_table(f"The {chain} chain", ["what", "value"], rows)
@@ -353,18 +353,18 @@ def _with_allocator() -> None:
 
 
 def _train(values: dict[str, Any], where: str, root: str, nodes: "Nodes") -> dict[str, Any]:
+    from graphmill.runs.export import export_run, restore
+    from graphmill.runs.launch import run_processes
+    from graphmill.runs.messages import Terminal
+    from graphmill.runs.resolve import parse_settings
     from graphmill.training.signals import StopRequest
-    from graphmill.worker.export import export_run, restore
-    from graphmill.worker.job import parse_settings
-    from graphmill.worker.launch import run_processes
-    from graphmill.worker.messages import Terminal
 
     processes = parse_settings(values, where).acceleration.processes  # type: ignore[attr-defined]
     with StopRequest() as stop:
         if processes > 1 or nodes.count > 1:
             result = run_processes(values, processes, where=where, root=root, stop=stop, nodes=nodes)
         else:
-            from graphmill.worker.run import train as run_training
+            from graphmill.runs.train import train as run_training
 
             terminal = Terminal()
             try:

@@ -6,17 +6,42 @@ Only types that survive the Launchpad are allowed: bool, int, float, str, ``Lite
 ``Settings``. No ``None`` defaults, tuples or unions: ``0``, ``""`` and ``"auto"`` say "off" or "decide for me".
 """
 
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from graphmill.errors import SettingsError
+
+
+@dataclass(frozen=True)
+class Retired:
+    """A setting of an earlier release that is gone: what it was by default, and what to write in its place.
+
+    Files that hold the default are read as before, and fingerprints are those of before; any other value is refused.
+    """
+
+    default: Any
+    instead: str
+    identity: bool = True
 
 
 class Settings(BaseModel):
     """Frozen, strict about unknown names, validated also where a default is used."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, protected_namespaces=())
+
+    RETIRED: ClassVar[dict[str, Retired]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_retired(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or not cls.RETIRED.keys() & values.keys():
+            return values
+        for name, retired in cls.RETIRED.items():
+            if name in values and values[name] != retired.default:
+                raise ValueError(f"{name}: {values[name]} is no longer there: {retired.instead}")
+        return {name: value for name, value in values.items() if name not in cls.RETIRED}
 
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
@@ -52,7 +77,7 @@ def identity_of(settings: Settings) -> dict[str, Any]:
             continue
         value = getattr(settings, name)
         out[name] = identity_of(value) if isinstance(value, Settings) else value
-    return out
+    return out | {name: retired.default for name, retired in type(settings).RETIRED.items() if retired.identity}
 
 
 def parse(model: type[SettingsT], values: dict[str, Any], where: str) -> SettingsT:

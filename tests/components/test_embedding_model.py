@@ -19,7 +19,7 @@ from graphmill.errors import SettingsError
 from graphmill.export.writers import CsvEmbeddings, ParquetEmbeddings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.orchestration.metadata import INLINE_IMAGE_BYTES
-from graphmill.recipes.hgt.settings import PRESETS
+from graphmill.systems.hgt.settings import PRESETS
 from graphmill.training.machine import Machine
 from tests.components.conftest import FakeWorker, Project, checks, failure, ran
 

@@ -8,7 +8,7 @@ from benchmarks.hetionet import TYPES
 from dagster.components.testing import create_defs_folder_sandbox
 
 from graphmill.components import EmbeddingModel, GraphDataset
-from graphmill.worker.job import parse_settings, read_settings
+from graphmill.runs.resolve import parse_settings, read_settings
 
 MADE = {"raw_edges", "nodes", "edges", "graph", "hgt_model", "hgt_embeddings", "hgt_validation", "hgt_ranking"}
 RESOURCES = dg.Definitions(resources={"accelerator": None, "worker": None})

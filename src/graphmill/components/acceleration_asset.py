@@ -17,7 +17,7 @@ from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, picture, scalars
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.orchestration.run_config import config_class, to_settings
-from graphmill.worker.acceleration_report import FILE, AccelerationReport, AccelerationReportSettings, Row, read_report
+from graphmill.runs.acceleration_report import FILE, AccelerationReport, AccelerationReportSettings, Row, read_report
 
 CODE_VERSION = "1"
 RUNS = Check("accelerated_runs", "The model's own configuration trains to the end on this machine.")

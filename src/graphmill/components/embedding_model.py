@@ -19,11 +19,11 @@ from graphmill.components.validation_asset import validation_asset
 from graphmill.errors import SettingsError
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.automation import chain_job, freshness_policy, retraining_schedule
-from graphmill.recipes.registry import RECIPES, choose_preset
+from graphmill.runs.acceleration_report import AccelerationReportSettings
+from graphmill.runs.resolve import parse_settings
 from graphmill.settings import Settings
+from graphmill.systems.registry import RECIPES, choose_preset
 from graphmill.training.machine import this_machine
-from graphmill.worker.acceleration_report import AccelerationReportSettings
-from graphmill.worker.job import parse_settings
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from graphmill.components.plan import POOL, ModelPlan
 from graphmill.errors import InputError
-from graphmill.evaluation.quick import quick_health
-from graphmill.evaluation.rows import row_figures
+from graphmill.evaluation.health.quick import quick_health
+from graphmill.evaluation.health.row_figures import row_figures
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.interactions import ITEM, USER
 from graphmill.orchestration.checks import Check, specs

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.plan import ModelPlan
-from graphmill.evaluation.bars import grouped_bars
+from graphmill.evaluation.pictures.comparisons import grouped_bars
 from graphmill.orchestration.checks import Check, PreviousRun, compared
 from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, markdown_table, picture, scalars
 from graphmill.training.settings import CHOSEN_ON_TEST

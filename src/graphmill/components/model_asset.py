@@ -7,7 +7,7 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.plan import POOL, ModelPlan
-from graphmill.evaluation.pictures import loss_curve, memory_curve, metric_curve
+from graphmill.evaluation.pictures.embedding import loss_curve, memory_curve, metric_curve
 from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
 from graphmill.orchestration.curves import Curve, total_loss
 from graphmill.orchestration.failures import user_errors

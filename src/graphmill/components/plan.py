@@ -10,14 +10,14 @@ from pathlib import Path
 import dagster as dg
 
 from graphmill.components.sources import SourceFile
-from graphmill.evaluation.comparison import RankingThresholds
-from graphmill.evaluation.thresholds import HealthThresholds
+from graphmill.evaluation.health.thresholds import HealthThresholds
+from graphmill.evaluation.ranking.comparison import RankingThresholds
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.checks import SeverityName
 from graphmill.orchestration.home import OUTPUTS
-from graphmill.recipes.registry import Entry, entry
+from graphmill.runs.acceleration_report import AccelerationReportSettings
 from graphmill.settings import Settings, SettingsT, setting
-from graphmill.worker.acceleration_report import AccelerationReportSettings
+from graphmill.systems.registry import Entry, entry
 
 POOL = "accelerator"
 ON_DEMAND = ("graphmill/on_demand", "yes")

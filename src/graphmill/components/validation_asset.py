@@ -13,15 +13,15 @@ from numpy.typing import NDArray
 from graphmill.components.embeddings_asset import read_vectors, types_without_vectors
 from graphmill.components.plan import ModelPlan
 from graphmill.errors import InputError
-from graphmill.evaluation.baselines.scorers import SimilarityScorer
-from graphmill.evaluation.figures import TypeFigures
-from graphmill.evaluation.health import HealthReport, health_report
-from graphmill.evaluation.pictures import cosine_histograms, pca_scatter, spectrum_curve
-from graphmill.evaluation.queries import link_queries
-from graphmill.evaluation.ranking import LinkRanking, rank_links
-from graphmill.evaluation.remedies import setting_names
-from graphmill.evaluation.thresholds import HealthThresholds
-from graphmill.evaluation.verdicts import Verdict
+from graphmill.evaluation.baselines.links import SimilarityScorer
+from graphmill.evaluation.health.figures import TypeFigures
+from graphmill.evaluation.health.remedies import setting_names
+from graphmill.evaluation.health.report import HealthReport, health_report
+from graphmill.evaluation.health.thresholds import HealthThresholds
+from graphmill.evaluation.health.verdicts import Verdict
+from graphmill.evaluation.pictures.embedding import cosine_histograms, pca_scatter, spectrum_curve
+from graphmill.evaluation.ranking.links import LinkRanking, rank_links
+from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
 from graphmill.orchestration.failures import user_errors

@@ -4,17 +4,12 @@ Execution settings (``identity=False``) may change between a run and its continu
 fingerprint. Meaning of each: docs/settings.md, which is generated from here.
 """
 
-from typing import ClassVar, Literal, Self
+from typing import ClassVar, Literal
 
-from pydantic import model_validator
+from graphmill.settings import Retired, Settings, setting
 
-from graphmill.settings import Settings, setting
-
-OptimizerName = Literal["adamw", "adam", "lazy_adamw", "sgd"]
-OPTIMIZER = (
-    "Optimizer; weight decay never acts on lookup tables. lazy_adamw leaves rows of tables alone that a step has not "
-    "touched: less work for sampled batches, but not what adamw gives"
-)
+OptimizerName = Literal["adamw", "adam", "sgd"]
+OPTIMIZER = "Optimizer; weight decay never acts on lookup tables"
 CHOSEN_ON_TEST = (
     "the best epoch is chosen on the test split (evaluation.selection_split: test), as in the publications that have no "
     "validation split: its test figures are optimistic"
@@ -25,12 +20,13 @@ CHOSEN_ON_TEST = (
 class TrainingSettings(Settings):
     """How long and with which optimizer a model is trained."""
 
+    RETIRED: ClassVar[dict[str, Retired]] = {
+        "moments": Retired("fp32", "Adam's state is always fp32; leave the setting out"),
+    }
+
     epochs: int = setting(100, "Passes to make; raising it continues a finished run", identity=False, ge=1)
     steps_per_epoch: int = setting(0, "Optimizer steps per epoch; 0 = the recipe's own (one pass over its data)", ge=0)
     optimizer: OptimizerName = setting("adamw", OPTIMIZER)
-    moments: Literal["fp32", "bf16"] = setting(
-        "fp32", "Precision of Adam's state; bf16 halves its memory, stochastically rounded: not what fp32 gives"
-    )
     learning_rate: float = setting(0.001, "Peak learning rate at the recipe's base batch", gt=0.0)
     beta1: float = setting(0.9, "Adam's first decay rate; momentum for sgd", ge=0.0, lt=1.0)
     beta2: float = setting(0.999, "Adam's second decay rate", ge=0.0, lt=1.0)
@@ -52,12 +48,6 @@ class TrainingSettings(Settings):
     init_from: str = setting("", "RUN or RUN@EPOCH whose vectors to start from, by node id; empty = fresh")
     force: bool = setting(False, "Start over even where the same training has been done", identity=False)
     seed: int = setting(0, "Seed of every random number of the run", ge=0)
-
-    @model_validator(mode="after")
-    def _moments_are_adams(self) -> Self:
-        if self.optimizer == "sgd" and self.moments != "fp32":
-            raise ValueError(f"training.moments: {self.moments} is about Adam's state; sgd has none of it")
-        return self
 
 
 class AccelerationSettings(Settings):

@@ -1,1 +1,1 @@
-"""What rankings have to beat, each written once against the Scorer protocol."""
+"""What a trained model has to beat, written against the same scorers and queries."""

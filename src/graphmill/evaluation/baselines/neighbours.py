@@ -18,8 +18,8 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from graphmill.evaluation.baselines.train_edges import TrainEdges
-from graphmill.evaluation.queries import LinkQueries, RelationQueries
-from graphmill.evaluation.ranks import count_rivals
+from graphmill.evaluation.ranking.queries import LinkQueries, RelationQueries
+from graphmill.evaluation.ranking.ranks import count_rivals
 
 if TYPE_CHECKING:
     import torch
