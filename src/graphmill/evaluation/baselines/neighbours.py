@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import cache as cached
+from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -29,12 +31,14 @@ Int64 = NDArray[np.int64]
 Rows = sp.csr_matrix | Float32
 """Of every node in global order, sparse [nodes, columns] or dense [nodes, width]: similarity is the product of two rows."""
 
-SHRINKAGES = (0.0, 3.0)
+SHRINKAGES = {"knn": (1.0, 3.0), "spectral": (0.0, 3.0)}
 """Added to a neighbourhood's squared length; more of it makes nodes with few neighbours like nothing very much."""
 SIDES: tuple[Side, ...] = ("both", "source", "target")
 STRENGTHS = (1.0, 3.0, 10.0, 30.0, 0.0)
 """Weight of the similarities beside log(1 + degree); 0: similarity alone, degree breaks its ties."""
-TUNING_QUERIES = 200
+DAMPINGS = (0.0, 0.5)
+"""Power of (1 + n) that a sum over n known nodes is divided by."""
+TUNING_QUERIES = 500
 """Validation queries of a relation that settings are chosen on."""
 BLOCK_BYTES = 64 * 2**20
 """Memory for one sparse product."""
@@ -46,7 +50,7 @@ Side = Literal["both", "source", "target"]
 
 @dataclass(frozen=True)
 class NeighbourSetting:
-    """What is chosen on validation: see :data:`SHRINKAGES`, :data:`SIDES` and :data:`STRENGTHS`.
+    """What is chosen on validation: :data:`SHRINKAGES`, :data:`SIDES`, :data:`STRENGTHS`, :data:`DAMPINGS`.
 
     ``side``: "source" sums over the candidate's known sources, "target" over the query's known targets.
     """
@@ -54,6 +58,7 @@ class NeighbourSetting:
     side: Side = "both"
     strength: float = 10.0
     shrinkage: float = 3.0
+    damping: float = 0.0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -78,7 +83,24 @@ class NeighbourScorer:
         import torch
 
         parts = self.parts(relation, heads, self.setting.side)
-        return torch.from_numpy(mixed(parts, log_degree(self.edges, relation), self.setting))
+        return torch.from_numpy(self.mixed(relation, heads, parts, self.setting))
+
+    def mixed(
+        self, relation: int, heads: Int64, parts: Mapping[Side, Float32], setting: NeighbourSetting
+    ) -> Float32:
+        """float32 (B × candidates): the parts of the setting's side, damped, and the degree term."""
+        links = self.edges.matrix(relation)
+        incoming = np.asarray(links.sum(0)).ravel()
+        total = np.zeros((len(heads), len(incoming)), np.float32)
+        for side, scale in (
+            ("source", (1.0 + incoming) ** -setting.damping),
+            ("target", (1.0 + np.diff(links.indptr)[heads][:, None]) ** -setting.damping),
+        ):
+            if setting.side in (side, "both"):
+                factor = np.float32(setting.strength or 1.0) * scale.astype(np.float32)
+                total += parts[side] * factor
+        total += np.float32(1.0 if setting.strength else _TIE_BREAK) * np.log1p(incoming).astype(np.float32)
+        return total
 
     def parts(self, relation: int, heads: Int64, side: Side = "both") -> dict[Side, Float32]:
         """float32 (B × candidates) for each of "source" and "target" that ``side`` asks for."""
@@ -109,21 +131,6 @@ class NeighbourScorer:
         return found
 
 
-def log_degree(edges: TrainEdges, relation: int) -> Float32:
-    """float32 (candidates): log(1 + training links into each)."""
-    counts = np.asarray(edges.matrix(relation).sum(0)).ravel()
-    return np.log1p(counts).astype(np.float32)
-
-
-def mixed(parts: Mapping[Side, Float32], degree: Float32, setting: NeighbourSetting) -> Float32:
-    """float32 (B × candidates): the parts of the setting's side and the degree term."""
-    total = parts["source"] + parts["target"] if setting.side == "both" else parts[setting.side]
-    if setting.strength:
-        scaled: Float32 = total * np.float32(setting.strength) + degree
-        return scaled
-    return total + np.float32(_TIE_BREAK) * degree
-
-
 def choose(
     edges: TrainEdges,
     queries: LinkQueries,
@@ -139,7 +146,7 @@ def choose(
     best, highest = NeighbourSetting(shrinkage=next(iter(rows_of))), -1.0
     for shrinkage, make in rows_of.items():
         scorer = NeighbourScorer(edges, make(), best, poll)
-        settings = [NeighbourSetting(side, k, shrinkage) for side, k in product(SIDES, STRENGTHS)]
+        settings = [NeighbourSetting(s, k, shrinkage, d) for s, k, d in product(SIDES, STRENGTHS, DAMPINGS)]
         means, counts = [], []
         for relation in queries.relations:
             if len(relation.heads):
@@ -153,19 +160,39 @@ def choose(
     return best, highest
 
 
+def knn_rows(edges: TrainEdges) -> dict[float, Callable[[], Rows]]:
+    """What :func:`choose` takes for ``knn``: sparse neighbourhoods by shrinkage."""
+    return {shrinkage: partial(edges.neighbourhoods, shrinkage) for shrinkage in SHRINKAGES["knn"]}
+
+
+def spectral_rows(edges: TrainEdges, width: int, seed: int) -> dict[float, Callable[[], Rows]]:
+    """What :func:`choose` takes for ``spectral``: vectors [nodes, ``width``], as long as the neighbourhoods that they stand
+    for.
+    """
+    vectors = cached(partial(edges.spectral_vectors, width, seed))
+
+    def scaled(shrinkage: float) -> Float32:
+        rows = edges.neighbourhoods(shrinkage)
+        length = np.sqrt(np.asarray(rows.multiply(rows).sum(1)))
+        found: Float32 = (vectors() * length).astype(np.float32)
+        return found
+
+    return {shrinkage: partial(scaled, shrinkage) for shrinkage in SHRINKAGES["spectral"]}
+
+
 def _mean_reciprocal_ranks(
     scorer: NeighbourScorer, relation: RelationQueries, settings: list[NeighbourSetting]
 ) -> NDArray[np.float64]:
     """float64 (settings): the similarities are computed once for all of them."""
     import torch
 
-    degree = log_degree(scorer.edges, relation.relation)
     total = np.zeros(len(settings))
     for part in _blocks(len(relation.heads), relation.candidates):
-        heads, place = np.unique(relation.heads[part], return_inverse=True)
+        asked = relation.heads[part]
+        heads, place = np.unique(asked, return_inverse=True)
         parts = {side: block[place] for side, block in scorer.parts(relation.relation, heads).items()}
         for number, setting in enumerate(settings):
-            scores = torch.from_numpy(mixed(parts, degree, setting))
+            scores = torch.from_numpy(scorer.mixed(relation.relation, asked, parts, setting))
             above, tied, _ = count_rivals(scores, relation, part)
             total[number] += float((1.0 / (1 + above + tied / 2)).sum())
     return total / len(relation.heads)

@@ -30,7 +30,7 @@ class RelationQueries:
     ``heads``, ``tails``: int64 (Q), local numbers within their types, distinct pairs sorted by (head, tail).
     ``candidates``: size of the target type. ``known_indptr`` (heads of the source type + 1) and ``known_tails``: per
     head the sorted distinct tails of all splits, the asked ones included. ``train_degree`` (candidates): training links
-    into each candidate.
+    into each candidate; ``head_degree`` (heads of the source type): those out of each head.
     """
 
     relation: int
@@ -41,6 +41,7 @@ class RelationQueries:
     known_indptr: Int64
     known_tails: Int64
     train_degree: Int64
+    head_degree: Int64
 
     def __post_init__(self) -> None:
         known = np.repeat(np.arange(len(self.known_indptr) - 1), np.diff(self.known_indptr)) * self.candidates
@@ -146,4 +147,5 @@ def _from_keys(
         known_indptr=indptr.astype(np.int64),
         known_tails=known % candidates,
         train_degree=np.bincount(train % candidates, minlength=candidates).astype(np.int64),
+        head_degree=np.bincount(train // candidates, minlength=heads).astype(np.int64),
     )
