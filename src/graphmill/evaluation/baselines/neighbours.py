@@ -85,9 +85,7 @@ class NeighbourScorer:
         parts = self.parts(relation, heads, self.setting.side)
         return torch.from_numpy(self.mixed(relation, heads, parts, self.setting))
 
-    def mixed(
-        self, relation: int, heads: Int64, parts: Mapping[Side, Float32], setting: NeighbourSetting
-    ) -> Float32:
+    def mixed(self, relation: int, heads: Int64, parts: Mapping[Side, Float32], setting: NeighbourSetting) -> Float32:
         """float32 (B × candidates): the parts of the setting's side, damped, and the degree term."""
         links = self.edges.matrix(relation)
         incoming = np.asarray(links.sum(0)).ravel()

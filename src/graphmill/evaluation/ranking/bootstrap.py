@@ -54,9 +54,7 @@ def mrr_ratio(
     return Ratio(above / below, float(low), float(high))
 
 
-def _resampled_means(
-    values: NDArray[np.float64], samples: int, rng: np.random.Generator
-) -> NDArray[np.float64]:
+def _resampled_means(values: NDArray[np.float64], samples: int, rng: np.random.Generator) -> NDArray[np.float64]:
     """``values`` (k × n) → (k × samples): means over n of its columns, drawn with replacement."""
     count = values.shape[1]
     out = np.empty((len(values), samples))

@@ -126,9 +126,7 @@ def _share_above(model: LinkRanking, other: LinkRanking) -> float:
     return sum(above) / len(above) if above else float("nan")
 
 
-def _verdicts(
-    ratios: dict[str, float], thresholds: RankingThresholds, against: AgainstBaselines
-) -> list[Verdict]:
+def _verdicts(ratios: dict[str, float], thresholds: RankingThresholds, against: AgainstBaselines) -> list[Verdict]:
     learn = "Train longer, raise embedding_dim or negatives_per_positive, or look at the relations below the baseline."
     rows = [
         (

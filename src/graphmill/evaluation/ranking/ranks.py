@@ -114,7 +114,9 @@ def ranks_of(
     return QueryRanks(above, tied, queries.candidates - known + 1, scores, found)
 
 
-def count_rivals(scores: "torch.Tensor", queries: RelationQueries, part: slice) -> tuple[Int64, Int64, NDArray[np.float64]]:
+def count_rivals(
+    scores: "torch.Tensor", queries: RelationQueries, part: slice
+) -> tuple[Int64, Int64, NDArray[np.float64]]:
     """int64 (B) each, and the targets' scores: candidates above and tied with the target, known ones subtracted.
 
     ``scores`` (B × C): a row for each query of ``part``.

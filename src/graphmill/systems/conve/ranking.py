@@ -11,39 +11,13 @@ from torch import Tensor
 
 from graphmill.evaluation.baselines.links import DegreeScorer
 from graphmill.evaluation.ranking.links import LinkRanking, rank_links
-from graphmill.evaluation.ranking.queries import LinkQueries, link_queries, relation_queries
+from graphmill.evaluation.ranking.queries import LinkQueries, both_sides
 from graphmill.systems.conve.model import ConvE
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
 
 SIDES = ("tail", "head")
-
-
-def both_sides(graph: TypedGraph, split: str, *, max_per_relation: int = 0, seed: int = 0) -> LinkQueries:
-    """The queries of a split for tails (relation r) and for heads (relation r + M), filtered by all splits.
-
-    Candidates are the nodes of the type that the relation asks for: every entity where there is one type.
-    """
-    tails = link_queries(graph, split, max_per_relation=max_per_relation, seed=seed)
-    counts = {t.name: t.count for t in graph.node_types}
-    heads = []
-    for queries, relation in zip(tails.relations, graph.relations, strict=True):
-        edges = graph.edges(relation.index)
-        train = np.asarray(edges.split) == 0
-        known = np.repeat(np.arange(len(queries.known_indptr) - 1), np.diff(queries.known_indptr))
-        heads.append(
-            relation_queries(
-                queries.relation + len(graph.relations),
-                f"inverse of {queries.name}",
-                (queries.tails, queries.heads),
-                (np.asarray(edges.dst)[train], np.asarray(edges.src)[train]),
-                [(queries.known_tails, known)],
-                counts[relation.target],
-                counts[relation.source],
-            )
-        )
-    return LinkQueries(split, (*tails.relations, *heads))
 
 
 class ConveScorer:

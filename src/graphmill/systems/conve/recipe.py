@@ -13,14 +13,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphmill.evaluation.health.quick import quick_health
-from graphmill.evaluation.ranking.queries import LinkQueries, count_links
+from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, count_links
 from graphmill.kernels.one_to_n import entities_per_block, one_to_n_loss, smoothed_targets
 from graphmill.sampling.keyed import generator, key_of
 from graphmill.sampling.negatives import corrupt_tails
 from graphmill.systems.conve.batch import LOSS, ConveBatch
 from graphmill.systems.conve.data import ConveData, both_directions, triples_of
 from graphmill.systems.conve.model import ConvE, ConvEConfig
-from graphmill.systems.conve.ranking import ConveScorer, both_sides, rank_both_sides, ranking_report
+from graphmill.systems.conve.ranking import ConveScorer, rank_both_sides, ranking_report
 from graphmill.systems.conve.settings import METRICS, ConveSettings
 from graphmill.systems.conve.tracer import ConveTracer
 from graphmill.training.contract import (
