@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from graphmill.cli_output import number, print_json, print_table, show_result
+from graphmill.cli_output import number, print_json, print_table, ranking_json, show_ranking, show_result
 from graphmill.errors import EXIT_CHECK_FAILED, EXIT_STOPPED, EXIT_USER_ERROR, GraphmillError, InputError
 
 if TYPE_CHECKING:
@@ -121,7 +121,7 @@ def rank(
     checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
     as_json: Json = False,
 ) -> None:
-    """A run's ranking beside all that it has to beat; BPR-MF, and HGT without messages, are trained for it."""
+    """A run's ranking beside all that it has to beat; ComplEx, BPR-MF and HGT without messages are trained for it."""
     from graphmill.runs.export import restore
     from graphmill.runs.messages import Terminal
     from graphmill.runs.ranking import rank_any
@@ -135,12 +135,10 @@ def rank(
         )
     finally:
         terminal.close()
-    figures = found["beside"] if "beside" in found else {who: {"mrr": value} for who, value in found["mrr"].items()}
     if as_json:
-        print_json({"epoch": found["epoch"], "split": split, "figures": figures})
-        return
-    rows = [[m, *(number(own.get(m)) for own in figures.values())] for m in next(iter(figures.values()))]
-    print_table(f"{run} at epoch {found['epoch']}, {split}", ["metric", *figures], rows)
+        print_json(ranking_json(found))
+    else:
+        show_ranking(str(run), found)
 
 
 @app.command()

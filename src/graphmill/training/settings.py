@@ -151,8 +151,8 @@ class LinkEvaluationSettings(EvaluationSettings):
     )
     baseline_minutes: float = setting(
         2.0,
-        "How long ComplEx, the baseline, may train and be tuned: minutes of one CPU core, counted by its work: every machine "
-        "does the same",
+        "Time of ComplEx, the baseline, with its tuning: minutes of one CPU core, counted by its work, so that every "
+        "machine does the same",
         identity=False,
         gt=0.0,
     )

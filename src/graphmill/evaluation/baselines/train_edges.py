@@ -64,7 +64,9 @@ class TrainEdges:
             self._keys.append(
                 sorted_unique(np.asarray(edges.src)[train].astype(np.int64) * width + np.asarray(edges.dst)[train])
             )
-        self.relations = tuple(own + [inverse for inverse in self._ends[self._count :] if not self._held(inverse)])
+        self._known_as = {inverse.index: self._held_as(inverse) for inverse in self._ends[self._count :]}
+        missing = [inverse for inverse in self._ends[self._count :] if self._known_as[inverse.index] == inverse.index]
+        self.relations = tuple(own + missing)
         self._matrices: dict[int, sp.csr_matrix] = {}
 
     @cached_property
@@ -102,11 +104,15 @@ class TrainEdges:
         """:func:`spectral_vectors` of all typed edges, both ways."""
         return spectral_vectors(cast("TypedGraph", self), width, seed)
 
-    def _held(self, inverse: DirectedRelation) -> bool:
-        """Whether some relation of the graph has exactly the edges of ``inverse``."""
+    def known_as(self, relation: int) -> int:
+        """The relation of the graph that holds an inverse's edges; what is asked for itself where none does."""
+        return self._known_as.get(relation, relation)
+
+    def _held_as(self, inverse: DirectedRelation) -> int:
         edges = self.edges(inverse.index)
         turned = np.sort(edges.src * self._types[inverse.target].count + edges.dst)
-        return any(
-            (r.source, r.target) == (inverse.source, inverse.target) and np.array_equal(self._keys[r.index], turned)
-            for r in self._ends[: self._count]
-        )
+        for relation in self._ends[: self._count]:
+            same = (relation.source, relation.target) == (inverse.source, inverse.target)
+            if same and np.array_equal(self._keys[relation.index], turned):
+                return relation.index
+        return inverse.index

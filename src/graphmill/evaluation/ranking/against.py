@@ -13,6 +13,13 @@ from graphmill.evaluation.ranking.links import LinkRanking
 
 #: How the baselines are called in sentences and tables.
 TITLES = {"degree": "degree-only", "knn": "kNN", "spectral": "spectral vectors", "complex": "ComplEx"}
+#: The half-links of a query that training has, for a person.
+HALF_LINK_TITLES = {
+    "both": "(head, relation) and (relation, tail)",
+    "head_relation": "(head, relation) alone",
+    "relation_tail": "(relation, tail) alone",
+    "none": "neither half of the link",
+}
 
 
 @dataclass(frozen=True)
@@ -108,3 +115,8 @@ def strata(rankings: Mapping[str, LinkRanking]) -> dict[str, list[dict[str, Any]
         for place, half in enumerate(first.by_half_link)
     ]
     return {"by_degree": by_degree, "by_half_link": by_half_link}
+
+
+def links_of(row: Mapping[str, Any]) -> str:
+    """``"10 to 29"`` or ``"100+"``: the training degrees of a row of ``by_degree``."""
+    return f"{row['low']} to {row['high']}" if row["high"] >= 0 else f"{row['low']}+"

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 Scoring = Literal["complex", "distmult"]
 
-INITIAL_SCALE = 0.05
-"""Standard deviation of the vectors at the start."""
+INITIAL_LENGTH = 0.5
+"""Root mean square length of a vector at the start: short, so that the first scores are close to each other."""
 
 
 class ComplEx(nn.Module):
@@ -23,8 +23,9 @@ class ComplEx(nn.Module):
     def __init__(self, num_entities: int, num_relations: int, dim: int, scoring: Scoring) -> None:
         super().__init__()
         self.scoring = scoring
-        self.entities = nn.Parameter(torch.randn(num_entities, dim) * INITIAL_SCALE)
-        self.relations = nn.Parameter(torch.randn(num_relations, dim) * INITIAL_SCALE)
+        scale = INITIAL_LENGTH * dim**-0.5
+        self.entities = nn.Parameter(torch.randn(num_entities, dim) * scale)
+        self.relations = nn.Parameter(torch.randn(num_relations, dim) * scale)
 
     def forward(self, head: Tensor, relation: Tensor) -> Tensor:
         """Rows of the tables int64 [B] each → [B, d]: what a tail's vector is multiplied with."""

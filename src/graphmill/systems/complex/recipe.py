@@ -232,7 +232,7 @@ class ComplexScorer:
         source, target = self.edges.ends(relation)
         with torch.no_grad():
             rows = torch.from_numpy(np.ascontiguousarray(heads + source.offset)).to(self.model.entities.device)
-            x = self.model(rows, torch.full_like(rows, relation))
+            x = self.model(rows, torch.full_like(rows, self.edges.known_as(relation)))
             return _wide(x) @ _wide(self.model.entities[target.offset : target.offset + target.count]).T
 
 
