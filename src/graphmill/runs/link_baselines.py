@@ -44,7 +44,7 @@ from graphmill.training.signals import StopRequest
 
 VERSION = 1
 """Raised when a baseline's arithmetic changes: rankings that were kept before are computed anew."""
-FORMS: dict[str, dict[str, float]] = {"n3_0.05": {"n3": 0.05}, "n3_0.1": {"n3": 0.1}, "n3_0.2": {"n3": 0.2}}
+FORMS: dict[str, dict[str, float]] = {"n3_0.03": {"n3": 0.03}, "n3_0.1": {"n3": 0.1}, "n3_0.2": {"n3": 0.2}}
 """ComplEx's objectives that a search chooses from."""
 WIDTH, EPOCHS = 128, 24
 """Of ComplEx as a baseline: width, and the parts of its time after each of which it is evaluated."""

@@ -35,11 +35,15 @@ class DirectedRelation:
 
 @dataclass(frozen=True)
 class DirectedEdges:
-    """Training edges of a :class:`DirectedRelation`: distinct pairs of local numbers, and ``split``, all of it train."""
+    """Training edges of a :class:`DirectedRelation`: distinct pairs of local numbers.
+
+    ``split`` is train and ``pair`` 0 for all of them: they are there for readers of graphs.
+    """
 
     src: Int64
     dst: Int64
     split: NDArray[np.uint8]
+    pair: NDArray[np.int32]
 
 
 class TrainEdges:
@@ -86,7 +90,7 @@ class TrainEdges:
         width = self._types[self._ends[base].target].count
         src, dst = self._keys[base] // max(width, 1), self._keys[base] % max(width, 1)
         src, dst = (src, dst) if relation < self._count else (dst, src)
-        return DirectedEdges(src, dst, np.full(len(src), TRAIN, np.uint8))
+        return DirectedEdges(src, dst, np.full(len(src), TRAIN, np.uint8), np.zeros(len(src), np.int32))
 
     def matrix(self, relation: int) -> sp.csr_matrix:
         """float32 [sources, targets] of ones, for a relation or an inverse; kept."""

@@ -36,22 +36,23 @@ def mrr_ratio(
     Each of ``samples`` draws takes, of every relation, as many of its queries as it has, with replacement, and the same
     ones for both rankings. ``average``: macro means over relations, or micro ones over queries.
     """
+    below = other.macro["mrr"] if average == "macro" else other.micro["mrr"]
+    above = model.macro["mrr"] if average == "macro" else model.micro["mrr"]
+    value = above / below if below > 0 else math.nan
     counts = [len(relation.reciprocal) for relation in model.relations]
-    if not counts or counts != [len(relation.reciprocal) for relation in other.relations]:
-        return Ratio(math.nan, math.nan, math.nan)
+    if not counts or 0 in counts or counts != [len(relation.reciprocal) for relation in other.relations]:
+        return Ratio(value, math.nan, math.nan)
     weights = np.array([1.0 if average == "macro" else float(count) for count in counts])
     ours, theirs = np.zeros(samples), np.zeros(samples)
     for mine, rival, weight in zip(model.relations, other.relations, weights, strict=True):
         pairs = np.stack([mine.reciprocal, rival.reciprocal])
         drawn = _resampled_means(pairs, samples, generator(seed, "bootstrap", mine.relation)) * weight
         ours, theirs = ours + drawn[0], theirs + drawn[1]
-    below = other.macro["mrr"] if average == "macro" else other.micro["mrr"]
-    above = model.macro["mrr"] if average == "macro" else model.micro["mrr"]
-    if not below > 0 or not theirs.min() > 0:
-        return Ratio(above / below if below > 0 else math.nan, math.nan, math.nan)
+    if not theirs.min() > 0:
+        return Ratio(value, math.nan, math.nan)
     tail = 50 * (1 - LEVEL)
     low, high = np.percentile(ours / theirs, [tail, 100 - tail])
-    return Ratio(above / below, float(low), float(high))
+    return Ratio(value, float(low), float(high))
 
 
 def _resampled_means(values: NDArray[np.float64], samples: int, rng: np.random.Generator) -> NDArray[np.float64]:

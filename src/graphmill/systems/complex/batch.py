@@ -16,14 +16,18 @@ class ComplexBatch:
     """Links ``head``, ``relation``, ``tail`` int64 [B], global node numbers; ``kind`` int64 [B]: number of the tail's type.
 
     ``candidates``: by type number, the global numbers that a target of the type is told from; a type that is missing has
-    all its nodes.
+    all its nodes. ``own_degree`` float32 [B]: log of the training links into the tail, this one among them. ``degree``: by
+    type number the relations int64 [U], ascending, that ask for it in the step, and float32 [U, candidates] of
+    log(1 + training links into each) by them; empty where popularity takes no part.
     """
 
     head: np.ndarray
     relation: np.ndarray
     tail: np.ndarray
     kind: np.ndarray
+    own_degree: np.ndarray
     candidates: Mapping[int, np.ndarray] = field(default_factory=dict)
+    degree: Mapping[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.head)
@@ -53,10 +57,15 @@ class ComplexBatch:
 
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays."""
-        found = {"head": self.head, "relation": self.relation, "tail": self.tail, "kind": self.kind}
+        found = {name: getattr(self, name) for name in ("head", "relation", "tail", "kind", "own_degree")}
         return found | {f"candidates_{kind}": nodes for kind, nodes in self.candidates.items()}
 
     def _rows(self, rows: slice) -> ComplexBatch:
         return replace(
-            self, head=self.head[rows], relation=self.relation[rows], tail=self.tail[rows], kind=self.kind[rows]
+            self,
+            head=self.head[rows],
+            relation=self.relation[rows],
+            tail=self.tail[rows],
+            kind=self.kind[rows],
+            own_degree=self.own_degree[rows],
         )

@@ -15,17 +15,21 @@ INITIAL_LENGTH = 0.5
 
 class ComplEx(nn.Module):
     """score(h, r, t) = Re Σ_k h_k r_k conj(t_k), a vector's first half real and its second imaginary; of DistMult
-    Σ_k h_k r_k t_k.
+    Σ_k h_k r_k t_k. With ``popularity`` [R] its entry of r times log(1 + training links into t) is added.
 
     ``entities`` [N, d], ``relations`` [R, d].
     """
 
-    def __init__(self, num_entities: int, num_relations: int, dim: int, scoring: Scoring) -> None:
+    def __init__(
+        self, num_entities: int, num_relations: int, dim: int, scoring: Scoring, popularity: bool = False
+    ) -> None:
         super().__init__()
         self.scoring = scoring
         scale = INITIAL_LENGTH * dim**-0.5
         self.entities = nn.Parameter(torch.randn(num_entities, dim) * scale)
         self.relations = nn.Parameter(torch.randn(num_relations, dim) * scale)
+        # In a softmax log(degree) with weight 1 is the best that popularity alone can do: training starts there.
+        self.popularity = nn.Parameter(torch.ones(num_relations)) if popularity else None
 
     def forward(self, head: Tensor, relation: Tensor) -> Tensor:
         """Rows of the tables int64 [B] each → [B, d]: what a tail's vector is multiplied with."""

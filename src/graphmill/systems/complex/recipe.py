@@ -33,6 +33,8 @@ EXPORT_ROWS = 65_536
 class ComplexRecipe:
     """L = mean −log softmax(score of the target among its type's candidates) + λ mean Σ|v|³, over the step's links.
 
+    A link's own part in its target's degree is left out while it is trained on.
+
     Every relation is asked for its targets. Where the graph does not hold a relation's reverse, its inverse stands in,
     with a vector of its own (reciprocal relations, Lacroix et al. 2018). Everything random is keyed by
     ``settings.training.seed``.
@@ -48,10 +50,15 @@ class ComplexRecipe:
         self.edges = TrainEdges(graph)
         types = {t.name: number for number, t in enumerate(graph.node_types)}
         offset = {t.name: t.offset for t in graph.node_types}
-        rows = [np.zeros((0, 4), np.int64)]
+        rows, own_degree = [np.zeros((0, 4), np.int64)], [np.zeros(0, np.float32)]
+        degrees = {}
         for relation in self.edges.relations:
             edges = self.edges.edges(relation)
             same = np.ones(len(edges.src), np.int64)
+            degree = np.bincount(edges.dst, minlength=self.edges.ends(relation.index)[1].count)
+            reached = np.flatnonzero(degree)
+            degrees[relation.index] = reached, np.log1p(degree[reached]).astype(np.float32)
+            own_degree.append(np.log(np.maximum(degree[edges.dst], 1)).astype(np.float32))
             rows.append(
                 np.stack(
                     [
@@ -63,7 +70,7 @@ class ComplexRecipe:
                     axis=1,
                 )
             )
-        self.links = np.concatenate(rows)
+        self.links, self.own_degree, self.log_degree = np.concatenate(rows), np.concatenate(own_degree), degrees
         if not len(self.links):
             raise InputError(f"{graph.path} has no training edges; reduce graph.split.valid and graph.split.test")
         self.num_relations = (1 if self.edges.reversed else 2) * len(graph.relations)
@@ -81,7 +88,7 @@ class ComplexRecipe:
         """Initialised on the CPU from the seed, so that every device and rank starts alike."""
         torch.manual_seed(key_of(self.settings.training.seed, "initialise") & 0x7FFF_FFFF_FFFF_FFFF)
         m = self.settings.model
-        return ComplEx(self.graph.num_nodes, self.num_relations, m.embedding_dim, m.scoring)
+        return ComplEx(self.graph.num_nodes, self.num_relations, m.embedding_dim, m.scoring, m.popularity)
 
     def to(self, device: torch.device) -> None:
         """Batches go to the device as they come; there is nothing else."""
@@ -97,7 +104,8 @@ class ComplexRecipe:
         names = ["|".join(r.key) for r in self.graph.relations]
         relations = [*names, *(f"inverse of {n}" for n in names)][: self.num_relations]
         ids = self.graph.node_table().column("id").to_pylist()
-        return {"entities": ("entities", ids), "relations": ("relations", relations)}
+        rows = {"entities": ids, "relations": relations, "popularity": relations}
+        return {name: (name, rows[name]) for name, _ in model.named_parameters()}
 
     def begin_epoch(self, model: nn.Module, epoch: int) -> None:
         """ComplEx keeps no state between steps."""
@@ -117,7 +125,14 @@ class ComplexRecipe:
             if wanted < node_type.count:
                 rng = generator(self.settings.training.seed, "candidates", epoch, index, number)
                 candidates[number] = node_type.offset + rng.choice(node_type.count, wanted, replace=False)
-        return ComplexBatch(head, relation, tail, kind, candidates)
+        degree = {}
+        for number in np.unique(kind).tolist() if self.settings.model.popularity else ():
+            asking = np.unique(relation[kind == number])
+            node_type = self.graph.node_types[number]
+            nodes = candidates.get(number, np.arange(node_type.offset, node_type.offset + node_type.count))
+            local = nodes - node_type.offset
+            degree[number] = asking, np.stack([_looked_up(local, *self.log_degree[r]) for r in asking.tolist()])
+        return ComplexBatch(head, relation, tail, kind, self.own_degree[chosen], candidates, degree)
 
     def _order(self, epoch: int, turn: int) -> np.ndarray:
         order = self._orders.get((epoch, turn))
@@ -138,8 +153,7 @@ class ComplexRecipe:
         x = model(head, relation)
         loss = x.sum() * 0.0  # a process may hold no link
         for kind in np.unique(chunk.kind).tolist():
-            rows = self._tensor(np.flatnonzero(chunk.kind == kind))
-            loss = loss + self._cross_entropy(model, x[rows], tail[rows], kind, chunk.candidates.get(kind))
+            loss = loss + self._cross_entropy(model, chunk, kind, x, tail)
         count = float(len(chunk))
         norm = sum(
             (model.cubes(part) for part in (model.entities[head], model.relations[relation], model.entities[tail])),
@@ -147,20 +161,31 @@ class ComplexRecipe:
         )
         return [Term(SOFTMAX, loss, count), Term(N3, norm, count, self.settings.objective.n3)]
 
-    def _cross_entropy(
-        self, model: ComplEx, x: Tensor, tail: Tensor, kind: int, candidates: np.ndarray | None
-    ) -> Tensor:
-        """Σ −log softmax. Of drawn candidates each stands for several, and the target itself is left out of them."""
-        node_type = self.graph.node_types[kind]
-        if candidates is None:
-            table = model.entities[node_type.offset : node_type.offset + node_type.count]
-            return F.cross_entropy(_wide(x @ table.T), tail - node_type.offset, reduction="sum")
-        nodes = self._tensor(candidates)
+    def _cross_entropy(self, model: ComplEx, chunk: ComplexBatch, kind: int, x: Tensor, tail: Tensor) -> Tensor:
+        """Σ −log softmax over the links that ask for a type.
+
+        Of drawn candidates each stands for several, and the target itself is left out of them.
+        """
+        mine = np.flatnonzero(chunk.kind == kind)
+        rows, node_type, candidates = self._tensor(mine), self.graph.node_types[kind], chunk.candidates.get(kind)
+        x, tail = x[rows], tail[rows]
+        first = node_type.offset
+        table = model.entities[first : first + node_type.count]
+        nodes = None if candidates is None else self._tensor(candidates)
+        others = _wide(x @ (table if nodes is None else model.entities[nodes]).T)
         own = _wide((x * model.entities[tail]).sum(1, keepdim=True))
-        others = _wide(x @ model.entities[nodes].T) + math.log(node_type.count / len(candidates))
+        if model.popularity is not None:
+            asking, degree = chunk.degree[kind]
+            place = self._tensor(np.searchsorted(asking, chunk.relation[mine]))
+            weight = _wide(model.popularity[self._tensor(chunk.relation[mine])])[:, None]
+            others = others + weight * self._tensor(degree).to(weight.dtype)[place]
+            own = own + weight * self._tensor(chunk.own_degree[mine]).to(weight.dtype)[:, None]
+        if nodes is None:
+            others = others.scatter(1, (tail - first)[:, None], own)
+            return F.cross_entropy(others, tail - first, reduction="sum")
+        others = others + math.log(node_type.count / len(nodes))
         others = others.masked_fill(nodes[None, :] == tail[:, None], -math.inf)
-        scores = torch.cat([own, others], dim=1)
-        return F.cross_entropy(scores, torch.zeros_like(tail), reduction="sum")
+        return F.cross_entropy(torch.cat([own, others], dim=1), torch.zeros_like(tail), reduction="sum")
 
     # ---------------------------------------------------------------- evaluation and export
 
@@ -233,7 +258,24 @@ class ComplexScorer:
         with torch.no_grad():
             rows = torch.from_numpy(np.ascontiguousarray(heads + source.offset)).to(self.model.entities.device)
             x = self.model(rows, torch.full_like(rows, self.edges.known_as(relation)))
-            return _wide(x) @ _wide(self.model.entities[target.offset : target.offset + target.count]).T
+            scores = _wide(x) @ _wide(self.model.entities[target.offset : target.offset + target.count]).T
+            if self.model.popularity is None:
+                return scores
+            return scores + self.model.popularity[self.edges.known_as(relation)] * self._log_degree(relation, scores)
+
+    def _log_degree(self, relation: int, like: Tensor) -> Tensor:
+        links = np.asarray(self.edges.matrix(relation).sum(0)).ravel()
+        return torch.from_numpy(np.log1p(links)).to(like)
+
+
+def _looked_up(wanted: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """``values`` of the ascending ``keys`` at ``wanted``, 0 where there is none."""
+    place = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+    return (
+        np.where(keys[place] == wanted, values[place], np.float32(0))
+        if len(keys)
+        else np.zeros(len(wanted), np.float32)
+    )
 
 
 def _wide(x: Tensor) -> Tensor:

@@ -22,6 +22,9 @@ class ComplexModel(Settings):
     scoring: Literal["complex", "distmult"] = setting(
         "complex", "complex: Re Σ h r conj(t), which tells a relation from its inverse; distmult: Σ h r t"
     )
+    popularity: bool = setting(
+        True, "Add w · log(1 + training links into the target), w of the relation: vectors need not say what degrees do"
+    )
 
     @model_validator(mode="after")
     def _halves(self) -> "ComplexModel":
