@@ -57,7 +57,9 @@ def strata_tables(strata: Mapping[str, Any], labels: Mapping[str, str]) -> dict[
         return {first: text, "queries": part["queries"], **shown}
 
     by_degree = [row("training links of the target", links_of(part), part) for part in strata["by_degree"]]
-    by_half = [row("what training has of the link", HALF_LINK_TITLES[part["seen"]], part) for part in strata["by_half_link"]]
+    by_half = [
+        row("what training has of the link", HALF_LINK_TITLES[part["seen"]], part) for part in strata["by_half_link"]
+    ]
     return {
         "by_degree": dg.MetadataValue.md(markdown_table(by_degree)),
         "by_half_link": dg.MetadataValue.md(markdown_table(by_half)),

@@ -102,7 +102,7 @@ def self_influence(
                     product = paired(left, sides[j], scales) * (1.0 if i == j else 2.0)
                     norm = product if norm is None else norm + product
             assert norm is not None
-            total[part] += checkpoint.learning_rate * norm.double().cpu().numpy()
+            total[part] += checkpoint.learning_rate * norm.cpu().double().numpy()
     return total
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
 from graphmill.evaluation.health.neighbours import nearest
-from graphmill.export.embeddings import read_manifest
+from graphmill.export.embeddings import read_manifest, require_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +25,7 @@ class Run:
         self.path = path
         directory = path / "embeddings" if (path / "embeddings").is_dir() else path
         self.manifest = read_manifest(directory)
+        require_whole(directory, self.manifest)
         self.embeddings: Embeddings = read_embeddings(directory)
 
     @cached_property

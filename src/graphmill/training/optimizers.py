@@ -53,9 +53,10 @@ class PhaseOptimizer:
             state: dict[str, Any] = {}
             for key, value in tensors.items():
                 if key.startswith(start) and "." not in key[len(start) :]:
-                    # The step counter stays where the optimizer keeps it; moments live beside their parameter.
-                    target = value.device if key.endswith(".step") and value.dim() == 0 else parameter.device
-                    state[key[len(start) :]] = value.clone().to(target)
+                    # The step counter goes where the optimizer keeps it; moments live beside their parameter.
+                    is_counter = key.endswith(".step") and value.dim() == 0
+                    beside = not is_counter or self.optimizer.defaults.get("fused")
+                    state[key[len(start) :]] = value.clone().to(parameter.device if beside else "cpu")
             if state:
                 self.optimizer.state[parameter] = state
 

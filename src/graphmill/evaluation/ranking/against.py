@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from graphmill.evaluation.json_values import plain
-from graphmill.evaluation.ranking.bootstrap import Average, Ratio, mrr_ratio
+from graphmill.evaluation.ranking.ratio import Average, Ratio, mrr_ratio
 from graphmill.evaluation.ranking.links import LinkRanking
 
 #: How the baselines are called in sentences and tables.

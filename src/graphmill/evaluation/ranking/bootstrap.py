@@ -1,66 +1,82 @@
-"""How sure the ratio of two rankings is: a paired bootstrap over their queries, resampled within each relation."""
+"""Whether one ranking is better than another of the same queries: the paired bootstrap (Efron & Tibshirani 1993, ch. 16).
 
-from __future__ import annotations
+Queries are resampled, not runs: the interval says what other queries of this kind would show, not what another seed would.
+"""
 
-import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.evaluation.ranking.links import LinkRanking
+from graphmill.errors import InputError
+from graphmill.evaluation.json_values import plain
 from graphmill.sampling.keyed import generator
 
-SAMPLES = 1000
+Int64 = NDArray[np.int64]
+DRAWS = 1000
 LEVEL = 0.95
-_BLOCK_NUMBERS = 1 << 22
-
-Average = Literal["macro", "micro"]
 
 
 @dataclass(frozen=True)
-class Ratio:
-    """MRR of one ranking over that of another, with the ends of its 95 % interval (nan: undefined)."""
+class PairedDifference:
+    """Means of two scorers on the same queries, ``difference`` = first − second, and its interval at ``level``."""
 
-    value: float
+    first: float
+    second: float
+    difference: float
     low: float
     high: float
+    level: float
+    queries: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return plain(asdict(self))
 
 
-def mrr_ratio(
-    model: LinkRanking, other: LinkRanking, *, average: Average = "macro", samples: int = SAMPLES, seed: int = 0
-) -> Ratio:
-    """The ratio of two rankings of the same queries, and its percentile interval (Efron 1979).
+def paired_bootstrap(
+    first: NDArray[np.floating],
+    second: NDArray[np.floating],
+    *,
+    groups: Int64 | None = None,
+    units: Int64 | None = None,
+    draws: int = DRAWS,
+    level: float = LEVEL,
+    seed: int = 0,
+) -> PairedDifference:
+    """The percentile interval of the mean difference of two measures (Q each) of the same Q queries.
 
-    Each of ``samples`` draws takes, of every relation, as many of its queries as it has, with replacement, and the same
-    ones for both rankings. ``average``: macro means over relations, or micro ones over queries.
+    ``groups`` (Q): the mean is taken within each group, then over groups (macro); None: one group. ``units`` (Q): queries
+    that are drawn together, because they are not independent (both directions of a link); None: each by itself. The
+    same ``seed`` draws the same queries. Raises :class:`InputError` when there is no query.
     """
-    below = other.macro["mrr"] if average == "macro" else other.micro["mrr"]
-    above = model.macro["mrr"] if average == "macro" else model.micro["mrr"]
-    value = above / below if below > 0 else math.nan
-    counts = [len(relation.reciprocal) for relation in model.relations]
-    if not counts or 0 in counts or counts != [len(relation.reciprocal) for relation in other.relations]:
-        return Ratio(value, math.nan, math.nan)
-    weights = np.array([1.0 if average == "macro" else float(count) for count in counts])
-    ours, theirs = np.zeros(samples), np.zeros(samples)
-    for mine, rival, weight in zip(model.relations, other.relations, weights, strict=True):
-        pairs = np.stack([mine.reciprocal, rival.reciprocal])
-        drawn = _resampled_means(pairs, samples, generator(seed, "bootstrap", mine.relation)) * weight
-        ours, theirs = ours + drawn[0], theirs + drawn[1]
-    if not theirs.min() > 0:
-        return Ratio(value, math.nan, math.nan)
-    tail = 50 * (1 - LEVEL)
-    low, high = np.percentile(ours / theirs, [tail, 100 - tail])
-    return Ratio(value, float(low), float(high))
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} and {len(second)} queries: a paired comparison needs the same ones")
+    if not len(first):
+        raise InputError("there is no query to compare on")
+    difference = np.asarray(first, np.float64) - np.asarray(second, np.float64)
+    group = np.zeros(len(difference), np.int64) if groups is None else np.unique(groups, return_inverse=True)[1]
+    unit = np.arange(len(difference)) if units is None else np.unique(units, return_inverse=True)[1]
+    order = np.argsort(group, kind="stable")
+    group, unit, difference = group[order], unit[order], difference[order]
+    starts = np.flatnonzero(np.diff(group, prepend=-1))
+    count, rng = int(unit.max()) + 1, generator("paired bootstrap", seed)
+    found = np.empty(draws)
+    for draw in range(draws):
+        weight = np.bincount(rng.integers(0, count, count), minlength=count)[unit]
+        total = np.add.reduceat(weight, starts)
+        there = total > 0  # a small group may not be drawn at all
+        sums = np.add.reduceat(weight * difference, starts)
+        found[draw] = (sums[there] / total[there]).mean() if there.any() else 0.0
+    low, high = np.quantile(found, [(1 - level) / 2, (1 + level) / 2])
+    means = [grouped_mean(np.asarray(side, np.float64)[order], group) for side in (first, second)]
+    return PairedDifference(
+        means[0], means[1], grouped_mean(difference, group), float(low), float(high), level, len(first)
+    )
 
 
-def _resampled_means(values: NDArray[np.float64], samples: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """``values`` (k × n) → (k × samples): means over n of its columns, drawn with replacement."""
-    count = values.shape[1]
-    out = np.empty((len(values), samples))
-    block = max(1, _BLOCK_NUMBERS // max(count, 1))
-    for start in range(0, samples, block):
-        chosen = rng.integers(0, count, (min(block, samples - start), count))
-        out[:, start : start + block] = values[:, chosen].mean(axis=2)
-    return out
+def grouped_mean(values: NDArray[np.float64], groups: Int64) -> float:
+    """Mean over groups of the means within them."""
+    inverse = np.unique(groups, return_inverse=True)[1]
+    return float((np.bincount(inverse, values) / np.bincount(inverse)).mean())

@@ -20,8 +20,9 @@ from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, count_
 from graphmill.sampling.keyed import generator, key_of
 from graphmill.systems.complex.batch import N3, SOFTMAX, ComplexBatch
 from graphmill.systems.complex.model import ComplEx
-from graphmill.systems.complex.settings import METRICS, ComplexSettings
+from graphmill.systems.complex.settings import ComplexSettings
 from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, Execution, ParameterGroup, Phase, Term
+from graphmill.training.settings import LINK_METRICS
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
@@ -208,7 +209,7 @@ class ComplexRecipe:
         evaluation = self.settings.evaluation
         queries = self.ranking_queries(split, 0 if final else evaluation.max_queries)
         ranking = rank_links(scorer, queries, ks=tuple(evaluation.top_k), auc_negatives=0)
-        wanted = METRICS if final and evaluation.final_metrics == "all" else evaluation.metrics
+        wanted = LINK_METRICS if final and evaluation.final_metrics == "all" else evaluation.metrics
         return {k: v for k, v in ranking.macro.items() if k.split("@")[0] in wanted}
 
     def held_out(self, split: str) -> int:
