@@ -68,7 +68,7 @@ def hetionet(which: str, split_seed: int, folder: Path) -> TypedGraph:
 
 
 def main() -> None:
-    """Run and write results/link_baselines.json (kg_5k) or results/link_baselines_kg.json, with _splitN for another split."""
+    """Run and write results/link_baselines.json (kg_5k) or link_baselines_kg.json, with _splitN for another split."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--graph", choices=["kg_5k", "kg"], default="kg_5k")
     parser.add_argument("--split-seed", type=int, default=0)

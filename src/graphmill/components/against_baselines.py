@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.plan import ModelPlan
-from graphmill.evaluation.ranking.against import HALF_LINK_TITLES, links_of
+from graphmill.evaluation.ranking.against import HALF_LINK_TITLES, links_of, title
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.metadata import markdown_table, scalars
 
@@ -44,6 +44,23 @@ def baselines_result(plan: ModelPlan, against: Mapping[str, Any], previous: Prev
             }
         ),
     )
+
+
+def mrr_table(against: Mapping[str, Any]) -> dg.MetadataValue:
+    """A row for the model and each baseline: MRR, the model's ratio to it with its interval."""
+    rows = []
+    for name, mrr in against["mrr"].items():
+        ratio = against["ratios"].get(name, {})
+        low, high = ratio.get("low"), ratio.get("high")
+        rows.append(
+            {
+                "scorer": name if name == "model" else title(name),
+                f"{against['average']} MRR": mrr,
+                "model / baseline": ratio.get("value"),
+                "95 % interval": f"{low:.3f} to {high:.3f}" if low is not None and high is not None else "",
+            }
+        )
+    return dg.MetadataValue.md(markdown_table(rows))
 
 
 def strata_tables(strata: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, dg.MetadataValue]:

@@ -7,12 +7,20 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.against_baselines import BEATS_BASELINES, baselines_result, interval, strata_tables
+from graphmill.components.against_baselines import (
+    BEATS_BASELINES,
+    RATIO,
+    baselines_result,
+    interval,
+    mrr_table,
+    strata_tables,
+)
 from graphmill.components.plan import ModelPlan
 from graphmill.evaluation.pictures.embedding import ranking_bars
 from graphmill.evaluation.ranking.comparison import ComparedRelation, RankingThresholds
-from graphmill.orchestration.checks import Check, PreviousRun, compared
+from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, picture, records, scalars
+from graphmill.orchestration.page import asset_page
 
 BASELINES = {
     "degree": "degree_only",
@@ -58,6 +66,17 @@ RATIO_CHECKS = (
 assert all(each.bound in RankingThresholds.model_fields for each in RATIO_CHECKS)
 
 
+PLOTTED = (
+    "mrr",
+    "hits@10",
+    "micro_mrr",
+    RATIO,
+    f"{RATIO}_low",
+    f"{RATIO}_high",
+    "mrr_over_degree",
+    "mrr_over_no_message",
+)
+"""What a person follows over retrainings."""
 CHECKS = (BEATS_BASELINES, *(each.check for each in RATIO_CHECKS))
 DESCRIPTION = (
     "Filtered MRR, Hits@k and AUC of the held-out links, per relation and over all, beside the baselines: degree-only, "
@@ -80,11 +99,17 @@ def shown(
         asset_key=key,
         value={"run_dir": run_dir, "report": f"{run_dir}/ranking.json"},
         metadata={
-            "baselines": against["sentence"],
-            **figures,
+            **asset_page(
+                against["sentence"],
+                plotted={name: figures[name] for name in PLOTTED if name in figures},
+                others={name: value for name, value in figures.items() if name not in PLOTTED},
+                previous=previous,
+                baselines=baselines,
+                pictures={"MRR by relation": f"{run_dir}/ranking.png"},
+            ),
+            "mrr_by_scorer": mrr_table(against),
             "queries": report["rankings"]["model"]["queries"],
             "epoch": report["epoch"],
-            "figures": compared(figures, previous, baselines),
             "by_relation": records([_relation_row(relation) for relation in comparison["relations"]]),
             **strata_tables(comparison["strata"], {"model": "model", **labels}),
             "report": dg.MetadataValue.path(f"{run_dir}/ranking.json"),

@@ -5,11 +5,19 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.against_baselines import BEATS_BASELINES, baselines_result, interval, strata_tables
+from graphmill.components.against_baselines import (
+    BEATS_BASELINES,
+    RATIO,
+    baselines_result,
+    interval,
+    mrr_table,
+    strata_tables,
+)
 from graphmill.components.plan import ModelPlan
 from graphmill.evaluation.pictures.comparisons import grouped_bars
-from graphmill.orchestration.checks import Check, PreviousRun, compared
+from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, picture, records, scalars
+from graphmill.orchestration.page import asset_page
 
 BEATS = Check("beats_frequency", "Triples rank better than by how often training has the candidate with the relation.")
 MOSTLY = Check("most_relations_beat_frequency", "In most relations the model beats that ranking.")
@@ -19,7 +27,9 @@ DESCRIPTION = (
     "and Hits@k over all, per side, per relation and by degree, beside the baselines: training frequency, nearest "
     "neighbours, spectral vectors and ComplEx (computed once per graph, then reused)."
 )
-RATIO = "mrr_over_frequency"
+OVER_FREQUENCY = "mrr_over_frequency"
+PLOTTED = ("mrr", "hits@10", "macro_mrr", RATIO, f"{RATIO}_low", f"{RATIO}_high", OVER_FREQUENCY)
+"""What a person follows over retrainings."""
 SHOWN_BARS = 30
 
 Reference = dict[str, Any]
@@ -38,7 +48,7 @@ def shown(
         {
             **_plain_metrics(both),
             **{f"{side}_mrr": report[side]["mrr"] for side in ("tail", "head")},
-            RATIO: ratio,
+            OVER_FREQUENCY: ratio,
             "share_above_frequency": above / max(len(rows), 1),
             "macro_mrr": report["macro"]["model"]["mrr"],
             **interval(against),
@@ -63,11 +73,17 @@ def shown(
         asset_key=key,
         value={"run_dir": run_dir, "report": f"{run_dir}/ranking.json"},
         metadata={
-            "baselines": against["sentence"],
-            **figures,
+            **asset_page(
+                against["sentence"],
+                plotted={name: figures[name] for name in PLOTTED if name in figures},
+                others={name: value for name, value in figures.items() if name not in PLOTTED},
+                previous=previous,
+                baselines=beside,
+                pictures={"MRR by relation": f"{run_dir}/ranking.png"},
+            ),
+            "mrr_by_scorer": mrr_table(against),
             "queries": report["queries"],
             "epoch": report["epoch"],
-            "figures": compared(figures, previous, beside),
             "by_relation": records([_relation_row(row) for row in rows]),
             **strata_tables(report["strata"], {"model": "model", "degree": "by frequency", **others}),
             "report": dg.MetadataValue.path(f"{run_dir}/ranking.json"),
@@ -81,7 +97,7 @@ def shown(
                 f"{ratio:.3g} times its MRR, bound {plan.checks.degree_ratio_min:g}",
                 severity=plan.checks.severity,
                 metadata=scalars(
-                    {"ratio": ratio, "bound": plan.checks.degree_ratio_min, "previous": previous.figure(RATIO)}
+                    {"ratio": ratio, "bound": plan.checks.degree_ratio_min, "previous": previous.figure(OVER_FREQUENCY)}
                 ),
             ),
             MOSTLY.result(

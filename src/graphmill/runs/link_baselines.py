@@ -26,9 +26,9 @@ from graphmill.evaluation.baselines.neighbours import (
 )
 from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.evaluation.ranking.against import title
-from graphmill.evaluation.ranking.ratio import Average
 from graphmill.evaluation.ranking.links import AUC_NEGATIVES, LinkRanking, rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
+from graphmill.evaluation.ranking.ratio import Average
 from graphmill.evaluation.ranking.saved import from_bytes, to_bytes
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import restore

@@ -8,8 +8,8 @@ import pytest
 
 from graphmill.evaluation.baselines.links import DegreeScorer, RandomScorer
 from graphmill.evaluation.ranking.against import against_baselines, strata
-from graphmill.evaluation.ranking.ratio import mrr_ratio
 from graphmill.evaluation.ranking.links import HALF_LINKS, LinkRanking, RelationRanking, link_queries, rank_links
+from graphmill.evaluation.ranking.ratio import mrr_ratio
 from graphmill.evaluation.ranking.saved import from_bytes, to_bytes
 from tests.evaluation.ranking.graphs import random_graph
 

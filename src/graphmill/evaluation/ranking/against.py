@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from graphmill.evaluation.json_values import plain
-from graphmill.evaluation.ranking.ratio import Average, Ratio, mrr_ratio
 from graphmill.evaluation.ranking.links import LinkRanking
+from graphmill.evaluation.ranking.ratio import Average, Ratio, mrr_ratio
 
 #: How the baselines are called in sentences and tables.
 TITLES = {"degree": "degree-only", "knn": "kNN", "spectral": "spectral vectors", "complex": "ComplEx"}
