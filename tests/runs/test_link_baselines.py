@@ -114,18 +114,6 @@ def test_what_is_kept_depends_on_graph_and_settings_and_damage_is_mended(typed: 
     assert again["knn"].to_dict() == found["knn"].to_dict()
 
 
-def test_without_validation_links_settings_are_not_chosen(tmp_path: Path) -> None:
-    graph = random_graph(tmp_path / "graph")
-    folder = graph.path.with_name("graph-files")
-    (folder / "valid.txt").unlink()
-    from tests.systems.conve.graphs import graph_of
-
-    bare, told = graph_of(folder, tmp_path / "bare"), Told()
-    found = LinkBaselines(bare, "test", tmp_path / "kept", width=4, sides="both", outlets=[told]).rankings()
-    assert set(found) == {"knn", "spectral", "complex"}
-    assert not any("choosing" in note for note in told.notes)
-
-
 def test_the_complex_of_a_small_graph_makes_few_passes(typed: TypedGraph, tmp_path: Path) -> None:
     baselines = LinkBaselines(typed, "test", tmp_path, width=4)
     values = baselines._values("little")

@@ -18,7 +18,6 @@ from typing import Any
 from graphmill.evaluation.baselines.neighbours import (
     TUNING_QUERIES,
     NeighbourScorer,
-    NeighbourSetting,
     Rows,
     choose,
     knn_rows,
@@ -112,10 +111,8 @@ class LinkBaselines:
 
     def _neighbours(self, name: str) -> tuple[LinkRanking, dict[str, Any]]:
         rows_of = knn_rows(self.edges) if name == "knn" else spectral_rows(self.edges, self.width, self.seed)
-        setting = NeighbourSetting()
-        if self._valid is not None:
-            self._note(f"{title(name)}: choosing its settings on {self._valid.total:,} validation links")
-            setting, _ = choose(self.edges, self._valid, rows_of, macro=self.average == "macro", poll=self.poll)
+        self._note(f"{title(name)}: choosing its settings on {self._valid.total:,} validation links")
+        setting, _ = choose(self.edges, self._valid, rows_of, macro=self.average == "macro", poll=self.poll)
         self._note(f"{title(name)}: ranking {self.queries.total:,} links")
         rows: Rows = rows_of[setting.shrinkage]()
         scorer = NeighbourScorer(self.edges, rows, setting, self.poll)
@@ -130,15 +127,11 @@ class LinkBaselines:
         return self._ranked(scorer), about
 
     def _best_complex(self) -> tuple[str, dict[str, Any]]:
-        """The chosen one of :data:`FORMS` and its training's result.
-
-        Without validation links it is the middle form, for all of the time.
-        """
-        forms = list(FORMS) if self._valid is not None else [list(FORMS)[len(FORMS) // 2]]
-        first = max(1, round(EPOCHS * FIRST_SHARE / len(forms))) if len(forms) > 1 else 0
-        found = {form: self._train(form, first) for form in forms} if first else {}
-        best = max(found, key=lambda form: float(found[form]["best_metric"] or 0.0), default=forms[0])
-        return best, self._train(best, first + EPOCHS - first * len(forms))
+        """The chosen one of :data:`FORMS` and its training's result."""
+        first = max(1, round(EPOCHS * FIRST_SHARE / len(FORMS)))
+        found = {form: self._train(form, first) for form in FORMS}
+        best = max(found, key=lambda form: float(found[form]["best_metric"] or 0.0))
+        return best, self._train(best, first + EPOCHS - first * len(FORMS))
 
     def _train(self, form: str, epochs: int) -> dict[str, Any]:
         self.poll()
@@ -174,10 +167,9 @@ class LinkBaselines:
         return ask(self.graph, split, max_per_relation=limit)
 
     @cached_property
-    def _valid(self) -> LinkQueries | None:
-        """What settings are chosen on; None where no link is held out for it."""
-        held_out = any(relation["split"]["valid"] for relation in self.graph.manifest["relations"])
-        return self._asked("valid", TUNING_QUERIES) if held_out else None
+    def _valid(self) -> LinkQueries:
+        """What settings are chosen on; InputError where no link is held out for it."""
+        return self._asked("valid", TUNING_QUERIES)
 
     def _mean(self, ranking: LinkRanking) -> float:
         return (ranking.macro if self.average == "macro" else ranking.micro)["mrr"]
