@@ -1,14 +1,212 @@
-"""The Python interface: ``run = graphmill.load(RUN)`` and ``generate_hgt_embeddings_batched``."""
+"""The Python interface: files → tables → graph → run, each a call (docs/tutorials/first_graph.md).
+
+``read_edges``, ``read_interactions`` → ``build_graph`` → ``train`` → :class:`Run`. Importing it imports no torch.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from graphmill.errors import InputError, SettingsError
+from graphmill.ingest.tables import IngestResult
 from graphmill.runs.exported import Run
 
-__all__ = ["Run", "generate_hgt_embeddings_batched"]
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+
+__all__ = ["Run", "Tables", "build_graph", "generate_hgt_embeddings_batched", "load", "read_edges", "read_features",
+           "read_interactions", "train"]  # fmt: skip
+
+GRAPH = "data/06_models/notebook/graph"
+"""Where :func:`build_graph` writes unless told otherwise; the runs go beside it."""
+SECTIONS = ("model", "objective", "training", "acceleration", "evaluation", "export")
+
+
+@dataclass(frozen=True, repr=False)
+class Tables(IngestResult):
+    """What a reader made of a file: ``nodes`` and ``edges`` (Arrow), ``rejects`` (rows that could not be used, with file,
+    line and reason), ``counts`` and ``notes`` (what is odd but legal), ``features`` by node type, and its ``format``.
+    """
+
+    format: str = ""
+
+    def __repr__(self) -> str:
+        counts = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in self.counts.items() if number)
+        return f"Tables({self.format}: {counts})"
+
+
+def read_edges(path: str | Path, format: str = "", **settings: Any) -> Tables:
+    """Read a knowledge graph: a CSV of edges, or a folder (or file) of triples.
+
+    Args:
+        path: local path or fsspec URL.
+        format: ``kg_csv`` or ``triples``; "": triples for a folder or ``.txt``, else kg_csv.
+        settings: of the format (docs/ingestion.md), such as ``columns={"head_id": "from", "tail_id": "to"}``. Columns of
+            a CSV that are not named are guessed from its header, as ``graphmill ingest-report`` does; ``notes`` say how.
+
+    Raises:
+        InputError: the file cannot be used. SettingsError: an unknown format or setting.
+    """
+    folder = "://" not in str(path) and Path(path).is_dir()
+    chosen = format or ("triples" if folder or str(path).endswith(".txt") else "kg_csv")
+    remarks: list[str] = []
+    if chosen == "kg_csv" and not settings:
+        settings, remarks = _guessed(str(path))
+    tables = _read(path, chosen, "edges", settings)
+    return replace(tables, notes=[*remarks, *tables.notes])
+
+
+def read_interactions(path: str | Path, format: str = "", **settings: Any) -> Tables:
+    """Read who interacted with what.
+
+    Args:
+        path: local path or fsspec URL.
+        format: ``interactions_csv`` (a header), ``sequence`` (lines of user, item, …), ``mmrec`` (``.inter``) or ``kgat``
+            (a folder); "": by the path, else interactions_csv.
+        settings: of the format (docs/ingestion.md), such as ``columns={"user": "customer"}``.
+
+    Raises:
+        InputError: the file cannot be used. SettingsError: an unknown format or setting.
+    """
+    folder = "://" not in str(path) and Path(path).is_dir()
+    by_path = "kgat" if folder else "mmrec" if str(path).endswith(".inter") else "interactions_csv"
+    return _read(path, format or by_path, "interactions", settings)
+
+
+def read_features(tables: Tables, path: str | Path, node_type: str, **settings: Any) -> Tables:
+    """``tables`` with the features of the nodes of ``node_type`` from a ``.npy``, Parquet or CSV file by node id.
+
+    ``settings``: of the format ``node_features`` (docs/ingestion.md). Raises as :func:`read_edges` does.
+    """
+    from graphmill.ingest.node_features import NodeFeatureSettings, with_features
+    from graphmill.settings import parse
+
+    chosen = parse(NodeFeatureSettings, {"node_type": node_type, **settings}, "read_features")
+    return Tables(**vars(with_features(_plain(tables), str(path), chosen)), format=tables.format)
+
+
+def build_graph(tables: IngestResult, path: str | Path = GRAPH, **settings: Any) -> TypedGraph:
+    """The typed graph of ``tables``, written to the folder ``path`` and opened memory-mapped.
+
+    Args:
+        tables: from :func:`read_edges` or :func:`read_interactions`.
+        path: the graph's folder; the same graph that is there already is left alone, another one is replaced.
+        settings: docs/graph.md, such as ``include_node_types=["drug", "disease"]`` or ``split={"valid": 0.1}``. What
+            suits the format is set where nothing is said.
+
+    Raises:
+        InputError: the tables cannot be used. SettingsError: an unknown setting or value.
+    """
+    from graphmill.graph.build import build_graph as build
+    from graphmill.graph.settings import GraphSettings
+    from graphmill.settings import parse
+
+    chosen = {**_suited(tables), **settings}
+    return build(tables.nodes, tables.edges, parse(GraphSettings, chosen, "build_graph"), Path(path), tables.features)
+
+
+def train(
+    graph: TypedGraph | str | Path,
+    system: str = "hgt",
+    *,
+    epochs: int = 0,
+    device: str = "",
+    seed: int | None = None,
+    preset: str = "",
+    output: str | Path = "",
+    progress: bool = True,
+    **sections: Mapping[str, Any],
+) -> Run:
+    """Train a system on a graph, or go on, or reuse what is done; then export its vectors.
+
+    Args:
+        graph: from :func:`build_graph`, or its folder.
+        system: hgt, conve, bpr_mf, kgat, mmgcn, dragon, sasrec or tisasrec.
+        epochs, device, seed: shortcuts for ``training.epochs``, ``acceleration.device`` and ``training.seed``.
+        preset: docs/settings.md; "": auto.
+        output: folder of this model's runs; default: beside the graph.
+        progress: a bar in a notebook or on a terminal, lines elsewhere.
+        sections: ``model``, ``objective``, ``training``, ``acceleration``, ``evaluation``, ``export``: what differs from
+            the defaults (docs/settings.md), such as ``model={"embedding_dim": 64}``.
+
+    Raises:
+        SettingsError: an unknown system or setting. StoppedError: interrupted; the same call goes on from the checkpoint.
+    """
+    from graphmill.runs.export import export_run, restore
+    from graphmill.runs.messages import progress_outlet
+    from graphmill.runs.train import train as run_training
+    from graphmill.training.signals import StopRequest
+
+    if unknown := sorted(set(sections) - set(SECTIONS)):
+        raise SettingsError(f"train() has no argument '{unknown[0]}' (sections of settings: {', '.join(SECTIONS)})")
+    values: dict[str, Any] = {name: dict(section) for name, section in sections.items()}
+    for section, name, value in (
+        *(("training", "epochs", epochs or None), ("training", "seed", seed)),
+        *(("acceleration", "device", device or None),),
+    ):
+        if value is not None:
+            values.setdefault(section, {})[name] = value
+    values |= {"recipe": system, "data": str(getattr(graph, "path", graph))} | ({"preset": preset} if preset else {})
+    outlet = progress_outlet() if progress else None
+    try:
+        with StopRequest() as stop:
+            result = run_training(values, "train()", root=str(output), outlets=[outlet] if outlet else [], stop=stop)
+    finally:
+        if outlet:
+            outlet.close()
+    restored = restore(result["run_dir"])
+    export_run(restored)
+    return Run(result["run_dir"])
+
+
+def load(path: str | Path) -> Run:
+    """A run by its directory, or exported embeddings by their folder."""
+    return Run(path)
+
+
+def _read(path: str | Path, format: str, gives: str, settings: Mapping[str, Any]) -> Tables:
+    from graphmill.ingest.formats import FORMATS
+    from graphmill.settings import parse
+
+    known = {name: each for name, each in FORMATS.items() if each.read is not None and each.gives.startswith(gives)}
+    if format not in known:
+        raise SettingsError(f"read_{gives}: there is no format '{format}' (known: {', '.join(known)})")
+    read = known[format].read
+    assert read is not None
+    result = read(str(path), parse(known[format].settings, dict(settings), f"read_{gives}"))
+    return Tables(**vars(result), format=format)
+
+
+def _plain(tables: Tables) -> IngestResult:
+    return IngestResult(**{name: getattr(tables, name) for name in IngestResult.__dataclass_fields__})
+
+
+def _guessed(path: str) -> tuple[dict[str, Any], list[str]]:
+    """Columns and delimiter of an edge file by its header, and what there is to say about the guess."""
+    from graphmill.ingest.kg_guess import DELIMITERS, guess_columns, guess_header
+
+    header, delimiter, _ = guess_header(path)
+    columns, remarks = guess_columns(header.names)
+    if columns is None:
+        raise InputError(
+            f"{path}: no column map could be guessed from {', '.join(header.names)}; name the ends and the relation, "
+            'such as columns={"head_id": "…", "tail_id": "…", "relation": "…"}'
+        )
+    return {"columns": columns.model_dump(), "delimiter": DELIMITERS[delimiter]}, remarks
+
+
+def _suited(tables: IngestResult) -> dict[str, Any]:
+    """Graph settings that suit the format where nothing is said: as a ``defs.yaml`` has them."""
+    from graphmill.ingest.formats import FORMATS
+
+    format = getattr(tables, "format", "")
+    suited = dict(FORMATS[format].graph) if format else {}
+    if format == "interactions_csv" and "timestamp" not in tables.edges.column_names:
+        suited["split"] = {"method": "random"}  # without an order the held-out ones are drawn
+    return suited
 
 
 def generate_hgt_embeddings_batched(

@@ -10,15 +10,17 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError, TrainingError
 from graphmill.export.writers import CsvEmbeddings, EmbeddingWriter, NpyEmbeddings, ParquetEmbeddings
-from graphmill.training.contract import EmbeddingBlock
-from graphmill.training.settings import ExportSettings
+
+if TYPE_CHECKING:
+    from graphmill.training.contract import EmbeddingBlock
+    from graphmill.training.settings import ExportSettings
 
 MANIFEST = "manifest.json"
 
