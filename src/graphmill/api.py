@@ -39,19 +39,18 @@ class Tables(IngestResult):
 
 
 def read_edges(path: str | Path, format: str = "", **settings: Any) -> Tables:
-    """Read a knowledge graph: a CSV of edges, or a folder (or file) of triples.
+    """Read a knowledge graph: a table of edges, triples, or files of nodes and edges.
 
     Args:
         path: local path or fsspec URL.
-        format: ``kg_csv`` or ``triples``; "": triples for a folder or ``.txt``, else kg_csv.
-        settings: of the format (docs/ingestion.md), such as ``columns={"head_id": "from", "tail_id": "to"}``. Columns of
+        format: ``kg_csv``, ``kg_files``, ``kgx``, ``neo4j``, ``ntriples`` or ``triples``; "": told by the content.
+        settings: of the format (docs/reference/ingestion.md), such as ``columns={"head_id": "from", "tail_id": "to"}``. Columns of
             a CSV that are not named are guessed from its header, as ``graphmill ingest-report`` does; ``notes`` say how.
 
     Raises:
         InputError: the file cannot be used. SettingsError: an unknown format or setting.
     """
-    folder = "://" not in str(path) and Path(path).is_dir()
-    chosen = format or ("triples" if folder or str(path).endswith(".txt") else "kg_csv")
+    chosen = format or _recognised(path, "edges", "kg_csv")
     remarks: list[str] = []
     if chosen == "kg_csv" and not settings:
         settings, remarks = _guessed(str(path))
@@ -64,22 +63,19 @@ def read_interactions(path: str | Path, format: str = "", **settings: Any) -> Ta
 
     Args:
         path: local path or fsspec URL.
-        format: ``interactions_csv`` (a header), ``sequence`` (lines of user, item, …), ``mmrec`` (``.inter``) or ``kgat``
-            (a folder); "": by the path, else interactions_csv.
-        settings: of the format (docs/ingestion.md), such as ``columns={"user": "customer"}``.
+        format: ``interactions_csv``, ``sequence``, ``mmrec`` or ``kgat``; "": told by the content.
+        settings: of the format (docs/reference/ingestion.md), such as ``columns={"user": "customer"}``.
 
     Raises:
         InputError: the file cannot be used. SettingsError: an unknown format or setting.
     """
-    folder = "://" not in str(path) and Path(path).is_dir()
-    by_path = "kgat" if folder else "mmrec" if str(path).endswith(".inter") else "interactions_csv"
-    return _read(path, format or by_path, "interactions", settings)
+    return _read(path, format or _recognised(path, "interactions", "interactions_csv"), "interactions", settings)
 
 
 def read_features(tables: Tables, path: str | Path, node_type: str, **settings: Any) -> Tables:
     """``tables`` with the features of the nodes of ``node_type`` from a ``.npy``, Parquet or CSV file by node id.
 
-    ``settings``: of the format ``node_features`` (docs/ingestion.md). Raises as :func:`read_edges` does.
+    ``settings``: of the format ``node_features`` (docs/reference/ingestion.md). Raises as :func:`read_edges` does.
     """
     from graphmill.ingest.node_features import NodeFeatureSettings, with_features
     from graphmill.settings import parse
@@ -94,7 +90,7 @@ def build_graph(tables: IngestResult, path: str | Path = GRAPH, **settings: Any)
     Args:
         tables: from :func:`read_edges` or :func:`read_interactions`.
         path: the graph's folder; the same graph that is there already is left alone, another one is replaced.
-        settings: docs/graph.md, such as ``include_node_types=["drug", "disease"]`` or ``split={"valid": 0.1}``. What
+        settings: docs/reference/graph.md, such as ``include_node_types=["drug", "disease"]`` or ``split={"valid": 0.1}``. What
             suits the format is set where nothing is said.
 
     Raises:
@@ -126,11 +122,11 @@ def train(
         graph: from :func:`build_graph`, or its folder.
         system: hgt, conve, bpr_mf, kgat, mmgcn, dragon, sasrec or tisasrec.
         epochs, device, seed: shortcuts for ``training.epochs``, ``acceleration.device`` and ``training.seed``.
-        preset: docs/settings.md; "": auto.
+        preset: docs/reference/settings.md; "": auto.
         output: folder of this model's runs; default: beside the graph.
         progress: a bar in a notebook or on a terminal, lines elsewhere.
         sections: ``model``, ``objective``, ``training``, ``acceleration``, ``evaluation``, ``export``: what differs from
-            the defaults (docs/settings.md), such as ``model={"embedding_dim": 64}``.
+            the defaults (docs/reference/settings.md), such as ``model={"embedding_dim": 64}``.
 
     Raises:
         SettingsError: an unknown system or setting. StoppedError: interrupted; the same call goes on from the checkpoint.
@@ -167,16 +163,32 @@ def load(path: str | Path) -> Run:
     return Run(path)
 
 
+def _known(gives: str) -> list[str]:
+    """The formats that give edges, or interactions."""
+    from graphmill.ingest.formats import FORMATS
+
+    read = {name: each for name, each in FORMATS.items() if each.read is not None}
+    kinds = {n: each.gives if isinstance(each.gives, str) else each.gives(each.settings()) for n, each in read.items()}
+    return [name for name, kind in kinds.items() if kind.startswith(gives)]
+
+
+def _recognised(path: str | Path, gives: str, otherwise: str) -> str:
+    """The likeliest format of a path among those that give what is wanted."""
+    from graphmill.ingest.report import recognised
+
+    known = _known(gives)
+    return next((name for name in recognised(path) if name in known), otherwise)
+
+
 def _read(path: str | Path, format: str, gives: str, settings: Mapping[str, Any]) -> Tables:
     from graphmill.ingest.formats import FORMATS
     from graphmill.settings import parse
 
-    known = {name: each for name, each in FORMATS.items() if each.read is not None and each.gives.startswith(gives)}
-    if format not in known:
+    if format not in (known := _known(gives)):
         raise SettingsError(f"read_{gives}: there is no format '{format}' (known: {', '.join(known)})")
-    read = known[format].read
+    read = FORMATS[format].read
     assert read is not None
-    result = read(str(path), parse(known[format].settings, dict(settings), f"read_{gives}"))
+    result = read(str(path), parse(FORMATS[format].settings, dict(settings), f"read_{gives}"))
     return Tables(**vars(result), format=format)
 
 

@@ -83,7 +83,11 @@ def test_figures_stand_beside_those_of_the_previous_run(project: Project) -> Non
     rows = project.source.read_text().splitlines()
     project.source.write_text("\n".join(rows[:-20]) + "\n")
     project.materialize(definitions)
-    assert f"| edges | {before - 20:,} | {float(before):.4g} |" in project.metadata("toy/graph")["figures"]
+    again = project.metadata("toy/graph")
+    assert again["edges"] == before - 20
+    assert again["summary"].startswith("The graph of toy: ")
+    types = next(record.data for record in again["figures"].records if record.data["figure"] == "node_types")
+    assert (types["now"], types["previous"], types["change"]) == ("3", "3", "same")
 
 
 def test_tables_are_not_made_of_a_file_that_changed_behind_its_asset(project: Project) -> None:

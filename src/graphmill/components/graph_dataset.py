@@ -8,6 +8,7 @@ from pydantic import Field
 
 from graphmill.components.fields import Watch, as_settings, checked_name, section
 from graphmill.components.graph_asset import GraphPlan, graph_asset
+from graphmill.components.names import require_own_names
 from graphmill.components.plan import ON_DEMAND, TablePlan
 from graphmill.components.raw_asset import raw_asset
 from graphmill.components.scaffolding import GraphDatasetScaffolder
@@ -45,6 +46,7 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The assets from the files to the graph, two jobs, and the sensor if one is asked for."""
+        require_own_names(context)
         name, root = checked_name(self.name, "dataset name"), context.project_root
         sources = parse_sources(self.sources, root)
         if not 0 <= self.rejected_share_max <= 1:

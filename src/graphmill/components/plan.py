@@ -6,6 +6,7 @@ Filled by the components, read by the asset factories.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import dagster as dg
 
@@ -45,6 +46,10 @@ class RecommendationSettings(Settings):
     """What is recommended, and how much of it is shown."""
 
     k: int = setting(20, "Items for each user", ge=1)
+    exclude_seen: Literal["auto", "always", "never"] = setting(
+        "auto",
+        "Leave out what a user has met; auto: unless people take the same again (sequence models; see repeat_share)",
+    )
     shown_users: int = setting(
         8, "Users in the table of the asset, spread over the users; the file has all", ge=1, le=50
     )

@@ -61,6 +61,8 @@ def ranking_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         run_dir = str(embeddings["run_dir"])
         worker.run(context, extras={"mode": "rank", "run_dir": run_dir}, asset_key=key, cwd=str(plan.root))
         report = json.loads((plan.root / run_dir / "ranking.json").read_text(encoding="utf-8"))
-        yield kind.shown(plan, run_dir, report, previous)
+        shown = kind.shown(plan, run_dir, report, previous)
+        notes = {"notes": "; ".join(report["notes"]), "best_epoch": report["best_epoch"]} if "notes" in report else {}
+        yield shown._replace(metadata={**(shown.metadata or {}), **notes})
 
     return ranking

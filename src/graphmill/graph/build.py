@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from graphmill.errors import InputError
-from graphmill.graph import storage
+from graphmill.graph import group_split, storage, time_split
 from graphmill.graph.features import AlignedFeatures, align_features
 from graphmill.graph.interaction_split import split_interactions
-from graphmill.graph.leakage import audit_edges
+from graphmill.graph.leakage import BY_TIME, audit_edges, later_edges, links_of_held_out
 from graphmill.graph.numbering import Numbering, categories, number_nodes, read_edges
 from graphmill.graph.relations import RelationDraft, add_inverse_relations, add_missing_reverses, group_edges
 from graphmill.graph.sequence_split import leave_one_out, leaves_one_out
@@ -35,12 +35,15 @@ def build_graph(
     settings: GraphSettings,
     out: Path,
     features: Mapping[str, pa.Table] | None = None,
+    *,
+    root: Path = Path(),
 ) -> TypedGraph:
     """Write the typed graph of ``nodes`` and ``edges`` to the directory ``out`` and open it.
 
     The tables are those of ``ingest.tables``; ``edges`` may have more columns: ``split`` uint8 (0 train, 1 valid, 2
     test), ``weight`` float32, ``timestamp`` int64, ``position`` int32 (place in the head's sequence). ``features`` maps
-    a node type (or ``type::name``, for one of several sets) to its feature table.
+    a node type (or ``type::name``, for one of several sets) to its feature table. Relative paths in ``settings`` are looked
+    up from ``root``.
 
     The directory appears whole or not at all. Where ``out`` already holds the same graph, undamaged, it is left
     alone; another graph there is replaced. The same tables and settings give the same bytes.
@@ -63,6 +66,13 @@ def build_graph(
         columns, split_source = replace(columns, split=leave_one_out(columns)), "leave_one_out"
     numbering, inside = number_nodes(type_of_row, known_types, columns, settings)
     excluded_edges = len(columns.head) - len(inside.head)
+    about_split: dict[str, Any] = {}
+    if inside.split is None and settings.split.method == time_split.METHOD:
+        by_time = time_split.split_by_time(inside, settings.split)
+        inside, split_source, about_split = by_time.edges, time_split.METHOD, by_time.to_dict()
+    elif inside.split is None and settings.split.method == group_split.METHOD:
+        by_group = group_split.split_by_group(inside, nodes, type_of_row, known_types, settings.split, root)
+        inside, split_source, about_split = by_group.edges, group_split.METHOD, {"groups": by_group.report}
     drafts = group_edges(inside, numbering, merge_parallel=settings.parallel_edges == "merge")
     if settings.add_reverse == "missing":
         drafts = add_missing_reverses(drafts)
@@ -76,6 +86,12 @@ def build_graph(
     aligned = align_features(features or {}, numbering, type_of_row, known_types)
     relation = np.repeat(np.arange(len(drafts), dtype=np.int32), [len(draft) for draft in drafts])
     leakage = audit_edges(src, dst, relation, split, [" | ".join(draft.key) for draft in drafts])
+    if split_source in BY_TIME:
+        times = np.concatenate([draft.attributes["timestamp"] for draft in drafts])
+        leakage = replace(leakage, later=later_edges(times, split))
+    if split_source == group_split.METHOD:
+        found = links_of_held_out(src, dst, relation, split, [draft.key for draft in drafts], settings.split)
+        leakage = replace(leakage, group_links=found)
 
     with storage.building(out) as directory:
         _write(directory, drafts, numbering, table, split, pairs, aligned)
@@ -106,6 +122,7 @@ def build_graph(
             "self_loops": sum(draft.self_loops() for draft in drafts),
             "added_edges": sum(draft.added for draft in drafts),
             "split_source": split_source,
+            **about_split,
             "features_unused": {
                 feature_key(numbering.types[number], name): each.unused
                 for (number, name), each in sorted(aligned.items())

@@ -11,7 +11,7 @@ import numpy as np
 
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
-from graphmill.export.embeddings import read_manifest
+from graphmill.export.embeddings import read_manifest, require_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +32,7 @@ class Run:
         self.path = path
         directory = path / "embeddings" if (path / "embeddings").is_dir() else path
         self.manifest = read_manifest(directory)
+        require_whole(directory, self.manifest)
         self.embeddings: Embeddings = read_embeddings(directory)
 
     def __repr__(self) -> str:
@@ -108,7 +109,7 @@ class Run:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """Held-out figures of the exported epoch: ``valid_mrr``, ``test_mrr``, … (docs/checks.md)."""
+        """Held-out figures of the exported epoch: ``valid_mrr``, ``test_mrr``, … (docs/reference/checks.md)."""
         return dict(self.read_json("report.json")["metrics"])
 
     @property
@@ -143,7 +144,7 @@ class Run:
     # -- how good it is ----------------------------------------------------------------------------------------------
 
     def validate(self) -> HealthReport:
-        """The health of the vectors: ``.status``, ``.failure`` (its name, or ""), ``.verdicts`` (docs/checks.md).
+        """The health of the vectors: ``.status``, ``.failure`` (its name, or ""), ``.verdicts`` (docs/reference/checks.md).
 
         With the graph at hand, links ranked by cosine show whether rows and ids belong together.
         """

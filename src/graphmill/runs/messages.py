@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, TextIO
 
+from graphmill.runs.streams import Spared
+
 Message = dict[str, Any]
 
 
@@ -45,7 +47,7 @@ class Terminal:
     """A progress bar on a terminal, plain lines elsewhere; both on stderr, so that stdout stays for results."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        self.stream = stream or sys.stderr
+        self.stream: Any = Spared(stream or sys.stderr)
         self.bar: Any = None
         self.task: Any = None
 

@@ -6,7 +6,7 @@ Which of the three it is follows from what the recipe offers; the file says so u
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -18,10 +18,19 @@ from graphmill.evaluation.ranking.links import LinkRanking, link_queries, rank_l
 from graphmill.runs.export import Restored, restore
 from graphmill.runs.messages import Outlet
 from graphmill.runs.recommender_baseline import NAME as BPR_MF
-from graphmill.runs.recommender_baseline import bpr_mf_figures
+from graphmill.runs.recommender_baseline import bpr_mf_figures, rival_bpr_mf
 from graphmill.runs.train import train
 
 FILE = "ranking.json"
+SIMPLER = {
+    "popularity": "popularity",
+    "markov": "a Markov chain",
+    "item_knn": "item-kNN",
+    "ease": "EASE",
+    "replay": "a replay of the own history",
+    BPR_MF: "BPR-MF",
+}
+"""What a system of items is held against, in words."""
 _METRIC = re.compile(
     r"(?:(?P<who>\w+?)_)?(?P<metric>(?:mrr|ndcg|ndcg_kgat|hr|hit|hits|recall|precision|map|coverage|popularity_bias)(?:@\d+)?)"
 )
@@ -41,7 +50,7 @@ class RanksTriples(Protocol):
 class RanksItems(Protocol):
     """A recipe that recommends items, whose ``evaluate`` names rivals and protocols by prefix."""
 
-    def recommend(self, model: nn.Module, k: int) -> Any:
+    def recommend(self, model: nn.Module, k: int, exclude_seen: Any = "auto") -> Any:
         """See ``recommendations``."""
 
 
@@ -79,7 +88,7 @@ def rank_any(
     Links (:func:`rank_run`); triples on both sides; or items, whose figures are grouped by who made them:
     ``figures`` {"model", "sampled", "popularity", ...: {metric: value}}.
     """
-    recipe, about = restored.recipe, {"epoch": restored.epoch, "split": split}
+    recipe, about = restored.recipe, {**restored.used, "split": split}
     if isinstance(recipe, RanksTriples):
         ks = tuple(restored.job.settings.evaluation.top_k)
         report = cast(RanksTriples, recipe).ranking_report(restored.model, split, ks, poll)
@@ -87,13 +96,51 @@ def rank_any(
         return {**about, "mrr": {"model": report["both"]["mrr"], "frequency": report["baseline"]["mrr"]}}
     if isinstance(recipe, RanksItems):
         found = recipe.evaluate(restored.model, split, final=True, poll=poll)
-        found |= {f"{BPR_MF}_{name}": value for name, value in bpr_mf_figures(restored, split, outlets=outlets).items()}
+        rival = rival_bpr_mf(restored, outlets=outlets)
+        found |= {f"{BPR_MF}_{name}": value for name, value in bpr_mf_figures(rival, split).items()}
         figures = grouped(found)
+        about["advice"] = simpler(restored, rival)
         about["selected_on"] = restored.selected_on
+        about["repeat_share"] = found.get("repeat_share", 0.0)
         restored.run.write_json(FILE, {"kind": "items", **about, "figures": figures})
         return {**about, "figures": figures["model"], "beside": figures}
     ranked = rank_run(restored, split, outlets=outlets)
     return {**about, "epoch": ranked.epoch, "mrr": ranked.mrr_beside_baselines()}
+
+
+def simpler(restored: Restored, rival: Mapping[str, Any]) -> str:
+    """A sentence that names the simpler model to take where one is better on validation; "" where none is.
+
+    Test figures decide nothing: a run without a validation split, or whose epoch was chosen on the test, gets no advice.
+    ``rival``: the result of the best BPR-MF's training, or {}.
+    """
+    metric = str(restored.job.settings.evaluation.selection_metric)
+    if restored.selected_on != "valid" or not (restored.run.path / "report.json").is_file():
+        return ""
+    measured = {
+        who: own[metric]
+        for who, own in grouped(
+            {
+                name.removeprefix("valid_"): value
+                for name, value in restored.run.read_json("report.json")["metrics"].items()
+                if name.startswith("valid_")
+            }
+        ).items()
+        if metric in own and who in ("model", *SIMPLER)
+    }
+    if "model" not in measured:
+        return ""
+    mine = measured.pop("model")
+    if rival.get("best_metric") is not None:
+        measured[BPR_MF] = float(rival["best_metric"])
+    best = max(measured, key=lambda who: measured[who], default="")
+    if not best or measured[best] <= mine:
+        return ""
+    where = f", whose run is {rival['run_dir']}" if best == BPR_MF else ", which needs no training"
+    return (
+        f"{restored.recipe.name} does not pay on these data: by {metric} on validation it has {mine:.4f}, {SIMPLER[best]} "
+        f"{measured[best]:.4f}. Take {SIMPLER[best]}{where}"
+    )
 
 
 def grouped(figures: dict[str, float]) -> dict[str, dict[str, float]]:
@@ -145,5 +192,5 @@ def rank_run(
         thresholds=thresholds,
     )
     ranked = RankedRun(rankings, comparison, restored.epoch)
-    restored.run.write_json(FILE, ranked.to_dict())
+    restored.run.write_json(FILE, {**ranked.to_dict(), **restored.used})
     return ranked

@@ -72,3 +72,12 @@ def test_queries_of_a_graph_on_disk(tmp_path: Path) -> None:
     assert asked == set(zip(edges.src[held_out].tolist(), edges.dst[held_out].tolist(), strict=True))
     assert len(forward.known_tails) == 150
     assert forward.train_degree.sum() == (np.asarray(edges.split) == 0).sum()
+
+
+def test_a_graph_of_self_loops_says_that_they_are_never_held_out() -> None:
+    loops = np.array([[i, i, 0] for i in range(4)])
+    graph = FakeGraph({"a": 4}, [("a", "r", "a", loops)])
+    with pytest.raises(
+        InputError, match=r"each of its 4 edges joins a node with itself.* check which columns are read"
+    ):
+        link_queries(graph, "valid")

@@ -110,7 +110,7 @@ def link_queries(graph: "TypedGraph", split: str, *, max_per_relation: int = 0, 
         found.append(_from_keys(relation.index, name, asked, train, sorted_unique(keys), heads, candidates))
     queries = LinkQueries(split, tuple(found))
     if not queries.total:
-        raise _nothing_to_rank(split)
+        raise _nothing_to_rank(graph, split)
     return queries
 
 
@@ -121,12 +121,30 @@ def count_links(graph: "TypedGraph", split: str) -> int:
     """
     count = sum(int(relation["split"][split]) for relation in graph.manifest["relations"])
     if not count:
-        raise _nothing_to_rank(split)
+        raise _nothing_to_rank(graph, split)
     return count
 
 
-def _nothing_to_rank(split: str) -> InputError:
-    return InputError(f"the graph has no link in its {split} split; build it with split.{split} above 0")
+def _nothing_to_rank(graph: "TypedGraph", split: str) -> InputError:
+    """What keeps the split empty, and what to do about it."""
+    ends = [
+        (r.source == r.target, np.asarray(graph.edges(r.index).src), np.asarray(graph.edges(r.index).dst))
+        for r in graph.relations
+    ]
+    total = sum(len(src) for _, src, _ in ends)
+    loops = sum(int((src == dst).sum()) for same, src, dst in ends if same)
+    none = f"the graph has no link in its {split} split"
+    if total == loops:
+        return InputError(
+            f"{none}: each of its {total:,} edges joins a node with itself, and such an edge is never held out; check which "
+            "columns are read as head and tail"
+        )
+    if getattr(graph, "manifest", {}).get("settings", {}).get("split", {}).get(split, 0):
+        return InputError(
+            f"{none}: of its {total - loops:,} edges none could be held out and leave its nodes an edge to train on; the "
+            "graph is too small to be judged: add edges"
+        )
+    return InputError(f"{none}; build it with split.{split} above 0")
 
 
 def _keys(heads: NDArray[np.integer], tails: NDArray[np.integer], candidates: int) -> Int64:

@@ -103,7 +103,7 @@ def ranks_of(
                 own = block if len(place) == len(block) == last - bounds[start] else block[_on(block, place)]
                 above[part], tied[part], scores[part] = _count(own, queries, part)
                 for kind, tails in asked.items():
-                    wanted = torch.gather(own, 1, _on(own, np.maximum(tails[part], 0))).double().cpu().numpy()
+                    wanted = torch.gather(own, 1, _on(own, np.maximum(tails[part], 0))).cpu().double().numpy()
                     found[kind][part] = np.where(tails[part] >= 0, wanted, np.nan)
     for values in found.values():
         values[~done] = 0.0
@@ -133,7 +133,7 @@ def _count(scores: "torch.Tensor", queries: RelationQueries, part: slice) -> tup
     known_above = torch.bincount(row_on[known > own], minlength=len(heads))
     known_upto = torch.bincount(row_on[known >= own], minlength=len(heads))  # the target itself is among these
     higher = (above - known_above).cpu().numpy()
-    return higher, (upto - known_upto).cpu().numpy() - higher, target[:, 0].double().cpu().numpy()
+    return higher, (upto - known_upto).cpu().numpy() - higher, target[:, 0].cpu().double().numpy()
 
 
 def _on(like: "torch.Tensor", index: NDArray[np.integer]) -> "torch.Tensor":

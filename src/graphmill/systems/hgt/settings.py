@@ -158,10 +158,7 @@ class HgtSettings(Settings):
                 f"acceleration.num_neighbors has {hops} entries, and model.num_layers is {layers}: neighbor_sampled needs "
                 "one for each layer"
             )
-        known = ["mrr", "mr", "amri", "hits"]
-        unknown = sorted(set(self.evaluation.metrics) - set(known))
-        if unknown:
-            raise ValueError(f"evaluation.metrics: unknown {', '.join(unknown)} (known: {', '.join(known)})")
+        self.evaluation.require_link_metrics()
         return self
 
 
