@@ -44,16 +44,17 @@ def read_edges(path: str | Path, format: str = "", **settings: Any) -> Tables:
     Args:
         path: local path or fsspec URL.
         format: ``kg_csv``, ``kg_files``, ``kgx``, ``neo4j``, ``ntriples`` or ``triples``; "": told by the content.
-        settings: of the format (docs/reference/ingestion.md), such as ``columns={"head_id": "from", "tail_id": "to"}``. Columns of
-            a CSV that are not named are guessed from its header, as ``graphmill ingest-report`` does; ``notes`` say how.
+        settings: of the format (docs/reference/ingestion.md), such as ``columns={"head_id": "from", "tail_id": "to"}``.
+            Columns of a CSV that are not named are guessed from its header; ``notes`` say how.
 
     Raises:
         InputError: the file cannot be used. SettingsError: an unknown format or setting.
     """
     chosen = format or _recognised(path, "edges", "kg_csv")
     remarks: list[str] = []
-    if chosen == "kg_csv" and not settings:
-        settings, remarks = _guessed(str(path))
+    if chosen == "kg_csv":
+        guess, remarks = _guessed(str(path), settings.get("columns") or {})
+        settings = {"delimiter": guess["delimiter"], **settings, "columns": guess["columns"]}
     tables = _read(path, chosen, "edges", settings)
     return replace(tables, notes=[*remarks, *tables.notes])
 
@@ -90,8 +91,8 @@ def build_graph(tables: IngestResult, path: str | Path = GRAPH, **settings: Any)
     Args:
         tables: from :func:`read_edges` or :func:`read_interactions`.
         path: the graph's folder; the same graph that is there already is left alone, another one is replaced.
-        settings: docs/reference/graph.md, such as ``include_node_types=["drug", "disease"]`` or ``split={"valid": 0.1}``. What
-            suits the format is set where nothing is said.
+        settings: docs/explanation/graph.md, such as ``include_node_types=["drug", "disease"]`` or ``split={"valid": 0.1}``.
+            What suits the format is set where nothing is said.
 
     Raises:
         InputError: the tables cannot be used. SettingsError: an unknown setting or value.
@@ -196,18 +197,26 @@ def _plain(tables: Tables) -> IngestResult:
     return IngestResult(**{name: getattr(tables, name) for name in IngestResult.__dataclass_fields__})
 
 
-def _guessed(path: str) -> tuple[dict[str, Any], list[str]]:
-    """Columns and delimiter of an edge file by its header, and what there is to say about the guess."""
-    from graphmill.ingest.kg_guess import DELIMITERS, guess_columns, guess_header
+def _guessed(path: str, given: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+    """Columns and delimiter of an edge file by its header, ``given`` columns first, and remarks on the guess."""
+    from graphmill.ingest.kg_guess import guess_columns
+    from graphmill.ingest.rows import RowFile
 
-    header, delimiter, _ = guess_header(path)
-    columns, remarks = guess_columns(header.names)
-    if columns is None:
+    with RowFile(path) as file:
+        names, delimiter = file.names, file.delimiter
+    found, remarks = guess_columns(names)
+    if found is None and not given:
         raise InputError(
-            f"{path}: no column map could be guessed from {', '.join(header.names)}; name the ends and the relation, "
-            'such as columns={"head_id": "…", "tail_id": "…", "relation": "…"}'
+            f"{path}: no column map could be guessed from {', '.join(names)}; name the ends and the relation, such as "
+            'columns={"head_id": "…", "tail_id": "…", "relation": "…"}'
         )
-    return {"columns": columns.model_dump(), "delimiter": DELIMITERS[delimiter]}, remarks
+    types = {"head_type_constant": "node", "tail_type_constant": "node"}
+    guess = {part: name for part, name in found.model_dump().items() if name} if found else types
+    decided = {part.removesuffix("_constant") for part in given}
+    for part, name in list(guess.items()):
+        if part.removesuffix("_constant") in decided or name in given.values():
+            del guess[part]
+    return {"columns": {**guess, **given}, "delimiter": delimiter}, [] if given else remarks
 
 
 def _suited(tables: IngestResult) -> dict[str, Any]:
