@@ -182,14 +182,23 @@ def _recognised(path: str | Path, gives: str, otherwise: str) -> str:
 
 
 def _read(path: str | Path, format: str, gives: str, settings: Mapping[str, Any]) -> Tables:
+    if format not in (known := _known(gives)):
+        raise SettingsError(f"read_{gives}: there is no format '{format}' (known: {', '.join(known)})")
+    return read_tables(path, format, settings, f"read_{gives}")
+
+
+def read_tables(path: str | Path, format: str, settings: Mapping[str, Any], where: str) -> Tables:
+    """Read ``path`` as any format that has a reader; ``where`` begins the message on a wrong setting.
+
+    Raises :class:`SettingsError` and :class:`InputError` as :func:`read_edges` does.
+    """
     from graphmill.ingest.formats import FORMATS
     from graphmill.settings import parse
 
-    if format not in (known := _known(gives)):
-        raise SettingsError(f"read_{gives}: there is no format '{format}' (known: {', '.join(known)})")
-    read = FORMATS[format].read
-    assert read is not None
-    result = read(str(path), parse(FORMATS[format].settings, dict(settings), f"read_{gives}"))
+    if format not in FORMATS or (read := FORMATS[format].read) is None:
+        known = ", ".join(name for name, each in FORMATS.items() if each.read)
+        raise SettingsError(f"{where}: there is no format '{format}' of edges or interactions (known: {known})")
+    result = read(str(path), parse(FORMATS[format].settings, dict(settings), where))
     return Tables(**vars(result), format=format)
 
 
