@@ -164,7 +164,7 @@ def test_the_next_run_starts_by_itself_and_goes_on_whatever_is_killed(daemon: Da
         began = time.monotonic()
         daemon.wait(
             lambda: has_ended(daemon, run), seconds=PATIENCE, what=f"the end of the run whose {killed} was killed"
-        )  # noqa: B023
+        )
         took = time.monotonic() - began
         print(f"{killed}: ended after {took:.0f} s", flush=True)
         assert took < STUCK_SECONDS
