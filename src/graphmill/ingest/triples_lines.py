@@ -15,8 +15,8 @@ from graphmill.ingest.tables import MAX_SHOWN, REJECTS
 
 COLUMNS = ("head", "relation", "tail")
 _BLOCK = 1 << 22
-_TERM = r'(<[^<>"{}|^`\\\s]*>|_:\S+|"(?:[^"\\]|\\.)*"(?:@[\w-]+|\^\^<[^<>\s]*>)?)'
-_STATEMENT = re.compile(rf"\s*{_TERM}\s*{_TERM}\s*{_TERM}\s*\.\s*(#.*)?")
+_TERM = r'(<[^<>"{}|^`\s]*>|_:\S+|"(?:[^"\\]|\\.)*"(?:@[\w-]+|\^\^<[^<>\s]*>)?)'
+_STATEMENT = re.compile(rf"\s*+{_TERM}\s*+{_TERM}\s*+{_TERM}\s*+\.\s*+(#.*)?")
 """A line of N-Triples."""
 
 
