@@ -32,11 +32,13 @@ class Job:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML or JSON settings file.
+    """The mapping in a YAML or JSON settings file; the name of a system stands for its defaults.
 
     Raises:
         InputError: no such file, not YAML, or not a mapping.
     """
+    if not path.exists() and str(path) in registry.RECIPES:
+        return {"recipe": str(path)}
     if not path.is_file():
         raise InputError(f"settings file {path} does not exist; see docs/reference/settings.md for its shape")
     try:
