@@ -20,7 +20,7 @@ from graphmill.training.compiling import CompileReport, compile_with_probe, requ
 from graphmill.training.contract import Phase, StepBatch
 from graphmill.training.device import empty_device_cache
 from graphmill.training.guards import REMEDIES, NonFiniteError, first_nonfinite, nonfinite_parameter, save_batch
-from graphmill.training.ladder import with_ladder
+from graphmill.training.ladder import in_smaller_blocks, once_more, with_ladder
 from graphmill.training.precision import safer_precision
 from graphmill.training.reporting import epoch_record
 from graphmill.training.run_state import TrainState
@@ -28,8 +28,6 @@ from graphmill.training.settings import CHOSEN_ON_TEST
 from graphmill.training.step import Gradient, clip_, compute_gradient
 from graphmill.training.stopping import out_of_patience, record_metric, unselected
 from graphmill.training.trainee import Session
-
-_MAX_LOSS_CHUNKS = 4096
 
 
 @dataclass
@@ -160,7 +158,6 @@ class Engine(Session):
                 lambda: self._gradient(phase, batch, epoch, index),
                 execution=self.execution,
                 policy=self.acceleration.on_oom,
-                max_loss_chunks=_MAX_LOSS_CHUNKS,
                 # Once the ranks have begun to add up, one of them cannot start the step again by itself.
                 repeatable=lambda: self.ranks.collectives == calls,
                 clear=self._clear_after_oom,
@@ -179,6 +176,8 @@ class Engine(Session):
         self._steps_here += 1
         if gradient.finite:
             clip_(optimizer.parameters, gradient.norm, self.acceleration.clip_norm)
+            remedy = self.acceleration.LESS_MEMORY
+            once_more(optimizer.allocate, clear=self._clear_cache, what="the optimizer's first step", remedy=remedy)
             optimizer.step(rate)
             state.updates[phase.name] += 1
             state.skips_in_row = 0
@@ -260,8 +259,7 @@ class Engine(Session):
             if self.ranks.world == 1 and self._asked_to_stop():
                 stop()
 
-        with torch.no_grad(), shared(self.share(stop)):
-            metrics = self.recipe.evaluate(self.model, self.evaluation.selected_on, final=False, poll=poll)
+        metrics = self.evaluated(self.evaluation.selected_on, final=False, poll=poll, stop=stop)
         with torch.no_grad():
             health = self.recipe.health(self.model) if self.ranks.main else {}
         metrics, health = self.ranks.broadcast((metrics, health))
@@ -273,9 +271,29 @@ class Engine(Session):
             self.save(metric=selection)
         self._cleanup("phase")
 
-    def share(self, stop: Callable[[], None] = lambda: None) -> Share:
-        """This rank's share of an evaluation; ``stop`` is called on all ranks once any has been asked to stop."""
-        return Share(self.ranks.rank, self.ranks.world, self.ranks.sum_array, self._asked_to_stop, stop)
+    def evaluated(
+        self, split: str, *, final: bool, poll: Callable[[], None], stop: Callable[[], None] = lambda: None
+    ) -> dict[str, float]:
+        """The recipe's figures on a split, over all ranks; in smaller blocks where memory runs out.
+
+        ``stop`` is called on all ranks once any has been asked to stop.
+        """
+
+        def evaluate(parts: int) -> dict[str, float]:
+            ranks, on_device = self.ranks, self.device.type != "cpu"
+            mine = Share(ranks.rank, ranks.world, ranks.sum_array, self._asked_to_stop, stop, 0, on_device, parts)
+            with torch.no_grad(), shared(mine):
+                return self.recipe.evaluate(self.model, split, final=final, poll=poll)
+
+        metrics, self._evaluation_parts = in_smaller_blocks(
+            evaluate,
+            parts=self._evaluation_parts,
+            clear=self._clear_cache,
+            note=self._note,
+            remedy=self.acceleration.LESS_MEMORY,
+            repeatable=self.ranks.world == 1 and self.acceleration.on_oom == "shrink",
+        )
+        return metrics
 
     def _metric_now(self) -> float | None:
         if self.state.evaluated_epoch != self.state.epoch:
@@ -350,6 +368,9 @@ class Engine(Session):
 
     def _clear_after_oom(self) -> None:
         self._drop_gradients()
+        self._clear_cache()
+
+    def _clear_cache(self) -> None:
         empty_device_cache(self.device)
 
     # ------------------------------------------------------------------ small parts

@@ -24,12 +24,28 @@ class PhaseOptimizer:
             by_decay.setdefault(settings.weight_decay * group.decay, []).extend(group.parameters)
         options = [{"params": found, "weight_decay": decay} for decay, found in by_decay.items() if found]
         self.optimizer = _build(settings, options, device)
+        self._allocated = False
 
     def step(self, learning_rate: float) -> None:
         """Apply the accumulated gradients at this rate."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         self.optimizer.step()
+
+    def allocate(self) -> None:
+        """Make the moments of what has a gradient and none yet, all before any parameter moves.
+
+        Memory can run out here, and then it can be tried again; in the middle of an update it could not.
+        """
+        if self._allocated or not isinstance(self.optimizer, torch.optim.Adam):
+            return
+        for parameter in self.parameters:
+            state = self.optimizer.state[parameter] if parameter.grad is not None else None
+            if state is not None and not state:
+                made = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+                beside = parameter.device if self.optimizer.defaults.get("fused") else torch.device("cpu")
+                state.update(step=torch.zeros((), dtype=torch.float32, device=beside), **made)
+        self._allocated = all(p.grad is not None for p in self.parameters)
 
     def zero_grad(self) -> None:
         """Drop the gradients (set to None, so that untouched parameters cost nothing)."""
@@ -47,6 +63,7 @@ class PhaseOptimizer:
     def load(self, prefix: str, tensors: dict[str, Tensor]) -> None:
         """Restore :meth:`tensors`."""
         self.optimizer.state.clear()
+        self._allocated = False
         for name, parameter in zip(self.names, self.parameters, strict=True):
             start = f"{prefix}.{name}."
             state: dict[str, Any] = {}

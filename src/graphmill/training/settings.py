@@ -59,7 +59,7 @@ class AccelerationSettings(Settings):
     """What to do where a step does not fit, in settings that the recipe has."""
 
     device: Literal["auto", "cuda", "mps", "cpu"] = setting("auto", "cuda, then mps, then cpu", identity=False)
-    allow_fallback: bool = setting(True, "Use the CPU when the device asked for is absent", identity=False)
+    allow_fallback: bool = setting(True, "Use the CPU when the device asked for is absent, or fails", identity=False)
     batching: Literal["auto", "full", "edge_sampled", "neighbor_sampled"] = setting(
         "auto", "What one step's messages run over: the whole graph, or a sample per micro-batch"
     )

@@ -64,6 +64,7 @@ class Session:
         self.asked = execution.sizes()
         self.batches = Batches(recipe, acceleration.num_workers)
         self.resumed = False
+        self._evaluation_parts = 1
         recipe.to(device)
         self._fresh(precision)
 
