@@ -1,4 +1,4 @@
-"""What becomes of a run whose device fails, has too little memory, or makes numbers that are not finite (``failures.py``)."""
+"""What becomes of a run whose device fails, has too little memory, or makes numbers that are not finite."""
 
 from __future__ import annotations
 

@@ -18,7 +18,6 @@ from graphmill.kernels import hgt, hgt_edges_into, hgt_relations, hgt_torch
 from graphmill.kernels.hgt_plan import MessageGraph, TypedEdges
 from graphmill.kernels.hgt_reference import hgt_attention_reference
 from tests.kernels.graphs import Inputs, Shape, hub, inputs, random_edges, shapes
-from tests.kernels.triton_interpreter import FEW, INTERPRETED, TRITON, interpret, light, run_tests, starts_the_process
 
 
 def numba_installed() -> bool:
@@ -26,7 +25,7 @@ def numba_installed() -> bool:
 
 
 NUMBA = pytest.param("numba", marks=pytest.mark.skipif(not numba_installed(), reason="numba is optional"))
-BACKENDS = ["torch", "sparse", NUMBA, *TRITON]
+BACKENDS = ["torch", "sparse", NUMBA]
 PARTS = pytest.param("numba in parts", marks=NUMBA.marks)
 """numba where registers are narrow: each operation of a relation in a call of its own."""
 
@@ -41,8 +40,6 @@ def chosen(backend: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """What ``hgt_attention`` is to be told for one of the names above, with what has to be changed for it."""
     if backend == "numba in parts":
         narrow(monkeypatch)
-    elif backend == "triton":
-        interpret(monkeypatch)
     return backend.partition(" ")[0]
 
 
@@ -67,7 +64,7 @@ def assert_close(ours: list[Tensor], theirs: list[Tensor], tolerance: float) -> 
 
 
 @pytest.mark.parametrize("backend", [*BACKENDS, PARTS])
-@(FEW if INTERPRETED else settings(max_examples=60, deadline=None))
+@settings(max_examples=60, deadline=None)
 @given(shape=shapes())
 def test_values_and_gradients_equal_the_reference(backend: str, shape: Shape) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -87,7 +84,7 @@ def equal_the_reference(backend: str, shape: Shape) -> None:
 
 
 def test_single_precision_agrees_to_one_part_in_a_hundred_thousand(hgt_attention) -> None:
-    counts, relations = light([30, 50, 4], [(0, 1, 300), (1, 0, 300), (2, 1, 90), (1, 1, 500)])
+    counts, relations = [30, 50, 4], [(0, 1, 300), (1, 0, 300), (2, 1, 90), (1, 1, 500)]
     graph = MessageGraph.build(counts, random_edges(counts, relations, 1))
     x = inputs(graph, 4, 16, torch.float32)
     exact = Inputs(
@@ -210,7 +207,7 @@ def test_groups_of_heads_change_nothing(hgt_attention, monkeypatch: pytest.Monke
     """As many heads at a time as there are threads."""
     width, heads = 5, 2 * torch.get_num_threads()
     monkeypatch.setattr(hgt_relations, "_GROUP_BYTES", 1)
-    counts, relations = light([30, 50, 4], [(0, 1, 300), (1, 0, 300), (2, 1, 90), (1, 1, 500)])
+    counts, relations = [30, 50, 4], [(0, 1, 300), (1, 0, 300), (2, 1, 90), (1, 1, 500)]
     graph = MessageGraph.build(counts, random_edges(counts, relations, 1))
     assert all(len(list(hgt_relations.cache_groups(r, heads, width, torch.float64))) == 2 for r in graph.relations)
     assert {r.on_target for r in graph.relations} == {True, False}
@@ -281,7 +278,7 @@ def test_what_is_kept_for_the_backward_pass(hgt_attention) -> None:
 
 
 def test_one_hub_that_receives_every_edge(hgt_attention) -> None:
-    graph = MessageGraph.build([5, 4], hub(600 if INTERPRETED else 3000))
+    graph = MessageGraph.build([5, 4], hub(3000))
     x = inputs(graph, 2, 8)
     ours, theirs = run(hgt_attention, x, graph, None), run(hgt_attention_reference, x, graph, None)
     assert_close([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], 1e-10)
@@ -297,8 +294,7 @@ def test_gradients_agree_with_finite_differences(hgt_attention) -> None:
         q, k, v = list(flat[:2]), list(flat[2:4]), list(flat[4:6])
         return tuple(t for t in hgt_attention(q, k, v, *flat[6:], graph, masked) if t is not None)
 
-    # In the interpreter along one direction in place of each: two hundred calls of it would take minutes.
-    assert torch.autograd.gradcheck(attend, x.leaves(), fast_mode=INTERPRETED)
+    assert torch.autograd.gradcheck(attend, x.leaves())
 
 
 def test_a_masked_pair_is_as_good_as_an_absent_edge(hgt_attention) -> None:
@@ -312,7 +308,7 @@ def test_a_masked_pair_is_as_good_as_an_absent_edge(hgt_attention) -> None:
 
 
 def test_bfloat16_rows_keep_float32_sums(hgt_attention) -> None:
-    counts, relations = light([30, 50], [(0, 1, 300), (1, 0, 300), (1, 1, 500)])
+    counts, relations = [30, 50], [(0, 1, 300), (1, 0, 300), (1, 1, 500)]
     graph = MessageGraph.build(counts, random_edges(counts, relations, 1))
     x = inputs(graph, 2, 16, torch.float32)
     half = [[None if t is None else t.detach().bfloat16() for t in part] for part in x[:3]]
@@ -330,7 +326,7 @@ def test_bfloat16_rows_keep_float32_sums(hgt_attention) -> None:
 
 def test_thousands_of_bfloat16_rows_add_up_in_float32(hgt_attention) -> None:
     """A hub that hears from every node of a type, and is heard by every one: in bf16 a sum of ones ends at 256."""
-    many = 300 if INTERPRETED else 4000
+    many = 4000
     nodes = torch.arange(many)
     first = torch.zeros(many, dtype=torch.int64)
     edges = [TypedEdges(0, 1, nodes, first, nodes), TypedEdges(1, 0, first, nodes, nodes)]
@@ -377,7 +373,7 @@ def test_float16_rows_are_summed_in_float32() -> None:
     """What ``auto`` takes for fp16; products of two rows can be beyond what fp16 holds."""
     large = torch.full((1, 32), 200.0, dtype=torch.float16)
     assert hgt_torch.head_products(large, large, 2).tolist() == [[640_000.0, 640_000.0]]
-    counts, relations = light([30, 50], [(0, 1, 300), (1, 0, 300)])
+    counts, relations = [30, 50], [(0, 1, 300), (1, 0, 300)]
     graph = MessageGraph.build(counts, random_edges(counts, relations, 1))
     x = inputs(graph, 2, 16, torch.float32)
     rows = [[None if t is None else t.detach().half().requires_grad_() for t in part] for part in x[:3]]
@@ -394,7 +390,7 @@ def test_float16_rows_are_summed_in_float32() -> None:
 
 
 def test_two_backward_passes_are_equal_bit_by_bit(hgt_attention) -> None:
-    counts, relations = light([60, 50], [(0, 1, 900), (1, 0, 900)])
+    counts, relations = [60, 50], [(0, 1, 900), (1, 0, 900)]
     graph = MessageGraph.build(counts, random_edges(counts, relations, 2))
     x = inputs(graph, 4, 8, torch.float32)
     first, second = run(hgt_attention, x, graph, None), run(hgt_attention, x, graph, None)
@@ -413,19 +409,14 @@ def test_no_tensor_of_edges_times_width_is_made(hgt_attention) -> None:
                 self.size = max(self.size, out.numel() * out.element_size())
             return out
 
-    edges, heads, width = 600 if INTERPRETED else 150_000, 4, 16
-    counts = [18, 20] if INTERPRETED else [900, 1000]
+    edges, heads, width = 150_000, 4, 16
+    counts = [900, 1000]
     graph = MessageGraph.build(counts, random_edges(counts, [(0, 1, edges), (1, 0, edges // 30)], 3))
     with Largest() as seen:
         run(hgt_attention, inputs(graph, heads, width, torch.float32), graph, None)
     # Two numbers an edge and head are scratch; rows of all edges would be eight times as many.
     number = torch.float32.itemsize
     assert seen.size <= 2 * heads * edges * number < heads * width * edges * number // 4
-
-
-@starts_the_process
-def test_triton_in_its_interpreter() -> None:
-    run_tests(__file__)
 
 
 @pytest.mark.parametrize("backend", ["torch", "sparse"])

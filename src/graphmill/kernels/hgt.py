@@ -19,7 +19,7 @@ from graphmill.kernels.hgt_plan import MessageGraph
 from graphmill.kernels.hgt_relations import Rows, Saved, Weights, attend, attend_backward, deltas, side_by_side
 from graphmill.kernels.runtime.threads import has_numba
 
-Backend = Literal["auto", "torch", "sparse", "numba", "triton"]
+Backend = Literal["auto", "torch", "sparse", "numba"]
 
 
 def hgt_attention(
@@ -107,16 +107,8 @@ def edge_backend(name: Backend, device: torch.device, dtype: torch.dtype = torch
     """The module that does the edges: on the CPU auto takes numba or else torch's sparse operators (torch's dense ones for
     float16, which neither has); elsewhere torch.
 
-    Triton is to be asked for: it has been held against the reference, but not timed on a device yet.
-
-    Raises ValueError for numba and sparse off the CPU and Triton off CUDA, ImportError where one is missing.
+    Raises ValueError for numba and sparse off the CPU, ImportError where numba is missing.
     """
-    if name == "triton" and device.type != "cuda":
-        raise ValueError(f"backend triton works on CUDA, not on {device.type}; use torch or auto")
-    if name == "triton":
-        from graphmill.kernels import hgt_triton
-
-        return hgt_triton
     if name == "auto" and dtype == torch.float16:
         return hgt_torch
     if name == "numba" and device.type != "cpu":

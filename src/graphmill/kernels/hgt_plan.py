@@ -28,36 +28,6 @@ class TypedEdges(NamedTuple):
     pair: IndexLike
 
 
-PIECE = 128
-"""Edges of a node that are summed in one go where many sums run side by side."""
-
-
-class Pieces(NamedTuple):
-    """The edges of each node of one side, in pieces of at most :data:`PIECE`, all int64.
-
-    Piece i has the entries ``start[i]:stop[i]`` of ``place`` (an edge's position) and ``other`` (int32: its other end);
-    node n has the pieces ``bounds[n]:bounds[n + 1]``. ``single``: every node has one.
-    """
-
-    place: Tensor
-    other: Tensor
-    start: Tensor
-    stop: Tensor
-    bounds: Tensor
-    single: bool
-
-    @staticmethod
-    def of(counts: Tensor, place: Tensor, other: Tensor) -> Pieces:
-        """``counts`` [n] edges of each node, which lie one after the other in ``place`` and ``other``."""
-        pieces = (counts + PIECE - 1) // PIECE
-        bounds, ends = (torch.cat([c.new_zeros(1), c.cumsum(0)]) for c in (pieces, counts))
-        owner = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), pieces)
-        number = torch.arange(len(owner), device=counts.device) - bounds[owner]
-        start = ends[owner] + number * PIECE
-        stop = torch.minimum(start + PIECE, ends[owner + 1])
-        return Pieces(place, other, start, stop, bounds, len(owner) == len(counts))
-
-
 @dataclass(frozen=True)
 class RelationPlan:
     """One relation's edges in destination order, in terms of the nodes that occur in it.
@@ -96,19 +66,6 @@ class RelationPlan:
     def by_source(self) -> Tensor:
         """int64 [E]: the edges' positions in source order (the transpose); ties keep the destination order."""
         return torch.argsort(self.source, stable=True)
-
-    @cached_property
-    def target_pieces(self) -> Pieces:
-        """The edges of each target."""
-        place = torch.arange(self.num_edges, device=self.source.device)
-        return Pieces.of(self.indptr.diff(), place, self.source)
-
-    @cached_property
-    def source_pieces(self) -> Pieces:
-        """The edges of each source."""
-        order = self.by_source
-        counts = torch.bincount(self.source, minlength=self.source_nodes.numel())
-        return Pieces.of(counts, order, self.target[order])
 
     @cached_property
     def source_row(self) -> Tensor:

@@ -4,8 +4,8 @@ Per relation the matrices are applied on the cheaper side (``RelationPlan.on_tar
 Σ α (v W) = (Σ α v) W; the softmax runs over all relations of a target by streaming: each relation adds its unnormalised
 sums, total and highest logit. The backward pass recomputes the logits from the inputs and the softmax's log-total.
 Where a backend takes all relations at once (``hgt_passes_numba``, ``hgt_sparse``, ``hgt_torch``), it is given them, and may
-have one softmax for them and keep their logits (``hgt_torch``); else
-(``hgt_numba``, ``hgt_triton``) heads go in groups, so that a relation's working set stays near the cache.
+have one softmax for them and keep their logits (``hgt_torch``); else (``hgt_numba``) heads go in groups, so that what a
+relation works on stays near the cache.
 """
 
 from __future__ import annotations
