@@ -14,9 +14,10 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from graphmill.kernels import hgt, hgt_edges_into, hgt_relations, hgt_torch
+from graphmill.kernels import hgt, hgt_relations, segments
 from graphmill.kernels.hgt_plan import MessageGraph, TypedEdges
 from graphmill.kernels.hgt_reference import hgt_attention_reference
+from graphmill.kernels.hgt_torch_plan import flat_graph
 from tests.kernels.graphs import Inputs, Shape, hub, inputs, random_edges, shapes
 
 
@@ -218,32 +219,6 @@ def test_groups_of_heads_change_nothing(hgt_attention, monkeypatch: pytest.Monke
         assert_close([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], 1e-10)
 
 
-@pytest.mark.parametrize("counts", [[30, 50, 4], [700, 900, 400]], ids=["all occur", "few occur"])
-@pytest.mark.parametrize("together", [5, 2])
-def test_heads_that_go_together_are_those_one_after_the_other(
-    together: int, counts: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on accelerators: all five at once, and as many as can be numbered."""
-    graph = MessageGraph.build(counts, random_edges(counts, [(0, 1, 300), (1, 0, 300), (2, 1, 90), (1, 1, 60)], 1))
-    gathered = [
-        side.nodes is not None for part in hgt_edges_into.EdgesInto(graph, (0, 3)).parts for side in sides(part)
-    ]
-    assert all(gathered) if max(counts) > 100 else not any(gathered[:2])
-    x = inputs(graph, 5, 8)
-    masked = torch.rand(graph.num_pairs, generator=torch.Generator().manual_seed(1)) < 0.3
-    attend = partial(hgt.hgt_attention, backend="torch")
-    theirs = run(attend, x, graph, masked)
-    largest = max(max(r.num_edges, r.source_nodes.numel(), r.target_nodes.numel()) for r in graph.relations)
-    monkeypatch.setattr(hgt_torch, "_ONE_BY_ONE", frozenset())
-    monkeypatch.setattr(hgt_torch, "_MOST", together * largest)
-    ours = run(attend, x, graph, masked)
-    assert_close([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], 1e-12)
-
-
-def sides(part: hgt_edges_into.Part) -> list[hgt_edges_into.Side]:
-    return [part.sources, part.targets]
-
-
 @pytest.mark.parametrize("gathered", [False, True])
 def test_products_of_an_edges_ends_piece_by_piece(gathered: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """As many at once as CUDA's kernel can number; of gathered rows, as on MPS, whose own kernel is not deterministic."""
@@ -253,9 +228,9 @@ def test_products_of_an_edges_ends_piece_by_piece(gathered: bool, monkeypatch: p
     masked = torch.rand(graph.num_pairs, generator=torch.Generator().manual_seed(1)) < 0.3
     attend = partial(hgt.hgt_attention, backend="torch")
     theirs = run(attend, x, graph, masked)
-    monkeypatch.setattr(hgt_edges_into, "_MOST_PRODUCTS", 37)
-    monkeypatch.setattr(hgt_edges_into, "_GATHERED_NUMBERS", 8 * 41)
-    monkeypatch.setattr(hgt_edges_into, "_GATHERS", frozenset({"cpu"} if gathered else ()))
+    monkeypatch.setattr(segments, "_MOST_PRODUCTS", 37)
+    monkeypatch.setattr(segments, "_GATHERED_NUMBERS", 8 * 41)
+    monkeypatch.setattr(segments, "_GATHERS", frozenset({"cpu"} if gathered else ()))
     ours = run(attend, x, graph, masked)
     assert_close([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], 1e-12)
 
@@ -372,7 +347,7 @@ def test_large_logits_do_not_overflow(hgt_attention, share: float) -> None:
 def test_float16_rows_are_summed_in_float32() -> None:
     """What ``auto`` takes for fp16; products of two rows can be beyond what fp16 holds."""
     large = torch.full((1, 32), 200.0, dtype=torch.float16)
-    assert hgt_torch.head_products(large, large, 2).tolist() == [[640_000.0, 640_000.0]]
+    assert segments.head_products(large, large, 2).tolist() == [[640_000.0, 640_000.0]]
     counts, relations = [30, 50], [(0, 1, 300), (1, 0, 300)]
     graph = MessageGraph.build(counts, random_edges(counts, relations, 1))
     x = inputs(graph, 2, 16, torch.float32)
@@ -412,11 +387,13 @@ def test_no_tensor_of_edges_times_width_is_made(hgt_attention) -> None:
     edges, heads, width = 150_000, 4, 16
     counts = [900, 1000]
     graph = MessageGraph.build(counts, random_edges(counts, [(0, 1, edges), (1, 0, edges // 30)], 3))
+    if hgt_attention.keywords["backend"] == "torch":
+        flat_graph(graph, heads)  # its indices, some numbers an edge and head, are packed once
     with Largest() as seen:
         run(hgt_attention, inputs(graph, heads, width, torch.float32), graph, None)
     # Two numbers an edge and head are scratch; rows of all edges would be eight times as many.
     number = torch.float32.itemsize
-    assert seen.size <= 2 * heads * edges * number < heads * width * edges * number // 4
+    assert seen.size <= 2 * heads * graph.num_edges * number < heads * width * edges * number // 4
 
 
 @pytest.mark.parametrize("backend", ["torch", "sparse"])
@@ -442,11 +419,24 @@ def test_torchs_operators_gather_few_sources_and_take_all_of_many(backend: Liter
     if backend == "sparse":
         inbox = graph.compiled["inbox", (0, 1, 2)]
         found = [(part.nodes is None, part.last - part.first) for part in inbox.parts]
-    else:
-        parts = graph.compiled["edges into", (0, 1, 2)].parts
-        found = [(part.sources.nodes is None, part.sources.count) for part in parts]
-        assert {(part.targets.nodes is None, part.on_target) for part in parts} == {(True, True), (False, False)}
-    assert found == [(False, 7), (True, 40), (True, 6)]
+        assert found == [(False, 7), (True, 40), (True, 6)]
+
+
+def test_relations_of_about_one_size_are_multiplied_together() -> None:
+    counts = [300, 70, 60]
+    graph = MessageGraph.build(
+        counts, random_edges(counts, [(0, 1, 3000), (1, 0, 500), (2, 0, 300), (0, 2, 900), (1, 2, 0)], 1)
+    )
+    flat = flat_graph(graph, 3)
+    sizes = [graph.relations[n].source_nodes.numel() for n in flat.order.tolist()]
+    assert sorted(flat.order.tolist()) == [0, 1, 2, 3], "a relation without edges is not there"
+    assert len(flat.classes) < len(sizes)
+    for c in flat.classes:
+        own = sizes[c.first : c.first + c.count]
+        assert max(own) == c.size
+        assert min(own) * 2 >= c.size or c.size <= 64
+    assert flat.edges == 3 * graph.num_edges
+    assert flat_graph(graph, 3) is flat, "made once"
 
 
 @pytest.mark.parametrize(

@@ -97,6 +97,8 @@ class MessageGraph:
     target_counts: tuple[int, ...]
     relations: tuple[RelationPlan, ...]
     num_pairs: int = field(default=0)
+    place: torch.device | None = None
+    """Where the messages are computed; None: where the index tensors are. See :meth:`on`."""
 
     @staticmethod
     def build(
@@ -142,7 +144,13 @@ class MessageGraph:
 
     @property
     def device(self) -> torch.device:
-        """Where the index tensors are."""
+        """Where the messages are computed."""
+        if self.place is not None:
+            return self.place
+        return self._index_device
+
+    @property
+    def _index_device(self) -> torch.device:
         return self.relations[0].source.device if self.relations else torch.device("cpu")
 
     @cached_property
@@ -168,6 +176,14 @@ class MessageGraph:
         """The same graph with its index tensors on ``device``."""
         return replace(self, relations=tuple(r.to(device) for r in self.relations))
 
+    def on(self, device: torch.device) -> MessageGraph:
+        """The same graph, computed on ``device``: there its indices stay on the host, where they are cut and planned.
+
+        ``hgt_torch`` makes of them what an accelerator needs, in one copy. Index tensors that the methods take and return
+        are the host's.
+        """
+        return self if device.type == "cpu" else replace(self, place=device)
+
     def target_slice(self, node_type: int, start: int, stop: int) -> MessageGraph:
         """The messages into nodes ``start:stop`` of one type, renumbered from 0; no other type receives any.
 
@@ -180,7 +196,9 @@ class MessageGraph:
             if r.target_type != node_type:
                 plans.append(_empty(r))
                 continue
-            first, last = torch.searchsorted(r.target_nodes, torch.tensor([start, stop], device=self.device)).tolist()
+            first, last = torch.searchsorted(
+                r.target_nodes, torch.tensor([start, stop], device=self._index_device)
+            ).tolist()
             edges = slice(int(r.indptr[first]), int(r.indptr[last]))
             source_nodes, source = _occurring(r.source_row[edges], self.source_counts[r.source_type])
             plans.append(
@@ -226,7 +244,7 @@ class MessageGraph:
 
     def touched(self, edges: Sequence[Tensor], node_type: int) -> Tensor:
         """Ascending int64 local numbers of the nodes of one type at the ends of ``edges`` (see :meth:`edge_subgraph`)."""
-        marks = torch.zeros(self.source_counts[node_type], dtype=torch.bool, device=self.device)
+        marks = torch.zeros(self.source_counts[node_type], dtype=torch.bool, device=self._index_device)
         for r, chosen in zip(self.relations, edges, strict=True):
             if r.source_type == node_type:
                 marks[r.source_nodes[r.source[chosen]]] = True
@@ -245,7 +263,7 @@ class MessageGraph:
             (r.source_nodes[r.source[chosen]], r.target_nodes[r.target[chosen]])
             for r, chosen in zip(self.relations, edges, strict=True)
         ]
-        wanted = [torch.zeros(n, dtype=torch.bool, device=self.device) for n in self.source_counts]
+        wanted = [torch.zeros(n, dtype=torch.bool, device=self._index_device) for n in self.source_counts]
         for marks, some in zip(wanted, nodes, strict=True):
             marks[some] = True
         for _ in range(layers - 1):
@@ -265,7 +283,7 @@ class MessageGraph:
         numbers of nodes that must be there although no edge touches them. Returns the graph, whose pairs keep their
         numbers, and per type the int64 local numbers of its nodes, ascending.
         """
-        touched = [torch.zeros(n, dtype=torch.bool, device=self.device) for n in self.source_counts]
+        touched = [torch.zeros(n, dtype=torch.bool, device=self._index_device) for n in self.source_counts]
         ends = []
         for r, chosen in zip(self.relations, edges, strict=True):
             src = r.source_nodes[r.source[chosen]]
@@ -291,7 +309,7 @@ class MessageGraph:
             )
             for r, chosen, (src, dst) in zip(self.relations, edges, ends, strict=True)
         )
-        return MessageGraph(tuple(counts), tuple(counts), plans, self.num_pairs), rows
+        return MessageGraph(tuple(counts), tuple(counts), plans, self.num_pairs, self.place), rows
 
 
 def _plan(

@@ -94,8 +94,12 @@ class AccelerationSettings(Settings):
     lr_scaling: Literal["none", "sqrt", "linear"] = setting(
         "none", "Scale the rate with batch / base batch (sqrt suits Adam, linear SGD)"
     )
-    num_workers: int = setting(0, "Threads that prepare batches ahead", identity=False, ge=0)
-    pin_memory: bool = setting(False, "Page-locked host batches (CUDA)", identity=False)
+    num_workers: int = setting(
+        0, "Threads that prepare batches ahead; 0 = one on CUDA, none elsewhere", identity=False, ge=0
+    )
+    pin_memory: bool = setting(
+        True, "Page-locked host batches (CUDA), so that no copy makes a step wait", identity=False
+    )
     processes: int = setting(1, "Processes on this machine, started with torchrun", identity=False, ge=1)
     backend: Literal["auto", "nccl", "gloo"] = setting("auto", "auto: nccl on CUDA, else gloo", identity=False)
     checkpoint_every_seconds: int = setting(300, "Save at least this often; 0 = off", identity=False, ge=0)

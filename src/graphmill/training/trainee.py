@@ -62,7 +62,7 @@ class Session:
         self.initialise = initialise
         self.before_save = before_save
         self.asked = execution.sizes()
-        self.batches = Batches(recipe, acceleration.num_workers)
+        self.batches = Batches(recipe, acceleration.num_workers or int(device.type == "cuda"))
         self.resumed = False
         self._evaluation_parts = 1
         recipe.to(device)
