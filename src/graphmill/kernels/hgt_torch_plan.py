@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from graphmill.kernels.devices import to_device
 from graphmill.kernels.hgt_plan import MessageGraph, RelationPlan
 
 Ints = NDArray[np.int64]
@@ -199,7 +200,5 @@ def _host(x: Tensor) -> Ints:
 def _moved(arrays: dict[str, Ints], device: torch.device) -> dict[str, Tensor]:
     """All of them as int32 on the device, in one copy."""
     packed = torch.from_numpy(np.concatenate([a.astype(np.int32) for a in arrays.values()]))
-    if device.type == "cuda":
-        packed = packed.pin_memory()
-    parts = packed.to(device, non_blocking=True).split([len(a) for a in arrays.values()])
+    parts = to_device(packed, device).split([len(a) for a in arrays.values()])
     return dict(zip(arrays, parts, strict=True))

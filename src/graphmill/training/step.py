@@ -112,9 +112,7 @@ def compute_gradient(
     execution.at = GRADIENTS
     _reduce(parameters, pending, ranks)
     if scale != 1.0:
-        for parameter in parameters:
-            if parameter.grad is not None:
-                parameter.grad.div_(scale)
+        torch._foreach_div_([p.grad for p in parameters if p.grad is not None], scale)
     norm = gradient_norm(parameters, norm_type)
     return _read(norm, sums, weights, ranks)
 

@@ -234,7 +234,7 @@ class HgtRecipe:
         lookup[torch.cat([r + t.offset for r, t in zip(rows, self.graph.node_types, strict=True)])] = torch.arange(
             len(z)
         )
-        return Encoded({"z": z, "lookup": self._placed([lookup])[0]})
+        return Encoded({"z": z, "lookup": self._placed([lookup])[0], "on host": lookup})
 
     def terms(self, model: nn.Module, chunk: HgtBatch, encoded: Encoded | None) -> list[Any]:
         """The link term (mean over relations of the mean over links) and the contrastive term."""
@@ -248,7 +248,8 @@ class HgtRecipe:
             share = float(chunk.share.sum())
             out.append(Term(LINK, self._link_sum(model.decoder, chunk, z, lookup), share, 1.0 - w))  # type: ignore[arg-type]
         if len(chunk.anchor):
-            out.append(Term(CONTRASTIVE, self._contrastive_sum(chunk, z, lookup), float(len(chunk.anchor)), w))
+            places = encoded.tensors.get("on host")
+            out.append(Term(CONTRASTIVE, self._contrastive_sum(chunk, z, places), float(len(chunk.anchor)), w))
         return out
 
     def _link_sum(self, decoder: LinkDecoder, chunk: HgtBatch, z: Tensor, lookup: Tensor | None) -> Tensor:
@@ -272,10 +273,10 @@ class HgtRecipe:
             # A sample's candidates are the nodes of the anchors' type that it holds.
             inside = lookup[similar.first : similar.first + similar.count]
             held = (inside >= 0).nonzero().squeeze(1)
-            candidates = z[inside[held]]
-            place = torch.full((similar.count,), -1, dtype=torch.int64, device=z.device)
-            place[held] = torch.arange(len(held), device=z.device)
-            places = place.cpu().numpy()
+            candidates = z[self._placed([inside[held]])[0]]
+            place = torch.full((similar.count,), -1, dtype=torch.int64)
+            place[held] = torch.arange(len(held))
+            places = place.numpy()
             own, columns = places[chunk.anchor - similar.first], places[chunk.positive - similar.first]
         rows = np.repeat(np.arange(len(chunk.anchor)), np.diff(chunk.positive_indptr))
         mine = self._tensor(own)
