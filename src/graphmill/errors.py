@@ -36,6 +36,12 @@ class TrainingError(GraphmillError):
     """The training went wrong in a way that repeating would not mend (a non-finite loss, an exhausted skip budget)."""
 
 
+class CheckFailedError(GraphmillError):
+    """A quality check failed; nothing is broken, but the result should not be used as it is."""
+
+    exit_code = EXIT_CHECK_FAILED
+
+
 class StoppedError(GraphmillError):
     """The run was asked to stop (a signal) and has saved a checkpoint: the same command continues it."""
 

@@ -1,7 +1,7 @@
 """Fits a training to memory before it starts: which batching, how many chunks, with or without checkpointing.
 
 The rungs are those of ``training/ladder.py``; the figures come from the recipes' ``cost`` modules through
-``training/planning.py``. docs/memory_planning.md says what is decided from what.
+``training/planning.py``. docs/explanation/memory_planning.md says what is decided from what.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ def open_graph(job: Job, where: str) -> TypedGraph:
         raise SettingsError(
             f"{where}: 'data' is missing: the directory of a typed graph, such as data/06_models/biomed/graph"
         )
-    return TypedGraph.open(Path(job.settings.data))
+    return TypedGraph.open(Path(job.settings.data), job.settings.acceleration.verify_graph)
 
 
 def describe(option: Option) -> str:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.errors import InputError
+from graphmill.runs.best_epoch import best_epoch, passed_over
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import Recipe
 from graphmill.training.run_directory import RunDirectory
@@ -24,23 +25,26 @@ class WarmStart:
     identity: str
     tensors: dict[str, Tensor]
     rows: dict[str, list[str]]
+    notes: list[str] = field(default_factory=list)
     summary: str = ""
-    missing: list[str] = field(default_factory=list)
+    copied: int = 0
+    total: int = 0
 
     def applied_to(self, recipe: Recipe) -> Callable[[nn.Module], None]:
         """A function that copies what matches into a fresh model of ``recipe``."""
         keys = recipe.row_keys
 
         def initialise(model: nn.Module) -> None:
-            copied = total = 0
+            self.copied = self.total = 0
             parameters = dict(model.named_parameters())
             for name, (label, own) in keys(model).items():
                 parameter = parameters[name]
                 rows = max(len(own), 1)
-                total += rows
-                copied += self._copy(label, own, parameter)
-            self.summary = f"init_from: {copied:,} of {total:,} parameter rows taken from {self.identity}"
-            if not copied:
+                self.total += rows
+                self.copied += self._copy(label, own, parameter)
+            self.summary = f"init_from: {self.copied:,} of {self.total:,} parameter rows taken from {self.identity}"
+            self.summary += "".join(f"; {note}" for note in self.notes)
+            if not self.copied:
                 raise InputError(
                     f"init_from {self.identity} has nothing in common with this model (node ids, widths); empty it"
                 )
@@ -83,7 +87,8 @@ def read_warm_start(reference: str) -> WarmStart:
     if which == "best" and not any("best" in info.roles for info in store.list()):
         which = "last"
     loaded = store.load(which)
+    notes = passed_over(run, loaded, None if isinstance(which, int) else best_epoch(run))
     labels: dict[str, tuple[str, list[str]]] = run.read_json(ROWS_FILE)
     tensors = {label: loaded.snapshot.tensors[f"model.{name}"] for name, (label, _) in labels.items()}
     rows = dict(labels.values())
-    return WarmStart(f"{manifest['fingerprint'][:16]}@{loaded.epoch}", tensors, rows)
+    return WarmStart(f"{manifest['fingerprint'][:16]}@{loaded.epoch}", tensors, rows, notes)

@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
 
 import torch
 
 from graphmill.errors import StoppedError, TrainingError
-from graphmill.evaluation.ranking.sharing import Share, shared
 from graphmill.training.allocator import HeapWatch
 from graphmill.training.compiling import CompileReport, compile_with_probe, require_compiler
 from graphmill.training.contract import Phase, StepBatch
 from graphmill.training.device import empty_device_cache
 from graphmill.training.guards import REMEDIES, NonFiniteError, first_nonfinite, nonfinite_parameter, save_batch
-from graphmill.training.ladder import in_smaller_blocks, once_more, with_ladder
+from graphmill.training.ladder import once_more, with_ladder
 from graphmill.training.precision import safer_precision
 from graphmill.training.reporting import epoch_record
 from graphmill.training.run_state import TrainState
@@ -215,9 +213,6 @@ class Engine(Session):
         if self.ranks.world == 1 and self._asked_to_stop():
             raise _AbandonedError
 
-    def _asked_to_stop(self) -> bool:
-        return self.stop is not None and self.stop.requested
-
     def _between_steps(self) -> None:
         every = self.acceleration.checkpoint_every_seconds
         if (
@@ -270,30 +265,6 @@ class Engine(Session):
         if best or self._epoch_save_is_due():
             self.save(metric=selection)
         self._cleanup("phase")
-
-    def evaluated(
-        self, split: str, *, final: bool, poll: Callable[[], None], stop: Callable[[], None] = lambda: None
-    ) -> dict[str, float]:
-        """The recipe's figures on a split, over all ranks; in smaller blocks where memory runs out.
-
-        ``stop`` is called on all ranks once any has been asked to stop.
-        """
-
-        def evaluate(parts: int) -> dict[str, float]:
-            ranks, on_device = self.ranks, self.device.type != "cpu"
-            mine = Share(ranks.rank, ranks.world, ranks.sum_array, self._asked_to_stop, stop, 0, on_device, parts)
-            with torch.no_grad(), shared(mine):
-                return self.recipe.evaluate(self.model, split, final=final, poll=poll)
-
-        metrics, self._evaluation_parts = in_smaller_blocks(
-            evaluate,
-            parts=self._evaluation_parts,
-            clear=self._clear_cache,
-            note=self._note,
-            remedy=self.acceleration.LESS_MEMORY,
-            repeatable=self.ranks.world == 1 and self.acceleration.on_oom == "shrink",
-        )
-        return metrics
 
     def _metric_now(self) -> float | None:
         if self.state.evaluated_epoch != self.state.epoch:
@@ -370,9 +341,6 @@ class Engine(Session):
         self._drop_gradients()
         self._clear_cache()
 
-    def _clear_cache(self) -> None:
-        empty_device_cache(self.device)
-
     # ------------------------------------------------------------------ small parts
 
     def _epoch_save_is_due(self) -> bool:
@@ -410,8 +378,3 @@ class Engine(Session):
         chosen = self.acceleration.memory_cleanup
         if chosen == when or (chosen == "steps" and when == "phase"):
             empty_device_cache(self.device)
-
-    def _note(self, text: str) -> None:
-        self.state.notes.append(text)
-        if self.ranks.main:
-            self.listener.on_note(text)

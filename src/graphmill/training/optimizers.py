@@ -62,8 +62,9 @@ class PhaseOptimizer:
 
     def load(self, prefix: str, tensors: dict[str, Tensor]) -> None:
         """Restore :meth:`tensors`."""
-        self.optimizer.state.clear()
         self._allocated = False
+        if not isinstance(self.optimizer, torch.optim.Adagrad):  # whose state is there from the start
+            self.optimizer.state.clear()
         for name, parameter in zip(self.names, self.parameters, strict=True):
             start = f"{prefix}.{name}."
             state: dict[str, Any] = {}
@@ -86,6 +87,8 @@ def _build(settings: TrainingSettings, options: list[dict[str, Any]], device: to
     # optimizer is bound by memory traffic. Every torch that is taken on MPS (``device.MPS_TORCH``) has it there, too.
     if settings.optimizer == "sgd":
         return torch.optim.SGD(options, lr=rate, momentum=settings.beta1, fused=True)
+    if settings.optimizer == "adagrad":
+        return torch.optim.Adagrad(options, lr=rate, fused=device.type == "cpu")
     if settings.optimizer == "adamw":
         return torch.optim.AdamW(options, lr=rate, betas=betas, fused=True)
     return torch.optim.Adam(options, lr=rate, betas=betas, fused=True)

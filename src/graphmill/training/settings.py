@@ -1,14 +1,17 @@
 """The settings that every recipe shares: training, acceleration, evaluation, export.
 
 Execution settings (``identity=False``) may change between a run and its continuation; the others are part of the
-fingerprint. Meaning of each: docs/settings.md, which is generated from here.
+fingerprint. Meaning of each: docs/reference/settings.md, which is generated from here.
 """
 
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, Self
+
+from pydantic import model_validator
 
 from graphmill.settings import Retired, Settings, setting
 
-OptimizerName = Literal["adamw", "adam", "sgd"]
+LINK_METRICS = ("mrr", "mr", "amri", "hits")
+OptimizerName = Literal["adamw", "adam", "adagrad", "sgd"]
 OPTIMIZER = "Optimizer; weight decay never acts on lookup tables"
 CHOSEN_ON_TEST = (
     "the best epoch is chosen on the test split (evaluation.selection_split: test), as in the publications that have no "
@@ -74,8 +77,10 @@ class AccelerationSettings(Settings):
     batch_size: int = setting(0, "Rows per optimizer step over all processes; 0 = the recipe's", ge=0)
     batch_size_per_device: int = setting(0, "Rows per optimizer step and process; 0 = use batch_size", ge=0)
     accumulation_steps: int = setting(1, "Micro-batches per optimizer step", ge=1)
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = setting(
-        "auto", "bf16 on CUDA that has it, fp16 on older CUDA, else fp32; losses and softmax are always fp32"
+    precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = setting(
+        "auto",
+        "bf16 on CUDA that has it, fp16 on older CUDA, else fp32; losses and softmax are always fp32. tf32: fp32 whose "
+        "matrix products CUDA rounds",
     )
     gradient_checkpointing: bool = setting(False, "Recompute each layer in the backward pass", identity=False)
     compile: Literal["off", "default", "reduce-overhead"] = setting(
@@ -90,17 +95,17 @@ class AccelerationSettings(Settings):
         "shrink", "When memory runs out: smaller chunks of the same step, or stop", identity=False
     )
     clip_norm: float = setting(0.0, "Largest norm of the gradient; 0 = off", ge=0.0)
-    clip_norm_type: float = setting(2.0, "p of the norm; inf for the largest entry", gt=0.0)
+    clip_norm_type: float = setting(2.0, "p of the norm; inf for the largest entry", gt=0.0, allow_inf_nan=True)
     lr_scaling: Literal["none", "sqrt", "linear"] = setting(
         "none", "Scale the rate with batch / base batch (sqrt suits Adam, linear SGD)"
     )
     num_workers: int = setting(
-        0, "Threads that prepare batches ahead; 0 = one on CUDA, none elsewhere", identity=False, ge=0
+        0, "Threads that prepare batches ahead; 0 = one on CUDA, none elsewhere", identity=False, ge=0, le=256
     )
     pin_memory: bool = setting(
         True, "Page-locked host batches (CUDA), so that no copy makes a step wait", identity=False
     )
-    processes: int = setting(1, "Processes on this machine, started with torchrun", identity=False, ge=1)
+    processes: int = setting(1, "Processes on this machine, started with torchrun", identity=False, ge=1, le=1024)
     backend: Literal["auto", "nccl", "gloo"] = setting("auto", "auto: nccl on CUDA, else gloo", identity=False)
     checkpoint_every_seconds: int = setting(300, "Save at least this often; 0 = off", identity=False, ge=0)
     checkpoint_every_epochs: int = setting(1, "Save after every so many epochs; 0 = off", identity=False, ge=0)
@@ -115,8 +120,15 @@ class AccelerationSettings(Settings):
     )
     max_skips: int = setting(10, "on_nonfinite: skip gives up after so many steps in a row", identity=False, ge=1)
     deterministic: Literal["auto", "on", "off"] = setting("auto", "auto: on for the CPU", identity=False)
-    threads: int = setting(0, "CPU threads per process; 0 = all cores / processes", identity=False, ge=0)
+    threads: int = setting(0, "CPU threads per process; 0 = all cores / processes", identity=False, ge=0, le=1024)
+    verify_graph: Literal["changed", "always"] = setting(
+        "changed", "Hash the graph's files where they are new or have changed, or at every start", identity=False
+    )
     keep_runs: int = setting(5, "Older run directories of a model to keep", identity=False, ge=1)
+
+
+LINK_BASELINES = ("knn", "spectral", "complex")
+"""Baselines of a ranking of links that are computed or trained for it; degree and random cost nothing."""
 
 
 class EvaluationSettings(Settings):
@@ -133,10 +145,55 @@ class EvaluationSettings(Settings):
         0, "Validation queries per relation while training (seeded sample); 0 = all", identity=False, ge=0
     )
 
+    @model_validator(mode="after")
+    def _something_is_measured(self) -> Self:
+        if not self.metrics:
+            raise ValueError("evaluation.metrics is empty; name one at least")
+        if not self.top_k or min(self.top_k) < 1:
+            raise ValueError("evaluation.top_k needs at least one cut-off of 1 or more")
+        return self
+
+    def require_link_metrics(self) -> None:
+        """For systems whose held-out figures rank links or triples. Raises ``ValueError`` for what is not measured."""
+        if unknown := sorted(set(self.metrics) - set(LINK_METRICS)):
+            raise ValueError(f"evaluation.metrics: unknown {', '.join(unknown)} (known: {', '.join(LINK_METRICS)})")
+        measured: list[str] = [name for name in ("mrr", "amri") if name in self.metrics]
+        measured += [f"hits@{k}" for k in self.top_k if "hits" in self.metrics]
+        if self.selection_metric not in measured:
+            lower = " (a lower mr is better, so it chooses nothing)" if self.selection_metric == "mr" else ""
+            raise ValueError(
+                f"evaluation.selection_metric: {self.selection_metric} is not measured{lower}; it is one of "
+                f"{', '.join(measured) or 'none of these'} (see evaluation.metrics and top_k)"
+            )
+
     @property
     def selected_on(self) -> Literal["valid", "test"]:
         """The split that is measured while training: it chooses the best epoch, and patience goes by it."""
         return "valid"
+
+
+class LinkEvaluationSettings(EvaluationSettings):
+    """Evaluation of what ranks links or triples: also which baselines stand beside its ranking."""
+
+    baselines: list[str] = setting(
+        ["knn", "spectral", "complex"],
+        "Baselines of the ranking beside degree: knn, spectral (vectors by SVD, as wide as the model's), complex (trained)",
+        identity=False,
+    )
+    baseline_minutes: float = setting(
+        2.0,
+        "Time of ComplEx, the baseline, with its tuning: minutes of one CPU core, counted by its work, so that every "
+        "machine does the same",
+        identity=False,
+        gt=0.0,
+    )
+
+    @model_validator(mode="after")
+    def _baselines_are_known(self) -> Self:
+        unknown = sorted(set(self.baselines) - set(LINK_BASELINES))
+        if unknown:
+            raise ValueError(f"evaluation.baselines: unknown {', '.join(unknown)} (known: {', '.join(LINK_BASELINES)})")
+        return self
 
 
 class ExportSettings(Settings):

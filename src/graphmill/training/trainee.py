@@ -13,8 +13,11 @@ from typing import Any
 import torch
 from torch import nn
 
-from graphmill.training.checkpoint import CheckpointStore, Snapshot
+from graphmill.evaluation.ranking.sharing import Share, shared
+from graphmill.training.checkpoint import CheckpointStore, Loaded, Snapshot
 from graphmill.training.contract import Execution, Phase, Recipe
+from graphmill.training.device import empty_device_cache
+from graphmill.training.ladder import in_smaller_blocks
 from graphmill.training.optimizers import PhaseOptimizer
 from graphmill.training.precision import Precision
 from graphmill.training.prefetch import Batches
@@ -116,17 +119,17 @@ class Session:
                 setattr(self.execution, key, value)
         self._use_precision(self.state.precision)
 
-    def load_weights(self, which: str | int) -> int:
-        """Weights and buffers alone of a checkpoint, for evaluation and export, on every rank; returns its epoch."""
+    def load_weights(self, which: str | int) -> Loaded | None:
+        """Weights and buffers alone of a checkpoint, for evaluation and export, on every rank; returns what was loaded, to
+        the first of them."""
         assert self.store is not None
-        tensors, about = None, ("", 0)
+        loaded, tensors = None, None
         if self.ranks.main:
             loaded = self.store.load(which)
-            tensors, about = loaded.snapshot.tensors, (str(loaded.path), loaded.epoch)
-            tensors = {name: tensor for name, tensor in tensors.items() if name.startswith("model.")}
-        path, epoch = self.ranks.broadcast(about)
+            tensors = {name: own for name, own in loaded.snapshot.tensors.items() if name.startswith("model.")}
+        path = self.ranks.broadcast(str(loaded.path) if loaded else "")
         load_model(self.ranks.broadcast_tensors(tensors), self.model, path)
-        return int(epoch)
+        return loaded
 
     def save(self, *, final: bool = False, metric: float | None = None) -> None:
         """Write a checkpoint of this moment (rank 0; the others wait).
@@ -155,3 +158,38 @@ class Session:
         scale = batch_scale(self.acceleration.lr_scaling, phase.batch_size, phase.base_batch_size)
         total = self.state.decay_epochs * phase.steps_per_epoch
         return learning_rate(self.training, self.state.updates[phase.name], total, scale)
+
+    def evaluated(
+        self, split: str, *, final: bool, poll: Callable[[], None], stop: Callable[[], None] = lambda: None
+    ) -> dict[str, float]:
+        """The recipe's figures on a split, over all ranks; in smaller blocks where memory runs out.
+
+        ``stop`` is called on all ranks once any has been asked to stop.
+        """
+
+        def evaluate(parts: int) -> dict[str, float]:
+            ranks, on_device = self.ranks, self.device.type != "cpu"
+            mine = Share(ranks.rank, ranks.world, ranks.sum_array, self._asked_to_stop, stop, 0, on_device, parts)
+            with torch.no_grad(), shared(mine):
+                return self.recipe.evaluate(self.model, split, final=final, poll=poll)
+
+        metrics, self._evaluation_parts = in_smaller_blocks(
+            evaluate,
+            parts=self._evaluation_parts,
+            clear=self._clear_cache,
+            note=self._note,
+            remedy=self.acceleration.LESS_MEMORY,
+            repeatable=self.ranks.world == 1 and self.acceleration.on_oom == "shrink",
+        )
+        return metrics
+
+    def _asked_to_stop(self) -> bool:
+        return self.stop is not None and self.stop.requested
+
+    def _clear_cache(self) -> None:
+        empty_device_cache(self.device)
+
+    def _note(self, text: str) -> None:
+        self.state.notes.append(text)
+        if self.ranks.main:
+            self.listener.on_note(text)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,9 @@ Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
 ScoreBlock = Callable[[Int64], "torch.Tensor"]
 """Users int64 [b] → scores of all items [b, I], higher is better."""
+
+ExcludeSeen = Literal["auto", "always", "never"]
+"""Whether recommendations leave out what a user has met; auto: unless people take the same again in the data."""
 
 BLOCK_NUMBERS = 4 << 20
 """Scores in memory at a time. They are read once only, and a block has costs of its own: few blocks are best."""
@@ -51,6 +54,11 @@ class KnownItems:
         return indptr, self.items[np.arange(int(indptr[-1])) + np.repeat(start - indptr[:-1], counts)]
 
 
+def no_items(users: int) -> KnownItems:
+    """``users`` users that know nothing."""
+    return KnownItems(np.zeros(users + 1, np.int64), np.zeros(0, np.int64))
+
+
 def top_k(score: ScoreBlock, users: Int64, num_items: int, known: KnownItems, k: int) -> tuple[Int64, Float]:
     """The ``k`` best items that each user does not know, best first: items int64 [U, k] and scores [U, k].
 
@@ -58,21 +66,25 @@ def top_k(score: ScoreBlock, users: Int64, num_items: int, known: KnownItems, k:
 
     Raises :class:`TrainingError` for a score that is not finite.
     """
-    from graphmill.kernels.top_k import NotFiniteError
-    from graphmill.kernels.top_k import top_k as best_of_rows
-
     k = min(k, num_items)
     found, best = np.full((len(users), k), -1, np.int64), np.full((len(users), k), -np.inf)
     for start, stop in blocks(len(users), num_items):
         asked = users[start:stop]
-        scores = wide(score(asked))
-        try:
-            values, items = best_of_rows(scores, k, known.rows(asked))
-        except NotFiniteError as problem:
-            raise TrainingError(DIVERGED) from problem
-        best[start:stop] = values.cpu().double().numpy()
-        found[start:stop] = np.where(np.isfinite(best[start:stop]), items.cpu().numpy(), -1)
+        found[start:stop], best[start:stop] = best_of_block(wide(score(asked)), k, known.rows(asked))
     return found, best
+
+
+def best_of_block(scores: torch.Tensor, k: int, left_out: tuple[Int64, Int64]) -> tuple[Int64, Float]:
+    """:func:`top_k` of rows of scores [B, I], at least fp32; ``left_out`` as :meth:`KnownItems.rows` has it."""
+    from graphmill.kernels.top_k import NotFiniteError
+    from graphmill.kernels.top_k import top_k as best_of_rows
+
+    try:
+        values, items = best_of_rows(scores, k, left_out)
+    except NotFiniteError as problem:
+        raise TrainingError(DIVERGED) from problem
+    best = values.cpu().double().numpy()
+    return np.where(np.isfinite(best), items.cpu().numpy(), -1), best
 
 
 DIVERGED = (
@@ -120,6 +132,11 @@ def set_metrics(lists: Int64, held_out: KnownItems, users: Int64, ks: Sequence[i
 
 def hit_metrics(hit: NDArray[np.bool_], positives: Int64, ks: Sequence[int]) -> dict[str, float]:
     """The metrics of :func:`set_metrics` from hits (bool [U, K], best first) and the number of held-out items [U]."""
+    return {name: mean(values) for name, values in user_metrics(hit, positives, ks).items()}
+
+
+def user_metrics(hit: NDArray[np.bool_], positives: Int64, ks: Sequence[int]) -> dict[str, Float]:
+    """The same of each user: float64 [U] by metric."""
     users = len(hit)
     user, column = np.nonzero(hit)  # a user's best first
     counts = np.bincount(user, minlength=users)
@@ -129,22 +146,23 @@ def hit_metrics(hit: NDArray[np.bool_], positives: Int64, ks: Sequence[int]) -> 
     first[counts > 0] = column[begin[counts > 0]] + 1.0
     discount = 1.0 / np.log2(np.arange(2, hit.shape[1] + 2))
     ideal = np.concatenate(([0.0], np.cumsum(discount)))
-    out = {}
+    out: dict[str, Float] = {}
     for k in ks:
         if k > hit.shape[1]:
             raise ValueError(f"@{k} needs lists of at least {k} items, not {hit.shape[1]}")
         reachable, within = np.minimum(positives, k), column < k
         own, at = user[within], column[within]
         hits = np.bincount(own, minlength=users)
-        out[f"recall@{k}"] = _mean(hits / positives)
-        out[f"ndcg@{k}"] = _mean(np.bincount(own, discount[at], users) / ideal[reachable])
-        out[f"precision@{k}"] = _mean(hits / k)
-        out[f"map@{k}"] = _mean(np.bincount(own, precision[within], users) / reachable)
+        out[f"recall@{k}"] = hits / positives
+        out[f"ndcg@{k}"] = np.bincount(own, discount[at], users) / ideal[reachable]
+        out[f"precision@{k}"] = hits / k
+        out[f"map@{k}"] = np.bincount(own, precision[within], users) / reachable
         reached = first <= k
-        out[f"hit@{k}"] = _mean(reached.astype(np.float64))
-        out[f"mrr@{k}"] = _mean(np.where(reached, 1.0 / first, 0.0))
+        out[f"hit@{k}"] = reached.astype(np.float64)
+        out[f"mrr@{k}"] = np.where(reached, 1.0 / first, 0.0)
     return out
 
 
-def _mean(values: Float) -> float:
+def mean(values: Float) -> float:
+    """The mean, nan of nothing."""
     return float(values.mean()) if len(values) else float("nan")

@@ -2,7 +2,7 @@
 
 Nothing is sampled or trained; what a step goes through is in ``expected_sizes.py``. The formulas follow model.py,
 kernels/hgt_relations.py, hgt_jobs.py and hgt_passes_numba.py line by line; who changes what these keep for the backward pass
-changes it here (docs/memory_planning.md, ``python -m benchmarks.hgt --only estimate``).
+changes it here (docs/explanation/memory_planning.md, ``python -m benchmarks.hgt --only estimate``).
 """
 
 from __future__ import annotations
