@@ -14,6 +14,7 @@ import dagster as dg
 import yaml
 
 from graphmill.errors import SettingsError
+from graphmill.orchestration.loading import in_a_run
 from graphmill.settings import read_yaml_documents
 
 RESERVED = {
@@ -58,6 +59,8 @@ def require_own_names(context: dg.ComponentLoadContext) -> None:
 
     Also for a key that this component's file has twice: the second would win without a word.
     """
+    if in_a_run():
+        return  # a chain that runs depends on its own file alone; the code server has said what there is to say
     own = context.path if context.path.is_file() else context.path / "defs.yaml"
     if own.is_file() and own.suffix in (".yaml", ".yml"):
         read_yaml_documents(own.read_text(encoding="utf-8"), _shown(own, context.project_root))
