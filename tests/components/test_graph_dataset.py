@@ -132,10 +132,10 @@ def test_a_users_mistake_is_one_sentence_and_not_retried(project: Project) -> No
 def test_jobs_and_sensor_come_with_it_and_are_stopped(project: Project) -> None:
     definitions = project.dataset(watch={"enabled": True, "interval_seconds": 30})
     assert {job.name for job in definitions.jobs} == {"toy_build_graph", "toy_refresh"}
-    (sensor,) = definitions.sensors
+    sensor = definitions.sensors[0]
     assert (sensor.name, sensor.minimum_interval_seconds) == ("toy_files", 30)
     assert sensor.default_status is dg.DefaultSensorStatus.STOPPED
-    assert not project.dataset().sensors
+    assert [sensor.name for sensor in project.dataset().sensors] == ["graphmill_lost_runs"]
 
 
 def test_the_refresh_job_takes_the_models_along(project: Project) -> None:

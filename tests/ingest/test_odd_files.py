@@ -163,3 +163,15 @@ def test_numbers_that_are_never_met_are_gaps_and_not_cold(tmp_path: Path, reader
         result = read_mmrec(path)
     assert (result.counts["items_without_training"], result.counts["unused_item_numbers"]) == (2, 1)
     assert any(note.startswith("2 items are never in training, only held out") for note in result.notes)
+
+
+@pytest.mark.parametrize("blank", [" ", "\u00a0", "   "])
+@pytest.mark.parametrize("reader", ["interactions_csv", "mmrec"])
+def test_blanks_around_ids_make_no_other_users_and_items(tmp_path: Path, blank: str, reader: str) -> None:
+    mark, label = (",", "x") if reader == "interactions_csv" else ("\t", "x_label")
+    rows = [("1", "a", "0"), (f"1{blank}", "b", "0"), ("1", f"{blank}a", "1")]
+    path = tmp_path / "x.inter"
+    path.write_text("\n".join(mark.join(row) for row in [("user", "item", label), *rows]) + "\n", encoding="utf-8")
+    result = read_mmrec(path) if reader == "mmrec" else read_interactions_csv(path)
+    assert [n["id"] for n in result.nodes.to_pylist() if n["type"] == "item"] == ["a", "b"]
+    assert result.counts["items"] == 2

@@ -108,7 +108,7 @@ def _content(source: SourceFile, found: Mapping[str, str]) -> tuple[str, dict[st
     if all(role in texts for role in data):
         # Records with line breaks in quoted fields span several lines; the tables have the exact number.
         lines = sum(texts[role][2] for role in data)
-        about["dagster/row_count"] = max(lines - preview.header_lines, 0)
+        about["dagster/row_count"] = max(lines - preview.header_lines * len(data), 0)
     return digest, about
 
 

@@ -43,13 +43,18 @@ def split_by_time(edges: EdgeColumns, settings: SplitSettings) -> TimeSplit:
 
     The parts are cut at two moments, the same in all relations; what has one time stays together, on the later side.
 
-    Raises :class:`SettingsError` where edges have no times, and :class:`InputError` where there are too few moments to cut.
+    Raises :class:`SettingsError` where edges have no times, or are users' interactions in order, and :class:`InputError`
+    where there are too few moments to cut.
     """
     times = edges.attributes.get("timestamp")
     if times is None:
         raise SettingsError(
             "split.method: by_time needs the time of each edge, and the edges have no column 'timestamp'; name the column "
-            "that has it (columns.timestamp of kg_csv), or use pairs"
+            "that has it (columns.timestamp of kg_csv, timed: true of triples), or use pairs"
+        )
+    if "position" in edges.attributes:
+        raise SettingsError(
+            "split.method: by_time is for links; users' interactions in order have leave_one_out, user_time and global_time"
         )
     num = 1 + int(max(edges.head.max(initial=0), edges.tail.max(initial=0)))
     pair = np.minimum(edges.head, edges.tail) * np.int64(num) + np.maximum(edges.head, edges.tail)

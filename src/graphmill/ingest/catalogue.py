@@ -163,7 +163,7 @@ def catalogue_of(
 
 def _check_keys(found: Catalogue) -> None:
     key = codes_of(found.type, found.id)
-    twice = np.flatnonzero(np.bincount(key)[key] > 1) if len(found) else []
+    twice = np.flatnonzero(np.bincount(key, minlength=1)[key] > 1)
     if len(twice):
         row = int(twice[0])
         raise InputError(

@@ -56,6 +56,8 @@ def read_npy(path: str | Path, ids_path: str) -> FeatureRows:
         else f"{str(path).rpartition('/')[0] or '.'}/{ids_path}"
     )
     key, kind = _load_ids(ids if ids_path else beside)
+    if len(key) == len(matrix) + 1 and key[0].as_py().strip().lower() in ("id", "ids", "node", "node_id", "name"):
+        key, kind = key.slice(1), kind.slice(1)  # a header line
     if len(key) != len(matrix):
         raise InputError(
             f"{shown(path)} has {len(matrix):,} rows, but {shown(ids if ids_path else beside)} has {len(key):,} ids; "

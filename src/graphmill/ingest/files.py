@@ -10,7 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 import fsspec
@@ -50,6 +50,8 @@ _ZIP = b"PK\x03\x04"
 _UTF16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 _BOM = b"\xef\xbb\xbf"
 _BUFFER = 1 << 20
+
+T = TypeVar("T")
 
 
 def shown(path: str | Path) -> str:
@@ -96,7 +98,7 @@ class Source:
         """Up to ``size`` bytes (all where negative); empty at the end of the file."""
         return self._guarded(lambda: self._file.read(size))
 
-    def _guarded(self, read: Callable[[], bytes]) -> bytes:
+    def _guarded(self, read: Callable[[], T]) -> T:
         try:
             return read()
         except EOFError:

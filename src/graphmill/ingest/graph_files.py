@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -16,199 +16,26 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
-from graphmill.ingest.catalogue import Catalogue, Listed, TypeRule, catalogue_of
+from graphmill.ingest.catalogue import Catalogue, catalogue_of
 from graphmill.ingest.csv_blocks import CsvBlock, Lines
-from graphmill.ingest.csv_parsers import Column
-from graphmill.ingest.feature_files import numbers_of
 from graphmill.ingest.files import shown
-from graphmill.ingest.kg_assemble import Assembled, Assembly
-from graphmill.ingest.kg_columns import KgLayout, Side
-from graphmill.ingest.kg_mentions import digest
+from graphmill.ingest.graph_sources import (
+    HEAD_TYPE,
+    TAIL_TYPE,
+    EdgeSource,
+    GraphFilesSettings,
+    GraphReading,
+    NodeSource,
+    text_of,
+)
+from graphmill.ingest.kg_assemble import NO_TIME_THERE, Assembled, Assembly
+from graphmill.ingest.kg_columns import Side
+from graphmill.ingest.kg_mentions import digest, edge_times
 from graphmill.ingest.kg_notes import described_counts, problems
 from graphmill.ingest.oddities import edge_oddities, node_oddities
 from graphmill.ingest.rejects import Reject, reject_table
-from graphmill.ingest.rows import RowFile
-from graphmill.ingest.tables import EDGES, MAX_SHOWN, NODES, REJECTS, IngestResult, check_table
-from graphmill.settings import Settings, setting
-
-_HEAD_TYPE, _TAIL_TYPE = "\x00head type", "\x00tail type"
-
-
-class GraphFilesSettings(Settings):
-    """How nodes and edges of several files become one graph."""
-
-    type_rule: TypeRule = setting(
-        "rarest",
-        "which type a node with several has: rarest: the one of fewest nodes (the most specific); first; last; joined: a "
-        "type of its own for each combination",
-    )
-    missing_type: str = setting("node", "the type of nodes that no file gives one", min_length=1)
-    strict: bool = setting(False, "refuse the files where a row is rejected or anything odd is found")
-    max_rejects: int = setting(
-        100_000, "refuse the files as soon as more rows than this cannot be used; 0: never", ge=0, identity=False
-    )
-
-
-@dataclass(frozen=True)
-class NodeSource:
-    """One node file: its columns (empty: none), or what all rows have.
-
-    ``space``: the ID space of its ids; empty: their type. ``only_where``: rows in which this column is blank are of another
-    kind, and are skipped.
-    """
-
-    path: str
-    id: str
-    type: str = ""
-    name: str = ""
-    source: str = ""
-    constant: str = ""
-    space: str = ""
-    features: tuple[str, ...] = ()
-    feature_set: str = ""
-    delimiter: str = "auto"
-    header: bool = True
-    only_where: str = ""
-
-
-@dataclass(frozen=True)
-class EdgeSource:
-    """One edge file; of ``head`` and ``tail``, ``constant`` is the type or ID space of all rows, ``type`` its column.
-
-    ``prefix``: taken off relations. ``only_where``: as for nodes.
-    """
-
-    path: str
-    head: Side
-    tail: Side
-    relation: str = ""
-    relation_constant: str = ""
-    display_relation: str = ""
-    delimiter: str = "auto"
-    header: bool = True
-    prefix: str = ""
-    only_where: str = ""
-
-    def layout(self) -> KgLayout:
-        """The columns to read; types are looked up afterwards."""
-        wanted: dict[str, Column] = {}
-        for name, required in (
-            (self.relation, True), (self.display_relation, False), (self.head.id, True), (self.tail.id, True),
-            (self.head.type, False), (self.tail.type, False), (self.head.name, False), (self.tail.name, False),
-            (self.head.source, False), (self.tail.source, False),
-        ):  # fmt: skip
-            if name:
-                known = wanted.get(name)
-                wanted[name] = Column(
-                    name, "text", (required and not self.only_where) or (known is not None and known.required)
-                )
-        return KgLayout(
-            self.relation,
-            self.relation_constant,
-            self.display_relation,
-            replace(self.head, type=_HEAD_TYPE, constant=""),
-            replace(self.tail, type=_TAIL_TYPE, constant=""),
-            tuple(wanted.values()),
-            (),
-        )
-
-
-@dataclass
-class GraphReading:
-    """One reading of a graph's files: what was refused so far, by file."""
-
-    name: str
-    settings: GraphFilesSettings
-    rejects: list[tuple[str, list[Reject]]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-
-    def refuse(self, file: str, rejects: Sequence[Reject]) -> None:
-        """Keep rejects; raises :class:`InputError` where they are too many."""
-        if not rejects:
-            return
-        self.rejects.append((file, sorted(rejects)))
-        count, most = sum(len(found) for _, found in self.rejects), self.settings.max_rejects
-        if most and count > most:
-            first_file, found = self.rejects[0]
-            raise InputError(
-                f"{self.name}: more than {most:,} rows cannot be used; the first is in {first_file}, {found[0].place}. "
-                "Check the formats and the columns (max_rejects: 0 reads on regardless)"
-            )
-
-    def listed(self, source: NodeSource) -> Listed:
-        """The rows of a node file."""
-        names = [source.id, source.type, source.name, source.source, *source.features]
-        parts: list[tuple[pa.Table, np.ndarray, np.ndarray | None]] = []
-        with RowFile(source.path, source.delimiter, header_line=source.header, wanted=names) as file:
-            missing = [name for name in names if name and name not in file.names]
-            if missing:
-                raise InputError(
-                    f"{file.name}: column {', '.join(missing)} is missing; there are {', '.join(file.names)}"
-                )
-            columns = {n: Column(n, "text", n == source.id and not source.only_where) for n in names if n}
-            for (table, lines, values, wrong), refused in file.blocks(
-                tuple(columns.values()),
-                lambda block: _node_rows(_of_kind(block, source.only_where), source, file.delimiter),
-            ):
-                parts.append((table, lines, values))
-                self.refuse(file.name, [*refused, *wrong])
-        table = pa.concat_tables([part for part, _, _ in parts]) if parts else _NODE_ROWS.empty_table()
-        lines = np.concatenate([np.zeros(0, np.int64), *(lines for _, lines, _ in parts)])
-        values = np.concatenate([v for _, _, v in parts if v is not None]) if source.features and parts else None
-        texts = {name: table[name].combine_chunks() for name in _NODE_ROWS.names}
-        texts = {n: c.chunk(0) if isinstance(c, pa.ChunkedArray) else c for n, c in texts.items()}
-        return Listed(file.name, source.space or source.constant, **texts, line=lines, values=values,
-                      feature_set=source.feature_set)  # fmt: skip
-
-    def edges(self, source: EdgeSource) -> Iterator[CsvBlock]:
-        """The blocks of an edge file."""
-        layout = source.layout()
-        with RowFile(source.path, source.delimiter, header_line=source.header,
-                     wanted=[c.name for c in layout.columns]) as file:  # fmt: skip
-            missing = [c.name for c in layout.columns if c.name not in file.names]
-            if missing:
-                raise InputError(
-                    f"{file.name}: column {', '.join(missing)} is missing; there are {', '.join(file.names)}"
-                )
-            for block, refused in file.blocks(layout.columns, lambda block: _of_kind(block, source.only_where)):
-                self.refuse(file.name, refused)
-                yield block
-
-
-def _of_kind(block: CsvBlock, column: str) -> CsvBlock:
-    """The rows of which ``column`` is not blank; all without one."""
-    if not column:
-        return block
-    keep = np.asarray(pc.not_equal(pc.utf8_trim_whitespace(_text(block.table, column)), ""), bool)
-    lines = Lines(1, block.lines.of(np.flatnonzero(keep)))
-    return CsvBlock(block.table.filter(pa.array(keep)).combine_chunks(), lines, block.rejects)
-
-
-_NODE_ROWS = pa.schema([(name, pa.string()) for name in ("id", "types", "name", "source")])
-
-
-def _node_rows(
-    block: CsvBlock, source: NodeSource, mark: str
-) -> tuple[pa.Table, np.ndarray, np.ndarray | None, list[Reject]]:
-    rows = block.table.num_rows
-    columns = [
-        block.table[name].combine_chunks() if name else pa.repeat(pa.scalar(constant, pa.string()), rows)
-        for name, constant in ((source.id, ""), (source.type, source.constant), (source.name, ""), (source.source, ""))
-    ]
-    columns = [c.chunk(0) if isinstance(c, pa.ChunkedArray) else c for c in columns]
-    if source.constant and source.type:
-        columns[1] = pc.if_else(pc.equal(pc.utf8_trim_whitespace(columns[1]), ""), source.constant, columns[1])
-    lines = block.lines.of(np.arange(rows))
-    if not source.features:
-        return pa.table(columns, _NODE_ROWS), lines, None, []
-    values = np.zeros((rows, len(source.features)), np.float32)
-    rejects = []
-    for place, name in enumerate(source.features):
-        values[:, place], wrong = numbers_of(block.table[name].combine_chunks(), mark)
-        for row in wrong.tolist():
-            shown = block.table[name][row].as_py()
-            rejects.append(Reject(int(lines[row]), name, "not a number", shown[:MAX_SHOWN]))
-    return pa.table(columns, _NODE_ROWS), lines, values, rejects
+from graphmill.ingest.tables import EDGES, MAX_SHOWN, NO_TIME, NODES, REJECTS, IngestResult, check_table
+from graphmill.ingest.times import unit_notes
 
 
 def typed_block(block: CsvBlock, source: EdgeSource, known: Catalogue, missing: str) -> tuple[CsvBlock, list[Reject]]:
@@ -217,11 +44,11 @@ def typed_block(block: CsvBlock, source: EdgeSource, known: Catalogue, missing: 
     keep, rejects, table = np.ones(rows, bool), list[Reject](), block.table
     if source.prefix and source.relation:
         place = table.schema.get_field_index(source.relation)
-        short = pc.replace_substring_regex(_text(table, source.relation), f"^{re.escape(source.prefix)}", "")
+        short = pc.replace_substring_regex(text_of(table, source.relation), f"^{re.escape(source.prefix)}", "")
         table = table.set_column(place, source.relation, short)
-    for side, label in ((source.head, _HEAD_TYPE), (source.tail, _TAIL_TYPE)):
-        ids = _text(block.table, side.id)
-        given = _text(block.table, side.type) if side.type else None
+    for side, label in ((source.head, HEAD_TYPE), (source.tail, TAIL_TYPE)):
+        ids = text_of(block.table, side.id)
+        given = text_of(block.table, side.type) if side.type else None
         if side.constant:
             constant = pa.repeat(pa.scalar(side.constant, pa.string()), rows)
             given = constant if given is None else pc.if_else(pc.equal(given, ""), constant, given)
@@ -240,16 +67,14 @@ def typed_block(block: CsvBlock, source: EdgeSource, known: Catalogue, missing: 
             rejects.append(Reject(block.line(row), side.id, reason, ids[row].as_py()[:MAX_SHOWN]))
         keep &= place != -2
         table = table.append_column(label, types)
+    for row, text in edge_times(block.table, source.timestamp)[2].items() if source.timestamp else ():
+        if keep[row]:
+            rejects.append(Reject(block.line(row), source.timestamp, NO_TIME_THERE, text[:MAX_SHOWN]))
+            keep[row] = False
     if keep.all():
         return replace(block, table=table), rejects
     lines = Lines(1, block.lines.of(np.flatnonzero(keep)))
     return CsvBlock(table.filter(pa.array(keep)).combine_chunks(), lines, []), rejects
-
-
-def _text(table: pa.Table, name: str) -> pa.StringArray:
-    column = table[name].combine_chunks()
-    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
 
 
 def read_graph(
@@ -274,22 +99,31 @@ def read_graph(
         [listing.listed(source) for source in nodes], separators, settings.type_rule, settings.missing_type, prefix
     )
     blocks = ((source, block) for source in edges for block in reading.edges(source))
-    return assembled(reading, known, blocks, listed_first=listed_first)
+    timed = any(source.timestamp for source in edges)
+    return assembled(reading, known, blocks, listed_first=listed_first, timed=timed)
 
 
 def assembled(
-    reading: GraphReading, known: Catalogue, blocks: Iterator[tuple[EdgeSource, CsvBlock]], *, listed_first: bool
+    reading: GraphReading,
+    known: Catalogue,
+    blocks: Iterator[tuple[EdgeSource, CsvBlock]],
+    *,
+    listed_first: bool,
+    timed: bool = False,
 ) -> IngestResult:
-    """The tables of edges in blocks between nodes that ``known`` may list."""
+    """The tables of edges in blocks between nodes that ``known`` may list; ``timed``: some of the edges have times."""
     settings = reading.settings
     side = Side("", "", "", "", "", "")
-    assembly, offset = Assembly(False, side, side), 0
+    assembly, offset = Assembly(False, side, side, timestamp="timestamp" if timed else ""), 0
     for source, block in blocks:
         ready, refused = typed_block(block, source, known, settings.missing_type)
         reading.refuse(shown(source.path), refused)
         lines = ready.lines.of(np.arange(ready.table.num_rows)) + offset
         offset = int(lines.max(initial=offset))
-        assembly.add(*digest(replace(ready, lines=Lines(1, lines)), source.layout()))
+        mentions, edges = digest(replace(ready, lines=Lines(1, lines)), source.layout())
+        if timed and edges.timestamp is None:
+            edges = replace(edges, timestamp=np.full(len(lines), NO_TIME), unit=np.zeros(len(lines), np.uint8))
+        assembly.add(mentions, edges)
     made = assembly.finish()
     if made.edges.num_rows == 0:
         first = [f"; the first reject is in {file}, {found[0].place}" for file, found in reading.rejects[:1]]
@@ -297,6 +131,9 @@ def assembled(
     nodes, tail_of_list, row_of_made, row_of_known = _with_listed(made, known, listed_first)
     places = [pa.array(row_of_made[made.edges[end].to_numpy()].astype(np.int32)) for end in ("head", "tail")]
     table = pa.table([made.edges["relation"], made.edges["display_relation"], *places], EDGES).combine_chunks()
+    mixed, notes = unit_notes(made.times, reading.name) if made.times is not None else (0, [])
+    if timed:
+        table = table.append_column("timestamp", made.edges["timestamp"].combine_chunks())
     features, wrong, blank = known.features(row_of_known)
     for file, reject in wrong:
         reading.refuse(file, [reject])
@@ -307,12 +144,14 @@ def assembled(
         "nodes_without_a_row": tail_of_list if len(known) else 0,
         "listed_nodes_without_edge": nodes.num_rows - made.nodes.num_rows,
         "nodes_with_blank_features": blank,
+        "times_of_another_unit": mixed,
+        "edges_without_time": int((table["timestamp"].to_numpy() == NO_TIME).sum()) if timed else 0,
     }
     found = problems(counts)
     if settings.strict and found:
         raise InputError(f"{reading.name}: strict is set, and there are {'; '.join(found)}")
     check_table(nodes, NODES, "nodes")
-    check_table(table, EDGES, "edges")
+    check_table(table.select(EDGES.names), EDGES, "edges")
     tables = [reject_table(file, rejects) for file, rejects in reading.rejects]
     return IngestResult(
         nodes,
@@ -320,7 +159,7 @@ def assembled(
         pa.concat_tables([REJECTS.empty_table(), *tables]),
         features,
         {key: value for key, value in counts.items() if value or key in ("rows", "rejected_rows")},
-        [*described_counts(counts, indexed=False), *_notes(counts, settings), *reading.notes],
+        [*described_counts(counts, indexed=False), *_notes(counts, settings), *notes, *reading.notes],
     )
 
 

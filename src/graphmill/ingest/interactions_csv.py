@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import field_validator
 
 from graphmill.errors import InputError, SettingsError
@@ -20,11 +21,11 @@ from graphmill.ingest.findings import IngestReport, examined, listed_columns
 from graphmill.ingest.format import ONE_WAY, Format, Look
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.interactions import encode, interaction_tables
-from graphmill.ingest.names import KNOWN_NAMES, as_number, plain, role_of, with_point
+from graphmill.ingest.names import KNOWN_NAMES, as_number, plain, role_of, with_point, without_blanks
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.rows import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, REJECTS, IngestResult
-from graphmill.ingest.times import Time, Times, as_times, parse_time
+from graphmill.ingest.times import Time, Times, as_times, parse_time, whole_times
 from graphmill.settings import Settings, setting
 
 _TIME = ("second", "nano", "unit")
@@ -83,10 +84,11 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
         name, mark = file.name, file.delimiter
         chosen = choose_columns(file.names, settings.columns, name)
         wanted = tuple(Column(chosen[role], required=role in ("user", "item")) for role in chosen)
-        blocks, refused, commas = [], list[Reject](), 0
-        for (table, rejects, found), broken in file.blocks(wanted, lambda block: _digest(block, chosen, mark)):
+        blocks, refused, commas, padded = [], list[Reject](), 0, 0
+        for (table, rejects, found, spaced), broken in file.blocks(wanted, lambda block: _digest(block, chosen, mark)):
             blocks.append(table)
             commas += found
+            padded += spaced
             refused += sorted([*broken, *rejects], key=lambda reject: reject.line)
     if not blocks:
         raise InputError(f"{name} has a header and no rows")
@@ -117,6 +119,9 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
         ordered=interactions.times is not None,
     )
     result.counts["below_min_weight"] = light
+    if padded:
+        result.counts["padded_ids"] = padded
+        result.notes.append(f"{padded} ids have white space around them; it was taken off")
     if commas:
         result.notes.append(f"{commas} numbers have a decimal comma; 1,5 was read as 1.5")
     if light:
@@ -156,9 +161,12 @@ def choose_columns(names: tuple[str, ...], columns: InteractionColumns, file: st
     return chosen
 
 
-def _digest(block: CsvBlock, chosen: dict[str, str], mark: str) -> tuple[pa.Table, list[Reject], int]:
-    """The block's rows with numbers as numbers, a reject for each cell that is none, and how many had a decimal comma."""
-    commas = 0
+def _digest(block: CsvBlock, chosen: dict[str, str], mark: str) -> tuple[pa.Table, list[Reject], int, int]:
+    """The block's rows with numbers as numbers, and a reject for each cell that is none.
+
+    Then how many numbers have a decimal comma, and how many ids white space around them.
+    """
+    commas = padded = 0
     out: dict[str, pa.Array] = {}
     keep = np.ones(block.table.num_rows, bool)
     rejects: list[Reject] = []
@@ -167,7 +175,11 @@ def _digest(block: CsvBlock, chosen: dict[str, str], mark: str) -> tuple[pa.Tabl
         column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
         column = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         if role in ("user", "item"):
-            out[role] = column
+            out[role], spaced = without_blanks(column)
+            padded += spaced
+            continue
+        if role == "timestamp" and (times := _whole(column)) is not None:
+            out |= {part: pa.array(getattr(times, part)) for part in _TIME}
             continue
         texts = column.dictionary.to_pylist()
         read = parse_time if role == "timestamp" else as_number
@@ -185,7 +197,16 @@ def _digest(block: CsvBlock, chosen: dict[str, str], mark: str) -> tuple[pa.Tabl
             out |= {part: pa.array(getattr(times, part)) for part in _TIME}
         else:
             out[role] = pa.array(np.array([0 if value is None else value for value in found], np.float64)[codes])
-    return pa.table(out).filter(pa.array(keep)), rejects, commas
+    return pa.table(out).filter(pa.array(keep)), rejects, commas, padded
+
+
+def _whole(column: pa.DictionaryArray) -> Times | None:
+    """The times of a column of whole numbers; None where any is not."""
+    try:
+        numbers = pc.cast(column.dictionary, pa.int64()).to_numpy()
+    except pa.ArrowInvalid:
+        return None
+    return whole_times(numbers).take(column.indices.to_numpy(zero_copy_only=False))
 
 
 def _examine(path: str) -> IngestReport:

@@ -10,7 +10,8 @@ from graphmill.errors import InputError
 from graphmill.ingest.kg_columns import Side
 from graphmill.ingest.kg_mentions import EdgeRows, Mentions, NodeTable, take
 from graphmill.ingest.rejects import Reject
-from graphmill.ingest.tables import EDGES, MAX_SHOWN, NODES
+from graphmill.ingest.tables import EDGES, MAX_SHOWN, NO_TIME, NODES
+from graphmill.ingest.times import Times
 
 _PENDING_MENTIONS = 1_000_000
 NO_TIME_THERE = "neither a number nor a date such as 2024-01-31"
@@ -19,7 +20,10 @@ _EMPTY = np.zeros(0, dtype=np.int32)
 
 @dataclass(frozen=True)
 class Assembled:
-    """The tables of one file; ``renamed`` and ``resourced``: how many nodes have a second name, or a second source."""
+    """The tables of one file; ``renamed`` and ``resourced``: how many nodes have a second name, or a second source.
+
+    ``times``: those of the edges that have one, in seconds and with their units; None where no column has times.
+    """
 
     nodes: pa.Table
     edges: pa.Table
@@ -27,6 +31,7 @@ class Assembled:
     renamed: int
     resourced: int
     unnamed: int
+    times: Times | None = None
 
 
 class Assembly:
@@ -59,7 +64,7 @@ class Assembly:
         foreign = owner != np.arange(len(owner))
         head, tail = self._ends("head"), self._ends("tail")
         relation, display = self._column("relation"), self._column("display_relation")
-        times = self._ends("timestamp") if self._timestamp else None
+        times, units = (self._ends("timestamp"), self._ends("unit")) if self._timestamp else (None, None)
         bad, rejects = self._bad_times()
         usable = ~(foreign[head] | foreign[tail] | bad)
         if foreign.any():
@@ -68,7 +73,7 @@ class Assembly:
         if not usable.all():
             head, tail = head[usable], tail[usable]
             relation, display = relation.filter(pa.array(usable)), display.filter(pa.array(usable))
-            times = None if times is None else times[usable]
+            times, units = (None, None) if times is None or units is None else (times[usable], units[usable])
         used = np.zeros(len(mentions), dtype=bool)
         used[head] = used[tail] = True
         order = np.flatnonzero(used)
@@ -81,6 +86,7 @@ class Assembly:
         edges = pa.table([relation, display, pa.array(row_of[head]), pa.array(row_of[tail])], EDGES)
         if times is not None:
             edges = edges.append_column("timestamp", pa.array(times, pa.int64()))
+        timed = None if times is None or units is None else Times(times, np.zeros(len(times), np.int32), units)
         kept = take(mentions, order)
         unnamed = pc.equal(pc.binary_length(kept.name), 0)
         return Assembled(
@@ -90,6 +96,7 @@ class Assembly:
             int(kept.renamed.sum()),
             int(kept.resourced.sum()),
             int(pc.sum(unnamed).as_py() or 0),
+            None if timed is None else timed.take(timed.second != NO_TIME),
         )
 
     def _ends(self, end: str) -> np.ndarray:

@@ -28,6 +28,7 @@ from graphmill.ingest.oddities import edge_oddities, node_oddities
 from graphmill.ingest.rejects import Reject, reject_table
 from graphmill.ingest.rows import RowFile
 from graphmill.ingest.tables import EDGES, NO_TIME, NODES, IngestResult, check_table
+from graphmill.ingest.times import unit_notes
 
 
 @guarded
@@ -80,7 +81,9 @@ def _result(
         "names_with_line_breaks": pc.sum(pc.match_substring(nodes["name"], "\n")).as_py(),
         "ignored_columns": len(layout.ignored),
     }
-    if layout.timestamp:
+    unit_note: list[str] = []
+    if made.times is not None:
+        counts["times_of_another_unit"], unit_note = unit_notes(made.times, file)
         counts["edges_without_time"] = int((edges["timestamp"].to_numpy() == NO_TIME).sum())
     found = problems(counts)
     if settings.strict and found:
@@ -96,7 +99,7 @@ def _result(
     check_table(nodes, NODES, "nodes")
     check_table(edges.select(EDGES.names), EDGES, "edges")
     return IngestResult(
-        nodes, edges, reject_table(file, rejects), counts=counts, notes=describe(counts, header, layout)
+        nodes, edges, reject_table(file, rejects), counts=counts, notes=[*describe(counts, header, layout), *unit_note]
     )
 
 
@@ -131,7 +134,9 @@ def _recognises(look: Look) -> int:
     columns, remarks = guess_columns(look.columns) if look.columns else (None, [])
     if columns is None:
         return 0
-    return 20 if any("is taken for the head" in remark for remark in remarks) else 70
+    # x and y alone are as likely numbers of a node as ends of an edge.
+    coordinates = columns.relation_constant and {columns.head_id.lower(), columns.tail_id.lower()} == {"x", "y"}
+    return 20 if coordinates or any("is taken for the head" in remark for remark in remarks) else 70
 
 
 FORMAT = Format("kg_csv", KgCsvSettings, "edges", examine, _recognises, read_kg_csv)

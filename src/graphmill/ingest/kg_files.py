@@ -15,7 +15,8 @@ from graphmill.errors import InputError
 from graphmill.ingest.files import shown
 from graphmill.ingest.findings import IngestReport, all_types, examined
 from graphmill.ingest.format import Format, Look, Preview, table_preview
-from graphmill.ingest.graph_files import EdgeSource, GraphFilesSettings, NodeSource, read_graph
+from graphmill.ingest.graph_files import read_graph
+from graphmill.ingest.graph_sources import EdgeSource, GraphFilesSettings, NodeSource
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_columns import Side, checked_delimiter
 from graphmill.ingest.kg_guess import guess_columns
@@ -40,6 +41,7 @@ class EdgeColumns(Settings):
     tail_type: str = setting("", "column with the tail's node type")
     head_name: str = setting("", "column with the head's name")
     tail_name: str = setting("", "column with the tail's name")
+    timestamp: str = setting("", "column with the edge's time, a number or a date; blank cells: an edge without a time")
 
 
 class EdgeFile(Settings):
@@ -155,7 +157,7 @@ def edge_source(path: str, file: EdgeFile) -> EdgeSource:
     }  # fmt: skip
     return EdgeSource(
         path, side["head"], side["tail"], relation, "" if relation else file.relation, given.display_relation,
-        file.delimiter, file.header,
+        given.timestamp, file.delimiter, file.header,
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ from itertools import product
 from graphmill.ingest.kg_columns import PRIMEKG, KgColumns
 from graphmill.ingest.names import END_NAMES, KNOWN_NAMES, RELATION_NAMES, row_number_note, without_row_numbers
 
+_EDGE_IDS = ("id", "edge_id", "uuid", "key")
 _PARTS = {
     "index": ("index", "idx"),
     "id": ("id", "identifier", "curie", ""),
@@ -36,8 +37,10 @@ def guess_columns(header: tuple[str, ...]) -> tuple[KgColumns | None, list[str]]
     when = next((plain[n] for n in (*KNOWN_NAMES["timestamp"], "year") if n in plain and plain[n] not in taken), "")
     relation = next((plain[n] for n in RELATION_NAMES if n in plain and plain[n] not in taken), "")
     if not relation and not when and len(header) == 3 and len(taken) == 2:
-        (relation,) = [name for name in header if name not in taken]
-        remarks.append(f"column {relation} is taken for the relation")
+        (other,) = [name for name in header if name not in taken]
+        if other.lower() not in _EDGE_IDS:
+            relation = other
+            remarks.append(f"column {relation} is taken for the relation")
     display = next((plain[n] for n in _DISPLAY if n in plain and plain[n] not in {*taken, relation}), "")
     found |= {"relation": relation, "display_relation": display, "timestamp": when}
     if when:

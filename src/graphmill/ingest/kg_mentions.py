@@ -48,7 +48,8 @@ class Mentions:
 class EdgeRows:
     """Edges of one block: ``head`` and ``tail`` (int32) number mentions; ``lines`` knows the lines of its rows.
 
-    ``timestamp`` int64 seconds (:data:`NO_TIME`: none), where the file has times; ``bad_times``: what is none, by row.
+    ``timestamp`` int64 seconds (:data:`NO_TIME`: none), where the file has times, and ``unit`` uint8 (a place in
+    :data:`graphmill.ingest.times.UNITS`) of each; ``bad_times``: what is none, by row.
     """
 
     head: np.ndarray
@@ -57,6 +58,7 @@ class EdgeRows:
     display_relation: pa.DictionaryArray
     lines: Lines
     timestamp: np.ndarray | None = None
+    unit: np.ndarray | None = None
     bad_times: dict[int, str] = field(default_factory=dict)
 
 
@@ -75,19 +77,20 @@ def digest(block: CsvBlock, layout: KgLayout) -> tuple[Mentions, EdgeRows]:
     rank[order] = np.arange(len(order), dtype=np.int32)
     heads = len(ends[0])
     head, tail = rank[:heads][codes[0]], rank[heads:][codes[1]]
-    timestamp, bad_times = _times(block.table, layout.timestamp) if layout.timestamp else (None, {})
-    return take(concat(ends), order), EdgeRows(head, tail, relation, display, block.lines, timestamp, bad_times)
+    times = edge_times(block.table, layout.timestamp) if layout.timestamp else (None, None, {})
+    return take(concat(ends), order), EdgeRows(head, tail, relation, display, block.lines, *times)
 
 
-def _times(table: pa.Table, name: str) -> tuple[np.ndarray, dict[int, str]]:
-    """Seconds of each row (int64), :data:`NO_TIME` where the cell is blank or no time; and the latter, by row."""
+def edge_times(table: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
+    """Seconds of each row (int64; :data:`NO_TIME`: the cell is blank or no time), units (uint8), and what is no time."""
     column = _category(table, name, "")
     texts = [text.strip() for text in column.dictionary.to_pylist()]
     parsed = [parse_time(text) if text else None for text in texts]
     seconds = np.array([NO_TIME if time is None else time.second for time in parsed], np.int64)
+    units = np.array([0 if time is None else time.unit for time in parsed], np.uint8)
     wrong = np.array([bool(text) and time is None for text, time in zip(texts, parsed, strict=True)], bool)
     codes = column.indices.to_numpy()
-    return seconds[codes], {int(row): texts[codes[row]] for row in np.flatnonzero(wrong[codes])}
+    return seconds[codes], units[codes], {int(row): texts[codes[row]] for row in np.flatnonzero(wrong[codes])}
 
 
 def _side(block: CsvBlock, side: Side, number: int, indexed: bool) -> tuple[Mentions, np.ndarray, np.ndarray]:

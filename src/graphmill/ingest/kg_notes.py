@@ -15,6 +15,7 @@ _PROBLEMS = {
     "ids_with_two_indices": "ids with two indices",
     "spaced_ids": "ids with white space around them",
     "lookalike_ids": "ids that look like another one (Unicode composition)",
+    "times_of_another_unit": "times of another unit than most",
 }
 _REMARKS = {
     "rejected_rows": "cannot be used: see the rejects for line, column and reason",
@@ -28,6 +29,7 @@ _REMARKS = {
     "ids_with_two_indices": "are separate nodes: the index is the key",
     "spaced_ids": "were kept as written",
     "lookalike_ids": "were kept apart",
+    "times_of_another_unit": "were told by their size",
 }
 
 

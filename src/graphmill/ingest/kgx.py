@@ -12,7 +12,8 @@ from graphmill.errors import InputError
 from graphmill.ingest.files import shown
 from graphmill.ingest.findings import IngestReport, all_types, examined
 from graphmill.ingest.format import Format, Look
-from graphmill.ingest.graph_files import EdgeSource, GraphFilesSettings, NodeSource, read_graph
+from graphmill.ingest.graph_files import read_graph
+from graphmill.ingest.graph_sources import EdgeSource, GraphFilesSettings, NodeSource
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_columns import Side
 from graphmill.ingest.kg_files import TABLES, within
@@ -74,21 +75,19 @@ def read_kgx(path: str | Path, settings: KgxSettings | None = None) -> IngestRes
     columns = Look(files["edges"]).columns
     if "nodes" in files:
         listed = Look(files["nodes"]).columns
-        nodes = [
-            NodeSource(
-                files["nodes"], "id", *(n if n in listed else "" for n in ("category", "name", "provided_by")),
-                features=tuple(settings.features),
-            )
-        ]  # fmt: skip
+        category, name, source = (n if n in listed else "" for n in ("category", "name", "provided_by"))
+        nodes = [NodeSource(files["nodes"], "id", category, name, source, features=tuple(settings.features))]
     elif {"subject_category", "object_category"} <= set(columns):
         nodes = [NodeSource(files["edges"], end, f"{end}_category") for end in ("subject", "object")]
     else:
         nodes = []
-    sides = [
+    head, tail = (
         Side("", end, "", f"{end}_name" if f"{end}_name" in columns else "", "", "") for end in ("subject", "object")
-    ]
+    )
     prefix = _PREFIX if settings.short_names else ""
-    edges = [EdgeSource(files["edges"], *sides, "predicate", prefix=prefix)]
+    edges = [EdgeSource(files["edges"], head, tail, "predicate", prefix=prefix)]
+    if settings.features and "nodes" not in files:
+        raise InputError(f"{shown(path)} has no node file, so that there are no features")
     return read_graph(shown(path), settings, nodes, edges, prefix=prefix, listed_first="nodes" in files)
 
 

@@ -21,7 +21,7 @@ from graphmill.ingest.files import shown
 from graphmill.ingest.findings import IngestReport, examined
 from graphmill.ingest.format import ONE_WAY, Format, Look, table_preview
 from graphmill.ingest.guard import guarded
-from graphmill.ingest.names import KNOWN_NAMES, plain
+from graphmill.ingest.names import KNOWN_NAMES, plain, without_blanks
 from graphmill.ingest.rejects import Reject, reject_table
 from graphmill.ingest.rows import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult, feature_key, features_schema
@@ -191,6 +191,7 @@ def _digest(block: CsvBlock, chosen: dict[str, str]) -> tuple[pa.Table, list[Rej
         )
         for row in np.flatnonzero(split < 0)
     ]
+    columns |= {role: without_blanks(columns[role])[0] for role in ("user", "item")}
     table = pa.table({"user": columns["user"], "item": columns["item"], "split": pa.array(split.astype(np.uint8))})
     return table.filter(pa.array(split >= 0)), rejects
 

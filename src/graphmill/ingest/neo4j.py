@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,7 +15,8 @@ from graphmill.errors import InputError
 from graphmill.ingest.files import shown
 from graphmill.ingest.findings import IngestReport, all_types, examined
 from graphmill.ingest.format import Format, Look
-from graphmill.ingest.graph_files import EdgeSource, GraphFilesSettings, NodeSource, read_graph
+from graphmill.ingest.graph_files import read_graph
+from graphmill.ingest.graph_sources import EdgeSource, GraphFilesSettings, NodeSource
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_columns import Side
 from graphmill.ingest.kg_files import TABLES
@@ -49,7 +50,7 @@ def neo4j_files(path: str | Path, settings: Neo4jSettings | None = None) -> dict
     Raises :class:`InputError` where no file has columns for the two ends of an edge.
     """
     look = Look(str(path))
-    files = [f for n, f in look.files.items() if n.lower().endswith(TABLES)] if look.is_folder else [path]
+    files = [f for n, f in look.files.items() if _is_table(n)] if look.is_folder else [path]
     found: dict[str, str | Path] = {}
     for file in files:
         kind = _kind(Look(str(file)).columns)
@@ -70,41 +71,70 @@ def read_neo4j(path: str | Path, settings: Neo4jSettings | None = None) -> Inges
     Raises :class:`InputError` where no file has edges, or none of them can be used.
     """
     settings = settings or Neo4jSettings()
-    nodes, edges = [], []
+    nodes, edges = list[NodeSource](), list[EdgeSource]()
     for role, file in neo4j_files(path, settings).items():
         columns = Look(str(file)).columns
-        stem = str(file).rpartition("/")[2].partition(".")[0]
         if set(_APOC) <= set(columns):
             nodes.append(
                 NodeSource(
-                    str(file), "_id", "_labels", _named(columns, _NAMES), only_where="_id",
+                    str(file),
+                    "_id",
+                    "_labels",
+                    _named(columns, _NAMES),
                     features=_features(columns, settings.features),
+                    only_where="_id",
                 )
-            )  # fmt: skip
-            edges.append(
-                EdgeSource(str(file), *(Side("", end, "", "", "", "") for end in ("_start", "_end")), "_type",
-                           only_where="_start")
-            )  # fmt: skip
-            continue
-        parts = _fields(columns)
-        if role.startswith("edges"):
-            sides = [Side("", parts[end].column, "", "", "", parts[end].space) for end in ("START_ID", "END_ID")]
-            relation = parts["TYPE"].column if "TYPE" in parts else ""
-            edges.append(EdgeSource(str(file), *sides, relation, "" if relation else stem))
-            continue
-        own = parts["ID"]
-        nodes.append(
-            NodeSource(
-                str(file), own.column, parts["LABEL"].column if "LABEL" in parts else "", _named(columns, _NAMES),
-                constant="" if "LABEL" in parts else own.space or stem, space=own.space or _GLOBAL,
-                features=_features(columns, settings.features),
             )
-        )  # fmt: skip
-    return read_graph(shown(path), settings, nodes, edges, separators=_SEPARATORS)
+            edges.append(EdgeSource(str(file), _end("_start"), _end("_end"), "_type", only_where="_start"))
+        elif role.startswith("edges"):
+            edges.append(_edge_file(str(file), _fields(columns)))
+        else:
+            nodes.append(_node_file(str(file), columns, settings.features))
+    if settings.features and not any(node.features for node in nodes):
+        raise InputError(f"{shown(path)}: no file of nodes has all of the features {', '.join(settings.features)}")
+    try:
+        return read_graph(shown(path), settings, nodes, edges, separators=_SEPARATORS)
+    except InputError as error:
+        tables = {name: file for name, file in Look(str(path)).files.items() if _is_table(name)}
+        others = [name for name, file in tables.items() if not _kind(Look(str(file)).columns)]
+        if others and "has no usable edge" in str(error):
+            raise InputError(
+                f"{error}; {', '.join(others[:3])} have no header of Neo4j: where headers are files of their own, put each "
+                "on top of its data (cat header.csv data.csv > all.csv)"
+            ) from None
+        raise
 
 
-_GLOBAL = ""
-"""The space of ids that no header gives one."""
+def _end(column: str, space: str = "") -> Side:
+    return Side("", column, "", "", "", space)
+
+
+def _edge_file(file: str, parts: Mapping[str, _Field]) -> EdgeSource:
+    head, tail = (_end(parts[end].column, parts[end].space) for end in ("START_ID", "END_ID"))
+    relation = parts["TYPE"].column if "TYPE" in parts else ""
+    return EdgeSource(file, head, tail, relation, "" if relation else _stem(file))
+
+
+def _node_file(file: str, columns: Sequence[str], features: Sequence[str]) -> NodeSource:
+    parts = _fields(columns)
+    own, label = parts["ID"], parts["LABEL"].column if "LABEL" in parts else ""
+    return NodeSource(
+        file,
+        own.column,
+        label,
+        _named(columns, _NAMES),
+        constant="" if label else own.space or _stem(file),
+        space=own.space,
+        features=_features(columns, features),
+    )
+
+
+def _is_table(name: str) -> bool:
+    return name.lower().endswith(TABLES)
+
+
+def _stem(file: str) -> str:
+    return file.rpartition("/")[2].partition(".")[0]
 
 
 def _fields(columns: Sequence[str]) -> dict[str, _Field]:
@@ -138,7 +168,7 @@ def _examine(path: str) -> IngestReport:
 
 
 def _recognises(look: Look) -> int:
-    files = [f for n, f in look.files.items() if n.lower().endswith(TABLES)] if look.is_folder else [look.path]
+    files = [f for n, f in look.files.items() if _is_table(n)] if look.is_folder else [look.path]
     return 97 if any(_kind(Look(str(file)).columns) == "edges" for file in files) else 0
 
 

@@ -18,7 +18,8 @@ from graphmill.ingest.csv_blocks import CsvBlock, Lines
 from graphmill.ingest.files import Source, shown
 from graphmill.ingest.findings import IngestReport, all_types, examined
 from graphmill.ingest.format import Format, Look, lines_preview
-from graphmill.ingest.graph_files import EdgeSource, GraphFilesSettings, GraphReading, assembled
+from graphmill.ingest.graph_files import assembled
+from graphmill.ingest.graph_sources import EdgeSource, GraphFilesSettings, GraphReading
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_columns import Side
 from graphmill.ingest.rejects import Reject
@@ -116,9 +117,9 @@ def _listed(name: str, types: list[tuple[str, str]], labels: dict[str, str], sho
     rows = [(node, short.get(kind, kind), labels.get(node, "")) for node, kind in types]
     typed = {node for node, _ in types}
     rows += [(node, "", label) for node, label in labels.items() if node not in typed]
-    columns = [pa.array([row[i] for row in rows], pa.string()) for i in range(3)]
+    ids, kinds, names = (pa.array([row[i] for row in rows], pa.string()) for i in range(3))
     blank = pa.repeat(pa.scalar("", pa.string()), len(rows))
-    return [Listed(name, "", *columns, blank, np.zeros(len(rows), np.int64))] if rows else []
+    return [Listed(name, "", ids, kinds, names, blank, np.zeros(len(rows), np.int64))] if rows else []
 
 
 def _blocks(edges: list[tuple[str, str, str]], lines: list[int], names: dict[str, str]) -> Iterator[CsvBlock]:

@@ -261,7 +261,7 @@ def _row(line: bytes, layout: _Layout) -> dict[str, str | int | float | Time] | 
                 "neither a number nor a date such as 2024-01-31" if column == "timestamp" else "not a finite number"
             )
             return column, reason
-        out[column] = value
+        out[column] = value if isinstance(value, Time) else float(value)
     return out
 
 

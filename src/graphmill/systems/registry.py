@@ -41,6 +41,12 @@ RECIPES = {
         ranks="items",
         recommends=True,
     ),
+    "complex": Entry(
+        "graphmill.systems.complex",
+        "ComplexSettings",
+        "ComplexRecipe",
+        "ComplEx: vectors of nodes and relations whose products score links; DistMult as an option",
+    ),
     "conve": Entry(
         "graphmill.systems.conve",
         "ConveSettings",

@@ -8,8 +8,8 @@ from graphmill.settings import Settings, setting
 from graphmill.training.settings import (
     OPTIMIZER,
     AccelerationSettings,
-    EvaluationSettings,
     ExportSettings,
+    LinkEvaluationSettings,
     OptimizerName,
     TrainingSettings,
 )
@@ -117,7 +117,9 @@ class ConveSettings(Settings):
     objective: ConveObjective = setting(ConveObjective(), "The loss")
     training: ConveTraining = setting(ConveTraining(), "Length and optimizer")
     acceleration: ConveAcceleration = setting(ConveAcceleration(), "How the arithmetic is done")
-    evaluation: EvaluationSettings = setting(EvaluationSettings(), "What is measured while training", identity=False)
+    evaluation: LinkEvaluationSettings = setting(
+        LinkEvaluationSettings(), "What is measured while training", identity=False
+    )
     export: ExportSettings = setting(ExportSettings(), "What is written afterwards", identity=False)
 
     @model_validator(mode="after")
@@ -142,8 +144,6 @@ class ConveSettings(Settings):
         self.evaluation.require_link_metrics()
         return self
 
-
-METRICS = ("mrr", "mr", "amri", "hits")
 
 # The origin's advice. Its table of settings and results: docs/explanation/conve.md; ready files: examples/conve/.
 PRESETS: dict[str, dict[str, Any]] = {
