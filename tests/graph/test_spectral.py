@@ -36,7 +36,8 @@ def test_products_of_wide_vectors_are_the_cosines_of_neighbourhoods(build):
     rows = plain(graph)
     rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
     vectors = spectral_vectors(graph, 64, seed=0)
-    assert vectors.shape == (graph.num_nodes, 64) and vectors.dtype == np.float32
+    assert vectors.shape == (graph.num_nodes, 64)
+    assert vectors.dtype == np.float32
     np.testing.assert_allclose(vectors @ vectors.T, rows @ rows.T, atol=1e-4)
 
 
@@ -47,5 +48,6 @@ def test_the_same_seed_gives_the_same_vectors_and_a_node_without_edges_the_zero_
     np.testing.assert_array_equal(first, spectral_vectors(graph, 8, seed=5))
     length = np.linalg.norm(first, axis=1)
     alone = graph.cold_nodes()
-    assert alone.any() and np.all(length[alone] == 0)
+    assert alone.any()
+    assert np.all(length[alone] == 0)
     np.testing.assert_allclose(length[~alone], 1, rtol=1e-5)

@@ -52,7 +52,7 @@ def neighbourhood_matrix(graph: TypedGraph, shrinkage: float = SHRINKAGE) -> sp.
 
 
 def spectral_vectors(graph: TypedGraph, width: int, seed: int) -> np.ndarray:
-    """float32 [nodes, ``width``]: left singular vectors times singular values of :func:`neighbourhood_matrix`, by row at length 1.
+    """float32 [nodes, ``width``]: left singular vectors times singular values of :func:`neighbourhood_matrix`, rows scaled to 1.
 
     Their products are the cosine similarities of neighbourhoods, as far as ``width`` keeps them (randomized SVD, Halko et
     al. 2011). A node without training edges has the zero vector; where ``width`` exceeds the matrix's sides, the last
