@@ -90,7 +90,7 @@ def evaluation_rows() -> Iterator[Row]:
     ours, theirs = measure("evaluate"), rival("evaluate")
     yield row(
         "FB15k-237 test", "filtered ranking", "s", ours["s"], rival="PyKEEN tuned", theirs=theirs["s"],
-        target="ratio <= 0.125", note="ranks are compared in tests/recipes/conve/test_ranking.py",
+        target="ratio <= 0.125", note="ranks are compared in tests/systems/conve/test_ranking.py",
     )  # fmt: skip
 
 
@@ -189,8 +189,8 @@ def mistakes_rows() -> Iterator[Row]:
 
 def _train(name: str, values: dict[str, Any]) -> Run:
     from benchmarks.conve_step import typed_graph
-    from graphmill.worker.job import merge
-    from graphmill.worker.run import train
+    from graphmill.runs.resolve import merge
+    from graphmill.runs.train import train
 
     base = {"recipe": "conve", "preset": "none", "data": str(typed_graph(name).path), "evaluation": {"eval_every": 10}}
     with tempfile.TemporaryDirectory() as folder:

@@ -19,9 +19,9 @@ SETTINGS: dict[str, Any] = {
 
 def self_influence_auc(*, epochs: int = 60, share: float = 0.05, seed: int = 0) -> dict[str, Any]:
     """AUC of self-influence for training triples whose tail was replaced by a random entity."""
-    from graphmill.evaluation.negatives import auc
+    from graphmill.evaluation.ranking.negatives import auc
     from graphmill.influence.settings import InfluenceSettings
-    from graphmill.worker.influence import trace_influence
+    from graphmill.runs.influence import trace_influence
 
     splits = _splits()
     rng = random.Random(seed)
@@ -53,8 +53,8 @@ def removal_agreement(*, epochs: int = 40, groups: int = 8, removed: int = 50, s
     from scipy.stats import spearmanr
 
     from graphmill.influence.tracin import Request, influence
-    from graphmill.worker.export import restore
-    from graphmill.worker.influence import traced_checkpoints
+    from graphmill.runs.export import restore
+    from graphmill.runs.influence import traced_checkpoints
 
     splits = _splits()
     with tempfile.TemporaryDirectory() as name:
@@ -108,7 +108,7 @@ def _train(splits: dict[str, Any], folder: Path, epochs: int, ids: list[str] | N
     from graphmill.graph.build import build_graph
     from graphmill.graph.settings import GraphSettings
     from graphmill.ingest.triples import read_triples
-    from graphmill.worker.run import train
+    from graphmill.runs.train import train
 
     folder.mkdir(parents=True, exist_ok=True)
     for split, triples in splits.items():

@@ -32,8 +32,8 @@ TARGETS = {"mrr": 0.325, "hits@10": 0.501}
 def train_once(seed: int, device: str, settings: dict[str, Any]) -> dict[str, Any]:
     """One training; test figures at the best validation epoch."""
     from benchmarks.conve_step import typed_graph
-    from graphmill.worker.job import merge
-    from graphmill.worker.run import train
+    from graphmill.runs.resolve import merge
+    from graphmill.runs.train import train
 
     graph = typed_graph("FB15k-237")
     with tempfile.TemporaryDirectory() as folder:
@@ -74,7 +74,7 @@ def main() -> None:
     parser.add_argument("--one", type=int, metavar="SEED", help="one training in this process")
     arguments = parser.parse_args()
     if arguments.one is not None:
-        from graphmill.worker.job import merge
+        from graphmill.runs.resolve import merge
 
         settings = SETTINGS
         if arguments.settings:

@@ -47,9 +47,9 @@ def typed_graph(name: str) -> Any:
 
 
 def recipe_on(name: str) -> Any:
-    from graphmill.recipes.conve.recipe import ConveRecipe
-    from graphmill.recipes.conve.settings import ConveSettings
     from graphmill.settings import parse
+    from graphmill.systems.conve.recipe import ConveRecipe
+    from graphmill.systems.conve.settings import ConveSettings
 
     return ConveRecipe(typed_graph(name), parse(ConveSettings, {"recipe": "conve"}, "benchmark"), "full")
 
@@ -126,8 +126,8 @@ def our_reach(target: float, limit: float, precision: str) -> dict[str, Any]:
     """Seconds of training steps until the MRR of the chosen validation triples is ``target``; what each look found."""
     from dataclasses import replace
 
-    from graphmill.evaluation.queries import LinkQueries
-    from graphmill.recipes.conve.ranking import both_sides, rank_both_sides
+    from graphmill.evaluation.ranking.queries import LinkQueries
+    from graphmill.systems.conve.ranking import both_sides, rank_both_sides
 
     recipe, model, step = _our_training(precision)
     number = {name: i for i, name in enumerate(recipe.graph.node_table().column("id").to_pylist())}

@@ -23,15 +23,15 @@ from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.kg_csv import read_kg_csv
 from graphmill.ingest.samples.catalog import write_sample
-from graphmill.recipes import registry
+from graphmill.runs.recorder import RunListener
+from graphmill.runs.resolve import Job, resolve
+from graphmill.systems import registry
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import Execution, Recipe
 from graphmill.training.engine import Engine
 from graphmill.training.optimizers import PhaseOptimizer
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.signals import StopRequest
-from graphmill.worker.job import Job, resolve
-from graphmill.worker.listener import RunListener
 
 #: Workload → settings over the defaults: a step of a millisecond or two, and one of tens.
 WORKLOADS: dict[str, dict[str, Any]] = {

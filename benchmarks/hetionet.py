@@ -20,16 +20,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import card
-from graphmill.evaluation.calibration import calibrate
+from graphmill.evaluation.health.calibration import calibrate
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings, SplitSettings
 from graphmill.ingest.kg_csv import read_kg_csv
-from graphmill.worker.export import export_run, restore
-from graphmill.worker.job import merge, read_settings
-from graphmill.worker.messages import Terminal
-from graphmill.worker.ranking import rank_run
-from graphmill.worker.run import train
-from graphmill.worker.validation import validate_file
+from graphmill.runs.export import export_run, restore
+from graphmill.runs.messages import Terminal
+from graphmill.runs.ranking import rank_run
+from graphmill.runs.resolve import merge, read_settings
+from graphmill.runs.train import train
+from graphmill.runs.validation import validate_file
 
 TYPES = ["drug", "disease", "gene/protein", "pathway", "biological_process"]
 SETTINGS = card.ROOT / "examples" / "hgt" / "hetionet_kg_5k.yaml"

@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks.card import RESULTS, Row, fresh, machine, replace_rows, row
 from benchmarks.hgt_estimate import ACCELERATIONS, LARGE, RECOMMENDERS, WORKLOADS
-from graphmill.recipes.hgt.settings import HgtAcceleration
+from graphmill.systems.hgt.settings import HgtAcceleration
 from graphmill.training.allocator import KEEP_HEAP
 
 TARGETS_RATE = 127

@@ -162,12 +162,10 @@ ACCELERATIONS: dict[str, dict[str, Any]] = {
     "threads: 1": {"acceleration": {"threads": 1}},
     "deterministic: off": {"acceleration": {"deterministic": "off"}},
     "memory_cleanup: steps": {"acceleration": {"memory_cleanup": "steps", "memory_cleanup_every": 1}},
-    "moments: bf16": {"training": {"moments": "bf16"}},
     "edge_sampled": {"acceleration": _EDGES},
     "edge_sampled, accumulation_steps: 1": {"acceleration": _EDGES | {"accumulation_steps": 1}},
     "edge_sampled, gradient_checkpointing": {"acceleration": _EDGES | {"gradient_checkpointing": True}},
     "edge_sampled, num_workers: 1": {"acceleration": _EDGES | {"num_workers": 1}},
-    "edge_sampled, lazy_adamw": {"acceleration": _EDGES, "training": {"optimizer": "lazy_adamw"}},
     "neighbor_sampled": {"acceleration": _NEIGHBORS},
     "neighbor_sampled, num_workers: 1": {"acceleration": _NEIGHBORS | {"num_workers": 1}},
     "neighbor_sampled, neighbor_sampler: budget": {"acceleration": _NEIGHBORS | {"neighbor_sampler": "budget"}},
@@ -176,9 +174,7 @@ LARGE = {
     "precision: bf16",
     "gradient_checkpointing",
     "compile: default",
-    "moments: bf16",
     "edge_sampled",
-    "edge_sampled, lazy_adamw",
     "neighbor_sampled",
     "neighbor_sampled, num_workers: 1",
 }
@@ -189,10 +185,10 @@ ALL |= {name: (partial(kg_graph, name), BASE) for name in ("kg_5k", "67k", "prim
 
 def measure(workload: str, graph: Path, folder: Path, more: dict[str, Any]) -> dict[str, Any]:
     """Train the workload, with ``more`` settings, and hold the prediction against it."""
+    from graphmill.runs.planning import estimate_run
+    from graphmill.runs.resolve import merge
+    from graphmill.runs.train import train
     from graphmill.training.memory import peak_memory, reset_peak
-    from graphmill.worker.job import merge
-    from graphmill.worker.planning import estimate_run
-    from graphmill.worker.run import train
 
     about = {"preset": "none", "data": str(graph), "export": {"csv": False}}
     values = merge(merge(ALL[workload][1], about), more)

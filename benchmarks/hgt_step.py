@@ -38,7 +38,7 @@ class Ours(nn.Module):
     """
 
     def __init__(self, typed: hgt_graphs.Typed, options: set[str]) -> None:
-        from graphmill.models.hgt import HGTLayer
+        from graphmill.systems.hgt.model import HGTLayer
 
         super().__init__()
         counts, edges = typed
@@ -49,7 +49,7 @@ class Ours(nn.Module):
         self.layers = nn.ModuleList(HGTLayer(len(counts), relations, a, b, HEADS) for a, b in pairwise(WIDTHS))
         if "compiled" in options:
             from graphmill.kernels.gelu_linear import gelu_linear_reference
-            from graphmill.models import hgt
+            from graphmill.systems.hgt import model as hgt
 
             hgt.gelu_linear = torch.compile(gelu_linear_reference, dynamic=True)
         if "parts" in options:
@@ -188,8 +188,8 @@ def bring_near(graph: MessageGraph, nodes: int) -> None:
 
 def infer(typed: hgt_graphs.Typed, chunk_rows: int, repeats: int, device: torch.device) -> list[float]:
     """Seconds of all embeddings, at once (0) or in chunks of receivers: the workload, with GELU behind each layer."""
-    from graphmill.models.hgt import HGT, HGTLayer
-    from graphmill.models.hgt_inference import infer as in_chunks
+    from graphmill.systems.hgt.inference import infer as in_chunks
+    from graphmill.systems.hgt.model import HGT, HGTLayer
 
     counts, edges = typed
     relations = [(e.source_type, e.target_type) for e in edges]

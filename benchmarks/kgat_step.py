@@ -75,8 +75,8 @@ def sections_of(name: str) -> dict[str, dict[str, Any]]:
 
 def recipe_of(data: str, folder: Path, batch: int = 1024, sections: dict[str, dict[str, Any]] | None = None) -> Any:
     """Our recipe, for steps of so many pairs and twice as many facts; ``sections``: settings beside the defaults."""
-    from graphmill.recipes import registry
     from graphmill.settings import parse
+    from graphmill.systems import registry
 
     values = {"recipe": "kgat", "data": "benchmark", "preset": "none", "acceleration": {"batch_size": batch}}
     values |= sections or {}
@@ -192,7 +192,7 @@ def main() -> None:
     if arguments.unmasked:
         sections["objective"] = {**sections.get("objective", {}), "mask_pairs": False}
     with tempfile.TemporaryDirectory() as folder:
-        import graphmill.recipes.recommenders.kgat.recipe  # noqa: F401  (imports are not what is measured)
+        import graphmill.systems.kgat.recipe  # noqa: F401  (imports are not what is measured)
 
         base = peak_rss()
         recipe = recipe_of(arguments.data, Path(folder) / "graph", arguments.batch, sections)

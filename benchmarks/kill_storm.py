@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from graphmill.runs.train import prepare, train
 from graphmill.training.checkpoint import CheckpointMissingError, CheckpointStore
 from graphmill.training.run_directory import RunDirectory
-from graphmill.worker.run import prepare, train
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def main(arguments: list[str]) -> int:
     from tests.training.runs import assert_same, outcome, settings_of
 
     from benchmarks.card import row, write
-    from graphmill.worker.job import merge
+    from graphmill.runs.resolve import merge
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=100)

@@ -26,7 +26,7 @@ import yaml
 from torch import Tensor, nn
 
 from benchmarks.card import ROOT, Row, fresh, row, store
-from graphmill.models.mmgcn import MMGCN, Layer
+from graphmill.systems.mmgcn.model import MMGCN, Layer
 from graphmill.training.device import allowed_cores
 
 PUBLIC_SEED = 999
@@ -75,9 +75,9 @@ def train_once(seed: int, rate: float) -> dict[str, float]:
     from graphmill.graph.build import build_graph
     from graphmill.graph.settings import GraphSettings
     from graphmill.ingest.mmrec import read_mmrec
-    from graphmill.recipes.recommenders.mmgcn import recipe
-    from graphmill.worker.job import merge
-    from graphmill.worker.run import train
+    from graphmill.runs.resolve import merge
+    from graphmill.runs.train import train
+    from graphmill.systems.mmgcn import recipe
 
     class FromPublicStart(recipe.MmgcnRecipe):
         def make_model(self) -> MMGCN:

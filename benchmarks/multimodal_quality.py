@@ -31,8 +31,8 @@ from typing import Any
 import yaml
 
 from benchmarks.card import ROOT, Row, fresh, paired_difference, row, store
-from graphmill.recipes.recommenders.dragon.settings import PRESETS as DRAGON
-from graphmill.recipes.recommenders.mmgcn.settings import PRESETS as MMGCN
+from graphmill.systems.dragon.settings import PRESETS as DRAGON
+from graphmill.systems.mmgcn.settings import PRESETS as MMGCN
 from graphmill.training.device import allowed_cores
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
@@ -77,10 +77,10 @@ def train_once(system: str, seed: int, shuffled: bool, large: int, floors: bool)
     from graphmill.graph.build import build_graph
     from graphmill.graph.settings import GraphSettings
     from graphmill.ingest.mmrec import read_mmrec
-    from graphmill.worker.export import restore
-    from graphmill.worker.job import merge
-    from graphmill.worker.recommender_floor import bpr_mf_figures
-    from graphmill.worker.run import train
+    from graphmill.runs.export import restore
+    from graphmill.runs.recommender_baseline import bpr_mf_figures
+    from graphmill.runs.resolve import merge
+    from graphmill.runs.train import train
 
     settings = merge(_example(RUNS[system]), CHANGES.get(system, {}))
     with tempfile.TemporaryDirectory() as folder:

@@ -4,7 +4,7 @@ runs it.
 Scores are given: those of 2,000 users fifty times. Each user has 50 items to mask and 20 held out; six metrics at four
 lengths. ``--variant``:
 
-* ``ours``: :func:`graphmill.evaluation.item_ranking.rank_items`
+* ``ours``: :func:`graphmill.evaluation.ranking.items.rank_items`
 * ``recbole``: RecBole's own collector, evaluator and metrics (``recbole.evaluator``), called as its trainer calls them: a
   batch of scores with what is masked at -inf, ``eval_batch_collect``, and ``evaluate`` of all at the end. Its data loader,
   which puts together what is masked and held out user by user in Python, is left out, and its batches are of 4,096,000
@@ -52,8 +52,8 @@ class Task(NamedTuple):
 
 def ours(task: Task) -> dict[str, float]:
     """Seconds and recall."""
-    from graphmill.evaluation.item_ranking import METRICS, rank_items
-    from graphmill.evaluation.recommendation import KnownItems
+    from graphmill.evaluation.ranking.items import METRICS, rank_items
+    from graphmill.evaluation.ranking.recommendation import KnownItems
 
     users = len(task.test)
 

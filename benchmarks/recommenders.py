@@ -255,8 +255,8 @@ def graph_of(data: str, folder: Path) -> Path:
 
 def train_one(folder: Path, recipe: str, graph: Path, **sections: Any) -> dict[str, Any]:
     """A training as a user starts it, on one thread; its report."""
-    from graphmill.worker.job import merge
-    from graphmill.worker.run import train
+    from graphmill.runs.resolve import merge
+    from graphmill.runs.train import train
 
     values = {"recipe": recipe, "data": str(graph), "preset": "none", "acceleration": {"device": "cpu", "threads": 1}}
     with contextlib.redirect_stdout(sys.stderr):
@@ -270,10 +270,10 @@ def floors_once(data: str, seed: int = 0) -> dict[str, dict[str, Any]]:
     """
     from graphmill.graph.interactions import interaction_view
     from graphmill.graph.typed_graph import TypedGraph
-    from graphmill.recipes.recommenders.evaluate import RecommenderEvaluator
-    from graphmill.recipes.recommenders.settings import RecommenderSettings
-    from graphmill.worker.job import parse_settings
-    from graphmill.worker.recommender_floor import best_bpr_mf
+    from graphmill.runs.recommender_baseline import best_bpr_mf
+    from graphmill.runs.resolve import parse_settings
+    from graphmill.systems.recommenders.evaluate import RecommenderEvaluator
+    from graphmill.systems.recommenders.settings import RecommenderSettings
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

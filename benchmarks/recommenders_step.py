@@ -55,8 +55,8 @@ Runs = dict[str, list[dict[str, Any]]]
 def recipe_of(system: str, data: str, folder: Path, **sections: dict[str, Any]) -> Any:
     """Our recipe on a data set of :mod:`benchmarks.recommender_data`."""
     from benchmarks.recommender_data import graph_of
-    from graphmill.recipes import registry
     from graphmill.settings import parse
+    from graphmill.systems import registry
 
     values = {"recipe": system, "data": "benchmark", "preset": "none", **sections}
     # The features of the first modality go through a layer, those of the second enter as they are, as published.
@@ -166,7 +166,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     if arguments.variant == "checked":
         sections |= sections_of(CHECKED[f"{arguments.system}-{arguments.data}"])
     with tempfile.TemporaryDirectory() as folder:
-        import graphmill.recipes.recommenders.multimodal  # noqa: F401  (imports are not what is measured)
+        import graphmill.systems.recommenders.multimodal  # noqa: F401  (imports are not what is measured)
 
         base = peak_rss()
         recipe = recipe_of(arguments.system, arguments.data, Path(folder) / "graph", **sections)

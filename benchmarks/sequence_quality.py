@@ -58,8 +58,8 @@ def train_once(data: str, system: str, loss: str, seed: int, threads: int) -> di
     from graphmill.graph.build import build_graph
     from graphmill.graph.settings import GraphSettings
     from graphmill.ingest.sequence import read_sequence
-    from graphmill.worker.job import merge
-    from graphmill.worker.run import train
+    from graphmill.runs.resolve import merge
+    from graphmill.runs.train import train
 
     with tempfile.TemporaryDirectory() as folder:
         tables = read_sequence(data_file(data))

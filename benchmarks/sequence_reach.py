@@ -144,10 +144,10 @@ def ours(target: float, minutes: float) -> dict[str, Any]:
     from graphmill.graph.build import build_graph
     from graphmill.graph.settings import GraphSettings
     from graphmill.ingest.sequence import read_sequence
-    from graphmill.recipes import registry
+    from graphmill.runs.resolve import resolve
+    from graphmill.systems import registry
     from graphmill.training.contract import Execution
     from graphmill.training.engine import Engine
-    from graphmill.worker.job import resolve
 
     looks: list[Look] = []
 

@@ -47,8 +47,8 @@ def recipe_of(folder: Path, data: str, system: str, length: int, model: dict[str
     from graphmill.graph.build import build_graph
     from graphmill.graph.settings import GraphSettings
     from graphmill.ingest.sequence import read_sequence
-    from graphmill.recipes import registry
     from graphmill.settings import parse
+    from graphmill.systems import registry
 
     tables = read_sequence(data_file(data))
     graph = build_graph(tables.nodes, tables.edges, GraphSettings(add_reverse="never"), folder / "graph")

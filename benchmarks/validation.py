@@ -54,7 +54,7 @@ def draw(folder: Path) -> None:
 
 def report(file: Path) -> dict[str, float | str]:
     """Seconds from the file to its report, in this process."""
-    from graphmill.worker.validation import validate_file
+    from graphmill.runs.validation import validate_file
 
     started = time.perf_counter()
     found = validate_file(file)

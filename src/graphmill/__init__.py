@@ -6,20 +6,21 @@ an embedding CSV in one call. Importing graphmill imports neither torch nor dags
 
 from typing import Any
 
-__version__ = "0.1.0"
-__all__ = ["generate_hgt_embeddings_batched", "load"]
+from graphmill.version import __version__
+
+__all__ = ["__version__", "generate_hgt_embeddings_batched", "load"]
 
 
 def load(path: str) -> Any:
     """The exported embeddings of a run: ``run["DB00997"]``, ``run.to_pandas()``, ``run.neighbors("DB00997", k=10)``."""
-    from graphmill.worker.library import Run
+    from graphmill.api import Run
 
     return Run(path)
 
 
 def __getattr__(name: str) -> Any:
     if name == "generate_hgt_embeddings_batched":
-        from graphmill.worker.library import generate_hgt_embeddings_batched
+        from graphmill.api import generate_hgt_embeddings_batched
 
         return generate_hgt_embeddings_batched
     raise AttributeError(f"module 'graphmill' has no attribute {name!r}")

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from benchmarks import hgt_step
-from graphmill.models import hgt
+from graphmill.systems.hgt import model as hgt
 from tests.kernels.graphs import random_edges
 
 

@@ -3,7 +3,7 @@
 import torch
 from benchmarks.mmgcn_parity import draw_public_start
 
-from graphmill.models.mmgcn import MMGCN, MMGCNConfig
+from graphmill.systems.mmgcn.model import MMGCN, MMGCNConfig
 
 
 def make() -> MMGCN:

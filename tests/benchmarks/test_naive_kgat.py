@@ -8,8 +8,8 @@ import torch
 from benchmarks.naive import kgat
 
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.models.kgat import Kgat
-from graphmill.recipes.recommenders.kgat.recipe import KgatRecipe
+from graphmill.systems.kgat.model import Kgat
+from graphmill.systems.kgat.recipe import KgatRecipe
 from graphmill.training.contract import Execution
 from tests.training.cases import CASES, recommender_graph
 

@@ -13,7 +13,7 @@ from benchmarks.recommenders_step import _graphs
 
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.training.contract import Execution
-from tests.recipes.recommenders.multimodal_recipes import gradient, recipe_of, small_graph
+from tests.systems.recommenders.multimodal_recipes import gradient, recipe_of, small_graph
 from tests.training.cases import THREE_SETS, TWO_SETS, recommender_graph
 
 

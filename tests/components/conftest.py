@@ -69,7 +69,7 @@ class Project:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.context: Any = SimpleNamespace(project_root=root, path=root)
+        self.context: Any = SimpleNamespace(project_root=root, path=root, defs_module_path=root / "defs")
         self.instance = dg.DagsterInstance.ephemeral()
         self.source = root / "data" / "01_raw" / "kg.csv"
         write_kg(self.source)
@@ -92,7 +92,7 @@ class Project:
             instance=self.instance,
             raise_on_error=False,
             resources={
-                "io_manager": ArtifactStore(base_path=str(self.root / "data" / "06_models")),
+                "graphmill_store": ArtifactStore(base_path=str(self.root / "data" / "06_models")),
                 "accelerator": AcceleratorResource(device="cpu"),
                 "worker": worker or WorkerClient(),
             },

@@ -19,7 +19,7 @@ from graphmill.errors import SettingsError
 from graphmill.export.writers import CsvEmbeddings, ParquetEmbeddings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.orchestration.metadata import INLINE_IMAGE_BYTES
-from graphmill.recipes.hgt.settings import PRESETS
+from graphmill.systems.hgt.settings import PRESETS
 from graphmill.training.machine import Machine
 from tests.components.conftest import FakeWorker, Project, checks, failure, ran
 
@@ -289,7 +289,7 @@ def test_a_bad_value_in_the_launchpad_fails_before_the_worker_starts(built: Proj
         raise_on_error=False,
         run_config={"ops": {"toy__hgt_model": {"config": {"training": {"epochs": 0}}}}},
         resources={
-            "io_manager": ArtifactStore(base_path=str(built.root / "data" / "06_models")),
+            "graphmill_store": ArtifactStore(base_path=str(built.root / "data" / "06_models")),
             "accelerator": AcceleratorResource(),
             "worker": FakeWorker(replies={}),
         },
@@ -321,6 +321,21 @@ def test_sound_embeddings_pass_and_are_published(built: Project) -> None:
     assert built.data_version("toy/hgt_embeddings") == "abc-40-e8"
     published = built.root / "data" / "06_models" / "embeddings" / "out.csv"
     assert published.read_bytes() == (built.root / RUN / "embeddings" / "embeddings.csv").read_bytes()
+
+
+def test_vectors_of_another_epoch_than_the_best_are_told_on_every_asset(built: Project) -> None:
+    note = "the best epoch is 5, but its checkpoint is damaged: epoch 8 is used in its place, and so on"
+    reply = export(built, healthy(graph_of(built).num_nodes), graph_of(built).node_table())
+    reply["result"] |= {"best_epoch": 5, "notes": [note]}
+    told = checks(run_model(built, "model", "embeddings", train=trained(), export=reply))["of_best_epoch"]
+    assert not told.passed
+    assert told.description == note
+    assert built.metadata("toy/hgt_embeddings")["best_epoch"] == 5
+    assert built.metadata("toy/hgt_embeddings")["epoch"] == 8
+    report = {**ranking_report(0.3), "best_epoch": 5, "notes": [note]}
+    (built.root / RUN / "ranking.json").write_text(json.dumps(report))
+    assert run_model(built, "ranking", rank={"result": {"kind": "result"}}).success
+    assert built.metadata("toy/hgt_ranking")["notes"] == note
 
 
 def spoil(vectors: np.ndarray, nodes: pa.Table, how: str) -> tuple[np.ndarray, pa.Table]:

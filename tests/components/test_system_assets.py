@@ -57,7 +57,7 @@ class System:
             raise_on_error=False,
             run_config={"ops": {step: {"config": config}}} if config else None,
             resources={
-                "io_manager": ArtifactStore(base_path=str(self.project.root / "data" / "06_models")),
+                "graphmill_store": ArtifactStore(base_path=str(self.project.root / "data" / "06_models")),
                 "accelerator": AcceleratorResource(device="cpu"),
                 "worker": worker,
             },

@@ -100,7 +100,7 @@ def test_interactions_become_sequences(project: Project) -> None:
     assert (shown["dagster/row_count"], shown["users"], shown["items"]) == (122, 21, 7)
     names = [column.name for column in shown["dagster/column_schema"].columns]
     assert names[:4] == ["user_id", "item_id", "position", "timestamp"]
-    assert "share their second" in shown["notes"]
+    assert "share their time" in shown["notes"]
     assert checks(result)["users_can_be_evaluated"].passed
     graph = TypedGraph.open(project.root / project.value("toy/graph")["path"])
     assert [(t.name, t.count) for t in graph.node_types] == [("user", 21), ("item", 7)]

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from graphmill.errors import InputError, TrainingError
-from graphmill.evaluation.read import read_embeddings
+from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.export.embeddings import export_embeddings, read_manifest
 from graphmill.training.contract import EmbeddingBlock
 from graphmill.training.settings import ExportSettings

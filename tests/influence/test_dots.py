@@ -9,11 +9,11 @@ from torch.func import functional_call, grad, vmap
 
 from graphmill.influence.dots import paired, pairwise
 from graphmill.kernels.normed_convolution_reference import plain_feature_map
-from graphmill.models.conve import ConvE
-from graphmill.recipes.conve.data import both_directions
+from graphmill.systems.conve.data import both_directions
+from graphmill.systems.conve.model import ConvE
 from graphmill.training.contract import Execution
-from tests.models.test_conve import lively
-from tests.recipes.conve.graphs import random_graph, recipe_on
+from tests.systems.conve.graphs import random_graph, recipe_on
+from tests.systems.conve.test_model import lively
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["bias", "no-bias"])

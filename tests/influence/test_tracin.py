@@ -11,8 +11,8 @@ from graphmill.influence.sketch import Projector, sketches
 from graphmill.influence.tracin import Request, TracedCheckpoint, adam_scales, influence, self_influence, top
 from graphmill.training.contract import Execution
 from tests.influence.test_dots import labels_of, reference
-from tests.models.test_conve import lively
-from tests.recipes.conve.graphs import random_graph, recipe_on
+from tests.systems.conve.graphs import random_graph, recipe_on
+from tests.systems.conve.test_model import lively
 
 RATES = (0.3, 0.1)
 

@@ -1,6 +1,8 @@
-"""``kg_csv``: what becomes of each kind of input. docs/ingestion.md has the same table in words."""
+"""``kg_csv``: what becomes of each kind of input. docs/reference/ingestion.md has the same table in words."""
 
 import gzip
+import io
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,6 +134,15 @@ def with_column(name: str) -> bytes:
 NEW = "4,DB01,drug,Aspirin,DrugBank"
 LONG = "x" * (MAX_FIELD_BYTES + 1)
 
+
+def zipped(**members: bytes) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return made.getvalue()
+
+
 KINDS = {
     "empty file": Kind(b"", "refuse", message="is empty; expected a header line"),
     "header only": Kind(HEADER.encode(), "refuse", message="has no usable row below its header$"),
@@ -142,7 +153,8 @@ KINDS = {
     ),
     "extra column": Kind(with_column("weight"), "report", kept(6, ignored_columns=1)),
     "column named twice": Kind(with_column("x_id"), "refuse", message="column x_id more than once; rename one"),
-    "wrong delimiter": Kind(text(*CLEAN).replace(b",", b";"), "refuse", message="separated by ';'; set delimiter: ';'"),
+    "another delimiter": Kind(text(*CLEAN).replace(b",", b";"), "normalise", lambda r: kept(6)(r)),
+    "first line sep=;": Kind(b"sep=;\r\n" + text(*CLEAN).replace(b",", b";"), "normalise", lambda r: kept(6)(r)),
     "byte order mark": Kind(b"\xef\xbb\xbf" + text(*CLEAN), "normalise", lambda r: "byte order mark" in str(r.notes)),
     "CRLF line ends": Kind(
         text(*CLEAN, end="\r\n"), "normalise", lambda r: named("KIF15")(r) and "CR LF" in str(r.notes) and kept(6)(r)
@@ -176,12 +188,20 @@ KINDS = {
         "reject",
         only_reject(4, "y_name", "not UTF-8 text; convert the file (for Latin-1: iconv -f latin1 -t utf-8)"),
     ),
-    "UTF-16": Kind(text(*CLEAN).decode().encode("utf-16"), "refuse", message="UTF-16 text; save it as UTF-8"),
+    "UTF-16": Kind(text(*CLEAN).decode().encode("utf-16"), "normalise", lambda r: kept(6)(r)),
+    "UTF-16 without a mark": Kind(text(*CLEAN).decode().encode("utf-16-be"), "normalise", lambda r: kept(6)(r)),
+    "UTF-16, damaged": Kind(text(*CLEAN).decode().encode("utf-16")[:-1], "refuse", message="UTF-16 text is damaged"),
+    "zip with one member": Kind(zipped(**{"kg.csv": text(*CLEAN)}), "normalise", lambda r: kept(6)(r)),
+    "zip with several": Kind(zipped(a=b"1", b=b"2"), "refuse", message=r"a zip archive of 2 files \(a, b\); unpack it"),
+    "Excel workbook": Kind(
+        zipped(**{"[Content_Types].xml": b"", "xl/workbook.xml": b""}), "refuse", message="save the sheet as CSV"
+    ),
     "truncated gzip": Kind(gzip.compress(text(*CLEAN))[:-20], "refuse", message="ends in the middle"),
     "damaged gzip": Kind(
         gzip.compress(text(*CLEAN))[:-8] + b"\0" * 8, "refuse", message="the gzip file is damaged .*; get it again"
     ),
-    "other archive": Kind(b"PK\x03\x04" + bytes(100), "refuse", message="is a zip archive .*; unpack it"),
+    "other archive": Kind(b"BZh9" + bytes(100), "refuse", message="is compressed with bzip2; unpack it"),
+    "zip, damaged": Kind(b"PK\x03\x04" + bytes(100), "refuse", message="the zip archive is damaged .*; get it again"),
     "blank id": Kind(odd(row(GENE, "4,,drug,Aspirin,DrugBank")), "reject", only_reject(4, "y_id", "blank")),
     "blank type": Kind(odd(row(GENE, "4,DB01,  ,Aspirin,DrugBank")), "reject", only_reject(4, "y_type", "blank")),
     "blank relation": Kind(odd(row(GENE, NEW, "")), "reject", only_reject(4, "relation", "blank")),
@@ -298,7 +318,8 @@ class TestKindsOfInput:
             read_kg_csv(tmp_path)
 
     def test_every_kind_is_in_the_docs_with_the_same_outcome(self, repository: Path) -> None:
-        table = [line.split("|") for line in (repository / "docs/ingestion.md").read_text().splitlines() if "|" in line]
+        page = (repository / "docs/reference/ingestion.md").read_text()
+        table = [line.split("|") for line in page.splitlines() if "|" in line]
         documented = {cells[1].strip(): cells[2].strip() for cells in table if len(cells) >= 4}
         expected = {kind: case.outcome for kind, case in KINDS.items()} | {
             "missing file": "refuse",

@@ -136,7 +136,7 @@ class TestBadLines:
         assert "a b c" not in result.nodes["id"].to_pylist()
 
     def test_line_numbers_hold_across_blocks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("graphmill.ingest.triples._BLOCK", 7)
+        monkeypatch.setattr("graphmill.ingest.triples_lines._BLOCK", 7)
         write(tmp_path, train="a\tr\tb\n" * 9 + "bad\n" + "a\tr\tb\n" * 5 + "worse")
         assert [line for _, line, *_ in rejects_of(read_triples(tmp_path))] == [10, 16]
 

@@ -7,7 +7,7 @@ from torch.nn import functional as F
 from graphmill.kernels import normed_convolution, one_to_n
 from graphmill.kernels.normed_convolution import channel_statistics, rectified_linear, windows
 from graphmill.kernels.normed_convolution_reference import plain_feature_map
-from graphmill.models.conve import ConvE, ConvEConfig
+from graphmill.systems.conve.model import ConvE, ConvEConfig
 
 CONFIG = ConvEConfig(
     num_entities=9,

@@ -19,10 +19,10 @@ from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.sequence import read_sequence
 from graphmill.ingest.tables import feature_key, features_schema
-from graphmill.recipes import registry
+from graphmill.runs.resolve import Job, merge, resolve
+from graphmill.systems import registry
 from graphmill.training.contract import Execution, Recipe
 from graphmill.training.engine import Engine
-from graphmill.worker.job import Job, merge, resolve
 
 
 def typed_graph(out: Path, features: dict[str, pa.Table] | None = None) -> TypedGraph:

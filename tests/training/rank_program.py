@@ -15,16 +15,16 @@ from typing import Any
 import torch
 
 from graphmill.errors import TrainingError
-from graphmill.evaluation.sharing import Share, shared
+from graphmill.evaluation.ranking.sharing import Share, shared
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.recipes import registry
+from graphmill.runs import train as worker
+from graphmill.runs.resolve import resolve
+from graphmill.systems import registry
 from graphmill.training.contract import Encoded, Execution, Recipe, StepBatch
 from graphmill.training.precision import Precision
 from graphmill.training.processes import Ranks, join
 from graphmill.training.replicas import require_equal_replicas
 from graphmill.training.step import compute_gradient
-from graphmill.worker import run as worker
-from graphmill.worker.job import resolve
 
 
 def gradients(values: dict[str, Any], ranks: Ranks) -> dict[str, Any]:

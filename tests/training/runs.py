@@ -13,14 +13,14 @@ import pytest
 import torch
 
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.recipes import registry
+from graphmill.runs.export import restore
+from graphmill.runs.resolve import merge
+from graphmill.runs.train import train
+from graphmill.systems import registry
 from graphmill.training import engine
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.signals import StopRequest
-from graphmill.worker.export import restore
-from graphmill.worker.job import merge
-from graphmill.worker.run import train
 from tests.training.cases import Case
 
 SHORT: dict[str, Any] = {

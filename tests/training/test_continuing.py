@@ -13,10 +13,10 @@ from graphmill.errors import InputError
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.resolve import merge
+from graphmill.runs.train import prepare
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.run_directory import RunDirectory
-from graphmill.worker.job import merge
-from graphmill.worker.run import prepare
 from tests.training.cases import CASES
 from tests.training.runs import Hooks, outcome, run, settings_of
 

@@ -14,9 +14,9 @@ import torch
 
 from graphmill.errors import StoppedError
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.compare_devices import compare
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.signals import StopRequest
-from graphmill.worker.compare_devices import compare
 from tests.training.cases import CASES
 from tests.training.runs import Hooks, assert_same, busy_clock, outcome, run, settings_of
 

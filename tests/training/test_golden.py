@@ -12,11 +12,11 @@ import torch
 
 from graphmill.errors import SettingsError
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.recipes.hgt.recipe import HgtRecipe
+from graphmill.runs import train as worker_run
+from graphmill.systems.hgt.recipe import HgtRecipe
 from graphmill.training import compiling
 from graphmill.training.compiling import MAX_RECOMPILES
 from graphmill.training.contract import Compilable
-from graphmill.worker import run as worker_run
 from tests.training import golden
 from tests.training.cases import CASES
 from tests.training.runs import run, settings_of

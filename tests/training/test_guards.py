@@ -12,7 +12,8 @@ import torch
 
 from graphmill.errors import StoppedError, TrainingError
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.recipes import registry
+from graphmill.runs.resolve import merge
+from graphmill.systems import registry
 from graphmill.training import engine
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.guards import NonFiniteError, first_nonfinite
@@ -20,7 +21,6 @@ from graphmill.training.optimizers import PhaseOptimizer
 from graphmill.training.precision import LossScaler, Precision
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.signals import StopRequest
-from graphmill.worker.job import merge
 from tests.training.cases import CASES
 from tests.training.runs import Hooks, Outcome, assert_same, busy_clock, outcome, run, settings_of
 

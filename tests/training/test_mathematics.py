@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.recipes.registry import RECIPES
+from graphmill.systems.registry import RECIPES
 from graphmill.training.contract import Encoded, Execution, Recipe
 from graphmill.training.precision import Precision
 from graphmill.training.processes import Ranks

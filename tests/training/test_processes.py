@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.resolve import merge, parse_settings
 from graphmill.training.processes import Ranks
-from graphmill.worker.job import merge, parse_settings
 from tests.training.cases import CASES
 from tests.training.rank_program import gradients
 from tests.training.runs import outcome, run, settings_of

@@ -10,10 +10,10 @@ import pytest
 
 from graphmill.errors import StoppedError
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.recorder import RunListener
 from graphmill.training import checkpoint, checkpoint_format
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.signals import StopRequest
-from graphmill.worker.listener import RunListener
 from tests.training.cases import CASES
 from tests.training.runs import Hooks, Killed, Outcome, assert_same, busy_clock, outcome, run, settings_of
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.recipes import registry
+from graphmill.runs.resolve import merge
+from graphmill.systems import registry
 from graphmill.training.run_directory import RunDirectory
+from graphmill.training.run_state import TrainState
 from graphmill.training.schedule import batch_scale, learning_rate
 from graphmill.training.settings import TrainingSettings
-from graphmill.training.state import TrainState
 from graphmill.training.stopping import out_of_patience, record_metric
-from graphmill.worker.job import merge
 from tests.training.cases import CASES
 from tests.training.runs import Hooks, run, settings_of
 

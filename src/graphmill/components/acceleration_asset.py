@@ -11,13 +11,14 @@ import dagster as dg
 
 from graphmill.components.plan import ON_DEMAND, POOL, ModelPlan
 from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, picture, scalars
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.orchestration.run_config import config_class, to_settings
-from graphmill.worker.acceleration_report import FILE, AccelerationReport, AccelerationReportSettings, Row, read_report
+from graphmill.runs.acceleration_report import FILE, AccelerationReport, AccelerationReportSettings, Row, read_report
 
 CODE_VERSION = "1"
 RUNS = Check("accelerated_runs", "The model's own configuration trains to the end on this machine.")
@@ -34,6 +35,7 @@ def acceleration_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
+        io_manager_key=STORE,
         ins={"graph": dg.AssetIn(plan.graph_key)},
         group_name=plan.group("acceleration"),
         kinds={"pytorch", "markdown"},

@@ -11,6 +11,7 @@ from graphmill.components.embeddings_asset import embeddings_asset
 from graphmill.components.fields import Freshness, Schedule, as_settings, checked_name, section
 from graphmill.components.influence_asset import influence_asset
 from graphmill.components.model_asset import model_asset
+from graphmill.components.names import checked_model_name, require_own_names
 from graphmill.components.plan import ModelChecks, ModelPlan, RecommendationSettings
 from graphmill.components.ranking_asset import ranking_asset
 from graphmill.components.recommendations_asset import recommendations_asset
@@ -19,11 +20,12 @@ from graphmill.components.validation_asset import validation_asset
 from graphmill.errors import SettingsError
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.automation import chain_job, freshness_policy, retraining_schedule
-from graphmill.recipes.registry import RECIPES, choose_preset
+from graphmill.orchestration.defaults import shared_resources
+from graphmill.runs.acceleration_report import AccelerationReportSettings
+from graphmill.runs.resolve import parse_settings
 from graphmill.settings import Settings
+from graphmill.systems.registry import RECIPES, choose_preset
 from graphmill.training.machine import this_machine
-from graphmill.worker.acceleration_report import AccelerationReportSettings
-from graphmill.worker.job import parse_settings
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         fresh = self.freshness
         return ModelPlan(
             dataset=checked_name(self.dataset, "dataset"),
-            name=checked_name(self.name or self.recipe, "name"),
+            name=checked_model_name(checked_name(self.name or self.recipe, "name")),
             recipe=self.recipe,
             settings=defaults.settings,
             preset_reason=defaults.preset_reason,
@@ -113,6 +115,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The assets, the retraining job, and the schedule if one is asked for."""
+        require_own_names(context)
         plan = self.plan(context)
         assets = [model_asset(plan), embeddings_asset(plan), validation_asset(plan), ranking_asset(plan)]
         for made, factory, name in (
@@ -133,4 +136,9 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         schedules = []
         if self.schedule:
             schedules.append(retraining_schedule(f"{prefix}_schedule", job, self.schedule.cron, self.schedule.timezone))
-        return dg.Definitions(assets=[*assets, acceleration_asset(plan)], jobs=[job], schedules=schedules)
+        return dg.Definitions(
+            assets=[*assets, acceleration_asset(plan)],
+            jobs=[job],
+            schedules=schedules,
+            resources=shared_resources(context),
+        )

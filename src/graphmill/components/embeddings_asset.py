@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 
 from graphmill.components.plan import POOL, ModelPlan
 from graphmill.errors import InputError
-from graphmill.evaluation.quick import quick_health
-from graphmill.evaluation.rows import row_figures
+from graphmill.evaluation.health.quick import quick_health
+from graphmill.evaluation.health.row_figures import row_figures
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.interactions import ITEM, USER
 from graphmill.orchestration.checks import Check, specs
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import column_schema, snippet
 from graphmill.orchestration.pipes import WorkerClient
@@ -37,7 +38,8 @@ SHAPE = Check("shape", "One row a node of the graph, as wide as model.embedding_
 ALIGNED = Check("ids_aligned", "Indices, ids and types are those of the graph, row for row.", blocking=True)
 ALIVE = Check("no_dead_rows", "No row is zero or vanishes beside the others.", blocking=True)
 SPREAD = Check("not_collapsed", "The rows are not all practically one vector.", blocking=True)
-CHECKS = (FINITE, SHAPE, ALIGNED, ALIVE, SPREAD)
+BEST = Check("of_best_epoch", "The vectors are of the epoch that was chosen as the best.")
+CHECKS = (FINITE, SHAPE, ALIGNED, ALIVE, SPREAD, BEST)
 
 Reference = dict[str, Any]
 
@@ -48,6 +50,7 @@ def embeddings_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
+        io_manager_key=STORE,
         ins={"model": dg.AssetIn(plan.key("model"))},
         group_name=plan.group("training"),
         kinds={"parquet", "csv"},
@@ -92,7 +95,17 @@ def _materialized(
     rows, vectors = read_vectors(plan.root / files["parquet"])
     graph = TypedGraph.open(plan.root / str(model["graph"]["path"]))
     results = _check_results(plan, rows, vectors, graph, int(exported["dim"]))
+    notes = [str(note) for note in exported.get("notes", ())]
     published = _publish(plan, files) if all(result.passed for result in results) else ""
+    results.append(
+        BEST.result(
+            plan.key("embeddings"),
+            not notes,
+            "; ".join(notes) or f"epoch {exported['epoch']}",
+            severity=plan.checks.severity,
+            metadata={"epoch": int(exported["epoch"])},
+        )
+    )
     schema = pq.read_schema(plan.root / files["parquet"])
     return dg.MaterializeResult(
         asset_key=plan.key("embeddings"),
@@ -103,6 +116,7 @@ def _materialized(
             "dagster/column_schema": column_schema(schema, COLUMNS),
             "dimensions": vectors.shape[1],
             "epoch": int(exported["epoch"]),
+            **({"best_epoch": exported.get("best_epoch"), "notes": "; ".join(notes)} if notes else {}),
             "bytes": sum(int(file["bytes"]) for file in exported["files"].values()),
             **{f"{kind}_file": dg.MetadataValue.path(path) for kind, path in files.items()},
             **({"published": dg.MetadataValue.path(published)} if published else {}),

@@ -14,6 +14,7 @@ from graphmill.graph.sequences import sequence_view
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.metadata import records, scalar, scalars, snippet
@@ -58,6 +59,7 @@ def graph_asset(plan: GraphPlan) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
+        io_manager_key=STORE,
         ins={name: dg.AssetIn(plan.key(name)) for name in plan.tables},
         group_name=f"{plan.dataset}_graph",
         kinds={"numpy"},

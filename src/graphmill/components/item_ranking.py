@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.plan import ModelPlan
-from graphmill.evaluation.bars import grouped_bars
+from graphmill.evaluation.pictures.comparisons import grouped_bars
 from graphmill.orchestration.checks import Check, PreviousRun, compared
 from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, markdown_table, picture, scalars
 from graphmill.training.settings import CHOSEN_ON_TEST
@@ -14,19 +14,23 @@ from graphmill.training.settings import CHOSEN_ON_TEST
 BEATS = Check("beats_the_floors", "The held-out items rank better than by popularity and the other simple predictors.")
 CHECKS = (BEATS,)
 DESCRIPTION = (
-    "The rank of each user's held-out items among all items that are new to the user (full ranking), beside simple "
-    "predictors tuned on validation; where the system has one, the papers' protocol with sampled negatives, too."
+    "The rank of each user's held-out items among all items that are new to the user (full ranking; for next items of "
+    "data in which people take the same again among all items), beside simple predictors tuned on validation; where the "
+    "system has one, the papers' protocol with sampled negatives, too."
 )
 PROTOCOLS = {
     "sampled": "sampled negatives (the papers' protocol)",
     "untied": "full ranking, without targets in the same second as the view before",
     "cold": "full ranking, cold items",
+    "repeated": "full ranking, of targets that their user has met, among all items",
+    "new": "full ranking, of targets new to their user, among the items new to the user",
 }
 """Prefixes that are the model under another protocol; every other prefix is a rival."""
 ABOUT = {
     "popularity": "popularity",
     "markov": "what most often follows the last item",
     "item_knn": "similar items (item-kNN)",
+    "replay": "what the user has had most often and lately",
     "ease": "EASE",
     "bpr_mf": "BPR-MF, trained on the same data",
 }
@@ -41,7 +45,10 @@ def shown(
     key, found = plan.key("ranking"), report["figures"]
     model = found["model"]
     protocols = {name: found[name] for name in found if name in PROTOCOLS}
-    floors = {name: found[name] for name in found if name not in PROTOCOLS and name != "model"}
+    # "new_markov" is a rival under one of the protocols.
+    parted = {name: (name.split("_", 1)[0], name.partition("_")[2]) for name in found if name not in PROTOCOLS}
+    apart = {name: who for name, who in parted.items() if who[0] in PROTOCOLS}
+    floors = {name: found[name] for name in parted if name not in apart and name != "model"}
     judged = _judged(plan, model)
     on_test = report.get("selected_on") == "test"  # reports of before do not say
     best = max(floors, key=lambda name: floors[name].get(judged, 0.0), default="")
@@ -68,13 +75,20 @@ def shown(
     )
     table = [{"full ranking": ABOUT.get(name, name), **own} for name, own in everyone.items()]
     under = [{"protocol": "full ranking (primary)", **model}]
-    under += [{"protocol": PROTOCOLS[name], **own} for name, own in protocols.items()]
+    for name, own in protocols.items():
+        under.append({"protocol": PROTOCOLS[name], **own})
+        under += [
+            {"protocol": f"the same: {ABOUT.get(who, who)}", **found[rival]}
+            for rival, (protocol, who) in apart.items()
+            if protocol == name
+        ]
     return dg.MaterializeResult(
         asset_key=key,
         value={"run_dir": run_dir, "report": f"{run_dir}/ranking.json"},
         metadata={
             **figures,
             "epoch": report["epoch"],
+            **scalars({"repeat_share": report.get("repeat_share", 0.0)}),
             **({"optimistic": CHOSEN_ON_TEST} if on_test else {}),
             "beside_the_floors": dg.MetadataValue.md(markdown_table(table)),
             "protocols": dg.MetadataValue.md(markdown_table(under)),

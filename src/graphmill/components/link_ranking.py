@@ -8,8 +8,8 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.plan import ModelPlan
-from graphmill.evaluation.comparison import ComparedRelation, RankingComparison, RankingThresholds
-from graphmill.evaluation.pictures import ranking_bars
+from graphmill.evaluation.pictures.embedding import ranking_bars
+from graphmill.evaluation.ranking.comparison import ComparedRelation, RankingComparison, RankingThresholds
 from graphmill.orchestration.checks import Check, PreviousRun, compared
 from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, markdown_table, picture, records, scalars
 

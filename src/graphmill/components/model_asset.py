@@ -7,14 +7,17 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.plan import POOL, ModelPlan
-from graphmill.evaluation.pictures import loss_curve, memory_curve, metric_curve
+from graphmill.errors import SettingsError
+from graphmill.evaluation.pictures.embedding import loss_curve, memory_curve, metric_curve
 from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
 from graphmill.orchestration.curves import Curve, total_loss
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, picture, scalars
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport
 from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.orchestration.run_config import config_class, to_settings
+from graphmill.training.machine import require_cores
 from graphmill.training.metrics_log import MetricsLog
 
 CODE_VERSION = "1"
@@ -37,6 +40,7 @@ def model_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
+        io_manager_key=STORE,
         ins={"graph": dg.AssetIn(plan.graph_key)},
         group_name=plan.group("training"),
         kinds={"pytorch", plan.recipe},
@@ -61,6 +65,7 @@ def model_asset(plan: ModelPlan) -> dg.AssetsDefinition:
             given = {"data": graph["path"], **accelerator.overrides()}
             settings: Any = to_settings(config, plan.settings, given=given)
             environment = accelerator.environment()
+            _require_what_comes_after(plan, settings)
         previous = PreviousRun(context.instance, key)
         report = worker.run(
             context,
@@ -73,6 +78,17 @@ def model_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         yield _materialized(plan, report, graph, previous)
 
     return model
+
+
+def _require_what_comes_after(plan: ModelPlan, settings: Any) -> None:
+    """Raise :class:`SettingsError` for what could only fail when the training is done, or could never start."""
+    require_cores(settings.acceleration, "the Launchpad")
+    if not settings.export.parquet:
+        raise SettingsError("export.parquet is off, but the assets downstream read it: set export.parquet: true")
+    if plan.publish and not settings.export.csv:
+        raise SettingsError("'publish' in the defs.yaml copies the CSV, but export.csv is off: set export.csv: true")
+    if plan.publish and (plan.root / plan.publish).is_dir():
+        raise SettingsError(f"publish: {plan.publish} is a folder; name the file that the CSV is copied to")
 
 
 def _materialized(
@@ -120,6 +136,7 @@ def _figures(report: WorkerReport, losses: list[float]) -> dict[str, Any]:
             "epochs_done": result.get("epochs_done"),
             "steps_done": result.get("steps_done"),
             "best_epoch": result.get("best_epoch"),
+            "exported_epoch": result.get("exported_epoch"),
             "seconds": result.get("seconds"),
             "seconds_per_step": result.get("seconds_per_step"),
             "seconds_per_epoch": result.get("seconds_per_epoch"),

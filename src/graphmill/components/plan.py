@@ -6,18 +6,19 @@ Filled by the components, read by the asset factories.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import dagster as dg
 
 from graphmill.components.sources import SourceFile
-from graphmill.evaluation.comparison import RankingThresholds
-from graphmill.evaluation.thresholds import HealthThresholds
+from graphmill.evaluation.health.thresholds import HealthThresholds
+from graphmill.evaluation.ranking.comparison import RankingThresholds
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.checks import SeverityName
 from graphmill.orchestration.home import OUTPUTS
-from graphmill.recipes.registry import Entry, entry
+from graphmill.runs.acceleration_report import AccelerationReportSettings
 from graphmill.settings import Settings, SettingsT, setting
-from graphmill.worker.acceleration_report import AccelerationReportSettings
+from graphmill.systems.registry import Entry, entry
 
 POOL = "accelerator"
 ON_DEMAND = ("graphmill/on_demand", "yes")
@@ -45,6 +46,10 @@ class RecommendationSettings(Settings):
     """What is recommended, and how much of it is shown."""
 
     k: int = setting(20, "Items for each user", ge=1)
+    exclude_seen: Literal["auto", "always", "never"] = setting(
+        "auto",
+        "Leave out what a user has met; auto: unless people take the same again (sequence models; see repeat_share)",
+    )
     shown_users: int = setting(
         8, "Users in the table of the asset, spread over the users; the file has all", ge=1, le=50
     )

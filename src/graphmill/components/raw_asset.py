@@ -16,6 +16,7 @@ from graphmill.ingest.csv_blocks import read_header
 from graphmill.ingest.files import Source, shown
 from graphmill.ingest.sequence import SequenceSettings, first_rows
 from graphmill.orchestration import files
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import records
 
@@ -37,6 +38,7 @@ def raw_asset(plan: TablePlan, source: SourceFile) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
+        io_manager_key=STORE,
         group_name=f"{plan.dataset}_ingest",
         kinds={Path(source.path.removesuffix(".gz")).suffix[1:].lower() or source.format, "file"},
         owners=list(plan.owners),

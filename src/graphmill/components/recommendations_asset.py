@@ -1,4 +1,4 @@
-"""The asset ``<dataset>/<model>_recommendations``: for every user the best items that are new to the user."""
+"""The asset ``<dataset>/<model>_recommendations``: for every user the best items, new ones but where people repeat."""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -14,6 +14,7 @@ from graphmill.components.plan import POOL, ModelPlan, RecommendationSettings
 from graphmill.graph.typed_graph import RelationEdges, TypedGraph
 from graphmill.ingest.interactions import ITEM, RELATION, USER
 from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import column_schema, markdown_table, records, scalars, snippet
 from graphmill.orchestration.pipes import WorkerClient
@@ -43,13 +44,15 @@ def recommendations_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
+        io_manager_key=STORE,
         ins={"embeddings": dg.AssetIn(plan.key("embeddings"))},
         group_name=plan.group("release"),
         kinds={"parquet", "markdown"},
         owners=list(plan.owners),
         description=(
-            f"For every user of {plan.dataset} the items that {plan.name} scores highest and that the user has not met "
-            "in any split, with scores, as Parquet; some users with names and history as a table."
+            f"For every user of {plan.dataset} the items that {plan.name} scores highest, with scores, as Parquet; some "
+            "users with names and history as a table. What the user has met in any split is left out, but for a sequence "
+            "model of data in which people take the same again (exclude_seen)."
         ),
         code_version=CODE_VERSION,
         pool=POOL,
@@ -65,7 +68,7 @@ def recommendations_asset(plan: ModelPlan) -> dg.AssetsDefinition:
             asked: RecommendationSettings = to_settings(config, plan.recommendations)
         previous = PreviousRun(context.instance, key)
         run_dir = str(embeddings["run_dir"])
-        extras = {"mode": "recommend", "run_dir": run_dir, "k": asked.k}
+        extras = {"mode": "recommend", "run_dir": run_dir, "k": asked.k, "exclude_seen": asked.exclude_seen}
         report = worker.run(context, extras=extras, asset_key=key, cwd=str(plan.root))
         with user_errors():
             materialized = _materialized(plan, embeddings, report.result, asked, previous)
@@ -105,6 +108,7 @@ def _materialized(
             "dagster/column_schema": column_schema(table.schema, COLUMNS),
             **figures,
             "k": asked.k,
+            **({"notes": "; ".join(made["notes"])} if "notes" in made else {}),
             "examples": dg.MetadataValue.md(markdown_table(_examples(table, names, asked))),
             "most_recommended": records(
                 [

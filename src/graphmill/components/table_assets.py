@@ -24,6 +24,7 @@ from graphmill.components.raw_asset import require_unchanged
 from graphmill.components.sources import read_tables, table_names
 from graphmill.ingest.tables import IngestResult
 from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.metadata import records, table_metadata
@@ -74,6 +75,7 @@ def table_assets(plan: TablePlan) -> dg.AssetsDefinition:
         outs={
             name: dg.AssetOut(
                 key=key,
+                io_manager_key=STORE,
                 group_name=f"{plan.dataset}_graph",
                 kinds={"parquet"},
                 owners=list(plan.owners),

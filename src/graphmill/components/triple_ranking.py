@@ -7,7 +7,7 @@ import dagster as dg
 
 from graphmill.components.link_ranking import degree_range
 from graphmill.components.plan import ModelPlan
-from graphmill.evaluation.bars import grouped_bars
+from graphmill.evaluation.pictures.comparisons import grouped_bars
 from graphmill.orchestration.checks import Check, PreviousRun, compared
 from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, markdown_table, picture, records, scalars
 

@@ -13,17 +13,18 @@ from numpy.typing import NDArray
 from graphmill.components.embeddings_asset import read_vectors, types_without_vectors
 from graphmill.components.plan import ModelPlan
 from graphmill.errors import InputError
-from graphmill.evaluation.baselines import SimilarityScorer
-from graphmill.evaluation.figures import TypeFigures
-from graphmill.evaluation.health import HealthReport, health_report
-from graphmill.evaluation.pictures import cosine_histograms, pca_scatter, spectrum_curve
-from graphmill.evaluation.queries import link_queries
-from graphmill.evaluation.ranking import LinkRanking, rank_links
-from graphmill.evaluation.remedies import setting_names
-from graphmill.evaluation.thresholds import HealthThresholds
-from graphmill.evaluation.verdicts import Verdict
+from graphmill.evaluation.baselines.links import SimilarityScorer
+from graphmill.evaluation.health.figures import TypeFigures
+from graphmill.evaluation.health.remedies import setting_names
+from graphmill.evaluation.health.report import HealthReport, health_report
+from graphmill.evaluation.health.thresholds import HealthThresholds
+from graphmill.evaluation.health.verdicts import Verdict
+from graphmill.evaluation.pictures.embedding import cosine_histograms, pca_scatter, spectrum_curve
+from graphmill.evaluation.ranking.links import LinkRanking, rank_links
+from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, markdown_table, picture, records, scalars
 
@@ -45,7 +46,7 @@ class HealthCheck:
     """Whether systems that recommend items have it."""
 
 
-NAMED = Check("no_named_failure", "The report finds none of the failures that it can name (docs/checks.md).")
+NAMED = Check("no_named_failure", "The report finds none of the failures that it can name (docs/reference/checks.md).")
 HEALTH_CHECKS = (
     HealthCheck(
         Check("mean_cosine", "Two random rows point in different directions."), ("mean_cosine", "uniformity"), "cosines"
@@ -88,13 +89,14 @@ def validation_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
+        io_manager_key=STORE,
         ins={"embeddings": dg.AssetIn(plan.key("embeddings"))},
         group_name=plan.group("validation"),
         kinds={"numpy", "markdown"},
         owners=list(plan.owners),
         description=(
             "Cosine similarity, PCA variance and what else shows a collapsed embedding; if something is wrong, its "
-            "name. What each check means and what to do: docs/checks.md."
+            "name. What each check means and what to do: docs/reference/checks.md."
         ),
         code_version=CODE_VERSION,
         check_specs=specs(key, [NAMED, *(each.check for each in _checks_of(plan))]),

@@ -1,7 +1,7 @@
 """The typed graph as its readers see it: an immutable directory, mapped into memory, opened lazily.
 
 What belongs here: reading. ``build`` writes; the files themselves are ``storage``'s business; the format is described
-in docs/graph.md.
+in docs/explanation/graph.md.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
-from graphmill.ingest.kg_columns import KgLayout, Side
+from graphmill.ingest.kg_columns import Side
 from graphmill.ingest.kg_mentions import EdgeRows, Mentions, NodeTable, take
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import EDGES, MAX_SHOWN, NODES
@@ -31,9 +31,9 @@ class Assembled:
 class Assembly:
     """Takes in the blocks of one file in order; :meth:`finish` makes the tables."""
 
-    def __init__(self, layout: KgLayout) -> None:
-        self._layout = layout
-        self._table = NodeTable(layout.indexed)
+    def __init__(self, indexed: bool, head: Side, tail: Side) -> None:
+        self._indexed, self._sides = indexed, (head, tail)
+        self._table = NodeTable(indexed)
         self._pending: list[tuple[Mentions, EdgeRows]] = []
         self._rows: list[EdgeRows] = []
 
@@ -67,7 +67,7 @@ class Assembly:
         used = np.zeros(len(mentions), dtype=bool)
         used[head] = used[tail] = True
         order = np.flatnonzero(used)
-        if self._layout.indexed:
+        if self._indexed:
             order = order[np.argsort(mentions.index[order])]
         if len(order) > np.iinfo(np.int32).max:
             raise InputError(f"the file has {len(order):,} nodes; at most {np.iinfo(np.int32).max:,} are supported")
@@ -77,7 +77,7 @@ class Assembly:
         kept = take(mentions, order)
         unnamed = pc.equal(pc.binary_length(kept.name), 0)
         return Assembled(
-            _node_table(kept, unnamed, self._layout.indexed),
+            _node_table(kept, unnamed, self._indexed),
             edges,
             rejects,
             int(kept.renamed.sum()),
@@ -100,7 +100,7 @@ class Assembly:
             for row, line in zip(bad.tolist(), rows.lines.of(bad).tolist(), strict=True):
                 at_head = foreign[rows.head[row]]
                 mention = int(rows.head[row] if at_head else rows.tail[row])
-                side = self._layout.head if at_head else self._layout.tail
+                side = self._sides[0 if at_head else 1]
                 rejects.append(_contradiction(mentions, mention, int(owner[mention]), side, line))
         return rejects
 

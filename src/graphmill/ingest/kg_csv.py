@@ -1,7 +1,9 @@
-"""The format ``kg_csv``: PrimeKG's ``kg.csv``, or any CSV file with one edge a row, as checked node and edge tables.
+"""The format ``kg_csv``: PrimeKG's ``kg.csv``, or any file with one edge a row, as checked node and edge tables.
+
+The file is CSV, Parquet or JSON lines: its content says which.
 
 Nodes are keyed by the index column where there is one, else by (type, id): ids collide across types. Ids stay strings.
-Rows that cannot be used become rejects; what is odd but legal is counted. docs/ingestion.md has the whole table of
+Rows that cannot be used become rejects; what is odd but legal is counted. docs/reference/ingestion.md has the whole table of
 outcomes.
 """
 
@@ -11,14 +13,14 @@ from pathlib import Path
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
-from graphmill.ingest.csv_blocks import Header, read_blocks, read_header
-from graphmill.ingest.files import Source
+from graphmill.ingest.csv_blocks import Header
 from graphmill.ingest.kg_assemble import Assembled, Assembly, first_nodes
-from graphmill.ingest.kg_columns import KgCsvSettings, KgLayout, resolve
+from graphmill.ingest.kg_columns import KgCsvSettings, KgLayout, column_names, resolve
 from graphmill.ingest.kg_mentions import digest
 from graphmill.ingest.kg_notes import describe, problems
 from graphmill.ingest.oddities import edge_oddities, node_oddities
 from graphmill.ingest.rejects import Reject, reject_table
+from graphmill.ingest.rows import RowFile
 from graphmill.ingest.tables import EDGES, NODES, IngestResult, check_table
 
 
@@ -30,27 +32,26 @@ def read_kg_csv(path: str | Path, settings: KgCsvSettings | None = None) -> Inge
     odd.
     """
     settings = settings or KgCsvSettings()
-    with Source(path) as source:
-        header, rest = read_header(source, settings.delimiter)
-        layout = resolve(settings, header.names, source.name)
-        assembly, rejects = Assembly(layout), list[Reject]()
-        for digested, refused in read_blocks(source, header, rest, layout.csv, lambda block: digest(block, layout)):
+    with RowFile(path, settings.delimiter, wanted=column_names(settings.columns)) as file:
+        layout = resolve(settings.columns, file.names, file.delimiter, file.name)
+        assembly, rejects = Assembly(layout.indexed, layout.head, layout.tail), list[Reject]()
+        for digested, refused in file.blocks(layout.columns, lambda block: digest(block, layout)):
             rejects += refused
-            _check_number(rejects, settings, source.name)
+            _check_number(rejects, settings.max_rejects, file.name)
             assembly.add(*digested)
     made = assembly.finish()
     rejects = sorted(rejects + made.rejects)
-    _check_number(rejects, settings, source.name)
+    _check_number(rejects, settings.max_rejects, file.name)
     if made.edges.num_rows == 0:
         because = f"; {len(rejects):,} rows were rejected, the first on {rejects[0].place}" if rejects else ""
-        raise InputError(f"{source.name} has no usable row below its header{because}")
-    return _result(source.name, made, rejects, header, layout, settings)
+        raise InputError(f"{file.name} has no usable row below its header{because}")
+    return _result(file.name, made, rejects, file.header, layout, settings)
 
 
-def _check_number(rejects: list[Reject], settings: KgCsvSettings, file: str) -> None:
-    if settings.max_rejects and len(rejects) > settings.max_rejects:
+def _check_number(rejects: list[Reject], most: int, file: str) -> None:
+    if most and len(rejects) > most:
         raise InputError(
-            f"{file}: more than {settings.max_rejects:,} rows cannot be used; the first on {rejects[0].place}. "
+            f"{file}: more than {most:,} rows cannot be used; the first on {rejects[0].place}. "
             "Check the format, the delimiter and the column map (max_rejects: 0 reads on regardless)"
         )
 

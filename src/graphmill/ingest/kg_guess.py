@@ -8,13 +8,11 @@ from graphmill.errors import InputError
 from graphmill.ingest.csv_blocks import Header, read_header
 from graphmill.ingest.files import Source
 from graphmill.ingest.kg_columns import PRIMEKG, KgColumns
+from graphmill.ingest.names import END_NAMES, RELATION_NAMES, row_number_note, without_row_numbers
 
 DELIMITERS = {",": ",", "\t": "tab", ";": ";", "|": "|"}
 """The delimiters that are tried, and how a settings file writes them."""
 
-_ENDS = (("x", "y"), ("head", "tail"), ("subject", "object"), ("source", "target"), ("from", "to"), ("start", "end"),
-         ("src", "dst"), ("node1", "node2"), ("entity1", "entity2"), ("node_1", "node_2"), ("u", "v"), ("s", "o"),
-         ("h", "t"))  # fmt: skip
 _PARTS = {
     "index": ("index", "idx"),
     "id": ("id", "identifier", "curie", ""),
@@ -22,19 +20,6 @@ _PARTS = {
     "name": ("name", "label", "title"),
     "source": ("source", "vocabulary", "database", "db"),
 }
-_RELATION = (
-    "relation",
-    "predicate",
-    "edge_type",
-    "relationship",
-    "relation_type",
-    "rel",
-    "interaction",
-    "edge",
-    "type",
-    "p",
-    "r",
-)
 _DISPLAY = ("display_relation", "relation_label", "predicate_label")
 
 
@@ -68,16 +53,17 @@ def guess_columns(header: tuple[str, ...]) -> tuple[KgColumns | None, list[str]]
     """
     if set(PRIMEKG) <= set(header):
         return KgColumns(), []
+    header, left_out = (tuple(names) for names in without_row_numbers(header))
     plain = {re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_"): name for name in reversed(header)}
-    remarks: list[str] = []
+    remarks = [row_number_note(left_out)] if left_out else []
     found = _ends(plain)
     if not found and len(header) in (2, 3):
         found = {"head_id": header[0], "tail_id": header[-1]}
         remarks.append(f"the first column is taken for the head and the last for the tail of {len(header)}")
     if not found:
-        return None, [f"no two columns could be told to be the ends of an edge among {', '.join(header)}"]
+        return None, [*remarks, f"no two columns could be told to be the ends of an edge among {', '.join(header)}"]
     taken = set(found.values()) - {""}
-    relation = next((plain[n] for n in _RELATION if n in plain and plain[n] not in taken), "")
+    relation = next((plain[n] for n in RELATION_NAMES if n in plain and plain[n] not in taken), "")
     if not relation and len(header) == 3 and len(taken) == 2:
         (relation,) = [name for name in header if name not in taken]
         remarks.append(f"column {relation} is taken for the relation")
@@ -95,7 +81,7 @@ def guess_columns(header: tuple[str, ...]) -> tuple[KgColumns | None, list[str]]
 
 def _ends(plain: dict[str, str]) -> dict[str, str]:
     """Columns of both ends, from the first pair of words that names two ids."""
-    for words in _ENDS:
+    for words in END_NAMES:
         sides = [{part: _part(plain, word, part) for part in _PARTS} for word in words]
         if all(side["id"] for side in sides) and sides[0]["id"] != sides[1]["id"]:
             if not all(side["index"] for side in sides):

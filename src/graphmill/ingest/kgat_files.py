@@ -7,8 +7,6 @@ gzipped; ``kg_final.txt`` may be zipped, as the authors ship it.
 
 from __future__ import annotations
 
-import io
-import zipfile
 from pathlib import Path
 from typing import Literal
 
@@ -163,27 +161,12 @@ def _variants(file: str) -> list[str]:
 
 def _lines(path: str | Path) -> tuple[str, list[str]]:
     """The file's name to show and its lines; unpacked where it is gzipped or zipped."""
-    if str(path).endswith(".zip"):
-        with Source(path, text=False) as source:
-            name, data = source.name, _unzipped(source.read(), source.name)
-    else:
-        with Source(path) as source:
-            name, data = source.name, source.read()
+    with Source(path) as source:
+        name, data = source.name, source.read()
     try:
         return name, data.decode("utf-8").splitlines()
     except UnicodeDecodeError:
         raise InputError(f"{name} is not UTF-8 text; convert it (iconv -f latin1 -t utf-8)") from None
-
-
-def _unzipped(data: bytes, name: str) -> bytes:
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            members = [m for m in archive.namelist() if m.endswith(".txt") and not m.startswith("__MACOSX")]
-            if len(members) != 1:
-                raise InputError(f"{name} must hold one .txt file; it holds {', '.join(archive.namelist()) or 'none'}")
-            return archive.read(members[0])
-    except zipfile.BadZipFile as error:
-        raise InputError(f"{name} is a damaged zip archive ({error}); get it again") from None
 
 
 def _number(text: str) -> int:
@@ -277,7 +260,9 @@ def _triples(lines: list[list[str]]) -> tuple[np.ndarray, np.ndarray]:
 def _read_list(path: str | Path) -> dict[int, str]:
     """Number → name. A damaged list is refused: were an entry guessed, vectors would stand beside wrong names."""
     name, lines = _lines(path)
-    header = lines[0].split() if lines else []
+    # Names hold blanks: where the header has tabs, they alone separate.
+    mark = "\t" if lines and "\t" in lines[0] else None
+    header = [cell.strip() for cell in lines[0].split(mark)] if lines else []
     if "org_id" not in header or "remap_id" not in header:
         raise InputError(
             f"{name} must begin with a header that has org_id and remap_id; it begins {' '.join(header)!r}"
@@ -285,9 +270,14 @@ def _read_list(path: str | Path) -> dict[int, str]:
     column = header.index("remap_id")
     out: dict[int, str] = {}
     for place, line in enumerate(lines[1:], start=2):
-        cells = line.split()
-        if not cells:
+        cells = [cell.strip() for cell in line.split(mark)]
+        if not any(cells):
             continue
+        if len(cells) > len(header):
+            raise InputError(
+                f"{name}, line {place}: {len(cells)} columns where the header has {len(header)} ({line[:MAX_SHOWN]!r}); "
+                "names with blanks need tabs between the columns, in the header as well"
+            )
         number = _number(cells[column]) if len(cells) > column else -1
         if number < 0 or number in out:
             what = "is no number from 0" if number < 0 else "occurs twice"

@@ -14,12 +14,13 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError
-from graphmill.ingest.csv_blocks import CsvBlock, read_blocks, read_header
-from graphmill.ingest.csv_parsers import Column, CsvLayout
+from graphmill.ingest.csv_blocks import CsvBlock
+from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.feature_files import load_matrix
-from graphmill.ingest.files import Source, shown
-from graphmill.ingest.interactions_csv import KNOWN_NAMES
+from graphmill.ingest.files import shown
+from graphmill.ingest.names import KNOWN_NAMES, plain
 from graphmill.ingest.rejects import Reject, reject_table
+from graphmill.ingest.rows import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult, feature_key, features_schema
 from graphmill.ingest.user_items import (
     ITEM,
@@ -142,26 +143,24 @@ def _feature_files(table: str | Path, wanted: list[str]) -> dict[str, str | Path
 
 def _read(path: str | Path) -> tuple[str, pa.Table, list[Reject]]:
     """Name to show, columns user and item (dictionaries) and split (uint8), rejects."""
-    with Source(path) as source:
-        header, rest = read_header(source, "\t")
-        chosen = _choose(header.names, source.name)
-        layout = CsvLayout(tuple(Column(name, required=True) for name in chosen.values()), "\t", header.names)
+    with RowFile(path, "\t") as file:
+        name, chosen = file.name, _choose(file.names, file.name)
+        columns = tuple(Column(column, required=True) for column in chosen.values())
         parts, rejects = [], list[Reject]()
-        for (table, refused), broken in read_blocks(source, header, rest, layout, lambda b: _digest(b, chosen)):
+        for (table, refused), broken in file.blocks(columns, lambda b: _digest(b, chosen)):
             parts.append(table)
             rejects += sorted([*broken, *refused], key=lambda reject: reject.line)
-        name = source.name
     if not parts:
         raise InputError(f"{name} has a header and no rows")
     return name, pa.concat_tables(parts).unify_dictionaries().combine_chunks(), rejects
 
 
 def _choose(names: tuple[str, ...], file: str) -> dict[str, str]:
-    plain = {name.split(":")[0].strip().lower(): name for name in reversed(names)}
+    by_name = {plain(name): name for name in reversed(names)}
     known = {"user": KNOWN_NAMES["user"], "item": KNOWN_NAMES["item"], "split": LABELS}
     chosen = {}
     for role, options in known.items():
-        found = next((plain[name] for name in options if name in plain), None)
+        found = next((by_name[name] for name in options if name in by_name), None)
         if found is None:
             remedy = " For interactions without a split use the format interactions_csv." if role == "split" else ""
             raise InputError(

@@ -1,7 +1,7 @@
 """The format ``node_features``: numbers for the nodes of one type, from ``.npy`` with ids, Parquet or CSV.
 
 A row that belongs to no node, comes a second time, or holds anything but finite numbers is a reject; nodes without a row
-are counted. docs/ingestion.md has the table of outcomes.
+are counted. docs/reference/ingestion.md has the table of outcomes.
 """
 
 from dataclasses import replace
@@ -18,6 +18,7 @@ from graphmill.ingest import feature_files
 from graphmill.ingest.feature_files import FeatureRows
 from graphmill.ingest.files import shown
 from graphmill.ingest.kg_columns import checked_delimiter
+from graphmill.ingest.names import row_number_note
 from graphmill.ingest.rejects import Reject, reject_table
 from graphmill.ingest.tables import EDGES, MAX_SHOWN, IngestResult, check_table, feature_key, features_schema
 from graphmill.settings import Settings, setting
@@ -33,7 +34,9 @@ class NodeFeatureSettings(Settings):
     type_column: str = setting("", "CSV and Parquet: a column with the node type; rows of other types are left out")
     columns: list[str] = setting([], "CSV and Parquet: the columns to read; empty: all others that hold numbers")
     ids_path: str = setting("", ".npy: the list of ids, one a line; empty: the file beside it that ends in .ids.txt")
-    delimiter: str = setting(",", "CSV: one ASCII character between fields, or the word tab")
+    delimiter: str = setting(
+        "auto", "CSV: one ASCII character between fields, the word tab, or auto: what fits the columns"
+    )
     strict: bool = setting(False, "refuse the file where a row is rejected, or a node has no features")
 
     @field_validator("node_type")
@@ -94,7 +97,7 @@ def read_node_features(path: str | Path, nodes: pa.Table, settings: NodeFeatureS
         reject_table(file, rejects),
         {feature_key(kind, settings.name): table},
         counts,
-        _notes(counts, kind),
+        [*_notes(counts, kind), *([row_number_note(rows.left_out)] if rows.left_out else [])],
     )
 
 
@@ -125,14 +128,16 @@ def _load(path: str | Path, settings: NodeFeatureSettings) -> FeatureRows:
         return feature_files.read_npy(path, settings.ids_path)
     if suffix in ("parquet", "pq"):
         return feature_files.read_parquet(path, key, settings.type_column, settings.columns)
-    if suffix in ("csv", "tsv", "txt"):
+    if suffix in ("csv", "tsv", "txt", "jsonl", "zip"):
         return feature_files.read_csv(path, key, settings.type_column, settings.columns, settings.delimiter)
-    raise InputError(f"{shown(path)}: node features are read from .npy, .parquet, .csv, .tsv and .txt files")
+    raise InputError(f"{shown(path)}: node features are read from .npy, .parquet, .csv, .tsv, .txt and .jsonl files")
 
 
 def _take(rows: FeatureRows, which: np.ndarray) -> FeatureRows:
     where = pa.array(which)
-    return FeatureRows(rows.key.take(where), rows.type.take(where), rows.values[which], rows.line[which], rows.rejects)
+    return replace(
+        rows, key=rows.key.take(where), type=rows.type.take(where), values=rows.values[which], line=rows.line[which]
+    )
 
 
 def _match(

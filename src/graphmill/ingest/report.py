@@ -13,13 +13,13 @@ import yaml
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest import feature_files
-from graphmill.ingest.csv_blocks import read_header
-from graphmill.ingest.files import Source, shown
+from graphmill.ingest.files import shown
 from graphmill.ingest.formats import FORMATS
-from graphmill.ingest.interactions_csv import InteractionColumns, choose_columns, guess_delimiter
+from graphmill.ingest.interactions_csv import InteractionColumns, choose_columns
 from graphmill.ingest.kg_columns import PRIMEKG, KgColumns, KgCsvSettings
 from graphmill.ingest.kg_csv import read_kg_csv
-from graphmill.ingest.kg_guess import DELIMITERS, first_fields, guess_columns, guess_header
+from graphmill.ingest.kg_guess import DELIMITERS, guess_columns, guess_header
+from graphmill.ingest.rows import RowFile
 from graphmill.ingest.tables import IngestResult
 from graphmill.ingest.user_items import SPLITS
 
@@ -177,10 +177,8 @@ def _node_features(path: str) -> IngestReport:
 def _interactions_csv(path: str) -> IngestReport:
     file = shown(path)
     try:
-        mark = guess_delimiter(path)
-        with Source(path) as source:
-            header, rest = read_header(source, mark)
-        first = first_fields(rest, mark)
+        with RowFile(path) as opened:
+            header, first = opened.header, list(next(iter(opened.first(1)), {}).values())
         chosen = choose_columns(header.names, InteractionColumns(), file)
     except InputError as error:
         return IngestReport(file, "interactions_csv", problem=str(error))

@@ -1,7 +1,7 @@
 """Runs the worker process from a Dagster step: live figures while it works, no process left when it is cancelled.
 
 Dagster's own subprocess client signals the direct child only and hands custom messages over at the end, so this one
-owns the loop. The worker's side of the contract: ``docs/dagster.md``, "The worker".
+owns the loop. The worker's side of the contract: ``docs/explanation/dagster.md``, "The worker".
 """
 
 import contextlib

@@ -16,7 +16,7 @@ from typing import IO
 
 import psutil
 
-from graphmill.worker.launch import end_with_parent
+from graphmill.runs.launch import end_with_parent
 
 STDERR_LINES = 40
 STDERR_BYTES = 4096

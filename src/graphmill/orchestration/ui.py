@@ -19,7 +19,7 @@ from types import FrameType
 import dagster as dg
 
 from graphmill.errors import EXIT_OK, GraphmillError, ResourceError
-from graphmill.orchestration.home import dagster_home, project_root
+from graphmill.orchestration.home import code_location, dagster_home, project_root
 from graphmill.orchestration.processes import ChildTree
 
 READY_SECONDS = 180.0
@@ -50,7 +50,7 @@ def serve(root: Path, host: str, port: int) -> int:
     with dg.DagsterInstance.get():
         pass
     stopping = _Interrupts()  # before the children start: a handler of ours is reset to the default in them
-    workspace = ["-w", str(root / "workspace.yaml")]
+    workspace = _target(root)
     commands = {
         "webserver": ["dagster_webserver", "-h", host, "-p", str(port), *workspace],
         "daemon": ["dagster._daemon", "run", *workspace],
@@ -79,6 +79,14 @@ def serve(root: Path, host: str, port: int) -> int:
             time.sleep(0.5)
         print("stopping webserver and daemon", flush=True)
     return EXIT_OK
+
+
+def _target(root: Path) -> list[str]:
+    """What webserver and daemon load: the project's workspace.yaml, or the module that its pyproject.toml names."""
+    if (root / "workspace.yaml").is_file():
+        return ["-w", str(root / "workspace.yaml")]
+    location = code_location(root)
+    return ["-m", location.module, "-a", location.attribute, "-d", str(location.folder)]
 
 
 class _Interrupts:

@@ -14,7 +14,7 @@ from typing import NoReturn
 import torch
 
 from graphmill.errors import StoppedError, TrainingError
-from graphmill.evaluation.sharing import Share, shared
+from graphmill.evaluation.ranking.sharing import Share, shared
 from graphmill.training.allocator import HeapWatch
 from graphmill.training.compiling import CompileReport, compile_with_probe, require_compiler
 from graphmill.training.contract import Phase, StepBatch
@@ -23,11 +23,11 @@ from graphmill.training.guards import REMEDIES, NonFiniteError, first_nonfinite,
 from graphmill.training.ladder import with_ladder
 from graphmill.training.precision import safer_precision
 from graphmill.training.reporting import epoch_record
-from graphmill.training.session import Session
+from graphmill.training.run_state import TrainState
 from graphmill.training.settings import CHOSEN_ON_TEST
-from graphmill.training.state import TrainState
 from graphmill.training.step import Gradient, clip_, compute_gradient
 from graphmill.training.stopping import out_of_patience, record_metric, unselected
+from graphmill.training.trainee import Session
 
 _MAX_LOSS_CHUNKS = 4096
 

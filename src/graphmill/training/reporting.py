@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from graphmill.training.contract import Recipe
 from graphmill.training.memory import process_memory
-from graphmill.training.state import TrainState
+from graphmill.training.run_state import TrainState
 
 
 class Listener(Protocol):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphmill.training.state import TrainState
+from graphmill.training.run_state import TrainState
 
 
 def record_metric(state: TrainState, value: float, min_delta: float) -> bool:

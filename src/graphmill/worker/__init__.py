@@ -1,1 +1,1 @@
-"""Settings and a graph become a run directory: the process that torchrun, Dagster or the command line starts."""
+"""``python -m graphmill.worker`` as it has always been called; what it does is in :mod:`graphmill.runs`."""

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from graphmill.errors import InputError
-from graphmill.evaluation.item_ranking import rank_items
-from graphmill.evaluation.recommendation import KnownItems
+from graphmill.evaluation.ranking.items import rank_items
+from graphmill.evaluation.ranking.recommendation import KnownItems
 from graphmill.ingest.joined import with_knowledge
 from graphmill.ingest.kgat_files import KgatFilesSettings, read_kgat
 from graphmill.ingest.mmrec import MmrecSettings, read_mmrec

@@ -1,0 +1,82 @@
+"""Scorers that a model has to beat, and the one that plain vectors have: written once, against the Scorer protocol."""
+
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.errors import InputError
+from graphmill.evaluation.ranking.queries import LinkQueries
+from graphmill.sampling.keyed import key_of
+
+if TYPE_CHECKING:
+    import torch
+
+    from graphmill.graph.typed_graph import TypedGraph
+
+
+class DegreeScorer:
+    """Popularity: a candidate scores its number of training links in the relation, whoever asks.
+
+    The null model of "Implicit degree bias in the link prediction task" (arXiv 2405.14985), for ranking.
+    """
+
+    def __init__(self, queries: LinkQueries) -> None:
+        self._degree = {relation.relation: relation.train_degree for relation in queries.relations}
+
+    def score_targets(self, relation: int, heads: NDArray[np.int64]) -> "torch.Tensor":
+        """Float64 (B × candidates), every row the same (a view)."""
+        import torch
+
+        degree = torch.from_numpy(self._degree[relation].astype(np.float64))
+        return degree.expand(len(heads), -1)
+
+
+class RandomScorer:
+    """Uniform random scores, keyed by (seed, relation, head): the same whatever else is scored in the block."""
+
+    def __init__(self, queries: LinkQueries, seed: int = 0) -> None:
+        self._candidates = {relation.relation: relation.candidates for relation in queries.relations}
+        self._seed = seed
+
+    def score_targets(self, relation: int, heads: NDArray[np.int64]) -> "torch.Tensor":
+        """Float64 (B × candidates) in [0, 1)."""
+        import torch
+
+        key = key_of("random-scorer", self._seed, relation)
+        scores = np.empty((len(heads), self._candidates[relation]))
+        for row, head in enumerate(heads.tolist()):
+            np.random.Generator(np.random.Philox(key=np.array([key, head], dtype=np.uint64))).random(out=scores[row])
+        return torch.from_numpy(scores)
+
+
+class SimilarityScorer:
+    """Scores of vectors alone: the cosine or dot product of head and candidate, the same for every relation.
+
+    For exported embeddings, whose decoder is not at hand. A weak scorer that still knows whether vectors and ids belong
+    together.
+    """
+
+    def __init__(
+        self, vectors: NDArray[np.float32], graph: "TypedGraph", metric: Literal["cosine", "dot"] = "cosine"
+    ) -> None:
+        """``vectors``: float32 (nodes × d), row for row in the graph's global order."""
+        if len(vectors) != graph.num_nodes:
+            raise InputError(
+                f"the embedding has {len(vectors)} rows and the graph {graph.num_nodes} nodes: "
+                "bring the rows into the graph's order (Embeddings.rows_of) and leave none out"
+            )
+        norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+        unit = vectors / np.where(norms > 0, norms, 1.0) if metric == "cosine" else vectors
+        self._vectors = np.ascontiguousarray(unit, dtype=np.float32)
+        types = {node_type.name: node_type for node_type in graph.node_types}
+        self._ends = {relation.index: (types[relation.source], types[relation.target]) for relation in graph.relations}
+
+    def score_targets(self, relation: int, heads: NDArray[np.int64]) -> "torch.Tensor":
+        """Float32 (B × candidates)."""
+        import torch
+
+        source, target = self._ends[relation]
+        left = torch.from_numpy(self._vectors[heads + source.offset])
+        right = torch.from_numpy(self._vectors[target.offset : target.offset + target.count])
+        return left @ right.T

@@ -1,0 +1,210 @@
+"""Trivial next-item predictors, tuned on validation: what a trained model has to beat.
+
+Popularity; a first-order Markov chain with a back-off to popularity; item-kNN by cosine over the last items; where people
+take the same again also a replay of the own history. All count training interactions only; what they predict from may
+include the validation item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from graphmill.evaluation.ranking.next_item import HistoryRanks, NextItemRanks, full_ranks
+from graphmill.evaluation.ranking.recommendation import Int64, KnownItems, ScoreBlock
+
+if TYPE_CHECKING:
+    import torch
+
+BACK_OFFS = (0.001, 0.01, 0.1, 1.0)
+NEIGHBOURS = (0, 100)
+"""0: all of them."""
+HISTORIES = (1, 3, 5, 10)
+DECAYS = (1.0, 0.95, 0.8, 0.5)
+_REPLAYED = 200
+"""Interactions that a replay looks back on."""
+_DENSE_ITEMS = 10_000
+
+
+@dataclass(frozen=True)
+class NextItemSplit:
+    """One split: ``users`` with a target, the ``targets``, and where each user's history is in the flat ``items``.
+
+    ``start``, ``stop`` int64 [Q]: the history of query q is ``items[start[q] : stop[q]]``, oldest first.
+    """
+
+    users: Int64
+    targets: Int64
+    start: Int64
+    stop: Int64
+
+    def take(self, rows: Int64) -> NextItemSplit:
+        """Some of the queries."""
+        return NextItemSplit(self.users[rows], self.targets[rows], self.start[rows], self.stop[rows])
+
+    def history(self, items: Int64, length: int, rows: slice | Int64) -> tuple[Int64, Int64]:
+        """(row, item) pairs of the last ``length`` items of each of the queries ``rows``."""
+        start, stop = np.maximum(self.start[rows], self.stop[rows] - length), self.stop[rows]
+        counts = stop - start
+        before = np.cumsum(counts) - counts
+        return np.repeat(np.arange(len(counts)), counts), items[
+            np.arange(int(counts.sum())) + np.repeat(start - before, counts)
+        ]
+
+    @property
+    def known(self) -> Callable[[Int64], KnownItems]:
+        """The whole histories as :class:`KnownItems` over query numbers, given the flat items."""
+        counts = self.stop - self.start
+        indptr = np.concatenate(([0], np.cumsum(counts)))
+        return lambda items: KnownItems(indptr, self.history(items, int(counts.max(initial=0)), slice(None))[1])
+
+
+class Floors:
+    """The predictors, fitted on training interactions ``users``, ``items`` (in order within a user).
+
+    ``repeats``: people take the same again, so that histories are not masked, and a replay is one of the predictors.
+    """
+
+    def __init__(self, users: Int64, items: Int64, num_users: int, num_items: int, *, repeats: bool = False) -> None:
+        self.num_items, self.repeats = num_items, repeats
+        self.popularity = np.bincount(items, minlength=num_items).astype(np.float32)
+        same = users[1:] == users[:-1]
+        steps = sp.csr_matrix(
+            (np.ones(int(same.sum()), np.float32), (items[:-1][same], items[1:][same])), (num_items, num_items)
+        )
+        total = np.maximum(np.asarray(steps.sum(1)).ravel(), 1.0)
+        self.transitions = sp.diags_array((1.0 / total).astype(np.float32)) @ steps
+        met = sp.csr_matrix((np.ones(len(items), np.float32), (users, items)), (num_users, num_items))
+        met.data[:] = 1.0
+        norm = np.sqrt(np.maximum(np.asarray(met.multiply(met).sum(0)).ravel(), 1.0))
+        unit = met @ sp.diags_array((1.0 / norm).astype(np.float32))
+        self.cosine = sp.csr_matrix(unit.T @ unit)
+        self.cosine.setdiag(0.0)
+        self.cosine.eliminate_zeros()
+        self._nearest: dict[int, Any] = {}
+
+    def popularity_scores(self, split: NextItemSplit, items: Int64) -> ScoreBlock:
+        """Every user alike: the training count."""
+        return lambda rows: _tensor(np.broadcast_to(self.popularity, (len(rows), self.num_items)))
+
+    def markov_scores(self, split: NextItemSplit, items: Int64, back_off: float) -> ScoreBlock:
+        """P(next | last item) + back-off · P(item)."""
+        share = back_off * self.popularity / max(float(self.popularity.sum()), 1.0)
+        return lambda rows: _tensor(self.transitions[items[split.stop[rows] - 1]].toarray() + share)
+
+    def knn_scores(self, split: NextItemSplit, items: Int64, neighbours: int, history: int) -> ScoreBlock:
+        """Σ cosine to the last ``history`` items, over each item's ``neighbours`` nearest."""
+        cosine = self._neighbours(neighbours)
+
+        def score(rows: Int64) -> torch.Tensor:
+            row, item = split.history(items, history, rows)
+            recent = sp.csr_matrix((np.ones(len(row), np.float32), (row, item)), (len(rows), self.num_items))
+            found = recent @ cosine
+            return _tensor(found if isinstance(found, np.ndarray) else found.toarray())
+
+        return score
+
+    def replay_scores(self, split: NextItemSplit, items: Int64, decay: float) -> ScoreBlock:
+        """How often the user has had the item, each weighted by decay ^ (interactions since); the rest by popularity."""
+        share = 1e-6 * self.popularity / max(float(self.popularity.sum()), 1.0)
+
+        def score(rows: Int64) -> torch.Tensor:
+            row, item = split.history(items, _REPLAYED, rows)
+            since = np.cumsum(np.bincount(row, minlength=len(rows)))[row] - 1 - np.arange(len(row))
+            weight = (decay**since).astype(np.float32)
+            return _tensor(sp.csr_matrix((weight, (row, item)), (len(rows), self.num_items)).toarray() + share)
+
+        return score
+
+    def _neighbours(self, count: int) -> Any:
+        """Each item's ``count`` nearest; as a dense matrix where that is small and the sparse one is nearly full."""
+        if count not in self._nearest:
+            found = self.cosine if count == 0 else _strongest(self.cosine, count)
+            crowded = found.nnz > 0.02 * self.num_items**2 and self.num_items <= _DENSE_ITEMS
+            self._nearest[count] = found.toarray() if crowded else found
+        return self._nearest[count]
+
+
+MakeScores = Callable[[NextItemSplit], ScoreBlock]
+
+
+@dataclass(frozen=True)
+class TunedFloor:
+    """A predictor at its best setting."""
+
+    setting: str
+    scores: MakeScores
+
+
+def tune_floors(floors: Floors, valid: NextItemSplit, items: Int64, metric: str = "ndcg@10") -> dict[str, TunedFloor]:
+    """Each predictor at the setting that is best by ``metric`` on ``valid``: "popularity", "markov", "item_knn", and
+    "replay" where the floors are of data with repeats.
+    """
+    families: dict[str, dict[str, MakeScores]] = {
+        "popularity": {"-": lambda s: floors.popularity_scores(s, items)},
+        "markov": {f"back-off {b}": partial(_markov, floors, items, b) for b in BACK_OFFS},
+        "item_knn": {
+            f"neighbours {n or 'all'}, history {h}": partial(_knn, floors, items, n, h)
+            for n in NEIGHBOURS
+            for h in HISTORIES
+        },
+    }
+    if floors.repeats:
+        families["replay"] = {f"decay {d}": partial(_replay, floors, items, d) for d in DECAYS}
+    name, cut = metric.split("@")
+    out = {}
+    for family, settings in families.items():
+        best, highest = "", -1.0
+        for setting, make in settings.items():
+            ranks = chosen_ranks(floor_ranks(floors, make, valid, items), floors.repeats) if len(settings) > 1 else None
+            value = ranks.metrics([name], [int(cut)])[metric] if ranks is not None else 0.0
+            if value > highest:
+                best, highest = setting, value
+        out[family] = TunedFloor(best, settings[best])
+    return out
+
+
+def chosen_ranks(ranks: HistoryRanks, repeats: bool) -> NextItemRanks:
+    """What the main figures are made of: all items are ranked where people take the same again (``repeats``)."""
+    return ranks.unmasked if repeats else ranks
+
+
+def floor_ranks(floors: Floors, make: MakeScores, asked: NextItemSplit, items: Int64) -> HistoryRanks:
+    """Full ranking of a predictor on a split."""
+    queries = np.arange(len(asked.users))
+    return full_ranks(make(asked), queries, asked.targets, floors.num_items, asked.known(items))
+
+
+def _markov(floors: Floors, items: Int64, back_off: float, split: NextItemSplit) -> ScoreBlock:
+    return floors.markov_scores(split, items, back_off)
+
+
+def _replay(floors: Floors, items: Int64, decay: float, split: NextItemSplit) -> ScoreBlock:
+    return floors.replay_scores(split, items, decay)
+
+
+def _knn(floors: Floors, items: Int64, neighbours: int, history: int, split: NextItemSplit) -> ScoreBlock:
+    return floors.knn_scores(split, items, neighbours, history)
+
+
+def _strongest(matrix: sp.csr_matrix, k: int) -> sp.csr_matrix:
+    """The ``k`` largest numbers of each row."""
+    row = np.repeat(np.arange(matrix.shape[0]), np.diff(matrix.indptr))
+    order = np.lexsort((-matrix.data, row))
+    place = np.arange(len(order)) - np.repeat(matrix.indptr[:-1], np.diff(matrix.indptr))
+    kept = np.sort(order[place < k])
+    counts = np.bincount(row[kept], minlength=matrix.shape[0])
+    indptr = np.concatenate(([0], np.cumsum(counts)))
+    return sp.csr_matrix((matrix.data[kept], matrix.indices[kept], indptr), matrix.shape)
+
+
+def _tensor(scores: NDArray[np.float32]) -> torch.Tensor:
+    import torch
+
+    return torch.from_numpy(np.array(scores, dtype=np.float32))

@@ -1,0 +1,256 @@
+"""What a recommender has to beat: popularity, item-kNN and EASE, fitted in seconds on the same training interactions.
+
+* popularity: the training count of an item;
+* item-kNN: Σ over the user's items of cosine similarity, c_ij = n_ij / (√(n_i n_j) + shrink), over each item's nearest;
+* EASE (Steck 2019): scores R_u B with B = I − P / diag P, P = (RᵀR + λ)⁻¹, diag B = 0: the linear model in closed form.
+
+Their settings are chosen on the validation split. Where there is none, a tenth of each user's training items stands in.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.linalg
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from graphmill.evaluation.ranking.items import KGAT_LIST, rank_items
+from graphmill.evaluation.ranking.recommendation import Int64, KnownItems, ScoreBlock
+from graphmill.sampling.keyed import generator
+
+if TYPE_CHECKING:
+    import torch
+
+NEIGHBOURS = (0, 100)
+"""0: all of them."""
+SHRINKS = (0.0, 10.0, 100.0, 1000.0)
+LAMBDAS = (10.0, 50.0, 200.0, 800.0, 3000.0)
+EASE_ITEMS = 10_000
+"""EASE inverts a matrix of items × items: of more items, the ones with most interactions take part."""
+PAIRS = 200_000_000
+"""Item-kNN counts the pairs of items that a user has: where there are more, the items with most interactions take part."""
+TUNING_USERS = 3_000
+_BLOCK_ITEMS = 256
+_BLOCK_NUMBERS = 1 << 22
+_SEED = 2024
+
+
+class FloorModels:
+    """The predictors, fitted on ``train`` (the items of each user)."""
+
+    def __init__(self, train: KnownItems, num_items: int) -> None:
+        self.num_items = num_items
+        users = len(train.indptr) - 1
+        ones = np.ones(len(train.items), np.float32)
+        self.rows = sp.csr_matrix((ones, train.items, train.indptr), (users, num_items))
+        self.popularity = np.bincount(train.items, minlength=num_items).astype(np.float32)
+        self._kept: dict[tuple[str, float, int], Any] = {}
+
+    @cached_property
+    def paired(self) -> Int64:
+        """Int64, ascending: the items that take part in item-kNN, all or so many of the most frequent that the users have
+        at most :data:`PAIRS` pairs of them."""
+        by_count = np.argsort(-self.popularity, kind="stable")
+        rank = np.empty(self.num_items, np.int64)
+        rank[by_count] = np.arange(self.num_items)
+        user = np.repeat(np.arange(self.rows.shape[0]), np.diff(self.rows.indptr))
+        own = rank[self.rows.indices]
+        order = np.lexsort((own, user))
+        # The n-th item of a user's, from 0 and the most frequent first, is in 2n + 1 pairs with itself and those before.
+        pairs = 2 * (np.arange(len(order)) - self.rows.indptr[user]) + 1
+        total = np.cumsum(np.bincount(own[order], pairs, minlength=self.num_items))
+        return np.sort(by_count[: int(np.searchsorted(total, PAIRS, side="right"))])
+
+    @cached_property
+    def together(self) -> sp.csr_matrix:
+        """n_ij of the :attr:`paired` items, sparse: users that have both."""
+        rows = self.rows[:, self.paired]
+        found = sp.csr_matrix(rows.T @ rows)
+        found.sort_indices()
+        return found
+
+    @cached_property
+    def _gram(self) -> tuple[Int64, NDArray[np.float32]]:
+        """The items that take part in EASE, and n_ij of them, dense."""
+        chosen = np.sort(np.argsort(-self.popularity, kind="stable")[:EASE_ITEMS])
+        rows = self.rows[:, chosen]
+        turned = rows.T.tocsr()
+        out = np.empty((len(chosen), len(chosen)), np.float32)
+        for first in range(0, len(chosen), _BLOCK_ITEMS):
+            out[first : first + _BLOCK_ITEMS] = _dense(turned[first : first + _BLOCK_ITEMS] @ rows)
+        return chosen, out
+
+    def popularity_scores(self) -> ScoreBlock:
+        """Every user alike."""
+        return lambda users: _tensor(np.broadcast_to(self.popularity, (len(users), self.num_items)))
+
+    def knn_scores(self, neighbours: int, shrink: float) -> ScoreBlock:
+        """Item-kNN over each item's ``neighbours`` nearest (0: all); items that take no part have score 0."""
+        similarity = self._keep(("knn", shrink, neighbours), lambda: self._similarity(neighbours, shrink))
+        return self._spread(self.paired, similarity)
+
+    def ease_scores(self, penalty: float) -> ScoreBlock:
+        """EASE with λ = ``penalty``; items beyond :data:`EASE_ITEMS` have score 0."""
+        weights = self._keep(("ease", penalty, 0), lambda: self._ease(penalty))
+        return self._spread(self._gram[0], weights)
+
+    def _spread(self, chosen: Int64, weights: Any) -> ScoreBlock:
+        """Scores by the ``weights`` [n, n] between the items ``chosen``, 0 for others."""
+        if len(chosen) == self.num_items:
+            return lambda users: _tensor(_dense(self.rows[users] @ weights))
+
+        def score(users: Int64) -> torch.Tensor:
+            out = np.zeros((len(users), self.num_items), np.float32)
+            out[:, chosen] = _dense(self.rows[users][:, chosen] @ weights)
+            return _tensor(out)
+
+        return score
+
+    def _keep(self, key: tuple[str, float, int], make: Callable[[], Any]) -> Any:
+        """One model of each family at a time: they can be as large as items × items."""
+        if key not in self._kept:
+            self._kept = {other: value for other, value in self._kept.items() if other[0] != key[0]}
+            self._kept[key] = make()
+        return self._kept[key]
+
+    def _similarity(self, neighbours: int, shrink: float) -> sp.csr_matrix:
+        found, count = self.together, self.popularity[self.paired]
+        cosine = np.empty_like(found.data)
+        for part in _parts(found.indptr):
+            row, col = _rows_of(found.indptr, part), found.indices[part]
+            norm = np.sqrt(count[row] * count[col]) + np.float32(shrink)
+            cosine[part] = np.where(row == col, 0.0, found.data[part] / norm)
+        similarity = sp.csr_matrix((cosine, found.indices, found.indptr), found.shape)
+        return _nearest(similarity, neighbours) if neighbours else similarity
+
+    def _ease(self, penalty: float) -> NDArray[np.float32]:
+        gram = self._gram[1].copy()
+        gram[np.diag_indices_from(gram)] += penalty
+        # Positive definite: half the work of a general inverse, in place.
+        factor, _ = scipy.linalg.lapack.spotrf(gram, lower=1, overwrite_a=1)
+        inverse, _ = scipy.linalg.lapack.spotri(factor, lower=1, overwrite_c=1)
+        inverse = np.tril(inverse) + np.tril(inverse, -1).T
+        weights = -inverse / np.diag(inverse)
+        np.fill_diagonal(weights, 0.0)
+        return weights
+
+
+@dataclass(frozen=True)
+class ItemFloor:
+    """A predictor at its best setting. ``seconds``: how long finding that took."""
+
+    setting: str
+    scores: Callable[[FloorModels], ScoreBlock]
+    seconds: float = 0.0
+
+
+FAMILIES: Mapping[str, Mapping[str, Callable[[FloorModels], ScoreBlock]]] = {
+    "popularity": {"-": FloorModels.popularity_scores},
+    "item_knn": {
+        f"neighbours {n or 'all'}, shrink {s:g}": partial(FloorModels.knn_scores, neighbours=n, shrink=s)
+        for s in SHRINKS
+        for n in NEIGHBOURS
+    },
+    "ease": {f"lambda {p:g}": partial(FloorModels.ease_scores, penalty=p) for p in LAMBDAS},
+}
+
+
+def tune_item_floors(
+    train: KnownItems,
+    held_out: KnownItems,
+    num_items: int,
+    metric: str = "recall@20",
+    poll: Callable[[], None] = lambda: None,
+) -> dict[str, ItemFloor]:
+    """Each predictor at the setting that is best by ``metric``: fitted on ``train``, asked for ``held_out``.
+
+    Where nothing is held out, on a tenth of ``train`` that is taken out for it. At most :data:`TUNING_USERS` users are
+    asked (a seeded sample). ``poll`` is called between parts of the work, and may raise to stop it.
+    """
+    if not len(held_out.items):
+        train, held_out = take_out(train)
+    name, _, cut = metric.partition("@")
+    k = min(int(cut or 20), num_items)
+    depth = max(k, KGAT_LIST if name == "ndcg_kgat" else 1)
+    asked = np.flatnonzero(np.diff(held_out.indptr) > 0)
+    if len(asked) > TUNING_USERS:
+        asked = np.sort(generator(_SEED, "tuning users").choice(asked, TUNING_USERS, replace=False))
+    models = FloorModels(train, num_items)
+    out = {}
+    for family, settings in FAMILIES.items():
+        started = time.perf_counter()
+        best, highest = next(iter(settings)), -1.0
+        for setting, make in settings.items() if len(settings) > 1 and len(asked) else ():
+            poll()
+            lists = rank_items(make(models), num_items, train, held_out, depth, users=asked, poll=poll)
+            value = lists.metrics([name], [k])[f"{name}@{k}"]
+            if value > highest:
+                best, highest = setting, value
+        out[family] = ItemFloor(best, settings[best], time.perf_counter() - started)
+    return out
+
+
+def take_out(train: KnownItems) -> tuple[KnownItems, KnownItems]:
+    """What is left of ``train``, and a tenth of it that stands in for a validation split: a seeded draw for each item.
+
+    Both have the users of ``train``: indptr int64 [U + 1], items int64. One item of each user always stays, so that of
+    users with a single item, and now and then of a few users, nothing is taken out.
+    """
+    counts = np.diff(train.indptr)
+    user = np.repeat(np.arange(len(counts)), counts)
+    out = (generator(_SEED, "held out for floors").random(len(user)) < 0.1) & (counts[user] > 1)
+    first = np.zeros(len(user), bool)
+    first[train.indptr[:-1][counts > 0]] = True  # one item of each user stays
+    out &= ~first
+
+    def part(mask: NDArray[np.bool_]) -> KnownItems:
+        indptr = np.concatenate(([0], np.cumsum(np.bincount(user[mask], minlength=len(counts)))))
+        return KnownItems(indptr, train.items[mask])
+
+    return part(~out), part(out)
+
+
+def _nearest(matrix: sp.csr_matrix, k: int) -> sp.csr_matrix:
+    """The ``k`` largest numbers of each column of a symmetric matrix: the neighbours of the item that is scored."""
+    values, rows, columns = [], [], []
+    for part in _parts(matrix.indptr):
+        item, value = _rows_of(matrix.indptr, part), matrix.data[part]
+        order = np.lexsort((-value, item))
+        first = np.searchsorted(item, item)
+        kept = order[np.arange(len(order)) - first < k]
+        values.append(value[kept])
+        rows.append(matrix.indices[part][kept])
+        columns.append(item[kept])
+    together = (np.concatenate(found) if found else np.zeros(0) for found in (values, rows, columns))
+    value, row, column = together
+    return sp.csr_matrix((value, (row, column)), matrix.shape)
+
+
+def _parts(indptr: NDArray[Any]) -> Iterator[slice]:
+    """Ranges of whole rows of a sparse matrix, of some million numbers each or of one row."""
+    first = 0
+    while first < len(indptr) - 1:
+        last = max(int(np.searchsorted(indptr, indptr[first] + _BLOCK_NUMBERS, side="right")) - 1, first + 1)
+        yield slice(int(indptr[first]), int(indptr[last]))
+        first = last
+
+
+def _rows_of(indptr: NDArray[Any], part: slice) -> NDArray[Any]:
+    """The row of each number in ``part``."""
+    return np.searchsorted(indptr, np.arange(part.start, part.stop), side="right") - 1
+
+
+def _dense(matrix: Any) -> NDArray[np.float32]:
+    return matrix if isinstance(matrix, np.ndarray) else matrix.toarray()
+
+
+def _tensor(scores: NDArray[np.float32]) -> torch.Tensor:
+    import torch
+
+    return torch.from_numpy(np.array(scores, dtype=np.float32))

@@ -1,0 +1,206 @@
+"""Reads exported embeddings back: Parquet, the CSV with a JSON list per row, or ``.npy`` with ids beside it.
+
+Columns are those of the export: node_index (optional), node_id, node_name (optional), node_type, embedding.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from graphmill.errors import InputError
+from graphmill.evaluation.embedding_csv import read_csv_blocks
+
+#: What a directory is searched for, in this order: the fastest to read first.
+PREFERRED = ("embeddings.parquet", "embeddings.npy", "embeddings.csv")
+REQUIRED = ("node_id", "node_type", "embedding")
+OPTIONAL = ("node_index", "node_name")
+
+
+@dataclass(frozen=True)
+class Embeddings:
+    """An embedding with its rows' identities.
+
+    ``ids``, ``names``: object arrays of str (n), a name "" where the file has none. ``types``: int32 codes (n) into
+    ``type_names``, numbered by first appearance. ``vectors``: float32 (n × d), perhaps memory-mapped. ``index``: int64
+    (n), the file's node_index, or row numbers.
+    """
+
+    ids: NDArray[np.object_]
+    names: NDArray[np.object_]
+    types: NDArray[np.int32]
+    type_names: tuple[str, ...]
+    vectors: NDArray[np.float32]
+    index: NDArray[np.int64]
+
+    def rows_of(self, types: Sequence[str], ids: Sequence[str]) -> NDArray[np.int64]:
+        """The row of each node (type, id), −1 where there is none; of several rows with one key the first."""
+        code = {name: number for number, name in enumerate(self.type_names)}
+        place: dict[tuple[int, str], int] = {}
+        for row, key in enumerate(zip(self.types.tolist(), self.ids.tolist(), strict=True)):
+            place.setdefault(key, row)
+        wanted = ((code.get(kind, -1), node) for kind, node in zip(types, ids, strict=True))
+        return np.fromiter((place.get(key, -1) for key in wanted), dtype=np.int64, count=len(ids))
+
+
+def read_embeddings(path: str | Path) -> Embeddings:
+    """Read a file (``.parquet``, ``.csv``, ``.csv.gz``, ``.npy``), or the directory of an export.
+
+    Values that are not finite are kept: it is the health report that names them. Raises :class:`InputError`, in one
+    sentence, on anything that is not an embedding.
+    """
+    path = Path(path)
+    if path.is_dir():
+        path = _in_directory(path)
+    if not path.is_file():
+        raise InputError(f"there is no embedding at {path}")
+    suffixes = path.name.lower()
+    if suffixes.endswith((".parquet", ".pq")):
+        return _read_parquet(path)
+    if suffixes.endswith((".csv", ".csv.gz")):
+        return _assembled(path, read_csv_blocks(path))
+    if suffixes.endswith(".npy"):
+        return _read_npy(path)
+    raise InputError(f"{path.name} is none of .parquet, .csv, .csv.gz, .npy, the formats that embeddings are read from")
+
+
+def _in_directory(path: Path) -> Path:
+    for folder in (path, path / "embeddings"):
+        for name in PREFERRED:
+            if (folder / name).is_file():
+                return folder / name
+    raise InputError(f"{path} holds none of {', '.join(PREFERRED)}, also not in its embeddings folder")
+
+
+def _read_parquet(path: Path) -> Embeddings:
+    try:
+        file = pq.ParquetFile(path, memory_map=True)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputError(f"{path.name} is not a readable Parquet file ({_first_line(error)})") from None
+    names = file.schema_arrow.names
+    missing = [name for name in REQUIRED if name not in names]
+    if missing:
+        raise InputError(f"{path.name} has no column {', '.join(missing)}; it has {', '.join(names)}")
+    kind = file.schema_arrow.field("embedding").type
+    listed = pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind) or pa.types.is_large_list(kind)
+    if not listed or not pa.types.is_floating(kind.value_type):
+        raise InputError(f"column embedding of {path.name} is {kind}, not a list of floats")
+    columns = [name for name in (*OPTIONAL, *REQUIRED) if name in names]
+    try:
+        blocks = (file.read_row_group(i, columns=columns) for i in range(file.num_row_groups))
+        return _assembled(path, blocks, file.metadata.num_rows)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise InputError(f"{path.name} is damaged ({_first_line(error)}); export it again") from None
+
+
+def _assembled(path: Path, blocks: Iterable[pa.Table], rows: int = 0) -> Embeddings:
+    """Put tables of consecutive rows together; ``embedding`` is a list column of any kind.
+
+    ``rows``: how many there will be, where that is known; the vectors are then held once, not twice.
+    """
+    parts: list[pa.Table] = []
+    vectors: list[NDArray[np.float32]] = []
+    row = 0
+    for block in blocks:
+        if block.num_rows:
+            _require_ids(path, block, row)
+            found = _vectors(path, block, row, vectors[0].shape[1] if vectors else 0)
+            if not rows:
+                vectors.append(found)
+            else:
+                vectors = vectors or [np.empty((rows, found.shape[1]), dtype=np.float32)]
+                vectors[0][row : row + len(found)] = found
+            parts.append(block.drop_columns(["embedding"]))
+            row += block.num_rows
+    if not parts:
+        raise InputError(f"{path.name} holds no rows")
+    table = pa.concat_tables(parts, promote_options="permissive")
+    types = table.column("node_type").cast(pa.string()).combine_chunks().dictionary_encode()
+    names = table.column("node_name").fill_null("") if "node_name" in table.column_names else None
+    index = table.column("node_index").to_numpy() if "node_index" in table.column_names else np.arange(row)
+    return Embeddings(
+        ids=_strings(table.column("node_id")),
+        names=_strings(names) if names is not None else np.full(row, "", dtype=object),
+        types=types.indices.to_numpy().astype(np.int32),
+        type_names=tuple(types.dictionary.to_pylist()),
+        vectors=vectors[0] if len(vectors) == 1 else np.concatenate(vectors),
+        index=index.astype(np.int64),
+    )
+
+
+def _require_ids(path: Path, block: pa.Table, row: int) -> None:
+    for name in ("node_id", "node_type", "node_index"):
+        if name in block.column_names and block.column(name).null_count:
+            place = int(np.argmax(block.column(name).is_null().to_numpy()))
+            raise InputError(f"{path.name}: {name} is missing in row {row + place + 1}")
+    if "node_index" in block.column_names and not pa.types.is_integer(block.column("node_index").type):
+        raise InputError(f"{path.name}: node_index must be whole numbers, it is {block.column('node_index').type}")
+
+
+def _vectors(path: Path, block: pa.Table, row: int, width: int) -> NDArray[np.float32]:
+    """The embedding column as float32 (rows × d); every row must have the ``width`` of the rows before (0: any)."""
+    parts = []
+    for chunk in block.column("embedding").chunks:
+        if not len(chunk):
+            continue
+        if chunk.null_count:
+            place = int(np.argmax(chunk.is_null().to_numpy(zero_copy_only=False)))
+            raise InputError(f"{path.name}: the embedding is missing in row {row + place + 1}")
+        lengths = _lengths(chunk)
+        width = width or int(lengths[0])
+        if width == 0 or np.any(lengths != width):
+            place = int(np.argmax(lengths != width)) if width else 0
+            raise InputError(
+                f"{path.name}: the embedding in row {row + place + 1} has {lengths[place]} numbers, others have {width}"
+            )
+        flat = chunk.flatten().cast(pa.float32()).to_numpy(zero_copy_only=False)
+        parts.append(flat.reshape(-1, width))
+        row += len(chunk)
+    return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+
+def _lengths(chunk: Any) -> NDArray[np.int64]:
+    if pa.types.is_fixed_size_list(chunk.type):
+        return np.full(len(chunk), chunk.type.list_size, dtype=np.int64)
+    return np.asarray(chunk.value_lengths().to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def _strings(column: pa.ChunkedArray) -> NDArray[np.object_]:
+    return np.asarray(column.cast(pa.string()).to_numpy(), dtype=object)
+
+
+def _read_npy(path: Path) -> Embeddings:
+    """``name.npy`` and beside it ``name.ids.txt`` with a line per row: ``type<TAB>id``, or an id alone."""
+    ids_path = path.with_suffix(".ids.txt")
+    try:
+        vectors = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, OSError) as error:
+        raise InputError(f"{path.name} is not a readable .npy file ({_first_line(error)})") from None
+    if vectors.ndim != 2 or vectors.dtype.kind != "f" or not vectors.size:
+        raise InputError(f"{path.name} holds {vectors.shape} of {vectors.dtype}, not rows × dimensions of floats")
+    if not ids_path.is_file():
+        raise InputError(f"{path.name} needs {ids_path.name} beside it, with 'type<TAB>id' on a line for each row")
+    lines = ids_path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    if len(lines) != len(vectors):
+        raise InputError(
+            f"{ids_path.name} has {len(lines)} lines, {path.name} has {len(vectors)} rows: they must agree"
+        )
+    keys = [line.removesuffix("\r").rpartition("\t") for line in lines]
+    types = pa.array([key[0] or "node" for key in keys]).dictionary_encode()
+    return Embeddings(
+        ids=np.array([key[2] for key in keys], dtype=object),
+        names=np.full(len(keys), "", dtype=object),
+        types=types.indices.to_numpy().astype(np.int32),
+        type_names=tuple(types.dictionary.to_pylist()),
+        vectors=vectors if vectors.dtype == np.float32 else vectors.astype(np.float32),
+        index=np.arange(len(keys), dtype=np.int64),
+    )
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0][:200]

@@ -1,0 +1,152 @@
+"""All figures of a health report as plain numbers, computed once; verdicts and the diagnosis only read them."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.evaluation.health.moments import Moments, TypeMoments, moments_of
+from graphmill.evaluation.health.rogue import Rogue, rogue_of
+from graphmill.evaluation.health.row_figures import RowFigures, row_figures
+from graphmill.evaluation.health.similarity import Cosines, Uniformity, cosines_of, uniformity_of
+from graphmill.evaluation.health.spectrum import (
+    Float64,
+    components_for,
+    effective_rank,
+    participation_ratio,
+    spectrum_of,
+    top1_ratio,
+)
+from graphmill.evaluation.health.thresholds import HealthThresholds
+
+
+@dataclass(frozen=True)
+class TypeFigures:
+    """One node type: its rows, the live ones among them, and what they look like by themselves.
+
+    ``effective_rank`` is centred on the type's own mean; ``rank_share`` is it over ``available`` =
+    min(d, live − 1); ``judged`` says whether there are enough live rows to draw a conclusion. nan where a figure is
+    undefined.
+    """
+
+    name: str
+    rows: int
+    live: int
+    available: int
+    judged: bool
+    cosine: float
+    effective_rank: float
+    rank_share: float
+    top1_ratio: float
+    norm_mean: float
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Everything measured on one embedding; shares are of ``available`` = min(dimensions, live rows − 1)."""
+
+    rows: int
+    dimensions: int
+    live: int
+    available: int
+    non_finite: int
+    dead: int
+    duplicated: int
+    norm_spread: float
+    cosines: Cosines
+    standardised_cosine: float
+    spectrum: Float64
+    components_90: int
+    top1_ratio: float
+    effective_rank: float
+    participation_centred: float
+    participation_uncentred: float
+    uniformity: Uniformity
+    rogue: Rogue
+    types: tuple[TypeFigures, ...]
+    #: Per type name, how many rows are not finite and how many dead; types without either are left out.
+    broken_by_type: dict[str, tuple[int, int]]
+
+    @property
+    def duplicated_share(self) -> float:
+        """Repeated rows over live rows."""
+        return self.duplicated / max(self.live, 1)
+
+    def share(self, value: float) -> float:
+        """``value`` directions as a share of those that the rows can fill."""
+        return value / max(self.available, 1)
+
+
+def figures_of(
+    X: NDArray[Any],
+    types: NDArray[Any],
+    names: tuple[str, ...],
+    thresholds: HealthThresholds,
+    seed: int,
+    block_rows: int,
+) -> Figures:
+    """Measure X (n × d) with type codes ``types`` (n) into ``names``; only live rows enter geometric figures."""
+    n, d = X.shape
+    rows = row_figures(X, block_rows)
+    live = np.flatnonzero(rows.live)
+    kept = X if len(live) == n else X[live]
+    moments = moments_of(kept, types[live], len(names), rows.norms[live], block_rows)
+    centred, uncentred = spectrum_of(moments.covariance), spectrum_of(moments.second)
+    available = max(min(d, len(live) - 1), 0)
+    return Figures(
+        rows=n,
+        dimensions=d,
+        live=len(live),
+        available=available,
+        non_finite=int((~rows.finite).sum()),
+        dead=int(rows.dead.sum()),
+        duplicated=int(rows.repeats.sum()),
+        norm_spread=rows.norm_spread,
+        cosines=cosines_of(moments),
+        standardised_cosine=moments.standardised_cosine,
+        spectrum=centred,
+        components_90=components_for(centred, 0.9),
+        top1_ratio=top1_ratio(centred),
+        effective_rank=effective_rank(centred),
+        participation_centred=participation_ratio(centred),
+        participation_uncentred=participation_ratio(uncentred),
+        uniformity=uniformity_of(X, live, rows.norms, seed),
+        rogue=rogue_of(moments, available, thresholds.effective_rank_share_min),
+        types=_type_figures(moments, types, names, rows, thresholds.type_rows_min),
+        broken_by_type=_broken(types, names, rows),
+    )
+
+
+def _type_figures(
+    moments: Moments, types: NDArray[Any], names: tuple[str, ...], rows: RowFigures, rows_min: int
+) -> tuple[TypeFigures, ...]:
+    counts = np.bincount(types, minlength=len(names))
+    norm_sums = np.bincount(types[rows.live], weights=rows.norms[rows.live], minlength=len(names))
+    return tuple(
+        _one_type(name, int(counts[code]), own, float(norm_sums[code]), rows_min)
+        for code, (name, own) in enumerate(zip(names, moments.types, strict=True))
+    )
+
+
+def _one_type(name: str, rows: int, own: TypeMoments, norm_sum: float, rows_min: int) -> TypeFigures:
+    available = max(min(len(own.mean), own.rows - 1), 0)
+    rank = effective_rank(own.spectrum)
+    return TypeFigures(
+        name=name,
+        rows=rows,
+        live=own.rows,
+        available=available,
+        judged=own.rows >= rows_min,
+        cosine=own.cosine,
+        effective_rank=rank,
+        rank_share=rank / available if available > 0 else float("nan"),
+        top1_ratio=top1_ratio(own.spectrum),
+        norm_mean=norm_sum / own.rows if own.rows else float("nan"),
+    )
+
+
+def _broken(types: NDArray[Any], names: tuple[str, ...], rows: RowFigures) -> dict[str, tuple[int, int]]:
+    non_finite = np.bincount(types[~rows.finite], minlength=len(names))
+    dead = np.bincount(types[rows.dead], minlength=len(names))
+    return {name: (int(a), int(b)) for name, a, b in zip(names, non_finite, dead, strict=True) if a or b}

@@ -1,0 +1,139 @@
+"""First and second moments of an embedding, whole and by type, in blocks: never an n × n array, never a copy of X.
+
+Rows are scaled by one number (their root mean square), so that nothing over- or underflows; all figures are invariant
+to it. Second moments are taken about the type's own mean and put together afterwards: a common offset a thousand times
+the variation (a collapsed embedding) then costs no digits. Products run in float64, which keeps the figures independent
+of the block size.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.evaluation.health.spectrum import Float64, spectrum_of
+
+
+@dataclass(frozen=True)
+class TypeMoments:
+    """Moments of one type's rows: count, mean (d), sum of unit rows (d), within-type variances (d) and spectrum."""
+
+    rows: int
+    mean: Float64
+    unit_sum: Float64
+    variances: Float64
+    spectrum: Float64
+
+    @property
+    def cosine(self) -> float:
+        """Mean cosine of two different rows of the type, exact: (‖Σu‖² − n)/(n(n − 1)); nan below two rows."""
+        n = self.rows
+        return float((self.unit_sum @ self.unit_sum - n) / (n * (n - 1))) if n > 1 else float("nan")
+
+
+@dataclass(frozen=True)
+class Moments:
+    """Moments of all live rows.
+
+    ``mean`` (d), ``covariance`` and ``second`` (d × d: centred and uncentred second moment), ``unit_sum`` and
+    ``unit_squares`` (d: Σ u and Σ u² over unit rows u), ``standardised_sum`` (d: Σ of unit rows after each dimension
+    was standardised),
+    ``types``: one :class:`TypeMoments` per type code, empty types included.
+    """
+
+    rows: int
+    mean: Float64
+    covariance: Float64
+    second: Float64
+    unit_sum: Float64
+    unit_squares: Float64
+    standardised_sum: Float64
+    types: tuple[TypeMoments, ...]
+
+    @property
+    def cosine_by_dimension(self) -> Float64:
+        """What each dimension adds to the mean cosine (d); the sum is it (Timkey & van Schijndel, arXiv 2109.04404)."""
+        if self.rows < 2:
+            return np.zeros_like(self.unit_sum)
+        return (np.square(self.unit_sum) - self.unit_squares) / (self.rows * (self.rows - 1))
+
+    @property
+    def standardised_cosine(self) -> float:
+        """Mean cosine of two different rows after each dimension was brought to mean 0 and standard deviation 1."""
+        n = self.rows
+        if n < 2:
+            return 0.0
+        return float((self.standardised_sum @ self.standardised_sum - n) / (n * (n - 1)))
+
+    @property
+    def between_type_share(self) -> Float64:
+        """Share of each dimension's variance (d) that lies between the types' means: the correlation ratio η²."""
+        total = np.diag(self.covariance)
+        within = sum((t.rows * t.variances for t in self.types), np.zeros_like(total)) / max(self.rows, 1)
+        return np.where(total > 0, 1.0 - within / np.where(total > 0, total, 1.0), 0.0)
+
+
+def moments_of(X: NDArray[Any], types: NDArray[Any], count: int, norms: Float64, block_rows: int) -> Moments:
+    """Moments of X (n × d), whose rows all have a positive, finite norm.
+
+    ``types``: int codes (n) in 0..count-1; ``norms``: float64 (n). Peak memory: a few d × d and block × d arrays in
+    float64.
+    """
+    n, d = X.shape
+    scale = 1.0 / float(np.sqrt(np.mean(np.square(norms)))) if n else 1.0
+    order = np.argsort(types, kind="stable")
+    bounds = np.searchsorted(types[order], np.arange(count + 1))
+    groups = [order[bounds[t] : bounds[t + 1]] for t in range(count)]
+
+    sums, unit_sums = np.zeros((count, d)), np.zeros((count, d))
+    squares, unit_squares = np.zeros(d), np.zeros(d)
+    for t, rows in enumerate(groups):
+        for part, block in _blocks(X, rows, scale, block_rows):
+            unit = block / (norms[part] * scale)[:, None]
+            sums[t] += block.sum(axis=0)
+            squares += np.einsum("ij,ij->j", block, block)
+            unit_sums[t] += unit.sum(axis=0)
+            unit_squares += np.einsum("ij,ij->j", unit, unit)
+    mean = sums.sum(axis=0) / max(n, 1)
+    deviation = np.sqrt(np.maximum(squares / max(n, 1) - np.square(mean), 0.0))
+    deviation[deviation <= 1e-7 * max(float(deviation.max(initial=0.0)), 1e-30)] = (
+        np.inf
+    )  # a constant dimension says nothing
+
+    covariance = np.zeros((d, d))
+    standardised_sum = np.zeros(d)
+    found: list[TypeMoments] = []
+    for t, rows in enumerate(groups):
+        own_mean = sums[t] / max(len(rows), 1)
+        gram = np.zeros((d, d))
+        for _, block in _blocks(X, rows, scale, block_rows):
+            standardised = (block - mean) / deviation
+            length = np.sqrt(np.einsum("ij,ij->i", standardised, standardised))
+            standardised_sum += (1.0 / np.where(length > 0, length, np.inf)) @ standardised
+            block -= own_mean
+            gram += block.T @ block
+        found.append(_type_moments(gram, own_mean, unit_sums[t], len(rows)))
+        gap = own_mean - mean
+        covariance += gram + len(rows) * np.outer(gap, gap)
+    covariance /= max(n, 1)
+    second = covariance + np.outer(mean, mean)
+    return Moments(n, mean, covariance, second, unit_sums.sum(axis=0), unit_squares, standardised_sum, tuple(found))
+
+
+def _blocks(
+    X: NDArray[Any], rows: NDArray[np.intp], scale: float, block_rows: int
+) -> Iterator[tuple[NDArray[np.intp], Float64]]:
+    for start in range(0, len(rows), block_rows):
+        part = rows[start : start + block_rows]
+        yield part, X[part].astype(np.float64) * scale
+
+
+def _type_moments(gram: Float64, mean: Float64, unit_sum: Float64, rows: int) -> TypeMoments:
+    if rows == 0:
+        return TypeMoments(0, mean, unit_sum, np.zeros(len(mean)), np.zeros(0))
+    spectrum = spectrum_of(gram / rows)
+    return TypeMoments(
+        rows, mean, unit_sum, np.maximum(np.diag(gram) / rows, 0.0), spectrum[: max(min(len(mean), rows - 1), 0)]
+    )

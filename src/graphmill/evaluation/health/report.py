@@ -1,0 +1,156 @@
+"""The health report of an embedding: figures, verdicts with remedies, and the name of what is wrong.
+
+Works on arrays alone (no torch, no graph). What each check means and what to do about it: docs/reference/checks.md.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.errors import InputError
+from graphmill.evaluation.health.diagnosis import diagnose
+from graphmill.evaluation.health.figures import Figures, figures_of
+from graphmill.evaluation.health.thresholds import HealthThresholds
+from graphmill.evaluation.health.verdicts import Status, Verdict, verdicts_of
+from graphmill.evaluation.json_values import plain
+
+if TYPE_CHECKING:
+    from graphmill.evaluation.ranking.links import LinkRanking
+
+#: Rows per block: large enough for BLAS, 16 MB in float64 at 512 dimensions.
+BLOCK_ROWS = 4096
+#: A type × type table of cosines is part of the JSON up to this many types.
+TYPE_TABLE_MAX = 50
+
+
+@dataclass(frozen=True)
+class HealthReport:
+    """What the validator says of one embedding.
+
+    ``figures``: everything measured. ``verdicts``: one per figure that has a bound. ``failure``: "" or a name from
+    :data:`graphmill.evaluation.health.diagnosis.FAILURES`; ``detail``: one sentence on it. ``seed`` drew the rows for
+    uniformity.
+    """
+
+    figures: Figures
+    verdicts: tuple[Verdict, ...]
+    failure: str
+    detail: str
+    thresholds: HealthThresholds
+    seed: int
+    link_signal: float
+
+    @property
+    def status(self) -> Status:
+        """The worst verdict's status."""
+        found = {verdict.status for verdict in self.verdicts}
+        return "fail" if "fail" in found else "warn" if "warn" in found else "pass"
+
+    def verdict(self, name: str) -> Verdict:
+        """The verdict on the figure ``name``; KeyError where this embedding has none."""
+        for verdict in self.verdicts:
+            if verdict.name == name:
+                return verdict
+        raise KeyError(name)
+
+    def numbers(self) -> dict[str, float]:
+        """The scalar figures, flat, under the names that docs/reference/checks.md uses; nan where a figure is undefined."""
+        f = self.figures
+        return {
+            "rows": f.rows,
+            "dimensions": f.dimensions,
+            "live_rows": f.live,
+            "non_finite_rows": f.non_finite,
+            "dead_rows": f.dead,
+            "duplicated_rows": f.duplicated,
+            "duplicated_share": f.duplicated_share,
+            "norm_spread": f.norm_spread,
+            "mean_cosine": f.cosines.overall,
+            "mean_cosine_standardised": f.standardised_cosine,
+            "within_type_cosine": f.cosines.within,
+            "between_type_cosine": f.cosines.between,
+            "type_separation": f.cosines.separation,
+            "type_variance_share": f.cosines.variance_share,
+            "components_90": f.components_90,
+            "components_90_share": f.share(f.components_90),
+            "top1_ratio": f.top1_ratio,
+            "effective_rank": f.effective_rank,
+            "effective_rank_share": f.share(f.effective_rank),
+            "participation_uncentred": f.participation_uncentred,
+            "participation_centred": f.participation_centred,
+            "participation_share": f.share(f.participation_centred),
+            "uniformity": f.uniformity.value,
+            "uniformity_error": f.uniformity.error,
+            "uniformity_rows": f.uniformity.rows,
+            "rogue_variance_share": f.rogue.variance_share,
+            "rogue_cosine_share": f.rogue.cosine_share,
+            "link_signal": self.link_signal,
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON: strict (undefined figures are null), keys stable."""
+        f = self.figures
+        table = f.cosines.by_type.tolist() if len(f.types) <= TYPE_TABLE_MAX else []
+        return plain(
+            {
+                "status": self.status,
+                "failure": self.failure,
+                "detail": self.detail,
+                "figures": self.numbers(),
+                "rogue_dimensions": list(f.rogue.dimensions),
+                "types": [asdict(own) for own in f.types],
+                "cosine_by_type": table,
+                "broken_by_type": {name: {"non_finite": a, "dead": b} for name, (a, b) in f.broken_by_type.items()},
+                "verdicts": [asdict(verdict) for verdict in self.verdicts],
+                "thresholds": self.thresholds.model_dump(),
+                "seed": self.seed,
+            }
+        )
+
+
+def health_report(
+    X: NDArray[Any],
+    types: NDArray[Any],
+    type_names: Sequence[str],
+    *,
+    thresholds: HealthThresholds | None = None,
+    seed: int = 0,
+    disease_type: str = "disease",
+    ranking: "LinkRanking | None" = None,
+    block_rows: int = BLOCK_ROWS,
+    settings: Collection[str] | None = None,
+) -> HealthReport:
+    """Measure and judge an embedding.
+
+    X: floats (n × d), also memory-mapped; ``types``: int codes (n) into ``type_names``. ``disease_type``: the type that
+    the disease band is for, "" for none (a type that the graph does not have gives no verdict). ``ranking``: the
+    held-out link ranking of the same vectors, the only figure that sees shuffled ids. ``block_rows`` changes speed and
+    memory, never a result. ``settings``: names of the settings that the system which made it has, so that remedies
+    speak of no others (None: unknown). Raises :class:`InputError` on arrays that do not fit together.
+    """
+    X, types = np.asanyarray(X), np.asarray(types)
+    _require_fitting(X, types, type_names)
+    thresholds = thresholds or HealthThresholds()
+    figures = figures_of(X, types.astype(np.int64), tuple(type_names), thresholds, seed, block_rows)
+    link_signal = ranking.signal if ranking is not None else float("nan")
+    diagnosis = diagnose(figures, thresholds, link_signal)
+    verdicts = verdicts_of(figures, thresholds, disease_type, link_signal, settings)
+    return HealthReport(figures, verdicts, diagnosis.name, diagnosis.detail, thresholds, seed, link_signal)
+
+
+def _require_fitting(X: NDArray[Any], types: NDArray[Any], type_names: Sequence[str]) -> None:
+    if X.ndim != 2 or X.shape[1] == 0 or X.dtype.kind != "f":
+        raise InputError(f"An embedding is a table of floats, rows × dimensions; this one is {X.shape} of {X.dtype}.")
+    if len(X) < 2:
+        raise InputError(f"An embedding of {len(X)} rows cannot be judged; at least 2 are needed.")
+    if types.shape != (len(X),):
+        raise InputError(
+            f"The embedding has {len(X)} rows but there are {types.shape} type codes: one per row is needed."
+        )
+    if types.dtype.kind not in "iu" or types.min() < 0 or types.max() >= len(type_names):
+        raise InputError(
+            f"Type codes must be integers from 0 to {len(type_names) - 1}, one for each of the type names."
+        )

@@ -1,0 +1,1 @@
+"""Pictures of embeddings and trainings as small PNGs."""

@@ -1,0 +1,235 @@
+"""Pictures of an embedding and of its training: PNG bytes of at most ``max_bytes``, with a title that says what is seen.
+
+Drawing reads seeded samples of the rows, so it takes the same time for a thousand nodes and for a million.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.evaluation.health.spectrum import Float64, components_for
+from graphmill.evaluation.pictures.canvas import COLOURS, GREY, INLINE_BYTES, blank, shrink, style_of
+from graphmill.evaluation.ranking.comparison import RankingComparison
+
+#: Points of the scatter, and rows whose pairs make the histograms.
+SCATTER_POINTS = 5000
+HISTOGRAM_ROWS = 1500
+#: Types with a colour of their own; the rest is drawn together in grey.
+SHOWN_TYPES = 12
+#: Relations in the bar chart, those with most queries.
+SHOWN_RELATIONS = 30
+LABELS = {"model": "model", "no_message": "without messages", "degree": "degree only", "random": "random"}
+
+
+def pca_scatter(
+    X: NDArray[Any],
+    types: NDArray[np.integer],
+    type_names: Sequence[str],
+    *,
+    seed: int = 0,
+    max_bytes: int = INLINE_BYTES,
+) -> bytes:
+    """Rows by their first two principal components, coloured by type: X (n × d), codes (n) into ``type_names``."""
+    sample, codes = _sample(X, types, SCATTER_POINTS, seed)
+    centred = sample - sample.mean(axis=0)
+    _, singular, axes = np.linalg.svd(centred, full_matrices=False)
+    shares = np.square(singular) / max(float(np.square(singular).sum()), 1e-300)
+    points = np.zeros((len(centred), 2))
+    points[:, : len(axes[:2])] = centred @ axes[:2].T
+    shares = np.append(shares, [0.0, 0.0])
+    figure, ax = blank()
+    counts = np.bincount(codes, minlength=len(type_names))
+    order = np.argsort(-counts, kind="stable")
+    present = [int(code) for code in order if counts[code]]
+    for place, code in enumerate(present[:SHOWN_TYPES]):
+        own = points[codes == code]
+        ax.scatter(own[:, 0], own[:, 1], s=6, alpha=0.5, linewidths=0, label=type_names[code], **style_of(place))
+    others = np.isin(codes, present[SHOWN_TYPES:])
+    if others.any():
+        label = f"{len(present) - SHOWN_TYPES} other types"
+        ax.scatter(points[others, 0], points[others, 1], s=6, alpha=0.4, linewidths=0, color=GREY, label=label)
+    ax.set_xlabel(f"first component, {shares[0]:.1%} of the variance")
+    ax.set_ylabel(f"second component, {shares[1]:.1%}")
+    ax.set_title(f"PCA by node type: two components show {shares[0] + shares[1]:.0%} of the variance")
+    ax.legend(markerscale=2.5, fontsize="small", frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    return shrink(figure, max_bytes)
+
+
+def cosine_histograms(
+    X: NDArray[Any], types: NDArray[np.integer], *, seed: int = 0, max_bytes: int = INLINE_BYTES
+) -> bytes:
+    """Cosines of pairs of rows, within a type and between types, each as a density."""
+    sample, codes = _sample(X, types, HISTOGRAM_ROWS, seed)
+    lengths = np.linalg.norm(sample, axis=1)
+    sample, codes = sample[lengths > 0], codes[lengths > 0]
+    unit = sample / lengths[lengths > 0, None]
+    upper = np.triu(np.ones((len(unit), len(unit)), dtype=bool), 1)
+    cosine = unit @ unit.T
+    same = codes[:, None] == codes[None, :]
+    figure, ax = blank()
+    said = []
+    for place, (mask, label) in enumerate(((upper & same, "within types"), (upper & ~same, "between types"))):
+        values = np.clip(cosine[mask], -1, 1)
+        if not len(values):
+            continue
+        mean = float(values.mean())
+        said.append(f"{mean:.2f} {label}")
+        ax.hist(values, bins=81, range=(-1, 1), density=True, alpha=0.55, color=COLOURS[place], label=label)
+        ax.axvline(mean, color=COLOURS[place], linestyle=("-", "--")[place], linewidth=1.5)
+    ax.set_xlabel("cosine of two rows")
+    ax.set_ylabel("density")
+    ax.set_title("Mean cosine " + ", ".join(said) if said else "No pair of rows to compare")
+    if said:
+        ax.legend(fontsize="small", frameon=False)
+    return shrink(figure, max_bytes)
+
+
+def spectrum_curve(spectrum: Float64, *, max_bytes: int = INLINE_BYTES) -> bytes:
+    """Cumulated variance over the principal components. ``spectrum``: eigenvalues, descending (``Figures.spectrum``)."""
+    total = float(spectrum.sum())
+    needed = components_for(spectrum, 0.9)
+    figure, ax = blank()
+    number = np.arange(1, len(spectrum) + 1)
+    ax.plot(
+        number, np.cumsum(spectrum) / total if total > 0 else np.zeros(len(spectrum)), color=COLOURS[0], linewidth=2
+    )
+    ax.plot(number, number / max(len(spectrum), 1), color=GREY, linestyle=":", label="if all components were equal")
+    ax.axhline(0.9, color=GREY, linewidth=0.8)
+    ax.axvline(needed, color=COLOURS[5], linestyle="--", label=f"90 % at component {needed}")
+    ax.set_xlabel("principal components")
+    ax.set_ylabel("share of the variance")
+    ax.set_ylim(0, 1.02)
+    ax.set_title(f"{needed} of {len(spectrum)} components hold 90 % of the variance")
+    ax.legend(fontsize="small", frameon=False, loc="lower right")
+    return shrink(figure, max_bytes)
+
+
+def loss_curve(
+    records: Sequence[Mapping[str, Any]], *, x: str = "epoch", losses: str = "losses", max_bytes: int = INLINE_BYTES
+) -> bytes:
+    """Losses over ``x``. A record has the number ``x`` and the mapping ``losses`` of names to values, as metrics.jsonl.
+
+    Values that are not finite (also the words "nan", "inf") leave a gap and are counted in the title.
+    """
+    names = list(dict.fromkeys(name for record in records for name in record.get(losses, {})))
+    figure, ax = blank()
+    gaps = 0
+    for place, name in enumerate(names):
+        rows = [(float(r[x]), float(r[losses][name])) for r in records if name in r.get(losses, {})]
+        kept = [(at, value if math.isfinite(value) else math.nan) for at, value in rows]
+        gaps += sum(math.isnan(value) for _, value in kept)
+        style = style_of(place) | ({} if len(kept) < 30 else {"marker": ""})
+        ax.plot([at for at, _ in kept], [value for _, value in kept], label=name, markersize=3, linewidth=1.5, **style)
+    ax.set_xlabel(x)
+    ax.set_ylabel("loss")
+    ax.set_title(_loss_title(records, names, x, losses, gaps))
+    if names:
+        ax.legend(fontsize="small", frameon=False)
+    return shrink(figure, max_bytes)
+
+
+def metric_curve(records: Sequence[Mapping[str, Any]], *, selection: str = "", max_bytes: int = INLINE_BYTES) -> bytes:
+    """Metrics of the split that chooses the epoch, from the records' mapping ``valid``; records without one are passed over.
+
+    ``split`` of a record names that split where it is not validation.
+    Only metrics between 0 and 1 are drawn, the first six. ``selection``: the metric that chooses the best epoch, marked
+    at its largest value.
+    """
+    measured = [record for record in records if record.get("valid")]
+    names = list(dict.fromkeys(name for record in measured for name in record["valid"]))
+    drawn = [n for n in names if all(0 <= float(r["valid"].get(n, 0.0)) <= 1 for r in measured)]
+    drawn = sorted(drawn, key=lambda name: name != selection)[:6]
+    figure, ax = blank()
+    for place, name in enumerate(drawn):
+        rows = [(r["epoch"], float(r["valid"][name])) for r in measured if name in r["valid"]]
+        style = style_of(place) | ({} if len(rows) < 30 else {"marker": ""})
+        ax.plot(*zip(*rows, strict=True), label=name, markersize=3, linewidth=1.5, **style)
+    title = "No metric was measured"
+    if drawn:
+        chosen = selection if selection in drawn else drawn[0]
+        best = max((r for r in measured if chosen in r["valid"]), key=lambda r: float(r["valid"][chosen]))
+        ax.axvline(best["epoch"], color=GREY, linestyle="--", linewidth=0.8)
+        split = "validation" if best.get("split", "valid") == "valid" else f"{best['split']}: optimistic"
+        title = f"Best {chosen} {float(best['valid'][chosen]):.3g} on {split}, epoch {best['epoch']}"
+        ax.legend(fontsize="small", frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("epoch")
+    ax.set_title(title)
+    return shrink(figure, max_bytes)
+
+
+def _loss_title(records: Sequence[Mapping[str, Any]], names: Sequence[str], x: str, losses: str, gaps: int) -> str:
+    if not names:
+        return "No loss was recorded"
+    name = "total" if "total" in names else names[0]
+    rows = [(r[x], float(r[losses][name])) for r in records if name in r.get(losses, {})]
+    finite = [row for row in rows if math.isfinite(row[1])]
+    broken = f"; {gaps} values are not finite" if gaps else ""
+    if not finite:
+        return f"Loss '{name}' was never finite"
+    (first, before), (last, after) = finite[0], finite[-1]
+    verb = "fell" if after < before else "rose" if after > before else "stayed"
+    return f"Loss '{name}' {verb} from {before:.3g} at {x} {first} to {after:.3g} at {x} {last}{broken}"
+
+
+def memory_curve(
+    samples: Sequence[Mapping[str, float]], *, limit_bytes: int = 0, max_bytes: int = INLINE_BYTES
+) -> bytes:
+    """Memory over time. A sample has ``seconds`` and ``resident`` bytes, and ``device`` bytes where there is a device.
+
+    ``limit_bytes``: the budget, drawn as a line; 0 for none.
+    """
+    figure, ax = blank()
+    seconds = [sample["seconds"] for sample in samples]
+    said = []
+    for place, (key, label) in enumerate((("resident", "process"), ("device", "device"))):
+        values = [sample.get(key, 0) / 2**30 for sample in samples]
+        if any(values):
+            said.append(f"{max(values):.2f} GiB {label}")
+            ax.plot(seconds, values, color=COLOURS[place], label=label, linewidth=1.5)
+    if limit_bytes:
+        ax.axhline(limit_bytes / 2**30, color=COLOURS[5], linestyle="--", label="budget")
+    ax.set_ylim(bottom=0)
+    ax.set_xlabel("seconds")
+    ax.set_ylabel("GiB")
+    ax.set_title("Peak memory " + ", ".join(said) if said else "No memory was recorded")
+    if said or limit_bytes:
+        ax.legend(fontsize="small", frameon=False)
+    return shrink(figure, max_bytes)
+
+
+def ranking_bars(comparison: RankingComparison, *, max_bytes: int = INLINE_BYTES) -> bytes:
+    """MRR per relation of the model and of each baseline; the relations with most queries, at most 30."""
+    rows = sorted(comparison.relations, key=lambda row: (-row.queries, row.relation))[:SHOWN_RELATIONS]
+    scorers = [name for name in LABELS if name in comparison.macro]
+    figure, ax = blank(7.5, max(3.0, 1.4 + 0.16 * len(rows) * (len(scorers) + 1)))
+    thickness = 0.8 / max(len(scorers), 1)
+    for place, name in enumerate(scorers):
+        at = np.arange(len(rows)) + (place - (len(scorers) - 1) / 2) * thickness
+        ax.barh(at, [row.mrr[name] for row in rows], thickness, color=COLOURS[place], label=LABELS[name])
+    ax.set_yticks(np.arange(len(rows)), [f"{_shortened(row.name)} ({row.queries})" for row in rows], fontsize="small")
+    ax.invert_yaxis()
+    ax.set_xlabel("filtered MRR (queries in brackets)")
+    above = sum(row.mrr["model"] > row.mrr["degree"] for row in comparison.relations)
+    ax.set_title(f"The model ranks above degree only in {above} of {len(comparison.relations)} relations")
+    ax.legend(fontsize="small", frameon=False, loc="lower right")
+    return shrink(figure, max_bytes)
+
+
+def _shortened(name: str, length: int = 44) -> str:
+    return name if len(name) <= length else f"{name[: length // 2 - 1]}…{name[-length // 2 :]}"
+
+
+def _sample(
+    X: NDArray[Any], types: NDArray[np.integer], count: int, seed: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """At most ``count`` finite rows (float64), drawn by ``seed``, and their type codes; two zero rows for none."""
+    rows = np.sort(np.random.default_rng(seed).permutation(len(X))[:count])
+    sample = np.asarray(X[rows], dtype=np.float64)
+    kept = np.isfinite(sample).all(axis=1)
+    if kept.sum() < 2:
+        return np.zeros((2, X.shape[1])), np.zeros(2, dtype=np.int64)
+    return sample[kept], types[rows][kept].astype(np.int64)

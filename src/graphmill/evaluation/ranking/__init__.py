@@ -1,0 +1,1 @@
+"""Held-out links, triples and items ranked exactly, and the figures that come of it."""

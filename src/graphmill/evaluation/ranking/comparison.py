@@ -1,0 +1,152 @@
+"""A model's link ranking beside degree-only, random, and the same model without message passing."""
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from graphmill.errors import InputError
+from graphmill.evaluation.health.verdicts import Verdict
+from graphmill.evaluation.json_values import plain
+from graphmill.evaluation.ranking.links import LinkRanking
+from graphmill.settings import Settings, setting
+
+
+class RankingThresholds(Settings):
+    """What a link ranking has to reach beside its baselines; below any of them is a warning."""
+
+    degree_ratio_min: float = setting(1.3, "Macro MRR over degree-only's macro MRR.", ge=0)
+    degree_share_min: float = setting(0.7, "Share of relations whose MRR is above degree-only's.", ge=0, le=1)
+    random_ratio_min: float = setting(2.0, "Macro MRR over that of random scores.", ge=0)
+    message_ratio_min: float = setting(1.0, "Macro MRR over that of the same model without message passing.", ge=0)
+
+
+@dataclass(frozen=True)
+class ComparedRelation:
+    """One relation's MRR and degree-matched AUC, by scorer (nan: undefined)."""
+
+    relation: int
+    name: str
+    queries: int
+    mrr: dict[str, float]
+    auc_degree: dict[str, float]
+
+
+@dataclass(frozen=True)
+class RankingComparison:
+    """The table: a row per relation, macro and micro metrics per scorer, the ratios, and a verdict on each ratio.
+
+    ``ratios``: ``mrr_over_degree``, ``mrr_over_random``, ``mrr_over_no_message`` (of macro MRR),
+    ``share_above_degree``,
+    ``share_above_no_message`` (of relations, strictly above); those without message passing only where it was run.
+    """
+
+    relations: tuple[ComparedRelation, ...]
+    macro: dict[str, dict[str, float]]
+    micro: dict[str, dict[str, float]]
+    ratios: dict[str, float]
+    verdicts: tuple[Verdict, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return plain(asdict(self))
+
+
+def compare_to_baselines(
+    model: LinkRanking,
+    degree: LinkRanking,
+    random: LinkRanking,
+    no_message: LinkRanking | None = None,
+    *,
+    thresholds: RankingThresholds | None = None,
+) -> RankingComparison:
+    """Put rankings of the same queries side by side. Raises :class:`InputError` when they are of different queries."""
+    thresholds = thresholds or RankingThresholds()
+    rankings = {"model": model, "degree": degree, "random": random}
+    if no_message is not None:
+        rankings["no_message"] = no_message
+    _require_same_queries(rankings)
+    ratios = {
+        "mrr_over_degree": _ratio(model, degree),
+        "mrr_over_random": _ratio(model, random),
+        "share_above_degree": _share_above(model, degree),
+    }
+    if no_message is not None:
+        ratios["mrr_over_no_message"] = _ratio(model, no_message)
+        ratios["share_above_no_message"] = _share_above(model, no_message)
+    return RankingComparison(
+        relations=tuple(_rows(rankings)),
+        macro={name: ranking.macro for name, ranking in rankings.items()},
+        micro={name: ranking.micro for name, ranking in rankings.items()},
+        ratios=ratios,
+        verdicts=tuple(_verdicts(ratios, thresholds)),
+    )
+
+
+def _require_same_queries(rankings: dict[str, LinkRanking]) -> None:
+    asked = {name: [(r.relation, r.queries) for r in ranking.relations] for name, ranking in rankings.items()}
+    splits = {ranking.split for ranking in rankings.values()}
+    if len(splits) > 1 or any(rows != asked["model"] for rows in asked.values()):
+        raise InputError("rankings can only be compared on the same queries: rank the same split of the same graph")
+
+
+def _rows(rankings: dict[str, LinkRanking]) -> list[ComparedRelation]:
+    def column(place: int, metric: str) -> dict[str, float]:
+        return {name: ranking.relations[place].metrics.get(metric, float("nan")) for name, ranking in rankings.items()}
+
+    return [
+        ComparedRelation(row.relation, row.name, row.queries, column(place, "mrr"), column(place, "auc_degree"))
+        for place, row in enumerate(rankings["model"].relations)
+    ]
+
+
+def _ratio(model: LinkRanking, other: LinkRanking) -> float:
+    below = other.macro["mrr"]
+    return model.macro["mrr"] / below if below > 0 else float("nan")
+
+
+def _share_above(model: LinkRanking, other: LinkRanking) -> float:
+    above = [a.metrics["mrr"] > b.metrics["mrr"] for a, b in zip(model.relations, other.relations, strict=True)]
+    return sum(above) / len(above) if above else float("nan")
+
+
+def _verdicts(ratios: dict[str, float], thresholds: RankingThresholds) -> list[Verdict]:
+    learn = "Train longer, raise embedding_dim or negatives_per_positive, or look at the relations below the baseline."
+    rows = [
+        (
+            "mrr_over_degree",
+            thresholds.degree_ratio_min,
+            "The model ranks links better than popularity alone.",
+            "The model ranks links little better than popularity alone: what it learned is mostly degrees.",
+            "Draw degree-matched negatives while training, train longer, or raise negatives_per_positive.",
+        ),
+        (
+            "share_above_degree",
+            thresholds.degree_share_min,
+            "In most relations the model beats popularity.",
+            "In too many relations popularity alone ranks as well.",
+            "See which relations in the table; small ones need more epochs or features.",
+        ),
+        (
+            "mrr_over_random",
+            thresholds.random_ratio_min,
+            "The ranking is far from chance.",
+            "The ranking is close to chance.",
+            learn,
+        ),
+        (
+            "mrr_over_no_message",
+            thresholds.message_ratio_min,
+            "Messages along the graph help.",
+            "The same model without message passing ranks as well: the layers add nothing.",
+            "Use fewer layers, less dropout, or a wider hidden_dim; a plain decoder may do for this graph.",
+        ),
+    ]
+    found = []
+    for name, bound, good, bad, remedy in rows:
+        value = ratios.get(name, float("nan"))
+        if name not in ratios or math.isnan(value):
+            continue
+        holds = value > bound if name == "mrr_over_no_message" else value >= bound
+        meaning, advice = (good, "") if holds else (bad, remedy)
+        found.append(Verdict(name, value, bound, "pass" if holds else "warn", meaning, advice))
+    return found

@@ -1,0 +1,183 @@
+"""Next-item prediction measured: the rank of one held-out item, among all items or among a fixed sample of them.
+
+Ties are counted, not broken: a target that ties with others has each of the ranks that it could have with equal
+probability, and every metric is its expectation. A scorer that says the same of all items gets what chance gets.
+
+What a user has met already is no rival of a new item. A target that is in its own history (a *repeat*: music, groceries,
+news) is ranked among all items instead: with its true rivals masked, every model would find it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.errors import TrainingError
+from graphmill.evaluation.ranking.recommendation import DIVERGED, Int64, KnownItems, ScoreBlock, blocks, usable, wide
+from graphmill.evaluation.ranking.sharing import current_share
+from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.sampling.keyed import generator
+
+
+@dataclass(frozen=True)
+class NextItemRanks:
+    """For each target: other candidates that score higher, and that score the same (int64 [Q])."""
+
+    above: Int64
+    tied: Int64
+
+    def metrics(self, names: Sequence[str], ks: Sequence[int]) -> dict[str, float]:
+        """Means of ``hr`` and ``ndcg`` at each k and of ``mrr``, in expectation over ties; ranks count from 1.
+
+        hr@k = P(rank ≤ k);  ndcg@k = E[1 / log2(rank + 1); rank ≤ k];  mrr = E[1 / rank].
+        """
+        found = self.values(names, ks)
+        return {name: float(value.mean()) if len(value) else float("nan") for name, value in found.items()}
+
+    def values(self, names: Sequence[str], ks: Sequence[int]) -> dict[str, NDArray[np.float64]]:
+        """The metrics of :meth:`metrics` for each target [Q], before the mean is taken."""
+        deepest = int((self.above + self.tied).max(initial=0)) + 1
+        rank = np.arange(1, deepest + 1)
+        gains = {"ndcg": 1.0 / np.log2(rank + 1), "hr": np.ones(deepest), "mrr": 1.0 / rank}
+        out = {}
+        for name in ("ndcg", "hr", "mrr"):
+            if name not in names:
+                continue
+            sums = np.concatenate(([0.0], np.cumsum(gains[name])))
+            for k in (deepest,) if name == "mrr" else ks:
+                first = np.minimum(self.above, k)
+                last = np.minimum(self.above + self.tied + 1, k)
+                value = (sums[np.minimum(last, deepest)] - sums[np.minimum(first, deepest)]) / (self.tied + 1)
+                out[name if name == "mrr" else f"{name}@{k}"] = value
+        return out
+
+    def take(self, rows: NDArray[np.bool_] | Int64) -> NextItemRanks:
+        """The ranks of some targets."""
+        return NextItemRanks(self.above[rows], self.tied[rows])
+
+
+@dataclass(frozen=True)
+class HistoryRanks(NextItemRanks):
+    """``above`` and ``tied`` of a target that its user knows count all items, of any other the items new to its user.
+
+    ``unmasked``: the ranks of all targets among all items. ``repeated`` bool [Q]: targets that their user knows.
+    """
+
+    unmasked: NextItemRanks
+    repeated: NDArray[np.bool_]
+
+
+def full_ranks(
+    score: ScoreBlock,
+    users: Int64,
+    targets: Int64,
+    num_items: int,
+    known: KnownItems,
+    *,
+    poll: Callable[[], None] = lambda: None,
+) -> HistoryRanks:
+    """Rank each user's target among all items that the user does not know, or among all where it knows the target."""
+    above, tied, known_above, known_tied, repeated = _shared_counts(
+        5,
+        len(users),
+        num_items,
+        lambda part: _counts_of_block(score, users[part], targets[part], num_items, known),
+        poll,
+    )
+    new = 1 - repeated
+    return HistoryRanks(
+        above - new * known_above, tied - new * known_tied, NextItemRanks(above, tied), repeated.astype(bool)
+    )
+
+
+def sample_candidates(
+    users: Int64, targets: Int64, num_items: int, known: KnownItems, count: int, *, seed: int, name: str
+) -> Int64:
+    """The fixed table of the sampled protocol: int64 [Q, count] items that are neither the target nor known.
+
+    Drawn uniformly with replacement, keyed by ``seed`` and ``name``, the same for every model. −1 where a user knows all.
+    Beside a target that its user knows, known items are drawn, too.
+    """
+    from graphmill.sampling.negatives import corrupt_tails
+
+    rows = np.arange(len(users))
+    row, item = known.of(users)
+    unmasked = np.zeros(len(users), bool)
+    unmasked[row[item == targets[row]]] = True
+    row, item = row[~unmasked[row]], item[~unmasked[row]]
+    keys = sorted_unique(np.concatenate([row * num_items + item, rows * num_items + targets]))
+    return corrupt_tails(generator(seed, "sampled protocol", name), rows, keys, num_items, count)
+
+
+def sampled_ranks(score: ScoreBlock, users: Int64, targets: Int64, candidates: Int64, num_items: int) -> NextItemRanks:
+    """Rank each user's target among its row of ``candidates`` (int64 [Q, m], −1 for none)."""
+    return NextItemRanks(
+        *_shared_counts(
+            2, len(users), num_items, lambda part: _sampled_block(score, users[part], targets[part], candidates[part])
+        )
+    )
+
+
+def _shared_counts(
+    counts: int,
+    queries: int,
+    num_items: int,
+    of_block: Callable[[slice], tuple[Int64, ...]],
+    poll: Callable[[], None] = lambda: None,
+) -> list[Int64]:
+    """``counts`` numbers for each query. Blocks are dealt out to the processes that evaluate together (``sharing``)."""
+    out = [np.zeros(queries, np.int64) for _ in range(counts)]
+    share, error = current_share(), None
+    for start, stop in blocks(queries, num_items):
+        if not share.takes_next() or error is not None:
+            continue
+        poll()
+        part = slice(start, stop)
+        try:
+            for all_of_it, own in zip(out, of_block(part), strict=True):
+                all_of_it[part] = own
+        except TrainingError as problem:
+            error = problem
+    return share.merge(out, error)  # type: ignore[return-value]
+
+
+def _counts_of_block(
+    score: ScoreBlock, users: Int64, targets: Int64, num_items: int, known: KnownItems
+) -> tuple[Int64, ...]:
+    """Other items above and tied with the target; known ones among either; whether the target is known."""
+    import torch
+
+    from graphmill.kernels.rank_counts import rank_counts
+
+    scores = wide(score(users))
+    device = scores.device
+    # The target's score comes from the same product as its rivals', so that it ties with itself exactly.
+    target = scores.gather(1, torch.from_numpy(np.ascontiguousarray(targets)).to(device)[:, None])
+    above, tied, bad = rank_counts(scores, target[:, 0])
+    if int(bad.sum()):
+        raise TrainingError(DIVERGED)
+    row, item = known.of(users)
+    keys = sorted_unique(row * num_items + item)
+    own_row, is_target = keys // num_items, keys % num_items == targets[keys // num_items]
+    repeated = np.bincount(own_row[is_target], minlength=len(users))
+    keys = keys[~is_target]
+    rows = torch.from_numpy(keys // num_items).to(device)
+    known_scores = scores[rows, torch.from_numpy(keys % num_items).to(device)]
+    own = target[rows, 0]
+    known_above = torch.bincount(rows[known_scores > own], minlength=len(users))
+    known_tied = torch.bincount(rows[known_scores == own], minlength=len(users))
+    return (*(count.cpu().numpy() for count in (above, tied - 1, known_above, known_tied)), repeated)
+
+
+def _sampled_block(score: ScoreBlock, users: Int64, targets: Int64, candidates: Int64) -> tuple[Int64, Int64]:
+    import torch
+
+    scores = usable(score(users))
+    target = scores.gather(1, torch.from_numpy(np.ascontiguousarray(targets)).to(scores.device)[:, None])
+    table = torch.from_numpy(np.ascontiguousarray(candidates)).to(scores.device)
+    there = table >= 0
+    others = scores.gather(1, table.clamp(min=0))
+    return ((others > target) & there).sum(1).cpu().numpy(), ((others == target) & there).sum(1).cpu().numpy()

@@ -1,0 +1,163 @@
+"""One number a query, so that two models can be compared on the same queries, some of them left out.
+
+What is asked is a split of a graph; what is left out is said in global node numbers. Which model answers, and what is
+concluded, is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.errors import InputError
+from graphmill.evaluation.ranking.bootstrap import grouped_mean
+from graphmill.evaluation.ranking.items import METRICS as ITEM_METRICS
+from graphmill.evaluation.ranking.items import rank_items
+from graphmill.evaluation.ranking.next_item import full_ranks
+from graphmill.evaluation.ranking.queries import LinkQueries
+from graphmill.evaluation.ranking.ranks import Scorer, ranks_of
+from graphmill.evaluation.ranking.recommendation import Int64, KnownItems, ScoreBlock
+from graphmill.graph.sorted_unique import sorted_unique
+
+LeaveOut = Callable[[int, Int64, Int64], NDArray[np.bool_]]
+"""Relation number, global node numbers of heads and of tails, int64 [Q] each → which of these are not asked."""
+_METRIC = re.compile(r"(\w+?)(?:@(\d+))?")
+LINK_METRICS = {"mrr": False, "hits": True}
+LIST_METRICS = dict.fromkeys(ITEM_METRICS, True)
+NEXT_ITEM_METRICS = {"ndcg": True, "hr": True, "mrr": False}
+
+
+@dataclass(frozen=True)
+class QueryValues:
+    """``values`` float64 [Q] of ``metric`` (higher is better) of the queries that were asked.
+
+    ``groups`` int64 [Q]: the figure is the mean over groups of the means within them. ``units`` int64 [Q]: queries that
+    are not independent have the same. ``left_out``: queries that were not asked.
+    """
+
+    metric: str
+    values: NDArray[np.float64]
+    groups: Int64
+    units: Int64
+    left_out: int
+
+    @property
+    def mean(self) -> float:
+        """The figure; nan without a query."""
+        return grouped_mean(self.values, self.groups) if len(self.values) else float("nan")
+
+
+def keep_all(relation: int, heads: Int64, tails: Int64) -> NDArray[np.bool_]:
+    """Leaves nothing out."""
+    return np.zeros(len(heads), bool)
+
+
+def parse_metric(metric: str, known: Mapping[str, bool]) -> tuple[str, int]:
+    """``"recall@20"`` → ("recall", 20); k is 0 where the metric has none (``known``: name → whether it has one).
+
+    Raises :class:`InputError` for a metric that is not known.
+    """
+    found = _METRIC.fullmatch(metric)
+    name, k = (found[1], int(found[2] or 0)) if found else (metric, 0)
+    if name not in known or (k > 0) != known[name]:
+        examples = ", ".join(f"{each}@10" if cut else each for each, cut in known.items())
+        raise InputError(f"metric '{metric}' is not measured for each query; {examples} are")
+    return name, k
+
+
+def link_values(
+    scorer: Scorer,
+    queries: LinkQueries,
+    offsets: Sequence[tuple[int, int]],
+    metric: str,
+    leave_out: LeaveOut,
+    *,
+    macro: bool,
+) -> QueryValues:
+    """Reciprocal rank (``mrr``) or ``hits@k`` of each link, from the realistic rank among all that is not known.
+
+    ``offsets``: of each relation number the global numbers of its first head and tail. ``macro``: a group a relation.
+    """
+    name, k = parse_metric(metric, LINK_METRICS)
+    parts: list[tuple[NDArray[np.float64], Int64, Int64]] = []
+    left = 0
+    for relation in queries.relations:
+        first, second = offsets[relation.relation]
+        heads, tails = relation.heads + first, relation.tails + second
+        asked = ~leave_out(relation.relation, heads, tails)
+        left += int((~asked).sum())
+        if not asked.any():
+            continue
+        kept = replace(relation, heads=relation.heads[asked], tails=relation.tails[asked])
+        rank = ranks_of(scorer, kept).realistic
+        low, high = np.minimum(heads, tails)[asked], np.maximum(heads, tails)[asked]
+        group = np.full(len(rank), relation.relation if macro else 0)
+        parts.append((1.0 / rank if name == "mrr" else (rank <= k).astype(np.float64), group, (low << 32) | high))
+    if not parts:
+        return QueryValues(metric, np.zeros(0), np.zeros(0, np.int64), np.zeros(0, np.int64), left)
+    values, groups, units = (np.concatenate([part[i] for part in parts]) for i in range(3))
+    return QueryValues(metric, values, groups, units, left)
+
+
+def list_values(
+    score: ScoreBlock,
+    num_items: int,
+    known: KnownItems,
+    held_out: KnownItems,
+    offsets: tuple[int, int],
+    metric: str,
+    leave_out: LeaveOut,
+    poll: Callable[[], None] = lambda: None,
+) -> QueryValues:
+    """``metric`` (recall@k, ndcg@k, ...) of each user's list; a held-out item that is left out counts as known.
+
+    ``offsets``: the global numbers of the first user and item.
+    """
+    name, k = parse_metric(metric, LIST_METRICS)
+    users = np.repeat(np.arange(len(held_out.indptr) - 1), np.diff(held_out.indptr))
+    out = leave_out(0, users + offsets[0], held_out.items + offsets[1])
+    if out.any():
+        known = _csr(
+            np.concatenate((np.repeat(np.arange(len(known.indptr) - 1), np.diff(known.indptr)), users[out])),
+            np.concatenate((known.items, held_out.items[out])),
+            len(held_out.indptr) - 1,
+            num_items,
+        )
+        held_out = _csr(users[~out], held_out.items[~out], len(held_out.indptr) - 1, num_items)
+    lists = rank_items(score, num_items, known, held_out, k, poll=poll)
+    if lists.hit.shape[1] < k:
+        raise InputError(f"metric '{metric}': there are only {lists.hit.shape[1]} items to rank")
+    none = np.zeros(len(lists.users), np.int64)
+    return QueryValues(metric, lists.by_user(name, k), none, lists.users, int(out.sum()))
+
+
+def next_item_values(
+    score: ScoreBlock,
+    users: Int64,
+    targets: Int64,
+    num_items: int,
+    known: KnownItems,
+    offsets: tuple[int, int],
+    metric: str,
+    leave_out: LeaveOut,
+    poll: Callable[[], None] = lambda: None,
+) -> QueryValues:
+    """``metric`` (ndcg@k, hr@k, mrr) of each user's next item among all items that the user does not know.
+
+    ``score`` and ``known`` take row numbers of the queries, as :func:`full_ranks` does.
+    """
+    name, k = parse_metric(metric, NEXT_ITEM_METRICS)
+    out = leave_out(0, users + offsets[0], targets + offsets[1])
+    asked = np.flatnonzero(~out)
+    ranks = full_ranks(score, asked, targets[asked], num_items, known, poll=poll)
+    values = ranks.values([name], [k])[metric]
+    return QueryValues(metric, values, np.zeros(len(asked), np.int64), users[asked], int(out.sum()))
+
+
+def _csr(rows: Int64, items: Int64, num_rows: int, num_items: int) -> KnownItems:
+    keys = sorted_unique(rows.astype(np.int64) * num_items + items)
+    return KnownItems(np.searchsorted(keys, np.arange(num_rows + 1, dtype=np.int64) * num_items), keys % num_items)

@@ -1,0 +1,167 @@
+"""The questions of a link ranking: which tails are asked for, and which other tails are known and therefore left out.
+
+Every relation is ranked by its tails; a graph that holds both directions thereby ranks heads, too.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.errors import InputError
+from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.sampling.keyed import generator
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+
+Int64 = NDArray[np.int64]
+
+#: Numbers of the splits in a typed graph.
+SPLITS = {"train": 0, "valid": 1, "test": 2}
+
+
+@dataclass(frozen=True)
+class RelationQueries:
+    """Held-out links of one relation, and all known ones as the filter.
+
+    ``heads``, ``tails``: int64 (Q), local numbers within their types, distinct pairs sorted by (head, tail).
+    ``candidates``: size of the target type. ``known_indptr`` (heads of the source type + 1) and ``known_tails``: per
+    head the sorted distinct tails of all splits, the asked ones included. ``train_degree`` (candidates): training links
+    into each candidate.
+    """
+
+    relation: int
+    name: str
+    heads: Int64
+    tails: Int64
+    candidates: int
+    known_indptr: Int64
+    known_tails: Int64
+    train_degree: Int64
+
+    def __post_init__(self) -> None:
+        known = np.repeat(np.arange(len(self.known_indptr) - 1), np.diff(self.known_indptr)) * self.candidates
+        known += self.known_tails
+        asked = self.heads * self.candidates + self.tails
+        if np.any(np.diff(known) <= 0) or np.any(np.diff(asked) <= 0):
+            raise ValueError(f"{self.name}: known and asked links must be distinct and sorted by (head, tail)")
+        place = np.searchsorted(known, asked)
+        if len(asked) and (place[-1] == len(known) or np.any(known[place] != asked)):
+            raise ValueError(f"{self.name}: the asked links must be among the known ones")
+
+
+@dataclass(frozen=True)
+class LinkQueries:
+    """The queries of one split, a :class:`RelationQueries` per relation, also where it has none to ask."""
+
+    split: str
+    relations: tuple[RelationQueries, ...]
+
+    @property
+    def total(self) -> int:
+        """Queries over all relations."""
+        return sum(len(relation.heads) for relation in self.relations)
+
+
+def relation_queries(
+    relation: int,
+    name: str,
+    asked: tuple[NDArray[np.integer], NDArray[np.integer]],
+    train: tuple[NDArray[np.integer], NDArray[np.integer]],
+    known: Sequence[tuple[NDArray[np.integer], NDArray[np.integer]]],
+    heads: int,
+    candidates: int,
+) -> RelationQueries:
+    """Queries from (head, tail) arrays in any order, repeated pairs counted once.
+
+    ``known``: further links to leave out beside ``asked`` and ``train``; ``heads``, ``candidates``: sizes of the two
+    types.
+    """
+    asked_keys = _keys(*asked, candidates)
+    train_keys = _keys(*train, candidates)
+    known_keys = sorted_unique(np.concatenate([asked_keys, train_keys, *(_keys(*pair, candidates) for pair in known)]))
+    return _from_keys(relation, name, asked_keys, train_keys, known_keys, heads, candidates)
+
+
+def link_queries(graph: "TypedGraph", split: str, *, max_per_relation: int = 0, seed: int = 0) -> LinkQueries:
+    """The links of ``split`` ("train", "valid", "test") of a typed graph, filtered by the links of all splits.
+
+    ``max_per_relation``: at most so many queries of a relation, drawn by ``seed``; 0 takes all. The filter is always
+    whole. Raises :class:`InputError` when the graph has no link in that split.
+    """
+    if split not in SPLITS:
+        raise InputError(f"there is no split '{split}'; known are {', '.join(SPLITS)}")
+    counts = {node_type.name: node_type.count for node_type in graph.node_types}
+    found = []
+    for relation in graph.relations:
+        edges = graph.edges(relation.index)
+        heads, candidates = counts[relation.source], counts[relation.target]
+        keys = np.asarray(edges.src, dtype=np.int64) * candidates + np.asarray(edges.dst)
+        part = np.asarray(edges.split)
+        asked = sorted_unique(keys[part == SPLITS[split]])
+        if 0 < max_per_relation < len(asked):
+            rng = generator("link-queries", seed, split, relation.index)
+            asked = asked[np.sort(rng.choice(len(asked), max_per_relation, replace=False))]
+        train = sorted_unique(keys[part == SPLITS["train"]])
+        name = f"{relation.source} · {relation.name} · {relation.target}"
+        found.append(_from_keys(relation.index, name, asked, train, sorted_unique(keys), heads, candidates))
+    queries = LinkQueries(split, tuple(found))
+    if not queries.total:
+        raise _nothing_to_rank(graph, split)
+    return queries
+
+
+def count_links(graph: "TypedGraph", split: str) -> int:
+    """Links of a split, from the graph's manifest: what :func:`link_queries` has to ask, before any is read.
+
+    Raises :class:`InputError` when there is none.
+    """
+    count = sum(int(relation["split"][split]) for relation in graph.manifest["relations"])
+    if not count:
+        raise _nothing_to_rank(graph, split)
+    return count
+
+
+def _nothing_to_rank(graph: "TypedGraph", split: str) -> InputError:
+    """What keeps the split empty, and what to do about it."""
+    ends = [
+        (r.source == r.target, np.asarray(graph.edges(r.index).src), np.asarray(graph.edges(r.index).dst))
+        for r in graph.relations
+    ]
+    total = sum(len(src) for _, src, _ in ends)
+    loops = sum(int((src == dst).sum()) for same, src, dst in ends if same)
+    none = f"the graph has no link in its {split} split"
+    if total == loops:
+        return InputError(
+            f"{none}: each of its {total:,} edges joins a node with itself, and such an edge is never held out; check which "
+            "columns are read as head and tail"
+        )
+    if getattr(graph, "manifest", {}).get("settings", {}).get("split", {}).get(split, 0):
+        return InputError(
+            f"{none}: of its {total - loops:,} edges none could be held out and leave its nodes an edge to train on; the "
+            "graph is too small to be judged: add edges"
+        )
+    return InputError(f"{none}; build it with split.{split} above 0")
+
+
+def _keys(heads: NDArray[np.integer], tails: NDArray[np.integer], candidates: int) -> Int64:
+    return sorted_unique(np.asarray(heads, dtype=np.int64) * candidates + np.asarray(tails, dtype=np.int64))
+
+
+def _from_keys(
+    relation: int, name: str, asked: Int64, train: Int64, known: Int64, heads: int, candidates: int
+) -> RelationQueries:
+    indptr = np.searchsorted(known, np.arange(heads + 1, dtype=np.int64) * candidates)
+    return RelationQueries(
+        relation=relation,
+        name=name,
+        heads=asked // candidates,
+        tails=asked % candidates,
+        candidates=candidates,
+        known_indptr=indptr.astype(np.int64),
+        known_tails=known % candidates,
+        train_degree=np.bincount(train % candidates, minlength=candidates).astype(np.int64),
+    )

@@ -1,0 +1,156 @@
+"""Exact filtered ranks: every candidate is scored, every other known link is left out, ties are counted.
+
+Needs torch, which holds the scores; nothing here decides what to report (see :mod:`graphmill.evaluation.ranking.links`).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.errors import TrainingError
+from graphmill.evaluation.ranking.queries import Int64, RelationQueries
+from graphmill.evaluation.ranking.sharing import current_share
+
+if TYPE_CHECKING:
+    import torch
+
+#: Memory for the scores of one block and what is computed from them, when the caller names no number of rows.
+BLOCK_BYTES = 256 * 2**20
+#: Bytes that one score costs: itself, a copy per query of a shared head, comparison masks.
+BYTES_PER_SCORE = 16
+
+
+class Scorer(Protocol):
+    """Scores of every candidate target of a relation."""
+
+    def score_targets(self, relation: int, heads: NDArray[np.int64]) -> "torch.Tensor":
+        """Local head numbers int64 (B) → floating-point scores (B × candidates); higher is better."""
+
+
+@dataclass(frozen=True)
+class QueryRanks:
+    """For each of Q queries, over the candidates that are not otherwise known.
+
+    ``above``, ``tied``: int64, other candidates that score higher, or the same. ``options``: int64, candidates ranked,
+    the target included. ``scores``: the target's score. ``negatives``: per kind, the scores (Q × m) of the tails asked
+    for, nan for none.
+    """
+
+    above: Int64
+    tied: Int64
+    options: Int64
+    scores: NDArray[np.float64]
+    negatives: dict[str, NDArray[np.float64]]
+
+    @property
+    def optimistic(self) -> NDArray[np.float64]:
+        """Rank when the target wins every tie: 1 + #{s > s*}."""
+        return (self.above + 1).astype(np.float64)
+
+    @property
+    def pessimistic(self) -> NDArray[np.float64]:
+        """Rank when it loses every tie: #{s ≥ s*}."""
+        return (self.above + self.tied + 1).astype(np.float64)
+
+    @property
+    def realistic(self) -> NDArray[np.float64]:
+        """Their mean: the expected rank when ties are broken at random."""
+        return (self.optimistic + self.pessimistic) / 2
+
+
+def ranks_of(
+    scorer: Scorer,
+    queries: RelationQueries,
+    *,
+    negatives: Mapping[str, Int64] | None = None,
+    batch_rows: int = 0,
+) -> QueryRanks:
+    """Rank every query. ``negatives``: per kind, tails (Q × m, −1 for none) whose scores are wanted, too.
+
+    Heads are scored once each, ``batch_rows`` at a time (0: what fits :data:`BLOCK_BYTES`); with several processes the
+    blocks are dealt out (:mod:`graphmill.evaluation.ranking.sharing`). The target's score is taken
+    from the same row of the same product as its rivals', so that it ties with itself exactly. Raises
+    :class:`TrainingError` when a score is not finite.
+    """
+    import torch
+
+    total = len(queries.heads)
+    rows = batch_rows or max(1, BLOCK_BYTES // (BYTES_PER_SCORE * max(queries.candidates, 1)))
+    above, tied = np.zeros(total, dtype=np.int64), np.zeros(total, dtype=np.int64)
+    scores = np.zeros(total)
+    asked = negatives or {}
+    found = {kind: np.full(tails.shape, np.nan) for kind, tails in asked.items()}
+    heads, first = np.unique(queries.heads, return_index=True)
+    bounds = np.append(first, total)
+    share, error = current_share(), None
+    done = np.zeros(total, dtype=bool)
+    with torch.no_grad():
+        for start in range(0, len(heads), rows):
+            if not share.takes_next():
+                continue
+            block_heads = heads[start : start + rows]
+            block = scorer.score_targets(queries.relation, block_heads)
+            if error := _unusable(block, queries, len(block_heads)):
+                break
+            last = bounds[start + len(block_heads)]
+            done[bounds[start] : last] = True
+            for begin in range(bounds[start], last, rows):
+                part = slice(begin, min(begin + rows, last))
+                place = np.searchsorted(block_heads, queries.heads[part])
+                own = block if len(place) == len(block) == last - bounds[start] else block[_on(block, place)]
+                above[part], tied[part], scores[part] = _count(own, queries, part)
+                for kind, tails in asked.items():
+                    wanted = torch.gather(own, 1, _on(own, np.maximum(tails[part], 0))).cpu().double().numpy()
+                    found[kind][part] = np.where(tails[part] >= 0, wanted, np.nan)
+    for values in found.values():
+        values[~done] = 0.0
+    merged = share.merge([above, tied, scores, *found.values()], error)
+    above, tied, scores = merged[:3]  # type: ignore[assignment]
+    found = dict(zip(found, merged[3:], strict=True))
+    known = np.diff(queries.known_indptr)[queries.heads] if total else np.zeros(0, dtype=np.int64)
+    return QueryRanks(above, tied, queries.candidates - known + 1, scores, found)
+
+
+def _count(scores: "torch.Tensor", queries: RelationQueries, part: slice) -> tuple[Int64, Int64, NDArray[np.float64]]:
+    """Candidates above and tied with the target, known ones subtracted; scores (B × C) belong to ``part``."""
+    import torch
+
+    from graphmill.kernels.rank_counts import rank_counts
+
+    heads, tails = queries.heads[part], queries.tails[part]
+    target = torch.gather(scores, 1, _on(scores, tails)[:, None])
+    above, tied, _ = rank_counts(scores, target[:, 0])
+    upto = above + tied
+    start, stop = queries.known_indptr[heads], queries.known_indptr[heads + 1]
+    counts = stop - start
+    row = np.repeat(np.arange(len(heads)), counts)
+    column = queries.known_tails[np.arange(int(counts.sum())) + np.repeat(start - np.cumsum(counts) + counts, counts)]
+    row_on, column_on = _on(scores, row), _on(scores, column)
+    known, own = scores[row_on, column_on], target[row_on, 0]
+    known_above = torch.bincount(row_on[known > own], minlength=len(heads))
+    known_upto = torch.bincount(row_on[known >= own], minlength=len(heads))  # the target itself is among these
+    higher = (above - known_above).cpu().numpy()
+    return higher, (upto - known_upto).cpu().numpy() - higher, target[:, 0].cpu().double().numpy()
+
+
+def _on(like: "torch.Tensor", index: NDArray[np.integer]) -> "torch.Tensor":
+    import torch
+
+    return torch.from_numpy(np.ascontiguousarray(index, dtype=np.int64)).to(like.device)
+
+
+def _unusable(scores: "torch.Tensor", queries: RelationQueries, rows: int) -> TrainingError | None:
+    import torch
+
+    if tuple(scores.shape) != (rows, queries.candidates):
+        raise ValueError(f"{queries.name}: scores are {tuple(scores.shape)}, not {(rows, queries.candidates)}")
+    if scores.numel() and not all(torch.isfinite(bound).item() for bound in torch.aminmax(scores)):
+        bad = int((~torch.isfinite(scores)).sum())
+        return TrainingError(
+            f"relation '{queries.name}': {bad} of {scores.numel()} scores in a block are not finite: the model has "
+            "diverged; use an earlier checkpoint, a lower learning rate or precision fp32"
+        )
+    return None

@@ -1,0 +1,165 @@
+"""Recommendation by full ranking: every item is scored, what a user knows is masked, lists and ranks are measured.
+
+Works on blocks of scores, whoever computes them. Set metrics (several held-out items a user) follow MMRec's definitions;
+ranks of a single held-out item are ``next_item``'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.errors import TrainingError
+from graphmill.kernels.hits import hits
+
+if TYPE_CHECKING:
+    import torch
+
+Int64 = NDArray[np.int64]
+Float = NDArray[np.float64]
+ScoreBlock = Callable[[Int64], "torch.Tensor"]
+"""Users int64 [b] → scores of all items [b, I], higher is better."""
+
+ExcludeSeen = Literal["auto", "always", "never"]
+"""Whether recommendations leave out what a user has met; auto: unless people take the same again in the data."""
+
+BLOCK_NUMBERS = 4 << 20
+"""Scores in memory at a time. They are read once only, and a block has costs of its own: few blocks are best."""
+
+
+@dataclass(frozen=True)
+class KnownItems:
+    """Items per user as CSR: those of user u are ``items[indptr[u] : indptr[u + 1]]``; repetitions do no harm."""
+
+    indptr: Int64
+    items: Int64
+
+    def of(self, users: Int64) -> tuple[Int64, Int64]:
+        """(row, item) int64 pairs: what ``users[row]`` knows."""
+        indptr, items = self.rows(users)
+        return np.repeat(np.arange(len(users)), np.diff(indptr)), items
+
+    def rows(self, users: Int64) -> tuple[Int64, Int64]:
+        """(indptr int64 [U + 1], items int64): the same for these users alone."""
+        start = self.indptr[users]
+        counts = self.indptr[users + 1] - start
+        indptr = np.concatenate(([0], np.cumsum(counts)))
+        return indptr, self.items[np.arange(int(indptr[-1])) + np.repeat(start - indptr[:-1], counts)]
+
+
+def no_items(users: int) -> KnownItems:
+    """``users`` users that know nothing."""
+    return KnownItems(np.zeros(users + 1, np.int64), np.zeros(0, np.int64))
+
+
+def top_k(score: ScoreBlock, users: Int64, num_items: int, known: KnownItems, k: int) -> tuple[Int64, Float]:
+    """The ``k`` best items that each user does not know, best first: items int64 [U, k] and scores [U, k].
+
+    −1 and −inf where a user knows so many that fewer are left; equal scores rank by item number.
+
+    Raises :class:`TrainingError` for a score that is not finite.
+    """
+    k = min(k, num_items)
+    found, best = np.full((len(users), k), -1, np.int64), np.full((len(users), k), -np.inf)
+    for start, stop in blocks(len(users), num_items):
+        asked = users[start:stop]
+        found[start:stop], best[start:stop] = best_of_block(wide(score(asked)), k, known.rows(asked))
+    return found, best
+
+
+def best_of_block(scores: torch.Tensor, k: int, left_out: tuple[Int64, Int64]) -> tuple[Int64, Float]:
+    """:func:`top_k` of rows of scores [B, I], at least fp32; ``left_out`` as :meth:`KnownItems.rows` has it."""
+    from graphmill.kernels.top_k import NotFiniteError
+    from graphmill.kernels.top_k import top_k as best_of_rows
+
+    try:
+        values, items = best_of_rows(scores, k, left_out)
+    except NotFiniteError as problem:
+        raise TrainingError(DIVERGED) from problem
+    best = values.cpu().double().numpy()
+    return np.where(np.isfinite(best), items.cpu().numpy(), -1), best
+
+
+DIVERGED = (
+    "scores are not finite: the model has diverged; use an earlier checkpoint, a lower learning rate or precision fp32"
+)
+
+
+def wide(scores: torch.Tensor) -> torch.Tensor:
+    """The scores in at least fp32."""
+    import torch
+
+    return scores if scores.dtype == torch.float64 else scores.float()
+
+
+def usable(scores: torch.Tensor) -> torch.Tensor:
+    """The scores in at least fp32. Raises :class:`TrainingError` where one is not finite."""
+    import torch
+
+    scores = wide(scores)
+    if scores.numel() and not all(torch.isfinite(bound).item() for bound in torch.aminmax(scores)):
+        raise TrainingError(DIVERGED)
+    return scores
+
+
+def blocks(rows: int, columns: int) -> list[tuple[int, int]]:
+    """Ranges of rows that have at most :data:`BLOCK_NUMBERS` scores."""
+    size = max(BLOCK_NUMBERS // max(columns, 1), 1)
+    return [(start, min(start + size, rows)) for start in range(0, rows, size)]
+
+
+def set_metrics(lists: Int64, held_out: KnownItems, users: Int64, ks: Sequence[int]) -> dict[str, float]:
+    """The accuracy @k of ranked lists (int64 [U, K], −1 for none) against each user's held-out items.
+
+    Means over the users with at least one held-out item, by MMRec's definitions: with P held-out items and hit_i,
+
+        recall@k = Σ hit / P                     precision@k = Σ hit / k
+        ndcg@k = Σ hit_i / log2(i + 1) / Σ_{i ≤ min(k, P)} 1 / log2(i + 1)
+        map@k = Σ hit_i · (hits up to i) / i / min(k, P)
+        hit@k = [Σ hit > 0]                      mrr@k = 1 / place of the first hit, 0 without one
+    """
+    num_items = int(max(lists.max(initial=0), held_out.items.max(initial=0))) + 1
+    hit, positives = hits(lists, *held_out.rows(users), num_items)
+    return hit_metrics(hit[positives > 0], positives[positives > 0], ks)
+
+
+def hit_metrics(hit: NDArray[np.bool_], positives: Int64, ks: Sequence[int]) -> dict[str, float]:
+    """The metrics of :func:`set_metrics` from hits (bool [U, K], best first) and the number of held-out items [U]."""
+    return {name: mean(values) for name, values in user_metrics(hit, positives, ks).items()}
+
+
+def user_metrics(hit: NDArray[np.bool_], positives: Int64, ks: Sequence[int]) -> dict[str, Float]:
+    """The same of each user: float64 [U] by metric."""
+    users = len(hit)
+    user, column = np.nonzero(hit)  # a user's best first
+    counts = np.bincount(user, minlength=users)
+    begin = np.cumsum(counts) - counts
+    precision = (np.arange(len(user)) - begin[user] + 1) / (column + 1)
+    first = np.full(users, np.inf)
+    first[counts > 0] = column[begin[counts > 0]] + 1.0
+    discount = 1.0 / np.log2(np.arange(2, hit.shape[1] + 2))
+    ideal = np.concatenate(([0.0], np.cumsum(discount)))
+    out: dict[str, Float] = {}
+    for k in ks:
+        if k > hit.shape[1]:
+            raise ValueError(f"@{k} needs lists of at least {k} items, not {hit.shape[1]}")
+        reachable, within = np.minimum(positives, k), column < k
+        own, at = user[within], column[within]
+        hits = np.bincount(own, minlength=users)
+        out[f"recall@{k}"] = hits / positives
+        out[f"ndcg@{k}"] = np.bincount(own, discount[at], users) / ideal[reachable]
+        out[f"precision@{k}"] = hits / k
+        out[f"map@{k}"] = np.bincount(own, precision[within], users) / reachable
+        reached = first <= k
+        out[f"hit@{k}"] = reached.astype(np.float64)
+        out[f"mrr@{k}"] = np.where(reached, 1.0 / first, 0.0)
+    return out
+
+
+def mean(values: Float) -> float:
+    """The mean, nan of nothing."""
+    return float(values.mean()) if len(values) else float("nan")

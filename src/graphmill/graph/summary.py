@@ -1,0 +1,102 @@
+"""What a graph was: enough to say later what has changed in it, and what was trained on, when it is no longer there.
+
+Nodes are named by type and id, so that two graphs can be compared whose nodes are numbered differently.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from graphmill.errors import InputError
+from graphmill.graph.sorted_unique import in_sorted, sorted_unique
+from graphmill.graph.splits import TRAIN, mix_bits, node_keys
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+
+ARRAYS_FILE = "graph.npz"
+COUNTS_FILE = "graph.json"
+UInt64 = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True)
+class GraphSummary:
+    """``pairs`` uint64 (P), ascending: a hash of each undirected node pair; ``trained`` bool (P): whether it is in train.
+
+    ``degrees`` int32 (N): edges at each node, in the graph's order. ``node_types``: nodes of each. ``relations``: edges of
+    each, keyed ``source | name | target``. Two pairs share a hash with probability P² / 2⁶⁵.
+    """
+
+    content_hash: str
+    node_types: dict[str, int]
+    relations: dict[str, int]
+    pairs: UInt64
+    trained: npt.NDArray[np.bool_]
+    degrees: npt.NDArray[np.int32]
+
+    def trained_on(self, pairs: UInt64) -> npt.NDArray[np.bool_]:
+        """Which of these pairs were trained on."""
+        return in_sorted(pairs, self.pairs[self.trained])
+
+    def save(self, folder: Path) -> None:
+        """Write ``graph.npz`` and ``graph.json`` into ``folder``."""
+        np.savez(folder / ARRAYS_FILE, pairs=self.pairs, trained=np.packbits(self.trained), degrees=self.degrees)
+        counts = {"content_hash": self.content_hash, "node_types": self.node_types, "relations": self.relations}
+        (folder / COUNTS_FILE).write_text(json.dumps(counts, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> GraphSummary:
+        """What :meth:`save` wrote. Raises :class:`InputError` where it is not, or is damaged."""
+        try:
+            counts: dict[str, Any] = json.loads((folder / COUNTS_FILE).read_text(encoding="utf-8"))
+            with np.load(folder / ARRAYS_FILE, allow_pickle=False) as arrays:
+                pairs, packed, degrees = (arrays[name] for name in ("pairs", "trained", "degrees"))
+        except (OSError, ValueError, KeyError) as error:
+            raise InputError(f"{folder} has no summary of its graph that can be read: {error}") from None
+        trained = np.unpackbits(packed, count=len(pairs)).astype(bool)
+        return cls(counts["content_hash"], counts["node_types"], counts["relations"], pairs, trained, degrees)
+
+
+class NodeHashes:
+    """The hash of each node of a graph by its global number, and of pairs of them."""
+
+    def __init__(self, graph: TypedGraph) -> None:
+        nodes = graph.node_table()
+        self._keys = node_keys(nodes.column("type").to_pylist(), nodes.column("id").to_pylist(), 0)
+
+    def pairs(self, first: npt.NDArray[np.integer], second: npt.NDArray[np.integer]) -> UInt64:
+        """uint64 (Q): the same for (a, b) and (b, a), in every graph that has both nodes."""
+        a, b = self._keys[first], self._keys[second]
+        with np.errstate(over="ignore"):
+            return mix_bits(np.minimum(a, b) + mix_bits(np.maximum(a, b)))
+
+
+def summarise(graph: TypedGraph) -> GraphSummary:
+    """Read every edge once."""
+    hashes, degrees = NodeHashes(graph), np.zeros(graph.num_nodes, np.int64)
+    found: list[UInt64] = []
+    in_train: list[UInt64] = []
+    for relation in graph.relations:
+        edges = graph.edges(relation)
+        src = np.asarray(edges.src).astype(np.int64) + graph.node_type(relation.source).offset
+        dst = np.asarray(edges.dst).astype(np.int64) + graph.node_type(relation.target).offset
+        degrees += np.bincount(src, minlength=len(degrees)) + np.bincount(dst, minlength=len(degrees))
+        keys = hashes.pairs(src, dst)
+        found.append(sorted_unique(keys))
+        in_train.append(sorted_unique(keys[np.asarray(edges.split) == TRAIN]))
+    none = np.zeros(0, np.uint64)
+    pairs = sorted_unique(np.concatenate([none, *found]))
+    return GraphSummary(
+        graph.content_hash,
+        {t.name: t.count for t in graph.node_types},
+        {" | ".join(r.key): r.edges for r in graph.relations},
+        pairs,
+        in_sorted(pairs, sorted_unique(np.concatenate([none, *in_train]))),
+        degrees.astype(np.int32),
+    )

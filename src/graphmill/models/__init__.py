@@ -1,1 +1,0 @@
-"""Pure ``nn.Module``s, one system a file. No data loading, no loss, no loop."""

@@ -1,0 +1,96 @@
+"""Candidate against champion: the same validation queries of the candidate's graph, answered by both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from graphmill.errors import InputError
+from graphmill.evaluation.ranking.bootstrap import PairedDifference, paired_bootstrap
+from graphmill.evaluation.ranking.per_query import LeaveOut
+from graphmill.graph.summary import NodeHashes, summarise
+from graphmill.promotion.contents import load_champion
+from graphmill.promotion.queries import check_metric, query_values
+from graphmill.promotion.versions import Version
+from graphmill.runs.export import Restored
+
+FEWEST = 30
+"""With fewer queries no interval says anything."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """``metric`` of both on the same validation queries. ``left_out``: queries that the champion was trained on, or whose
+    relation it does not know (``new_relations``). ``new_rows``: parameters, mostly of new nodes, that it does not have.
+    """
+
+    metric: str
+    difference: PairedDifference
+    left_out: int
+    new_relations: tuple[str, ...]
+    new_rows: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        found = self.difference
+        return {
+            "metric": self.metric,
+            "candidate": found.first,
+            "champion": found.second,
+            "difference": found.difference,
+            "low": found.low,
+            "high": found.high,
+            "level": found.level,
+            "queries": found.queries,
+            "left_out": self.left_out,
+            "new_relations": list(self.new_relations),
+            "new_rows": self.new_rows,
+        }
+
+
+def compare(
+    candidate: Restored, version: Version, metric: str, *, poll: Callable[[], None] = lambda: None
+) -> Comparison:
+    """Both on the validation queries of the candidate's graph, with the paired bootstrap's interval.
+
+    Raises:
+        InputError: the champion is of another system or unreadable, the metric is not measured by query, or fewer than
+            30 queries are left.
+    """
+    check_metric(candidate.recipe, metric)
+    champion = load_champion(version, candidate)
+    graph = candidate.graph
+    unknown = {i for i, r in enumerate(graph.relations) if " | ".join(r.key) not in champion.graph.relations}
+    leave_out = _trained_by_the_champion_alone(candidate, champion.graph, unknown)
+    mine = query_values(candidate.recipe, candidate.model, "valid", metric, leave_out, poll)
+    if len(mine.values) < FEWEST:
+        raise InputError(
+            f"only {len(mine.values)} validation queries are left to compare on: {version.name} was trained on the other "
+            f"{mine.left_out}, or lacks their relation; give the graph the split that it had (docs/promotion.md)"
+        )
+    theirs = query_values(champion.recipe, champion.model, "valid", metric, leave_out, poll)
+    if not (np.array_equal(mine.units, theirs.units) and np.array_equal(mine.groups, theirs.groups)):
+        raise InputError(
+            f"{version.name} asks other validation queries of this graph than the candidate: compare by hand"
+        )
+    found = paired_bootstrap(mine.values, theirs.values, groups=mine.groups, units=mine.units)
+    names = tuple(" | ".join(graph.relations[i].key) for i in sorted(unknown))
+    return Comparison(metric, found, mine.left_out, names, champion.new_rows)
+
+
+def _trained_by_the_champion_alone(candidate: Restored, trained: Any, unknown: set[int]) -> LeaveOut:
+    count = len(candidate.graph.relations)
+    if trained.content_hash == candidate.graph.content_hash:
+        return lambda relation, heads, tails: np.zeros(len(heads), bool)
+    hashes, own = NodeHashes(candidate.graph), summarise(candidate.graph)
+
+    def leave_out(relation: int, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:
+        if relation % count in unknown:
+            return np.ones(len(heads), bool)
+        pairs = hashes.pairs(heads, tails)
+        return np.asarray(trained.trained_on(pairs) & ~own.trained_on(pairs))
+
+    return leave_out

@@ -1,0 +1,154 @@
+"""What is in a version: the run's export as it is, its weights and settings, and a summary of the graph it was trained on.
+
+The weights and the summary let the version be compared with a later run although its own run directory, and its graph,
+may be gone by then.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from graphmill.errors import InputError
+from graphmill.export.embeddings import MANIFEST as EXPORT
+from graphmill.export.embeddings import read_manifest
+from graphmill.graph.summary import GraphSummary, summarise
+from graphmill.promotion.versions import Version, describe_file
+from graphmill.runs.export import Restored
+from graphmill.runs.resolve import merge, resolve
+from graphmill.runs.warm_start import ROWS_FILE, WarmStart
+from graphmill.systems import registry
+from graphmill.training.contract import Execution, Recipe
+
+WEIGHTS = "weights.safetensors"
+SETTINGS = "settings.json"
+EXPORTED = "export.json"
+
+
+def fill_from(restored: Restored) -> Callable[[Path], dict[str, Any]]:
+    """A function that writes a run's version into a folder and returns what is to be said of it."""
+
+    def fill(folder: Path) -> dict[str, Any]:
+        exported = _copy_export(restored, folder)
+        tensors = {name: t.detach().cpu().contiguous().clone() for name, t in restored.model.state_dict().items()}
+        save_file(tensors, folder / WEIGHTS)
+        rows = restored.recipe.row_keys(restored.model)
+        (folder / ROWS_FILE).write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
+        settings = restored.job.settings.model_dump(mode="json")
+        (folder / SETTINGS).write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        graph = summarise(restored.graph)
+        graph.save(folder)
+        report = restored.run.read_json("report.json")
+        return {
+            "recipe": restored.manifest["recipe"],
+            "run_dir": str(restored.run.path),
+            "fingerprint": restored.manifest["fingerprint"],
+            "epoch": restored.epoch,
+            "rows": exported["rows"],
+            "dim": exported["dim"],
+            "metrics": {n: v for n, v in report["metrics"].items() if isinstance(v, int | float)},
+            "graph": {
+                "content_hash": graph.content_hash,
+                "nodes": graph.node_types,
+                "relations": graph.relations,
+                "split": restored.graph.describe()["split"],
+            },
+            "resolved": {"batching": restored.job.batching, "precision": restored.job.precision},
+            "software": restored.manifest["versions"],
+        }
+
+    return fill
+
+
+def _copy_export(restored: Restored, folder: Path) -> dict[str, Any]:
+    """Every file that the export's manifest lists, byte for byte; raises :class:`InputError` if one is not whole."""
+    source = restored.run.embeddings
+    exported = read_manifest(source)
+    if exported["fingerprint"] != restored.manifest["fingerprint"] or exported["epoch"] != restored.epoch:
+        raise InputError(
+            f"{source} is of epoch {exported['epoch']}, the run's best is {restored.epoch}: export it again"
+        )
+    for name, expected in exported["files"].items():
+        if not (source / name).is_file():
+            raise InputError(f"{source / name} is missing, though the export's manifest lists it: export the run again")
+        shutil.copyfile(source / name, folder / name)
+        if describe_file(folder / name) != expected:
+            raise InputError(f"{source / name} is not what was exported: export the run again")
+    ids = source / "embeddings.ids.txt"
+    if "embeddings.npy" in exported["files"] and ids.is_file():
+        shutil.copyfile(ids, folder / ids.name)
+    shutil.copyfile(source / EXPORT, folder / EXPORTED)
+    return exported
+
+
+@dataclass(frozen=True)
+class Champion:
+    """A version's model on some graph. ``new_rows``: parameter rows that it does not know, as they were initialised."""
+
+    version: Version
+    recipe: Recipe
+    model: nn.Module
+    graph: GraphSummary
+    new_rows: int
+
+
+def load_champion(version: Version, like: Restored) -> Champion:
+    """The version's weights on the graph of the run ``like``, matched by node id and relation name.
+
+    On the graph that it was trained on, the weights are exactly its own; on another one, a node or relation that it does
+    not know keeps its initial value.
+
+    Raises:
+        InputError: the version is of another system, or cannot be read by this one's code.
+    """
+    if version.about["recipe"] != like.manifest["recipe"]:
+        raise InputError(
+            f"{version.name} is of {version.about['recipe']} and the candidate of {like.manifest['recipe']}: versions of "
+            "two systems belong under two names"
+        )
+    values: Mapping[str, Any] = json.loads((version.path / SETTINGS).read_text(encoding="utf-8"))
+    placed = {
+        "preset": "none",
+        "data": str(like.graph.path),
+        "training": {"init_from": ""},
+        "acceleration": {
+            "batching": version.about["resolved"]["batching"],
+            "device": like.job.settings.acceleration.device,
+            "compile": "off",
+        },
+    }
+    job = resolve(merge(values, placed), str(version.path / SETTINGS))
+    recipe = registry.create(job.settings.recipe, like.graph, job.settings, job.batching)
+    recipe.to(like.job.device)
+    model = recipe.build(Execution())
+    tensors = load_file(version.path / WEIGHTS)
+    summary = GraphSummary.load(version.path)
+    new = 0
+    if summary.content_hash == like.graph.content_hash:
+        try:
+            model.load_state_dict(tensors)
+        except RuntimeError as error:
+            raise InputError(f"{version.name} does not fit the code of today: {str(error).splitlines()[-1]}") from None
+    else:
+        stored: dict[str, tuple[str, list[str]]] = json.loads((version.path / ROWS_FILE).read_text(encoding="utf-8"))
+        start = WarmStart(
+            version.name, {label: tensors[name] for name, (label, _) in stored.items()}, dict(stored.values())
+        )
+        start.applied_to(recipe)(model)
+        new = start.total - start.copied
+        with torch.no_grad():
+            for name, buffer in model.named_buffers():
+                if name in tensors and tensors[name].shape == buffer.shape:
+                    buffer.copy_(tensors[name])
+            # What a system derives from its vectors for this graph (KGAT's attention).
+            recipe.begin_epoch(model, max(int(version.about["epoch"]), 1))
+    model.to(like.job.device).eval()
+    return Champion(version, recipe, model, summary, new)

@@ -1,0 +1,102 @@
+"""When a candidate becomes the live version: the settings of the ``promote`` section, and the decision they come to.
+
+Pure: what is known goes in, the decision and its reason come out. How it is found out is ``promote``'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from graphmill.settings import Settings, setting
+
+Outcome = Literal["promoted", "kept", "waits"]
+
+
+class PromotionSettings(Settings):
+    """When a run goes live by itself, and how many versions are kept."""
+
+    when: Literal["checks_pass", "better", "manual"] = setting(
+        "better",
+        "checks_pass: every check passed; better: they passed, and the metric is above the live version's; manual: only by "
+        "graphmill promote. Without a live version checks_pass and better are the same",
+    )
+    metric: str = setting("", "What is compared, on validation queries; empty: the metric that chose the best epoch")
+    min_gain: float = setting(
+        0.0,
+        "better: the lower end of the gain's 95 % interval must be above this; below 0, such as -0.005: not worse by more",
+    )
+    max_drift: float = setting(
+        0.0,
+        "Keep the live version where neighbours moved more than this many times the seed's own effect; 0: any",
+        ge=0,
+    )
+    except_checks: list[str] = setting([], "Names of checks that may fail")
+    keep: int = setting(5, "Versions to keep; the live one and the one before it always stay", ge=1)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a decision is made from. ``champion`` "": nothing is live. ``problem``: why there is no ``comparison``.
+
+    ``rolled_back``: when and by whom the candidate was taken back once, else "". ``drift``: in multiples of the seed's own
+    effect; None where it is not known.
+    """
+
+    champion: str = ""
+    is_champion: bool = False
+    rolled_back: str = ""
+    failed_checks: Sequence[str] = ()
+    comparison: Mapping[str, Any] | None = None
+    problem: str = ""
+    drift: float | None = None
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What happens, and one sentence on why."""
+
+    outcome: Outcome
+    reason: str
+
+
+def decide(settings: PromotionSettings, facts: Facts) -> Decision:
+    """The decision without a person."""
+    if facts.is_champion:
+        return Decision("kept", f"{facts.champion} is this run already")
+    if settings.when == "manual":
+        return Decision("waits", "promote.when is manual: it goes live when somebody says `graphmill promote RUN`")
+    if facts.rolled_back:
+        return Decision(
+            "kept", f"this run was rolled back ({facts.rolled_back}); only `graphmill promote` brings it back"
+        )
+    if failed := [name for name in facts.failed_checks if name not in settings.except_checks]:
+        many = "checks did" if len(failed) > 1 else "check did"
+        return Decision("kept", f"{len(failed)} {many} not pass: {', '.join(failed)}")
+    if not facts.champion:
+        return Decision("promoted", "every check passed, and nothing was live before")
+    if settings.max_drift:
+        if facts.drift is None:
+            return Decision("kept", "how far it moved is not known, and promote.max_drift asks for it")
+        if facts.drift > settings.max_drift:
+            moved = f"neighbours moved {facts.drift:.2g} times as far as by another seed"
+            return Decision("kept", f"{moved}, more than promote.max_drift = {settings.max_drift:g}")
+    if settings.when == "checks_pass":
+        return Decision("promoted", "every check passed")
+    if facts.comparison is None:
+        return Decision("kept", f"it cannot be compared with {facts.champion}: {facts.problem}")
+    gain = gain_sentence(facts.comparison)
+    if facts.comparison["low"] > settings.min_gain:
+        return Decision("promoted", gain)
+    return Decision("kept", f"{gain}; the lower end had to be above {settings.min_gain:g}")
+
+
+def gain_sentence(found: Mapping[str, Any]) -> str:
+    """``mrr 0.31 against 0.30 of the live version on 812 validation queries: +0.01 (95% from +0.004 to +0.018)``."""
+    left = f" ({found['left_out']:,} left out)" if found["left_out"] else ""
+    return (
+        f"{found['metric']} {found['candidate']:.4f} against {found['champion']:.4f} of the live version on "
+        f"{found['queries']:,} validation queries{left}: {found['difference']:+.4f} "
+        f"({found['level']:.0%} from {found['low']:+.4f} to {found['high']:+.4f})"
+    )

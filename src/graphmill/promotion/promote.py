@@ -1,0 +1,195 @@
+"""Promotion and rollback of one model's versions, by policy or by a person; nothing here knows Dagster."""
+
+from __future__ import annotations
+
+import getpass
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from graphmill.errors import CheckFailedError, GraphmillError, InputError
+from graphmill.evaluation.embedding_files import read_embeddings
+from graphmill.export.embeddings import read_manifest
+from graphmill.promotion.compare import compare
+from graphmill.promotion.contents import fill_from
+from graphmill.promotion.policy import Decision, Facts, PromotionSettings, decide, gain_sentence
+from graphmill.promotion.queries import check_metric
+from graphmill.promotion.versions import Version, VersionChangedError, Versions
+from graphmill.runs.export import Restored, restore
+from graphmill.runs.validation import validate
+
+_ATTEMPTS = 3
+
+
+def promote_run(
+    run_dir: str | Path,
+    store: Versions,
+    settings: PromotionSettings | None = None,
+    *,
+    by: str,
+    why: str = "",
+    person: bool = False,
+    force: bool = False,
+    failed_checks: Sequence[str] = (),
+    drift: float | None = None,
+    poll: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Decide on a run and, where the decision is so, make it the live version.
+
+    ``person``: somebody asked for it, so it goes live whatever the comparison says, unless its health fails and ``force``
+    is not given. Returns ``outcome`` (promoted, kept, waits), ``reason``, ``version`` (live afterwards, "" for none),
+    ``path``, ``champion`` (live before), ``comparison`` ({} where there is none, with the reason in ``problem``),
+    ``test`` (test figures of both, which decide nothing), ``removed`` (older versions).
+
+    Raises:
+        InputError: not a finished run, or its graph or export is no longer what it was.
+        CheckFailedError: ``person``, and the embeddings are not sound.
+    """
+    settings = settings or PromotionSettings()
+    restored = restore(run_dir)
+    exported = read_manifest(restored.run.embeddings)
+    if settings.metric:
+        check_metric(restored.recipe, settings.metric)
+    if person and not force:
+        _require_health(restored)
+    for _ in range(_ATTEMPTS):
+        champion = store.current()
+        facts = _facts(restored, exported, champion, store, settings, failed_checks, drift, poll)
+        decision = _by_hand(facts, why) if person else decide(settings, facts)
+        found = _told(decision, facts, champion, restored)
+        if decision.outcome != "promoted":
+            return found
+        with store.lock():
+            if store.current_name() != (champion.name if champion else ""):
+                continue  # somebody was faster: compare with what is live now
+            version = store.add(fill_from(restored))
+            store.switch(version, kind="promoted", by=by, why=decision.reason)
+            removed = store.prune(settings.keep)
+        return {**found, "version": version.name, "path": str(version.path), "removed": removed}
+    raise VersionChangedError(f"{store.label} was switched by others {_ATTEMPTS} times meanwhile; promote again")
+
+
+def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> dict[str, Any]:
+    """Make an older version live: ``wanted``, or the one before. Returns ``version``, ``path``, ``before``, ``reason``.
+
+    Raises:
+        InputError: there is no such version, it is damaged, it is live already, or there is none to go back to.
+    """
+    if not store.path.is_dir():
+        raise InputError(f"{store.label} has no versions: nothing was promoted to {store.path}")
+    with store.lock():
+        target = store.find(wanted) if wanted else store.before()
+        before = store.current_name()
+        if target.name == before:
+            raise InputError(f"{target.name} is the live version of {store.label} already")
+        target.verify()
+        reason = why or "rolled back by hand"
+        store.switch(target, kind="rolled back", by=by, why=reason)
+    return {"version": target.name, "path": str(target.path), "before": before, "reason": reason}
+
+
+def versions_folder(run_dir: str | Path, to: str = "") -> Versions:
+    """Where a run's versions are: under ``to``, or ``07_promoted`` beside the ``06_models`` that it is in.
+
+    Runs are ``06_models/D/M/<run>``, versions ``07_promoted/D/M/<version>``.
+
+    Raises:
+        InputError: the run is in no ``06_models``, and ``to`` is empty.
+    """
+    path = Path(run_dir).resolve()
+    dataset, model = path.parent.parent.name, path.parent.name
+    if to:
+        return Versions(Path(to) / dataset / model)
+    for folder in path.parents:
+        if folder.name == "06_models":
+            return Versions(folder.parent / "07_promoted" / dataset / model)
+    raise InputError(f"{run_dir} is in no folder 06_models; say where versions go with --to FOLDER")
+
+
+def somebody() -> str:
+    """``name@machine``."""
+    try:
+        return f"{getpass.getuser()}@{socket.gethostname()}"
+    except (OSError, KeyError):  # a user id without a name, as in containers
+        return f"somebody@{socket.gethostname()}"
+
+
+def _require_health(restored: Restored) -> None:
+    report = validate(read_embeddings(restored.run.embeddings), settings=())
+    if report.status == "fail":
+        named = f"{report.failure}: {report.detail}" if report.failure else "a check of its health failed"
+        raise CheckFailedError(
+            f"{restored.run.path} was not promoted, because its embeddings are not sound ({named}); "
+            "`graphmill validate RUN` has the figures, --force promotes it all the same"
+        )
+
+
+def _facts(
+    restored: Restored,
+    exported: Mapping[str, Any],
+    champion: Version | None,
+    store: Versions,
+    settings: PromotionSettings,
+    failed_checks: Sequence[str],
+    drift: float | None,
+    poll: Callable[[], None],
+) -> Facts:
+    again = [version for version in store.list() if _same(version, restored, exported)]
+    common: dict[str, Any] = {
+        "champion": champion.name if champion else "",
+        "is_champion": champion is not None and any(v.name == champion.name for v in again),
+        "rolled_back": _rolled_back(store, again),
+        "failed_checks": failed_checks,
+        "drift": drift,
+    }
+    if champion is None or common["is_champion"]:
+        return Facts(**common)
+    metric = settings.metric or str(restored.job.settings.evaluation.selection_metric)
+    try:
+        return Facts(**common, comparison=compare(restored, champion, metric, poll=poll).to_dict())
+    except GraphmillError as error:
+        return Facts(**common, problem=str(error))
+
+
+def _same(version: Version, restored: Restored, exported: Mapping[str, Any]) -> bool:
+    own, files = version.about, version.about["files"]
+    return (own["fingerprint"], own["epoch"]) == (restored.manifest["fingerprint"], restored.epoch) and all(
+        files.get(name) == expected for name, expected in exported["files"].items()
+    )
+
+
+def _rolled_back(store: Versions, again: Sequence[Version]) -> str:
+    """When and by whom one of these versions was taken back, if that is the last that happened to it."""
+    names = {version.name for version in again}
+    for entry in reversed(store.history()):
+        if entry.after in names:
+            return ""
+        if entry.before in names:
+            return f"{entry.when} by {entry.by}" if entry.kind == "rolled back" else ""
+    return ""
+
+
+def _by_hand(facts: Facts, why: str) -> Decision:
+    if facts.is_champion:
+        return Decision("kept", f"{facts.champion} is this run already")
+    return Decision("promoted", why or (gain_sentence(facts.comparison) if facts.comparison else "by hand"))
+
+
+def _told(decision: Decision, facts: Facts, champion: Version | None, restored: Restored) -> dict[str, Any]:
+    report = restored.run.read_json("report.json")
+    metrics = {"candidate": report["metrics"], "champion": champion.about["metrics"] if champion else {}}
+    return {
+        "outcome": decision.outcome,
+        "reason": decision.reason,
+        "version": champion.name if champion else "",
+        "path": str(champion.path) if champion else "",
+        "champion": champion.name if champion else "",
+        "comparison": facts.comparison or {},
+        "problem": facts.problem,
+        "test": {
+            who: {n.removeprefix("test_"): v for n, v in own.items() if n.startswith("test_")}
+            for who, own in metrics.items()
+        },
+        "removed": [],
+    }

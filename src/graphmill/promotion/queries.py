@@ -1,0 +1,88 @@
+"""The held-out queries of a recipe's graph, answered by one model: which kind of query it is follows from the system."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+
+from graphmill.errors import InputError
+from graphmill.evaluation.ranking.per_query import (
+    LINK_METRICS,
+    LIST_METRICS,
+    NEXT_ITEM_METRICS,
+    LeaveOut,
+    QueryValues,
+    link_values,
+    list_values,
+    next_item_values,
+    parse_metric,
+)
+from graphmill.evaluation.ranking.queries import link_queries
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.systems.conve.ranking import both_sides
+from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
+from graphmill.systems.registry import entry
+from graphmill.systems.sequences.evaluate import SequenceEvaluator
+
+
+def query_values(
+    recipe: Any,
+    model: nn.Module,
+    split: str,
+    metric: str,
+    leave_out: LeaveOut,
+    poll: Callable[[], None] = lambda: None,
+) -> QueryValues:
+    """``metric`` of each query of ``split`` that is not left out, as the system's own ranking measures it.
+
+    Links: a group a relation (macro). Triples: both sides, one group. Items: a query a user.
+
+    Raises:
+        InputError: the metric is not measured for each query, or the graph holds nothing out.
+    """
+    evaluator = getattr(recipe, "evaluator", None)
+    if isinstance(evaluator, RecommenderEvaluator):
+        view, score = evaluator.view, recipe.scorer(model).of_users
+        offsets = (view.user_offset, view.item_offset)
+        parts = known(view.known(split)), known(view.held_out(split))
+        return list_values(score, view.num_items, *parts, offsets, metric, leave_out, poll)
+    if isinstance(evaluator, SequenceEvaluator):
+        sequences, asked = evaluator.sequences, evaluator.split(split)
+        at = recipe.score_at(model, poll)
+        return next_item_values(
+            lambda rows: at(asked.users[rows], asked.stop[rows]),
+            asked.users,
+            asked.targets,
+            sequences.num_items,
+            asked.known(sequences.items),
+            (sequences.user_offset, sequences.item_offset),
+            metric,
+            leave_out,
+        )
+    if not hasattr(recipe, "scorer"):
+        raise InputError(f"{recipe.name} cannot be compared query by query: it has no scorer")
+    scorer = recipe.scorer(model)
+    scorer.poll = poll
+    ends = _ends(recipe.graph)
+    if entry(recipe.name).ranks == "triples":
+        ends += [(tail, head) for head, tail in ends]
+        return link_values(scorer, both_sides(recipe.graph, split), ends, metric, leave_out, macro=False)
+    return link_values(scorer, link_queries(recipe.graph, split), ends, metric, leave_out, macro=True)
+
+
+def check_metric(recipe: Any, metric: str) -> None:
+    """Raises :class:`InputError` for a metric that :func:`query_values` does not measure on this recipe."""
+    evaluator = getattr(recipe, "evaluator", None)
+    names = LINK_METRICS
+    if isinstance(evaluator, RecommenderEvaluator):
+        names = LIST_METRICS
+    elif isinstance(evaluator, SequenceEvaluator):
+        names = NEXT_ITEM_METRICS
+    parse_metric(metric, names)
+
+
+def _ends(graph: TypedGraph) -> list[tuple[int, int]]:
+    start = {t.name: t.offset for t in graph.node_types}
+    return [(start[r.source], start[r.target]) for r in graph.relations]

@@ -1,0 +1,320 @@
+"""The promoted versions of one model: immutable folders, and ``current``, a symbolic link to the one that is live.
+
+``data/07_promoted/D/M/`` holds ``0001-<hash>/``, ``0002-<hash>/``, ..., ``current``, ``history.json`` and ``.lock``. A
+folder appears whole, by one rename, and never changes; ``current`` is switched by one rename. Whoever reads resolves the
+link once (:meth:`Versions.current`) and stays in that folder, so a switch in between does not mix two versions. What is
+in a version is decided by ``contents``; what becomes one, by ``policy``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+from graphmill.errors import InputError, ResourceError, RunLockedError
+from graphmill.training.files import sync_directory, write_atomically
+
+MANIFEST = "version.json"
+CURRENT = "current"
+HISTORY = "history.json"
+FORMAT = "graphmill-version"
+_NAME = re.compile(r"(\d{4,})-([0-9a-f]{8})")
+_PARTIAL, _REMOVED, _LINK = ".partial-", ".removed-", ".current-"
+_LOOKS = 50
+
+
+class VersionChangedError(InputError):
+    """Another version went live between the comparison and the switch."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """One version: its folder and its ``version.json``."""
+
+    path: Path
+    about: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """Such as ``0003-1a2b3c4d``."""
+        return self.path.name
+
+    @property
+    def number(self) -> int:
+        """Its place in the order of making."""
+        return int(self.name.split("-")[0])
+
+    def verify(self) -> None:
+        """Hash every file again. Raises :class:`InputError` that names the first that is not as it was written."""
+        for name, expected in self.about["files"].items():
+            path = self.path / name
+            if not path.is_file() or describe_file(path) != expected:
+                raise InputError(f"{path} is missing or not as it was promoted: roll back, and promote the run again")
+
+
+@dataclass(frozen=True)
+class Switch:
+    """One change of ``current``: from which version to which, when, by whom, why."""
+
+    kind: Literal["promoted", "rolled back"]
+    before: str
+    after: str
+    when: str
+    by: str
+    why: str
+
+
+class Versions:
+    """The versions under one folder. Reading takes no lock; every change is made under :meth:`lock`."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    @property
+    def label(self) -> str:
+        """``D/M``."""
+        return f"{self.path.parent.name}/{self.path.name}"
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def current(self) -> Version | None:
+        """The version that is live, or None where nothing was promoted yet.
+
+        Raises:
+            InputError: ``current`` leads nowhere, or to something that is no version.
+        """
+        for _ in range(_LOOKS):
+            name = self.current_name()
+            if not name:
+                return None
+            try:
+                return self._read(self.path / name)
+            except FileNotFoundError:
+                # It may have been switched away from, and removed, since the link was read.
+                if name == self.current_name():
+                    break
+        raise InputError(
+            f"{self.path / CURRENT} leads to {name}, which is not there; `graphmill rollback {self.label} VERSION` sets it"
+        )
+
+    def current_name(self) -> str:
+        """The name that ``current`` holds, or "" where there is none."""
+        try:
+            return os.readlink(self.path / CURRENT)
+        except FileNotFoundError:
+            return ""
+        except OSError as error:
+            raise InputError(f"{self.path / CURRENT} is not a symbolic link ({error.strerror}); remove it") from None
+
+    def list(self) -> list[Version]:
+        """All versions, the oldest first."""
+        if not self.path.is_dir():
+            return []
+        found = []
+        for path in self.path.iterdir():
+            if _NAME.fullmatch(path.name):
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile
+                    found.append(self._read(path))
+        return sorted(found, key=lambda version: version.number)
+
+    def find(self, wanted: str) -> Version:
+        """The version of this name, number or beginning of its hash.
+
+        Raises:
+            InputError: there is none, or there are several; says which there are.
+        """
+        known = self.list()
+        number = int(wanted) if wanted.isdigit() and len(wanted) <= 6 else -1
+        found = [v for v in known if v.name == wanted] or [v for v in known if v.number == number]
+        if not found and wanted:
+            found = [v for v in known if v.name.split("-")[1].startswith(wanted)]
+        if len(found) == 1:
+            return found[0]
+        there = ", ".join(v.name for v in known) or "none"
+        what = "no version" if not found else "more than one version"
+        raise InputError(f"{self.label} has {what} '{wanted}'; there are: {there}")
+
+    def history(self) -> list[Switch]:
+        """Every switch that took place, the oldest first."""
+        try:
+            written = [Switch(**entry) for entry in json.loads((self.path / HISTORY).read_text(encoding="utf-8"))]
+        except FileNotFoundError:
+            return []
+        except (ValueError, TypeError) as error:
+            raise InputError(f"{self.path / HISTORY} cannot be read: {error}") from None
+        # An entry is written before its switch. It took place if the next one, or the link, says so.
+        after = [entry.before for entry in written[1:]] + [self.current_name()]
+        return [entry for entry, found in zip(written, after, strict=True) if entry.after == found]
+
+    def _read(self, path: Path) -> Version:
+        try:
+            about = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            raise
+        except (OSError, ValueError) as error:
+            raise InputError(f"{path / MANIFEST} cannot be read: {error}") from None
+        if about.get("format") != FORMAT:
+            raise InputError(f"{path} is not a version that graphmill promoted")
+        return Version(path, about)
+
+    # -- changing ----------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def lock(self, wait_seconds: float = 600.0) -> Iterator[None]:
+        """Be the only one who changes versions; the system releases the lock when the process ends, however it ends.
+
+        Raises:
+            RunLockedError: another process held it for ``wait_seconds``; names it.
+            ResourceError: the folder cannot be written, or its file system has no locks.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            descriptor = os.open(self.path / ".lock", os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise ResourceError(f"{self.path} cannot be written: {error.strerror}; make it writable") from None
+        try:
+            self._acquire(descriptor, wait_seconds)
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode(), 0)
+            self._clean()
+            try:
+                yield
+            finally:
+                os.ftruncate(descriptor, 0)
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+        finally:
+            os.close(descriptor)
+
+    def _acquire(self, descriptor: int, wait_seconds: float) -> None:
+        until = time.monotonic() + wait_seconds
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except OSError as error:
+                if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                    raise ResourceError(f"{self.path} cannot be locked ({error.strerror}); use a local disk") from None
+            if time.monotonic() >= until:
+                holder = os.pread(descriptor, 200, 0).decode(errors="replace") or "another process"
+                raise RunLockedError(f"{self.label} is being promoted by {holder}; wait for it, or stop it")
+            time.sleep(0.02)
+
+    def _clean(self) -> None:
+        """Remove what killed processes left: unfinished folders, removals, links. Only the holder of the lock may."""
+        for path in self.path.iterdir():
+            if path.name.startswith((_PARTIAL, _REMOVED)):
+                shutil.rmtree(path, ignore_errors=True)
+            elif path.name.startswith(_LINK):
+                path.unlink(missing_ok=True)
+
+    def add(self, fill: Callable[[Path], Mapping[str, Any]]) -> Version:
+        """Make a version under the lock: ``fill`` writes its files into a folder and returns what ``version.json`` says.
+
+        A version with the same content is returned as it is, without another copy. Nothing is left of a ``fill`` that
+        raises. It is not live yet (:meth:`switch`).
+        """
+        scratch = self.path / f"{_PARTIAL}{os.getpid()}"
+        try:
+            scratch.mkdir()
+            about = dict(fill(scratch))
+            files = {path.name: describe_file(path) for path in sorted(scratch.iterdir())}
+            content = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+            known = self.list()
+            for version in known:
+                if version.about["content"] == content:
+                    return version
+            number = max((version.number for version in known), default=0) + 1
+            about = {"format": FORMAT, "version": 1, "made": now(), "content": content, "files": files, **about}
+            text = json.dumps(about, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False)
+            (scratch / MANIFEST).write_text(text + "\n", encoding="utf-8")
+            for path in scratch.iterdir():
+                _sync_file(path)
+            sync_directory(scratch)
+            final = self.path / f"{number:04d}-{content[:8]}"
+            os.replace(scratch, final)
+            sync_directory(self.path)
+            return self._read(final)
+        except OSError as error:
+            raise ResourceError(f"no version could be written to {self.path}: {error.strerror}") from None
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+    def switch(self, version: Version, *, kind: Literal["promoted", "rolled back"], by: str, why: str) -> Switch:
+        """Make ``version`` live, under the lock. What is live already is left as it is, without an entry."""
+        before = self.current_name()
+        entry = Switch(kind, before, version.name, now(), by, why)
+        if before == version.name:
+            return entry
+        entries = [asdict(each) for each in self.history()] + [asdict(entry)]
+        try:
+            write_atomically(self.path / HISTORY, (json.dumps(entries, indent=1, ensure_ascii=False) + "\n").encode())
+            link = self.path / f"{_LINK}{os.getpid()}"
+            link.unlink(missing_ok=True)
+            os.symlink(version.name, link)
+            os.replace(link, self.path / CURRENT)
+            sync_directory(self.path)
+        except OSError as error:
+            raise ResourceError(f"{self.path / CURRENT} could not be switched: {error.strerror}") from None
+        return entry
+
+    def before(self) -> Version:
+        """What a rollback leads to: the newest version older than the live one that has been live.
+
+        Raises:
+            InputError: nothing is live, or nothing older was.
+        """
+        live = self.current()
+        if live is None:
+            raise InputError(f"{self.label} has no version that is live, so there is nothing to roll back")
+        once = {name for entry in self.history() for name in (entry.before, entry.after)}
+        older = [v for v in self.list() if v.number < live.number and v.name in once]
+        if not older:
+            raise InputError(
+                f"{live.name} is the oldest version of {self.label} that is kept; there is none to go back to"
+            )
+        return older[-1]
+
+    def prune(self, keep: int) -> list[str]:
+        """Remove, under the lock, all but the ``keep`` newest versions; returns their names.
+
+        Never removed: the one that is live, and the one that was before it.
+        """
+        known, history = self.list(), self.history()
+        spared = {version.name for version in known[max(len(known) - keep, 0) :]} | {self.current_name()}
+        if history:
+            spared.add(history[-1].before)
+        gone = [version for version in known if version.name not in spared]
+        for version in gone:
+            aside = version.path.with_name(_REMOVED + version.name)
+            os.replace(version.path, aside)
+            shutil.rmtree(aside, ignore_errors=True)
+        return [version.name for version in gone]
+
+
+def describe_file(path: Path) -> dict[str, Any]:
+    """``{"bytes": …, "sha256": …}``."""
+    with path.open("rb") as file:
+        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def now() -> str:
+    """The time as ``2026-11-26T10:00:00Z``."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _sync_file(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,1 @@
+"""Settings and a graph become a run directory: the process that torchrun, Dagster or the command line starts."""

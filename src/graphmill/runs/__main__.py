@@ -1,0 +1,195 @@
+"""``python -m graphmill.worker [--processes N]``: what Dagster, torchrun and ``graphmill train`` start.
+
+With ``--processes N`` it starts N of itself under torchrun, passes signals on, and ends as the first of them does. The
+job comes from a settings file (the only argument), from ``--job FILE`` (JSON: settings, run_root, mode), or, under
+Dagster, from the Pipes extras of the same names. Modes: "train" (default); "acceleration_report" (settings, report,
+out); and with ``run_dir`` "export", "evaluate", "rank", "recommend" (k, exclude_seen) and "influence" (influence). Exit
+codes: docs/reference/exit_codes.md.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from graphmill.errors import EXIT_OK, EXIT_USER_ERROR, GraphmillError, ResourceError, StoppedError
+
+Outcome = tuple[int, dict[str, Any]]
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run the job; returns the exit code."""
+    # Before torch is imported, because it reads this when it loads.
+    os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
+    from dagster_pipes import PipesEnvVarParamsLoader
+
+    from graphmill.runs.launch import end_with_parent, leave_outcome, supervise
+    from graphmill.runs.streams import spare_streams
+
+    spare_streams()
+    arguments = sys.argv[1:] if arguments is None else arguments
+    code: int
+    result: dict[str, Any]
+    if arguments[:1] == ["--processes"] and arguments[1:2] and arguments[1].isdigit():
+        from graphmill.training.signals import StopRequest
+
+        with StopRequest() as stop:
+            code, result = supervise(int(arguments[1]), arguments[2:], stop)
+        leave_outcome(code, result)
+        return code
+    main_rank = os.environ.get("RANK", "0") == "0"
+    if "RANK" in os.environ:
+        end_with_parent()
+    code, result = 1, {}
+    try:
+        if PipesEnvVarParamsLoader().is_dagster_pipes_process():
+            code, result = _under_dagster(main_rank)
+        else:
+            code, result = _from_arguments(arguments, main_rank)
+    finally:
+        leave_outcome(code, result)
+    return code
+
+
+def _from_arguments(arguments: list[str], main_rank: bool) -> Outcome:
+    from graphmill.runs.messages import Terminal
+
+    try:
+        job = _job(arguments)
+    except GraphmillError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code, {}
+    if job is None:
+        print("usage: python -m graphmill.worker [--processes N] SETTINGS.yaml | --job JOB.json", file=sys.stderr)
+        return EXIT_USER_ERROR, {}
+    return _run(job, [Terminal()] if main_rank else [])
+
+
+def _job(arguments: list[str]) -> dict[str, Any] | None:
+    from graphmill.runs.resolve import read_settings
+
+    if len(arguments) == 1 and not arguments[0].startswith("-"):
+        return {"settings": read_settings(Path(arguments[0])), "where": arguments[0]}
+    if len(arguments) == 2 and arguments[0] == "--job":
+        job: dict[str, Any] = json.loads(Path(arguments[1]).read_text(encoding="utf-8"))
+        return job
+    return None
+
+
+def _under_dagster(main_rank: bool) -> Outcome:
+    from dagster_pipes import PipesDefaultContextLoader, PipesEnvVarParamsLoader, open_dagster_pipes
+
+    if main_rank:
+        from graphmill.runs.pipes import PipesOutlet
+
+        with open_dagster_pipes() as context:
+            return _run(dict(context.extras), [PipesOutlet(context)])
+    # Only rank 0 talks to Dagster, but every rank needs the job.
+    params = PipesEnvVarParamsLoader().load_context_params()
+    with PipesDefaultContextLoader().load_context(params) as data:
+        return _run(dict(data.get("extras") or {}), [])
+
+
+def _run(job: Mapping[str, Any], outlets: list[Any]) -> Outcome:
+    """Do the job; errors with a sentence become an ``error`` message and an exit code, others a traceback."""
+    from graphmill.training.memory import memory_in_a_sentence
+    from graphmill.training.signals import StopRequest
+
+    try:
+        with StopRequest() as stop, memory_in_a_sentence():
+            result = _dispatch(job, outlets, stop)
+    except GraphmillError as error:
+        for outlet in outlets:
+            outlet.send({"kind": "error", "type": type(error).__name__, "message": str(error)})
+        rank = os.environ.get("RANK", "0")
+        # What all of them meet is said once; what memory lacks may be one process's own trouble.
+        if rank == "0" or isinstance(error, ResourceError):
+            print(f"error{'' if rank == '0' else f' in process {rank}'}: {error}", file=sys.stderr, flush=True)
+        return error.exit_code, {}
+    else:
+        for outlet in outlets:
+            outlet.send(result)
+        return EXIT_OK, result
+    finally:
+        for outlet in outlets:
+            outlet.close()
+
+
+def _dispatch(job: Mapping[str, Any], outlets: list[Any], stop: Any) -> dict[str, Any]:
+    mode = job.get("mode", "train")
+    where = job.get("where", "run config")
+    if mode == "train":
+        from graphmill.runs.train import train
+
+        return train(job["settings"], where, root=job.get("run_root", ""), outlets=outlets, stop=stop)
+    if mode == "acceleration_report":
+        from graphmill.runs.acceleration_report import AccelerationReportSettings, acceleration_report
+        from graphmill.settings import parse
+
+        asked = parse(AccelerationReportSettings, dict(job.get("report", {})), where)
+        report = acceleration_report(job["settings"], where, asked, out=job["out"], outlets=outlets, stop=stop)
+        return {"kind": "result", "rows": len(report.rows), "failed": sum(row.status != "ok" for row in report.rows)}
+    return {"kind": "result", **_on_a_run(mode, job, outlets, stop)}
+
+
+def _on_a_run(mode: str, job: Mapping[str, Any], outlets: list[Any], stop: Any) -> dict[str, Any]:
+    """The modes that work on a finished run."""
+    from graphmill.runs.export import evaluate_run, export_run, restore
+
+    def poll() -> None:
+        if stop.requested:
+            raise StoppedError(f"stopped ({stop.reason}); the same command does it again")
+
+    if mode == "influence":
+        return _influence(job, outlets, poll)
+    restored = restore(job["run_dir"], job.get("checkpoint", ""))
+    for note in restored.notes:
+        for outlet in outlets:
+            outlet.send({"kind": "note", "text": note})
+    if mode == "export":
+        return {**restored.used, **export_run(restored)}
+    if mode == "evaluate":
+        return evaluate_run(restored, poll=poll)
+    if mode == "recommend":
+        from graphmill.runs.recommendations import recommend_run
+
+        return {
+            **restored.used,
+            **recommend_run(restored, int(job.get("k", 20)), job.get("exclude_seen", "auto")),
+        }
+    if mode == "rank":
+        from graphmill.runs.ranking import rank_any
+
+        return rank_any(restored, job.get("split", "test"), outlets=outlets, poll=poll)
+    raise ValueError(f"unknown worker mode {mode!r}")
+
+
+def _influence(job: Mapping[str, Any], outlets: list[Any], poll: Any) -> dict[str, Any]:
+    from graphmill.influence.settings import InfluenceSettings
+    from graphmill.runs.influence import trace_influence
+    from graphmill.settings import parse
+
+    def note(text: str) -> None:
+        for outlet in outlets:
+            outlet.send({"kind": "note", "text": text})
+
+    asked = parse(InfluenceSettings, dict(job.get("influence", {})), job.get("where", "run config"))
+    found = trace_influence(job["run_dir"], asked, poll=poll, note=note)
+    return {"mode": asked.mode, "explained": found["num_test_triples"], "checkpoints": len(found["checkpoints"])}
+
+
+def end(code: int) -> None:
+    """End; one of several processes without the interpreter's clean-up, in which gloo's threads can abort it."""
+    if "RANK" in os.environ:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
+if __name__ == "__main__":
+    end(main())

@@ -1,0 +1,303 @@
+"""What each acceleration brings on the user's own data: a baseline, their configuration, and settings one at a time.
+
+Every configuration trains in a fresh process for a few epochs, one after the other, so that memory and time are its
+own. A configuration that fails (not finite, out of memory, refused) is a row that says so, not an error. How one of them
+is run and watched: ``trial.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from graphmill.errors import SettingsError
+from graphmill.evaluation.pictures.canvas import INLINE_BYTES
+from graphmill.evaluation.pictures.comparisons import configuration_bars
+from graphmill.runs.measured_run import run_trial
+from graphmill.runs.messages import Outlet
+from graphmill.runs.resolve import merge, parse_settings
+from graphmill.settings import Settings, read_yaml, setting
+from graphmill.training.files import write_atomically
+from graphmill.training.metrics_log import readable
+from graphmill.training.signals import StopRequest
+
+#: Everything that accelerates, off. Whatever defines the training (batching, sizes, model) stays the user's.
+BASELINE: dict[str, Any] = {
+    "acceleration": {
+        "precision": "fp32",
+        "compile": "off",
+        "gradient_checkpointing": False,
+        "memory_cleanup": "phase",
+        "num_workers": 0,
+        "processes": 1,
+    },
+    "evaluation": {"eval_every": 1},
+}
+#: Tried one at a time on top of the baseline where the caller names none.
+SINGLES = (
+    "acceleration.precision=bf16",
+    "acceleration.compile=default",
+    "acceleration.gradient_checkpointing=true",
+    "acceleration.num_workers=2",
+    "evaluation.eval_every=5",
+)
+FILE = "acceleration_report.json"
+
+
+class AccelerationReportSettings(Settings):
+    """What is held against what, and for how long."""
+
+    epochs: int = setting(3, "Epochs that each configuration trains; the first is slower than the rest", ge=1)
+    baseline: list[str] = setting(
+        [],
+        "On top of the model's own settings in every row, where the study is of other settings than the model's, such as "
+        "acceleration.batch_size=2048",
+    )
+    accelerated: list[str] = setting(
+        [], "On top of these for the row 'accelerated', such as acceleration.precision=bf16"
+    )
+    singles: list[str] = setting(
+        list(SINGLES),
+        "Tried on the baseline one at a time, each a row: section.name=value, or several joined by ' + '; [] = none",
+    )
+
+
+@dataclass(frozen=True)
+class Row:
+    """One configuration. ``status``: "ok", or what went wrong in a sentence; ``changes``: what differs from the baseline.
+
+    ``finite``: false where the training met a number that is not; figures are nan where there are none.
+    ``peak_memory_bytes``: of the device where there is one, else of the process.
+    """
+
+    name: str
+    changes: dict[str, Any]
+    status: str
+    finite: bool = True
+    seconds_per_epoch: float = math.nan
+    peak_memory_bytes: float = math.nan
+    metrics: dict[str, float] = field(default_factory=dict)
+    compile: dict[str, Any] = field(default_factory=dict)
+    precision: str = ""
+
+
+@dataclass(frozen=True)
+class AccelerationReport:
+    """All rows, the baseline first."""
+
+    epochs: int
+    rows: list[Row]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Column names and rows of text, for a terminal or Markdown."""
+        measured = [n for row in self.rows for n in row.metrics if n.startswith("test_")]
+        # Those first that most rows have: configurations may differ in their cut-offs.
+        names = sorted(dict.fromkeys(measured), key=lambda name: -measured.count(name))[:4]
+        columns = ["configuration", "seconds per epoch", "speed-up", "peak memory (MiB)", *names, "finite", "status"]
+        base, out = self.rows[0].seconds_per_epoch, []
+        for row in self.rows:
+            speed = base / row.seconds_per_epoch if row.seconds_per_epoch else math.nan
+            cells = [_shown(row.seconds_per_epoch), _shown(speed), _shown(row.peak_memory_bytes / 2**20)]
+            cells += [_shown(row.metrics.get(name, math.nan)) for name in names]
+            out.append([row.name, *cells, "yes" if row.finite else "NO", row.status])
+        return columns, out
+
+    def markdown(self) -> str:
+        """The table as Markdown."""
+        columns, rows = self.table()
+        lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
+        return "\n".join(lines + ["| " + " | ".join(cell.replace("|", "/") for cell in row) + " |" for row in rows])
+
+    def picture(self, max_bytes: int = INLINE_BYTES) -> bytes:
+        """Bars of time per epoch and peak memory, relative to the baseline, as PNG of at most ``max_bytes``."""
+        figures = {
+            "seconds per epoch": [row.seconds_per_epoch for row in self.rows],
+            "peak memory (GiB)": [row.peak_memory_bytes / 2**30 for row in self.rows],
+        }
+        return configuration_bars([row.name for row in self.rows], figures, max_bytes=max_bytes)
+
+
+def acceleration_report(
+    values: Mapping[str, Any],
+    where: str,
+    asked: AccelerationReportSettings | None = None,
+    *,
+    out: str | Path = "",
+    outlets: Sequence[Outlet] = (),
+    stop: StopRequest | None = None,
+) -> AccelerationReport:
+    """Train the baseline, the accelerated configuration and each single setting for a few epochs.
+
+    An epoch of the baseline goes first and is not counted: its kernels are compiled in it where they have not been yet.
+
+    ``values``: a settings mapping as for ``train``, with ``asked.baseline`` over it; the baseline is that with
+    :data:`BASELINE` under what ``asked.baseline`` names, the accelerated configuration is that with ``asked.accelerated``
+    over it. None of them changes for how long it trains. ``out``: a directory for :data:`FILE`, written after
+    each row; where the same report was interrupted, it goes on after the rows that are there. ``outlets`` hear of each
+    epoch of each configuration.
+
+    Raises:
+        SettingsError: the settings themselves are wrong, or a single setting is not written as said.
+        StoppedError: ``stop`` asked for it; the rows so far are in ``out``.
+    """
+    asked = asked or AccelerationReportSettings()
+    studied = _joined(asked.baseline)
+    values = merge(values, studied)
+    parse_settings(values, where)
+    limits: dict[str, Any] = {
+        "training": {"epochs": asked.epochs, "patience_epochs": 0, "init_from": ""},
+        "acceleration": {"resume": "never", "checkpoint_every_seconds": 0},
+    }
+    short = merge(values, limits)
+    accelerated = merge(_own(short), _joined(asked.accelerated))
+    configurations: dict[str, dict[str, Any]] = {"baseline": {}, "accelerated": accelerated}
+    configurations |= {text: _parsed(text) for text in asked.singles}
+    base = merge(merge(merge(values, BASELINE), studied), limits)
+    book = _Book(Path(out) / FILE if out else None, {"base": base, "configurations": configurations})
+    if not book.rows:
+        _warm_up(base, where, outlets, stop)
+    for number, (name, changes) in enumerate(configurations.items()):
+        if name in book.rows:
+            continue
+        tell = _teller(outlets, name, number, len(configurations), asked.epochs)
+        book.add(
+            _measure(name, merge(merge(base, changes), limits), changes, where, tell, stop),
+            done=number + 1 == len(configurations),
+        )
+    return AccelerationReport(asked.epochs, list(book.rows.values()))
+
+
+def read_report(path: Path) -> AccelerationReport:
+    """The report that :func:`acceleration_report` wrote to ``path``."""
+    content = json.loads(path.read_text(encoding="utf-8"))
+    rows = [_row_from(row) for row in content["rows"]]
+    return AccelerationReport(int(content["key"]["base"]["training"]["epochs"]), rows)
+
+
+class _Book:
+    """The rows so far, on disk after each: a report that was stopped or killed goes on where it was."""
+
+    def __init__(self, path: Path | None, key: Mapping[str, Any]) -> None:
+        self.path, self.key = path, readable(key)
+        self.rows: dict[str, Row] = {}
+        if path is not None and path.is_file():
+            content = json.loads(path.read_text(encoding="utf-8"))
+            # A complete one is measured anew when it is asked for anew.
+            if content["key"] == self.key and not content["complete"]:
+                self.rows = {row["name"]: _row_from(row) for row in content["rows"]}
+
+    def add(self, row: Row, *, done: bool) -> None:
+        self.rows[row.name] = row
+        if self.path is not None:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            rows = [asdict(each) for each in self.rows.values()]
+            content = readable({"key": self.key, "complete": done, "rows": rows})
+            write_atomically(self.path, (json.dumps(content, indent=1) + "\n").encode())
+
+
+def _row_from(values: Mapping[str, Any]) -> Row:
+    numbers = {name: float(values[name]) for name in ("seconds_per_epoch", "peak_memory_bytes")}
+    metrics = {name: float(value) for name, value in values["metrics"].items()}
+    return Row(**{**values, **numbers, "metrics": metrics})
+
+
+def _teller(
+    outlets: Sequence[Outlet], name: str, number: int, count: int, epochs: int
+) -> Callable[[Mapping[str, Any] | None], None]:
+    """What passes an epoch's record on to the outlets (None: the configuration begins), counted over all of them."""
+
+    def tell(record: Mapping[str, Any] | None) -> None:
+        message: dict[str, Any] = {"kind": "note", "text": f"configuration {number + 1} of {count}: {name}"}
+        if record is not None:
+            progress = {name: record[name] for name in ("losses", "per_second", "valid", "split") if name in record}
+            at = {"epoch": number * epochs + int(record["epoch"]), "epochs": count * epochs, "step": record["step"]}
+            message = {"kind": "progress", "losses": {}, **progress, **at}
+        for outlet in outlets:
+            outlet.send(message)
+
+    return tell
+
+
+def _own(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What turns the baseline into the user's configuration: their own value of everything that the baseline sets."""
+    settings: Any = parse_settings(values, "acceleration report")
+    return {
+        section: {name: getattr(getattr(settings, section), name) for name in fields}
+        for section, fields in BASELINE.items()
+    }
+
+
+def _joined(texts: Sequence[str]) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for text in texts:
+        out = merge(out, _parsed(text))
+    return out
+
+
+def _parsed(text: str) -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for part in text.split(" + "):
+        path, equals, value = part.partition("=")
+        section, dot, name = path.strip().partition(".")
+        if not (equals and dot):
+            raise SettingsError(
+                f"'{part}' is no single setting: write section.name=value, as acceleration.precision=bf16"
+            )
+        out = merge(out, {section: {name: read_yaml(value, part.strip())}})
+    return out
+
+
+def _warm_up(base: Mapping[str, Any], where: str, outlets: Sequence[Outlet], stop: StopRequest | None) -> None:
+    """Have the baseline's kernels compiled: else that falls on the first row, and makes all others look fast."""
+    values = merge(base, {"training": {"epochs": 1}})
+    try:
+        settings: Any = parse_settings(values, where)
+    except SettingsError:  # which the baseline's row says
+        return
+    if hasattr(settings.evaluation, "floors"):
+        values = merge(values, {"evaluation": {"floors": False}})
+    for outlet in outlets:
+        outlet.send({"kind": "note", "text": "an epoch to warm up, which is not counted"})
+    run_trial(values, where, lambda _: None, stop)
+
+
+def _measure(
+    name: str,
+    values: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    where: str,
+    tell: Callable[[Mapping[str, Any] | None], None],
+    stop: StopRequest | None,
+) -> Row:
+    try:
+        parse_settings(values, where)
+    except SettingsError as error:
+        return Row(name, dict(changes), str(error))
+    tell(None)
+    result, why = run_trial(values, where, tell, stop)
+    if why:
+        return Row(name, dict(changes), why, finite="is not finite" not in why)
+    on_device = max((float(device) for _, _, device in result["memory"]), default=0.0)
+    return Row(
+        name,
+        dict(changes),
+        "ok",
+        finite=not result["skips"] or result["precision"] == "fp16",
+        seconds_per_epoch=float(result["seconds"]) / max(int(result["epochs_done"]), 1),
+        peak_memory_bytes=on_device or float(result["peak_memory_bytes"]),
+        metrics={name: float(value) for name, value in result["metrics"].items()},
+        compile=result["compile"],
+        precision=result["precision"],
+    )
+
+
+def _shown(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.4g}"

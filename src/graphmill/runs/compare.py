@@ -1,0 +1,115 @@
+"""``graphmill compare RUN_A RUN_B``: what differs in the settings, and what came of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from graphmill.evaluation.pictures.comparisons import loss_curves
+from graphmill.training.run_directory import RunDirectory
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of both runs. ``ratio`` is B / A; nan where it means nothing."""
+
+    name: str
+    a: float
+    b: float
+
+    @property
+    def ratio(self) -> float:
+        """B / A."""
+        return self.b / self.a if self.a and math.isfinite(self.a) and math.isfinite(self.b) else math.nan
+
+
+@dataclass(frozen=True)
+class RunComparison:
+    """``settings``: path → both values, where they differ (data, versions and what was resolved included)."""
+
+    a: str
+    b: str
+    settings: dict[str, tuple[Any, Any]]
+    figures: list[Figure]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return {**asdict(self), "figures": [asdict(figure) | {"ratio": figure.ratio} for figure in self.figures]}
+
+    def setting_rows(self) -> list[list[str]]:
+        """Table rows: setting, A, B."""
+        return [[name, str(a), str(b)] for name, (a, b) in self.settings.items()]
+
+    def figure_rows(self) -> list[list[str]]:
+        """Table rows: figure, A, B, B / A."""
+        return [
+            [f.name, _shown(f.a), _shown(f.b), "" if math.isnan(f.ratio) else f"{f.ratio:.3f}"] for f in self.figures
+        ]
+
+
+def compare_runs(a: str | Path, b: str | Path) -> RunComparison:
+    """Hold two finished runs against each other.
+
+    Raises:
+        InputError: one of them is not a run directory, or its run has not ended.
+    """
+    runs = [RunDirectory(Path(a)), RunDirectory(Path(b))]
+    reports = [run.read_json("report.json") for run in runs]
+    described = [_flat(run.read_json("settings.json")) | _flat(_about(run.read_json("manifest.json"))) for run in runs]
+    names = dict.fromkeys([*described[0], *described[1]])
+    settings = {
+        name: (described[0].get(name, "absent"), described[1].get(name, "absent"))
+        for name in names
+        if described[0].get(name, "absent") != described[1].get(name, "absent")
+    }
+    return RunComparison(str(a), str(b), settings, _figures(*reports))
+
+
+def compare_picture(a: str | Path, b: str | Path) -> bytes:
+    """The loss of both runs over the seconds trained, as PNG."""
+    return loss_curves({name: _curve(RunDirectory(Path(path))) for name, path in (("A", a), ("B", b))})
+
+
+def _curve(run: RunDirectory) -> list[tuple[float, float]]:
+    points, seconds = [], 0.0
+    for record in run.metrics.read("epoch"):
+        seconds += float(record["seconds"])
+        points.append((seconds, float(record["losses"].get("total", math.nan))))
+    return points
+
+
+def _about(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: manifest[name] for name in ("algorithm_version", "versions", "resolved")}
+    return kept | {"data hash": manifest["data"]["content_hash"]}
+
+
+def _figures(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Figure]:
+    plain = ("epochs_done", "steps_done", "best_epoch", "seconds", "seconds_per_step", "seconds_per_epoch")
+    found = [
+        Figure(name, _number(a.get(name)), _number(b.get(name))) for name in (*plain, "peak_memory_bytes", "skips")
+    ]
+    for section, prefix in (("final_losses", "loss "), ("metrics", "")):
+        names = dict.fromkeys([*a[section], *b[section]])
+        found += [Figure(prefix + n, _number(a[section].get(n)), _number(b[section].get(n))) for n in names]
+    return found
+
+
+def _number(value: Any) -> float:
+    return math.nan if value is None else float(value)
+
+
+def _shown(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.6g}"
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            out |= _flat(value, f"{prefix}{name}.")
+        else:
+            out[prefix + name] = value
+    return out

@@ -1,0 +1,101 @@
+"""``graphmill compare-devices``: one seed on the CPU and on the accelerator, held against each other."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+from graphmill.evaluation.health.neighbours import neighbour_overlap
+from graphmill.runs.export import export_run, restore
+from graphmill.runs.exported import Run
+from graphmill.runs.resolve import merge
+from graphmill.runs.train import train
+from graphmill.training.device import available_devices
+from graphmill.training.run_directory import RunDirectory
+
+METRIC_TOLERANCE = 0.05
+K = 10
+
+
+@dataclass
+class Comparison:
+    """Figures by device, and whether they agree."""
+
+    devices: list[str]
+    results: list[dict[str, Any]]
+    sentence: str
+    agree: bool = True
+    overlap: float = float("nan")
+    seed_overlap: float = float("nan")
+    trace_difference: float = float("nan")
+    metric_differences: dict[str, float] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+    def rows(self) -> list[list[str]]:
+        """Table rows: what, a cell per device, whether they agree."""
+        names = ("seconds_per_step", "seconds", "peak_memory_bytes")
+        rows = [[name, *[f"{result[name]:.4g}" for result in self.results], ""] for name in names]
+        for name in self.results[0]["metrics"]:
+            close = name not in self.metric_differences or self.metric_differences[name] <= METRIC_TOLERANCE
+            cells = [f"{result['metrics'][name]:.4f}" for result in self.results]
+            rows.append([name, *cells, "yes" if close else "no"])
+        return rows
+
+
+def compare(values: Mapping[str, Any], where: str) -> Comparison:
+    """Train on each device that is here with the same seed, and once more on the CPU with the next seed as yardstick.
+
+    They agree when every test metric differs by at most 0.05 and the embeddings share at least as many of their 10
+    nearest neighbours as two seeds on one device do.
+    """
+    devices = [name for name, why in available_devices().items() if not why]
+    if len(devices) < 2:
+        reasons = "; ".join(f"{name}: {why}" for name, why in available_devices().items() if why)
+        return Comparison(devices, [], f"there is nothing to compare: only the CPU is here ({reasons})")
+    with tempfile.TemporaryDirectory(prefix="graphmill-compare-") as folder:
+        runs = [_run(values, where, device, 0, f"{folder}/{device}") for device in devices]
+        yardstick = _run(values, where, "cpu", 1, f"{folder}/seed")
+        overlap = _overlap(runs[0]["run_dir"], runs[1]["run_dir"])
+        seeds = _overlap(runs[0]["run_dir"], yardstick["run_dir"])
+        traces = [_trace(run["run_dir"]) for run in runs]
+    difference = float(np.max(np.abs(traces[0] - traces[1]) / np.maximum(np.abs(traces[0]), 1e-12)))
+    metrics = {
+        name: abs(value - runs[1]["metrics"][name])
+        for name, value in runs[0]["metrics"].items()
+        if name.startswith("test_") and not name.endswith("_mr")
+    }
+    agree = max(metrics.values(), default=0.0) <= METRIC_TOLERANCE and overlap >= seeds
+    verdict = "agree" if agree else "DISAGREE"
+    largest = max(metrics.values(), default=0.0)
+    sentence = (
+        f"{' and '.join(devices)} {verdict}: largest difference of a test metric {largest:.4f} (allowed "
+        f"{METRIC_TOLERANCE}), {K} nearest neighbours shared {overlap:.3f} (two seeds share {seeds:.3f}), "
+        f"loss traces within {difference:.2%}"
+    )
+    return Comparison(devices, runs, sentence, agree, overlap, seeds, difference, metrics)
+
+
+def _run(values: Mapping[str, Any], where: str, device: str, seed_step: int, root: str) -> dict[str, Any]:
+    seed = int(values.get("training", {}).get("seed", 0)) + seed_step
+    own = merge(values, {"acceleration": {"device": device, "allow_fallback": False}, "training": {"seed": seed}})
+    result = train(own, where, root=root)
+    export_run(restore(result["run_dir"]))
+    return result
+
+
+def _overlap(a: str, b: str) -> float:
+    left, right = Run(a).embeddings, Run(b).embeddings
+    keys = [[f"{side.type_names[t]}|{i}" for t, i in zip(side.types, side.ids, strict=True)] for side in (left, right)]
+    return neighbour_overlap(left.vectors, right.vectors, np.array(keys[0]), np.array(keys[1]), k=K).mean
+
+
+def _trace(run_dir: str) -> np.ndarray:
+    records = RunDirectory(run_dir).metrics.read("step")
+    return np.array([record["losses"]["total"] for record in records])

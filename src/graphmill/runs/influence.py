@@ -1,0 +1,290 @@
+"""The influence analysis of a run: its checkpoints, resumable passes over the explained triples, the files."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmill.errors import InputError, SettingsError
+from graphmill.influence.results import CSV_COLUMNS, SELF_COLUMNS, Explanation, Names, write_csv, write_json
+from graphmill.influence.settings import InfluenceSettings
+from graphmill.influence.sketch import Projector, sketches
+from graphmill.influence.tracin import Request, TracedCheckpoint, adam_scales, influence, self_influence, top
+from graphmill.runs.export import Restored, restore
+from graphmill.sampling.keyed import generator
+from graphmill.training.checkpoint import CheckpointInfo, CheckpointStore
+from graphmill.training.gradients import Traceable, Tracer
+from graphmill.training.memory import parse_size
+from graphmill.training.run_state import load_model
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+
+
+def trace_influence(
+    run_dir: str | Path,
+    settings: InfluenceSettings | None = None,
+    *,
+    out: str | Path = "",
+    poll: Callable[[], None] = lambda: None,
+    note: Callable[[str], None] = lambda text: None,
+) -> dict[str, Any]:
+    """Analyse a finished run; writes ``influence/<mode>.json`` and ``.csv`` into it (or into ``out``).
+
+    Returns what the JSON file holds. An interrupted analysis with the same settings goes on where it stopped: after
+    the last checkpoint of a pass, and after the last pass.
+
+    Raises:
+        InputError: not a run, no checkpoints, or no such triple.
+        SettingsError: the recipe cannot be traced, or a setting does not fit it.
+    """
+    settings = settings or InfluenceSettings()
+    restored = restore(run_dir)
+    if not isinstance(restored.recipe, Traceable):
+        raise SettingsError(
+            f"influence needs a recipe that trains on triples and offers their gradients; {restored.recipe.name} does "
+            "not (conve does)"
+        )
+    for text in restored.notes:
+        note(text)
+    folder = Path(out) if out else restored.run.path / "influence"
+    folder.mkdir(parents=True, exist_ok=True)
+    return _Analysis(restored, settings, folder, poll, note).run()
+
+
+class _Analysis:
+    def __init__(
+        self,
+        restored: Restored,
+        settings: InfluenceSettings,
+        folder: Path,
+        poll: Callable[[], None],
+        note: Callable[[str], None],
+    ) -> None:
+        self.restored, self.settings, self.folder, self.poll, self.note = restored, settings, folder, poll, note
+        self.recipe = cast(Traceable, restored.recipe)
+        self.names = names_of(restored.graph)
+        self.train = self.recipe.traced_triples("train")
+        self.infos = chosen_checkpoints(restored, settings.checkpoints)
+        self.checkpoints = traced_checkpoints(
+            restored, settings.checkpoints, precision=settings.precision, precondition=settings.precondition
+        )
+        self.request = Request(
+            unit=settings.unit,
+            layers=tuple(settings.layers),
+            last_layer=settings.variant == "last_layer_same_tail_only",
+            batch_size=settings.batch_size,
+        )
+
+    def run(self) -> dict[str, Any]:
+        if self.settings.mode == "self":
+            return self._self()
+        explained = self._explained()
+        rows = max(1, int(parse_size(self.settings.memory_budget) // (4 * len(self.train))))
+        done = self._finished(explained)
+        for start in range(0, len(explained), rows):
+            part = range(start, min(start + rows, len(explained)))
+            if all(i in done for i in part):
+                continue
+            found = self._explain(explained[start : part.stop], start)
+            done |= dict(zip(part, found, strict=True))
+            write_json(self._state_file(), [[i, e.to_json(self.train, self.names)] for i, e in sorted(done.items())])
+        results = [done[i] for i in range(len(explained))]
+        content = self._head(len(explained)) | {"results": [e.to_json(self.train, self.names) for e in results]}
+        write_json(self.folder / f"{self.settings.mode}.json", content)
+        rows_of = (row for e in results for row in e.to_rows(self.train, self.names))
+        write_csv(self.folder / f"{self.settings.mode}.csv", CSV_COLUMNS, rows_of)
+        self._state_file().unlink(missing_ok=True)
+        return content
+
+    def _self(self) -> dict[str, Any]:
+        values = self_influence(self.recipe, self.checkpoints, self.train, self.request, poll=self.poll)
+        order = np.argsort(-values, kind="stable")
+        listed = order[: self.settings.top_k].tolist()
+        rows = [self.names.symbols(self.train[i], "train") | {"self_influence": float(values[i])} for i in listed]
+        content = self._head(0) | {"results": rows}
+        write_json(self.folder / "self.json", content)
+        cells = ([*self.names.cells(self.train[i]), repr(float(values[i]))] for i in order.tolist())
+        write_csv(self.folder / "self.csv", SELF_COLUMNS, cells)
+        return content
+
+    def _explain(self, explained: np.ndarray, start: int) -> list[Explanation]:
+        k = self.settings.top_k
+        if self.settings.variant == "sketch_rescored":
+            return self._explain_by_sketch(explained)
+        partial = self.folder / f".partial-{self._key()}-{start}.npz"
+        resumed: tuple[int, np.ndarray] | None = None
+        if partial.is_file():
+            with np.load(partial) as stored:
+                resumed = int(stored["done"]), stored["total"]
+            self.note(f"going on after {resumed[0]} of {len(self.checkpoints)} checkpoints")
+
+        def after(done: int, total: np.ndarray) -> None:
+            temporary = partial.with_name(f"{partial.stem}.part.npz")
+            np.savez(temporary, done=done, total=total)
+            temporary.replace(partial)
+            self.note(f"checkpoint {done} of {len(self.checkpoints)} done")
+
+        total = influence(
+            self.recipe,
+            self.checkpoints,
+            self.train,
+            explained,
+            self.request,
+            poll=self.poll,
+            start=resumed,
+            after=after,
+        )
+        partial.unlink(missing_ok=True)
+        found = []
+        for triple, values in zip(explained, total, strict=True):
+            proponents, opponents = top(values, k)
+            listed = [*proponents.tolist(), *opponents.tolist()]
+            found.append(Explanation(triple, proponents, opponents, {i: float(values[i]) for i in listed}))
+        return found
+
+    def _explain_by_sketch(self, explained: np.ndarray) -> list[Explanation]:
+        projector = Projector(self.settings.sketch_dim, self.settings.seed)
+        if self.settings.unit == "row":
+            raise SettingsError("variant: sketch_rescored works with unit: label")
+
+        def project(triples: np.ndarray) -> np.ndarray:
+            return sketches(self.recipe, self.checkpoints, triples, self.request, projector, poll=self.poll)
+
+        estimates = project(explained) @ project(self.train).T
+        count = min(len(self.train), max(2 * self.settings.top_k, round(self.settings.rescore_share * len(self.train))))
+        found = []
+        for triple, guess in zip(explained, estimates, strict=True):
+            chosen = np.sort(np.argpartition(-np.abs(guess), count - 1)[:count])
+            exact = influence(
+                self.recipe, self.checkpoints, self.train[chosen], triple[None], self.request, poll=self.poll
+            )[0]
+            proponents, opponents = top(exact, self.settings.top_k)
+            listed = [*proponents.tolist(), *opponents.tolist()]
+            values = {int(chosen[i]): float(exact[i]) for i in listed}
+            found.append(Explanation(triple, chosen[proponents], chosen[opponents], values))
+        return found
+
+    # ------------------------------------------------------------------ what is asked
+
+    def _explained(self) -> np.ndarray:
+        if self.settings.mode == "single":
+            return resolve_triple(self.settings.triple, self.restored.graph, self.names)[None]
+        triples = self.recipe.traced_triples(self.settings.split)
+        if not len(triples):
+            raise InputError(f"the graph has no triple in its {self.settings.split} split")
+        limit = self.settings.max_test_triples
+        if 0 < limit < len(triples):
+            rng = generator(self.settings.seed, "influence", self.settings.split)
+            triples = triples[np.sort(rng.choice(len(triples), limit, replace=False))]
+        return triples
+
+    def _head(self, explained: int) -> dict[str, Any]:
+        return {
+            "num_test_triples": explained,
+            "num_training_triples": len(self.train),
+            "top_k": self.settings.top_k,
+            "learning_rate": self.infos[-1].learning_rate,
+            "checkpoints": [{"epoch": i.epoch, "learning_rate": i.learning_rate, "loss": i.loss} for i in self.infos],
+            "settings": self.settings.model_dump(),
+            "fingerprint": self.restored.manifest["fingerprint"],
+        }
+
+    # ------------------------------------------------------------------ going on
+
+    def _key(self) -> str:
+        identity = {
+            "settings": self.settings.model_dump(exclude={"memory_budget", "batch_size"}),
+            "fingerprint": self.restored.manifest["fingerprint"],
+            "checkpoints": [info.path.name for info in self.infos],
+        }
+        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+
+    def _state_file(self) -> Path:
+        return self.folder / f".done-{self._key()}.json"
+
+    def _finished(self, explained: np.ndarray) -> dict[int, Explanation]:
+        if not self._state_file().is_file():
+            return {}
+        place = {tuple(self.names.cells(t)[::2]): i for i, t in enumerate(self.train)}
+        stored = json.loads(self._state_file().read_text(encoding="utf-8"))
+        self.note(f"{len(stored)} of {len(explained)} triples were explained before")
+        return {i: Explanation.from_json(record, place, explained[i]) for i, record in stored}
+
+
+def names_of(graph: TypedGraph) -> Names:
+    """Ids, names and relation names of a graph."""
+    nodes = graph.node_table()
+    relations = [r.name for r in graph.relations]
+    if len(set(relations)) < len(relations):
+        relations = [" · ".join(r.key) for r in graph.relations]
+    return Names(nodes.column("id").to_pylist(), nodes.column("name").to_pylist(), relations)
+
+
+def resolve_triple(words: list[str], graph: TypedGraph, names: Names) -> np.ndarray:
+    """int64 [3] of (head, relation, tail), each given by id or by a name that only one has.
+
+    Raises :class:`InputError` for one that is not there or that several share.
+    """
+    pools = ((names.ids, names.labels), (names.relations, names.relations), (names.ids, names.labels))
+    found = []
+    for word, (ids, labels), what in zip(words, pools, ("entity", "relation", "entity"), strict=True):
+        places = [i for i, known in enumerate(ids) if known == word] or [i for i, n in enumerate(labels) if n == word]
+        if len(places) != 1:
+            several = f"{len(places)} have the name {word!r}; use an id" if places else f"there is no {what} {word!r}"
+            raise InputError(f"{several} in {graph.path}")
+        found.append(places[0])
+    return np.array(found, dtype=np.int64)
+
+
+def chosen_checkpoints(restored: Restored, limit: int) -> list[CheckpointInfo]:
+    """At most ``limit`` checkpoints (0: all) that are spread over the run's falling loss.
+
+    Raises :class:`InputError` where the run keeps none that had a step after it.
+    """
+    directory = restored.run.checkpoints
+    spread = CheckpointStore(directory, keep_influence=limit or 10_000).influence()
+    chosen = [info for info in spread if info.learning_rate > 0]
+    if not chosen:
+        chosen = [info for info in CheckpointStore(directory).list() if info.learning_rate > 0]
+    if not chosen:
+        raise InputError(
+            f"{restored.run.path} has no checkpoint to trace; train with acceleration.keep_influence: 5 to keep some"
+        )
+    return chosen
+
+
+def traced_checkpoints(
+    restored: Restored, limit: int, *, precision: str = "fp32", precondition: str = "none"
+) -> list[TracedCheckpoint]:
+    """The run's checkpoints as :func:`graphmill.influence.tracin.influence` takes them.
+
+    They share the restored model, whose weights are replaced when one is opened: use one at a time.
+    """
+    recipe, store = cast(Traceable, restored.recipe), CheckpointStore(restored.run.checkpoints)
+
+    def traced(info: CheckpointInfo) -> TracedCheckpoint:
+        def open_() -> tuple[Tracer, Mapping[str, Tensor] | None]:
+            loaded = store.load(info)
+            load_model(loaded.snapshot.tensors, restored.model, str(loaded.path))
+            tracer = recipe.tracer(restored.model, precision)
+            if precondition == "none":
+                return tracer, None
+            prefix = "optimizer.train."
+            state = {n.removeprefix(prefix): t for n, t in loaded.snapshot.tensors.items() if n.startswith(prefix)}
+            scales = adam_scales(state, tracer, beta2=restored.job.settings.training.beta2)
+            # What training never moves (a bias that batch norm takes out again) has no state, and no say.
+            still = {n: p for n, p in restored.model.named_parameters() if n not in scales}
+            scales |= {name: tracer.scale_of(name, torch.zeros_like(p)) for name, p in still.items()}
+            return tracer, {name: values.to(restored.job.device) for name, values in scales.items()}
+
+        return TracedCheckpoint(info.epoch, info.learning_rate, open_)
+
+    return [traced(info) for info in chosen_checkpoints(restored, limit)]

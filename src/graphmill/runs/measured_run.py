@@ -1,0 +1,102 @@
+"""One training in a process of its own that others hold against each other: run, watched, ended when it must be."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from graphmill.errors import EXIT_OK, StoppedError
+from graphmill.runs.launch import OUTCOME_VARIABLE, end_with_parent
+from graphmill.training.metrics_log import MetricsLog
+from graphmill.training.signals import StopRequest
+
+_POLL_SECONDS = 0.1
+_GRACE_SECONDS = 20.0
+
+
+def run_trial(
+    values: Mapping[str, Any],
+    where: str,
+    tell: Callable[[Mapping[str, Any]], None] = lambda record: None,
+    stop: StopRequest | None = None,
+) -> tuple[dict[str, Any], str]:
+    """Train in a fresh process and throw the run directory away; the result message, and in a sentence why there is none.
+
+    ``values``: settings that :func:`graphmill.runs.resolve.parse_settings` accepts; with several
+    ``acceleration.processes`` the process supervises that many. ``tell`` gets the record of each epoch as it ends.
+
+    Raises:
+        StoppedError: ``stop`` asked for it; the process has ended.
+    """
+    processes = int(values.get("acceleration", {}).get("processes", 1))
+    with tempfile.TemporaryDirectory(prefix="graphmill-trial-") as scratch:
+        folder = Path(scratch)
+        runs, outcome, words = folder / "runs", folder / "outcome.json", folder / "stderr.txt"
+        job = {"settings": dict(values), "where": where, "run_root": str(runs)}
+        (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
+        several = ["--processes", str(processes)] if processes > 1 else []
+        command = [sys.executable, "-m", "graphmill.worker", *several, "--job", str(folder / "job.json")]
+        with words.open("wb") as stderr:
+            environment = {**_without_pipes(), OUTCOME_VARIABLE: str(outcome)}
+            process = subprocess.Popen(command, env=environment, stderr=stderr, preexec_fn=end_with_parent)
+            try:
+                _watch(process, runs, tell, stop)
+            finally:
+                _end(process)
+        result = json.loads(outcome.read_text(encoding="utf-8"))["result"] if outcome.exists() else {}
+        if process.returncode == EXIT_OK and result:
+            return result, ""
+        return {}, _reason(words.read_text(encoding="utf-8", errors="replace"), process.returncode)
+
+
+def _watch(
+    process: subprocess.Popen[bytes],
+    runs: Path,
+    tell: Callable[[Mapping[str, Any]], None],
+    stop: StopRequest | None,
+) -> None:
+    told = 0
+    while True:
+        ended = process.poll() is not None
+        log = next(iter(runs.glob("*/metrics.jsonl")), None)
+        records = MetricsLog(log).read("epoch") if log is not None else []
+        for record in records[told:]:
+            tell(record)
+        told = max(told, len(records))
+        if ended:
+            return
+        if stop is not None and stop.requested:
+            raise StoppedError(f"stopped ({stop.reason}); the same command goes on after what has been measured")
+        time.sleep(_POLL_SECONDS)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Ask, wait, kill: a supervisor of several processes needs the time to end them."""
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(_GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _reason(stderr: str, code: int) -> str:
+    lines = [line for line in stderr.splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("error")]
+    if errors:
+        return errors[-1].partition(": ")[2]
+    return lines[-1] if lines else f"ended with exit code {code}"
+
+
+def _without_pipes() -> dict[str, str]:
+    """The environment less what would make the trial believe that Dagster started it."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("DAGSTER_PIPES_")}

@@ -1,0 +1,112 @@
+"""What a worker tells whoever started it: plain dicts, the same through Dagster Pipes, on a terminal or in a test.
+
+Kinds: ``started`` (run_dir, fingerprint, reused, resumed_from_epoch, device, ...), ``progress`` (epoch, epochs,
+step, losses, seconds_left, estimate, memory_bytes, per_second, valid, health), ``note`` (text), ``result``, ``error``.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Protocol, TextIO
+
+from graphmill.runs.streams import Spared
+
+Message = dict[str, Any]
+
+
+class Outlet(Protocol):
+    """Somebody who wants the messages."""
+
+    def send(self, message: Message) -> None:
+        """Handle one message; must not raise for an unknown kind."""
+
+    def close(self) -> None:
+        """The last message has been sent."""
+
+
+class Throttle:
+    """Passes at most one message per ``seconds``; the clock is injected for tests."""
+
+    def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self.seconds = seconds
+        self.clock = clock
+        self.last = -float("inf")
+
+    def due(self) -> bool:
+        """Whether enough time has passed since the last time this said so."""
+        now = self.clock()
+        if now - self.last < self.seconds:
+            return False
+        self.last = now
+        return True
+
+
+class Terminal:
+    """A progress bar on a terminal, plain lines elsewhere; both on stderr, so that stdout stays for results."""
+
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self.stream: Any = Spared(stream or sys.stderr)
+        self.bar: Any = None
+        self.task: Any = None
+
+    def send(self, message: Message) -> None:
+        """Show one message."""
+        kind = message["kind"]
+        if kind == "started":
+            self._started(message)
+        elif kind == "progress":
+            self._progress(message)
+        elif kind == "note":
+            self._line(f"note: {message['text']}")
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self.bar is not None:
+            self.bar.stop()
+            self.bar = None
+
+    def _started(self, message: Message) -> None:
+        doing = "reusing" if message["reused"] else "training"
+        if message["resumed_from_epoch"] and not message["reused"]:
+            doing = f"going on from epoch {message['resumed_from_epoch']} of"
+        self._line(f"{doing} {message['run_dir']} on {message['device']} ({message['device_reason']})")
+        if self.stream.isatty() and not message["reused"]:
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TextColumn
+
+            columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
+            self.bar = Progress(*columns, console=Console(file=self.stream))
+            self.bar.start()
+            self.task = self.bar.add_task(f"Training {message['recipe']}", total=message["epochs"], text="")
+
+    def _progress(self, message: Message) -> None:
+        text = progress_line(message)
+        if self.bar is not None:
+            self.bar.update(self.task, completed=message["epoch"], text=text)
+        else:
+            self._line(f"epoch {message['epoch']}/{message['epochs']}  {text}")
+
+    def _line(self, text: str) -> None:
+        if self.bar is not None:
+            self.bar.console.print(text)
+        else:
+            print(text, file=self.stream, flush=True)
+
+
+def progress_line(message: Message) -> str:
+    """``link: 0.4521  contr: 0.3245  total: 0.3883  …`` as the origin prints it, with throughput and time left."""
+    short = {"contrastive": "contr"}
+    parts = [f"{short.get(name, name)}: {value:.4f}" for name, value in message["losses"].items()]
+    parts += [f"{amount:,.0f} {unit}/s" for unit, amount in message.get("per_second", {}).items()]
+    parts += [f"{name} {value:.4f}" for name, value in message.get("valid", {}).items() if "@" not in name]
+    if message.get("seconds_left"):
+        parts.append(f"{_duration(message['seconds_left'])} left")
+    return "  ".join(parts)
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -1,0 +1,357 @@
+"""Fits a training to memory before it starts: which batching, how many chunks, with or without checkpointing.
+
+The rungs are those of ``training/ladder.py``; the figures come from the recipes' ``cost`` modules through
+``training/planning.py``. docs/explanation/memory_planning.md says what is decided from what.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from graphmill.errors import ResourceError, SettingsError
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.resolve import Job, resolve
+from graphmill.systems import registry
+from graphmill.training.allocator import Heap, allocator_environment, heaps
+from graphmill.training.contract import Execution
+from graphmill.training.ladder import shrink
+from graphmill.training.memory import available_memory, device_memory, format_size, memory_limit, parse_size
+from graphmill.training.planning import Cost, Estimate, Machine, peak_memory_of, probe_machine, step_seconds
+
+_MOST_CHUNKS = 64
+"""Loss chunks beyond which the planner does not go: each has a price, and the rest of the step is larger by then."""
+_DOUBT = 1.25
+"""How far above what is available a prediction must be before a run is refused that nobody gave a budget."""
+_SHARE = 0.9
+"""The part of a machine's memory that ``batching: auto`` counts on."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """One way to run, and what it is predicted to take."""
+
+    batching: str
+    loss_chunks: int
+    checkpointing: bool
+    heap: Heap
+    estimate: Estimate
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for the manifest and for ``--json``."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The option taken, what it was fitted to, and why. ``option`` is None where the recipe has no formulas."""
+
+    batching: str
+    option: Option | None
+    budget: int
+    reason: str
+
+    def execution(self, job: Job) -> Execution:
+        """The engine's sizes: the plan's, or those that the settings ask for."""
+        if self.option is None:
+            return _asked(job, self.batching)
+        return Execution(self.option.loss_chunks, self.option.checkpointing)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values for the manifest."""
+        option = {} if self.option is None else self.option.to_json()
+        return {"budget": self.budget, "reason": self.reason, **option}
+
+
+def plan_run(job: Job, graph: TypedGraph, where: str, choice: Sequence[Heap] = ()) -> Plan:
+    """Choose batching and rungs for a resolved job.
+
+    With ``memory_budget`` they are fitted to it. Without, ``batching: auto`` looks at the machine's whole memory, so that
+    the same settings stay the same training whatever else runs; the rungs, which change no result, look at what is free.
+    ``choice``: what the heap can be, by default what it can be in this process.
+
+    Raises:
+        SettingsError: ``memory_budget`` is given and nothing fits it, or the recipe has no formulas.
+        ResourceError: nothing comes near what is available. Both give the figures and the setting to turn.
+    """
+    acceleration = job.settings.acceleration
+    wanted = acceleration.memory_budget
+    explicit = parse_size(wanted, auto=0, name=f"{where}: acceleration.memory_budget")
+    if not has_formulas(job.settings.recipe):
+        if explicit:
+            raise SettingsError(
+                f"{where}: acceleration.memory_budget: there are no memory formulas for {job.settings.recipe} yet; leave it "
+                "at auto and bound the memory with batch_size"
+            )
+        return Plan(job.batching, None, 0, f"{job.settings.recipe} has no memory formulas; nothing was planned")
+    local = acceleration.processes if job.device.type == "cpu" else 1
+    free = _free(job.device) // local
+    if explicit:
+        budget, source = explicit // local, f"memory_budget {wanted}"
+        modes = batchings(job)
+    else:
+        batching, source = _by_machine(job, graph, local)
+        budget, modes = free, [batching]
+    best: Option | None = None
+    for batching in modes:
+        for option in options(job, graph, batching, choice or _heaps(job)):
+            if option.estimate.peak <= budget:
+                return Plan(batching, option, budget, f"{source}: {describe(option)} fits {format_size(budget)}")
+            best = option if best is None or option.estimate.peak < best.estimate.peak else best
+    assert best is not None
+    parts = ", ".join(f"{name} {format_size(size)}" for name, size in best.estimate.parts.items())
+    sentence = (
+        f"nothing fits {format_size(budget)} ({source}): the least is {describe(best)}, of which {parts}; "
+        f"{_remedy(job, best, budget)}"
+    )
+    if explicit:
+        raise SettingsError(f"{where}: acceleration.memory_budget: {sentence}, or raise the budget")
+    if best.estimate.peak > _DOUBT * budget:
+        raise ResourceError(f"{sentence}, or free memory")
+    return Plan(best.batching, best, budget, f"{source}: {describe(best)} is tight for {format_size(budget)}")
+
+
+def has_formulas(recipe: str) -> bool:
+    """Whether the recipe says what its steps cost: whether its package has a module ``cost``."""
+    return find_spec(f"{registry.RECIPES[recipe].module}.cost") is not None
+
+
+def batchings(job: Job) -> list[str]:
+    """What ``batching`` may become: what is asked for, or for auto all that the recipe has, the exact one first."""
+    acceleration = job.settings.acceleration
+    if acceleration.batching != "auto" or job.settings.recipe != "hgt":
+        return [job.batching]
+    out = ["full", "edge_sampled"]
+    if len(acceleration.num_neighbors) == job.settings.model.num_layers:
+        out.append("neighbor_sampled")
+    return out
+
+
+def options(
+    job: Job, graph: TypedGraph, batching: str, choice: Sequence[Heap], machine: Machine | None = None
+) -> Iterator[Option]:
+    """The rungs of one batching, from what the settings ask for to the least memory; rungs without effect left out.
+
+    With the heaps of ``choice``, the fastest first: of steps that differ in size on each rung, of others, which leave few
+    holes, on the last.
+    """
+    execution = _asked(job, batching)
+    limit = _MOST_CHUNKS if batching == "full" else 1
+    last: Option | None = None
+    while True:
+        cost = cost_of(job, graph, batching, execution)
+        smaller = False
+        for heap in choice if cost.ragged else choice[:1]:
+            option = _option(job, batching, execution, cost, heap, machine)
+            if last is None or option.estimate.peak < 0.99 * last.estimate.peak:
+                yield option
+                last, smaller = option, True
+        if not smaller and last is not None:
+            # A smaller chunk frees nothing any more: on to the rung after it.
+            limit = execution.loss_chunks = last.loss_chunks
+        if shrink(execution, max_loss_chunks=max(limit, execution.loss_chunks)) is None:
+            break
+    if cost.ragged or last is None:
+        return
+    execution = Execution(last.loss_chunks, last.checkpointing)
+    cost = cost_of(job, graph, batching, execution)
+    for heap in choice[1:]:
+        option = _option(job, batching, execution, cost, heap, machine)
+        if option.estimate.peak < 0.99 * last.estimate.peak:
+            yield option
+
+
+@dataclass(frozen=True)
+class RunEstimate:
+    """What ``graphmill estimate`` shows: every way to run, which one a training would take, and why."""
+
+    options: list[Option]
+    chosen: Option | None
+    sentence: str
+    refusal: bool
+    machine: Machine
+    steps: int
+
+    @property
+    def columns(self) -> list[str]:
+        """Headings of :meth:`rows`."""
+        return [
+            "batching",
+            "loss chunks",
+            "checkpointing",
+            "heap",
+            "peak memory",
+            "s a step",
+            "s of all steps",
+            "of the peak",
+        ]
+
+    def rows(self) -> list[list[str]]:
+        """A line an option; an arrow marks the one that a training would take."""
+        out = []
+        for o in self.options:
+            mine = self.chosen is not None and _rungs(o) == _rungs(self.chosen)
+            parts = ", ".join(f"{name} {format_size(size)}" for name, size in o.estimate.parts.items())
+            seconds = o.estimate.seconds
+            figures = [format_size(o.estimate.peak), f"{seconds:.3g}", f"{seconds * self.steps:.3g}", parts]
+            rungs = [o.batching, str(o.loss_chunks), "yes" if o.checkpointing else "no", o.heap]
+            out.append(["→" if mine else "", *rungs, *figures])
+        return out
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        chosen = None if self.chosen is None else self.chosen.to_json()
+        about = {"sentence": self.sentence, "refused": self.refusal, "steps": self.steps}
+        return {
+            "options": [o.to_json() for o in self.options],
+            "chosen": chosen,
+            "machine": asdict(self.machine),
+        } | about
+
+
+def estimate_run(values: Mapping[str, Any], where: str) -> RunEstimate:
+    """Memory and time of a training in every batching and on every rung, without starting it.
+
+    Raises:
+        SettingsError: ``data`` is missing, a setting is wrong, or the recipe has no formulas.
+    """
+    from graphmill.training.device import configure_torch
+
+    job = resolve(values, where)
+    name = job.settings.recipe
+    if not has_formulas(name):
+        raise SettingsError(
+            f"{where}: there are no formulas for {name} yet; train with training.epochs: 1 and read report.json "
+            "(seconds_per_step, peak_memory_bytes)"
+        )
+    graph = open_graph(job, where)
+    configure_torch(job.settings.acceleration, job.device, job.settings.acceleration.processes)
+    machine = probe_machine(job.device, job.precision)
+    # A training is started with the allocator's environment, which this process need not have.
+    choice = _heaps(job, {**os.environ, **allocator_environment()})
+    every = [o for batching in batchings(job) for o in options(job, graph, batching, choice, machine)]
+    chosen: Option | None = None
+    try:
+        plan = plan_run(job, graph, where, choice)
+    except (SettingsError, ResourceError) as error:
+        sentence = str(error)
+    else:
+        sentence = plan.reason
+        # The same from the list, which has its time: a run is planned without measuring the machine.
+        chosen = next((o for o in every if plan.option and _is_same(o, plan.option)), plan.option)
+    steps = registry.create(name, graph, job.settings, every[0].batching).phases
+    training = job.settings.training
+    return RunEstimate(
+        every, chosen, sentence, chosen is None, machine, training.epochs * sum(p.steps_per_epoch for p in steps)
+    )
+
+
+def _is_same(a: Option, b: Option) -> bool:
+    return _rungs(a) == _rungs(b)
+
+
+def open_graph(job: Job, where: str) -> TypedGraph:
+    """The graph that a job names.
+
+    Raises:
+        SettingsError: it names none.
+    """
+    if not job.settings.data:
+        raise SettingsError(
+            f"{where}: 'data' is missing: the directory of a typed graph, such as data/06_models/biomed/graph"
+        )
+    return TypedGraph.open(Path(job.settings.data))
+
+
+def describe(option: Option) -> str:
+    """One way to run in a few words."""
+    parts = [option.batching]
+    if option.loss_chunks > 1:
+        parts.append(f"loss in {option.loss_chunks} chunks")
+    if option.checkpointing:
+        parts.append("checkpointing")
+    if option.heap == "returned":
+        parts.append("large blocks handed back")
+    return f"{' + '.join(parts)} at {format_size(option.estimate.peak)}"
+
+
+def _rungs(option: Option) -> tuple[str, int, bool, Heap]:
+    return option.batching, option.loss_chunks, option.checkpointing, option.heap
+
+
+def cost_of(job: Job, graph: TypedGraph, batching: str, execution: Execution) -> Cost:
+    """The recipe's formulas, filled in."""
+    module = import_module(f"{registry.RECIPES[job.settings.recipe].module}.cost")
+    cost: Cost = module.step_cost(graph, job.settings, batching, execution, job.precision)
+    return cost
+
+
+def _option(job: Job, batching: str, execution: Execution, cost: Cost, heap: Heap, machine: Machine | None) -> Option:
+    optimizer = job.settings.training.optimizer
+    peak, parts = peak_memory_of(cost, optimizer, heap=heap, device=job.device.type)
+    seconds = step_seconds(cost, optimizer, machine) if machine else 0.0
+    return Option(batching, execution.loss_chunks, execution.checkpointing, heap, Estimate(peak, parts, seconds))
+
+
+def _heaps(job: Job, environment: Mapping[str, str] = os.environ) -> list[Heap]:
+    """On an accelerator the process's heap holds none of what is planned."""
+    return heaps(environment) if job.device.type == "cpu" else ["stock"]
+
+
+def _by_machine(job: Job, graph: TypedGraph, local: int) -> tuple[str, str]:
+    """``batching: auto`` without a budget: the first that fits the machine's memory, whatever is free of it now."""
+    modes = batchings(job)
+    if len(modes) == 1:
+        return modes[0], "batching as asked for"
+    total = int(_total(job.device) * _SHARE) // local
+    for batching in modes:
+        if any(option.estimate.peak <= total for option in options(job, graph, batching, _heaps(job))):
+            return batching, f"auto took {batching}, for this machine's {format_size(total)}"
+    return modes[-1], "auto took the batching with the least memory"
+
+
+def _asked(job: Job, batching: str) -> Execution:
+    acceleration = job.settings.acceleration
+    chunks = acceleration.accumulation_steps if batching == "full" else 1
+    return Execution(loss_chunks=chunks, checkpointing=acceleration.gradient_checkpointing)
+
+
+def _remedy(job: Job, option: Option, budget: int) -> str:
+    """Which setting to turn: one that the recipe has, for the part that takes the most."""
+    parts, recipe = option.estimate.parts, job.settings.recipe
+    if parts.get("libraries", 0) >= budget:
+        return f"torch and the other libraries take {format_size(parts['libraries'])} of that whatever the settings"
+    width = "model.hidden_dim or model.embedding_dim" if recipe == "hgt" else "model.embedding_dim"
+    batch = "batch_size_per_device" if job.settings.acceleration.batch_size_per_device else "batch_size"
+    length = " or model.max_length" if recipe in ("sasrec", "tisasrec") else ""
+    steps = {
+        # auto has tried edge_sampled, and found it no smaller.
+        "full": f"lower {width}"
+        if job.settings.acceleration.batching == "auto"
+        else f"choose acceleration.batching: edge_sampled, or lower {width}",
+        "edge_sampled": "lower acceleration.edge_sample_size, or raise acceleration.accumulation_steps",
+        "neighbor_sampled": "lower acceleration.node_batch_size or acceleration.num_neighbors",
+    }
+    return {
+        "weights and optimizer": f"lower {width}, or leave nodes out of the graph",
+        "step": steps[option.batching] if recipe == "hgt" else f"lower acceleration.{batch}{length}, or {width}",
+        "evaluation": f"lower {'acceleration.inference_rows or ' if recipe == 'hgt' else ''}{width}",
+        "graph and sampler": "leave nodes or edges out of the graph",
+    }[max(("weights and optimizer", "step", "evaluation", "graph and sampler"), key=lambda n: parts.get(n, 0))]
+
+
+def _free(device: Any) -> int:
+    if device.type == "cpu":
+        return available_memory() + int(psutil.Process().memory_info().rss)
+    return device_memory(device).free
+
+
+def _total(device: Any) -> int:
+    return memory_limit() if device.type == "cpu" else device_memory(device).total

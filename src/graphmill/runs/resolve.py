@@ -1,0 +1,135 @@
+"""From what the user wrote to what will be done: preset, device, precision, batching resolved, and the fingerprint.
+
+Importable without torch; resolving imports it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from graphmill.errors import InputError, SettingsError
+from graphmill.settings import Settings, identity_of, parse, read_yaml, shown
+from graphmill.systems import registry
+
+
+@dataclass(frozen=True)
+class Job:
+    """Settings with every "auto" resolved, and why they are so."""
+
+    settings: Any
+    device: Any
+    device_reason: str
+    preset: str
+    preset_reason: str
+    precision: str
+    batching: str
+    notes: list[str] = field(default_factory=list)
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """The mapping in a YAML or JSON settings file.
+
+    Raises:
+        InputError: no such file, not YAML, or not a mapping.
+    """
+    if not path.is_file():
+        raise InputError(f"settings file {path} does not exist; see docs/reference/settings.md for its shape")
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not text in UTF-8: save it so") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    values = read_yaml(text, str(path))
+    if not isinstance(values, dict):
+        raise InputError(f"{path} holds no settings: it must be a mapping such as 'recipe: hgt'")
+    return values
+
+
+def parse_settings(values: Mapping[str, Any], where: str, *, fill_preset: bool = True) -> Settings:
+    """Validate a settings mapping; a preset fills the fields that are not written (``auto`` is resolved later)."""
+    name = str(values.get("recipe", "hgt"))
+    preset = str(values.get("preset", "auto"))
+    filled = dict(values)
+    if fill_preset and preset != "auto":
+        known = registry.presets(name)
+        if preset not in known:
+            raise SettingsError(f"{where}: preset {shown(preset)} is unknown (known: auto, {', '.join(known)})")
+        filled = merge(known[preset], values)
+    return parse(registry.settings_model(name), filled, where)
+
+
+def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested mappings, ``over`` winning."""
+    out = dict(under)
+    for key, value in over.items():
+        below = out.get(key)
+        out[key] = merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+    return out
+
+
+def resolve(values: Mapping[str, Any], where: str) -> Job:
+    """Resolve every "auto" that needs no graph: preset (by device and memory), device, precision.
+
+    ``batching: auto`` is the full graph here; ``runs/planning.py`` fits it to memory when there is a graph.
+
+    Raises:
+        SettingsError: a setting is wrong or cannot be honoured.
+        ResourceError: the device asked for is absent.
+    """
+    import os
+
+    from graphmill.training.device import choose_device
+    from graphmill.training.memory import device_memory, memory_limit, parse_size
+    from graphmill.training.precision import resolve_precision
+
+    settings: Any = parse_settings(values, where)
+    name = settings.recipe
+    acceleration = settings.acceleration
+    rank = int(os.environ.get("LOCAL_RANK", 0))
+    choice = choose_device(acceleration.device, allow_fallback=acceleration.allow_fallback, local_rank=rank)
+    preset, why = settings.preset, "as asked for"
+    if preset == "auto":
+        # By what there is, not by what is free now: the same command must stand for the same training tomorrow.
+        memory = device_memory(choice.device).total or memory_limit()
+        preset, why = registry.choose_preset(name, choice.device.type, memory)
+        if registry.presets(name)[preset]:
+            settings = parse_settings(merge(values, {"preset": preset}), where)
+            acceleration = settings.acceleration
+    notes = [f"device: {choice.reason}", f"preset: {preset} ({why})"]
+    precision = resolve_precision(acceleration.precision, choice.device)
+    batching = "full" if acceleration.batching == "auto" else acceleration.batching
+    parse_size(acceleration.memory_budget, auto=0, name=f"{where}: acceleration.memory_budget")
+    return Job(settings, choice.device, choice.reason, preset, why, precision, batching, notes)
+
+
+def fingerprint(job: Job, data_hash: str, algorithm_version: int, init: str = "") -> str:
+    """64 hex digits of everything that decides the result: data, identity settings (resolved), algorithm version.
+
+    In ``full`` batching accumulation only chunks the loss, so it is left out; the sampled modes are defined by it.
+    """
+    identity = identity_of(job.settings)
+    acceleration = identity["acceleration"]
+    acceleration["precision"], acceleration["batching"] = job.precision, job.batching
+    if job.batching == "full":
+        del acceleration["accumulation_steps"]
+    if job.batching != "neighbor_sampled":
+        for name in ("num_neighbors", "node_batch_size", "neighbor_sampler", "relation_neighbors"):
+            acceleration.pop(name, None)
+    identity["training"]["init_from"] = init
+    # How a run is evaluated is not what it is; but figures whose epoch was chosen on the test split must never be taken for
+    # others, so such a run has a directory of its own. Left out where it is not so: runs of before keep their fingerprint.
+    if job.settings.evaluation.selected_on == "test":
+        identity["selected_on"] = "test"
+    content = {"data": data_hash, "algorithm_version": algorithm_version, "settings": identity}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
+def run_root(settings: Any, override: str = "") -> Path:
+    """Where the runs of this model are: ``override``, or a folder named after the recipe beside the graph."""
+    return Path(override) if override else Path(settings.data).parent / settings.recipe

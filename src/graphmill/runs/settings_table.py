@@ -1,0 +1,125 @@
+"""``docs/reference/settings.md`` from the settings models: ``python -m graphmill.runs.settings_table > FILE``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, get_args, get_origin
+
+from graphmill.ingest.formats import FORMATS
+from graphmill.settings import Settings, is_identity
+from graphmill.systems import registry
+from graphmill.training.settings import AccelerationSettings, EvaluationSettings, ExportSettings, TrainingSettings
+
+SHARED: dict[str, type[Settings]] = {
+    "training": TrainingSettings,
+    "acceleration": AccelerationSettings,
+    "evaluation": EvaluationSettings,
+    "export": ExportSettings,
+}
+_HEAD = """# Settings
+
+Written by `python -m graphmill.runs.settings_table`; do not edit. A settings file (`graphmill train settings.yaml`)
+and Dagster's Launchpad have the same fields. Only `recipe` and `data` must be written; a `preset` fills others.
+
+**Identity**: *yes* means that the field is part of what is trained, so another value is another run; *no* means that it
+may change between a run and its continuation.
+"""
+
+_SOURCES = """## Sources
+
+The keys of a source in a dataset's `defs.yaml`, beside `name`, `format` and `path` ([dagster](dagster.md)), and the fields
+of the reader's settings in Python.
+"""
+
+
+def settings_markdown() -> str:
+    """The whole page."""
+    parts = [_HEAD, "## Shared by all recipes\n"]
+    for name, model in SHARED.items():
+        parts.append(f"### `{name}`\n\n{model.__doc__}\n\n{_table(model, list(model.model_fields))}")
+    for recipe, entry in registry.RECIPES.items():
+        parts.append(f"## Recipe `{recipe}`\n\n{entry.about}. Presets: {_presets(recipe)}.\n")
+        for name, field in registry.settings_model(recipe).model_fields.items():
+            model = field.annotation  # type: ignore[assignment]
+            if not (isinstance(model, type) and issubclass(model, Settings)):
+                continue
+            names = _own(name, model)
+            if names:
+                about = "What differs from the shared ones" if name in SHARED else model.__doc__
+                parts.append(f"### `{recipe}`: `{name}`\n\n{about}\n\n{_table(model, names)}")
+    parts.append(_SOURCES)
+    for name, format in FORMATS.items():
+        model = format.settings
+        parts.append(f"### Format `{name}`\n\n{model.__doc__}\n\n{_table(model, list(model.model_fields))}")
+        for key, field in model.model_fields.items():
+            below = field.annotation
+            if isinstance(below, type) and issubclass(below, Settings):
+                about = f"`{name}`: `{key}`. {below.__doc__}"
+                parts.append(f"{about}\n\n{_table(below, list(below.model_fields))}")
+    return "\n".join(parts)
+
+
+def setting_paths() -> dict[str, set[str]]:
+    """Recipe → every ``section.name`` that it has."""
+    found = {}
+    for recipe in registry.RECIPES:
+        paths = set()
+        for name, field in registry.settings_model(recipe).model_fields.items():
+            below = getattr(field.annotation, "model_fields", None)
+            paths |= {f"{name}.{inner}" for inner in below} if below else {name}
+        found[recipe] = paths
+    return found
+
+
+def _own(section: str, model: type[Settings]) -> list[str]:
+    if section not in SHARED:
+        return list(model.model_fields)
+    shared = SHARED[section].model_fields
+    return [
+        name
+        for name, field in model.model_fields.items()
+        if name not in shared
+        or _default(field) != _default(shared[name])
+        or field.annotation != shared[name].annotation
+    ]
+
+
+def _table(model: type[Settings], names: list[str]) -> str:
+    lines = ["| setting | values | default | identity | meaning |", "| --- | --- | --- | --- | --- |"]
+    for name in names:
+        field = model.model_fields[name]
+        cells = [f"`{name}`", _values(field.annotation), f"`{_shown(_default(field))}`"]
+        cells += ["yes" if is_identity(model, name) else "no", (field.description or "").replace("|", "\\|")]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def _default(field: Any) -> Any:
+    return field.get_default(call_default_factory=True)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, Settings):
+        return "{}"
+    return '""' if value == "" else str(value)
+
+
+def _values(annotation: Any) -> str:
+    if get_args(annotation) and get_origin(annotation) is not list:
+        return ", ".join(str(value) for value in get_args(annotation))
+    names = {bool: "true, false", int: "integer", float: "number", str: "text"}
+    if get_origin(annotation) is list:
+        return f"list of {names.get(get_args(annotation)[0], 'text')}"
+    if isinstance(annotation, type) and issubclass(annotation, Settings):
+        return "a mapping (below)"
+    return names.get(annotation, getattr(annotation, "__name__", "text"))
+
+
+def _presets(recipe: str) -> str:
+    return ", ".join(f"`{name}`" for name in ("auto", *registry.presets(recipe)))
+
+
+if __name__ == "__main__":
+    sys.stdout.write(settings_markdown())

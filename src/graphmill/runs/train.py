@@ -1,0 +1,376 @@
+"""A training from settings to a finished run directory: lock, resume or reuse, fit, best weights, final figures."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+
+from graphmill.errors import InputError
+from graphmill.evaluation.ranking.sharing import shared
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.kernels.runtime.threads import has_numba
+from graphmill.runs.best_epoch import passed_over
+from graphmill.runs.messages import Message, Outlet
+from graphmill.runs.planning import Plan, open_graph, plan_run
+from graphmill.runs.recorder import RunListener
+from graphmill.runs.resolve import Job, fingerprint, resolve, run_root
+from graphmill.runs.warm_start import ROWS_FILE, WarmStart, read_warm_start
+from graphmill.systems import registry
+from graphmill.training.allocator import describe_allocator, heaps, return_large_blocks
+from graphmill.training.checkpoint import CheckpointStore
+from graphmill.training.contract import Execution, Recipe
+from graphmill.training.device import configure_torch
+from graphmill.training.engine import Engine, FitResult
+from graphmill.training.machine import require_cores
+from graphmill.training.memory import peak_memory
+from graphmill.training.memory_sampler import MemorySampler
+from graphmill.training.processes import Ranks, join
+from graphmill.training.run_directory import RunDirectory, prune_runs
+from graphmill.training.run_state import TrainState
+from graphmill.training.signals import StopRequest
+from graphmill.training.stopping import out_of_patience
+from graphmill.version import __version__
+
+SHORT = 16
+PROGRESS_SECONDS = 5.0
+
+
+@dataclass
+class Prepared:
+    """A resolved job on its graph, and where its run is."""
+
+    job: Job
+    graph: TypedGraph
+    recipe: Recipe
+    fingerprint: str
+    run: RunDirectory
+    warm_start: WarmStart | None
+    plan: Plan
+
+    @property
+    def data_version(self) -> str:
+        """The fingerprint; the steps done are appended when the run has ended."""
+        return self.fingerprint[:SHORT]
+
+
+def prepare(
+    values: Mapping[str, Any], where: str, *, root: str = "", agree: Callable[[Plan], Plan] = lambda plan: plan
+) -> Prepared:
+    """Resolve settings, open the graph, fit the run to memory, build the recipe, name the run.
+
+    ``agree``: several processes take the plan of the first one.
+
+    Raises:
+        SettingsError, InputError, ResourceError: what is wrong, in a sentence; nothing has been written.
+    """
+    job = resolve(values, where)
+    settings = job.settings
+    require_cores(settings.acceleration, where)
+    graph = open_graph(job, where)
+    plan = agree(plan_run(job, graph, where))
+    # Another process's plan may ask for what is not possible, or not wanted, on this machine.
+    if plan.option is not None and plan.option.heap == "returned" and "returned" in heaps():
+        return_large_blocks()
+    job = replace(job, batching=plan.batching, notes=[*job.notes, f"memory: {plan.reason}"])
+    warm_start = read_warm_start(settings.training.init_from) if settings.training.init_from else None
+    recipe = registry.create(settings.recipe, graph, settings, job.batching)
+    init = warm_start.identity if warm_start else ""
+    digest = fingerprint(job, graph.content_hash, recipe.algorithm_version, init)
+    run = RunDirectory(run_root(settings, root) / digest[:SHORT])
+    return Prepared(job, graph, recipe, digest, run, warm_start, plan)
+
+
+COMPILING = "compiling the CPU kernels, once (about 30 s); later trainings start at once"
+
+
+def train(
+    values: Mapping[str, Any],
+    where: str,
+    *,
+    root: str = "",
+    outlets: Sequence[Outlet] = (),
+    stop: StopRequest | None = None,
+) -> Message:
+    """Train, or continue, or reuse what is there; returns the ``result`` message.
+
+    Raises:
+        StoppedError: asked to stop; the checkpoint is saved.
+        GraphmillError: any mistake or failure that has a sentence.
+    """
+    wanted = values.get("acceleration")
+    wanted = wanted if isinstance(wanted, Mapping) else {}
+    ranks = join(str(wanted.get("backend", "auto")), str(wanted.get("device", "auto")))
+    try:
+        prepared = prepare(values, where, root=root, agree=ranks.broadcast)
+        if not ranks.main:
+            return _fit(prepared, ranks, [], stop)
+        with prepared.run.lock():
+            return _fit(prepared, ranks, outlets, stop)
+    finally:
+        ranks.close()
+
+
+def _fit(prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: StopRequest | None) -> Message:
+    job, run, recipe = prepared.job, prepared.run, prepared.recipe
+    settings, acceleration = job.settings, job.settings.acceleration
+    threads = configure_torch(acceleration, job.device, ranks.local_world)
+    store = CheckpointStore(
+        run.checkpoints,
+        keep_last=acceleration.keep_last,
+        keep_best=acceleration.keep_best,
+        keep_influence=acceleration.keep_influence,
+    )
+    steps = sum(phase.steps_per_epoch for phase in recipe.phases)
+    listener = RunListener(
+        run, outlets, epochs=settings.training.epochs, steps_per_epoch=steps, every_seconds=PROGRESS_SECONDS
+    )
+    if job.device.type == "cpu" and has_numba() and ranks.main:
+        from graphmill.kernels.runtime.jit import nothing_compiled
+
+        if nothing_compiled():
+            listener.on_note(COMPILING)
+    start = _start(prepared, store, ranks)
+    about = {
+        "run_dir": str(run.path),
+        "recipe": recipe.name,
+        "fingerprint": prepared.fingerprint,
+        "device": job.device.type,
+        "device_reason": job.device_reason,
+        "epochs": settings.training.epochs,
+    }
+    if start == "reuse":
+        if not ranks.main:
+            return {}
+        report: Message = run.read_json("report.json")
+        listener.send({"kind": "started", "reused": True, "resumed_from_epoch": report["epochs_done"], **about})
+        said = [text for text in (_longer(report["epochs_done"], settings), _evaluated_otherwise(prepared)) if text]
+        for text in said:
+            listener.on_note(text)
+        return {**report, "reused": True, "notes": [*report["notes"], *said]}
+    began = time.time()
+    if ranks.main:
+        _write_head(prepared, ranks, threads)
+    engine = Engine(
+        recipe,
+        settings.training,
+        acceleration,
+        settings.evaluation,
+        device=job.device,
+        precision=job.precision,
+        execution=prepared.plan.execution(job),
+        listener=listener,
+        ranks=ranks,
+        store=store,
+        stop=stop,
+        nonfinite_dir=run.path / "nonfinite",
+        initialise=prepared.warm_start.applied_to(recipe) if prepared.warm_start else None,
+        before_save=run.metrics.sync,
+    )
+    notes = list(job.notes)
+    if start == "resume":
+        notes += engine.resume("last")
+    if ranks.main:
+        store.check_writable(_checkpoint_bytes(engine))
+        listener.attach_tensorboard(run.tensorboard, engine.state.steps)
+        if start == "fresh":
+            listener.on_rewind(0, -1)
+    listener.send({"kind": "started", "reused": False, "resumed_from_epoch": engine.state.epoch, **about})
+    if prepared.warm_start is not None and start == "fresh":
+        notes.append(prepared.warm_start.summary)
+    for note in notes if ranks.main else ():
+        listener.on_note(note)
+    sampler = MemorySampler(device=job.device if job.device.type != "cpu" else None)
+    try:
+        with sampler:
+            fit = engine.fit()
+            metrics, epoch = _final_figures(recipe, engine, listener, run)
+    finally:
+        listener.close()
+    # All stay until the report is written: torchrun would take one that leaves early for a reason to end the others.
+    report = _finish(prepared, engine, fit, listener, sampler, began, metrics, epoch) if ranks.main else {}
+    ranks.barrier()
+    return report
+
+
+def _start(prepared: Prepared, store: CheckpointStore, ranks: Ranks) -> str:
+    """Whether to start "fresh", "resume", or "reuse" what is done; clears what a fresh start must not find."""
+    choice = "fresh"
+    if ranks.main:
+        training, resume = prepared.job.settings.training, prepared.job.settings.acceleration.resume
+        there = bool(store.list())
+        if training.force or resume == "never":
+            _clear(prepared.run, store)
+        elif there:
+            choice = "reuse" if _is_done(prepared) else "resume"
+        elif resume == "require":
+            raise InputError(
+                f"acceleration.resume: require, but {prepared.run.path} has no checkpoint; auto starts afresh"
+            )
+    return str(ranks.broadcast(choice))
+
+
+def _is_done(prepared: Prepared) -> bool:
+    training, path = prepared.job.settings.training, prepared.run.path / "report.json"
+    if not path.is_file():
+        return False
+    report = prepared.run.read_json("report.json")
+    state = TrainState(epoch=report["epochs_done"], best_metric=report["best_metric"], best_epoch=report["best_epoch"])
+    state.evaluated_epoch = state.epoch  # the last epoch of a run is always evaluated
+    return state.epoch >= training.epochs or out_of_patience(state, training.patience_epochs)
+
+
+def _longer(done: int, settings: Any) -> str:
+    """A sentence where a run was already trained for longer than is asked for now: it cannot be made shorter."""
+    asked = settings.training.epochs
+    if done <= asked:
+        return ""
+    return (
+        f"training.epochs is {asked}, but this run has been trained for {done}, and its vectors are of those; "
+        f"training.force: true trains {asked} from the start"
+    )
+
+
+def _evaluated_otherwise(prepared: Prepared) -> str:
+    """A sentence where a finished run chose its epoch, or was measured, by other settings than are asked for now."""
+    before = prepared.run.read_json("settings.json").get("evaluation", {})
+    now = prepared.job.settings.model_dump(mode="json")["evaluation"]
+    changed = [
+        f"{name} {before[name]} (now {now[name]})" for name in now if name in before and before[name] != now[name]
+    ]
+    if not changed:
+        return ""
+    return (
+        f"this run is done, and its best epoch and figures are by evaluation.{', '.join(changed)}; "
+        "training.force: true trains it again"
+    )
+
+
+def _clear(run: RunDirectory, store: CheckpointStore) -> None:
+    store.discard_after(-1)
+    for name in ("report.json", "history.json", "metrics.jsonl"):
+        (run.path / name).unlink(missing_ok=True)
+    for folder in (run.embeddings, run.tensorboard, run.path / "nonfinite"):
+        shutil.rmtree(folder, ignore_errors=True)
+    run.create()
+
+
+def _write_head(prepared: Prepared, ranks: Ranks, threads: int) -> None:
+    """settings.json, manifest.json and the node ids: enough to know and repeat the run whatever happens next."""
+    job, run = prepared.job, prepared.run
+    (run.path / "report.json").unlink(missing_ok=True)
+    run.write_json("settings.json", job.settings.model_dump())
+    run.write_json(ROWS_FILE, prepared.recipe.row_keys(prepared.recipe.build(Execution())))
+    run.write_json(
+        "manifest.json",
+        {
+            "format": "graphmill-run",
+            "version": 1,
+            "fingerprint": prepared.fingerprint,
+            "recipe": prepared.recipe.name,
+            "algorithm_version": prepared.recipe.algorithm_version,
+            "data": {"path": str(prepared.graph.path), "content_hash": prepared.graph.content_hash},
+            "resolved": {
+                "device": str(job.device),
+                "device_reason": job.device_reason,
+                "preset": job.preset,
+                "preset_reason": job.preset_reason,
+                "precision": job.precision,
+                "batching": job.batching,
+                "threads": threads,
+                "processes": ranks.world,
+            },
+            "plan": prepared.plan.to_json(),
+            "allocator": describe_allocator(),
+            "versions": {
+                "graphmill": __version__,
+                "torch": torch.__version__,
+                "python": platform.python_version(),
+                "platform": platform.platform(),
+            },
+        },
+    )
+
+
+def _final_figures(
+    recipe: Recipe, engine: Engine, listener: RunListener, run: RunDirectory
+) -> tuple[dict[str, float], int]:
+    """The best epoch (the last one where nothing was selected) on valid and test, over all ranks; and which one that is."""
+    state, epoch = engine.state, 0
+    loaded = engine.load_weights("last" if state.best_metric is None else "best")
+    if loaded is not None:
+        epoch = loaded.epoch
+        for note in passed_over(run, loaded, None if state.best_metric is None else state.best_epoch):
+            state.notes.append(note)
+            listener.on_note(note)
+    engine.model.eval()
+    metrics: dict[str, float] = {}
+    for split in ("valid", "test"):
+        with torch.no_grad(), shared(engine.share()):
+            found = recipe.evaluate(engine.model, split, final=True, poll=lambda: None)
+        metrics |= {f"{split}_{name}": value for name, value in found.items()}
+    return metrics, epoch
+
+
+def _finish(
+    prepared: Prepared,
+    engine: Engine,
+    fit: FitResult,
+    listener: RunListener,
+    sampler: MemorySampler,
+    began: float,
+    metrics: dict[str, float],
+    epoch: int,
+) -> Message:
+    """Write the report."""
+    state, run = fit.state, prepared.run
+    estimate = listener.estimate()
+    report: Message = {
+        "kind": "result",
+        "run_dir": str(run.path),
+        "fingerprint": prepared.fingerprint,
+        "data_version": f"{prepared.data_version}-{state.steps}",
+        "reason": fit.reason,
+        "epochs_done": state.epoch,
+        "steps_done": state.steps,
+        "best_epoch": state.best_epoch,
+        "best_metric": state.best_metric,
+        "selected_on": prepared.job.settings.evaluation.selected_on if state.best_metric is not None else "",
+        "exported_epoch": epoch,
+        "metrics": metrics,
+        "health": state.last_health,
+        "final_losses": _final_losses(run),
+        "skips": state.skips,
+        "seconds": state.seconds,
+        "seconds_per_step": estimate.get("seconds_per_step", 0.0),
+        "seconds_per_epoch": estimate.get("seconds_per_epoch", 0.0),
+        "peak_memory_bytes": peak_memory(),
+        "memory": [[s.seconds, s.resident, s.device] for s in sampler.samples()],
+        "bytes_reduced": engine.ranks.bytes_reduced,
+        "compile": fit.compile.to_json() if fit.compile else {},
+        "shrunk": engine.execution.history,
+        "notes": fit.notes,
+        "device": prepared.job.device.type,
+        "precision": state.precision,
+        "reused": False,
+        "wall_seconds": time.time() - began,
+    }
+    run.write_history()
+    run.write_json("report.json", report)
+    prune_runs(run.path.parent, prepared.job.settings.acceleration.keep_runs, {run.path.name})
+    return report
+
+
+def _final_losses(run: RunDirectory) -> dict[str, float]:
+    epochs = run.metrics.read("epoch")
+    return dict(epochs[-1]["losses"]) if epochs else {}
+
+
+def _checkpoint_bytes(engine: Engine) -> int:
+    weights = sum(t.numel() * t.element_size() for t in engine.model.state_dict().values())
+    return 3 * weights  # weights and two Adam moments

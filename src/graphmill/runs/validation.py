@@ -1,0 +1,70 @@
+"""The health report of exported embeddings, from a file or a run, with the link signal where a graph is at hand."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+
+import numpy as np
+
+from graphmill.errors import InputError
+from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
+from graphmill.evaluation.health.remedies import setting_names
+from graphmill.evaluation.health.report import HealthReport, health_report
+from graphmill.evaluation.health.thresholds import HealthThresholds
+from graphmill.export.embeddings import MANIFEST, read_manifest
+from graphmill.graph.typed_graph import TypedGraph
+
+
+def validate_file(path: Path, graph: str = "", thresholds: HealthThresholds | None = None) -> HealthReport:
+    """Validate a file or run; with ``graph``, links ranked by cosine show whether rows and ids belong together."""
+    embeddings = read_embeddings(path)
+    return validate(embeddings, TypedGraph.open(graph) if graph else None, thresholds, _settings_of(path))
+
+
+def validate(
+    embeddings: Embeddings,
+    graph: TypedGraph | None = None,
+    thresholds: HealthThresholds | None = None,
+    settings: Collection[str] | None = None,
+) -> HealthReport:
+    """:func:`graphmill.evaluation.health.report.health_report` of embeddings that were read from a file."""
+    ranking = None
+    if graph is not None:
+        from graphmill.evaluation.baselines.links import SimilarityScorer
+        from graphmill.evaluation.ranking.links import link_queries, rank_links
+
+        nodes = graph.node_table()
+        order = embeddings.rows_of(nodes.column("type").to_pylist(), nodes.column("id").to_pylist())
+        if (order < 0).any():
+            raise InputError(
+                f"{int((order < 0).sum())} nodes of {graph.path} have no embedding; they are of different data"
+            )
+        scorer = SimilarityScorer(np.asarray(embeddings.vectors)[order], graph)
+        ranking = rank_links(scorer, link_queries(graph, "test"), auc_negatives=0)
+    return health_report(
+        embeddings.vectors,
+        embeddings.types,
+        list(embeddings.type_names),
+        thresholds=thresholds,
+        ranking=ranking,
+        settings=settings,
+    )
+
+
+def _settings_of(path: Path) -> Collection[str] | None:
+    """The names of the settings behind an export, from the manifest beside it; None where there is none."""
+    for folder in (path, path / "embeddings", path.parent):
+        if not (folder / MANIFEST).is_file():
+            continue
+        try:
+            settings = read_manifest(folder).get("settings")
+        except (
+            InputError,
+            ValueError,
+            AttributeError,
+        ):  # somebody else's manifest.json: it says nothing about remedies
+            continue
+        if isinstance(settings, Mapping):
+            return setting_names(settings)
+    return None

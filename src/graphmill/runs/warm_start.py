@@ -1,0 +1,94 @@
+"""``init_from: RUN[@EPOCH]``: start from an earlier run's parameters, matched by node id, relation and type name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from graphmill.errors import InputError
+from graphmill.runs.best_epoch import best_epoch, passed_over
+from graphmill.training.checkpoint import CheckpointStore
+from graphmill.training.contract import Recipe
+from graphmill.training.run_directory import RunDirectory
+
+ROWS_FILE = "parameter_rows.json"
+
+
+@dataclass
+class WarmStart:
+    """An earlier run's parameters by label, with the keys of their rows; ``summary`` is filled when it is applied."""
+
+    identity: str
+    tensors: dict[str, Tensor]
+    rows: dict[str, list[str]]
+    notes: list[str] = field(default_factory=list)
+    summary: str = ""
+    copied: int = 0
+    total: int = 0
+
+    def applied_to(self, recipe: Recipe) -> Callable[[nn.Module], None]:
+        """A function that copies what matches into a fresh model of ``recipe``."""
+        keys = recipe.row_keys
+
+        def initialise(model: nn.Module) -> None:
+            self.copied = self.total = 0
+            parameters = dict(model.named_parameters())
+            for name, (label, own) in keys(model).items():
+                parameter = parameters[name]
+                rows = max(len(own), 1)
+                self.total += rows
+                self.copied += self._copy(label, own, parameter)
+            self.summary = f"init_from: {self.copied:,} of {self.total:,} parameter rows taken from {self.identity}"
+            self.summary += "".join(f"; {note}" for note in self.notes)
+            if not self.copied:
+                raise InputError(
+                    f"init_from {self.identity} has nothing in common with this model (node ids, widths); empty it"
+                )
+
+        return initialise
+
+    def _copy(self, label: str, own: list[str], parameter: nn.Parameter) -> int:
+        old = self.tensors.get(label)
+        if old is None or old.shape[1:] != parameter.shape[1:] or old.dim() != parameter.dim():
+            return 0
+        with torch.no_grad():
+            if not own:
+                if old.shape != parameter.shape:
+                    return 0
+                parameter.copy_(old)
+                return 1
+            place = {key: row for row, key in enumerate(self.rows[label])}
+            pairs = [(row, place[key]) for row, key in enumerate(own) if key in place]
+            if pairs:
+                here, there = (torch.tensor(side) for side in zip(*pairs, strict=True))
+                parameter[here] = old[there].to(parameter.dtype)
+            return len(pairs)
+
+
+def read_warm_start(reference: str) -> WarmStart:
+    """Parse and load ``RUN`` (its best checkpoint) or ``RUN@EPOCH``.
+
+    Raises:
+        InputError: no such run or checkpoint.
+    """
+    path, _, epoch = reference.rpartition("@")
+    which: str | int = "best"
+    if path and epoch.isdigit():
+        which = int(epoch)
+    else:
+        path = reference
+    run = RunDirectory(Path(path))
+    manifest = run.read_json("manifest.json")
+    store = CheckpointStore(run.checkpoints)
+    if which == "best" and not any("best" in info.roles for info in store.list()):
+        which = "last"
+    loaded = store.load(which)
+    notes = passed_over(run, loaded, None if isinstance(which, int) else best_epoch(run))
+    labels: dict[str, tuple[str, list[str]]] = run.read_json(ROWS_FILE)
+    tensors = {label: loaded.snapshot.tensors[f"model.{name}"] for name, (label, _) in labels.items()}
+    rows = dict(labels.values())
+    return WarmStart(f"{manifest['fingerprint'][:16]}@{loaded.epoch}", tensors, rows, notes)

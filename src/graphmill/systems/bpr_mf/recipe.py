@@ -1,0 +1,44 @@
+"""BPR-MF as the engine sees it. Its vectors are a floor for other recommenders, and a start for KGAT (``init_from``)."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from graphmill.systems.bpr_mf.model import BprMf
+from graphmill.systems.bpr_mf.settings import BprMfSettings
+from graphmill.systems.recommenders.batch import PairBatch
+from graphmill.systems.recommenders.recipe import ITEMS, USERS, RecommenderRecipe
+from graphmill.training.contract import Encoded, ParameterGroup, Phase, Term
+
+NORM = "norm"
+
+
+class BprMfRecipe(RecommenderRecipe):
+    """L = mean −log σ(u·i − u·j) + λ mean ½(‖u‖² + ‖i‖² + ‖j‖²) over the step's triples; of several j the mean."""
+
+    settings: BprMfSettings
+    term_names = (NORM,)
+
+    def make_model(self) -> BprMf:
+        """The two tables."""
+        return BprMf(self.view.num_users, self.view.num_items, self.settings.model.embedding_dim)
+
+    def encode(self, model: nn.Module, batch: PairBatch) -> Encoded:
+        """The tables themselves."""
+        assert isinstance(model, BprMf)
+        return Encoded({USERS: model.user, ITEMS: model.item})
+
+    def terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded | None) -> list[Term]:
+        """The loss of the pairs, and the norm of the step's vectors; of several negatives' norms the mean."""
+        assert encoded is not None
+        loss, norm = self.pair_losses(self.rows_of(model, chunk, encoded))
+        count = float(len(chunk))
+        return [Term(self.loss, loss, count), Term(NORM, norm, count, self.settings.objective.regularisation)]
+
+    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
+        """Tables alone: no weight decay."""
+        return self.groups(model, lambda name, p: False)
+
+    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
+        """Both tables by id; KGAT's have the same labels."""
+        return {"user": ("user", self.ids("user")), "item": ("item", self.ids("item"))}

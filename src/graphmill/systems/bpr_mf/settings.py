@@ -1,0 +1,49 @@
+"""Everything that a BPR-MF training can be told beyond what recommenders share. Importable without torch."""
+
+from typing import Any, ClassVar, Literal
+
+from graphmill.settings import Settings, setting
+from graphmill.systems.recommenders.settings import (
+    RecommenderObjective,
+    RecommenderSettings,
+    RecommenderTraining,
+    choose_preset,
+)
+
+__all__ = ["PRESETS", "BprMfSettings", "choose_preset"]
+
+
+class BprMfModel(Settings):
+    """Two tables."""
+
+    embedding_dim: int = setting(64, "Width of the vectors of users and items", ge=1)
+
+
+class BprMfObjective(RecommenderObjective):
+    """The loss of the pairs, with the norm of the step's vectors."""
+
+    regularisation: float = setting(
+        0.01, "λ of ½‖·‖² of the user, the item and the negative, a mean over the step", ge=0.0
+    )
+
+
+class BprMfTraining(RecommenderTraining):
+    """Training defaults: cheap epochs, so many of them."""
+
+    learning_rate: float = setting(0.005, "Peak learning rate at the recipe's base batch", gt=0.0)
+    epochs: int = setting(200, "Passes to make; raising it continues a finished run", identity=False, ge=1)
+
+
+class BprMfSettings(RecommenderSettings):
+    """One BPR-MF run: the shape of ``settings.yaml``."""
+
+    compiles: ClassVar[bool] = False
+
+    recipe: Literal["bpr_mf"] = setting("bpr_mf", "The system to train")
+    preset: Literal["auto", "none"] = setting("auto", "Fills the fields that are not written", identity=False)
+    model: BprMfModel = setting(BprMfModel(), "The network")
+    objective: BprMfObjective = setting(BprMfObjective(), "The loss")
+    training: BprMfTraining = setting(BprMfTraining(), "Length and optimizer")
+
+
+PRESETS: dict[str, dict[str, Any]] = {"none": {}}

@@ -1,0 +1,106 @@
+"""The origin's files from a run: ``config.json``, ``.pt`` checkpoints and the training history, for tools that read them.
+
+Unlike the origin's, a checkpoint names every size of the network, so that any model can be rebuilt from it alone.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from graphmill.errors import InputError
+from graphmill.systems.conve.model import ConvE, ConvEConfig
+from graphmill.training.checkpoint import CheckpointInfo, CheckpointMissingError, CheckpointStore
+
+if TYPE_CHECKING:
+    from graphmill.systems.conve.recipe import ConveRecipe
+    from graphmill.training.run_directory import RunDirectory
+
+
+def write_origin_files(recipe: ConveRecipe, run: RunDirectory, out: Path) -> list[Path]:
+    """Write ``config.json``, ``checkpoints/checkpoint_epoch_<k>.pt`` (all that the run keeps), ``best_model.pt``,
+    ``final_model.pt`` and ``training_history.json`` into ``out``; returns their paths.
+
+    Raises :class:`InputError` where the run has no checkpoint.
+    """  # fmt: skip
+    store = CheckpointStore(run.checkpoints)
+    kept = store.list()
+    if not kept:
+        raise InputError(f"{run.path} has no checkpoint; train first")
+    (out / "checkpoints").mkdir(parents=True, exist_ok=True)
+    written = [out / "config.json"]
+    written[0].write_text(json.dumps(config(recipe), indent=2) + "\n", encoding="utf-8")
+    for info in kept:
+        targets = [out / "checkpoints" / f"checkpoint_epoch_{info.epoch}.pt"]
+        targets += [out / "best_model.pt"] if "best" in info.roles else []
+        targets += [out / "final_model.pt"] if info is kept[-1] else []
+        try:
+            content = _checkpoint(recipe, store, info)
+        except CheckpointMissingError as error:
+            run.log("train").warning("not among the files in the origin's format: %s", error)
+            continue
+        for path in targets:
+            torch.save(content, path)
+        written += targets
+    history = out / "training_history.json"
+    history.write_text(json.dumps(run.metrics.read("epoch"), indent=1) + "\n", encoding="utf-8")
+    return [*written, history]
+
+
+def config(recipe: ConveRecipe) -> dict[str, Any]:
+    """``data``, ``model``, ``training`` and ``optimizations``, the last with the origin's names."""
+    settings, acceleration = recipe.settings, recipe.settings.acceleration
+    data = recipe.data
+    return {
+        "data": {
+            "num_entities": data.num_entities,
+            "num_relations": data.num_relations,
+            "num_train": len(data.triples),
+            "graph": settings.data,
+            "content_hash": recipe.graph.content_hash,
+        },
+        "model": recipe.config.to_dict(),
+        "training": {
+            "num_epochs": settings.training.epochs,
+            "batch_size": recipe.batch_size,
+            "learning_rate": settings.training.learning_rate,
+            **settings.objective.model_dump(),
+            "optimizer": settings.training.optimizer,
+            "seed": settings.training.seed,
+        },
+        "optimizations": {
+            "use_mixed_precision": acceleration.precision in ("bf16", "fp16"),
+            "use_gradient_checkpointing": acceleration.gradient_checkpointing,
+            "enable_memory_cleanup": acceleration.memory_cleanup != "off",
+        },
+    }
+
+
+def load_origin_checkpoint(path: Path) -> ConvE:
+    """The model of a ``.pt`` file that :func:`write_origin_files` wrote, in eval mode."""
+    content = torch.load(path, map_location="cpu", weights_only=True)
+    model = ConvE(ConvEConfig(**content["model_config"]))
+    model.load_state_dict(content["model_state_dict"])
+    return model.eval()
+
+
+def _checkpoint(recipe: ConveRecipe, store: CheckpointStore, info: CheckpointInfo) -> dict[str, Any]:
+    tensors = store.load(info).snapshot.tensors
+
+    def part(prefix: str) -> dict[str, Tensor]:
+        return {name.removeprefix(prefix): t for name, t in tensors.items() if name.startswith(prefix)}
+
+    metrics: dict[str, Any] = {"loss": info.loss, "learning_rate": info.learning_rate}
+    if info.metric is not None:
+        metrics[recipe.settings.evaluation.selection_metric] = info.metric
+    return {
+        "epoch": info.epoch,
+        "model_state_dict": part("model."),
+        "optimizer_state_dict": part("optimizer.train."),
+        "model_config": recipe.config.to_dict(),
+        "metrics": metrics,
+    }

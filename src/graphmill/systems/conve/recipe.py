@@ -1,0 +1,277 @@
+"""ConvE as the engine sees it: queries against every entity, on the triples of a typed graph."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graphmill.evaluation.health.quick import quick_health
+from graphmill.evaluation.ranking.queries import LinkQueries, count_links
+from graphmill.kernels.one_to_n import entities_per_block, one_to_n_loss, smoothed_targets
+from graphmill.sampling.keyed import generator, key_of
+from graphmill.sampling.negatives import corrupt_tails
+from graphmill.systems.conve.batch import LOSS, ConveBatch
+from graphmill.systems.conve.data import ConveData, both_directions, triples_of
+from graphmill.systems.conve.model import ConvE, ConvEConfig
+from graphmill.systems.conve.ranking import ConveScorer, both_sides, rank_both_sides, ranking_report
+from graphmill.systems.conve.settings import ConveSettings
+from graphmill.systems.conve.tracer import ConveTracer
+from graphmill.training.contract import (
+    Compilable,
+    EmbeddingBlock,
+    Encoded,
+    Execution,
+    ParameterGroup,
+    Phase,
+    Term,
+)
+from graphmill.training.settings import LINK_METRICS
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+    from graphmill.training.run_directory import RunDirectory
+
+BASE_BATCH = 256
+EXPORT_ROWS = 65_536
+
+
+class ConveRecipe:
+    """Everything random is keyed by ``settings.training.seed``. ``batching`` is "full": there are no messages."""
+
+    name = "conve"
+    algorithm_version = 3
+
+    def __init__(self, graph: TypedGraph, settings: ConveSettings, batching: str) -> None:
+        self.graph = graph
+        self.settings = settings
+        self.data = ConveData(graph)
+        self.device = torch.device("cpu")
+        m = settings.model
+        self.config = ConvEConfig(
+            num_entities=self.data.num_entities,
+            num_relations=2 * self.data.num_relations,
+            embedding_dim=m.embedding_dim,
+            embedding_height=m.shape[0],
+            embedding_width=m.shape[1],
+            output_channels=m.output_channels,
+            kernel_height=m.kernel_height,
+            kernel_width=m.kernel_width,
+            input_dropout=m.input_dropout,
+            feature_map_dropout=m.feature_map_dropout,
+            output_dropout=m.output_dropout,
+            entity_bias=m.entity_bias,
+        )
+        world = int(os.environ.get("WORLD_SIZE", "1"))
+        asked = settings.acceleration.batch_size or settings.acceleration.batch_size_per_device * world or BASE_BATCH
+        self.rows = len(self.data.tails) if self.sampled else self.data.num_queries
+        steps = settings.training.steps_per_epoch or -(-self.rows // asked)
+        self.batch_size = min(asked, self.rows)
+        self.phases = [Phase("train", steps, self.batch_size, BASE_BATCH)]
+        self.targets = smoothed_targets(
+            settings.objective.label_smoothing, self.data.num_entities, settings.objective.smoothing_convention
+        )
+        self._orders: dict[tuple[int, int], np.ndarray] = {}
+        self._queries: dict[tuple[str, int], LinkQueries] = {}
+
+    @property
+    def sampled(self) -> bool:
+        """Whether the loss looks at a few random tails instead of all entities."""
+        return self.settings.objective.loop == "slcwa"
+
+    # ---------------------------------------------------------------- model
+
+    def build(self, execution: Execution) -> ConvE:
+        """Initialised on the CPU from the seed, so that every device and rank starts alike."""
+        torch.manual_seed(key_of(self.settings.training.seed, "initialise") & 0x7FFF_FFFF_FFFF_FFFF)
+        self.execution = execution
+        return ConvE(self.config)
+
+    def to(self, device: torch.device) -> None:
+        """Batches go to the device as they come; there is nothing else."""
+        self.device = device
+
+    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
+        """Weight decay acts on the convolution's and the linear layer's weights alone."""
+        dense = ("convolution.weight", "projection.weight")
+        named = list(model.named_parameters())
+        groups = []
+        for decay in (True, False):
+            mine = [(n, p) for n, p in named if (n in dense) == decay]
+            groups.append(ParameterGroup([n for n, _ in mine], [p for _, p in mine], decay))
+        return groups
+
+    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
+        """Parameter name → (label, its rows' keys): tables by node id and relation, the rest as a whole."""
+        ids = self.graph.node_table().column("id").to_pylist()
+        names = ["|".join(r.key) for r in self.graph.relations]
+        rows = {"entities": ids, "entity_bias": ids, "relations": [*names, *(f"inverse of {n}" for n in names)]}
+        return {name: (name, rows.get(name, [])) for name, _ in model.named_parameters()}
+
+    def begin_epoch(self, model: nn.Module, epoch: int) -> None:
+        """ConvE keeps no state between steps."""
+
+    # ---------------------------------------------------------------- a step
+
+    def step(self, phase: Phase, epoch: int, index: int) -> ConveBatch:
+        """Rows of one shuffled order per epoch, in steps of even size: none is so small that its norm means nothing."""
+        per_epoch = -(-self.rows // self.batch_size)
+        turn, at = divmod(index, per_epoch)
+        low, high = at * self.rows // per_epoch, (at + 1) * self.rows // per_epoch
+        chosen = self._order(epoch, turn)[low:high]
+        if self.sampled:
+            return self._sampled_batch(chosen, epoch, index)
+        row, column = self.data.positives(chosen)
+        data = self.data
+        return ConveBatch(data.query_head[chosen], data.query_relation[chosen], row, column, data.num_entities)
+
+    def _sampled_batch(self, labels: np.ndarray, epoch: int, index: int) -> ConveBatch:
+        data = self.data
+        query, tail = data.label_query[labels], data.tails[labels]
+        rng = generator(self.settings.training.seed, "negatives", epoch, index)
+        count = self.settings.objective.negatives_per_positive
+        negative = corrupt_tails(rng, query, data.label_keys, data.num_entities, count)
+        none = np.zeros(0, dtype=np.int64)
+        candidates = np.concatenate([tail[:, None], negative], axis=1)
+        return ConveBatch(data.query_head[query], data.query_relation[query], none, none, data.num_entities, candidates)
+
+    def _order(self, epoch: int, turn: int) -> np.ndarray:
+        order = self._orders.get((epoch, turn))
+        if order is None:
+            order = generator(self.settings.training.seed, "order", epoch, turn).permutation(self.rows)
+            # Prefetching threads may still be at the epoch before.
+            self._orders = {k: v for k, v in self._orders.items() if k[0] >= epoch - 1} | {(epoch, turn): order}
+        return order  # not read again: another of these threads may have replaced what is kept
+
+    def encode(self, model: nn.Module, batch: ConveBatch) -> Encoded:
+        """The tower of the step's whole batch: its norms look at all rows."""
+        assert isinstance(model, ConvE)
+        model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
+        return Encoded({"x": model(self._tensor(batch.head), self._tensor(batch.relation))})
+
+    def terms(self, model: nn.Module, chunk: ConveBatch, encoded: Encoded | None) -> list[Term]:
+        """Binary cross-entropy summed over the scores of the loss."""
+        assert encoded is not None
+        assert isinstance(model, ConvE)
+        x = encoded.tensors["x"]
+        weight = chunk.weights[LOSS]
+        if chunk.candidates is not None:
+            return [Term(LOSS, self._sampled_sum(model, x, chunk.candidates), weight)]
+        kind = x.device.type
+        low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
+        one, zero = self.targets
+        block = entities_per_block(
+            len(chunk.head),
+            chunk.entities,
+            chunk=self.settings.objective.entity_chunk,
+            parts=chunk.parts,
+            device=x.device,
+        )
+        with torch.autocast(kind, enabled=False):
+            total = one_to_n_loss(
+                x,
+                model.entities,
+                model.entity_bias,
+                self._tensor(chunk.row),
+                self._tensor(chunk.column),
+                one=one,
+                zero=zero,
+                block=block,
+                dtype=low,
+                expected=1.0 / max(weight, 1.0),  # a process may hold no row
+            )
+        return [Term(LOSS, total, weight)]
+
+    def _sampled_sum(self, model: ConvE, x: Tensor, candidates: np.ndarray) -> Tensor:
+        exists = self._tensor(candidates >= 0)
+        scores = model.pair_scores(x, self._tensor(np.maximum(candidates, 0)))
+        scores = scores if scores.dtype == torch.float64 else scores.float()
+        label = torch.zeros_like(scores)
+        label[:, 0] = 1.0
+        return ((F.softplus(scores) - label * scores) * exists).sum()
+
+    # ---------------------------------------------------------------- evaluation and export
+
+    def scorer(self, model: nn.Module) -> ConveScorer:
+        """Scores of relations 0 … M − 1 and of their inverses M … 2M − 1."""
+        assert isinstance(model, ConvE)
+        return ConveScorer(model, self.graph)
+
+    def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
+        """Filtered ranking over the queries of both sides: ``mrr``, ``hits@k``, ..."""
+        limit = 0 if final else self.settings.evaluation.max_queries
+        if (split, limit) not in self._queries:
+            self._queries[split, limit] = both_sides(self.graph, split, max_per_relation=limit)
+        scorer = self.scorer(model)
+        scorer.poll = poll
+        ranking = rank_both_sides(scorer, self._queries[split, limit], tuple(self.settings.evaluation.top_k))
+        wanted = list(self.settings.evaluation.metrics)
+        if final and self.settings.evaluation.final_metrics == "all":
+            wanted = list(LINK_METRICS)
+        return {k: v for k, v in ranking.micro.items() if k.split("@")[0] in wanted}
+
+    def ranking_report(
+        self, model: nn.Module, split: str, ks: Sequence[int], poll: Callable[[], None]
+    ) -> dict[str, Any]:
+        """Figures over all queries, per side, per relation and by degree: :func:`ranking.ranking_report`."""
+        assert isinstance(model, ConvE)
+        return ranking_report(model, self.graph, split, ks=ks, poll=poll)
+
+    def held_out(self, split: str) -> int:
+        """Triples; InputError where there is none, before a step is trained rather than at the first evaluation."""
+        return count_links(self.graph, split)
+
+    def health(self, model: nn.Module) -> dict[str, float]:
+        """Participation ratio, mean cosine and the smallest within-type rank of the entity table."""
+        assert isinstance(model, ConvE)
+        types = np.repeat(np.arange(len(self.graph.node_types)), [t.count for t in self.graph.node_types])
+        vectors = model.entities.detach().float().cpu().numpy()
+        return quick_health(vectors, types, seed=self.settings.training.seed)
+
+    def write_origin_files(self, run: RunDirectory, out: Path) -> list[Path]:
+        """``config.json``, ``.pt`` checkpoints and history as the origin documents them."""
+        from graphmill.systems.conve.interchange import write_origin_files
+
+        return write_origin_files(self, run, out)
+
+    def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
+        """The entity table."""
+        assert isinstance(model, ConvE)
+        for start in range(0, self.data.num_entities, EXPORT_ROWS):
+            rows = model.entities.detach()[start : start + EXPORT_ROWS].float().cpu().numpy()
+            yield EmbeddingBlock(start, rows)
+
+    # ---------------------------------------------------------------- influence (training.gradients.Traceable)
+
+    def tracer(self, model: nn.Module, precision: str) -> ConveTracer:
+        """Per-example gradients of the weights that ``model`` has."""
+        assert isinstance(model, ConvE)
+        return ConveTracer(model, self.data, (1.0, 0.0) if self.sampled else self.targets, precision)
+
+    def traced_triples(self, split: str) -> np.ndarray:
+        """Triples of a split, without inverses."""
+        return self.data.triples if split == "train" else triples_of(self.graph, split)
+
+    def traced_labels(self, triples: np.ndarray) -> np.ndarray:
+        """The label of a triple's tail, and that of its head as the tail of the inverse relation."""
+        return both_directions(triples, self.data.num_relations).reshape(2, -1, 3)
+
+    def compilables(self, model: nn.Module) -> list[Compilable]:
+        """Convolution and norms: many small operations. The rest is matrix products and a kernel of its own."""
+        return [Compilable(model, "hidden")]
+
+    def units_per_step(self, phase: Phase) -> tuple[str, float]:
+        """Queries (triples, in slcwa)."""
+        return ("triples" if self.sampled else "queries"), self.rows / -(-self.rows // self.batch_size)
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        tensor = torch.from_numpy(np.ascontiguousarray(array))
+        if self.settings.acceleration.pin_memory and self.device.type == "cuda":
+            return tensor.pin_memory().to(self.device, non_blocking=True)
+        return tensor.to(self.device)

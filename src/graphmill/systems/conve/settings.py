@@ -1,0 +1,163 @@
+"""Everything that a ConvE training can be told. Importable without torch: the Launchpad is generated from it."""
+
+from typing import Any, Literal
+
+from pydantic import model_validator
+
+from graphmill.settings import Settings, setting
+from graphmill.training.settings import (
+    OPTIMIZER,
+    AccelerationSettings,
+    EvaluationSettings,
+    ExportSettings,
+    OptimizerName,
+    TrainingSettings,
+)
+
+
+def picture_shape(dim: int, height: int, width: int) -> tuple[int, int]:
+    """Height and width of an embedding's picture; 0 stands for what makes it closest to a square, lying."""
+    if height and width:
+        return height, width
+    if height or width:
+        given = height or width
+        return (height, dim // given) if height else (dim // given, width)
+    height = max(h for h in range(1, int(dim**0.5) + 1) if dim % h == 0)
+    return height, dim // height
+
+
+class ConveModel(Settings):
+    """The network. The two pictures of a query stand above each other, so the convolution sees twice the height."""
+
+    embedding_dim: int = setting(200, "Width of entity and relation vectors", ge=2)
+    embedding_height: int = setting(0, "Height of a vector's picture; 0 = by the width: 10 for 200, 8 for 128", ge=0)
+    embedding_width: int = setting(0, "Width of a vector's picture; 0 = by the height: 20 for 200, 16 for 128", ge=0)
+    output_channels: int = setting(32, "Feature maps of the convolution", ge=1)
+    kernel_height: int = setting(3, "Height of the convolution's kernel", ge=1)
+    kernel_width: int = setting(3, "Width of the convolution's kernel", ge=1)
+    input_dropout: float = setting(0.2, "Dropout of the pictures", ge=0.0, lt=1.0)
+    feature_map_dropout: float = setting(0.2, "Dropout of whole feature maps", ge=0.0, lt=1.0)
+    output_dropout: float = setting(0.3, "Dropout before the last norm; 0.5 suits FB15k-237", ge=0.0, lt=1.0)
+    entity_bias: bool = setting(True, "A learnable bias for each entity as a tail; the origin had none")
+
+    @model_validator(mode="after")
+    def _shape_fits(self) -> "ConveModel":
+        height, width = picture_shape(self.embedding_dim, self.embedding_height, self.embedding_width)
+        if height * width != self.embedding_dim:
+            raise ValueError(
+                f"model.embedding_height {height} × embedding_width {width} is not embedding_dim {self.embedding_dim}; "
+                "set both to 0 to have them chosen"
+            )
+        if self.kernel_height > 2 * height or self.kernel_width > width:
+            raise ValueError(
+                f"model.kernel_height × kernel_width {self.kernel_height} × {self.kernel_width} is larger than the "
+                f"stacked pictures, {2 * height} × {width}"
+            )
+        return self
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width of a picture, resolved."""
+        return picture_shape(self.embedding_dim, self.embedding_height, self.embedding_width)
+
+
+class ConveObjective(Settings):
+    """The loss: binary cross-entropy of each query against all entities, or against a few sampled ones."""
+
+    loop: Literal["kvsall", "slcwa"] = setting(
+        "kvsall",
+        "kvsall: a query (head, relation) with all its known tails, against every entity; slcwa: a triple against "
+        "negatives_per_positive random tails, for very many entities",
+    )
+    label_smoothing: float = setting(0.1, "ε of kvsall's targets; 0 = ones and zeros", ge=0.0, lt=1.0)
+    smoothing_convention: Literal["pykeen", "uniform", "dettmers"] = setting(
+        "pykeen",
+        "Targets of known tails and of the others: pykeen 1 − ε, ε/(N − 1); uniform (the origin's) (1 − ε) + ε/N, ε/N; "
+        "dettmers (the authors' code) (1 − ε) + 1/N, 1/N",
+    )
+    negatives_per_positive: int = setting(32, "slcwa only: random tails per triple", ge=1, le=10_000)
+    entity_chunk: int = setting(
+        0, "kvsall: entities scored at a time; 0 = what fits 16 MiB of scores", identity=False, ge=0
+    )
+
+
+class ConveTraining(TrainingSettings):
+    """ConvE's training defaults."""
+
+    optimizer: OptimizerName = setting("adam", OPTIMIZER)
+    weight_decay: float = setting(0.0, "Weight decay on dense weights (decoupled for adamw)", ge=0.0)
+    warmup_steps: int = setting(0, "Linear warm-up: rate × (step + 1) / warmup_steps; 0 = none", ge=0)
+    lr_decay: Literal["none", "cosine", "linear", "exponential"] = setting(
+        "none", "Shape of the decay after the warm-up"
+    )
+    patience_epochs: int = setting(
+        0, "Stop after this many epochs without a better selection metric; 0 = never", identity=False, ge=0
+    )
+
+
+class ConveAcceleration(AccelerationSettings):
+    """ConvE's acceleration defaults."""
+
+    accumulation_steps: int = setting(
+        1,
+        "Parts of the loss, over entities: the norms need the step's whole batch, so its rows are never divided",
+        ge=1,
+    )
+
+
+class ConveSettings(Settings):
+    """One ConvE run: the shape of ``settings.yaml``."""
+
+    recipe: Literal["conve"] = setting("conve", "The system to train")
+    data: str = setting("", "Directory of the typed graph", identity=False)
+    preset: Literal["auto", "none", "fast", "low_memory", "small_model", "stable"] = setting(
+        "auto", "Fills the fields that are not written", identity=False
+    )
+    model: ConveModel = setting(ConveModel(), "The network")
+    objective: ConveObjective = setting(ConveObjective(), "The loss")
+    training: ConveTraining = setting(ConveTraining(), "Length and optimizer")
+    acceleration: ConveAcceleration = setting(ConveAcceleration(), "How the arithmetic is done")
+    evaluation: EvaluationSettings = setting(EvaluationSettings(), "What is measured while training", identity=False)
+    export: ExportSettings = setting(ExportSettings(), "What is written afterwards", identity=False)
+
+    @model_validator(mode="after")
+    def _honoured(self) -> "ConveSettings":
+        acceleration = self.acceleration
+        if acceleration.batching not in ("auto", "full"):
+            raise ValueError(
+                f"acceleration.batching: {acceleration.batching} samples the messages of a graph network, and ConvE "
+                "passes none; leave it at auto, and bound the memory with batch_size or objective.entity_chunk"
+            )
+        graph_only = ("edge_sample_size", "supervision_fraction", "num_neighbors", "node_batch_size")
+        default = ConveAcceleration()
+        odd = [name for name in graph_only if getattr(acceleration, name) != getattr(default, name)]
+        if odd:
+            raise ValueError(
+                f"acceleration.{odd[0]} belongs to graph networks; ConvE's step is acceleration.batch_size queries"
+            )
+        if acceleration.batch_size and acceleration.batch_size_per_device:
+            raise ValueError(
+                "acceleration.batch_size and batch_size_per_device are both set; keep the one that should hold"
+            )
+        self.evaluation.require_link_metrics()
+        return self
+
+
+METRICS = ("mrr", "mr", "amri", "hits")
+
+# The origin's advice. Its table of settings and results: docs/explanation/conve.md; ready files: examples/conve/.
+PRESETS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "fast": {"acceleration": {"batch_size": 512}},
+    "low_memory": {"acceleration": {"batch_size": 128, "gradient_checkpointing": True}},
+    "small_model": {"model": {"embedding_dim": 128, "output_channels": 16}},
+    "stable": {"training": {"learning_rate": 0.0005}, "acceleration": {"precision": "fp32"}},
+}
+
+
+def choose_preset(device: str, memory_bytes: int) -> tuple[str, str]:
+    """The preset that ``auto`` stands for on this device, and why. ``memory_bytes``: what the device may use."""
+    gib = memory_bytes / 2**30
+    if gib < 2:
+        return "low_memory", f"{gib:.1f} GiB of memory for {device}"
+    return "none", f"{gib:.0f} GiB of memory for {device} need no preset"

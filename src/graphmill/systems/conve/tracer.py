@@ -1,0 +1,189 @@
+"""ConvE's per-example gradients in factors, by hand: one forward per query, one backward per label, no autograd graph.
+
+Notation of one query q: picture → norm 0 → convolution → norm 1 → ReLU = a_q → linear → norm 2 → ReLU = x_q. Of a
+label (q, t): ℓ = softplus(s_t) − one · s_t with s_t = x_q · e_t + b_t, so ∂ℓ/∂s_t = c = σ(s_t) − one, and the backward
+pass starts from c · e_t. A whole row starts from g E instead, g = σ(s) − y over all entities.
+
+Feature maps are kept with the channel last, so that every step but the folding is a matrix product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from graphmill.systems.conve.model import ConvE
+from graphmill.systems.conve.synced_norm import SyncedBatchNorm
+from graphmill.training.gradients import Dense, Factor, Outer, Rows
+
+if TYPE_CHECKING:
+    from graphmill.systems.conve.data import ConveData
+
+_LOW = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+@dataclass
+class _Queries:
+    """What the backward passes of a query's labels share; m queries, P positions, C channels, k kernel entries."""
+
+    head: Tensor
+    relation: Tensor
+    picture: Tensor  # [m, 2 · height · width], normed, before scale and shift
+    windows: Tensor  # [m, P, k + 1], the last column is 1
+    blocked: Tensor  # bool [m, P · C], where ReLU lets nothing through
+    features: Tensor  # [m, P · C]
+    hidden: Tensor  # [m, d], normed, before scale and shift
+    x: Tensor  # [m, d]
+
+
+class ConveTracer:
+    """``targets``: of a known tail and of another entity (label smoothing included)."""
+
+    layers = (
+        "entities",
+        "relations",
+        "input_norm",
+        "convolution",
+        "feature_norm",
+        "projection",
+        "output_norm",
+        "entity_bias",
+    )
+    output_parameters = ("entities", "entity_bias")
+
+    def __init__(self, model: ConvE, data: ConveData, targets: tuple[float, float], precision: str) -> None:
+        self.model = model.eval()
+        self.data = data
+        self.one, self.zero = targets
+        self.low = _LOW.get(precision)
+        c = model.config
+        positions = c.positions[0] * c.positions[1]
+        self.shape = (2 * c.embedding_height, c.embedding_width)
+        self.kernel = (c.kernel_height, c.kernel_width)
+        with torch.no_grad():
+            weight = model.projection.weight.view(c.embedding_dim, c.output_channels, positions)
+            # Channel last, as the feature maps are here.
+            self.weight = weight.transpose(1, 2).reshape(c.embedding_dim, -1).contiguous()
+            self.filters = model.convolution.weight.view(c.output_channels, -1)
+        assert model.convolution.bias is not None
+        self.filter_bias: Tensor = model.convolution.bias
+        self.weight_low = self.weight if self.low is None else self.weight.to(self.low)
+        # [P, C] flattened → the parameter's own order, for preconditioning.
+        self.order = torch.arange(c.features).view(c.output_channels, positions).T.reshape(-1)
+
+    @torch.no_grad()
+    def label_gradients(self, labels: np.ndarray) -> list[Factor]:
+        """See :class:`graphmill.training.gradients.Tracer`."""
+        queries, which = self._queries(labels[:, :2])
+        tail = self._tensor(labels[:, 2])
+        x, keys = queries.x[which], self.model.entities[tail]
+        scores = (x * keys).sum(1)
+        if self.model.entity_bias is not None:
+            scores = scores + self.model.entity_bias[tail]
+        c = torch.sigmoid(scores) - self.one
+        below, into_head, into_relation = self._backward(queries, which, c[:, None] * keys)
+        table = Rows("entities", (tail, queries.head[which]), (c[:, None] * x, into_head))
+        factors = [table, Rows("relations", (queries.relation[which],), (into_relation,)), *below]
+        if self.model.entity_bias is not None:
+            factors.append(Rows("entity_bias", (tail,), (c[:, None],)))
+        return factors
+
+    @torch.no_grad()
+    def row_gradients(self, queries: np.ndarray) -> list[Factor]:
+        """See :class:`graphmill.training.gradients.Tracer`."""
+        shared, which = self._queries(queries)
+        slope = torch.sigmoid(self.model.scores(shared.x)).sub_(self.zero)
+        rows, tails = self._known(shared)
+        slope[rows, tails] -= self.one - self.zero
+        below, into_head, into_relation = self._backward(shared, which, (slope @ self.model.entities)[which])
+        table = Rows("entities", (shared.head[which],), (into_head,), (slope, shared.x), which)
+        factors = [table, Rows("relations", (shared.relation[which],), (into_relation,)), *below]
+        if self.model.entity_bias is not None:
+            unit = torch.ones(len(slope), 1, dtype=slope.dtype, device=slope.device)
+            factors.append(Rows("entity_bias", (), (), (slope, unit), which))
+        return factors
+
+    def _queries(self, asked: np.ndarray) -> tuple[_Queries, Tensor]:
+        """The distinct queries among ``asked`` [n, 2], run forward, and which of them each is."""
+        width = 2 * self.data.num_relations
+        keys, which = np.unique(asked[:, 0] * width + asked[:, 1], return_inverse=True)
+        head, relation = self._tensor(keys // width), self._tensor(keys % width)
+        model = self.model
+        picture = model.picture(model.entities[head], model.relations[relation]).flatten(1)
+        normed, x = _norm(picture, model.input_norm)
+        windows = F.unfold(x.view(-1, 1, *self.shape), self.kernel).transpose(1, 2)
+        # The norm is folded into the filters: one pass over the maps instead of five.
+        scale = _scale(model.feature_norm)
+        shift = (self.filter_bias - model.feature_norm.running_mean) * scale + model.feature_norm.bias
+        maps = torch.addmm(shift, windows.reshape(-1, windows.shape[2]), (self.filters * scale[:, None]).T)
+        features = maps.clamp_(min=0.0).view(len(windows), -1)
+        hidden, x = _norm(features @ self.weight.T + model.projection.bias, model.output_norm)
+        with_one = F.pad(windows, (0, 1), value=1.0)
+        found = _Queries(head, relation, normed, with_one, features <= 0, features, hidden, x.clamp(min=0.0))
+        return found, self._tensor(which.reshape(-1))
+
+    def _known(self, queries: _Queries) -> tuple[Tensor, Tensor]:
+        """Known tails of distinct queries, as (row, tail)."""
+        data = self.data
+        width = 2 * data.num_relations
+        keys = queries.head.cpu().numpy() * width + queries.relation.cpu().numpy()
+        place = np.searchsorted(data.query_head * width + data.query_relation, keys)
+        rows, tails = data.positives(place)
+        return self._tensor(rows), self._tensor(tails)
+
+    def _backward(self, q: _Queries, which: Tensor, slope: Tensor) -> tuple[list[Factor], Tensor, Tensor]:
+        """From ∂ℓ/∂x [n, d] to factors of all layers below the entities, ∂ℓ/∂(head vector), ∂ℓ/∂(relation vector)."""
+        model, c = self.model, self.model.config
+        count = len(which)
+        after = slope * (q.x > 0)[which]
+        hidden = after * _scale(model.output_norm)
+        low = hidden if self.low is None else hidden.to(self.low)
+        into_maps = (low @ self.weight_low).to(slope.dtype)
+        into_maps.masked_fill_(q.blocked[which], 0.0)
+        into_maps = into_maps.view(count, -1, c.output_channels)
+        # Per channel: Σ over positions of (gradient × window) and, from the column of ones, of the gradient alone.
+        sums = into_maps.transpose(1, 2) @ q.windows[which]
+        by_window, alone = sums[..., :-1], sums[..., -1]
+        scale = _scale(model.feature_norm)
+        spread = model.feature_norm.running_var.add(model.feature_norm.eps).rsqrt()
+        centred = (by_window * self.filters).sum(-1) + (self.filter_bias - model.feature_norm.running_mean) * alone
+        into_windows = into_maps.reshape(-1, c.output_channels) @ (self.filters * scale[:, None])
+        into_windows = into_windows.view(count, -1, self.filters.shape[1]).transpose(1, 2)
+        into_picture = F.fold(into_windows, self.shape, self.kernel).flatten(1)
+        normed = q.picture[which]
+        factors: list[Factor] = [
+            Dense("input_norm.weight", (into_picture * normed).sum(1, keepdim=True)),
+            Dense("input_norm.bias", into_picture.sum(1, keepdim=True)),
+            Dense("convolution.weight", (by_window * scale[:, None]).flatten(1)),
+            Dense("convolution.bias", alone * scale),
+            Dense("feature_norm.weight", centred * spread),
+            Dense("feature_norm.bias", alone),
+            Outer("projection.weight", hidden, q.features, which),
+            Dense("projection.bias", hidden),
+            Dense("output_norm.weight", after * q.hidden[which]),
+            Dense("output_norm.bias", after),
+        ]
+        into = into_picture * _scale(model.input_norm)
+        return factors, into[:, : c.embedding_dim], into[:, c.embedding_dim :]
+
+    def scale_of(self, parameter: str, values: Tensor) -> Tensor:
+        """A parameter-shaped tensor [k1, ...] in the order in which this tracer's factors have their entries."""
+        return values[:, self.order.to(values.device)] if parameter == "projection.weight" else values
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array, dtype=np.int64)).to(self.model.entities.device)
+
+
+def _scale(norm: SyncedBatchNorm) -> Tensor:
+    return norm.weight * (norm.running_var + norm.eps).rsqrt()
+
+
+def _norm(x: Tensor, norm: SyncedBatchNorm) -> tuple[Tensor, Tensor]:
+    """The norm, channels on the last axis (a norm of one channel takes any): without and with scale and shift."""
+    normed = (x - norm.running_mean) * (norm.running_var + norm.eps).rsqrt()
+    return normed, normed * norm.weight + norm.bias

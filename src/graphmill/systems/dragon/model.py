@@ -1,0 +1,122 @@
+"""DRAGON (Zhou et al., ECAI 2023): two representations, of the user-item graph and of user-user and item-item graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from graphmill.kernels.products import Linear
+from graphmill.kernels.propagation import SparseMatrix, propagate
+from graphmill.kernels.row_norm import normalise_rows
+from graphmill.kernels.table_rows import table_rows
+from graphmill.systems.bpr_mf.model import BprMf
+from graphmill.systems.recommenders.user_item_graph import UserItemGraph
+
+SLOPE = 0.01
+HIDDEN = 4
+"""The hidden layer of the feature towers has this many times the embedding's width (the authors' 256 for 64)."""
+
+
+@dataclass(frozen=True)
+class DragonConfig:
+    """Sizes. ``fusion``: "concatenate" or "sum" over modalities. ``identity_dim``: of vectors by id, which go behind."""
+
+    num_users: int
+    num_items: int
+    embedding_dim: int = 64
+    num_layers: int = 2
+    item_layers: int = 1
+    fusion: str = "concatenate"
+    identity_dim: int = 0
+
+
+class Dragon(nn.Module):
+    """Per modality m with features F_m and preferences P_m; Â the symmetrically normalised user-item graph:
+
+        X_m = rows of [P_m ; lrelu(F_m W + b) V + c], each divided by its norm;   R_m = Σ_{ℓ ≤ L} Â^ℓ X_m
+
+    user = [w_{u,m} R_m,u]_m and item = [R_m,i]_m, concatenated (or summed) over m. Then the homogeneous graphs add
+
+        item ← item + Sⁿ item          S: the nearest items by their features, frozen
+        user ← user + Σ_k α_uk user_k  over the users that share most items
+
+    The second part is linear in its rows, so a loss takes it for the rows that it needs (:meth:`heterogeneous`,
+    :meth:`add_users`, :meth:`add_items`).
+
+    Items are what their features say, and nothing else. With ``identity_dim`` (not in the publication) ``identities``,
+    a vector for each user and each item, are trained beside that; a score is the sum of both parts'.
+    """  # fmt: skip
+
+    def __init__(self, config: DragonConfig, features: Sequence[Tensor]) -> None:
+        """``features``: per modality fp32 [I, f], rows in item order."""
+        super().__init__()
+        self.config = config
+        d = config.embedding_dim
+        self.preferences = nn.ParameterList(nn.init.xavier_normal_(torch.empty(config.num_users, d)) for _ in features)
+        self.towers = nn.ModuleList(FeatureTower(f, HIDDEN * d, d) for f in features)
+        start = nn.init.xavier_normal_(torch.empty(config.num_users, len(features), 1))
+        self.modality_weights = nn.Parameter(torch.softmax(start, dim=1).squeeze(2))
+        self.identities = None
+        if config.identity_dim:
+            self.identities = BprMf(config.num_users, config.num_items, config.identity_dim)
+        self.checkpointing = False
+
+    @property
+    def width(self) -> int:
+        """Columns of the representation, without ``identities``."""
+        return self.config.embedding_dim * (len(self.towers) if self.config.fusion == "concatenate" else 1)
+
+    def heterogeneous(self, graph: UserItemGraph) -> tuple[Tensor, Tensor]:
+        """Users and items after the user-item graph and the fusion, [U, width] and [I, width]."""
+        users = torch.cat([normalise_rows(p) for p in self.preferences], dim=1)
+        parts = [checkpoint(t, use_reentrant=False) if self.checkpointing else t() for t in self.towers]
+        items = torch.cat(parts, dim=1)
+        users, items = self._propagated(graph, users, items)
+        # One column of weights a modality, the same for all its columns of the representation.
+        count, d = len(self.towers), self.config.embedding_dim
+        weighted = users.view(-1, count, d) * self.modality_weights.unsqueeze(2)
+        if self.config.fusion == "sum":
+            return weighted.sum(1), items.view(-1, count, d).sum(1)
+        return weighted.flatten(1), items
+
+    def _propagated(self, graph: UserItemGraph, users: Tensor, items: Tensor) -> tuple[Tensor, Tensor]:
+        """Σ_{ℓ ≤ L} Â^ℓ X of both sides by Horner's rule: R ← X + Â R, L times."""
+        first_users, first_items = users, items
+        for _ in range(self.config.num_layers):
+            users, items = graph.to_users(items, first_users), graph.to_items(users, first_items)
+        return users, items
+
+    def add_users(self, users: Tensor, graph: SparseMatrix, rows: Tensor | None = None) -> Tensor:
+        """``users`` [U, width] with what similar users add: all rows, or ``rows`` int64 [m], to which ``graph`` was cut."""
+        return propagate(graph, users, onto=users if rows is None else table_rows(users, rows))
+
+    def add_items(
+        self, items: Tensor, graph: SparseMatrix, rows: Tensor | None = None, cut: SparseMatrix | None = None
+    ) -> Tensor:
+        """``items`` [I, width] with what similar items add: all rows, or ``rows`` int64 [m], to which ``cut`` is cut."""
+        near = items
+        for _ in range(self.config.item_layers - 1):
+            near = propagate(graph, near)
+        own = items if rows is None else table_rows(items, rows)
+        return propagate(graph if cut is None else cut, near, onto=own)
+
+
+class FeatureTower(nn.Module):
+    """Features to normalised item vectors: f → hidden → d."""
+
+    features: Tensor
+
+    def __init__(self, features: Tensor, hidden: int, dim: int) -> None:
+        super().__init__()
+        self.register_buffer("features", features, persistent=False)
+        self.hidden = Linear(features.shape[1], hidden)
+        self.out = Linear(hidden, dim)
+
+    def forward(self) -> Tensor:
+        """[I, d]."""
+        return normalise_rows(self.out(F.leaky_relu_(self.hidden(self.features), SLOPE)))

@@ -1,0 +1,181 @@
+"""DRAGON as the engine sees it: the user-item graph once a step, the homogeneous graphs for the rows of a chunk."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from graphmill.kernels.row_selection import select_rows
+from graphmill.kernels.table_rows import table_rows
+from graphmill.systems.dragon.graphs import item_graph, user_graph
+from graphmill.systems.dragon.model import Dragon, DragonConfig
+from graphmill.systems.dragon.settings import DragonSettings
+from graphmill.systems.recommenders.batch import PairBatch
+from graphmill.systems.recommenders.multimodal import MOST_ROWS, NORM, MultimodalRecipe
+from graphmill.systems.recommenders.recipe import ITEMS, USERS, PairRows
+from graphmill.systems.recommenders.user_item_graph import user_item_graph
+from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, Term
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+
+IDENTITY, IDENTITY_NORM = "identity", "identity_norm"
+"""Terms of the vectors by id."""
+
+
+class DragonRecipe(MultimodalRecipe):
+    """See :class:`graphmill.systems.dragon.model.Dragon`. The loss is the authors' log₂ form: natural BPR over ln 2."""
+
+    algorithm_version = 1
+    loss_scale = 1.0 / math.log(2.0)
+    settings: DragonSettings
+
+    def __init__(self, graph: TypedGraph, settings: DragonSettings, batching: str) -> None:
+        self.term_names = (NORM,) if settings.objective.regularisation > 0.0 else ()
+        if settings.model.identity_dim:
+            self.term_names += (IDENTITY, IDENTITY_NORM)
+        super().__init__(graph, settings, batching)
+        m, view = settings.model, self.view
+        self.user_item = user_item_graph(
+            view.train.row, view.train.columns, view.num_users, view.num_items, "symmetric"
+        )
+        # Kept on the CPU, where rows are cut from them; what is multiplied goes to the device.
+        self.similar_items = (
+            item_graph(self.modalities, m.item_graph_weights, m.item_neighbours) if m.item_layers else None
+        )
+        self.similar_users = user_graph(view, m.user_neighbours, m.user_weighting) if m.user_neighbours else None
+        self._items_there, self._users_there = self.similar_items, self.similar_users
+
+    def make_model(self) -> Dragon:
+        """The network with this graph's features."""
+        m = self.settings.model
+        config = DragonConfig(
+            self.view.num_users,
+            self.view.num_items,
+            m.embedding_dim,
+            m.num_layers,
+            m.item_layers,
+            m.fusion,
+            m.identity_dim,
+        )
+        return Dragon(config, self.features())
+
+    def to(self, device: torch.device) -> None:
+        """The graphs to the device; the features go with the network."""
+        super().to(device)
+        self.user_item = self.user_item.to(device)
+        self._items_there = None if self.similar_items is None else self.similar_items.to(device)
+        self._users_there = None if self.similar_users is None else self.similar_users.to(device)
+
+    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
+        """Weight decay acts on matrices, not on preferences, vectors by id, modality weights and biases."""
+        return self.groups(model, lambda name, p: p.dim() == 2 and name.startswith("towers."))
+
+    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
+        """Preferences and modality weights by user, under the name of their modality; the towers whole.
+
+        Vectors by id have BPR-MF's labels.
+        """
+        names, users = [x.name for x in self.modalities], self.ids("user")
+        out: dict[str, tuple[str, list[str]]] = {}
+        for name, _ in model.named_parameters():
+            part, _, rest = name.partition(".")
+            if part == "identities":
+                out[name] = (rest, self.ids(rest))
+                continue
+            number, _, rest = rest.partition(".")
+            label = f"{part}.{names[int(number)]}.{rest}".rstrip(".") if number else f"{name} of {', '.join(names)}"
+            out[name] = (label, [] if part == "towers" else users)
+        return out
+
+    def encode(self, model: nn.Module, batch: PairBatch) -> Encoded:
+        """Users and items before the homogeneous graphs, [U, width] and [I, width]."""
+        assert isinstance(model, Dragon)
+        model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
+        users, items = model.heterogeneous(self.user_item)
+        return Encoded({USERS: users, ITEMS: items})
+
+    def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
+        """Final vectors: the homogeneous graphs are followed for the rows that the chunk has, each once."""
+        assert isinstance(model, Dragon)
+        some_users, user_place = np.unique(users, return_inverse=True)
+        some_items, item_place = np.unique(items, return_inverse=True)
+        user = self._users(model, encoded.tensors[USERS], some_users)
+        item = self._items(model, encoded.tensors[ITEMS], some_items)
+        return PairRows(user, item, self._tensor(user_place.reshape(-1)), self._tensor(item_place.reshape(items.shape)))
+
+    def _users(self, model: Dragon, users: Tensor, some: np.ndarray) -> Tensor:
+        """Final vectors of the users ``some``, int64 [m], distinct and ascending."""
+        rows = self._tensor(some)
+        if self.similar_users is None or self._users_there is None:
+            return table_rows(users, rows)
+        if len(some) > MOST_ROWS * len(users):
+            return table_rows(model.add_users(users, self._users_there), rows)
+        return model.add_users(users, select_rows(self.similar_users, some).to(self.device), rows)
+
+    def _items(self, model: Dragon, items: Tensor, some: np.ndarray) -> Tensor:
+        """Final vectors of the items ``some``, int64 [m], distinct and ascending."""
+        rows = self._tensor(some)
+        if self.similar_items is None or self._items_there is None:
+            return table_rows(items, rows)
+        if len(some) > MOST_ROWS * len(items):
+            return table_rows(model.add_items(items, self._items_there), rows)
+        cut = select_rows(self.similar_items, some).to(self.device)
+        return model.add_items(items, self._items_there, rows, cut)
+
+    def compilables(self, model: nn.Module) -> list[Compilable]:
+        """The feature towers; the products with the graphs stay outside."""
+        assert isinstance(model, Dragon)
+        return [Compilable(tower, "forward") for tower in model.towers]
+
+    def extra_terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> list[Term]:
+        """λ · [ Σ_m mean over the batch's users of P_m²  +  mean of the modality weights² ], the means also over columns;
+        and what vectors by id are trained by: the loss of the same pairs, and their norm.
+        """
+        assert isinstance(model, Dragon)
+        found = self._identity_terms(model, chunk)
+        if NORM not in self.term_names:
+            return found
+        count, users = float(len(chunk)), self._tensor(chunk.users)
+        tables = [_squares(table_rows(p, users)) for p in model.preferences]
+        weights = _squares(model.modality_weights) * (count / model.modality_weights.numel())
+        total = torch.stack(tables).sum() / model.config.embedding_dim + weights
+        return [Term(NORM, total, count, self.settings.objective.regularisation), *found]
+
+    def _identity_terms(self, model: Dragon, chunk: PairBatch) -> list[Term]:
+        """A loss of their own, since beside vectors that fit the pairs already the features would learn next to nothing."""
+        if model.identities is None:
+            return []
+        negatives = chunk.negatives.reshape(len(chunk), -1)
+        items = self._tensor(np.column_stack((chunk.positives, negatives)))
+        tables = model.identities.user, model.identities.item
+        loss, norm = self.pair_losses(PairRows(*tables, self._tensor(chunk.users), items))
+        count, strength = float(len(chunk)), self.settings.objective.identity_regularisation
+        return [Term(IDENTITY, loss, count, self.loss_scale), Term(IDENTITY_NORM, norm, count, strength)]
+
+    def vectors(self, model: nn.Module) -> tuple[Tensor, Tensor]:
+        """Final vectors of all users and items, fp32, of the model in eval mode."""
+        users, items = super().vectors(model)
+        assert isinstance(model, Dragon)
+        with torch.no_grad():
+            everyone, everything = np.arange(len(users)), np.arange(len(items))
+            users, items = self._users(model, users, everyone), self._items(model, items, everything)
+            if model.identities is None:
+                return users, items
+            own = model.identities
+            return torch.cat((users, own.user.float()), 1), torch.cat((items, own.item.float()), 1)
+
+    @property
+    def embedding_width(self) -> int:
+        """Modalities are concatenated, unless they are added up, and vectors by id put behind."""
+        m = self.settings.model
+        return m.embedding_dim * (len(self.modalities) if m.fusion == "concatenate" else 1) + m.identity_dim
+
+
+def _squares(x: Tensor) -> Tensor:
+    """Σ x², at least fp32."""
+    return (x if x.dtype == torch.float64 else x.float()).square().sum()

@@ -1,0 +1,92 @@
+"""Everything that a DRAGON training can be told beyond what recommenders share. Importable without torch."""
+
+from typing import Any, Literal
+
+from pydantic import model_validator
+
+from graphmill.settings import Settings, setting
+from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings, choose_preset
+
+__all__ = ["PRESETS", "DragonSettings", "choose_preset"]
+
+LARGE_BATCH = {
+    "acceleration": {"batch_size": 16384, "lr_scaling": "sqrt"},
+    "training": {"epochs": 400, "learning_rate": 0.0001, "patience_epochs": 160, "warmup_steps": 40},
+}
+
+
+class DragonModel(Settings):
+    """The network: a tower per modality, and two homogeneous graphs."""
+
+    embedding_dim: int = setting(64, "Width of each modality's representation", ge=1)
+    num_layers: int = setting(2, "Propagations over the user-item graph, without parameters", ge=0, le=16)
+    modalities: list[str] = setting([], "Names of the item feature sets to learn from, in order; [] = all")
+    fusion: Literal["concatenate", "sum"] = setting(
+        "concatenate", "How modalities become one vector: concatenated, or added up; users weigh them either way"
+    )
+    item_layers: int = setting(1, "Propagations over the item-item graph of the features; 0 = without it", ge=0, le=8)
+    item_neighbours: int = setting(
+        10, "Items nearest in each modality that an item is joined to, itself included", ge=2
+    )
+    item_graph_weights: list[float] = setting(
+        [],
+        "Weight of each modality's item-item graph, in order; [] = equal. The authors' are 0.1 and 0.9 (image, text)",
+    )
+    user_neighbours: int = setting(
+        40, "Users that share most training items that a user is joined to; 0 = without the user-user graph", ge=0
+    )
+    user_weighting: Literal["softmax", "mean"] = setting(
+        "softmax", "Weights of those users: softmax over the numbers of shared items, or equal"
+    )
+    identity_dim: int = setting(
+        0,
+        "Width of vectors of users and items by id, trained beside the features' part by the same loss of their own and put "
+        "behind it, so that scores are summed (training.init_from: a BPR-MF run); 0 = none, as published",
+        ge=0,
+    )
+    shuffle_features: bool = setting(
+        False, "Give each item another's features (seeded): what such a run reaches is not owed to the features"
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> "DragonModel":
+        if any(weight < 0 for weight in self.item_graph_weights):
+            raise ValueError("model.item_graph_weights: a weight is 0 or more")
+        if self.modalities and self.item_graph_weights and len(self.modalities) != len(self.item_graph_weights):
+            raise ValueError(
+                f"model.item_graph_weights has {len(self.item_graph_weights)} numbers for {len(self.modalities)} "
+                "modalities; write one for each, or none"
+            )
+        return self
+
+
+class DragonObjective(RecommenderObjective):
+    """The loss of the pairs with log₂ (either of them), as the authors write it, with the norm of the tables."""
+
+    regularisation: float = setting(
+        0.001,
+        "λ of the squares of the step's preferences and of the modality weights, each a mean over its numbers",
+        ge=0.0,
+    )
+    identity_regularisation: float = setting(
+        0.1,
+        "λ of ½‖·‖² of the vectors by id of the user, the item and the negative, a mean over the step, beside a loss over "
+        "ln 2 (BPR-MF's λ is this times ln 2); without effect where model.identity_dim is 0",
+        ge=0.0,
+    )
+
+
+class DragonSettings(RecommenderSettings):
+    """One DRAGON run: the shape of ``settings.yaml``."""
+
+    recipe: Literal["dragon"] = setting("dragon", "The system to train")
+    preset: Literal["auto", "none", "large_batch"] = setting(
+        "auto", "Fills the fields that are not written", identity=False
+    )
+    model: DragonModel = setting(DragonModel(), "The network")
+    objective: DragonObjective = setting(DragonObjective(), "The loss")
+
+
+# large_batch: a step costs the same at any batch size. Its rate and patience are those whose quality was measured
+# (benchmarks/LOG.md, large batches).
+PRESETS: dict[str, dict[str, Any]] = {"none": {}, "large_batch": LARGE_BATCH}

@@ -1,0 +1,248 @@
+"""What a step of HGT holds and does, from the graph's degrees and the settings: the planner's formulas.
+
+Nothing is sampled or trained; what a step goes through is in ``expected_sizes.py``. The formulas follow model.py,
+kernels/hgt_relations.py, hgt_jobs.py and hgt_passes_numba.py line by line; who changes what these keep for the backward pass
+changes it here (docs/explanation/memory_planning.md, ``python -m benchmarks.hgt --only estimate``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.kernels.hgt_projected import group_count
+from graphmill.kernels.hgt_relations import _GROUP_BYTES, in_one_pass
+from graphmill.kernels.products import own_pairs
+from graphmill.kernels.runtime.threads import has_numba
+from graphmill.systems.hgt.expected_sizes import Degrees, Layer, Pass, degrees_of, pass_of, read_first
+from graphmill.systems.hgt.settings import HgtSettings
+from graphmill.training.contract import Execution
+from graphmill.training.device import allowed_cores, choose_device
+from graphmill.training.planning import Cost, ranking_bytes
+
+_WIDE = 4  # bytes of fp32
+
+
+def step_cost(graph: TypedGraph, settings: HgtSettings, batching: str, execution: Execution, precision: str) -> Cost:
+    """The cost of one process that trains these settings in ``full``, ``edge_sampled`` or ``neighbor_sampled`` batching."""
+    m = settings.model
+    counts = np.array([t.count for t in graph.node_types], float)
+    degrees = degrees_of(graph)
+    anchor_type = next((n for n, t in enumerate(graph.node_types) if t.name == settings.objective.contrastive_type), -1)
+    one, repeats = pass_of(batching, settings, counts, degrees, anchor_type)
+    features = {n: r.shape[1] for n, t in enumerate(graph.node_types) if (r := graph.features(t.name)) is not None}
+    weights = _weights(settings, counts, degrees, features)
+    edges = sum(r.edges for r in degrees)
+    # Training edges for supervision and filters (src, dst, pair, key, order), for messages (source, target, pair), what
+    # making these leaves, and the pages of the graph's own files: measured, 80 bytes an edge.
+    # Without numba the edges are kept by type, in the order of their targets and of their sources.
+    per_edge = 80 if has_numba() else 108
+    held = int(edges * per_edge + 24 * counts.sum() + sum(counts[n] * f * _WIDE for n, f in features.items()))
+    width = m.hidden_dim * _WIDE
+    inference = _inference_bytes(settings, counts, degrees)
+    chunks = max(execution.loss_chunks, 1) if batching == "full" else 1
+    flop, relation_flop = _flop(settings, one, degrees, execution.checkpointing)
+    table = int(counts.sum() * width) if batching != "full" else 0
+    return Cost(
+        weights=weights,
+        held=held,
+        step=int(_step_bytes(settings, one, execution.checkpointing, precision, chunks, batching)) + table,
+        gradients=weights if batching != "full" else 0,
+        evaluation=int(inference + max(ranking_bytes(r.held_out, counts[r.target_type]) for r in degrees)),
+        flop=(flop + relation_flop) * repeats,
+        low_flop=flop * repeats if precision != "fp32" else 0.0,
+        moved=_moved(settings, one, chunks, batching, counts, precision) * repeats,
+        calls=repeats
+        * (400.0 + len(degrees) * m.num_layers * 300.0 + len(counts) * 200.0)
+        * (1 + execution.checkpointing),
+        ragged=batching != "full",
+    )
+
+
+# -- memory -----------------------------------------------------------------------------------------------------------------
+
+
+def _weights(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees], features: dict[int, int]) -> int:
+    m = settings.model
+    d, e, types = m.hidden_dim, m.embedding_dim, len(counts)
+    sources, targets = {r.source_type for r in degrees}, {r.target_type for r in degrees}
+    per_type = (2 * len(targets) + 2 * len(sources)) * (d * d + d) + types * (1 + 2 * d * m.layer_norm)
+    layer = per_type + len(degrees) * (2 * d * (d // m.num_heads) + m.num_heads)
+    heads = types * (d * e + e + e * e + e)
+    rest = len(degrees) * (e + 2) + sum(f * d + d for f in features.values())
+    return int(_WIDE * (counts.sum() * d + m.num_layers * layer + heads + rest))
+
+
+def _step_bytes(
+    settings: HgtSettings, one: Pass, checkpointing: bool, precision: str, chunks: int, batching: str
+) -> float:
+    """The higher of two moments: in the loss, and in the backward pass of a layer's attention."""
+    m = settings.model
+    low = _WIDE if precision == "fp32" else 2
+    width, out = m.hidden_dim, float(one.outputs.sum()) * m.embedding_dim * low
+    saved, inputs, messages, attention = [], [], [], []
+    threads, cast = _threads(settings), low < _WIDE and not _rounds(settings, precision)
+    wholes = [
+        batching == "neighbor_sampled" or (batching == "edge_sampled" and n + 1 == len(one.layers))
+        for n in range(len(one.layers))
+    ]
+    for layer, whole in zip(one.layers, wholes, strict=True):
+        read, computed = float(layer.read.sum()), float(layer.computed.sum())
+        projected = (computed + 2 * read) * width
+        # q, k, v, message and y in the products' precision; skip, norm and what the next layer reads in fp32, one
+        # byte for dropout's mask.
+        after = computed * width * (3 * _WIDE + (1 if m.dropout else _WIDE))
+        # Torch's dense operators, which accelerators take, keep the logits.
+        logits = 0.0 if checkpointing or _on_cpu(settings) else float(layer.edges.sum()) * m.num_heads * _WIDE
+        saved.append(projected * low + 2 * computed * width * low + after + logits)
+        inputs.append(computed * width * _WIDE)
+        messages.append(computed * width * low)
+        groups = (
+            1
+            if whole
+            else group_count(int(read), m.num_heads, width // m.num_heads, threads, low < _WIDE and not checkpointing)
+        )
+        # Of a group of heads: the gradients of q, k, v in fp32, their cast unless products round them, q, k, v where they
+        # are recomputed. Of all: the message's gradient, the input's, the skip's.
+        own = projected / groups * (_WIDE + (low if cast else 0) + (low if checkpointing else 0))
+        kept_rows = 0.0 if checkpointing else projected * low
+        work = _workspace(settings, layer)
+        attention.append(kept_rows + own + computed * width * (2 * low + 2 * _WIDE) + work)
+    gathered = read_first(one) * width * _WIDE if batching != "full" else 0.0
+    kept = saved
+    if checkpointing:  # a layer that computes some receivers only is recomputed as a whole
+        kept = [i if whole else i + j for i, j, whole in zip(inputs, messages, wholes, strict=True)]
+    # Of the heads both stages and the norm's input; z and its gradient; what one gather's backward fills, and a sum.
+    loss = sum(kept) + (7 if m.output_norm else 6) * out + _loss_bytes(settings, one, chunks, precision)
+    backward = 0.0
+    for number in range(len(one.layers)):
+        # What is recomputed is there at once before the first of it can be freed.
+        whole = checkpointing and wholes[number]
+        again = saved[number] + inputs[number] if whole else attention[number] + 2 * inputs[number] * checkpointing
+        backward = max(backward, sum(kept[:number]) + again)
+    return gathered + max(loss, 2 * out + backward)
+
+
+def _inference_bytes(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees]) -> float:
+    """All embeddings, layer by layer (``systems/hgt/inference.py``).
+
+    Of all nodes a layer's input, keys, values and result; of one chunk of receivers their queries, sums, messages and what
+    becomes of them, and a relation's sources side by side.
+    """
+    m, rows = settings.model, settings.acceleration.inference_rows
+    width = m.hidden_dim * _WIDE
+    sizes = np.array([[r.edges, np.count_nonzero(r.outgoing), np.count_nonzero(r.incoming)] for r in degrees], float)
+    share = np.array([min(1.0, rows / max(counts[r.target_type], 1.0)) for r in degrees])
+    edges, sources, targets = sizes[:, 0] * share, sizes[:, 1], sizes[:, 2] * share
+    chunk = Layer(counts, counts, edges, np.minimum(sources, edges), targets)
+    # Forward only: of the backward pass's workspace the half without gradients.
+    beside = min(rows, counts.max(initial=0.0)) * 6 * width + _workspace(settings, chunk) / 2
+    return float(counts.sum() * max(4 * width, width + 2 * m.embedding_dim * _WIDE) + beside)
+
+
+def _threads(settings: HgtSettings) -> int:
+    return settings.acceleration.threads or max(1, allowed_cores() // settings.acceleration.processes)
+
+
+def _on_cpu(settings: HgtSettings) -> bool:
+    return choose_device(settings.acceleration.device, allow_fallback=True).device.type == "cpu"
+
+
+def _one_pass(settings: HgtSettings) -> bool:
+    """Whether a relation goes through in one pass, on the device that the settings name."""
+    return _on_cpu(settings) and in_one_pass(settings.model.hidden_dim // settings.model.num_heads)
+
+
+def _rounds(settings: HgtSettings, precision: str) -> bool:
+    """Whether products round operands of fp32 themselves."""
+    return precision == "bf16" and _on_cpu(settings) and own_pairs()
+
+
+def _sparse(settings: HgtSettings) -> bool:
+    """Whether the edges are done by torch's sparse operators."""
+    return _on_cpu(settings) and not has_numba()
+
+
+def _links_in_place(settings: HgtSettings) -> bool:
+    """Whether links are scored without a copy of their rows (``kernels/link_scores.py``)."""
+    device = choose_device(settings.acceleration.device, allow_fallback=True).device
+    compiled = settings.acceleration.compile != "off"  # torch compiles the decoder then, from gathered rows
+    return device.type == "cpu" and has_numba() and not compiled
+
+
+def _workspace(settings: HgtSettings, layer: Layer) -> float:
+    """Of the largest relation in the backward pass: sources and their gradients side by side, of a head of each thread; or,
+    of one group of heads, three copies of rows a side and two with gradients, and edge scratch. Of torch's sparse operators,
+    of one head: what all relations send and its gradients, and five numbers an edge (at most: one type's at a time). Of its
+    dense ones on an accelerator, of all heads: such copies of rows, and such numbers."""
+    if not len(layer.edges):
+        return 0.0
+    heads, width = settings.model.num_heads, settings.model.hidden_dim
+    if _sparse(settings):
+        return float(4.0 * layer.sources.sum() * width / heads + 5.0 * layer.edges.sum()) * _WIDE
+    rows = np.maximum(layer.sources, layer.targets) * width * _WIDE
+    if not _on_cpu(settings):
+        return float(12.0 * rows.max() + 5.0 * layer.edges.sum() * heads * _WIDE)
+    group = np.clip(_GROUP_BYTES / np.maximum(rows, 1.0), 1.0 / heads, 1.0)
+    if _one_pass(settings):
+        # A head of each thread at a time, its rows filled up to whole vectors of sixteen numbers.
+        padded = min(heads, _threads(settings)) * -(-(width // heads) // 16) * 16
+        return float((4.0 * layer.sources * padded * _WIDE).max())
+    at = int(np.argmax(rows))
+    return float(12.0 * rows[at] * group[at] + 3.0 * layer.edges.max() * heads * group[at] * _WIDE)
+
+
+def _loss_bytes(settings: HgtSettings, one: Pass, chunks: int, precision: str) -> float:
+    e, o = settings.model.embedding_dim, settings.objective
+    # Gathered heads, tails and relation vectors, their products and gradients, for positives and each negative; where their
+    # rows are read in place, numbers of links and scores.
+    in_place = _links_in_place(settings)
+    per_score = 64 if in_place else 6 * e * _WIDE
+    # Embeddings of half precision are scored as a copy in fp32, which has a gradient in fp32.
+    copies = float(one.outputs.sum()) * e * 2 * _WIDE if in_place and precision != "fp32" else 0.0
+    links = copies + one.links / chunks * (1 + o.negatives_per_positive) * per_score
+    similar = float(one.outputs.max(initial=0.0)) if one.anchors else 0.0
+    contrastive = one.anchors / chunks * similar * 5 * _WIDE + similar * e * 3 * _WIDE
+    return max(links, contrastive)
+
+
+# -- time --------------------------------------------------------------------------------------------------------------
+
+
+def _flop(settings: HgtSettings, one: Pass, degrees: Sequence[Degrees], checkpointing: bool) -> tuple[float, float]:
+    """Dense products (types and heads), and those of the relations, which stay in fp32."""
+    m = settings.model
+    d, e = m.hidden_dim, m.embedding_dim
+    forward = relation = 0.0
+    for layer in one.layers:
+        forward += 2.0 * d * d * (2 * float(layer.computed.sum()) + 2 * float(layer.read.sum()))
+        # Torch's sparse operators read the sources' side, whichever is cheaper.
+        rows = layer.sources if _sparse(settings) else np.minimum(layer.sources, layer.targets)
+        relation += 2.0 * 2 * d * (d // m.num_heads) * float(rows.sum())
+    heads = 2.0 * float(one.outputs.sum()) * (d * e + e * e)
+    contrastive = 2.0 * one.anchors * float(one.outputs.max(initial=0.0)) * e if one.anchors else 0.0
+    again = 1 if checkpointing else 0
+    # Forward, both gradients; the relations' own two products once more in their backward pass.
+    return forward * (3 + again) + 3 * (heads + contrastive), relation * (4 + again)
+
+
+def _moved(settings: HgtSettings, one: Pass, chunks: int, batching: str, counts: np.ndarray, precision: str) -> float:
+    m = settings.model
+    d, out = m.hidden_dim, float(one.outputs.sum()) * m.embedding_dim * _WIDE
+    total = 0.0
+    # Of a relation's nodes and edges: what goes from one operation to the next, unless it is done in one pass.
+    per_node, per_edge = (12, 7) if _one_pass(settings) else (40, 14)
+    for layer in one.layers:
+        rows, occurring = float(layer.computed.sum()), float((layer.sources + layer.targets).sum())
+        total += (42 * rows + per_node * occurring + per_edge * float(layer.edges.sum())) * d * _WIDE
+    # Each gather from the embeddings fills and adds an array of their size in the backward pass; links that are scored in
+    # place add to the one that is there.
+    in_place = _links_in_place(settings)
+    gathers = (chunks if one.anchors else 0) + (1 if in_place else chunks)
+    per_row = 4 if in_place else 6
+    links = one.links * per_row * (1 + settings.objective.negatives_per_positive) * m.embedding_dim * _WIDE
+    contrastive = one.anchors * float(one.outputs.max(initial=0.0)) * 16 * _WIDE
+    tables = counts.sum() * d * _WIDE * 6 if batching != "full" else 0.0
+    return total + out * (20 + 4 * gathers) + links + contrastive + tables

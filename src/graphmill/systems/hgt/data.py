@@ -1,0 +1,120 @@
+"""What HGT trains on: the training edges of a typed graph as messages, as supervision and as a filter for negatives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphmill.errors import InputError
+from graphmill.sampling.negatives import pair_keys
+from graphmill.sampling.neighbor_picks import InEdges
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+    from graphmill.systems.hgt.settings import HgtObjective
+
+
+@dataclass(frozen=True)
+class RelationEdges:
+    """One relation's training edges, local node numbers, sorted by (dst, src)."""
+
+    source_type: int
+    target_type: int
+    src: np.ndarray
+    dst: np.ndarray
+    pair: np.ndarray
+    source_offset: int
+    target_offset: int
+    num_targets: int
+
+    @cached_property
+    def keys(self) -> np.ndarray:
+        """Sorted keys of the known training links, for filtering negatives."""
+        return pair_keys(self.src, self.dst, self.num_targets)
+
+    @cached_property
+    def degree(self) -> np.ndarray:
+        """int64 [num_targets]: training edges into each target."""
+        return np.bincount(self.dst, minlength=self.num_targets)
+
+
+@dataclass(frozen=True)
+class Similar:
+    """Nodes of one type that share neighbours: for each anchor its positives (global numbers), as CSR."""
+
+    first: int
+    count: int
+    anchors: np.ndarray
+    indptr: np.ndarray
+    positives: np.ndarray
+
+
+class HgtData:
+    """Training edges per relation and the similarity graph of the contrastive term."""
+
+    def __init__(self, graph: TypedGraph, objective: HgtObjective) -> None:
+        self.graph = graph
+        types = {t.name: number for number, t in enumerate(graph.node_types)}
+        self.relations: list[RelationEdges] = []
+        for relation in graph.relations:
+            edges = graph.edges(relation.index)
+            train = np.flatnonzero(np.asarray(edges.split) == 0)
+            source, target = types[relation.source], types[relation.target]
+            self.relations.append(
+                RelationEdges(
+                    source,
+                    target,
+                    np.asarray(edges.src)[train],
+                    np.asarray(edges.dst)[train],
+                    np.asarray(edges.pair)[train],
+                    graph.node_types[source].offset,
+                    graph.node_types[target].offset,
+                    graph.node_types[target].count,
+                )
+            )
+        if not any(len(r.src) for r in self.relations):
+            raise InputError(f"{graph.path} has no training edges; reduce graph.split.valid and graph.split.test")
+        self.similar = self._similar(graph, types, objective)
+
+    @property
+    def num_edges(self) -> int:
+        """Training edges over all relations."""
+        return sum(len(r.src) for r in self.relations)
+
+    def in_edges(self) -> list[InEdges]:
+        """All relations by destination, held-out edges among them, as the graph maps them from its files."""
+        out = []
+        for relation, r in zip(self.graph.relations, self.relations, strict=True):
+            edges = self.graph.edges(relation.index)
+            out.append(InEdges(r.source_type, r.target_type, edges.indptr, edges.src, edges.pair, edges.split))
+        return out
+
+    def by_type(self, nodes: np.ndarray) -> list[np.ndarray]:
+        """Ascending global numbers as local ones, per type."""
+        bounds = np.searchsorted(nodes, [t.offset for t in self.graph.node_types] + [self.graph.num_nodes])
+        return [nodes[a:b] - t.offset for a, b, t in zip(bounds[:-1], bounds[1:], self.graph.node_types, strict=True)]
+
+    def features(self) -> dict[int, np.ndarray]:
+        """Node features by type number, where there are any (float32, rows as in the type)."""
+        found = {number: self.graph.features(t.name) for number, t in enumerate(self.graph.node_types)}
+        return {number: np.asarray(rows, dtype=np.float32) for number, rows in found.items() if rows is not None}
+
+    def _similar(self, graph: TypedGraph, types: dict[str, int], objective: HgtObjective) -> Similar | None:
+        anchor, via = objective.contrastive_type, objective.contrastive_via
+        if objective.contrastive_weight == 0.0 or anchor not in types or via not in types:
+            return None
+        from graphmill.graph.jaccard import shared_neighbour_jaccard
+
+        joined = any({r.source, r.target} == {anchor, via} for r in graph.relations)
+        if not joined:
+            return None
+        similarity = shared_neighbour_jaccard(graph, anchor, via, threshold=objective.similarity_threshold)
+        indptr, indices = similarity.indptr, similarity.indices
+        anchors = np.flatnonzero(np.diff(indptr) > 0)
+        if not len(anchors):
+            return None
+        node_type = graph.node_types[types[anchor]]
+        return Similar(node_type.offset, node_type.count, anchors, indptr, indices)

@@ -1,0 +1,80 @@
+"""All embeddings of a trained HGT, layer by layer and in chunks of receivers, without gradients.
+
+Each layer's keys and values are computed once and its receivers in chunks, so that no work is done twice and what exists
+besides four arrays of nodes × hidden_dim (input, keys, values, output of a layer) is in proportion to the chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from graphmill.kernels.hgt_plan import MessageGraph
+from graphmill.systems.hgt.model import HGT
+
+
+class EmbeddingChunk(NamedTuple):
+    """Embeddings [n, embedding_dim] of nodes ``start`` to ``start + n`` of one type."""
+
+    node_type: int
+    start: int
+    rows: Tensor
+
+
+@torch.no_grad()
+def infer(
+    model: HGT, graph: MessageGraph, features: Mapping[int, Tensor] | None = None, chunk_rows: int = 8192
+) -> Iterator[EmbeddingChunk]:
+    """The model's embeddings in global node order, as ``model.eval()(graph, features)`` would give them.
+
+    At most ``chunk_rows`` nodes of one type a chunk. The model's training mode is put back when the iterator ends.
+    """
+    if chunk_rows < 1:
+        raise ValueError(f"chunk_rows is {chunk_rows}; it must be at least 1")
+    training = model.training
+    model.eval()
+    try:
+        x = [rows.detach() for rows in model.inputs(features, None)]
+        for number in range(len(model.layers)):
+            x = _layer(model, number, x, graph, chunk_rows)
+        for t, rows in enumerate(x):
+            for start in range(0, rows.shape[0], chunk_rows):
+                yield EmbeddingChunk(t, start, model.head(t, rows[start : start + chunk_rows]))
+    finally:
+        model.train(training)
+
+
+def _layer(model: HGT, number: int, x: list[Tensor], graph: MessageGraph, chunk_rows: int) -> list[Tensor]:
+    layer = model.layer(number)
+    both = [_keys_values(model, number, t, rows, chunk_rows) for t, rows in enumerate(x)]
+    keys = [None if kv is None else kv[:, : layer.out_dim] for kv in both]
+    values = [None if kv is None else kv[:, layer.out_dim :] for kv in both]
+    out = []
+    for t, rows in enumerate(x):
+        if not layer.is_target[t]:
+            out.append(rows)
+            continue
+        result = rows.new_empty(rows.shape[0], layer.out_dim)
+        for start in range(0, rows.shape[0], chunk_rows):
+            chunk = rows[start : start + chunk_rows]
+            receivers = [chunk if other == t else x[other][:0] for other in range(len(x))]
+            cut = graph.target_slice(t, start, start + chunk.shape[0])
+            updated = layer.receive(receivers, keys, values, cut)[t]
+            result[start : start + chunk.shape[0]] = model.finish(number, t, updated)
+        out.append(result)
+    return out
+
+
+def _keys_values(model: HGT, number: int, node_type: int, rows: Tensor, chunk_rows: int) -> Tensor | None:
+    layer = model.layer(number)
+    if not layer.is_source[node_type]:
+        return None
+    out = rows.new_empty(rows.shape[0], 2 * layer.out_dim)
+    for start in range(0, rows.shape[0], chunk_rows):
+        chunk = layer.keys_values(node_type, rows[start : start + chunk_rows])
+        assert chunk is not None
+        out[start : start + chunk_rows] = chunk
+    return out

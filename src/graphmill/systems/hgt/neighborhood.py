@@ -1,0 +1,115 @@
+"""``neighbor_sampled``: how many seeds a micro-batch has, and the neighbourhood of them that it computes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphmill.errors import SettingsError
+from graphmill.kernels.hgt_plan import MessageGraph, TypedEdges
+from graphmill.sampling.keyed import Key, key_of
+from graphmill.sampling.neighbor_picks import InEdges, pick
+from graphmill.sampling.neighbors import NeighborSample, budget_sample, uniform_sample
+from graphmill.systems.hgt.batch import HgtBatch
+from graphmill.systems.hgt.data import HgtData
+from graphmill.systems.hgt.settings import HgtSettings
+
+_LEAST_POSITIVES = 4
+
+
+@dataclass(frozen=True)
+class SeedPlan:
+    """How the ``node_batch_size`` seeds of a micro-batch are shared out.
+
+    ``links`` [relations]: links per *step*, each with a head, a tail and its negatives. ``anchors``: per step, at most.
+    ``positives``: at most so many of an anchor's positives are read (0: there is no contrastive term).
+    """
+
+    links: list[int]
+    anchors: int
+    positives: int
+
+
+def plan_seeds(settings: HgtSettings, wanted: Sequence[int], anchors: int) -> SeedPlan:
+    """Share out the seeds of a step: the contrastive weight says which part is for anchors and their positives.
+
+    ``wanted`` [relations]: links per step as in the other modes; each relation with links keeps at least one.
+    ``anchors``: nodes with a positive. Where the seeds suffice, the step has the links and anchors of a full one.
+    """
+    acceleration, objective = settings.acceleration, settings.objective
+    micros = acceleration.accumulation_steps
+    share = int(acceleration.node_batch_size * objective.contrastive_weight) if anchors else 0
+    room = (acceleration.node_batch_size - share) * micros // (2 + objective.negatives_per_positive)
+    total = sum(wanted)
+    links = list(wanted) if total <= room else [max(n * room // total, min(n, 1)) for n in wanted]
+    if not anchors:
+        return SeedPlan(links, 0, 0)
+    most = min(objective.contrastive_anchors, anchors)
+    per_micro = max(min(-(-most // micros), share // (1 + _LEAST_POSITIVES)), 1)
+    return SeedPlan(links, min(most, per_micro * micros), max(share // per_micro - 1, 1))
+
+
+def fanouts_of(settings: HgtSettings, relations: Sequence[tuple[str, str, str]]) -> list[list[int]]:
+    """[layers][relations]: ``num_neighbors``, or what ``relation_neighbors`` says of a relation.
+
+    Raises:
+        SettingsError: an entry names a relation that the graph does not have.
+    """
+    layers = settings.model.num_layers
+    hops = settings.acceleration.num_neighbors[:layers]
+    own = dict(settings.acceleration.own_fanouts())
+    names = {name for key in relations for name in ("|".join(key), key[1])}
+    if unknown := sorted(set(own) - names):
+        raise SettingsError(
+            f"acceleration.relation_neighbors names '{unknown[0]}', which is no relation of the graph "
+            f"(there are {', '.join(sorted({key[1] for key in relations}))})"
+        )
+    rows = [own.get("|".join(key), own.get(key[1], hops)) for key in relations]
+    return [[row[hop] for row in rows] for hop in range(layers)]
+
+
+class Neighborhoods:
+    """Draws the sample of a micro-batch. A function of the batch and the key."""
+
+    def __init__(self, data: HgtData, settings: HgtSettings) -> None:
+        self.data = data
+        self.kind = settings.acceleration.neighbor_sampler
+        self.relations = data.in_edges()
+        self.type_counts = [t.count for t in data.graph.node_types]
+        self.fanouts = fanouts_of(settings, [r.key for r in data.graph.relations])
+        self.per_type = settings.acceleration.num_neighbors[: settings.model.num_layers]
+
+    def sample(self, batch: HgtBatch, *key: Key) -> NeighborSample:
+        """The neighbourhood of the nodes that ``batch`` reads, without the batch's masked pairs."""
+        seeds = self.data.by_type(batch.seeds())
+        masked = np.zeros(self.data.graph.num_pairs, dtype=bool)
+        masked[batch.masked] = True
+        if self.kind == "budget":
+            return budget_sample(self.type_counts, self.relations, seeds, self.per_type, masked, *key)
+        return uniform_sample(self.type_counts, self.relations, seeds, self.fanouts, masked, *key)
+
+
+def some_positives(
+    indptr: np.ndarray, positives: np.ndarray, anchors: np.ndarray, most: int, *key: Key
+) -> tuple[np.ndarray, np.ndarray]:
+    """At most ``most`` positives of each anchor, uniformly without replacement: their number [A], and themselves."""
+    usable = np.zeros(len(positives), np.uint8)
+    edges = InEdges(0, 0, indptr, positives, usable, usable)
+    found, rows = pick(edges, anchors, most, key_of(*key), np.zeros(0, bool))
+    return np.bincount(rows, minlength=len(anchors)), positives[found]
+
+
+def message_blocks(sample: NeighborSample, data: HgtData) -> list[MessageGraph]:
+    """The messages that each layer computes, first layer first, on the host."""
+    blocks = []
+    for layer in range(len(sample.counts) - 1):
+        edges = []
+        for number, r in enumerate(data.relations):
+            source, target = sample.layer_edges(layer, number, r.target_type)
+            # The masked pairs are not in the sample, so no edge needs to know its pair.
+            edges.append(TypedEdges(r.source_type, r.target_type, source, target, np.zeros_like(target)))
+        senders, receivers = sample.counts[layer].tolist(), sample.counts[layer + 1].tolist()
+        blocks.append(MessageGraph.build(senders, edges, receivers))
+    return blocks

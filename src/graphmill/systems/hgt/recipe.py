@@ -1,0 +1,390 @@
+"""HGT as the engine sees it: link prediction over all relations plus a contrastive term, on a typed graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from graphmill.evaluation.health.quick import quick_health
+from graphmill.evaluation.ranking.links import LinkQueries, link_queries, rank_links
+from graphmill.evaluation.ranking.queries import count_links
+from graphmill.graph.sorted_unique import in_sorted, sorted_unique
+from graphmill.kernels.devices import own_copy
+from graphmill.kernels.hgt_plan import MessageGraph, TypedEdges
+from graphmill.kernels.losses import info_nce_sums, negative_link_loss, positive_link_loss
+from graphmill.sampling.keyed import key_of
+from graphmill.sampling.neighbors import NeighborSample
+from graphmill.systems.hgt.batch import CONTRASTIVE, FEW, LINK, NEARLY_ALL, HgtBatch, round_up
+from graphmill.systems.hgt.data import HgtData, Similar
+from graphmill.systems.hgt.decoder import LinkDecoder
+from graphmill.systems.hgt.inference import infer
+from graphmill.systems.hgt.model import HGT
+from graphmill.systems.hgt.neighborhood import message_blocks
+from graphmill.systems.hgt.sampler import HgtSampler
+from graphmill.systems.hgt.settings import HgtSettings
+from graphmill.systems.hgt.strength import STRENGTH_QUERIES, fit_strength
+from graphmill.training.contract import (
+    Compilable,
+    EmbeddingBlock,
+    Encoded,
+    Execution,
+    ParameterGroup,
+    Phase,
+)
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+
+ALL_METRICS = ("mrr", "mr", "amri", "hits")
+
+
+class HgtModule(nn.Module):
+    """Encoder and decoder together: what a checkpoint stores."""
+
+    def __init__(self, encoder: HGT, decoder: LinkDecoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
+
+
+class HgtRecipe:
+    """``batching`` is resolved (no "auto"); everything random is keyed by ``settings.training.seed``."""
+
+    name = "hgt"
+    algorithm_version = 6
+
+    def __init__(self, graph: TypedGraph, settings: HgtSettings, batching: str) -> None:
+        self.graph = graph
+        self.settings = settings
+        self.batching = batching
+        self.data = HgtData(graph, settings.objective)
+        self.sampler = HgtSampler(self.data, settings, batching)
+        links = sum(self.sampler.links)
+        self.phases = [Phase("train", settings.training.steps_per_epoch, links, links)]
+        self.messages = self._message_graph()
+        self.features = {number: own_copy(rows) for number, rows in self.data.features().items()}
+        self.log_degree = [torch.from_numpy(np.log1p(r.degree).astype(np.float32)) for r in self.data.relations]
+        self._queries: dict[tuple[str, int], LinkQueries] = {}
+        self.execution = Execution()
+
+    # ---------------------------------------------------------------- model
+
+    def build(self, execution: Execution) -> HgtModule:
+        """Initialised on the CPU from the seed, so that every device and rank starts alike."""
+        torch.manual_seed(key_of(self.settings.training.seed, "initialise") & 0x7FFF_FFFF_FFFF_FFFF)
+        m = self.settings.model
+        encoder = HGT(
+            [t.count for t in self.graph.node_types],
+            [(r.source_type, r.target_type) for r in self.data.relations],
+            m.hidden_dim,
+            m.embedding_dim,
+            m.num_layers,
+            m.num_heads,
+            m.dropout,
+            m.layer_norm,
+            {number: rows.shape[1] for number, rows in self.features.items()},
+            execution.checkpointing,
+            m.output_norm,
+        )
+        self.execution = execution
+        return HgtModule(encoder, LinkDecoder(len(self.data.relations), m.embedding_dim, m.decoder, m.popularity))
+
+    def to(self, device: torch.device) -> None:
+        """Graph, features and degrees to the device."""
+        self.device = device
+        self.messages = self.messages.to(device)
+        self.features = {number: rows.to(device) for number, rows in self.features.items()}
+        self.log_degree = [rows.to(device) for rows in self.log_degree]
+
+    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
+        """Weight decay acts on matrices of layers and heads and on the relations' vectors, which shrink to popularity alone.
+
+        Not on tables, biases, norms and gates. ``training.relation_decay`` is the relations' multiple of it.
+        """
+        groups: dict[float, tuple[list[str], list[nn.Parameter]]] = {}
+        for name, parameter in model.named_parameters():
+            if name == "decoder.relation":
+                decay = self.settings.training.relation_decay
+            else:
+                decay = float(parameter.dim() >= 2 and ".tables." not in name)
+            names, parameters = groups.setdefault(decay, ([], []))
+            names.append(name)
+            parameters.append(parameter)
+        return [ParameterGroup(names, parameters, decay) for decay, (names, parameters) in groups.items() if names]
+
+    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
+        """Parameter name → (a label that is stable between graphs, its rows' keys), for ``init_from`` by node id."""
+        nodes = self.graph.node_table()
+        ids = nodes.column("id")
+        types = [t.name for t in self.graph.node_types]
+        relations = ["|".join(r.key) for r in self.graph.relations]
+        out = {}
+        for name, _ in model.named_parameters():
+            parts = name.split(".")
+            if ".tables." in name:
+                t = self.graph.node_types[int(parts[-1])]
+                out[name] = (f"table[{t.name}]", ids.slice(t.offset, t.count).to_pylist())
+            elif parts[-1] in ("w_k", "w_v", "prior") or name in (
+                "decoder.relation",
+                "decoder.popularity",
+                "decoder.offset",
+            ):
+                out[name] = (name, relations)
+            elif parts[-1] == "skip":
+                out[name] = (name, types)
+            else:
+                # Modules that are per node type carry its number in their path: say its name instead.
+                named = [
+                    types[int(part)] if part.isdigit() and parts[i - 1] in _PER_TYPE else part
+                    for i, part in enumerate(parts)
+                ]
+                if parts[1] == "norms":
+                    named[3] = types[int(parts[3])]
+                out[name] = (".".join(named), [])
+        return out
+
+    def begin_epoch(self, model: nn.Module, epoch: int) -> None:
+        """HGT keeps no state between steps."""
+
+    # ---------------------------------------------------------------- a step
+
+    def step(self, phase: Phase, epoch: int, index: int) -> HgtBatch:
+        """The links, negatives, anchors and messages of one step."""
+        return self.sampler.step(epoch, index)
+
+    def encode(self, model: nn.Module, batch: HgtBatch) -> Encoded:
+        """Embeddings of the whole graph, or of the micro-batch's sample of it (then with the rows' lookup)."""
+        encoder: HGT = model.encoder  # type: ignore[assignment]
+        encoder.gradient_checkpointing = (
+            self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
+        )
+        if batch.sample is not None:
+            return self._encode_neighborhood(encoder, batch, batch.sample)
+        if batch.messages is None:
+            masked = torch.zeros(max(self.messages.num_pairs, 1), dtype=torch.bool, device=self.device)
+            masked[self._tensor(batch.masked)] = True
+            wanted = self._read_by_loss(batch)
+            if wanted is None:
+                return Encoded({"z": encoder(self.messages, self.features, masked)})
+            few = sum(len(rows) for rows in wanted) < FEW * self.graph.num_nodes
+            return self._encoded_rows(encoder(self.messages, self.features, masked, None, wanted, few), wanted)
+        return self._encode_sample(encoder, batch)
+
+    def _read_by_loss(self, batch: HgtBatch) -> list[Tensor] | None:
+        """In ``full`` batching: the rows that the step's loss reads, per type; None where that is nearly all of them.
+
+        Of the whole step and not of this process's part of it: every process encodes the same. With some that it does not
+        read, so that arrays are as large from step to step: a heap that is kept has room for them then.
+        """
+        assert batch.read is not None
+        rows = [
+            round_up(part, t.count)
+            for part, t in zip(self.data.by_type(batch.read), self.graph.node_types, strict=True)
+        ]
+        similar = self.data.similar
+        if similar is not None:  # every node of the anchors' type is a candidate
+            rows[self._anchor_type(similar)] = np.arange(similar.count)
+        if sum(len(part) for part in rows) > NEARLY_ALL * self.graph.num_nodes:
+            return None
+        return [self._tensor(part) for part in rows]
+
+    def _anchor_type(self, similar: Similar) -> int:
+        return next(n for n, t in enumerate(self.graph.node_types) if t.offset == similar.first and t.count)
+
+    def _encode_sample(self, encoder: HGT, batch: HgtBatch) -> Encoded:
+        wanted = [self._tensor(rows) for rows in self.data.by_type(batch.seeds())]
+        assert batch.messages is not None
+        messages = [self._tensor(m) for m in batch.messages]
+        similar = self.data.similar
+        if similar is not None and len(batch.anchor):
+            # The contrastive term's candidates: all nodes of the anchors' type that the sample touches.
+            kind = self._anchor_type(similar)
+            held = torch.zeros(similar.count, dtype=torch.bool, device=self.device)
+            held[wanted[kind]] = True
+            held[self.messages.touched(messages, kind)] = True
+            wanted[kind] = held.nonzero().squeeze(1)
+        messages = self.messages.edges_within_reach(messages, wanted, len(encoder.layers))
+        graph, rows = self.messages.edge_subgraph(messages, wanted)
+        # The last layer and the heads go over what the loss reads alone.
+        needed = [torch.searchsorted(kept, some) for kept, some in zip(rows, wanted, strict=True)]
+        return self._encoded_rows(encoder(graph, self.features, None, rows, needed), wanted)
+
+    def _encode_neighborhood(self, encoder: HGT, batch: HgtBatch, sample: NeighborSample) -> Encoded:
+        blocks = [block.to(self.device) for block in message_blocks(sample, self.data)]
+        rows = [self._tensor(nodes) for nodes in sample.nodes]
+        z = encoder.forward_sampled(blocks, rows, self.features)
+        seeds = [nodes[:count] for nodes, count in zip(rows, sample.counts[-1], strict=True)]
+        return self._encoded_rows(z, seeds)
+
+    def _encoded_rows(self, z: Tensor, rows: list[Tensor]) -> Encoded:
+        """Embeddings of some nodes (per type their local numbers), and where each node's is (−1: nowhere)."""
+        lookup = torch.full((self.graph.num_nodes,), -1, dtype=torch.int64, device=self.device)
+        lookup[torch.cat([r + t.offset for r, t in zip(rows, self.graph.node_types, strict=True)])] = torch.arange(
+            len(z), device=self.device
+        )
+        return Encoded({"z": z, "lookup": lookup})
+
+    def terms(self, model: nn.Module, chunk: HgtBatch, encoded: Encoded | None) -> list[Any]:
+        """The link term (mean over relations of the mean over links) and the contrastive term."""
+        from graphmill.training.contract import Term
+
+        assert encoded is not None
+        z, lookup = encoded.tensors["z"], encoded.tensors.get("lookup")
+        w = self.settings.objective.contrastive_weight if self.data.similar is not None else 0.0
+        out = []
+        if len(chunk.relation):
+            share = float(chunk.share.sum())
+            out.append(Term(LINK, self._link_sum(model.decoder, chunk, z, lookup), share, 1.0 - w))  # type: ignore[arg-type]
+        if len(chunk.anchor):
+            out.append(Term(CONTRASTIVE, self._contrastive_sum(chunk, z, lookup), float(len(chunk.anchor)), w))
+        return out
+
+    def _link_sum(self, decoder: LinkDecoder, chunk: HgtBatch, z: Tensor, lookup: Tensor | None) -> Tensor:
+        share = self._tensor(chunk.share.astype(np.float32))
+        exists = chunk.negative >= 0
+        # Where no wrong target was found the right one stands in, and counts nothing.
+        targets = np.column_stack([chunk.tail, np.where(exists, chunk.negative, chunk.tail[:, None])])
+        degrees = self._tensor(np.column_stack([chunk.tail_degree, chunk.negative_degree]))
+        heads, tails = self._rows(chunk.head, lookup), self._rows(targets, lookup)
+        scores = decoder(z, heads, self._tensor(chunk.relation), tails, degrees)
+        wrong = (negative_link_loss(scores[:, 1:]) * self._tensor(exists)).mean(1)
+        return ((positive_link_loss(scores[:, 0]) + wrong) * share).sum()
+
+    def _contrastive_sum(self, chunk: HgtBatch, z: Tensor, lookup: Tensor | None) -> Tensor:
+        similar = self.data.similar
+        assert similar is not None
+        if lookup is None:
+            candidates = z[similar.first : similar.first + similar.count]
+            own, columns = chunk.anchor - similar.first, chunk.positive - similar.first
+        else:
+            # A sample's candidates are the nodes of the anchors' type that it holds.
+            inside = lookup[similar.first : similar.first + similar.count]
+            held = (inside >= 0).nonzero().squeeze(1)
+            candidates = z[inside[held]]
+            place = torch.full((similar.count,), -1, dtype=torch.int64, device=z.device)
+            place[held] = torch.arange(len(held), device=z.device)
+            places = place.cpu().numpy()
+            own, columns = places[chunk.anchor - similar.first], places[chunk.positive - similar.first]
+        rows = np.repeat(np.arange(len(chunk.anchor)), np.diff(chunk.positive_indptr))
+        mine = self._tensor(own)
+        return info_nce_sums(
+            candidates.index_select(0, mine),
+            candidates,
+            mine,
+            self._tensor(rows),
+            self._tensor(columns),
+            self.settings.objective.temperature,
+        )
+
+    # ---------------------------------------------------------------- evaluation and export
+
+    def scorer(self, model: nn.Module) -> HgtScorer:
+        """Scores from embeddings that are computed once, in eval mode, over all training edges."""
+        return HgtScorer(self, model)
+
+    def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
+        """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ...
+
+        On validation links while training, the relations' strengths are chosen first, so that a checkpoint holds those
+        of its own weights; ``test`` and final figures use them as they are.
+        """
+        limit = 0 if final else self.settings.evaluation.max_queries
+        scorer = self.scorer(model)
+        scorer.poll = poll
+        m = self.settings.model
+        if split == "valid" and not final and m.relation_strength and m.popularity:
+            enough = min(limit or STRENGTH_QUERIES, STRENGTH_QUERIES)
+            fit_strength(scorer.decoder, scorer, self._queries_of(split, enough))
+        ranking = rank_links(scorer, self._queries_of(split, limit), ks=tuple(self.settings.evaluation.top_k))
+        wanted = self.settings.evaluation.metrics
+        if final and self.settings.evaluation.final_metrics == "all":
+            wanted = list(ALL_METRICS)
+        return {k: v for k, v in ranking.macro.items() if k.split("@")[0] in wanted}
+
+    def held_out(self, split: str) -> int:
+        """Links; InputError where there is none, before a step is trained rather than at the first evaluation."""
+        return count_links(self.graph, split)
+
+    def health(self, model: nn.Module) -> dict[str, float]:
+        """Participation ratio, mean cosine and the smallest within-type rank, from a seeded sample of rows."""
+        z = torch.cat([torch.from_numpy(block.vectors) for block in self.embeddings(model)]).numpy()
+        types = np.repeat(np.arange(len(self.graph.node_types)), [t.count for t in self.graph.node_types])
+        figures = quick_health(z, types, seed=self.settings.training.seed)
+        return figures | {"message_coverage": self.message_coverage()}
+
+    def message_coverage(self) -> float:
+        """Smallest share of a relation's edges that carry messages in a step (a check wants 0.7)."""
+        if self.batching != "full":
+            return 1.0
+        masked = sorted_unique(self.step(self.phases[0], 0, 0).masked)
+        return float(min(1.0 - in_sorted(r.pair, masked).mean() for r in self.data.relations if len(r.src)))
+
+    def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
+        """Layer by layer in chunks of targets, equal to the full forward."""
+        encoder: HGT = model.encoder  # type: ignore[assignment]
+        for chunk in infer(encoder, self.messages, self.features, self.settings.acceleration.inference_rows):
+            vectors = chunk.rows.float().cpu().numpy()
+            yield EmbeddingBlock(self.graph.node_types[chunk.node_type].offset + chunk.start, vectors)
+
+    def compilables(self, model: nn.Module) -> list[Compilable]:
+        """Heads and decoder: dense and of fixed shapes. The attention is a kernel of its own."""
+        encoder: HGT = model.encoder  # type: ignore[assignment]
+        return [Compilable(head, "forward") for head in encoder.heads] + [Compilable(model.decoder, "forward")]
+
+    def units_per_step(self, phase: Phase) -> tuple[str, float]:
+        """Message edges."""
+        if self.batching == "full":
+            return "edges", float(self.data.num_edges)
+        if self.batching == "neighbor_sampled":
+            first = self.step(phase, 0, 0)
+            return "edges", float(sum(m.sample.num_edges for m in first.micro if m.sample is not None))
+        size = max(self.settings.acceleration.edge_sample_size // self.settings.acceleration.accumulation_steps, 1)
+        per_micro = sum(min(size, len(r.src)) for r in self.data.relations)
+        return "edges", float(per_micro * self.settings.acceleration.accumulation_steps)
+
+    # ---------------------------------------------------------------- small parts
+
+    def _queries_of(self, split: str, limit: int) -> LinkQueries:
+        if (split, limit) not in self._queries:
+            self._queries[split, limit] = link_queries(self.graph, split, max_per_relation=limit)
+        return self._queries[split, limit]
+
+    def _message_graph(self) -> MessageGraph:
+        edges = [TypedEdges(r.source_type, r.target_type, r.src, r.dst, r.pair) for r in self.data.relations]
+        return MessageGraph.build([t.count for t in self.graph.node_types], edges)
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        tensor = torch.from_numpy(np.ascontiguousarray(array))
+        if self.settings.acceleration.pin_memory and self.device.type == "cuda":
+            return tensor.pin_memory().to(self.device, non_blocking=True)
+        return tensor.to(self.device)
+
+    def _rows(self, nodes: np.ndarray, lookup: Tensor | None) -> Tensor:
+        rows = self._tensor(nodes)
+        return rows if lookup is None else lookup[rows]
+
+
+class HgtScorer:
+    """Scores every candidate target of a relation from embeddings computed once."""
+
+    def __init__(self, recipe: HgtRecipe, model: nn.Module) -> None:
+        self.recipe = recipe
+        self.decoder: LinkDecoder = model.decoder  # type: ignore[assignment]
+        self.z = torch.cat([torch.from_numpy(b.vectors) for b in recipe.embeddings(model)]).to(recipe.device)
+        self.poll: Callable[[], None] = lambda: None
+
+    def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
+        """Local head numbers int64 [B] → fp32 [B, candidates]."""
+        self.poll()
+        r = self.recipe.data.relations[relation]
+        left = self.z[torch.from_numpy(heads + r.source_offset).to(self.z.device)]
+        right = self.z[r.target_offset : r.target_offset + r.num_targets]
+        with torch.no_grad():
+            return self.decoder.against_all(left, relation, right, self.recipe.log_degree[relation])
+
+
+_PER_TYPE = ("projections", "outputs", "features", "heads")

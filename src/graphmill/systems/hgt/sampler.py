@@ -1,0 +1,173 @@
+"""Draws HGT's steps: supervised links, their negatives, anchors, and (sampled) which edges carry messages."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from graphmill.graph.sorted_unique import in_sorted, sorted_unique
+from graphmill.sampling.keyed import generator
+from graphmill.sampling.negatives import corrupt_tails
+from graphmill.sampling.neighbor_picks import ALL
+from graphmill.systems.hgt.batch import HgtBatch, empty_anchors
+from graphmill.systems.hgt.data import HgtData, RelationEdges, Similar
+from graphmill.systems.hgt.neighborhood import Neighborhoods, plan_seeds, some_positives
+from graphmill.systems.hgt.settings import HgtSettings
+
+
+class HgtSampler:
+    """A step is a function of (seed, epoch, index): the same numbers on a resume, on any rank, in any thread."""
+
+    def __init__(self, data: HgtData, settings: HgtSettings, mode: str) -> None:
+        self.data = data
+        self.objective = settings.objective
+        self.acceleration = settings.acceleration
+        self.mode = mode
+        self.seed = settings.training.seed
+        self._orders: dict[tuple[int, int], np.ndarray] = {}
+        self.links = [self._wanted(r) for r in data.relations]
+        anchors = 0 if data.similar is None else len(data.similar.anchors)
+        self.anchors, self.positives = min(self.objective.contrastive_anchors, anchors), 0
+        if mode == "neighbor_sampled":
+            self.neighborhoods = Neighborhoods(data, settings)
+            plan = plan_seeds(settings, self.links, anchors)
+            self.links, self.anchors, self.positives = plan.links, plan.anchors, plan.positives
+
+    def _wanted(self, relation: RelationEdges) -> int:
+        """At most ``edge_sample_size`` links, at most ``supervision_fraction`` of the relation, at least one."""
+        count = len(relation.src)
+        part = int(count * self.acceleration.supervision_fraction)
+        return min(self.acceleration.edge_sample_size, max(part, 1), count)
+
+    def step(self, epoch: int, index: int) -> HgtBatch:
+        """The batch of one optimizer step."""
+        chosen = [self._choose(number, epoch, index) for number in range(len(self.data.relations))]
+        if self.mode == "full":
+            masked = sorted_unique(
+                np.concatenate([r.pair[c] for r, c in zip(self.data.relations, chosen, strict=True)])
+            )
+            shares = [1.0 / max(len(c), 1) for c in chosen]
+            anchors = self._anchors(epoch, index, 0, 1)
+            whole = self._batch(chosen, shares, anchors, masked.astype(np.int64), epoch, index, 0)
+            return replace(whole, read=whole.seeds())
+        return self._sampled(chosen, epoch, index)
+
+    def _choose(self, number: int, epoch: int, index: int) -> np.ndarray:
+        """Slices of one shuffled order per epoch: every link is supervised before any is supervised twice."""
+        relation = self.data.relations[number]
+        count, size = len(relation.src), self.links[number]
+        if not count:
+            return np.zeros(0, dtype=np.int64)
+        start = index * size
+        turn, at = divmod(start, count)
+        order = self._order(number, epoch, turn)
+        rows = order[at : at + size]
+        if len(rows) < size:
+            more = self._order(number, epoch, turn + 1)
+            rows = sorted_unique(np.concatenate([rows, more[: size - len(rows)]]))
+        return np.sort(rows)
+
+    def _order(self, number: int, epoch: int, turn: int) -> np.ndarray:
+        key = (number, epoch * 1_000_003 + turn)
+        order = self._orders.get(key)
+        if order is None:
+            if len(self._orders) > 4 * len(self.data.relations):
+                self._orders.clear()
+            rng = generator(self.seed, "supervision", epoch, turn, number)
+            order = self._orders[key] = rng.permutation(len(self.data.relations[number].src))
+        return order  # not read again: another thread that prepares batches may have cleared what is kept
+
+    def _batch(
+        self,
+        chosen: list[np.ndarray],
+        shares: list[float],
+        anchors: dict[str, Any],
+        masked: np.ndarray,
+        epoch: int,
+        index: int,
+        micro: int,
+        messages: tuple[np.ndarray, ...] | None = None,
+    ) -> HgtBatch:
+        k = self.objective.negatives_per_positive
+        columns: dict[str, list[np.ndarray]] = {name: [] for name in _COLUMNS}
+        for number, (relation, rows) in enumerate(zip(self.data.relations, chosen, strict=True)):
+            if not len(rows):
+                continue
+            head, tail = relation.src[rows].astype(np.int64), relation.dst[rows].astype(np.int64)
+            rng = generator(self.seed, "negatives", epoch, index, micro, number)
+            popular = relation.dst if self.objective.negatives == "degree" else None
+            negative = corrupt_tails(rng, head, relation.keys, relation.num_targets, k, popular=popular)
+            columns["relation"].append(np.full(len(rows), number, dtype=np.int64))
+            columns["head"].append(head + relation.source_offset)
+            columns["tail"].append(tail + relation.target_offset)
+            columns["negative"].append(np.where(negative < 0, -1, negative + relation.target_offset))
+            columns["share"].append(np.full(len(rows), shares[number]))
+            # Without the link itself: a supervised link must not be given away by having been counted.
+            columns["tail_degree"].append(np.log(np.maximum(relation.degree[tail], 1)).astype(np.float32))
+            columns["negative_degree"].append(np.log1p(relation.degree[np.maximum(negative, 0)]).astype(np.float32))
+        joined: dict[str, Any] = {
+            name: np.concatenate(parts)
+            if parts
+            else np.zeros((0, k) if name.startswith("negative") else 0, dtype=_COLUMNS[name])
+            for name, parts in columns.items()
+        }
+        return HgtBatch(**joined, **anchors, masked=masked, messages=messages)
+
+    def _anchors(self, epoch: int, index: int, micro: int, micros: int) -> dict[str, Any]:
+        similar = self.data.similar
+        if similar is None:
+            return empty_anchors()
+        order = generator(self.seed, "anchors", epoch, index).permutation(len(similar.anchors))[: self.anchors]
+        return self._positives(similar, np.sort(similar.anchors[order[micro::micros]]), epoch, index, micro)
+
+    def _positives(self, similar: Similar, anchors: np.ndarray, epoch: int, index: int, micro: int) -> dict[str, Any]:
+        """Anchor fields (global numbers) of a batch, from local anchor numbers."""
+        most = self.positives or ALL
+        key = (self.seed, "positives", epoch, index, micro)
+        counts, positive = some_positives(similar.indptr, similar.positives, anchors, most, *key)
+        return {
+            "anchor": anchors.astype(np.int64) + similar.first,
+            "positive_indptr": np.concatenate([[0], np.cumsum(counts)]).astype(np.int64),
+            "positive": positive.astype(np.int64) + similar.first,
+        }
+
+    def _sampled(self, chosen: list[np.ndarray], epoch: int, index: int) -> HgtBatch:
+        micros = self.acceleration.accumulation_steps
+        parts = []
+        shares = [1.0 / max(len(c), 1) for c in chosen]
+        for micro in range(micros):
+            own = [c[micro::micros] for c in chosen]
+            masked = sorted_unique(np.concatenate([r.pair[c] for r, c in zip(self.data.relations, own, strict=True)]))
+            anchors = self._anchors(epoch, index, micro, micros)
+            batch = self._batch(own, shares, anchors, masked.astype(np.int64), epoch, index, micro)
+            if not len(batch.relation) and not len(batch.anchor):
+                continue
+            if self.mode == "neighbor_sampled":
+                sample = self.neighborhoods.sample(batch, self.seed, "neighbors", epoch, index, micro)
+                parts.append(replace(batch, sample=sample))
+            else:
+                parts.append(replace(batch, messages=self._messages(masked, epoch, index, micro)))
+        whole = self._batch([c[:0] for c in chosen], shares, empty_anchors(), parts[0].masked[:0], epoch, index, -1, ())
+        return replace(whole, micro=tuple(parts))
+
+    def _messages(self, masked: np.ndarray, epoch: int, index: int, micro: int) -> tuple[np.ndarray, ...]:
+        """``edge_sampled``: per relation the edges that carry a micro-batch's messages."""
+        size = max(self.acceleration.edge_sample_size // self.acceleration.accumulation_steps, 1)
+        messages = []
+        for number, relation in enumerate(self.data.relations):
+            count = len(relation.src)
+            rng = generator(self.seed, "messages", epoch, index, micro, number)
+            rows = rng.choice(count, min(size, count), replace=False) if count else np.zeros(0, dtype=np.int64)
+            # Disjoint from the supervision: the pair, in any direction and relation, carries no message.
+            messages.append(np.sort(rows[~in_sorted(relation.pair[rows], masked)]).astype(np.int64))
+        return tuple(messages)
+
+
+# Of a batch without links: anchors alone index with these as well.
+_COLUMNS: dict[str, type] = {
+    **dict.fromkeys(("relation", "head", "tail", "negative"), np.int64),
+    "share": np.float64,
+    **dict.fromkeys(("tail_degree", "negative_degree"), np.float32),
+}

@@ -1,0 +1,192 @@
+"""Everything that an HGT training can be told. Importable without torch: the Launchpad is generated from it."""
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import model_validator
+
+from graphmill.settings import Settings, setting
+from graphmill.training.settings import AccelerationSettings, EvaluationSettings, ExportSettings, TrainingSettings
+
+
+class HgtModel(Settings):
+    """The network: a table per node type, HGT layers, a two-layer head, a decoder."""
+
+    embedding_dim: int = setting(512, "Width of the exported embedding", ge=1)
+    hidden_dim: int = setting(256, "Width of tables and layers; a multiple of num_heads", ge=1)
+    num_layers: int = setting(2, "HGT layers; 0 = the same model without message passing", ge=0, le=8)
+    num_heads: int = setting(8, "Attention heads", ge=1)
+    dropout: float = setting(0.2, "Dropout after each layer", ge=0.0, lt=1.0)
+    layer_norm: bool = setting(True, "LayerNorm per node type after the skip")
+    output_norm: bool = setting(
+        True, "LayerNorm of the embedding itself, so that no vector is long because its node has many links"
+    )
+    decoder: Literal["distmult", "dot"] = setting("distmult", "Link score: Σ z_h r z_t, or the origin's z_h · z_t")
+    popularity: bool = setting(
+        True,
+        "Add w_r · log(1 + degree of the target in the relation) to the score, so that the vectors need not hold it",
+    )
+    relation_strength: bool = setting(
+        True,
+        "Rank with each relation's vectors scaled against popularity by the factor that its validation links rank best "
+        "with (0.02 to 1, chosen anew at every evaluation); embeddings and training are the same without",
+    )
+
+    @model_validator(mode="after")
+    def _divisible(self) -> "HgtModel":
+        if self.hidden_dim % self.num_heads:
+            up = -(-self.hidden_dim // self.num_heads) * self.num_heads
+            raise ValueError(
+                f"model.hidden_dim {self.hidden_dim} is no multiple of num_heads {self.num_heads}; use {up}"
+            )
+        return self
+
+
+class HgtObjective(Settings):
+    """The loss: (1 − w) · link + w · contrastive."""
+
+    negatives_per_positive: int = setting(1, "Corrupted targets per supervised edge", ge=1, le=1000)
+    negatives: Literal["uniform", "degree"] = setting("uniform", "Corrupt uniformly, or in proportion to degree")
+    contrastive_weight: float = setting(0.5, "w: share of the contrastive term; 0 = links only", ge=0.0, le=1.0)
+    temperature: float = setting(0.07, "InfoNCE temperature", gt=0.0)
+    similarity_threshold: float = setting(
+        0.1, "Jaccard above which two nodes are positives of each other", ge=0.0, lt=1.0
+    )
+    contrastive_type: str = setting("disease", "Node type of the contrastive term")
+    contrastive_via: str = setting("gene/protein", "Node type whose shared neighbours make two of them similar")
+    contrastive_anchors: int = setting(1024, "Anchors per step, at most", ge=1)
+
+
+class HgtTraining(TrainingSettings):
+    """HGT's training defaults."""
+
+    steps_per_epoch: int = setting(10, "Optimizer steps per epoch", ge=1)
+    relation_decay: float = setting(
+        1.0,
+        "Weight decay of the relations' vectors as a multiple of weight_decay; more of it lets relations in which the "
+        "vectors explain nothing fall back to popularity",
+        ge=0.0,
+    )
+
+
+class HgtAcceleration(AccelerationSettings):
+    """HGT's acceleration defaults."""
+
+    LESS_MEMORY: ClassVar[str] = (
+        "Reduce acceleration.edge_sample_size, raise acceleration.accumulation_steps, choose acceleration.batching: "
+        "edge_sampled, or a smaller model"
+    )
+    accumulation_steps: int = setting(4, "Micro-batches per optimizer step", ge=1)
+    inference_rows: int = setting(
+        16_384,
+        "Nodes whose final embeddings are computed at a time, layer by layer; fewer need less memory and gather more anew",
+        identity=False,
+        ge=1,
+    )
+    clip_norm: float = setting(1.0, "Largest norm of the gradient; 0 = off", ge=0.0)
+    neighbor_sampler: Literal["uniform", "budget"] = setting(
+        "uniform",
+        "neighbor_sampled: num_neighbors in-edges of each node and relation a hop, or (budget: HGT's own) so many nodes "
+        "of each type a hop, likelier the more of the sample they send to",
+    )
+    relation_neighbors: list[str] = setting(
+        [],
+        "neighbor_sampled: fan-outs of single relations, such as protein_protein=5,5 or drug|indication|disease=20,10; "
+        "0 leaves a relation out",
+    )
+
+    def own_fanouts(self) -> list[tuple[str, list[int]]]:
+        """``relation_neighbors`` as (relation's name or source|name|target, fan-out of each hop)."""
+        out = []
+        for entry in self.relation_neighbors:
+            name, _, numbers = entry.rpartition("=")
+            try:
+                out.append((name.strip(), [int(n) for n in numbers.split(",")]))
+            except ValueError:
+                out.append(("", []))
+        return out
+
+    @model_validator(mode="after")
+    def _fanouts(self) -> "HgtAcceleration":
+        if not self.num_neighbors or any(n < -1 or n == 0 for n in self.num_neighbors):
+            raise ValueError(
+                f"acceleration.num_neighbors {self.num_neighbors}: give each hop at least 1 neighbour, or -1 for all"
+            )
+        for entry, (name, numbers) in zip(self.relation_neighbors, self.own_fanouts(), strict=True):
+            if not name or len(numbers) != len(self.num_neighbors) or min(numbers) < -1:
+                raise ValueError(
+                    f"acceleration.relation_neighbors: '{entry}' is not understood; write a relation and one fan-out for "
+                    f"each of the {len(self.num_neighbors)} entries of num_neighbors, such as protein_protein=5,5"
+                )
+        if self.relation_neighbors and self.neighbor_sampler == "budget":
+            raise ValueError(
+                "acceleration.relation_neighbors has no meaning for neighbor_sampler: budget, which draws nodes of types; "
+                "remove it or use neighbor_sampler: uniform"
+            )
+        return self
+
+
+class HgtSettings(Settings):
+    """One HGT run: the shape of ``settings.yaml``."""
+
+    recipe: Literal["hgt"] = setting("hgt", "The system to train")
+    data: str = setting("", "Directory of the typed graph", identity=False)
+    preset: Literal["auto", "none", "low_memory", "fast", "quality", "m1_8gb", "m1_16gb", "m1_32gb"] = setting(
+        "auto", "Fills the fields that are not written", identity=False
+    )
+    model: HgtModel = setting(HgtModel(), "The network")
+    objective: HgtObjective = setting(HgtObjective(), "The loss")
+    training: HgtTraining = setting(HgtTraining(), "Length and optimizer")
+    acceleration: HgtAcceleration = setting(HgtAcceleration(), "How the arithmetic is done")
+    evaluation: EvaluationSettings = setting(EvaluationSettings(), "What is measured while training", identity=False)
+    export: ExportSettings = setting(ExportSettings(), "What is written afterwards", identity=False)
+
+    def without_messages(self) -> "HgtSettings":
+        """The same training without message passing: what a link ranking is held against."""
+        return self.model_copy(update={"model": self.model.model_copy(update={"num_layers": 0})})
+
+    @model_validator(mode="after")
+    def _honoured(self) -> "HgtSettings":
+        acceleration = self.acceleration
+        if acceleration.batch_size or acceleration.batch_size_per_device:
+            raise ValueError(
+                "HGT's step is acceleration.edge_sample_size pairs per relation; batch_size and batch_size_per_device "
+                "do not apply, leave them at 0"
+            )
+        hops, layers = len(acceleration.num_neighbors), self.model.num_layers
+        if acceleration.batching == "neighbor_sampled" and layers and hops != layers:
+            raise ValueError(
+                f"acceleration.num_neighbors has {hops} entries, and model.num_layers is {layers}: neighbor_sampled needs "
+                "one for each layer"
+            )
+        self.evaluation.require_link_metrics()
+        return self
+
+
+# The origin's hardware table and its tuning advice; `auto` chooses among them by device and memory.
+PRESETS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "low_memory": {
+        "acceleration": {
+            "batching": "edge_sampled",
+            "edge_sample_size": 3000,
+            "accumulation_steps": 8,
+            "gradient_checkpointing": True,
+        }
+    },
+    "fast": {"acceleration": {"edge_sample_size": 8000, "accumulation_steps": 2}},
+    "quality": {"training": {"epochs": 200, "learning_rate": 0.0005}},
+    "m1_8gb": {"acceleration": {"batching": "edge_sampled", "edge_sample_size": 3000, "accumulation_steps": 8}},
+    "m1_16gb": {"acceleration": {"batching": "edge_sampled", "edge_sample_size": 5000, "accumulation_steps": 4}},
+    "m1_32gb": {"acceleration": {"batching": "edge_sampled", "edge_sample_size": 8000, "accumulation_steps": 2}},
+}
+
+
+def choose_preset(device: str, memory_bytes: int) -> tuple[str, str]:
+    """The preset that ``auto`` stands for on this device, and why. ``memory_bytes``: what the device may use."""
+    gib = memory_bytes / 2**30
+    if device == "mps":
+        name = "m1_8gb" if gib <= 8 else "m1_16gb" if gib <= 16 else "m1_32gb"
+        return name, f"Apple GPU with {gib:.0f} GiB"
+    if gib < 6:
+        return "low_memory", f"{gib:.1f} GiB of memory for {device}"
+    return "none", f"{gib:.0f} GiB of memory for {device} need no preset"

@@ -1,0 +1,178 @@
+"""KGAT's collaborative knowledge graph: interactions and facts, each in both directions, with a number a relation.
+
+Relation 0 is "interacts", 1 its inverse; fact relation r is 2 + r, its inverse 2 + R + r. Nodes have the graph's global
+numbers. Edges are sorted by (head, tail, relation): parallel edges stay apart, their weights are added by the product.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmill.graph.interactions import Interactions
+from graphmill.graph.knowledge import Knowledge
+from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.kernels.propagation import SparseMatrix, sparse_matrix
+from graphmill.kernels.translation import RelationEdges, score_edges_, segment_softmax
+from graphmill.sampling.keyed import generator
+from graphmill.sampling.negatives import corrupt_tails
+from graphmill.systems.kgat.model import Kgat
+
+TOGETHER = 65_536
+"""Projected nodes of several relations that are in memory together, at most; one with more of them goes alone."""
+
+
+class CollaborativeGraph:
+    """``head``, ``relation``, ``tail`` int64 [E]; ``matrix``: their places, with the weights of the first epoch."""
+
+    def __init__(self, view: Interactions, knowledge: Knowledge, num_nodes: int, first_weights: str) -> None:
+        user = view.train.row.astype(np.int64) + view.user_offset
+        item = view.train.columns.astype(np.int64) + view.item_offset
+        names = len(knowledge.names)
+        head = np.concatenate((user, item, knowledge.head, knowledge.tail))
+        tail = np.concatenate((item, user, knowledge.tail, knowledge.head))
+        ones = np.ones(len(user), np.int64)
+        relation = np.concatenate((0 * ones, ones, knowledge.relation + 2, knowledge.relation + 2 + names))
+        order = np.lexsort((relation, tail, head))
+        self.head, self.relation, self.tail = head[order], relation[order], tail[order]
+        self.num_nodes, self.num_relations = num_nodes, 2 + 2 * names
+        self.names = ["interacts", "interacts, inverse"]
+        self.names += [*knowledge.names, *(f"{name}, inverse" for name in knowledge.names)]
+        self.matrix: SparseMatrix = sparse_matrix(
+            self.head, self.tail, self._weights(first_weights), (num_nodes, num_nodes)
+        )
+        self.indptr = self.matrix.forward.indptr.numpy()
+        self.device = torch.device("cpu")
+
+    def __len__(self) -> int:
+        return len(self.head)
+
+    def to(self, device: torch.device) -> None:
+        """The matrix and the edges by relation to the device."""
+        self.matrix, self.device = self.matrix.to(device), device
+        for made in ("scored", "_places"):
+            self.__dict__.pop(made, None)
+
+    def _weights(self, kind: str) -> np.ndarray:
+        """Of each edge: 1 / degree of its head, or 1 / √(degree of head · of tail), degrees counted in its relation."""
+        out = self.relation * np.int64(self.num_nodes) + self.head
+        out_degree = _counts_at(out)
+        if kind == "random_walk":
+            return 1.0 / out_degree
+        inverse = self._inverse_relation()[self.relation]
+        in_key = inverse * np.int64(self.num_nodes) + self.tail  # a tail's edges are its inverse edges as a head
+        unique, counts = np.unique(out, return_counts=True)
+        return 1.0 / np.sqrt(out_degree * counts[np.searchsorted(unique, in_key)])
+
+    def _inverse_relation(self) -> np.ndarray:
+        names = (self.num_relations - 2) // 2
+        facts = np.arange(names)
+        return np.concatenate(([1, 0], facts + 2 + names, facts + 2))
+
+    # ---------------------------------------------------------------- without some interactions
+
+    @cached_property
+    def _order_keys(self) -> np.ndarray:
+        """int64 [E], ascending: a number for each head, tail and relation. Repeated facts are repeated."""
+        return (self.head * np.int64(self.num_nodes) + self.tail) * self.num_relations + self.relation
+
+    @cached_property
+    def _places(self) -> Tensor:
+        """int64 [E]: where each edge is in the matrix's transpose."""
+        order = self.matrix.order
+        places = torch.empty_like(order)
+        places[order] = torch.arange(len(order), device=order.device)
+        return places
+
+    def interactions(self, users: np.ndarray, items: np.ndarray) -> np.ndarray:
+        """int64, ascending: the edges of some training pairs in both directions, each once. Nodes have global numbers."""
+        count, relations = np.int64(self.num_nodes), self.num_relations
+        there, back = (users * count + items) * relations, (items * count + users) * relations + 1
+        keys = sorted_unique(np.concatenate((there, back)))
+        found = np.searchsorted(self._order_keys, keys)
+        assert np.array_equal(self._order_keys[found], keys), "these are training pairs, which the graph has"
+        return found
+
+    def without(self, matrix: SparseMatrix, edges: Tensor) -> SparseMatrix:
+        """``matrix``, of this graph's entries, with 0 in place of ``edges``; the weights of the others stay."""
+        value, transposed = matrix.forward.value.clone(), matrix.transpose.value.clone()
+        value[edges], transposed[self._places[edges]] = 0.0, 0.0
+        return replace(
+            matrix, forward=replace(matrix.forward, value=value), transpose=replace(matrix.transpose, value=transposed)
+        )
+
+    # ---------------------------------------------------------------- attention
+
+    @cached_property
+    def scored(self) -> list[RelationEdges]:
+        """All edges, by relation; relations with few nodes together, up to some thousand rows."""
+        order = np.argsort(self.relation, kind="stable")
+        of = self.relation[order] * np.int64(self.num_nodes)
+        heads, tails = sorted_unique(of + self.head[order]), sorted_unique(of + self.tail[order])
+        head, tail = np.searchsorted(heads, of + self.head[order]), np.searchsorted(tails, of + self.tail[order])
+        ends = np.arange(self.num_relations + 1) * np.int64(self.num_nodes)
+        bounds = [np.searchsorted(keys, ends) for keys in (of, heads, tails)]
+        rows, found, first = bounds[1] + bounds[2], [], 0
+        while first < self.num_relations:
+            last = max(int(np.searchsorted(rows, rows[first] + TOGETHER, "right")) - 1, first + 1)
+            (e, f), (h, i), (t, u) = ((b[first], b[last]) for b in bounds)
+            indptr = np.zeros(i - h + 1, np.int64)
+            np.cumsum(np.bincount(head[e:f] - h, minlength=i - h), out=indptr[1:])
+            arrays = order[e:f], heads[h:i] % self.num_nodes, tails[t:u] % self.num_nodes, indptr, tail[e:f] - t
+            tensors = (torch.from_numpy(np.ascontiguousarray(a)).to(self.device) for a in arrays)
+            bounds_here = (bounds[1][first : last + 1] - h).tolist(), (bounds[2][first : last + 1] - t).tolist()
+            found.append(RelationEdges(first, last, *bounds_here, *tensors))
+            first = last
+        return found
+
+    @torch.no_grad()
+    def attention(self, model: Kgat) -> Tensor:
+        """[E]: softmax over all edges of each head of ⟨W_r e_t, tanh(W_r e_h + e_r)⟩, in the matrix's order."""
+        nodes = model.nodes()
+        logits = nodes.new_empty(len(self.head))
+        for part in self.scored:
+            score_edges_(logits, nodes, model.projections, model.translations, part)
+        return segment_softmax(logits, self.matrix.forward.row, self.matrix.forward.indptr)
+
+    # ---------------------------------------------------------------- facts to train on
+
+    @cached_property
+    def heads(self) -> np.ndarray:
+        """int64: nodes with at least one edge: what the knowledge phase draws from."""
+        return np.flatnonzero(np.diff(self.indptr) > 0)
+
+    @cached_property
+    def _keys(self) -> np.ndarray:
+        return sorted_unique((self.head * np.int64(self.num_relations) + self.relation) * self.num_nodes + self.tail)
+
+    def draw(self, batch_size: int, *key: int | str) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Heads, relations, tails and tails that are no such fact, int64 [B], sorted by relation.
+
+        Heads are uniform over nodes with edges (without replacement while there are enough), then one of the head's
+        edges; the false tail is uniform over all nodes.
+        """
+        rng = generator(*key)
+        # In the order of the graph: looked up at random, its rows and keys are as many misses of the cache.
+        head = np.sort(rng.choice(self.heads, batch_size, replace=len(self.heads) < batch_size))
+        counts = self.indptr[head + 1] - self.indptr[head]
+        edge = self.indptr[head] + (rng.random(batch_size) * counts).astype(np.int64)
+        relation = self.relation[edge]
+        wrong = corrupt_tails(rng, head * np.int64(self.num_relations) + relation, self._keys, self.num_nodes, 1)[:, 0]
+        order = np.argsort(relation.astype(self._small), kind="stable")
+        order = order[wrong[order] >= 0]  # a head that is joined to every node in a relation has no false tail
+        return head[order], relation[order], self.tail[edge[order]], wrong[order]
+
+    @cached_property
+    def _small(self) -> np.dtype[Any]:
+        """The smallest kind of numbers of relations: NumPy sorts those of 16 bits by counting."""
+        return np.min_scalar_type(self.num_relations)
+
+
+def _counts_at(keys: np.ndarray) -> np.ndarray:
+    _, inverse, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    return counts[inverse]

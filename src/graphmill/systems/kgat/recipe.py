@@ -1,0 +1,231 @@
+"""KGAT as the engine sees it: a phase on interactions ("cf") and one on facts ("kg"), with an optimizer each.
+
+Attention is renewed at the start of every epoch but the first, from the vectors as the last one left them, and kept in
+the model's buffer. Evaluation and export take the attention of the vectors as they are then.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from graphmill.errors import SettingsError
+from graphmill.graph.knowledge import knowledge_view
+from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.kernels.fact_losses import fact_losses
+from graphmill.kernels.propagation import SparseMatrix
+from graphmill.kernels.table_rows import table_rows
+from graphmill.kernels.translation import grouped_projection
+from graphmill.systems.kgat.batch import FACT_NORM, FACTS, FactBatch
+from graphmill.systems.kgat.graph import CollaborativeGraph
+from graphmill.systems.kgat.model import Kgat, final
+from graphmill.systems.kgat.settings import KgatSettings
+from graphmill.systems.recommenders.batch import PairBatch
+from graphmill.systems.recommenders.recipe import PairRows, RecommenderRecipe
+from graphmill.training.contract import Encoded, ParameterGroup, Phase, Term
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+
+NORM = "norm"
+NODES = "nodes"
+CF, KG = "cf", "kg"
+
+
+class KgatRecipe(RecommenderRecipe):
+    """See :class:`graphmill.systems.kgat.model.Kgat`."""
+
+    settings: KgatSettings
+    term_names = (NORM,)
+    negatives = "all"
+    algorithm_version = 3
+
+    def __init__(self, graph: TypedGraph, settings: KgatSettings, batching: str) -> None:
+        self.draw = settings.objective.draw
+        super().__init__(graph, settings, batching)
+        self.facts = CollaborativeGraph(self.view, knowledge_view(graph), graph.num_nodes, settings.model.first_weights)
+        self._weighted: tuple[Tensor, int, SparseMatrix] | None = None
+        self._check_masks()
+        cf = self.phases[0]
+        self.phases = [Phase(CF, cf.steps_per_epoch, cf.batch_size, cf.base_batch_size)]
+        if settings.objective.knowledge_phase:
+            self.phases.append(self._kg_phase(cf))
+
+    def _check_masks(self) -> None:
+        """SettingsError where a step would leave out most of what it is to propagate over."""
+        size, pairs = self.settings.step_size(), self.sampler.num_pairs
+        if self.settings.objective.mask_pairs and 2 * size > pairs:
+            raise SettingsError(
+                f"objective.mask_pairs leaves a step's {size:,} pairs out of its propagation, more than half of the "
+                f"{pairs:,} there are; lower acceleration.batch_size to {pairs // 2:,} or less, or set mask_pairs: false"
+            )
+
+    def _kg_phase(self, cf: Phase) -> Phase:
+        edges, facts = len(self.facts), len(self.facts) // 2 - len(self.view.train)
+        size = self.settings.objective.facts_per_step(cf.batch_size, self.sampler.num_pairs, facts)
+        steps = self.settings.training.steps_per_epoch or edges // size + 1
+        return Phase(KG, steps, size, 2 * cf.base_batch_size)
+
+    # ---------------------------------------------------------------- model
+
+    def make_model(self) -> Kgat:
+        """The network, with the weights of the first epoch."""
+        m = self.settings.model
+        return Kgat(
+            [kind.count for kind in self.graph.node_types],
+            self.facts.num_relations,
+            self.facts.matrix.forward.value.detach().cpu().clone(),
+            m.embedding_dim,
+            m.relation_dim,
+            m.layer_dims,
+            m.aggregation,
+            m.message_dropout,
+            m.leaky_slope,
+        )
+
+    def to(self, device: torch.device) -> None:
+        """The graph to the device."""
+        super().to(device)
+        self.facts.to(device)
+        self._weighted = None
+
+    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
+        """Both phases train the nodes' vectors, each with moments of its own; weight decay acts on the layers."""
+        own = ("tables.", "layers.") if phase.name == CF else ("tables.", "translations", "projections")
+        groups = self.groups(model, lambda name, p: p.dim() == 2 and name.startswith("layers."))
+        out = []
+        for group in groups:
+            kept = [(n, p) for n, p in zip(group.names, group.parameters, strict=True) if n.startswith(own)]
+            if kept:
+                out.append(ParameterGroup([n for n, _ in kept], [p for _, p in kept], group.decay))
+        return out
+
+    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
+        """Tables by node type and id (BPR-MF's have the same labels), relations by name, layers whole."""
+        ids = self.ids("all")
+        out: dict[str, tuple[str, list[str]]] = {name: (name, []) for name, _ in model.named_parameters()}
+        for number, kind in enumerate(self.graph.node_types):
+            label = {self.view.user_offset: "user", self.view.item_offset: "item"}.get(kind.offset, kind.name)
+            out[f"tables.{number}"] = (label, ids[kind.offset : kind.offset + kind.count])
+        return out | {name: (name, self.facts.names) for name in ("translations", "projections")}
+
+    def begin_epoch(self, model: nn.Module, epoch: int) -> None:
+        """The attention of this epoch, from the vectors as they are."""
+        assert isinstance(model, Kgat)
+        if epoch and self.settings.model.attention:
+            model.attention.copy_(self.facts.attention(model))
+
+    # ---------------------------------------------------------------- a step
+
+    def step(self, phase: Phase, epoch: int, index: int) -> Any:
+        """Training triples of users and items, or facts."""
+        if phase.name == CF:
+            batch = super().step(phase, epoch, index)
+            batch = replace(batch, nodes=sorted_unique(np.concatenate([n.reshape(-1) for n in self._nodes(batch)])))
+            if not self.settings.objective.mask_pairs:
+                return batch
+            users, items = batch.users + self.view.user_offset, batch.positives + self.view.item_offset
+            return replace(batch, masked=self.facts.interactions(users, items))
+        key = (self.settings.training.seed, KG, epoch, index)
+        return FactBatch(*self.facts.draw(phase.batch_size, *key))
+
+    def _nodes(self, batch: PairBatch) -> tuple[np.ndarray, np.ndarray]:
+        """Global numbers of a batch's users [B], and of their items and negatives [B, 1 + k]."""
+        items = np.column_stack((batch.positives, batch.negatives.reshape(len(batch), -1)))
+        return batch.users + self.view.user_offset, items + self.view.item_offset
+
+    def encode(self, model: nn.Module, batch: Any) -> Encoded:
+        """kg: the vectors of all nodes as they are trained; cf: those of the batch's nodes, beside them every layer's
+        result.
+
+        Looked up within compiled layers, rows need no gradient of the size of all nodes, nor a last layer of all of them.
+        """
+        assert isinstance(model, Kgat)
+        nodes = model.nodes()
+        if isinstance(batch, FactBatch):
+            return Encoded({NODES: nodes})
+        model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
+        matrix = self._matrix(model) if model.training else self._current_matrix(model)
+        if batch.masked is not None:
+            matrix = self.facts.without(matrix, self._tensor(batch.masked))
+        states = model(nodes, matrix, self._tensor(batch.nodes))
+        return Encoded({NODES: states[0], **{f"layer{n}": state for n, state in enumerate(states[1:])}})
+
+    def vectors(self, model: nn.Module) -> tuple[Tensor, Tensor]:
+        """Final vectors of users and items, with the attention of the vectors as they are."""
+        rows, view = torch.from_numpy(self.all_vectors(model)).to(self.device), self.view
+        return (
+            rows[view.user_offset : view.user_offset + view.num_users],
+            rows[view.item_offset : view.item_offset + view.num_items],
+        )
+
+    def _matrix(self, model: Kgat) -> SparseMatrix:
+        """The graph with the weights in the buffer; put in order once an epoch."""
+        buffer, version = model.attention, model.attention._version
+        if self._weighted is None or self._weighted[0] is not buffer or self._weighted[1] != version:
+            self._weighted = (buffer, version, self.facts.matrix.with_values(buffer.detach().clone()))
+        return self._weighted[2]
+
+    def _current_matrix(self, model: Kgat) -> SparseMatrix:
+        """The graph with the attention of the vectors as they are: what the next epoch would start with."""
+        if not self.settings.model.attention:
+            return self._matrix(model)
+        return self.facts.matrix.with_values(self.facts.attention(model))
+
+    def terms(self, model: nn.Module, chunk: Any, encoded: Encoded | None) -> list[Term]:
+        """cf: the loss of pairs and the vectors' norm; kg: softplus(g⁺ − g⁻), g = ‖W_r e_h + e_r − W_r e_t‖², and a norm."""
+        assert encoded is not None
+        assert isinstance(model, Kgat)
+        if not isinstance(chunk, FactBatch):
+            return self._triple_terms(chunk, list(encoded.tensors.values()))
+        rows = self._projected(model, chunk, encoded.tensors[NODES])
+        loss, norm = fact_losses(rows, model.translations, self._tensor(chunk.relations))
+        count = float(len(chunk))
+        return [Term(FACTS, loss, count), Term(FACT_NORM, norm, count, self.settings.objective.kg_regularisation)]
+
+    def _projected(self, model: Kgat, chunk: FactBatch, nodes: Tensor) -> Tensor:
+        """W_r of heads, tails and wrong tails, [B, 3, k]: one product a relation for all three."""
+        # A fact's three rows side by side: facts are sorted by relation, and so are the rows then.
+        rows = np.stack((chunk.heads, chunk.tails, chunk.wrong_tails), 1).reshape(-1)
+        bounds = 3 * np.searchsorted(chunk.relations, np.arange(self.facts.num_relations + 1))
+        projected = grouped_projection(table_rows(nodes, self._tensor(rows)), bounds.tolist(), model.projections)
+        return projected.view(len(chunk), 3, projected.shape[1])
+
+    def _triple_terms(self, chunk: PairBatch, states: list[Tensor]) -> list[Term]:
+        """Each node of the chunk once, scaled to length 1 in every layer; of all looked up, those of the chunk."""
+        count = float(len(chunk))
+        assert chunk.nodes is not None, "every step of this phase names its nodes"
+        users, items = (np.searchsorted(chunk.nodes, nodes) for nodes in self._nodes(chunk))
+        mine = sorted_unique(np.concatenate((users, items.reshape(-1))))
+        if len(mine) < len(states[0]):
+            users, items = np.searchsorted(mine, users), np.searchsorted(mine, items)
+            states = [table_rows(state, self._tensor(mine)) for state in states]
+        rows = final(states)
+        loss, norm = self.pair_losses(PairRows(rows, rows, self._tensor(users), self._tensor(items)))
+        return [Term(self.loss, loss, count), Term(NORM, norm, count, self.settings.objective.regularisation)]
+
+    # ---------------------------------------------------------------- export
+
+    def all_vectors(self, model: nn.Module) -> np.ndarray:
+        """fp32 [N, d]: the final vectors of all nodes, entities included."""
+        assert isinstance(model, Kgat)
+        training = model.training
+        model.eval()
+        with torch.no_grad():
+            rows = final(model(model.nodes(), self._current_matrix(model)))
+        model.train(training)
+        return np.asarray(rows.float().cpu().numpy())
+
+    @property
+    def embedding_width(self) -> int:
+        """The node's own vector and every layer's result."""
+        m = self.settings.model
+        return m.embedding_dim + sum(m.layer_dims)
+
+    def units_per_step(self, phase: Phase) -> tuple[str, float]:
+        """Edges of the graph, or facts."""
+        return ("edges", float(len(self.facts))) if phase.name == CF else ("facts", float(phase.batch_size))

@@ -1,0 +1,61 @@
+"""What a step of MMGCN holds and does, from the sizes of the graph and its features: the planner's formulas."""
+
+from __future__ import annotations
+
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.systems.mmgcn.settings import MmgcnSettings, latent_dims
+from graphmill.systems.recommenders.multimodal_sizes import SCORES, WIDE, pairs_in_place, pairs_kept, sizes_of
+from graphmill.training.contract import Execution
+from graphmill.training.planning import Cost
+
+
+def step_cost(graph: TypedGraph, settings: MmgcnSettings, batching: str, execution: Execution, precision: str) -> Cost:
+    """The cost of one process; ``batching`` is "full": a step runs over the whole graph."""
+    m, size = settings.model, sizes_of(graph, settings.model.modalities)
+    users, items, edges, d = size.users, size.items, size.edges, m.embedding_dim
+    nodes, few = users + items, min(users, items)
+    latent = latent_dims(m.latent_dims, len(size.widths), d)
+    joined = 2 if m.combination == "concatenate" else 1
+    tables = nodes * d
+    weights = kept = inputs = constants = dense = moved = 0.0
+    widest = 0
+    for features, mapped in zip(size.widths, latent, strict=True):
+        width = mapped or features
+        widest = max(widest, width)
+        tables += users * width
+        weights += (features + 1) * mapped
+        # Items are constant where their features enter as they are.
+        kept += users * width + (items * width if mapped else 0)
+        constants += items * features + (0 if mapped else users * width)
+        constants += 0 if m.trainable_embeddings else nodes * width
+        dense += 2.0 * items * features * mapped
+        for number, own in enumerate([width] + [d] * (m.num_layers - 1)):
+            both = own + d if joined == 2 else own
+            weights += own * own + (own + 1) * d + (both + 1) * d
+            # Messages; own part, with ID embeddings, joined; the product on the smaller side.
+            kept += nodes * (own + 3 * d)
+            inputs += nodes * own
+            dense += 2.0 * (2 * few * own * own + nodes * (own + both) * d)
+            moved += (0 if number == 0 and not mapped else 4.0) * edges * own + nodes * (6.0 * own + 12.0 * d)
+    trained = weights + (tables if m.trainable_embeddings else 0)
+    rows = settings.step_size() / settings.acceleration.processes
+    in_place = pairs_in_place(settings, precision)
+    chunk = rows / max(execution.loss_chunks, 1)
+    loss = pairs_kept(chunk, settings.objective.negatives_per_positive, d, in_place)
+    if m.trainable_embeddings and settings.objective.regularisation > 0:  # the norm's rows of the ID table, each once
+        loss += min(chunk * (2 + settings.objective.negatives_per_positive), nodes) * d * 3
+    layer = nodes * (2.0 * widest + 4 * d)
+    # While a layer is gone back through, gradients of its messages, rows and products stand beside what is kept.
+    states = (inputs + 4 * layer) if execution.checkpointing else kept + 3 * layer
+    again = 1 if execution.checkpointing else 0
+    return Cost(
+        weights=int(trained * WIDE),
+        held=int((constants + (0 if m.trainable_embeddings else tables)) * WIDE + edges * size.bytes_per_edge),
+        step=int((states + loss + 2 * nodes * d) * WIDE),
+        gradients=int(trained * WIDE),
+        evaluation=int((layer + 2 * nodes * d + SCORES) * WIDE),
+        flop=dense * (3 + again),
+        low_flop=dense * (3 + again) if precision != "fp32" else 0.0,
+        moved=(moved * 2 + rows * d * 12) * WIDE,
+        calls=200.0 + 120.0 * len(size.widths) * m.num_layers,
+    )

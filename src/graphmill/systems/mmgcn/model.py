@@ -1,0 +1,202 @@
+"""MMGCN (Wei et al., MM 2019): one graph network per modality on the user-item graph, joined by shared ID embeddings.
+
+Users and items are kept apart throughout, so that what is constant of either is never propagated or differentiated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from graphmill.kernels.combination import combine
+from graphmill.kernels.products import Linear, linear
+from graphmill.kernels.row_norm import normalise_rows
+from graphmill.kernels.table_rows import table_rows
+from graphmill.systems.recommenders.user_item_graph import UserItemGraph
+
+SLOPE = 0.01
+"""Of every leaky ReLU."""
+
+
+@dataclass(frozen=True)
+class MMGCNConfig:
+    """Sizes. ``latent_dims``: per modality the width that its features are mapped to, 0 = they enter as they are."""
+
+    num_users: int
+    num_items: int
+    latent_dims: tuple[int, ...]
+    embedding_dim: int = 64
+    num_layers: int = 3
+    combination: str = "concatenate"
+    trainable_embeddings: bool = True
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Rows of users int64 [m] and items int64 [n] that a loss asks for; ``graph``: the whole one's rows of these alone.
+
+    ``graph.user_rows`` is [m, I] and ``graph.item_rows`` [n, U].
+    """
+
+    users: Tensor
+    items: Tensor
+    graph: UserItemGraph
+
+
+class MMGCN(nn.Module):
+    """Per modality m with features F_m, preferences P_m, shared ID embeddings Z; d = ``embedding_dim``:
+
+        X⁰ = rows of [P_m ; F_m W + b] (or [P_m ; F_m]), each divided by its norm
+        h = lrelu(Ā X W_ℓ),  x̂ = lrelu(X A_ℓ + a_ℓ) + Z
+        X ← lrelu([h ‖ x̂] G_ℓ + g_ℓ)   (concatenate)   or   lrelu(h G_ℓ + g_ℓ + x̂)   (add, the paper's element-wise)
+
+    and the representation is the mean over modalities. Ā is the mean over neighbours; W_ℓ is square, the others lead to d.
+    """  # fmt: skip
+
+    def __init__(self, config: MMGCNConfig, features: Sequence[Tensor]) -> None:
+        """``features``: per modality fp32 [I, f], rows in item order."""
+        super().__init__()
+        self.config = config
+        shape = (config.num_users + config.num_items, config.embedding_dim)
+        self.identity = _table(
+            nn.init.xavier_normal_(torch.empty(shape)), config.trainable_embeddings, self, "identity"
+        )
+        self.towers = nn.ModuleList(Tower(config, f, w) for f, w in zip(features, config.latent_dims, strict=True))
+        self.checkpointing = False
+
+    def forward(self, graph: UserItemGraph, wanted: Wanted | None = None) -> tuple[Tensor, Tensor]:
+        """Users [U, d] and items [I, d]; a score is their dot product. With ``wanted`` [m, d] and [n, d]: those alone.
+
+        The last layer is computed for what is wanted; the ones before it reach nearly everything, and are for all.
+        """
+        own = self.identity.split((self.config.num_users, self.config.num_items))
+        users, items = self.towers[0](graph, own, wanted, self.checkpointing)
+        for tower in self.towers[1:]:
+            more_users, more_items = tower(graph, own, wanted, self.checkpointing)
+            users, items = users + more_users, items + more_items
+        count = len(self.towers)
+        return (users, items) if count == 1 else (users / count, items / count)
+
+
+class Tower(nn.Module):
+    """The graph network of one modality."""
+
+    features: Tensor
+
+    def __init__(self, config: MMGCNConfig, features: Tensor, latent: int) -> None:
+        super().__init__()
+        self.latent = latent
+        width = latent or features.shape[1]
+        # Constants belong to the run's data and not to its checkpoints.
+        self.register_buffer("features", features if latent else normalise_rows(features), persistent=False)
+        self.projection = Linear(features.shape[1], latent) if latent else None
+        table = nn.init.xavier_normal_(torch.empty(config.num_users, width))
+        self.preference = _table(table, config.trainable_embeddings, self, "preference")
+        widths = [width] + [config.embedding_dim] * (config.num_layers - 1)
+        self.layers = nn.ModuleList(
+            Layer(w, config.embedding_dim, config.combination, number == 0) for number, w in enumerate(widths)
+        )
+        self._folded: tuple[tuple[object, ...], tuple[Tensor | None, Tensor | None, Tensor | None]] | None = None
+
+    def forward(
+        self, graph: UserItemGraph, own: Sequence[Tensor], wanted: Wanted | None = None, checkpointing: bool = False
+    ) -> tuple[Tensor, Tensor]:
+        """``own``: ID embeddings of users [U, d] and items [I, d]. The last layer's result, for the ``wanted`` if any."""
+        users, user_mean, item_mean = self._constants(graph)
+        items = self.features
+        if self.projection is not None:
+            items = normalise_rows(self.projection(items))
+        for number, layer in enumerate(self.layers):
+            means = (user_mean, item_mean) if number == 0 else (None, None)
+            rows = wanted if number == len(self.layers) - 1 else None
+            if checkpointing:
+                users, items = checkpoint(layer, graph, users, items, own, means, rows, use_reentrant=False)
+            else:
+                users, items = layer(graph, users, items, own, means, rows)
+        return users, items
+
+    def _constants(self, graph: UserItemGraph) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Normalised preferences and, where their inputs never change, the first layer's means over neighbours.
+
+        What is constant is computed once, and again after the tables were loaded or moved.
+        """
+        trained = isinstance(self.preference, nn.Parameter)
+        constants = (self.features,) if trained else (self.features, self.preference)
+        key = (graph, *(part for t in constants for part in (t.data_ptr(), t._version, t.dtype, t.device)))
+        if self._folded is None or self._folded[0] != key:
+            with torch.no_grad(), torch.autocast(self.features.device.type, enabled=False):
+                to_users = graph.to_users(self.features) if self.projection is None else None
+                users = None if trained else normalise_rows(self.preference)
+                self._folded = (key, (users, to_users, None if users is None else graph.to_items(users)))
+        users, to_users, to_items = self._folded[1]
+        return (normalise_rows(self.preference) if users is None else users), to_users, to_items
+
+
+class Layer(nn.Module):
+    """One layer: see :class:`MMGCN`."""
+
+    def __init__(self, width: int, dim: int, combination: str, first: bool) -> None:
+        super().__init__()
+        self.message = nn.Parameter(nn.init.xavier_normal_(torch.empty(width, width)))
+        self.own = nn.Linear(width, dim)
+        self.joint = nn.Linear(width + dim if combination == "concatenate" else width, dim)
+        nn.init.xavier_normal_(self.own.weight)
+        if first:
+            nn.init.xavier_normal_(self.joint.weight)
+
+    def forward(
+        self,
+        graph: UserItemGraph,
+        users: Tensor,
+        items: Tensor,
+        identity: Sequence[Tensor],
+        means: tuple[Tensor | None, Tensor | None],
+        wanted: Wanted | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """``means``: what the graph makes of ``items`` and of ``users`` where that is known already."""
+        some_users, some_items = (None, None) if wanted is None else (wanted.users, wanted.items)
+        graph = graph if wanted is None else wanted.graph
+        own_users, own_items = _some(users, some_users), _some(items, some_items)
+        to_users = _messages(graph.to_users, items, self.message, means[0], some_users, len(own_users))
+        to_items = _messages(graph.to_items, users, self.message, means[1], some_items, len(own_items))
+        return (
+            self.join(to_users, own_users, _some(identity[0], some_users)),
+            self.join(to_items, own_items, _some(identity[1], some_items)),
+        )
+
+    def join(self, messages: Tensor, rows: Tensor, identity: Tensor) -> Tensor:
+        """A side's next vectors [n, d] from its messages [n, width], its own rows [n, width] and ID embeddings [n, d]."""
+        own, joint = (self.own.weight, self.own.bias), (self.joint.weight, self.joint.bias)
+        return combine(messages, rows, identity, own, joint, SLOPE)
+
+
+def _some(table: Tensor, rows: Tensor | None) -> Tensor:
+    return table if rows is None else table_rows(table, rows)
+
+
+def _messages(
+    propagate: Callable[[Tensor], Tensor],
+    senders: Tensor,
+    weight: Tensor,
+    mean: Tensor | None,
+    some: Tensor | None,
+    receivers: int,
+) -> Tensor:
+    """Ā X W; Ā X may be known: ``mean``, of which ``some`` rows are asked for."""
+    if mean is not None:
+        return linear(_some(mean, some), weight.T)
+    # Ā(XW) = (ĀX)W: the product is made on the side with fewer rows.
+    few = len(senders) <= receivers
+    return propagate(linear(senders, weight.T)) if few else linear(propagate(senders), weight.T)
+
+
+def _table(values: Tensor, trained: bool, owner: nn.Module, name: str) -> Tensor:
+    """A parameter, or a buffer that is saved with the weights, registered as ``name`` by the assignment that follows."""
+    if trained:
+        return nn.Parameter(values)
+    owner.register_buffer(name, values)
+    return values

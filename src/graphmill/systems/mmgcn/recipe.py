@@ -1,0 +1,152 @@
+"""MMGCN as the engine sees it: one forward over the user-item graph a step, the loss of the pairs on its rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.kernels.row_selection import select_rows
+from graphmill.kernels.table_rows import table_rows
+from graphmill.systems.mmgcn.model import MMGCN, MMGCNConfig, Wanted
+from graphmill.systems.mmgcn.settings import MmgcnSettings, latent_dims
+from graphmill.systems.recommenders.batch import PairBatch
+from graphmill.systems.recommenders.multimodal import MOST_ROWS, NORM, MultimodalRecipe
+from graphmill.systems.recommenders.recipe import ITEMS, USERS, PairRows
+from graphmill.systems.recommenders.user_item_graph import UserItemGraph, user_item_graph
+from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, Term
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+
+
+_OF_USERS, _OF_ITEMS = "users' rows", "items' rows"
+
+
+class MmgcnRecipe(MultimodalRecipe):
+    """See :class:`graphmill.systems.mmgcn.model.MMGCN`."""
+
+    algorithm_version = 1
+    settings: MmgcnSettings
+
+    def __init__(self, graph: TypedGraph, settings: MmgcnSettings, batching: str) -> None:
+        # A norm of what is not trained is a constant: it would say something in the log and nothing in the gradient.
+        regularised = settings.model.trainable_embeddings and settings.objective.regularisation > 0.0
+        self.term_names = (NORM,) if regularised else ()
+        super().__init__(graph, settings, batching)
+        m = settings.model
+        self.latent_dims = latent_dims(m.latent_dims, len(self.modalities), m.embedding_dim)
+        train, shape = self.view.train, (self.view.num_users, self.view.num_items)
+        self.user_item = user_item_graph(train.row, train.columns, *shape, "mean")
+
+    def make_model(self) -> MMGCN:
+        """The network with this graph's features."""
+        m = self.settings.model
+        config = MMGCNConfig(
+            self.view.num_users,
+            self.view.num_items,
+            self.latent_dims,
+            m.embedding_dim,
+            m.num_layers,
+            m.combination,
+            m.trainable_embeddings,
+        )
+        return MMGCN(config, self.features())
+
+    def to(self, device: torch.device) -> None:
+        """The graph to the device; the features go with the network."""
+        super().to(device)
+        self.user_item = self.user_item.to(device)
+
+    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
+        """Weight decay acts on matrices, not on ID embeddings, preferences and biases."""
+        return self.groups(model, lambda name, p: p.dim() == 2 and not _is_table(name))
+
+    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
+        """ID embeddings by user and item, preferences by user and modality; all else whole."""
+        users, items = self.ids("user"), self.ids("item")
+        out: dict[str, tuple[str, list[str]]] = {}
+        for name, _ in model.named_parameters():
+            rows = users + items if name == "identity" else users if _is_table(name) else []
+            out[name] = (self._label(name), rows)
+        return out
+
+    def _label(self, name: str) -> str:
+        """A tower by the name of its modality rather than by its place."""
+        if not name.startswith("towers."):
+            return name
+        _, number, rest = name.split(".", 2)
+        return f"{self.modalities[int(number)].name}.{rest}"
+
+    def encode(self, model: nn.Module, batch: PairBatch) -> Encoded:
+        """All users [U, d] and items [I, d], or in training those of the batch and which they are."""
+        assert isinstance(model, MMGCN)
+        model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
+        wanted = self._wanted(batch) if model.training else None
+        users, items = model(self.user_item, wanted)
+        found = {USERS: users, ITEMS: items}
+        return Encoded(found if wanted is None else found | {_OF_USERS: wanted.users, _OF_ITEMS: wanted.items})
+
+    def _wanted(self, batch: PairBatch) -> Wanted | None:
+        """The rows of a batch, where they are few enough for cutting the graph to pay.
+
+        Not among several processes, whose encodings are to be alike; on an accelerator cutting costs more than it saves,
+        and under compile every number of rows would be compiled for.
+        """
+        compiled = self.settings.acceleration.compile != "off"
+        if not len(batch) or batch.ranks > 1 or compiled or self.device.type != "cpu":
+            return None
+        users, items = sorted_unique(batch.users), sorted_unique(np.append(batch.positives, batch.negatives))
+        if len(users) + len(items) > MOST_ROWS * (self.view.num_users + self.view.num_items):
+            return None
+        whole = self.user_item
+        cut = UserItemGraph(select_rows(whole.user_rows, users), select_rows(whole.item_rows, items))
+        return Wanted(torch.from_numpy(users), torch.from_numpy(items), cut)
+
+    def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
+        """Final vectors; where only some rows were computed, they are looked up among those."""
+        if _OF_USERS in encoded.tensors:
+            users = np.searchsorted(encoded.tensors[_OF_USERS].numpy(), users)
+            items = np.searchsorted(encoded.tensors[_OF_ITEMS].numpy(), items)
+        return super().rows(model, users, items, encoded)
+
+    def compilables(self, model: nn.Module) -> list[Compilable]:
+        """The dense part of each layer; the products with the graph stay outside."""
+        assert isinstance(model, MMGCN)
+        return [Compilable(layer, "join") for tower in model.towers for layer in tower.layers]  # type: ignore[union-attr]
+
+    def extra_terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> list[Term]:
+        """λ · [ mean over the 2B rows (u, i⁺), (u, i⁻) of Z_u² + Z_i²  +  Σ_m mean(P_m²) ], the means also over columns.
+
+        Of several negatives the mean is taken. The published code has the first modality's P alone in it, and trains neither
+        Z nor P: there it is a constant, which moves no weight, and is left out. Where they are trained, all are alike.
+        """
+        if not self.term_names:
+            return []
+        assert isinstance(model, MMGCN)
+        count, width = float(len(chunk)), model.config.embedding_dim
+        negatives = chunk.negatives.reshape(len(chunk), -1)
+        # Each row once, however many pairs have it.
+        nodes = (chunk.users, chunk.positives + self.view.num_users, negatives.reshape(-1) + self.view.num_users)
+        times = np.repeat((2.0, 1.0, 1.0 / negatives.shape[1]), [len(part) for part in nodes])
+        some, place = np.unique(np.concatenate(nodes), return_inverse=True)
+        found = table_rows(model.identity, self._tensor(some))
+        wide = found if found.dtype == torch.float64 else found.float()
+        kind = np.float64 if wide.dtype == torch.float64 else np.float32
+        weight = self._tensor(np.bincount(place.reshape(-1), weights=times).astype(kind))
+        rows = (wide.square().sum(1) * weight).sum() / (2.0 * width)
+        means = [_squares(tower.preference) / tower.preference.numel() for tower in model.towers]  # type: ignore[arg-type, operator]
+        tables = torch.stack(means).sum()
+        return [Term(NORM, rows + tables * count, count, self.settings.objective.regularisation)]
+
+
+def _squares(x: Tensor) -> Tensor:
+    """Σ x², at least fp32."""
+    return (x if x.dtype == torch.float64 else x.float()).square().sum()
+
+
+def _is_table(name: str) -> bool:
+    return name == "identity" or name.endswith(".preference")

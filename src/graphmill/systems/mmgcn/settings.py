@@ -1,0 +1,94 @@
+"""Everything that an MMGCN training can be told beyond what recommenders share. Importable without torch."""
+
+from typing import Any, Literal
+
+from pydantic import model_validator
+
+from graphmill.errors import SettingsError
+from graphmill.settings import Settings, setting
+from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings, choose_preset
+
+__all__ = ["PRESETS", "MmgcnSettings", "choose_preset", "latent_dims"]
+
+LARGE_BATCH = {
+    "acceleration": {"batch_size": 16384, "lr_scaling": "sqrt"},
+    "training": {"epochs": 190, "learning_rate": 0.0005, "patience_epochs": 30},
+    "evaluation": {"eval_every": 2},
+}
+
+
+class MmgcnModel(Settings):
+    """The network: a tower per modality."""
+
+    embedding_dim: int = setting(64, "Width of ID embeddings, of every layer's result and of what is exported", ge=1)
+    num_layers: int = setting(3, "Layers of each tower", ge=1, le=16)
+    modalities: list[str] = setting([], "Names of the item feature sets to learn from, in order; [] = all")
+    latent_dims: list[int] = setting(
+        [],
+        "Per modality, the width that its features are mapped to before the first layer; 0 = they enter as they are; "
+        "[] = 4 × embedding_dim for the first modality and 0 for the others, as published",
+    )
+    combination: Literal["concatenate", "add"] = setting(
+        "concatenate",
+        "How neighbours meet a node's own part: concatenate (as published code runs), or add (the paper's)",
+    )
+    trainable_embeddings: bool = setting(
+        True, "Train ID embeddings and preferences; false: they stay random, as in the published implementations"
+    )
+    shuffle_features: bool = setting(
+        False, "Give each item another's features (seeded): what such a run reaches is not owed to the features"
+    )
+
+    @model_validator(mode="after")
+    def _fits(self) -> "MmgcnModel":
+        if any(width < 0 for width in self.latent_dims):
+            raise ValueError("model.latent_dims: a width is 0 (features as they are) or more")
+        if self.modalities and self.latent_dims and len(self.modalities) != len(self.latent_dims):
+            raise ValueError(
+                f"model.latent_dims has {len(self.latent_dims)} widths for {len(self.modalities)} modalities; write one "
+                "for each, or none"
+            )
+        return self
+
+
+class MmgcnObjective(RecommenderObjective):
+    """The loss of the pairs, with the norm of the tables."""
+
+    regularisation: float = setting(
+        0.0001,
+        "λ of the squares of the step's ID embeddings and of the preferences, each a mean over their numbers; without "
+        "effect where trainable_embeddings is false",
+        ge=0.0,
+    )
+
+
+class MmgcnSettings(RecommenderSettings):
+    """One MMGCN run: the shape of ``settings.yaml``."""
+
+    recipe: Literal["mmgcn"] = setting("mmgcn", "The system to train")
+    preset: Literal["auto", "none", "published", "large_batch"] = setting(
+        "auto", "Fills the fields that are not written", identity=False
+    )
+    model: MmgcnModel = setting(MmgcnModel(), "The network")
+    objective: MmgcnObjective = setting(MmgcnObjective(), "The loss")
+
+
+# published: what the public implementations train; large_batch: a step costs the same at any batch size. Its rate and
+# patience are those whose quality was measured (benchmarks/LOG.md, large batches).
+PRESETS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "published": {"model": {"trainable_embeddings": False}},
+    "large_batch": LARGE_BATCH,
+}
+
+
+def latent_dims(given: list[int], modalities: int, dim: int) -> tuple[int, ...]:
+    """``model.latent_dims`` as it is meant for so many modalities and ``embedding_dim`` ``dim``.
+
+    Raises :class:`SettingsError` where there are not as many widths as modalities.
+    """
+    if given and len(given) != modalities:
+        raise SettingsError(
+            f"model.latent_dims has {len(given)} widths for {modalities} modalities; write one for each, or none"
+        )
+    return tuple(given) or (4 * dim,) + (0,) * (modalities - 1)

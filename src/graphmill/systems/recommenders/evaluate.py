@@ -1,0 +1,99 @@
+"""The figures of a recommender: full ranking, the catalogue's part in it, and the floors, on one split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+
+import numpy as np
+
+from graphmill.evaluation.baselines.recommendation import FloorModels, ItemFloor, tune_item_floors
+from graphmill.evaluation.ranking.items import KGAT_LIST, ItemLists, rank_items
+from graphmill.evaluation.ranking.recommendation import KnownItems, ScoreBlock
+from graphmill.graph.interactions import Interactions, Rows
+from graphmill.sampling.keyed import generator
+from graphmill.systems.recommenders.settings import METRICS, OWN_METRICS, RecommenderSettings
+
+QUERY_SEED = 2024
+"""The sample of users that is asked while training is the same for every model, run and seed of a data set."""
+
+
+class RecommenderEvaluator:
+    """Ranks all items for the users of a split. ``evaluation.max_queries`` bounds how many are asked while training."""
+
+    def __init__(self, view: Interactions, settings: RecommenderSettings) -> None:
+        self.view, self.settings = view, settings
+        self._floors: dict[tuple[str, str], ItemLists] = {}
+        self._poll: Callable[[], None] = lambda: None
+
+    def evaluate(
+        self, score: ScoreBlock, split: str, *, final: bool, poll: Callable[[], None] = lambda: None
+    ) -> dict[str, float]:
+        """``score``: users int64 [b] → scores of all items [b, I]. Empty where the split has nobody to ask.
+
+        While training: the metrics asked for. ``final``: all of them, the catalogue's figures (``coverage``,
+        ``popularity_bias``), ``repeat_share`` where held-out items were left out as known, and each floor
+        (``popularity_``, ``item_knn_``, ``ease_``).
+        """
+        evaluation, held_out = self.settings.evaluation, self.view.held_out(split)
+        self._poll = poll
+        if not len(held_out):
+            return {}
+        every = final and evaluation.final_metrics == "all"
+        names = (*METRICS, *OWN_METRICS) if every else tuple(evaluation.metrics)
+        ks = [k for k in evaluation.top_k if k <= self.view.num_items]
+        lists = self.lists(score, split, final=final, names=names, poll=poll)
+        out = lists.metrics(names, ks)
+        if not final:
+            return out
+        if share := self.view.repeat_share:
+            out["repeat_share"] = share
+        out |= lists.catalogue(self.view.train_by_item.counts, known(held_out), ks)
+        if evaluation.floors:
+            for name in self.floors:
+                found = self.floor_lists(name, split).metrics(names, ks)
+                out |= {f"{name}_{metric}": value for metric, value in found.items()}
+        return out
+
+    def lists(
+        self,
+        score: ScoreBlock,
+        split: str,
+        *,
+        final: bool = True,
+        names: tuple[str, ...] = METRICS,
+        poll: Callable[[], None] = lambda: None,
+    ) -> ItemLists:
+        """The best items of each user of the split."""
+        evaluation, held_out = self.settings.evaluation, self.view.held_out(split)
+        users = np.flatnonzero(held_out.counts > 0)
+        if not final and 0 < evaluation.max_queries < len(users):
+            draw = generator(QUERY_SEED, "users", split)
+            users = np.sort(draw.choice(users, evaluation.max_queries, replace=False))
+        depth = max(*evaluation.top_k, KGAT_LIST if "ndcg_kgat" in names else 1)
+        masked = known(self.view.known(split, evaluation.mask_validation))
+        return rank_items(score, self.view.num_items, masked, known(held_out), depth, users=users, poll=poll)
+
+    def floor_lists(self, name: str, split: str) -> ItemLists:
+        """A floor's lists on the split, made once."""
+        if (split, name) not in self._floors:
+            score = self.floors[name].scores(self._models)
+            names = (*METRICS, *OWN_METRICS)
+            self._floors[split, name] = self.lists(score, split, names=names, poll=self._poll)
+        return self._floors[split, name]
+
+    @cached_property
+    def floors(self) -> dict[str, ItemFloor]:
+        """The trivial predictors at their best settings on validation."""
+        train, valid = known(self.view.train), known(self.view.valid)
+        metric = self.settings.evaluation.selection_metric
+        return tune_item_floors(train, valid, self.view.num_items, metric, self._poll)
+
+    @cached_property
+    def _models(self) -> FloorModels:
+        return FloorModels(known(self.view.train), self.view.num_items)
+
+
+def known(rows: Rows) -> KnownItems:
+    """Rows of the graph as the evaluation wants them."""
+    return KnownItems(rows.indptr, rows.columns.astype(np.int64))

@@ -1,0 +1,58 @@
+"""What the planner's formulas of recommenders share: sizes, read from a typed graph, and the loss of pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphmill.graph.interactions import UNNAMED, interaction_relation
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.kernels.runtime.threads import has_numba
+from graphmill.systems.recommenders.settings import RecommenderSettings
+from graphmill.training.device import choose_device
+
+WIDE = 4
+SCORES = 5 << 20
+"""Scores of a block in an evaluation, with what ranks them on a CPU; on a device ranking takes four times as much."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Users, items, training pairs, and the width of each modality in use."""
+
+    users: int
+    items: int
+    edges: int
+    widths: tuple[int, ...]
+    bytes_per_edge: int = 160
+    """Both normalised matrices in both orientations, the rows of the view, keys and order of the sampler."""
+
+
+def sizes_of(graph: TypedGraph, modalities: Sequence[str]) -> Sizes:
+    """``modalities``: names of the feature sets in use; none: all."""
+    relation = interaction_relation(graph)
+    users, items = graph.node_type(relation.source), graph.node_type(relation.target)
+    widths = {}
+    for name in graph.feature_sets(items.name):
+        found = graph.features(items.name, name)
+        widths[name or UNNAMED] = 0 if found is None else found.shape[1]
+    chosen = tuple(widths[name] for name in (modalities or widths) if name in widths)
+    return Sizes(users.count, items.count, int((np.asarray(graph.edges(relation).split) == 0).sum()), chosen)
+
+
+def pairs_in_place(settings: RecommenderSettings, precision: str = "fp32") -> bool:
+    """Whether pairs read their vectors where they are (``kernels/pair_losses.py``), or rows are looked up for each.
+
+    ``precision``: of the vectors; tables are fp32 whatever a network is trained in.
+    """
+    device = choose_device(settings.acceleration.device, allow_fallback=True).device
+    return device.type == "cpu" and precision == "fp32" and has_numba()
+
+
+def pairs_kept(pairs: float, negatives: int, width: int, in_place: bool) -> float:
+    """Numbers of 4 bytes that the loss of some pairs holds: what each negative counts, int64 numbers of rows and what finds
+    each row once; or, where that is more, the rows.
+    """
+    return pairs * (2 + negatives) * 10 if in_place else pairs * (2 + negatives) * width * 3

@@ -1,0 +1,309 @@
+"""What all recommenders have in common as the engine sees them: a loss of pairs on one graph forward, full ranking by dot
+product.
+
+A system adds its network, its encoding and its own terms. Vectors of users and items are all that evaluation, lists of
+recommendations and export know of it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor, nn
+
+from graphmill.errors import InputError
+from graphmill.evaluation.health.quick import quick_health
+from graphmill.evaluation.ranking.recommendation import ExcludeSeen, no_items, top_k
+from graphmill.graph.interactions import interaction_view
+from graphmill.graph.knowledge import knowledge_view
+from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.kernels.pair_losses import pair_losses
+from graphmill.kernels.products import product
+from graphmill.sampling.interactions import Draw, PairSampler, Pool
+from graphmill.sampling.keyed import key_of
+from graphmill.systems.recommenders.batch import PairBatch
+from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
+from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings
+from graphmill.training.contract import (
+    Compilable,
+    EmbeddingBlock,
+    Encoded,
+    Execution,
+    ParameterGroup,
+    Phase,
+    Term,
+)
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+
+SAMPLED_SOFTMAX = "sampled_softmax"
+USERS, ITEMS = "users", "items"
+"""Names of the vectors in an encoding."""
+_EXPORT_ROWS = 65_536
+
+
+class PairRows(NamedTuple):
+    """Vectors of users [m, d] and items [n, d], and which of them pairs have."""
+
+    users: Tensor
+    items: Tensor
+    user_rows: Tensor
+    """int64 [B]"""
+    item_rows: Tensor
+    """int64 [B, 1 + k]: a pair's item, and its negatives."""
+
+
+class RecommenderRecipe(ABC):
+    """The shared part. ``batching`` is "full": every step runs over the whole graph."""
+
+    algorithm_version = 1
+    term_names: tuple[str, ...] = ()
+    """Terms beyond that of the pairs."""
+    loss_scale = 1.0
+    """Factor of the pairs' term."""
+    draw: Draw = "pairs"
+    negatives: Pool = "seen"
+
+    def __init__(self, graph: TypedGraph, settings: RecommenderSettings, batching: str) -> None:
+        self.name = str(settings.recipe)  # type: ignore[attr-defined]
+        self.graph, self.settings = graph, settings
+        self.view = interaction_view(graph)
+        self._check_cut_off()
+        size = settings.step_size()
+        self.sampler = PairSampler(
+            self.view.train,
+            self.view.num_items,
+            size,
+            settings.training.seed,
+            draw=self.draw,
+            negatives=self.negatives,
+            per_positive=settings.objective.negatives_per_positive,  # type: ignore[attr-defined]
+        )
+        self.phases = [Phase("train", self.steps(), size, settings.base_batch)]
+        self.evaluator = RecommenderEvaluator(self.view, settings)
+        self.device = torch.device("cpu")
+        self.execution = Execution()
+
+    def _check_cut_off(self) -> None:
+        """InputError where the metric that chooses the epoch looks at more items than there are: nothing would be chosen."""
+        wanted, items = self.settings.evaluation.selection_metric, self.view.num_items
+        if int(wanted.partition("@")[2]) > items:
+            raise InputError(
+                f"evaluation.selection_metric: {wanted} looks at more items than the {items} of {self.settings.data}; take "
+                f"a cut-off of at most {items}, and name it in evaluation.top_k"
+            )
+
+    # ---------------------------------------------------------------- what a system adds
+
+    @abstractmethod
+    def make_model(self) -> nn.Module:
+        """The network; the random numbers are seeded."""
+
+    @abstractmethod
+    def encode(self, model: nn.Module, batch: PairBatch) -> Encoded:
+        """``users`` [U, d] and ``items`` [I, d] (and what the terms need beside them): the graph forward of a step."""
+
+    @abstractmethod
+    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
+        """What the phase's optimizer updates."""
+
+    @abstractmethod
+    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
+        """Parameter → (label, its rows' keys): ``init_from`` by node id."""
+
+    def extra_terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> list[Term]:
+        """The terms of ``term_names``, each with weight ``len(chunk)``."""
+        return []
+
+    # ---------------------------------------------------------------- model
+
+    def build(self, execution: Execution) -> nn.Module:
+        """Initialised on the CPU from the seed, so that every device and rank starts alike."""
+        torch.manual_seed(key_of(self.settings.training.seed, "initialise") & 0x7FFF_FFFF_FFFF_FFFF)
+        self.execution = execution
+        return self.make_model()
+
+    def to(self, device: torch.device) -> None:
+        """Where the constants are to be; a system moves its own."""
+        self.device = device
+
+    def begin_epoch(self, model: nn.Module, epoch: int) -> None:  # noqa: B027  (KGAT alone has something to do)
+        """Nothing changes between epochs, unless a system says so."""
+
+    def groups(self, model: nn.Module, dense: Callable[[str, nn.Parameter], bool]) -> list[ParameterGroup]:
+        """All parameters; weight decay acts on those that ``dense`` (name, parameter) says so of."""
+        found: dict[bool, tuple[list[str], list[nn.Parameter]]] = {True: ([], []), False: ([], [])}
+        for name, parameter in model.named_parameters():
+            names, parameters = found[bool(dense(name, parameter))]
+            names.append(name)
+            parameters.append(parameter)
+        return [ParameterGroup(names, parameters, decay) for decay, (names, parameters) in found.items() if names]
+
+    def ids(self, kind: str) -> list[str]:
+        """Ids of "user" or "item" nodes, or of "all", in the graph's order: the keys of table rows."""
+        column = self.graph.node_table().column("id")
+        view = self.view
+        ranges = {"user": (view.user_offset, view.num_users), "item": (view.item_offset, view.num_items)}
+        start, count = ranges.get(kind, (0, len(column)))
+        found: list[str] = column.slice(start, count).to_pylist()
+        return found
+
+    # ---------------------------------------------------------------- a step
+
+    def steps(self) -> int:
+        """Steps of an epoch."""
+        return self.settings.training.steps_per_epoch or self.sampler.steps_per_epoch
+
+    def step(self, phase: Phase, epoch: int, index: int) -> PairBatch:
+        """Training triples."""
+        return PairBatch(*self.sampler.step(epoch, index), terms=(self.loss, *self.term_names))
+
+    @property
+    def objective(self) -> RecommenderObjective:
+        """What the system is trained by."""
+        found: RecommenderObjective = self.settings.objective  # type: ignore[attr-defined]
+        return found
+
+    @property
+    def loss(self) -> str:
+        """Name of the pairs' term."""
+        return self.objective.loss
+
+    def terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded | None) -> list[Term]:
+        """The loss of each pair beside its k negatives, and the system's own terms."""
+        assert encoded is not None
+        loss, _ = self.pair_losses(self.rows_of(model, chunk, encoded))
+        return [Term(self.loss, loss, float(len(chunk)), self.loss_scale), *self.extra_terms(model, chunk, encoded)]
+
+    def pair_losses(self, rows: PairRows) -> tuple[Tensor, Tensor]:
+        """The loss that the settings name, and the norm, as sums over pairs: :func:`graphmill.kernels.pair_losses`."""
+        return pair_losses(*rows, together=self.loss == SAMPLED_SOFTMAX)
+
+    def rows_of(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> PairRows:
+        """Final vectors of a chunk's users, and of their items and negatives."""
+        negatives = chunk.negatives.reshape(len(chunk), -1)
+        return self.rows(model, chunk.users, np.column_stack((chunk.positives, negatives)), encoded)
+
+    def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
+        """Final vectors, and those of ``users`` int64 [B] and ``items`` int64 [B, n] among them."""
+        tensors = encoded.tensors
+        return PairRows(tensors[USERS], tensors[ITEMS], self._tensor(users), self._tensor(items))
+
+    # ---------------------------------------------------------------- evaluation and export
+
+    def vectors(self, model: nn.Module) -> tuple[Tensor, Tensor]:
+        """Users [U, d] and items [I, d], fp32, of the model in eval mode."""
+        training = model.training
+        model.eval()
+        nobody = np.zeros(0, np.int64)
+        with torch.no_grad():
+            tensors = self.encode(model, PairBatch(nobody, nobody, nobody)).tensors
+        model.train(training)
+        return tensors[USERS].detach().float(), tensors[ITEMS].detach().float()
+
+    def scorer(self, model: nn.Module) -> RecommenderScorer:
+        """Scores from vectors that are computed once."""
+        return RecommenderScorer(*self.vectors(model))
+
+    def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
+        """Full-ranking metrics; with ``final`` also the catalogue's figures and the floors."""
+        score = self.scorer(model)
+        return self.evaluator.evaluate(score.of_users, split, final=final, poll=poll)
+
+    def held_out(self, split: str) -> int:
+        """Pairs."""
+        return len(self.view.held_out(split))
+
+    def recommend(
+        self, model: nn.Module, k: int, exclude_seen: ExcludeSeen = "auto"
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """For every user with training items the ``k`` best items of which no interaction of the user is known; with
+        ``never`` of all items. ``auto`` is ``always``: these systems are measured by new items alone.
+
+        Users int64 [U] and items int64 [U, k] are global node numbers, best first (−1: none left); scores [U, k].
+        """
+        view = self.view
+        users = np.flatnonzero(view.train.counts > 0)
+        seen = no_items(view.num_users) if exclude_seen == "never" else known(view.everything())
+        items, scores = top_k(self.scorer(model).of_users, users, view.num_items, seen, k)
+        return users + view.user_offset, np.where(items >= 0, items + view.item_offset, -1), scores
+
+    def health(self, model: nn.Module) -> dict[str, float]:
+        """Participation ratio, mean cosine and rank of the vectors."""
+        users, items = (t.cpu().numpy() for t in self.vectors(model))
+        types = np.repeat([0, 1], [len(users), len(items)])
+        return quick_health(np.concatenate((users, items)), types, seed=self.settings.training.seed)
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the exported vectors, where it is not ``model.embedding_dim``."""
+        return int(self.settings.model.embedding_dim)  # type: ignore[attr-defined]
+
+    def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
+        """Vectors of all nodes in the graph's order."""
+        rows = self.all_vectors(model)
+        for start in range(0, len(rows), _EXPORT_ROWS):
+            yield EmbeddingBlock(start, rows[start : start + _EXPORT_ROWS])
+
+    def all_vectors(self, model: nn.Module) -> np.ndarray:
+        """fp32 [N, d]: users and items as they are scored. Other nodes, of which the system knows nothing, get the mean of
+        the nodes that facts join them with, nearest first; what no fact leads to gets the mean of the items.
+        """
+        users, items = (t.cpu().numpy() for t in self.vectors(model))
+        view = self.view
+        rows = np.zeros((self.graph.num_nodes, users.shape[1]), np.float32)
+        reached = np.zeros(len(rows), bool)
+        for start, own in ((view.user_offset, users), (view.item_offset, items)):
+            rows[start : start + len(own)] = own
+            reached[start : start + len(own)] = True
+        if reached.all():
+            return rows
+        facts = knowledge_view(self.graph, directed=False)
+        head, tail = np.concatenate((facts.head, facts.tail)), np.concatenate((facts.tail, facts.head))
+        while True:
+            lead = ~reached[head] & reached[tail]
+            if not lead.any():
+                break
+            found = sorted_unique(head[lead])
+            means = sp.csr_matrix((np.ones(int(lead.sum())), (head[lead], tail[lead])), (len(rows),) * 2)[found]
+            rows[found] = (means @ rows) / np.asarray(means.sum(1))
+            reached[found] = True
+        rows[~reached] = items.mean(0)
+        return rows
+
+    def compilables(self, model: nn.Module) -> list[Compilable]:
+        """Sparse products do not compile, and little else is left."""
+        return []
+
+    def units_per_step(self, phase: Phase) -> tuple[str, float]:
+        """Training triples."""
+        return "triples", self.sampler.num_pairs / self.sampler.steps_per_epoch
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        """The array on the device."""
+        tensor = torch.from_numpy(np.ascontiguousarray(array))
+        if self.settings.acceleration.pin_memory and self.device.type == "cuda":
+            return tensor.pin_memory().to(self.device, non_blocking=True)
+        return tensor.to(self.device)
+
+
+class RecommenderScorer:
+    """Dot products of users and items."""
+
+    def __init__(self, users: Tensor, items: Tensor) -> None:
+        self.users, self.items = users, items.T.contiguous()
+
+    def of_users(self, users: np.ndarray) -> Tensor:
+        """Local user numbers int64 [B] → fp32 [B, I]."""
+        rows = self.users[torch.from_numpy(np.ascontiguousarray(users)).to(self.users.device)]
+        return product(rows, self.items)
+
+    def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
+        """:meth:`of_users`; ``relation`` is 0, the only one."""
+        return self.of_users(heads)

@@ -1,0 +1,76 @@
+"""What a step of SASRec or TiSASRec holds and does, from the lengths of the sequences: the planner's formulas."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.systems.sequences.settings import SasrecSettings, TisasrecModel
+from graphmill.training.contract import Execution
+from graphmill.training.planning import Cost
+
+_WIDE = 4
+_ENCODED = 512  # histories that an evaluation encodes at a time
+
+
+def step_cost(graph: TypedGraph, settings: SasrecSettings, batching: str, execution: Execution, precision: str) -> Cost:
+    """The cost of one process; ``batching`` is "full": a step has whole windows."""
+    m, o = settings.model, settings.objective
+    sequences = settings.step_size() / settings.acceleration.processes
+    lengths, items, interactions = _windows(graph, m.max_length, o.windows)
+    rows, attended = sequences * lengths.mean(), sequences * (lengths**2.0).mean()
+    d, blocks, heads = m.embedding_dim, m.num_blocks, m.num_heads
+    span = m.time_span if isinstance(m, TisasrecModel) else 0
+    streams = m.mhc_streams if m.mhc != "off" else 1
+    tables = (items + m.max_length * (2 if span else 1) + 2 * span) * d
+    parameters = tables + blocks * (6 * d * d + 12 * d)
+    # Kept per block and row: norms, q, k, v, attention, residuals, feed-forward's two products, masks.
+    per_row = d * (15.0 + 6.0 * (streams - 1))
+    # Weights, their dropout and mask per pair; their gradient while a bucket is gone back through.
+    per_pair = heads * (2.25 + (3.0 if span else 0.0))
+    kept = rows * per_row + attended * per_pair
+    states = (rows * d + kept) if execution.checkpointing else blocks * kept
+    wide = rows * items
+    loss = {
+        "softmax": 0.25 * wide + 3 * rows * d,
+        "sampled_softmax": 3 * rows * o.sampled_items,
+    }.get(o.loss, rows * d * (2 + 2 * o.negatives_per_positive))
+    dense = 2.0 * rows * 6 * d * d * blocks + 4.0 * attended * d * blocks
+    scored = wide if o.loss == "softmax" else rows * (o.sampled_items if o.loss == "sampled_softmax" else 0)
+    again = 1 if execution.checkpointing else 0
+    # Of a score eight numbers' way through memory, not all that is done with it: it stays in the cache meanwhile.
+    products = dense * (3 + again) + 3 * 2.0 * scored * d
+    return Cost(
+        weights=int(parameters * _WIDE),
+        held=interactions * 48,
+        step=int((states + loss / max(execution.loss_chunks, 1) + 4 * rows * d) * _WIDE),
+        gradients=int(parameters * _WIDE),
+        evaluation=int(_ENCODED * (lengths.mean() * 8 * d + 4 * items) * _WIDE),
+        flop=products,
+        low_flop=products if precision != "fp32" else 0.0,
+        moved=(blocks * (rows * per_row * 5 + attended * per_pair * 8) + scored * 8 + rows * d * 20) * _WIDE,
+        calls=300.0 + 1200.0 * blocks,
+        ragged=_differ(lengths, sequences),
+    )
+
+
+def _differ(lengths: np.ndarray, sequences: float) -> bool:
+    """Whether steps of so many windows differ in their rows by more than a hundredth of them (one standard deviation)."""
+    return sequences < len(lengths) and float(lengths.std()) > 0.01 * float(lengths.mean()) * sequences**0.5
+
+
+def _windows(graph: TypedGraph, longest: int, which: str) -> tuple[np.ndarray, int, int]:
+    """Lengths of the windows that training draws from, the number of items, and of interactions."""
+    relation = max(graph.relations, key=lambda r: r.edges)
+    edges = graph.edges(relation.index)
+    train = np.asarray(edges.split) == 0
+    users, items = graph.node_type(relation.source).count, graph.node_type(relation.target).count
+    lengths = np.bincount(np.asarray(edges.src)[train], minlength=users)
+    lengths = lengths[lengths > 1] - 1
+    if not len(lengths):
+        return np.ones(1), items, int(train.sum())
+    if which == "last":
+        return np.minimum(lengths, longest).astype(float), items, int(train.sum())
+    full, rest = lengths // longest, lengths % longest
+    windows = np.concatenate([np.full(int(full.sum()), longest), rest[rest > 0]])
+    return windows.astype(float), items, int(train.sum())

@@ -1,0 +1,137 @@
+"""The figures of a sequence model: full ranking, the sampled protocol, and the floors, on one split."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphmill.evaluation.baselines.next_item import (
+    Floors,
+    NextItemSplit,
+    TunedFloor,
+    chosen_ranks,
+    floor_ranks,
+    tune_floors,
+)
+from graphmill.evaluation.ranking.next_item import HistoryRanks, full_ranks, sample_candidates, sampled_ranks
+from graphmill.evaluation.ranking.recommendation import Int64
+from graphmill.graph.sequences import Sequences
+from graphmill.sampling.keyed import generator
+from graphmill.systems.sequences.settings import METRICS, SasrecSettings
+
+if TYPE_CHECKING:
+    import torch
+
+TABLE_SEED = 2024
+"""The sampled protocol's table is the same for every model, run and seed of a data set."""
+SAMPLED_USERS = 10_000
+"""The papers' protocol takes a sample of users where there are more."""
+TUNING_USERS = 5_000
+"""Validation queries that are enough to choose a floor's setting."""
+
+
+class SequenceEvaluator:
+    """Queries of each split, made once. ``evaluation.max_queries`` bounds those that are asked while training."""
+
+    def __init__(self, sequences: Sequences, settings: SasrecSettings) -> None:
+        self.sequences, self.settings = sequences, settings
+        self._splits: dict[str, NextItemSplit] = {}
+        self._floors: dict[tuple[str, str], HistoryRanks] = {}
+
+    def split(self, name: str) -> NextItemSplit:
+        """The queries of "valid" or "test"."""
+        if name not in self._splits:
+            s = self.sequences
+            users, at = s.targets(name)
+            self._splits[name] = NextItemSplit(users, s.items[at], s.indptr[users], at)
+        return self._splits[name]
+
+    @cached_property
+    def floors(self) -> Floors:
+        """The trivial predictors, fitted on the training interactions."""
+        s = self.sequences
+        train = s.split == 0
+        return Floors(s.users[train], s.items[train], s.num_users, s.num_items, repeats=s.repeats)
+
+    def evaluate(self, score: Callable[[Int64, Int64], torch.Tensor], split: str, *, final: bool) -> dict[str, float]:
+        """``score``: users int64 [b] and where their histories end int64 [b] → scores of all items [b, I].
+
+        While training: the metrics asked for, by full ranking, of which the history is a part where people take the same
+        again. ``final``: all of them; the same without the targets whose order is the file's (``untied_``); where there
+        are targets that their user has met, their part of all (``repeat_share``), they alone among all items
+        (``repeated_``) and the others among the items new to their user (``new_``); the sampled protocol
+        (``sampled_``); each floor (``popularity_``, ``markov_``, ``item_knn_``, ``replay_``), repeats apart as well.
+        """
+        evaluation = self.settings.evaluation
+        asked = self.split(split)
+        queries = np.arange(len(asked.users))
+        if not final and 0 < evaluation.max_queries < len(queries):
+            draw = generator(TABLE_SEED, "queries", split)
+            queries = np.sort(draw.choice(queries, evaluation.max_queries, replace=False))
+        every = final and evaluation.final_metrics == "all"
+        names, ks = METRICS if every else tuple(evaluation.metrics), evaluation.top_k
+        known = asked.known(self.sequences.items)
+        items = self.sequences.num_items
+
+        def block(rows: Int64) -> torch.Tensor:
+            return score(asked.users[rows], asked.stop[rows])
+
+        found = full_ranks(block, queries, asked.targets[queries], items, known)
+        ranks = chosen_ranks(found, self.sequences.repeats)
+        out = ranks.metrics(names, ks)
+        if not final:
+            return out
+        untied = ~self.sequences.same_second()[asked.stop]
+        if not untied.all():
+            out |= _prefixed("untied", ranks.take(untied).metrics(names, ks))
+        if found.repeated.any():
+            out |= {"repeat_share": float(found.repeated.mean())} | _apart("", found, names, ks)
+        if evaluation.sampled_candidates:
+            chosen = queries
+            if len(queries) > SAMPLED_USERS:
+                draw = generator(TABLE_SEED, "sampled users", split)
+                chosen = np.sort(draw.choice(queries, SAMPLED_USERS, replace=False))
+            targets = asked.targets[chosen]
+            table = sample_candidates(
+                chosen, targets, items, known, evaluation.sampled_candidates, seed=TABLE_SEED, name=split
+            )
+            out |= _prefixed("sampled", sampled_ranks(block, chosen, targets, table, items).metrics(names, ks))
+        if evaluation.floors:
+            out |= self._floor_metrics(split, names, ks)
+        return out
+
+    @cached_property
+    def tuned(self) -> dict[str, TunedFloor]:
+        """The trivial predictors at their best settings on validation (on a seeded sample of its queries, if many)."""
+        valid = self.split("valid")
+        if len(valid.users) > TUNING_USERS:
+            draw = generator(TABLE_SEED, "tuning users")
+            valid = valid.take(np.sort(draw.choice(len(valid.users), TUNING_USERS, replace=False)))
+        return tune_floors(self.floors, valid, self.sequences.items)
+
+    def _floor_metrics(self, split: str, names: tuple[str, ...], ks: list[int]) -> dict[str, float]:
+        out: dict[str, float] = {}
+        for name, floor in self.tuned.items():
+            if (split, name) not in self._floors:
+                items = self.sequences.items
+                self._floors[split, name] = floor_ranks(self.floors, floor.scores, self.split(split), items)
+            found = self._floors[split, name]
+            out |= _prefixed(name, chosen_ranks(found, self.sequences.repeats).metrics(names, ks))
+            if found.repeated.any():
+                out |= _apart(f"_{name}", found, names, ks)
+        return out
+
+
+def _apart(who: str, found: HistoryRanks, names: tuple[str, ...], ks: list[int]) -> dict[str, float]:
+    """Targets that their user has met, among all items; and the others, among the items new to their user."""
+    out = _prefixed(f"repeated{who}", found.unmasked.take(found.repeated).metrics(names, ks))
+    if not found.repeated.all():
+        out |= _prefixed(f"new{who}", found.take(~found.repeated).metrics(names, ks))
+    return out
+
+
+def _prefixed(prefix: str, metrics: dict[str, float]) -> dict[str, float]:
+    return {f"{prefix}_{name}": value for name, value in metrics.items()}

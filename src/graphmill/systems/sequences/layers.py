@@ -1,0 +1,186 @@
+"""What SASRec and TiSASRec share: projections, feed-forward, and the ways a residual can be arranged around them.
+
+Rows of all sequences stand in buckets (``kernels/sequence_attention``); everything but attention is row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from graphmill.kernels.layer_norm import LayerNorm
+from graphmill.kernels.products import linear
+from graphmill.kernels.sequence_attention import Bucket
+from graphmill.kernels.sublayers import CausalAttention, attention_output, feed_forward, self_attention
+from graphmill.systems.sequences.hyper_connections import HyperConnection
+
+Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""query, key, value [R, d] → [R, d]."""
+
+PRE, POST, ORIGINAL = "pre", "post", "original"
+
+
+@dataclass(frozen=True)
+class SequenceInputs:
+    """Rows in buckets: ``items`` and ``positions`` int64 [R]; ``times`` int64 [R], scaled, or None.
+
+    ``positions`` count from the end: the newest item of every sequence has the last position. Rows of padding hold any
+    valid number; what becomes of them is never read.
+    """
+
+    items: Tensor
+    positions: Tensor
+    times: Tensor | None
+    buckets: Sequence[Bucket]
+
+
+class Projections(nn.Module):
+    """Q, K and V of one attention, as one product where all have one input, and the output projection, if any."""
+
+    def __init__(self, dim: int, output: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(3 * dim, dim))
+        self.bias = nn.Parameter(torch.zeros(3 * dim))
+        self.output = nn.Linear(dim, dim) if output else None
+
+    def forward(self, query: Tensor, other: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """``query`` [R, d] gives Q; ``other`` gives K and V."""
+        dim = query.shape[1]
+        if query is other:
+            q, k, v = side_by_side(linear(query, self.weight, self.bias), dim)
+        else:
+            q = linear(query, self.weight[:dim], self.bias[:dim])
+            k, v = side_by_side(linear(other, self.weight[dim:], self.bias[dim:]), dim)
+        return q, k, v
+
+
+def side_by_side(x: Tensor, width: int) -> tuple[Tensor, ...]:
+    """[R, n · width] → n views [R, width]. Gradients that lie side by side already are not put together once more."""
+    if torch.compiler.is_compiling():
+        return x.split(width, dim=1)
+    found: tuple[Tensor, ...] = _SideBySide.apply(x, width)
+    return found
+
+
+class _SideBySide(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, width: int) -> tuple[Tensor, ...]:
+        ctx.shape = x.shape
+        return x.split(width, dim=1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        first, width = gradients[0], gradients[0].shape[1]
+        if all(_follows(first, number * width, x) for number, x in enumerate(gradients)):
+            return first.as_strided(ctx.shape, first.stride()), None
+        return torch.cat(gradients, dim=1), None
+
+
+def _follows(first: Tensor, columns: int, x: Tensor) -> bool:
+    """Whether ``x`` has the columns of one memory that stand so many columns behind those of ``first``."""
+    return (
+        x.untyped_storage().data_ptr() == first.untyped_storage().data_ptr()
+        and x.storage_offset() == first.storage_offset() + columns
+        and x.stride() == first.stride()
+        and x.stride(1) == 1
+        and x.dtype == first.dtype
+    )
+
+
+class FeedForward(nn.Module):
+    """W₂ relu(W₁ x), each followed by dropout, at one width throughout (as in SASRec)."""
+
+    def __init__(self, dim: int, rate: float) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(dim, dim), nn.Linear(dim, dim)
+        self.rate = rate
+
+    def forward(
+        self, x: Tensor, residual: bool = False, before: LayerNorm | None = None, after: LayerNorm | None = None
+    ) -> Tensor:
+        """[R, d] → [R, d], of ``before`` (x), added to x and normed by ``after``, where these are given."""
+        first, second = (self.first.weight, self.first.bias), (self.second.weight, self.second.bias)
+        return feed_forward(x, first, second, self.rate, self.training, residual=residual, before=before, after=after)
+
+
+class Block(nn.Module):
+    """Attention and feed-forward with their residuals.
+
+    * pre: x + A(LN x), then x + F(LN x);
+    * post: LN(x + A(x)), then LN(x + F(x));
+    * original (SASRec's first code, and TiSASRec): q = LN x queries the raw x, and what is added to is the normalised
+      input: q + A(q, x), then z + F(z) with z = LN of that; no output projection.
+
+    With hyper-connections (``mhc`` is given) x is [R, n, d], branches are those of *pre* without an inner residual.
+    """
+
+    def __init__(self, dim: int, rate: float, norm: str, eps: float, mhc: Callable[[], HyperConnection] | None) -> None:
+        super().__init__()
+        self.norm = norm
+        self.projections = Projections(dim, output=norm != ORIGINAL)
+        self.feed_forward = FeedForward(dim, rate)
+        self.norm_attention, self.norm_feed_forward = LayerNorm(dim, eps), LayerNorm(dim, eps)
+        self.mhc = nn.ModuleList([mhc(), mhc()]) if mhc is not None else None
+
+    def forward(self, x: Tensor, attention: Attention) -> Tensor:
+        """[R, d] (or streams [R, n, d]) → the same."""
+        first, second = self.norm_attention, self.norm_feed_forward
+        if self.mhc is not None:
+            x = self.mhc[0](x, lambda y: self._attend(y, attention, before=first))
+            streams: Tensor = self.mhc[1](x, lambda y: self.feed_forward(y, before=second))
+            return streams
+        if self.norm == PRE:
+            x = self._attend(x, attention, residual=True, before=first)
+            found: Tensor = self.feed_forward(x, residual=True, before=second)
+        elif self.norm == POST:
+            x = self._attend(x, attention, residual=True, after=first)
+            found = self.feed_forward(x, residual=True, after=second)
+        else:
+            query = first(x)
+            z = second(query + attention(*self.projections(query, x)))
+            found = self.feed_forward(z, residual=True)
+        return found
+
+    def _attend(
+        self,
+        x: Tensor,
+        attention: Attention,
+        residual: bool = False,
+        before: LayerNorm | None = None,
+        after: LayerNorm | None = None,
+    ) -> Tensor:
+        """The sub-layer with an output projection, if there is one: every arrangement's but the original."""
+        own, output = self.projections, self.projections.output
+        projected = None if output is None else (output.weight, output.bias)
+        if projected is not None and isinstance(attention, CausalAttention):
+            inner = (own.weight, own.bias)
+            return self_attention(x, inner, projected, attention, residual=residual, before=before, after=after)
+        z = x if before is None else before(x)
+        attended = attention(*own(z, z))
+        if projected is None:
+            return attended
+        if residual:
+            return attention_output(x, attended, projected, after)
+        return linear(attended, *projected)
+
+
+def initialise(model: nn.Module, draw: Callable[[Tensor], Tensor], skip: Sequence[type[nn.Module]]) -> None:
+    """Xavier initialisation of every matrix and table (of the three parts of a projection apart), biases zero."""
+    for module in model.modules():
+        if isinstance(module, tuple(skip)):
+            continue
+        for name, parameter in module.named_parameters(recurse=False):
+            if parameter.dim() < 2:
+                if name == "bias":
+                    nn.init.zeros_(parameter)
+            elif isinstance(module, Projections):
+                for part in parameter.chunk(3):
+                    draw(part)
+            else:
+                draw(parameter)

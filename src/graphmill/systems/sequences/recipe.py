@@ -1,0 +1,331 @@
+"""SASRec and TiSASRec as the engine sees them: next-item prediction over windows of sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from graphmill.evaluation.health.quick import quick_health
+from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems, no_items, top_k
+from graphmill.kernels.next_item_losses import (
+    bce_weights,
+    expected_log_counts,
+    full_softmax_sum,
+    gbce_weights,
+    item_logistic_sum,
+    sampled_softmax_sum,
+)
+from graphmill.kernels.products import product
+from graphmill.kernels.sequence_attention import Bucket
+from graphmill.kernels.table_rows import table_rows
+from graphmill.sampling.keyed import key_of
+from graphmill.sampling.sequences import Layout, lay_out, ranges
+from graphmill.systems.sequences.batch import NEXT_ITEM, TABLES, SequenceBatch
+from graphmill.systems.sequences.data import SequenceData
+from graphmill.systems.sequences.evaluate import SequenceEvaluator
+from graphmill.systems.sequences.hyper_connections import HyperConnection
+from graphmill.systems.sequences.layers import SequenceInputs
+from graphmill.systems.sequences.sampler import SequenceSampler
+from graphmill.systems.sequences.sasrec import SASRec
+from graphmill.systems.sequences.settings import BATCH_SIZE, SasrecSettings, TisasrecModel
+from graphmill.systems.sequences.tisasrec import TiSASRec
+from graphmill.training.contract import (
+    Compilable,
+    EmbeddingBlock,
+    Encoded,
+    Execution,
+    ParameterGroup,
+    Phase,
+    Term,
+)
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+
+ENCODE_USERS = 512
+"""Histories encoded at a time in evaluation and export."""
+
+
+class SequenceModule(nn.Module):
+    """What a checkpoint stores: the network, whose item table scores the items."""
+
+    def __init__(self, network: SASRec | TiSASRec) -> None:
+        super().__init__()
+        self.network = network
+
+
+class SequenceRecipe:
+    """Both systems: ``settings.recipe`` says which. ``batching`` is "full": a step has whole windows."""
+
+    algorithm_version = 2
+
+    def __init__(self, graph: TypedGraph, settings: SasrecSettings, batching: str) -> None:
+        self.name = str(settings.recipe)
+        self.graph = graph
+        self.settings = settings
+        m = settings.model
+        unit = m.time_unit if isinstance(m, TisasrecModel) else ""
+        self.data = SequenceData(graph, m.max_length, settings.objective.windows, unit)
+        size = settings.step_size()
+        self.sampler = SequenceSampler(self.data, settings.objective, size, settings.training.seed)
+        steps = settings.training.steps_per_epoch or self.sampler.steps_per_epoch
+        self.phases = [Phase("train", steps, size, BATCH_SIZE)]
+        logs = expected_log_counts(torch.from_numpy(self.sampler.probability), settings.objective.sampled_items)
+        self.log_expected = logs.float()
+        self.evaluator = SequenceEvaluator(self.data.sequences, settings)
+        self.device = torch.device("cpu")
+
+    # ---------------------------------------------------------------- model
+
+    def build(self, execution: Execution) -> SequenceModule:
+        """Initialised on the CPU from the seed, so that every device and rank starts alike."""
+        torch.manual_seed(key_of(self.settings.training.seed, "initialise") & 0x7FFF_FFFF_FFFF_FFFF)
+        self.execution = execution
+        m = self.settings.model
+        parts = (
+            self.data.sequences.num_items,
+            m.max_length,
+            m.embedding_dim,
+            m.num_blocks,
+            m.num_heads,
+            m.dropout,
+            m.norm,
+            m.layer_norm_eps,
+        )
+        mhc = self._connection if m.mhc != "off" else None
+        if isinstance(m, TisasrecModel):
+            return SequenceModule(TiSASRec(*parts, m.time_span, mhc))
+        return SequenceModule(SASRec(*parts, mhc))
+
+    def _connection(self, layer: int) -> HyperConnection:
+        m = self.settings.model
+        return HyperConnection(
+            m.embedding_dim,
+            m.mhc_streams,
+            m.mhc,
+            m.mhc_sinkhorn_iterations,
+            m.mhc_init_gate,
+            layer,
+            m.mhc_fp32,
+        )
+
+    def to(self, device: torch.device) -> None:
+        """The sampler's probabilities to the device."""
+        self.device = device
+        self.log_expected = self.log_expected.to(device)
+
+    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
+        """Weight decay acts on matrices, not on tables, biases, norms and the maps of hyper-connections."""
+        groups: dict[bool, tuple[list[str], list[nn.Parameter]]] = {True: ([], []), False: ([], [])}
+        for name, parameter in model.named_parameters():
+            dense = parameter.dim() >= 2 and ".blocks." in name and ".mhc." not in name
+            groups[dense][0].append(name)
+            groups[dense][1].append(parameter)
+        return [ParameterGroup(names, parameters, decay) for decay, (names, parameters) in groups.items() if names]
+
+    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
+        """The item table by item id; positions by their distance from the newest; all else whole."""
+        s = self.data.sequences
+        ids = self.graph.node_table().column("id").slice(s.item_offset, s.num_items).to_pylist()
+        newest_first = [str(i) for i in range(self.settings.model.max_length - 1, -1, -1)]
+        out: dict[str, tuple[str, list[str]]] = {}
+        for name, _ in model.named_parameters():
+            table = name.split(".")[1]
+            out[name] = (name, ids if table == "items" else newest_first if table.startswith("position") else [])
+        return out
+
+    def begin_epoch(self, model: nn.Module, epoch: int) -> None:
+        """Sequence models keep no state between steps."""
+
+    # ---------------------------------------------------------------- a step
+
+    def step(self, phase: Phase, epoch: int, index: int) -> SequenceBatch:
+        """Windows, their next items and negatives, laid out: all that threads can make ahead."""
+        batch = self.sampler.step(epoch, index)
+        batch.layout  # noqa: B018 - made here, kept with the batch
+        return batch
+
+    def encode(self, model: nn.Module, batch: SequenceBatch) -> Encoded:
+        """The state after every interaction, where the batch's layout has its row: [R, d]."""
+        network: SASRec = model.network  # type: ignore[assignment]
+        network.gradient_checkpointing = (
+            self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
+        )
+        return Encoded({"states": network(self._inputs(batch.items, batch.times, batch.lengths, batch.layout))})
+
+    def terms(self, model: nn.Module, chunk: SequenceBatch, encoded: Encoded | None) -> list[Term]:
+        """The next-item loss, and the norm of the tables where it is asked for."""
+        assert encoded is not None
+        count = float(len(chunk.chosen))
+        out = [Term(NEXT_ITEM, self._loss(model, chunk, encoded.tensors["states"]), count)]
+        if chunk.regularised:
+            out.append(Term(TABLES, _table_norm(model) * count, count, self.settings.objective.l2_emb))
+        return out
+
+    def _loss(self, model: nn.Module, chunk: SequenceBatch, states: Tensor) -> Tensor:
+        table: Tensor = model.network.items.weight  # type: ignore[union-attr, assignment]
+        objective = self.settings.objective
+        rows = self._tensor(chunk.layout.place[chunk.chosen])
+        target = self._tensor(chunk.targets[chunk.chosen])
+        if objective.loss == "softmax":
+            return full_softmax_sum(table_rows(states, rows), table, target)
+        if objective.loss == "sampled_softmax":
+            sampled = self._tensor(chunk.sampled)
+            logs = self.log_expected
+            return sampled_softmax_sum(table_rows(states, rows), table, target, sampled, logs[sampled], logs[target])
+        negative = self._tensor(chunk.negatives[chunk.chosen])
+        k = negative.shape[1]
+        if objective.loss == "gbce":
+            weights = gbce_weights(k, self.data.sequences.num_items, objective.gbce_calibration)
+        else:
+            weights = bce_weights(k)
+        return item_logistic_sum(states, rows, table, target, negative, weights)
+
+    def _inputs(
+        self, items: np.ndarray, times: np.ndarray | None, lengths: np.ndarray, layout: Layout
+    ) -> SequenceInputs:
+        rows = np.zeros(layout.rows, np.int64)
+        rows[layout.place] = items
+        positions = np.zeros(layout.rows, np.int64)
+        ends = np.repeat(np.cumsum(lengths), lengths)
+        positions[layout.place] = self.settings.model.max_length - (ends - np.arange(len(items)))
+        padded = None
+        if times is not None:
+            padded = np.zeros(layout.rows, np.int64)
+            padded[layout.place] = times
+        buckets = [Bucket(*map(int, bucket)) for bucket in layout.buckets]
+        as_tensor = self._tensor
+        return SequenceInputs(
+            as_tensor(rows), as_tensor(positions), None if padded is None else as_tensor(padded), buckets
+        )
+
+    # ---------------------------------------------------------------- evaluation and export
+
+    def states_at(self, model: nn.Module, users: np.ndarray, ends: np.ndarray) -> Tensor:
+        """fp32 [B, d]: each user's state after the interactions before ``ends`` (positions in the flat sequences)."""
+        s = self.data.sequences
+        starts = np.maximum(s.indptr[users], ends - self.settings.model.max_length)
+        lengths = ends - starts
+        rows = ranges(starts, ends)
+        times = self.data.times(rows, np.repeat(users, lengths))
+        layout = lay_out(lengths)
+        states = model.network(self._inputs(s.items[rows], times, lengths, layout))  # type: ignore[operator]
+        return states[self._tensor(layout.last)].float()
+
+    def scorer(self, model: nn.Module) -> SequenceScorer:
+        """Next-item scores from each user's whole history."""
+        return SequenceScorer(self, model)
+
+    def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
+        """Full-ranking metrics; with ``final`` also the sampled protocol, ties of time left out, and the floors."""
+        return self.evaluator.evaluate(self.score_at(model, poll), split, final=final)
+
+    def score_at(self, model: nn.Module, poll: Callable[[], None]) -> Callable[[np.ndarray, np.ndarray], Tensor]:
+        """Users int64 [b] and where their histories end int64 [b] → scores of all items [b, I]."""
+        network: Any = model.network
+        table: Tensor = network.items.weight.detach().float()
+
+        def score(users: np.ndarray, ends: np.ndarray) -> Tensor:
+            poll()
+            with torch.no_grad():
+                return product(self.all_states(model, users, ends), table.T)
+
+        return score
+
+    def held_out(self, split: str) -> int:
+        """Users with a held-out item."""
+        return len(self.evaluator.split(split).users)
+
+    def recommend(
+        self, model: nn.Module, k: int, exclude_seen: ExcludeSeen = "auto"
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """For every user with a history the ``k`` best next items; ``auto``: those of the history are left out, unless
+        people take the same again (:attr:`Sequences.repeats`).
+
+        Users int64 [U] and items int64 [U, k] are global node numbers, best first (−1: none left); scores [U, k].
+        """
+        s = self.data.sequences
+        users = np.flatnonzero(np.diff(s.indptr) > 0)
+        scorer = self.scorer(model)
+        exclude = exclude_seen == "always" or (exclude_seen == "auto" and not s.repeats)
+        seen = KnownItems(s.indptr, s.items) if exclude else no_items(s.num_users)
+        items, scores = top_k(lambda u: scorer.score_targets(0, u), users, s.num_items, seen, k)
+        return users + s.user_offset, np.where(items >= 0, items + s.item_offset, -1), scores
+
+    def all_states(self, model: nn.Module, users: np.ndarray, ends: np.ndarray) -> Tensor:
+        """:meth:`states_at`, some users at a time."""
+        parts = [
+            self.states_at(model, users[i : i + ENCODE_USERS], ends[i : i + ENCODE_USERS])
+            for i in range(0, len(users), ENCODE_USERS)
+        ]
+        return torch.cat(parts)
+
+    def health(self, model: nn.Module) -> dict[str, float]:
+        """Participation ratio, mean cosine and rank of the item table."""
+        items = model.network.items.weight.detach().float().cpu().numpy()  # type: ignore[union-attr, operator]
+        return quick_health(items, np.zeros(len(items), np.int64), seed=self.settings.training.seed)
+
+    def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
+        """Items: the table. Users: the state after their whole history (zero for a user without interactions)."""
+        model.eval()
+        s = self.data.sequences
+        items = EmbeddingBlock(s.item_offset, model.network.items.weight.detach().float().cpu().numpy())  # type: ignore[union-attr, operator]
+        if s.item_offset < s.user_offset:
+            yield items
+        for start in range(0, s.num_users, ENCODE_USERS):
+            users = np.arange(start, min(start + ENCODE_USERS, s.num_users))
+            active = users[np.diff(s.indptr)[users] > 0]
+            vectors = np.zeros((len(users), self.settings.model.embedding_dim), np.float32)
+            if len(active):
+                with torch.no_grad():
+                    vectors[active - start] = self.states_at(model, active, s.indptr[active + 1]).cpu().numpy()
+            yield EmbeddingBlock(s.user_offset + start, vectors)
+        if s.item_offset > s.user_offset:
+            yield items
+
+    def compilables(self, model: nn.Module) -> list[Compilable]:
+        """The feed-forwards: dense, row by row."""
+        return [Compilable(block.feed_forward, "forward") for block in model.network.blocks]  # type: ignore[union-attr]
+
+    def units_per_step(self, phase: Phase) -> tuple[str, float]:
+        """Interactions predicted."""
+        return "interactions", self.data.targets_per_epoch / self.sampler.steps_per_epoch
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        tensor = torch.from_numpy(np.ascontiguousarray(array))
+        if self.settings.acceleration.pin_memory and self.device.type == "cuda":
+            return tensor.pin_memory().to(self.device, non_blocking=True)
+        return tensor.to(self.device)
+
+
+class SequenceScorer:
+    """Scores of every item after a user's whole history; ``relation`` is 0, the only one."""
+
+    def __init__(self, recipe: SequenceRecipe, model: nn.Module) -> None:
+        self.recipe, self.model = recipe, model
+
+    def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
+        """Local user numbers int64 [B], each with a history → fp32 [B, I]."""
+        s = self.recipe.data.sequences
+        network: Any = self.model.network
+        with torch.no_grad():
+            return product(
+                self.recipe.all_states(self.model, heads, s.indptr[heads + 1]), network.items.weight.float().T
+            )
+
+
+def _table_norm(model: nn.Module) -> Tensor:
+    """SASRec: Σ‖E‖² over items and positions; TiSASRec: Σ‖·‖ over items, positions and times; at least fp32."""
+    network: Any = model.network
+    if isinstance(network, TiSASRec):
+        tables = (network.items, network.position_keys, network.position_values, network.time_keys, network.time_values)
+        return torch.stack([torch.linalg.vector_norm(_wide(t.weight)) for t in tables]).sum()
+    return torch.stack([_wide(t.weight).square().sum() for t in (network.items, network.positions)]).sum()
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float64 else x.float()

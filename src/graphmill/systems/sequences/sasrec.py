@@ -1,0 +1,86 @@
+"""SASRec (Kang and McAuley 2018): self-attention over a user's items, positions learned, scores by the item table.
+
+x_t = √d E[item_t] + P[position_t];   blocks;   state = LN(x_L);   score of item j = state_t · E[j]
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from graphmill.kernels.hyper_connections import reduce_streams
+from graphmill.kernels.input_embedding import input_embedding
+from graphmill.kernels.layer_norm import LayerNorm
+from graphmill.kernels.sublayers import CausalAttention
+from graphmill.systems.sequences.hyper_connections import HyperConnection
+from graphmill.systems.sequences.layers import Attention, Block, SequenceInputs, initialise
+
+MakeHyperConnection = Callable[[int], HyperConnection]
+"""Sub-layer number → its connection."""
+
+
+class SASRec(nn.Module):
+    """``forward`` gives the state after each row; ``items.weight`` [I, d] is the table that scores them."""
+
+    def __init__(
+        self,
+        num_items: int,
+        max_length: int,
+        dim: int,
+        blocks: int,
+        heads: int,
+        rate: float,
+        norm: str,
+        eps: float,
+        mhc: MakeHyperConnection | None = None,
+    ) -> None:
+        super().__init__()
+        self.heads, self.rate = heads, rate
+        self.items = nn.Embedding(num_items, dim)
+        self.positions = nn.Embedding(max_length, dim)
+        self.blocks = nn.ModuleList(
+            Block(dim, rate, norm, eps, numbered(mhc, number) if mhc else None) for number in range(blocks)
+        )
+        self.final_norm = LayerNorm(dim, eps)
+        self.streams = mhc(0).streams if mhc else 0
+        self.gradient_checkpointing = False
+        initialise(self, nn.init.xavier_normal_, (HyperConnection,))
+
+    def forward(self, inputs: SequenceInputs) -> Tensor:
+        """[R, d]: the state after each row, from which the next item is scored."""
+        x = input_embedding(
+            self.items.weight,
+            inputs.items,
+            self.positions.weight,
+            inputs.positions,
+            math.sqrt(self.items.embedding_dim),
+            self.rate,
+            self.training,
+        )
+        return run_blocks(self, x, CausalAttention(inputs.buckets, self.heads, self.rate, self.training))
+
+
+def run_blocks(model: nn.Module, x: Tensor, attention: Attention) -> Tensor:
+    """All blocks of a model with ``blocks``, ``streams``, ``final_norm``: [R, d] → [R, d]."""
+    if model.streams:
+        # At first all streams are the same.
+        x = x[:, None, :]
+    for block in model.blocks:  # type: ignore[union-attr]
+        if model.gradient_checkpointing and model.training and torch.is_grad_enabled():
+            x = checkpoint(block, x, attention, use_reentrant=False)
+        else:
+            x = block(x, attention)
+    if model.streams:
+        x = reduce_streams(x)
+    out: Tensor = model.final_norm(x)  # type: ignore[operator]
+    return out
+
+
+def numbered(make: MakeHyperConnection, block: int) -> Callable[[], HyperConnection]:
+    """Connections for the two sub-layers of a block, one after the other."""
+    numbers = iter((2 * block, 2 * block + 1))
+    return lambda: make(next(numbers))

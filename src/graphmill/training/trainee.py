@@ -1,0 +1,156 @@
+"""A training's belongings: model, optimizers, state, precision; how they are saved, and how a training goes on from there.
+
+What is done with them, step by step, is the engine's business (``engine.py``).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from graphmill.training.checkpoint import CheckpointStore, Loaded, Snapshot
+from graphmill.training.contract import Execution, Phase, Recipe
+from graphmill.training.optimizers import PhaseOptimizer
+from graphmill.training.precision import Precision
+from graphmill.training.prefetch import Batches
+from graphmill.training.processes import Ranks
+from graphmill.training.replicas import require_equal_replicas
+from graphmill.training.reporting import Listener
+from graphmill.training.run_state import TrainState, load_model, pack, restore_scaler, unpack
+from graphmill.training.schedule import batch_scale, learning_rate
+from graphmill.training.settings import AccelerationSettings, EvaluationSettings, TrainingSettings
+from graphmill.training.signals import StopRequest
+
+
+class Session:
+    """One recipe in training. ``store`` is None for trials that leave no trace."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        training: TrainingSettings,
+        acceleration: AccelerationSettings,
+        evaluation: EvaluationSettings,
+        *,
+        device: torch.device,
+        precision: str,
+        execution: Execution,
+        listener: Listener,
+        ranks: Ranks | None = None,
+        store: CheckpointStore | None = None,
+        stop: StopRequest | None = None,
+        nonfinite_dir: Path | None = None,
+        initialise: Callable[[nn.Module], None] | None = None,
+        before_save: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.recipe = recipe
+        self.training = training
+        self.acceleration = acceleration
+        self.evaluation = evaluation
+        self.device = device
+        self.execution = execution
+        self.listener = listener
+        self.ranks = ranks or Ranks()
+        self.store = store
+        self.stop = stop
+        self.nonfinite_dir = nonfinite_dir
+        self.initialise = initialise
+        self.before_save = before_save
+        self.asked = execution.sizes()
+        self.batches = Batches(recipe, acceleration.num_workers)
+        self.resumed = False
+        recipe.to(device)
+        self._fresh(precision)
+
+    def _fresh(self, precision: str) -> None:
+        """Model, optimizers and state as at step 0."""
+        self.model = self.recipe.build(self.execution)
+        if self.initialise is not None:
+            self.initialise(self.model)
+        self.model.to(self.device)
+        self.parameters = list(self.model.parameters())  # walking through the modules costs more than a step may
+        self.optimizers: dict[str, PhaseOptimizer] = {}
+        for phase in self.recipe.phases:
+            groups = self.recipe.parameter_groups(self.model, phase)
+            self.optimizers[phase.name] = PhaseOptimizer(self.training, groups, self.device)
+        self.state = TrainState(
+            updates={phase.name: 0 for phase in self.recipe.phases},
+            decay_epochs=self.training.lr_decay_epochs or self.training.epochs,
+        )
+        self._use_precision(precision)
+
+    def _use_precision(self, name: str) -> None:
+        self.precision = Precision(name, self.device)
+        self.state.precision = name
+        restore_scaler(self.state, self.precision.scaler)
+
+    def resume(self, which: str | int = "last") -> list[str]:
+        """Continue from a checkpoint of the store; returns what the store had to say (a damaged file passed over)."""
+        assert self.store is not None
+        # Rank 0 alone reads: run directories are local to its machine.
+        found: Any = None
+        tensors = None
+        if self.ranks.main:
+            loaded = self.store.load(which)
+            self.store.discard_after(loaded.step)
+            tensors, found = loaded.snapshot.tensors, (loaded.snapshot.state, str(loaded.path), list(loaded.notes))
+        state, path, notes = self.ranks.broadcast(found)
+        self._restore(Snapshot(self.ranks.broadcast_tensors(tensors), state), path)
+        if self.ranks.main:
+            self.listener.on_rewind(self.state.epoch, self.state.steps)
+        return list(notes)
+
+    def _restore(self, snapshot: Snapshot, path: str) -> None:
+        unpack(snapshot.tensors, self.model, self.optimizers, path)
+        self.resumed = True
+        self.state = TrainState.from_json(snapshot.state)
+        # What the ladder had come to holds on, unless somebody has asked for other sizes since.
+        if self.state.execution.get("asked") == self.asked:
+            for key, value in self.state.execution["reached"].items():
+                setattr(self.execution, key, value)
+        self._use_precision(self.state.precision)
+
+    def load_weights(self, which: str | int) -> Loaded | None:
+        """Weights and buffers alone of a checkpoint, for evaluation and export, on every rank; returns what was loaded, to
+        the first of them."""
+        assert self.store is not None
+        loaded, tensors = None, None
+        if self.ranks.main:
+            loaded = self.store.load(which)
+            tensors = {name: own for name, own in loaded.snapshot.tensors.items() if name.startswith("model.")}
+        path = self.ranks.broadcast(str(loaded.path) if loaded else "")
+        load_model(self.ranks.broadcast_tensors(tensors), self.model, path)
+        return loaded
+
+    def save(self, *, final: bool = False, metric: float | None = None) -> None:
+        """Write a checkpoint of this moment (rank 0; the others wait).
+
+        Raises:
+            TrainingError: a parameter differs between processes; such a state is never saved.
+        """
+        require_equal_replicas(self.model, self.ranks, f"after epoch {self.state.epoch}, step {self.state.steps}")
+        if self.store is not None and self.ranks.main:
+            self.before_save()
+            self.state.scaler = self.precision.scaler.state() if self.precision.scaler.enabled else {}
+            self.state.execution = {"asked": self.asked, "reached": self.execution.sizes()}
+            self.store.save(
+                Snapshot(pack(self.model, self.optimizers), self.state.to_json()),
+                epoch=self.state.epoch,
+                step=self.state.steps,
+                metric=metric,
+                final=final,
+                learning_rate=self._rate(self.recipe.phases[0]),
+                loss=self.state.last_loss,
+            )
+        self._saved_at = time.monotonic()
+        self.ranks.barrier()
+
+    def _rate(self, phase: Phase) -> float:
+        scale = batch_scale(self.acceleration.lr_scaling, phase.batch_size, phase.base_batch_size)
+        total = self.state.decay_epochs * phase.steps_per_epoch
+        return learning_rate(self.training, self.state.updates[phase.name], total, scale)

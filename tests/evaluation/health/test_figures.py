@@ -1,0 +1,171 @@
+"""Every figure equals what a short, slow computation over all pairs gives."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import entr
+
+from graphmill.evaluation.health.figures import Figures, figures_of
+from graphmill.evaluation.health.moments import moments_of
+from graphmill.evaluation.health.similarity import cosines_of, uniformity_of
+from graphmill.evaluation.health.thresholds import HealthThresholds
+
+
+def unit(X: np.ndarray) -> np.ndarray:
+    return X / np.linalg.norm(X, axis=1, keepdims=True)
+
+
+def effective_rank(s: np.ndarray) -> float:
+    """exp of the entropy of the singular values; a value of exactly 0 (fewer rows than dimensions) adds nothing."""
+    return float(np.exp(entr(s / s.sum()).sum()))
+
+
+def draw(seed: int, n: int = 90, d: int = 12, types: int = 4) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    X = rng.standard_normal((n, d)) * rng.lognormal(size=d) + rng.standard_normal(d) * rng.integers(0, 3)
+    return X.astype(np.float32), rng.integers(0, types, n)
+
+
+def measure(X: np.ndarray, types: np.ndarray, block_rows: int = 4096, count: int = 4) -> Figures:
+    return figures_of(X, types, tuple("abcdefgh"[:count]), HealthThresholds(), 0, block_rows)
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=25, deadline=None)
+def test_cosines_equal_the_mean_over_all_pairs(seed: int) -> None:
+    X, types = draw(seed)
+    wide = X.astype(np.float64)
+    found = cosines_of(moments_of(X, types, 4, np.linalg.norm(wide, axis=1), 4096))
+    cosine = unit(wide) @ unit(wide).T
+    pair = ~np.eye(len(X), dtype=bool)
+    same = types[:, None] == types[None, :]
+    assert found.overall == pytest.approx(cosine[pair].mean(), abs=1e-12)
+    assert found.within == pytest.approx(cosine[pair & same].mean(), abs=1e-12)
+    assert found.between == pytest.approx(cosine[~same].mean(), abs=1e-12)
+    for a in range(4):
+        for b in range(4):
+            both = (types[:, None] == a) & (types[None, :] == b) & pair
+            assert found.by_type[a, b] == pytest.approx(cosine[both].mean(), abs=1e-12)
+    centres = np.stack([unit(wide)[types == t].mean(0) for t in range(4)])[types]
+    spread = ((unit(wide) - unit(wide).mean(0)) ** 2).sum()
+    assert found.variance_share == pytest.approx(((centres - unit(wide).mean(0)) ** 2).sum() / spread, abs=1e-12)
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=15, deadline=None)
+def test_spectral_figures_equal_those_of_a_singular_value_decomposition(seed: int) -> None:
+    X, types = draw(seed)
+    wide = X.astype(np.float64)
+    figures = measure(X, types)
+    s = np.linalg.svd(wide - wide.mean(0), compute_uv=False)
+    variance = s**2
+    assert figures.components_90 == int(np.argmax(np.cumsum(variance) / variance.sum() >= 0.9)) + 1
+    assert figures.top1_ratio == pytest.approx(variance[0] / variance.sum())
+    assert figures.effective_rank == pytest.approx(effective_rank(s))
+    assert figures.participation_centred == pytest.approx(variance.sum() ** 2 / (variance**2).sum())
+    raw = np.linalg.svd(wide, compute_uv=False) ** 2
+    assert figures.participation_uncentred == pytest.approx(raw.sum() ** 2 / (raw**2).sum())
+    for t, own in enumerate(figures.types):
+        rows = wide[types == t]
+        s = np.linalg.svd(rows - rows.mean(0), compute_uv=False)
+        assert own.effective_rank == pytest.approx(effective_rank(s))
+        assert own.top1_ratio == pytest.approx(s[0] ** 2 / (s**2).sum())
+        assert own.norm_mean == pytest.approx(np.linalg.norm(rows, axis=1).mean())
+
+
+def test_standardised_cosine_and_contributions_by_dimension_equal_the_plain_computation() -> None:
+    X, types = draw(3)
+    wide = X.astype(np.float64)
+    moments = moments_of(X, types, 4, np.linalg.norm(wide, axis=1), 7)
+    pair = ~np.eye(len(X), dtype=bool)
+    z = unit((wide - wide.mean(0)) / wide.std(0))
+    assert moments.standardised_cosine == pytest.approx((z @ z.T)[pair].mean(), abs=1e-12)
+    u = unit(wide)
+    by_hand = [np.outer(u[:, j], u[:, j])[pair].mean() for j in range(X.shape[1])]
+    np.testing.assert_allclose(moments.cosine_by_dimension, by_hand, atol=1e-12)
+    within = sum(((wide[types == t] - wide[types == t].mean(0)) ** 2).sum(0) for t in range(4))
+    np.testing.assert_allclose(moments.between_type_share, 1 - within / (len(X) * wide.var(0)), atol=1e-10)
+
+
+def test_a_constant_dimension_does_not_disturb_standardisation() -> None:
+    X, types = draw(4)
+    X[:, 5] = 7.0
+    moments = moments_of(X, types, 4, np.linalg.norm(X.astype(np.float64), axis=1), 4096)
+    wide = np.delete(X.astype(np.float64), 5, axis=1)
+    z = unit((wide - wide.mean(0)) / wide.std(0))
+    n = len(X)
+    assert moments.standardised_cosine == pytest.approx((z.sum(0) @ z.sum(0) - n) / (n * (n - 1)), abs=1e-9)
+
+
+@pytest.mark.parametrize("block_rows", [1, 7, 1000])
+def test_the_block_size_changes_no_figure(block_rows: int) -> None:
+    X, types = draw(5, n=211)
+    X[17] = 0
+    X[100] = X[101]
+    whole, blocked = measure(X, types, len(X)), measure(X, types, block_rows)
+    assert (whole.dead, whole.duplicated, whole.components_90) == (
+        blocked.dead,
+        blocked.duplicated,
+        blocked.components_90,
+    )
+    np.testing.assert_allclose(blocked.spectrum, whole.spectrum, rtol=1e-9, atol=1e-12)
+    assert blocked.cosines.overall == pytest.approx(whole.cosines.overall, abs=1e-12)
+    assert blocked.uniformity == whole.uniformity
+    for a, b in zip(whole.types, blocked.types, strict=True):
+        assert b.effective_rank == pytest.approx(a.effective_rank, rel=1e-9)
+
+
+def test_figures_do_not_depend_on_scale_or_rotation() -> None:
+    X, types = draw(6)
+    base = measure(X, types)
+    q, _ = np.linalg.qr(np.random.default_rng(0).standard_normal((X.shape[1], X.shape[1])))
+    for other in (measure(X * np.float32(1e12), types), measure((X @ q).astype(np.float32), types)):
+        assert other.effective_rank == pytest.approx(base.effective_rank, rel=1e-5)
+        assert other.participation_uncentred == pytest.approx(base.participation_uncentred, rel=1e-5)
+        assert other.cosines.within == pytest.approx(base.cosines.within, abs=1e-6)
+        assert other.uniformity.value == pytest.approx(base.uniformity.value, abs=1e-5)
+
+
+def test_small_variation_about_a_large_offset_is_measured_exactly() -> None:
+    rng = np.random.default_rng(0)
+    noise = rng.standard_normal((400, 16)).astype(np.float32)
+    offset = np.float32(2**12)  # exactly representable together with noise of 12 bits
+    noise = np.round(noise * 2**8) / np.float32(2**8)
+    figures = measure(noise + offset, np.zeros(400, dtype=int), count=1)
+    assert figures.effective_rank == pytest.approx(
+        measure(noise, np.zeros(400, dtype=int), count=1).effective_rank, rel=1e-9
+    )
+
+
+def test_uniformity_of_few_rows_is_exact() -> None:
+    X, _ = draw(7)
+    norms = np.linalg.norm(X.astype(np.float64), axis=1)
+    found = uniformity_of(X, np.arange(len(X)), norms, seed=0)
+    distance = 2 - 2 * unit(X.astype(np.float64)) @ unit(X.astype(np.float64)).T
+    pair = ~np.eye(len(X), dtype=bool)
+    assert found.value == pytest.approx(np.log(np.exp(-2 * distance)[pair].mean()), abs=1e-5)
+    assert (found.error, found.rows) == (0.0, len(X))
+
+
+def test_the_error_of_a_sampled_uniformity_is_the_spread_over_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 600 of 6,000 rows, estimates over seeds scatter by the stated error, around the value of all pairs."""
+    monkeypatch.setattr("graphmill.evaluation.health.similarity.UNIFORMITY_ROWS", 600)
+    monkeypatch.setattr("graphmill.evaluation.health.similarity.UNIFORMITY_GROUP", 150)
+    rng = np.random.default_rng(0)
+    X = (rng.standard_normal((6000, 8)) + 2 * rng.standard_normal((5, 8))[rng.integers(0, 5, 6000)]).astype(np.float32)
+    norms = np.linalg.norm(X, axis=1).astype(np.float64)
+    found = [uniformity_of(X, np.arange(6000), norms, seed) for seed in range(60)]
+    values, errors = np.array([f.value for f in found]), np.array([f.error for f in found])
+    assert all(f.rows == 600 for f in found)
+    assert values.std() == pytest.approx(errors.mean(), rel=0.3)
+    u = unit(X)
+    exact = np.log((np.exp(4 * (u @ u.T) - 4).sum() - 6000) / (6000 * 5999))
+    assert abs(values.mean() - exact) < 4 * errors.mean() / np.sqrt(60)
+
+
+def test_a_type_without_rows_is_shown_and_not_judged() -> None:
+    X, types = draw(8, types=3)
+    empty = measure(X, types).types[3]
+    assert (empty.rows, empty.live, empty.judged) == (0, 0, False)
+    assert np.isnan(empty.cosine)

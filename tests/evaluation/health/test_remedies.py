@@ -1,0 +1,67 @@
+"""Remedies speak of settings that the system has."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from graphmill.evaluation.health.remedies import remedy_of, setting_names
+from graphmill.evaluation.health.report import health_report
+from graphmill.runs.validation import validate_file
+from graphmill.systems import registry
+
+WAYS = ("raise contrastive_weight", "lower regularisation", "train longer")
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (None, "Raise contrastive_weight, lower regularisation, or train longer."),
+        ({"regularisation"}, "Lower regularisation or train longer."),
+        (set(), "Train longer."),
+    ],
+)
+def test_ways_without_their_setting_are_left_out(settings: set[str] | None, sentence: str) -> None:
+    assert remedy_of(*WAYS, settings=settings) == sentence
+
+
+def test_sections_are_opened() -> None:
+    assert setting_names({"recipe": "x", "model": {"num_layers": 2}}) == {"recipe", "num_layers"}
+
+
+@pytest.mark.parametrize("recipe", list(registry.RECIPES))
+def test_no_verdict_on_a_collapsed_embedding_names_a_setting_that_its_system_lacks(recipe: str) -> None:
+    known = setting_names(registry.settings_model(recipe)(recipe=recipe).model_dump())
+    every = set().union(*(setting_names(registry.settings_model(r)(recipe=r).model_dump()) for r in registry.RECIPES))
+    rng = np.random.default_rng(0)
+    X = np.ones((400, 32)) + 1e-3 * rng.standard_normal((400, 32))
+    X[:, 0] *= 50
+    types = np.repeat([0, 1], 200)
+    report = health_report(X, types, ["disease", "drug"], settings=known)
+    assert report.status == "fail"
+    for verdict in report.verdicts:
+        words = set(verdict.remedy.replace(",", " ").replace(".", " ").split())
+        assert not words & (every - known), verdict
+
+
+@pytest.mark.parametrize(
+    ("manifest", "spoken_of"),
+    [
+        ('{"settings": {"model": {"hidden_dim": 8}}}', False),
+        ("not JSON", True),
+        ("[1]", True),
+        ('{"settings": 3}', True),
+        (None, True),
+    ],
+)
+def test_a_files_manifest_says_what_its_remedies_may_name(
+    manifest: str | None, spoken_of: bool, tmp_path: Path
+) -> None:
+    rows = "\n".join(f'{i},n{i},a,"[1.0, {1 + i / 1000}]"' for i in range(50))
+    (tmp_path / "embeddings.csv").write_text("node_index,node_id,node_type,embedding\n" + rows + "\n")
+    if manifest is not None:
+        (tmp_path / "manifest.json").write_text(manifest)
+    report = validate_file(tmp_path / "embeddings.csv")
+    told = " ".join(verdict.remedy for verdict in report.verdicts)
+    assert report.status == "fail"
+    assert ("contrastive_weight" in told) is spoken_of

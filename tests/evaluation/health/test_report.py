@@ -1,0 +1,239 @@
+"""The report judges each figure, names what is wrong, and says what to do."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from graphmill.errors import InputError
+from graphmill.evaluation.health import synthetic as cases
+from graphmill.evaluation.health.diagnosis import FAILURES
+from graphmill.evaluation.health.report import HealthReport, health_report
+from graphmill.evaluation.health.synthetic import Size
+from graphmill.evaluation.health.thresholds import HealthThresholds, components_90_needed, participation_needed
+
+SIZE = Size(rows=600, dimensions=64, types=3)
+NAMES = ("drug", "disease", "gene")
+
+
+def report_of(case: cases.Case, **changes: object) -> HealthReport:
+    return health_report(case.X, case.types, NAMES, **changes)  # type: ignore[arg-type]
+
+
+def healthy() -> cases.Case:
+    return cases.decaying_clustered(np.random.default_rng(0), SIZE)
+
+
+@given(st.integers(0, 10**6), st.sampled_from(sorted({**cases.FAILING, **cases.HEALTHY})))
+@settings(max_examples=40, deadline=None)
+def test_a_report_names_a_failure_exactly_when_a_verdict_fails(seed: int, name: str) -> None:
+    draw = {**cases.FAILING, **cases.HEALTHY}[name]
+    report = report_of(draw(np.random.default_rng(seed), SIZE))
+    assert (report.failure in FAILURES) == (report.status == "fail")
+    assert bool(report.detail) == bool(report.failure)
+    for verdict in report.verdicts:
+        assert bool(verdict.remedy) == (verdict.status != "pass"), verdict
+    json.dumps(report.to_dict(), allow_nan=False)
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=20, deadline=None)
+def test_odd_embeddings_are_judged_without_an_error(seed: int) -> None:
+    """Tiny, constant, one-dimensional, nearly all broken: there is always a report, and a name when it fails."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(2, 12)), int(rng.integers(1, 6))
+    X = rng.choice([0.0, 1.0, -1.0, np.nan, 1e30, 1e-30], size=(n, d), p=[0.3, 0.3, 0.2, 0.1, 0.05, 0.05])
+    report = health_report(X.astype(np.float32), rng.integers(0, 3, n), NAMES)
+    assert (report.failure != "") == (report.status == "fail")
+    json.dumps(report.to_dict(), allow_nan=False)
+
+
+def test_the_table_of_failures_that_the_usual_two_figures_miss() -> None:
+    """A 20-dimensional subspace passes mean cosine and 15 components; a near-constant embedding passes components."""
+    rng = np.random.default_rng(0)
+    n, d = 2000, 512
+    types = rng.integers(0, 3, n)
+    q, _ = np.linalg.qr(rng.standard_normal((d, d)))
+    subspace = (rng.standard_normal((n, 20)) @ q[:20]).astype(np.float32)
+    report = health_report(subspace, types, NAMES)
+    assert report.figures.cosines.overall == pytest.approx(0, abs=0.01)
+    assert report.figures.components_90 == 18
+    assert report.figures.effective_rank == pytest.approx(20, abs=0.2)
+    assert report.figures.participation_uncentred == pytest.approx(20, abs=1)
+    assert report.failure == "subspace"
+    constant = (rng.standard_normal(d) + 0.045 * rng.standard_normal((n, d))).astype(np.float32)
+    report = health_report(constant, types, NAMES)
+    assert report.figures.cosines.overall == pytest.approx(0.998, abs=0.001)
+    assert report.figures.components_90 > 350
+    assert report.figures.participation_uncentred == pytest.approx(1, abs=0.01)
+    assert report.figures.uniformity.value == pytest.approx(-0.008, abs=0.002)
+    assert report.failure == "complete_collapse"
+
+
+def test_the_detail_says_which_type_collapsed() -> None:
+    case = healthy()
+    case.X[case.types == 2] = np.float32(1) + 0.01 * case.X[case.types == 2]
+    report = report_of(case)
+    assert report.failure == "collapsed_type"
+    assert "'gene'" in report.detail
+    assert "drug" not in report.detail
+    assert "'gene'" in report.verdict("type_cosine").meaning
+
+
+def test_the_detail_says_which_dimension_is_rogue() -> None:
+    case = cases.isotropic(np.random.default_rng(0), SIZE)
+    case.X[:, 17] *= 50
+    report = report_of(case)
+    assert report.failure == "rogue_dimension"
+    assert "Dimension 17 " in report.detail
+    assert report.to_dict()["rogue_dimensions"] == [17]
+    assert report.figures.rogue.variance_share == pytest.approx(2500 / 2563, abs=0.01)
+
+
+def test_a_dimension_that_marks_the_type_is_not_rogue() -> None:
+    case = cases.isotropic(np.random.default_rng(0), SIZE)
+    case.X[:, 5] = np.array([-30.0, 0.0, 30.0])[case.types] + case.X[:, 5]
+    assert report_of(case).failure != "rogue_dimension"
+
+
+def test_dead_and_broken_rows_are_told_by_type() -> None:
+    case = healthy()
+    rows = np.flatnonzero(case.types == 1)
+    case.X[rows[:4]] = 0
+    report = report_of(case)
+    assert report.failure == "dead_rows"
+    assert "4 of 600 rows are zero (disease: 4)" in report.detail
+    case.X[rows[4:6], 0] = np.inf
+    report = report_of(case)
+    assert report.failure == "non_finite"
+    assert "2 of 600" in report.detail
+    assert report.to_dict()["broken_by_type"] == {"disease": {"non_finite": 2, "dead": 4}}
+
+
+def test_allowed_dead_rows_leave_the_rest_to_be_judged() -> None:
+    case = healthy()
+    case.X[:4] = 0
+    report = report_of(case, thresholds=HealthThresholds(dead_rows_max=4))
+    assert (report.failure, report.figures.live) == ("", 596)
+
+
+def test_a_few_duplicated_rows_are_a_warning() -> None:
+    case = healthy()
+    case.X[1] = case.X[0]
+    report = report_of(case)
+    assert report.failure == ""
+    assert report.verdict("duplicated_share").status == "warn"
+
+
+def disease_case(cosine: float, rank: int) -> cases.Case:
+    """Diseases around one centre with the given cosine, varying in ``rank`` directions."""
+    rng = np.random.default_rng(0)
+    types = np.repeat([0, 1, 2], 200)
+    X = rng.standard_normal((600, 64)) / 8
+    centre = rng.standard_normal(64)
+    centre *= np.sqrt(cosine) / np.linalg.norm(centre)
+    within = rng.standard_normal((200, rank)) @ np.linalg.qr(rng.standard_normal((64, 64)))[0][:rank] / np.sqrt(rank)
+    X[types == 1] = centre + np.sqrt(1 - cosine) * within
+    return cases.Case(X.astype(np.float32), types, np.zeros((0, 2), dtype=np.int64))
+
+
+@pytest.mark.parametrize(
+    ("cosine", "rank", "status", "words"),
+    [
+        (0.65, 64, "pass", "in the band"),
+        (0.3, 64, "pass", "below"),
+        (0.85, 64, "warn", "still vary in many directions"),
+        (0.85, 2, "fail", "few directions"),
+    ],
+)
+def test_the_disease_band_is_judged_at_its_upper_end_together_with_the_rank(
+    cosine: float, rank: int, status: str, words: str
+) -> None:
+    verdict = report_of(disease_case(cosine, rank)).verdict("disease_cosine")
+    assert verdict.value == pytest.approx(cosine, abs=0.03)
+    assert verdict.status == status
+    assert words in verdict.meaning
+    assert "0.5 to 0.8" in verdict.meaning
+
+
+def test_no_disease_type_no_disease_verdict() -> None:
+    case = healthy()
+    for report in (report_of(case, disease_type=""), health_report(case.X, case.types, ("a", "b", "c"))):
+        assert not any(verdict.name == "disease_cosine" for verdict in report.verdicts)
+
+
+def test_types_with_few_rows_are_shown_but_not_judged() -> None:
+    case = healthy()
+    small = np.flatnonzero(case.types == 2)[:10]
+    types = np.zeros_like(case.types)
+    types[small] = 2
+    case.X[small] = 1
+    report = health_report(case.X, types, NAMES, thresholds=HealthThresholds(duplicated_share_max=0.1))
+    assert report.failure == ""
+    assert [own.judged for own in report.figures.types] == [True, False, False]
+
+
+def test_minima_give_way_where_an_embedding_cannot_have_them() -> None:
+    thresholds = HealthThresholds()
+    assert components_90_needed(thresholds, 512) == 21  # 4 % of the width: a 20-dimensional subspace fails
+    assert components_90_needed(thresholds, 128) == 15
+    assert components_90_needed(thresholds, 16) == 5
+    assert participation_needed(thresholds, 512) == 2
+    assert participation_needed(thresholds, 5) == 1.5
+    rng = np.random.default_rng(0)
+    assert (
+        health_report(rng.standard_normal((400, 8)).astype(np.float32), np.zeros(400, dtype=int), ("a",)).failure == ""
+    )
+
+
+def test_thresholds_are_settings() -> None:
+    case = healthy()
+    cosine = report_of(case).figures.cosines.overall
+    report = report_of(case, thresholds=HealthThresholds(mean_cosine_max=cosine / 2))
+    assert report.failure == "cone"
+    assert report.verdict("mean_cosine").threshold == cosine / 2
+
+
+def test_the_same_seed_gives_the_same_report_and_blocks_do_not_matter() -> None:
+    case = healthy()
+    first = report_of(case, seed=3).to_dict()
+    assert report_of(case, seed=3).to_dict() == first
+    first["figures"].pop("link_signal")  # null: there is no ranking
+    again = report_of(case, seed=3, block_rows=7).to_dict()
+    assert [v["status"] for v in again["verdicts"]] == [v["status"] for v in first["verdicts"]]
+    for name, value in first["figures"].items():
+        assert again["figures"][name] == pytest.approx(value, rel=1e-9, abs=1e-12), name
+
+
+def test_a_memory_mapped_embedding_is_read_in_place(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    case = healthy()
+    np.save(tmp_path / "x.npy", case.X)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    assert health_report(mapped, case.types, NAMES).to_dict() == report_of(case).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("X", "types", "words"),
+    [
+        (np.zeros((3, 0), dtype=np.float32), np.zeros(3, dtype=int), "rows × dimensions"),
+        (np.zeros((3, 2), dtype=np.int64), np.zeros(3, dtype=int), "int64"),
+        (np.ones((1, 2), dtype=np.float32), np.zeros(1, dtype=int), "at least 2"),
+        (np.ones((3, 2), dtype=np.float32), np.zeros(2, dtype=int), "one per row"),
+        (np.ones((3, 2), dtype=np.float32), np.array([0, 1, 3]), "from 0 to 2"),
+        (np.ones((3, 2), dtype=np.float32), np.array([0.0, 1.0, 1.0]), "integers"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused_in_one_sentence(X: np.ndarray, types: np.ndarray, words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        health_report(X, types, NAMES)
+
+
+def test_health_needs_no_torch() -> None:
+    code = (
+        "import sys, graphmill.evaluation.health.report; sys.exit('torch' in sys.modules or 'sklearn' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

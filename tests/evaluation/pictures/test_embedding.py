@@ -1,0 +1,113 @@
+"""Pictures are PNGs that fit, do not depend on global state, and say in their title what is seen."""
+
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from graphmill.evaluation.health import synthetic as cases
+from graphmill.evaluation.health.report import health_report
+from graphmill.evaluation.pictures import canvas
+from graphmill.evaluation.pictures import embedding as pictures
+from graphmill.evaluation.ranking.comparison import compare_to_baselines
+from tests.evaluation.ranking.test_comparison import DEGREE, MODEL, RANDOM, ranking
+
+SIZE = cases.Size(rows=400, dimensions=16, types=3)
+CASE = cases.decaying_clustered(np.random.default_rng(0), SIZE)
+NAMES = ("drug", "disease", "gene/protein")
+RECORDS = [{"epoch": e, "losses": {"link": 1 / (e + 1), "total": 2 / (e + 1)}} for e in range(10)]
+SAMPLES = [{"seconds": s, "resident": 2**30 * (1 + s / 10), "device": 0} for s in range(10)]
+
+PICTURES: dict[str, Callable[..., bytes]] = {
+    "PCA by node type": lambda **k: pictures.pca_scatter(CASE.X, CASE.types, NAMES, **k),
+    "Mean cosine": lambda **k: pictures.cosine_histograms(CASE.X, CASE.types, **k),
+    "components hold 90 %": lambda **k: pictures.spectrum_curve(
+        health_report(CASE.X, CASE.types, NAMES).figures.spectrum, **k
+    ),
+    "Loss 'total' fell from 2 at epoch 0 to 0.2 at epoch 9": lambda **k: pictures.loss_curve(RECORDS, **k),
+    "Peak memory 1.90 GiB process": lambda **k: pictures.memory_curve(SAMPLES, limit_bytes=2**31, **k),
+    "above degree only in 2 of 3 relations": lambda **k: pictures.ranking_bars(
+        compare_to_baselines(MODEL, DEGREE, RANDOM, ranking(0.4, 0.4, 0.2)), **k
+    ),
+}
+
+
+@pytest.fixture
+def titles(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The titles of the pictures drawn in a test."""
+    seen: list[str] = []
+
+    def watched(figure, max_bytes):  # type: ignore[no-untyped-def]
+        seen.append(figure.axes[0].get_title())
+        return canvas.shrink(figure, max_bytes)
+
+    monkeypatch.setattr(pictures, "shrink", watched)
+    return seen
+
+
+def width_of(png: bytes) -> int:
+    assert png.startswith(b"\x89PNG\r\n\x1a\n")
+    return int(struct.unpack(">I", png[16:20])[0])
+
+
+@pytest.mark.parametrize("title", PICTURES)
+def test_each_picture_fits_and_says_what_is_seen(title: str, titles: list[str]) -> None:
+    data = PICTURES[title]()
+    assert len(data) <= 80_000
+    assert width_of(data) > 400
+    assert title in titles[0]
+    assert PICTURES[title]() == data  # the same bytes again
+
+
+def test_a_picture_gives_up_resolution_to_fit() -> None:
+    data = PICTURES["PCA by node type"]()
+    small = PICTURES["PCA by node type"](max_bytes=len(data) // 3)
+    assert len(small) <= len(data) // 3
+    assert 100 < width_of(small) < width_of(data)
+    with pytest.raises(ValueError, match="at 20 dpi does not fit 10"):
+        PICTURES["Mean cosine"](max_bytes=10)
+
+
+def test_a_large_scatter_of_many_types_still_fits() -> None:
+    rng = np.random.default_rng(0)
+    data = pictures.pca_scatter(
+        rng.standard_normal((6000, 8)), rng.integers(0, 20, 6000), [f"type number {i}" for i in range(20)]
+    )
+    assert 30_000 < len(data) <= 80_000
+
+
+def test_broken_embeddings_are_drawn_too(titles: list[str]) -> None:
+    X = CASE.X.copy()
+    X[::2] = np.nan
+    X[1] = 0
+    pictures.pca_scatter(X, CASE.types, NAMES)
+    pictures.cosine_histograms(X, CASE.types)
+    pictures.pca_scatter(np.full((5, 1), np.nan), np.zeros(5, dtype=int), ["only"])
+    pictures.cosine_histograms(np.zeros((5, 2)), np.zeros(5, dtype=int))
+    pictures.spectrum_curve(np.zeros(4))
+    assert titles[-2:] == ["No pair of rows to compare", "0 of 4 components hold 90 % of the variance"]
+
+
+def test_a_loss_that_broke_is_said_so(titles: list[str]) -> None:
+    records = [{"step": i, "losses": {"link": v}} for i, v in enumerate([1.0, "nan", 3.0, "inf"])]
+    pictures.loss_curve(records, x="step")
+    pictures.loss_curve(records[1:2], x="step")
+    pictures.loss_curve([])
+    pictures.memory_curve([])
+    assert titles == [
+        "Loss 'link' rose from 1 at step 0 to 3 at step 2; 2 values are not finite",
+        "Loss 'link' was never finite",
+        "No loss was recorded",
+        "No memory was recorded",
+    ]
+
+
+def test_pyplot_is_never_imported() -> None:
+    code = (
+        "import sys, numpy as np; from graphmill.evaluation import pictures; assert 'matplotlib' not in sys.modules;"
+        "pictures.spectrum_curve(np.ones(4)); sys.exit('matplotlib.pyplot' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

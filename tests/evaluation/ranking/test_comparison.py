@@ -1,0 +1,63 @@
+"""A model beside its baselines: ratios, shares, and what to think of them."""
+
+import json
+
+import pytest
+
+from graphmill.errors import InputError
+from graphmill.evaluation.ranking.comparison import RankingThresholds, compare_to_baselines
+from graphmill.evaluation.ranking.links import LinkRanking, RelationRanking
+
+
+def ranking(*mrr: float, split: str = "test", queries: int = 40) -> LinkRanking:
+    rows = tuple(
+        RelationRanking(i, f"r{i}", queries, 100, {"mrr": value, "amri": value, "auc_degree": value}, ())
+        for i, value in enumerate(mrr)
+    )
+    mean = {"mrr": sum(mrr) / len(mrr)}
+    return LinkRanking(split, (1, 3, 10), rows, mean, mean, ())
+
+
+MODEL, DEGREE, RANDOM = ranking(0.5, 0.3, 0.1), ranking(0.2, 0.2, 0.2), ranking(0.01, 0.02, 0.03)
+
+
+def test_ratios_and_shares() -> None:
+    found = compare_to_baselines(MODEL, DEGREE, RANDOM, ranking(0.4, 0.4, 0.2))
+    assert found.ratios["mrr_over_degree"] == pytest.approx(1.5)
+    assert found.ratios["mrr_over_random"] == pytest.approx(15)
+    assert found.ratios["share_above_degree"] == pytest.approx(2 / 3)
+    assert found.ratios["mrr_over_no_message"] == pytest.approx(0.9)
+    assert found.ratios["share_above_no_message"] == pytest.approx(1 / 3)
+    assert {verdict.name: verdict.status for verdict in found.verdicts} == {
+        "mrr_over_degree": "pass",
+        "share_above_degree": "warn",
+        "mrr_over_random": "pass",
+        "mrr_over_no_message": "warn",
+    }
+    assert found.relations[1].mrr == {"model": 0.3, "degree": 0.2, "random": 0.02, "no_message": 0.4}
+    json.dumps(found.to_dict(), allow_nan=False)
+
+
+def test_a_baseline_that_was_not_run_is_not_judged() -> None:
+    found = compare_to_baselines(MODEL, DEGREE, RANDOM)
+    assert "mrr_over_no_message" not in found.ratios
+    assert "mrr_over_no_message" not in {verdict.name for verdict in found.verdicts}
+
+
+def test_equality_with_the_baseline_is_not_above_it() -> None:
+    found = compare_to_baselines(DEGREE, DEGREE, RANDOM, DEGREE)
+    assert found.ratios["share_above_degree"] == 0
+    assert {v.name: v.status for v in found.verdicts}["mrr_over_no_message"] == "warn"
+
+
+def test_thresholds_are_settings() -> None:
+    found = compare_to_baselines(MODEL, DEGREE, RANDOM, thresholds=RankingThresholds(degree_ratio_min=2.0))
+    assert {v.name: v.status for v in found.verdicts}["mrr_over_degree"] == "warn"
+
+
+@pytest.mark.parametrize(
+    "other", [ranking(0.2, 0.2), ranking(0.2, 0.2, 0.2, split="valid"), ranking(0.2, 0.2, 0.2, queries=3)]
+)
+def test_rankings_of_different_queries_are_refused(other: LinkRanking) -> None:
+    with pytest.raises(InputError, match="same queries"):
+        compare_to_baselines(MODEL, other, RANDOM)

@@ -1,0 +1,224 @@
+"""Embeddings are read back from every format as they were written, and what is not one is refused in a sentence."""
+
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from graphmill.errors import InputError
+from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
+
+IDS = ["DB00997", "007", "MONDO:1, or so", 'say "hi"', "línea\nnueva"]
+TYPES = ["drug", "gene/protein", "disease", "disease", "drug"]
+NAMES = ["Doxorubicin", "", "a, b", "[c]", "[1, 2]"]
+X = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
+
+
+def write_parquet(path: Path, vectors: pa.Array | None = None, **columns: object) -> Path:
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(X.reshape(-1)), 4) if vectors is None else vectors
+    table = {
+        "node_index": pa.array([10, 11, 12, 13, 99]),
+        "node_id": pa.array(IDS),
+        "node_name": pa.array(NAMES),
+        "node_type": pa.array(TYPES).dictionary_encode(),
+        "embedding": lists,
+    } | columns
+    pq.write_table(
+        pa.table({name: column for name, column in table.items() if column is not None}), path, row_group_size=2
+    )
+    return path
+
+
+def write_csv(path: Path, lists: list[str] | None = None, header: str = "", opened=open) -> Path:  # type: ignore[no-untyped-def]
+    columns = ["node_index", "node_id", "node_name", "node_type", "embedding"]
+    with opened(path, "wt", encoding="utf-8", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(header.split(",") if header else columns)
+        texts = lists or [json.dumps(row.tolist()) for row in X]
+        rows.writerows(zip([10, 11, 12, 13, 99], IDS, NAMES, TYPES, texts, strict=True))
+    return path
+
+
+def assert_as_written(found: Embeddings) -> None:
+    assert found.ids.tolist() == IDS
+    assert found.names.tolist() == NAMES
+    assert [found.type_names[code] for code in found.types] == TYPES
+    assert found.type_names == ("drug", "gene/protein", "disease")
+    assert found.index.tolist() == [10, 11, 12, 13, 99]
+    assert found.vectors.dtype == np.float32
+    np.testing.assert_array_equal(found.vectors, X)
+
+
+def test_parquet_of_an_export(tmp_path: Path) -> None:
+    assert_as_written(read_embeddings(write_parquet(tmp_path / "e.parquet")))
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.float32()), pa.large_list(pa.float64()), pa.list_(pa.float16(), 4)])
+def test_parquet_with_other_lists_of_floats(tmp_path: Path, kind: pa.DataType) -> None:
+    wide = pa.array([row.astype(kind.value_type.to_pandas_dtype()) for row in X], type=kind)
+    found = read_embeddings(write_parquet(tmp_path / "e.parquet", wide))
+    np.testing.assert_allclose(found.vectors, X, atol=2e-3 if kind.value_type == pa.float16() else 0)
+
+
+def test_csv_of_an_export_plain_and_gzipped(tmp_path: Path) -> None:
+    assert_as_written(read_embeddings(write_csv(tmp_path / "e.csv")))
+    assert_as_written(read_embeddings(write_csv(tmp_path / "e.csv.gz", opened=gzip.open)))
+
+
+def test_csv_is_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphmill.evaluation.embedding_csv.BLOCK_BYTES", 256)
+    monkeypatch.setattr("graphmill.evaluation.embedding_csv.NUMBERS_BLOCK", 64)
+    rng = np.random.default_rng(0)
+    wide = rng.standard_normal((50, 6)).astype(np.float32)
+    path = tmp_path / "e.csv"
+    rows = [f'n{i},t{i % 2},"{json.dumps(row.tolist())}"' for i, row in enumerate(wide)]
+    path.write_text("node_id,node_type,embedding\n" + "\n".join(rows) + "\n")
+    found = read_embeddings(path)
+    np.testing.assert_array_equal(found.vectors, wide)
+    assert found.ids.tolist() == [f"n{i}" for i in range(50)]
+    assert found.index.tolist() == list(range(50))
+    assert set(found.names) == {""}
+
+
+def test_csv_numbers_in_every_spelling(tmp_path: Path) -> None:
+    lists = [
+        "[1, 2.5e-3, -0.0, 4]",
+        "  [NaN,Infinity, -Infinity, null] ",
+        "[\t1e38,1E-40,\n3 , 4]",
+        "[1,2,3,4]",
+        "[0.1,0.2,0.3,0.30000001192092896]",
+    ]
+    found = read_embeddings(write_csv(tmp_path / "e.csv", lists)).vectors
+    expected = [
+        [1, 2.5e-3, -0.0, 4],
+        [np.nan, np.inf, -np.inf, np.nan],
+        [1e38, 1e-40, 3, 4],
+        [1, 2, 3, 4],
+        [0.1, 0.2, 0.3, 0.3],
+    ]
+    np.testing.assert_array_equal(found, np.array(expected, dtype=np.float32))
+    assert np.signbit(found[0, 2])
+
+
+def test_csv_with_one_dimension(tmp_path: Path) -> None:
+    found = read_embeddings(write_csv(tmp_path / "e.csv", ["[1]", "[2]", "[3]", "[4]", "[5]"]))
+    assert found.vectors.tolist() == [[1], [2], [3], [4], [5]]
+
+
+@pytest.mark.parametrize(
+    ("lists", "words"),
+    [
+        (["[1,2]", "[1,2]", "[1,2,3]", "[1,2]", "[1,2]"], "row 3 has 3 numbers, others have 2"),
+        (["[1,2]", "[1]", "[1,2]", "[1,2]", "[1,2]"], "row 2 has 1 numbers, others have 2"),
+        (["[1,2]", "[1,2]", "[1,2]", "[1,two]", "[1,2]"], r"row 4 is not a JSON list of numbers: '\[1,two\]'"),
+        (["[1,2]", "[1,2]", "[1,2]", "[1,2]", ""], "row 5 is not a JSON list"),
+        (["[1,2]", "[[1,2]]", "[1,2]", "[1,2]", "[1,2]"], "row 2"),
+        (["[1,2]", "[1,2", "[1,2]", "[1,2]", "[1,2]"], "row 2 is not a JSON list"),
+        (["[]", "[]", "[]", "[]", "[]"], "row 1 has 0 numbers"),
+        (["1 2", "1 2", "1 2", "1 2", "1 2"], "row 1 is not a JSON list"),
+    ],
+)
+def test_csv_with_a_bad_row_says_which(tmp_path: Path, lists: list[str], words: str) -> None:
+    with pytest.raises(InputError, match=words):
+        read_embeddings(write_csv(tmp_path / "e.csv", lists))
+
+
+def test_csv_with_missing_columns_or_keys(tmp_path: Path) -> None:
+    with pytest.raises(
+        InputError, match=r"e\.csv has no column node_id, node_type; it has i, id, name, type, embedding"
+    ):
+        read_embeddings(write_csv(tmp_path / "e.csv", header="i,id,name,type,embedding"))
+    (tmp_path / "f.csv").write_text("node_id,node_type,embedding\na,t,[1]\n,t,[1]\n")
+    with pytest.raises(InputError, match="node_id is blank in row 2"):
+        read_embeddings(tmp_path / "f.csv")
+    (tmp_path / "g.csv").write_text("node_index,node_id,node_type,embedding\nx,a,t,[1]\n")
+    with pytest.raises(InputError, match="int64"):
+        read_embeddings(tmp_path / "g.csv")
+
+
+@pytest.mark.parametrize("text", ["", "node_id,node_type,embedding\n"])
+def test_csv_without_rows(tmp_path: Path, text: str) -> None:
+    (tmp_path / "e.csv").write_text(text)
+    with pytest.raises(InputError, match=r"e\.csv (holds no rows|has no column)"):
+        read_embeddings(tmp_path / "e.csv")
+
+
+def test_other_columns_are_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "e.csv").write_text('note,node_id,node_type,embedding,"x,y"\n1,a,t,"[1,2]",q\nz,b,t,"[3,4]",2\n')
+    assert read_embeddings(tmp_path / "e.csv").vectors.tolist() == [[1, 2], [3, 4]]
+
+
+def test_npy_with_ids_beside_it(tmp_path: Path) -> None:
+    np.save(tmp_path / "e.npy", X)
+    lines = [f"{kind}\t{node}" for kind, node in zip(TYPES, ["a", "b", "c", "d", "e"], strict=True)]
+    (tmp_path / "e.ids.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    found = read_embeddings(tmp_path / "e.npy")
+    assert found.ids.tolist() == ["a", "b", "c", "d", "e"]
+    assert [found.type_names[code] for code in found.types] == TYPES
+    np.testing.assert_array_equal(found.vectors, X)
+    (tmp_path / "e.ids.txt").write_text("a\nb\n")
+    with pytest.raises(InputError, match=r"2 lines, e\.npy has 5 rows"):
+        read_embeddings(tmp_path / "e.npy")
+    (tmp_path / "e.ids.txt").unlink()
+    with pytest.raises(InputError, match=r"needs e\.ids\.txt beside it"):
+        read_embeddings(tmp_path / "e.npy")
+
+
+def test_a_run_directory_is_searched_for_its_embeddings(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"holds none of embeddings\.parquet"):
+        read_embeddings(tmp_path)
+    (tmp_path / "embeddings").mkdir()
+    write_parquet(tmp_path / "embeddings" / "embeddings.parquet")
+    assert_as_written(read_embeddings(tmp_path))
+    assert_as_written(read_embeddings(str(tmp_path / "embeddings")))
+
+
+def test_what_is_no_embedding_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="there is no embedding at"):
+        read_embeddings(tmp_path / "none.parquet")
+    for name in ("bad.parquet", "bad.npy"):
+        (tmp_path / name).write_bytes(b"no such thing")
+        with pytest.raises(InputError, match=f"{name} is not a readable"):
+            read_embeddings(tmp_path / name)
+    (tmp_path / "bad.csv.gz").write_bytes(b"no such thing")
+    with pytest.raises(InputError, match=r"bad\.csv\.gz is not a readable"):
+        read_embeddings(tmp_path / "bad.csv.gz")
+    (tmp_path / "bad.txt").write_text("x")
+    with pytest.raises(InputError, match="the formats that embeddings are read from"):
+        read_embeddings(tmp_path / "bad.txt")
+    np.save(tmp_path / "flat.npy", np.zeros(4))
+    with pytest.raises(InputError, match=r"holds \(4,\)"):
+        read_embeddings(tmp_path / "flat.npy")
+
+
+def test_parquet_that_is_no_embedding_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "e.parquet"
+    with pytest.raises(InputError, match="no column node_type"):
+        read_embeddings(write_parquet(path, node_type=None))
+    with pytest.raises(InputError, match="is int64, not a list of floats"):
+        read_embeddings(write_parquet(path, pa.array([1, 2, 3, 4, 5])))
+    ragged = pa.array([[1.0, 2.0], [1.0, 2.0], [1.0], [1.0, 2.0], [1.0, 2.0]])
+    with pytest.raises(InputError, match="row 3 has 1 numbers, others have 2"):
+        read_embeddings(write_parquet(path, ragged))
+    with pytest.raises(InputError, match="embedding is missing in row 4"):
+        read_embeddings(write_parquet(path, pa.array([[1.0], [1.0], [1.0], None, [1.0]])))
+    with pytest.raises(InputError, match="node_id is missing in row 2"):
+        read_embeddings(write_parquet(path, node_id=pa.array(["a", None, "c", "d", "e"])))
+    pq.write_table(pq.read_table(write_parquet(path)).slice(0, 0), path)
+    with pytest.raises(InputError, match="holds no rows"):
+        read_embeddings(path)
+    whole = write_parquet(path).read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match="not a readable Parquet"):
+        read_embeddings(path)
+
+
+def test_rows_are_found_by_type_and_id(tmp_path: Path) -> None:
+    found = read_embeddings(write_csv(tmp_path / "e.csv"))
+    rows = found.rows_of(["disease", "drug", "gene/protein", "no such type"], ['say "hi"', "007", "007", "007"])
+    assert rows.tolist() == [3, -1, 1, -1]  # an id belongs to its type

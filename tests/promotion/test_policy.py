@@ -1,0 +1,50 @@
+"""The decision without a person: a row a rule, in the order in which they hold."""
+
+from typing import Any
+
+import pytest
+
+from graphmill.promotion.policy import Facts, PromotionSettings, decide
+
+LIVE = "0001-aaaaaaaa"
+
+
+def figures(low: float, high: float = 0.1, left_out: int = 0) -> dict[str, Any]:
+    values = {"metric": "mrr", "candidate": 0.3, "champion": 0.2, "difference": 0.1, "level": 0.95, "queries": 400}
+    return values | {"low": low, "high": high, "left_out": left_out}
+
+
+@pytest.mark.parametrize(
+    ("settings", "facts", "outcome", "reason"),
+    [
+        ({"when": "better"}, {}, "promoted", "nothing was live before"),
+        ({"when": "checks_pass"}, {}, "promoted", "nothing was live before"),
+        ({"when": "manual"}, {}, "waits", "graphmill promote RUN"),
+        ({}, {"failed_checks": ["spread", "mrr"]}, "kept", "2 checks did not pass: spread, mrr"),
+        ({"except_checks": ["spread"]}, {"failed_checks": ["spread"]}, "promoted", "nothing was live"),
+        ({"when": "manual"}, {"champion": LIVE, "is_champion": True}, "kept", "is this run already"),
+        ({}, {"champion": LIVE, "rolled_back": "today by me"}, "kept", r"rolled back \(today by me\)"),
+        ({"when": "checks_pass"}, {"champion": LIVE, "comparison": figures(-1)}, "promoted", "every check passed"),
+        ({}, {"champion": LIVE, "comparison": figures(0.01)}, "promoted", r"mrr 0\.3000 against 0\.2000 .* 400 "),
+        ({}, {"champion": LIVE, "comparison": figures(-0.01)}, "kept", "the lower end had to be above 0"),
+        ({}, {"champion": LIVE, "comparison": figures(0.01, left_out=7)}, "promoted", r"\(7 left out\)"),
+        ({"min_gain": 0.02}, {"champion": LIVE, "comparison": figures(0.01)}, "kept", r"above 0\.02"),
+        ({"min_gain": -0.02}, {"champion": LIVE, "comparison": figures(-0.01)}, "promoted", r"\+0\.1000"),
+        ({}, {"champion": LIVE, "problem": "no queries"}, "kept", f"cannot be compared with {LIVE}: no queries"),
+        ({"max_drift": 2}, {"champion": LIVE, "comparison": figures(0.1)}, "kept", "is not known"),
+        (
+            {"max_drift": 2},
+            {"champion": LIVE, "comparison": figures(0.1), "drift": 3.0},
+            "kept",
+            "moved 3 times as far",
+        ),
+        ({"max_drift": 2}, {"champion": LIVE, "comparison": figures(0.1), "drift": 1.5}, "promoted", "mrr"),
+        ({"max_drift": 2}, {}, "promoted", "nothing was live before"),
+    ],
+)
+def test_decisions(settings: dict[str, Any], facts: dict[str, Any], outcome: str, reason: str) -> None:
+    import re
+
+    found = decide(PromotionSettings(**settings), Facts(**facts))
+    assert found.outcome == outcome
+    assert re.search(reason, found.reason), found.reason

@@ -1,0 +1,204 @@
+"""Runs become versions: by policy and by hand, compared on the same queries, taken back, and never half."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from graphmill.errors import CheckFailedError, InputError
+from graphmill.graph.build import build_graph
+from graphmill.graph.settings import GraphSettings
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.promotion.compare import compare
+from graphmill.promotion.contents import load_champion
+from graphmill.promotion.policy import PromotionSettings
+from graphmill.promotion.promote import promote_run, roll_back, versions_folder
+from graphmill.promotion.versions import Version, Versions
+from graphmill.runs.export import restore
+from tests.promotion.conftest import TrainRun
+
+BY = {"by": "a test"}
+
+
+@pytest.fixture(scope="module")
+def first(trained: TrainRun) -> Path:
+    return trained()
+
+
+@pytest.fixture(scope="module")
+def better(trained: TrainRun) -> Path:
+    return trained(training={"epochs": 40, "learning_rate": 0.02})
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Versions:
+    return Versions(tmp_path / "07_promoted" / "toy" / "hgt")
+
+
+def live(store: Versions) -> Version:
+    found = store.current()
+    assert found is not None
+    return found
+
+
+def test_a_version_holds_the_export_byte_for_byte_and_says_what_it_is(store: Versions, first: Path) -> None:
+    found = promote_run(first, store, **BY)
+    assert found["outcome"] == "promoted"
+    version = live(store)
+    assert (found["version"], found["path"]) == (version.name, str(version.path))
+    written = (first / "embeddings" / "embeddings.parquet").read_bytes()
+    assert (version.path / "embeddings.parquet").read_bytes() == written
+    assert version.about["recipe"] == "hgt"
+    assert version.about["rows"] == 114
+    assert version.about["metrics"]["valid_mrr"] > 0
+    assert set(version.about["graph"]["nodes"]) == {"disease", "drug", "gene/protein"}
+    version.verify()
+
+
+def test_runs_and_versions_lie_beside_each_other(first: Path) -> None:
+    store = versions_folder(first)
+    assert store.path == first.parents[3] / "07_promoted" / "toy" / "hgt"
+    assert store.label == "toy/hgt"
+    with pytest.raises(InputError, match="--to FOLDER"):
+        versions_folder("/tmp/elsewhere/run")
+
+
+def test_a_better_candidate_goes_live_and_a_worse_one_does_not(store: Versions, first: Path, better: Path) -> None:
+    settings = PromotionSettings(when="better")
+    promote_run(first, store, settings, **BY)
+    up = promote_run(better, store, settings, **BY)
+    assert up["outcome"] == "promoted", up["reason"]
+    found = up["comparison"]
+    assert found["low"] > 0
+    assert found["candidate"] > found["champion"]
+    assert found["left_out"] == 0
+    assert up["test"]["candidate"]["mrr"] != up["test"]["champion"]["mrr"]
+    down = promote_run(first, store, settings, **BY)
+    assert (down["outcome"], down["version"]) == ("kept", up["version"])
+    assert "the lower end had to be above 0" in down["reason"]
+    again = promote_run(better, store, settings, **BY)
+    assert (again["outcome"], again["version"]) == ("kept", up["version"])
+    assert "is this run already" in again["reason"]
+    assert len(store.list()) == 2
+
+
+def test_the_candidates_figure_is_the_one_of_its_report(store: Versions, first: Path, better: Path) -> None:
+    promote_run(first, store, **BY)
+    found = compare(restore(better), live(store), "mrr").to_dict()
+    for run, who in ((better, "candidate"), (first, "champion")):
+        assert found[who] == pytest.approx(json.loads((run / "report.json").read_text())["metrics"]["valid_mrr"])
+
+
+def test_what_was_rolled_back_comes_back_by_hand_only(store: Versions, first: Path, better: Path) -> None:
+    settings = PromotionSettings(when="better")
+    promote_run(first, store, settings, **BY)
+    up = promote_run(better, store, settings, **BY)
+    back = roll_back(store, by="me", why="users complained")
+    assert back["before"] == up["version"]
+    kept = promote_run(better, store, settings, **BY)
+    assert kept["outcome"] == "kept"
+    assert "by me" in kept["reason"]
+    assert promote_run(better, store, person=True, **BY)["version"] == up["version"]
+    assert [s.kind for s in store.history()] == ["promoted", "promoted", "rolled back", "promoted"]
+
+
+def test_a_person_decides_against_the_figures_but_not_for_a_broken_embedding(
+    store: Versions, first: Path, better: Path
+) -> None:
+    """Twelve steps leave every type a point, which the health report names."""
+    promote_run(better, store, **BY)
+    with pytest.raises(CheckFailedError, match=r"not sound \(type_only: .*--force"):
+        promote_run(first, store, person=True, **BY)
+    found = promote_run(first, store, person=True, force=True, why="older names", **BY)
+    assert (found["outcome"], found["reason"]) == ("promoted", "older names")
+    assert found["comparison"]["high"] < 0
+
+
+def test_an_export_that_is_not_whole_is_not_promoted(store: Versions, trained: TrainRun) -> None:
+    run = trained(training={"seed": 5})
+    vectors = run / "embeddings" / "embeddings.parquet"
+    vectors.write_bytes(vectors.read_bytes()[:-1])
+    with pytest.raises(InputError, match=r"embeddings\.parquet is not what was exported"):
+        promote_run(run, store, **BY)
+    vectors.unlink()
+    with pytest.raises(InputError, match=r"embeddings\.parquet is missing"):
+        promote_run(run, store, **BY)
+    assert store.list() == []
+
+
+def test_on_its_own_graph_the_champion_is_exactly_itself(store: Versions, first: Path, better: Path) -> None:
+    promote_run(first, store, **BY)
+    champion, own = load_champion(live(store), restore(better)), restore(first)
+    for name, tensor in own.model.state_dict().items():
+        assert torch.equal(champion.model.state_dict()[name], tensor)
+    assert champion.new_rows == 0
+
+
+def test_on_a_grown_graph_what_the_champion_was_trained_on_is_left_out_and_counted(
+    store: Versions, outputs: Path, first: Path, trained: TrainRun
+) -> None:
+    """Another split of the same edges: most of its validation links were training links of the champion."""
+    promote_run(first, store, **BY)
+    old = TypedGraph.open(outputs / "toy" / "graph")
+    regraph(old, outputs / "toy" / "other", seed=1, valid=0.4)
+    candidate = restore(trained("other"))
+    found = compare(candidate, live(store), "mrr")
+    was_train = 0
+    for relation in candidate.graph.relations:
+        edges, before = candidate.graph.edges(relation), old.edges(old.relation(*relation.key))
+        split = {(s, d): p for s, d, p in zip(before.src, before.dst, before.split, strict=True)}
+        asked = {(s, d) for s, d, p in zip(edges.src, edges.dst, edges.split, strict=True) if p == 1}
+        was_train += sum(split[pair] == 0 for pair in asked)
+    assert found.left_out == was_train > 100
+    assert found.difference.queries >= 30
+
+
+def test_a_candidate_of_another_split_with_nothing_left_is_a_sentence(
+    store: Versions, outputs: Path, first: Path, trained: TrainRun
+) -> None:
+    promote_run(first, store, **BY)
+    regraph(TypedGraph.open(outputs / "toy" / "graph"), outputs / "toy" / "few", seed=2, valid=0.1)
+    found = promote_run(trained("few"), store, PromotionSettings(when="better"), **BY)
+    assert found["outcome"] == "kept"
+    assert "validation queries are left to compare on" in found["reason"]
+    assert live(store).about["fingerprint"] == json.loads((first / "manifest.json").read_text())["fingerprint"]
+
+
+def test_mistakes_are_one_sentence_and_change_nothing(store: Versions, first: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="metric 'accuracy' is not measured"):
+        promote_run(first, store, PromotionSettings(metric="accuracy"), **BY)
+    with pytest.raises(InputError, match="it is not a run directory"):
+        promote_run(tmp_path, store, **BY)
+    with pytest.raises(InputError, match="toy/hgt has no versions"):
+        roll_back(store, **BY)
+    promote_run(first, store, **BY)
+    name = live(store).name
+    with pytest.raises(InputError, match="is the live version of toy/hgt already"):
+        roll_back(store, "1", **BY)
+    with pytest.raises(InputError, match=f"has no version '9'; there are: {name}"):
+        roll_back(store, "9", **BY)
+    with pytest.raises(InputError, match="there is none to go back to"):
+        roll_back(store, **BY)
+    assert len(store.history()) == 1
+
+
+def regraph(graph: TypedGraph, out: Path, *, seed: int, valid: float) -> None:
+    """The same nodes and edges under another split."""
+    import pyarrow as pa
+
+    heads, tails, names = [], [], []
+    for relation in graph.relations:
+        edges = graph.edges(relation)
+        heads.append(np.asarray(edges.src) + graph.node_type(relation.source).offset)
+        tails.append(np.asarray(edges.dst) + graph.node_type(relation.target).offset)
+        names += [relation.name] * relation.edges
+    label = pa.array(names).dictionary_encode()
+    columns = {"relation": label, "display_relation": label}
+    columns |= {
+        "head": pa.array(np.concatenate(heads), pa.int32()),
+        "tail": pa.array(np.concatenate(tails), pa.int32()),
+    }
+    settings = GraphSettings.model_validate({"split": {"valid": valid, "test": 0.05, "seed": seed}})
+    build_graph(graph.node_table(), pa.table(columns), settings, out)

@@ -1,0 +1,58 @@
+"""Per-query figures of every system: their mean is the figure that the system reports, and pairs can be left out."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from graphmill.errors import InputError
+from graphmill.evaluation.ranking.per_query import keep_all
+from graphmill.promotion.queries import check_metric, query_values
+from graphmill.training.contract import Execution
+from tests.training.cases import CASES, Case
+
+FIRST = {case.recipe: case for case in reversed(CASES.values())}
+METRIC = {"hgt": "mrr", "conve": "hits@10", "sasrec": "ndcg@10", "tisasrec": "mrr"}
+
+
+@pytest.fixture(scope="module", params=sorted(FIRST))
+def built(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Case, Any, torch.nn.Module]:
+    case = FIRST[request.param]
+    folder: Path = tmp_path_factory.mktemp(case.recipe)
+    _, recipe = case.build(case.graph(folder / "graph"))
+    return case, recipe, recipe.build(Execution()).eval()
+
+
+def test_the_mean_over_queries_is_the_figure_of_the_system(built: tuple[Case, Any, torch.nn.Module]) -> None:
+    case, recipe, model = built
+    metric = METRIC.get(case.recipe, "recall@5")
+    found = query_values(recipe, model, "valid", metric, keep_all)
+    with torch.no_grad():
+        expected = recipe.evaluate(model, "valid", final=True, poll=lambda: None)
+    assert found.mean == pytest.approx(expected[metric], rel=1e-9)
+    assert found.left_out == 0
+
+
+def test_what_is_left_out_is_not_asked_and_is_counted(built: tuple[Case, Any, torch.nn.Module]) -> None:
+    case, recipe, model = built
+    metric = METRIC.get(case.recipe, "recall@5")
+    whole = query_values(recipe, model, "valid", metric, keep_all)
+
+    def every_other_head(relation: int, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:
+        return heads % 2 == 0
+
+    some = query_values(recipe, model, "valid", metric, every_other_head)
+    assert some.left_out > 0
+    assert len(some.values) < len(whole.values)
+    assert set(some.units) < set(whole.units)
+
+
+def test_a_metric_that_has_no_figure_for_each_query_is_a_sentence(built: tuple[Case, Any, torch.nn.Module]) -> None:
+    _, recipe, _ = built
+    for metric in ("auc", "recall@0", "mrr@", "amri"):
+        with pytest.raises(InputError, match=f"metric '{metric}' is not measured for each query; "):
+            check_metric(recipe, metric)

@@ -1,0 +1,136 @@
+"""The origin's function: one call from an edge CSV to an embedding CSV, with its parameter names."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import graphmill
+from graphmill.api import generate_hgt_embeddings_batched
+from graphmill.errors import SettingsError
+from graphmill.export.writers import COLUMNS
+from graphmill.ingest.samples.biomed import HEADER
+from graphmill.training.run_directory import RunDirectory
+
+TYPES = {"drug": 12, "disease": 12, "gene/protein": 18, "anatomy": 6}
+# Neither width is a multiple of 4 heads.
+SMALL: dict[str, Any] = {
+    "embedding_dim": 10, "hidden_dim": 6, "num_heads": 4, "num_layers": 1, "num_epochs": 2, "device": "cpu",
+    "include_node_types": ["drug", "disease", "gene/protein"], "edge_sample_size": 40,
+}  # fmt: skip
+
+
+def write_kg(path: Path) -> list[str]:
+    """Rings between neighbouring types, both directions, in PrimeKG's columns; the ids of the nodes in their order."""
+    kinds = [kind for kind, count in TYPES.items() for _ in range(count)]
+    first = {kind: kinds.index(kind) for kind in TYPES}
+
+    def node(index: int) -> str:
+        return f"{index},ID{index},{kinds[index]},node {index},TEST"
+
+    lines = []
+    for a, b in (
+        ("drug", "gene/protein"),
+        ("disease", "gene/protein"),
+        ("drug", "disease"),
+        ("anatomy", "gene/protein"),
+    ):
+        for i in range(TYPES[a] * 3):
+            ends = (first[a] + i % TYPES[a], first[b] + (i + i // TYPES[a]) % TYPES[b])
+            for x, y in (ends, ends[::-1]):
+                lines.append(f"{a}_{b},{a}_{b},{node(x)},{node(y)}\n")
+    path.write_text(HEADER + "".join(lines))
+    return [f"ID{i}" for i in range(len(kinds))]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("library")
+
+
+@pytest.fixture(scope="module")
+def ids(folder: Path) -> list[str]:
+    return write_kg(folder / "edges.csv")
+
+
+@pytest.fixture(scope="module")
+def stats(folder: Path, ids: list[str]) -> dict[str, Any]:
+    return generate_hgt_embeddings_batched(str(folder / "edges.csv"), str(folder / "out" / "vectors.csv"), **SMALL)
+
+
+def test_the_figures_that_it_returns(stats: dict[str, Any], folder: Path) -> None:
+    assert set(stats) == {"total_nodes", "output_file", "embedding_dim", "run_dir", "metrics", "seconds"}
+    assert stats["total_nodes"] == 12 + 12 + 18, "anatomy is not among include_node_types"
+    assert stats["output_file"] == str(folder / "out" / "vectors.csv")
+    assert {"valid_mrr", "test_mrr"} <= set(stats["metrics"])
+    assert stats["seconds"] > 0
+
+
+def test_widths_are_rounded_up_to_a_multiple_of_the_heads(stats: dict[str, Any]) -> None:
+    assert stats["embedding_dim"] == 12
+    model = RunDirectory(stats["run_dir"]).read_json("settings.json")["model"]
+    assert (model["embedding_dim"], model["hidden_dim"], model["num_heads"]) == (12, 8, 4)
+
+
+def test_the_csv_has_the_origins_columns_and_a_row_a_node(stats: dict[str, Any], ids: list[str]) -> None:
+    with Path(stats["output_file"]).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert tuple(rows[0]) == COLUMNS
+    assert {row["node_id"] for row in rows} == set(ids[: stats["total_nodes"]])
+    assert {row["node_type"] for row in rows} == set(SMALL["include_node_types"])
+    run = graphmill.load(stats["run_dir"])
+    for row in rows:
+        assert json.loads(row["embedding"]) == pytest.approx(run[row["node_id"]].tolist(), rel=1e-5)
+    assert list(pd.read_csv(stats["output_file"])["node_name"]) == [row["node_name"] for row in rows]
+
+
+def test_every_parameter_reaches_its_setting(folder: Path, ids: list[str]) -> None:
+    given = {
+        **SMALL, "num_layers": 2, "learning_rate": 0.02, "node_batch_size": 33, "num_neighbors": (3, 4),
+        "accumulation_steps": 2, "contrastive_weight": 0.25, "similarity_threshold": 0.3, "seed": 9,
+    }  # fmt: skip
+    for batched, batching in ((True, "edge_sampled"), (False, "full")):
+        found = generate_hgt_embeddings_batched(
+            str(folder / "edges.csv"), str(folder / f"{batching}.csv"), **given, use_batched_mps=batched,
+            work_dir=str(folder / "elsewhere"),
+        )  # fmt: skip
+        assert Path(found["run_dir"]).is_relative_to(folder / "elsewhere")
+        settings = RunDirectory(found["run_dir"]).read_json("settings.json")
+        acceleration, training, objective = settings["acceleration"], settings["training"], settings["objective"]
+        assert settings["model"]["num_layers"] == 2
+        assert (training["epochs"], training["learning_rate"], training["seed"]) == (2, 0.02, 9)
+        assert (objective["contrastive_weight"], objective["similarity_threshold"]) == (0.25, 0.3)
+        assert acceleration["batching"] == batching
+        assert (acceleration["edge_sample_size"], acceleration["accumulation_steps"]) == (40, 2)
+        assert (acceleration["node_batch_size"], acceleration["num_neighbors"]) == (33, [3, 4])
+        assert acceleration["device"] == "cpu"
+
+
+def test_the_same_call_reuses_and_more_epochs_go_on(
+    stats: dict[str, Any], folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, before = RunDirectory(stats["run_dir"]), Path(stats["output_file"]).read_bytes()
+    steps = len(run.metrics.read("step"))
+    Path(stats["output_file"]).unlink()
+    call = (str(folder / "edges.csv"), stats["output_file"])
+    again = generate_hgt_embeddings_batched(*call, **SMALL)
+    assert again == stats
+    assert Path(again["output_file"]).read_bytes() == before
+    assert len(run.metrics.read("step")) == steps, "nothing was trained again"
+    longer = generate_hgt_embeddings_batched(*call, **{**SMALL, "num_epochs": 3})
+    assert longer["run_dir"] == stats["run_dir"]
+    assert [record["epoch"] for record in run.metrics.read("epoch")] == [1, 2, 3]
+
+
+def test_a_mistake_is_one_sentence(folder: Path, ids: list[str]) -> None:
+    with pytest.raises(SettingsError, match="contrastive_weight") as refused:
+        generate_hgt_embeddings_batched(
+            str(folder / "edges.csv"), str(folder / "no.csv"), **{**SMALL, "contrastive_weight": -1.0}
+        )
+    assert "\n" not in str(refused.value)
+    assert not (folder / "no.csv").exists()

@@ -1,0 +1,142 @@
+"""The pages that are written from the code, or that name it, are current."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from graphmill import errors
+from graphmill.runs import launch
+from graphmill.runs.settings_table import setting_paths, settings_markdown
+
+
+def test_the_page_of_settings_is_current(repository: Path) -> None:
+    written = (repository / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
+    assert written == settings_markdown(), "python -m graphmill.runs.settings_table > docs/reference/settings.md"
+
+
+def test_every_setting_that_the_page_of_old_names_points_to_exists(repository: Path) -> None:
+    known = set().union(*setting_paths().values())
+    page = (repository / "docs" / "reference" / "knobs.md").read_text()
+    rows = [line.split(" | ") for line in page.splitlines() if "|" in line]
+    ours = [name for row in rows if len(row) >= 3 for name in re.findall(r"`([a-z0-9_.]+)`", row[1])]
+    assert len(ours) > 60
+    assert [name for name in ours if name not in known] == []
+    # Every row says where, or that there is nothing to set.
+    assert all("`" in row[1] or row[1].strip() in ("–", "here", "---") for row in rows if len(row) >= 3)
+
+
+def test_every_exit_code_is_explained(repository: Path) -> None:
+    text = (repository / "docs" / "reference" / "exit_codes.md").read_text()
+    codes = (errors.EXIT_OK, errors.EXIT_CHECK_FAILED, errors.EXIT_USER_ERROR, errors.EXIT_STOPPED, launch.EXIT_KILLED)
+    for code in codes:
+        assert f"| {int(code)} |" in text
+
+
+def test_what_a_training_can_say_is_explained(repository: Path) -> None:
+    """The words of the engine's messages, as they are in the code, have their place on the page."""
+    files = sorted((repository / "src" / "graphmill").rglob("*.py"))
+    # Literals that follow each other are one text.
+    source = re.sub(r'"\s*\n\s*f?"', "", "\n".join(path.read_text() for path in files))
+    page = (repository / "docs" / "how-to" / "when_a_training_goes_wrong.md").read_text()
+    for words in (
+        "is not finite at",
+        "steps in a row were not finite",
+        "nothing was saved of it",
+        "rolled back to epoch",
+        "out of memory",
+        "is locked: process",
+        "cannot write a checkpoint to",
+        "is damaged",
+        "is used in its place",
+        "does not fit this model",
+        "stopped as asked after",
+        "another process of this training has ended",
+        "a worker process was killed before it could say why",
+        "needs a C++ compiler",
+        "turned off: not faster",
+        "has no checkpoint; auto starts afresh",
+        "has nothing in common with this model",
+        "was written by a newer graphmill",
+        "is no longer the graph that",
+        "CUDA devices here and nccl needs one for each",
+        "scores in a block are not finite",
+        "fell back to the CPU",
+    ):
+        assert words in page, words
+        assert words in source, words
+
+
+# Names that a recipe or the machine puts into a message; numbers and what "…" stands for need no entry.
+EXAMPLES = {"encoder", "No", "jsonl"}
+
+
+def words(text: str) -> list[str]:
+    return re.findall(r"[A-Za-z_]+|[0-9][0-9.]*", text)
+
+
+class Source:
+    """The words of every text in the code that is not a docstring; an f-string gives one text per part between braces."""
+
+    def __init__(self, folder: Path) -> None:
+        self.texts: set[str] = set()
+        for path in folder.rglob("*.py"):
+            tree = ast.parse(path.read_text())
+            documentation = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in documentation:
+                    self.texts.add(" ".join(words(node.value)))
+        self.joined = "\n".join(f" {text} " for text in self.texts if text)
+
+    def unknown(self, message: str) -> list[str]:
+        """Words of a message that are no example and that no text of the code has beside their neighbours.
+
+        A run of words must be all of a text, or three or more of one (two at "…"), or, behind a value, its beginning.
+        """
+        out = []
+        for fragment in message.split("…"):
+            todo, after_value = words(fragment), True
+            while todo:
+                run = next((n for n in range(len(todo), 0, -1) if self._has(todo, n, after_value)), 0)
+                if run:
+                    todo, after_value = todo[run:], run == 1  # a single word may be a value: a device, a recipe
+                    continue
+                word, *todo = todo
+                after_value = word in EXAMPLES or word[0].isdigit()
+                if not after_value:
+                    out.append(word)
+        return out
+
+    def _has(self, todo: list[str], run: int, after_value: bool) -> bool:
+        text = " ".join(todo[:run])
+        if text in self.texts or (after_value and f"\n {text} " in self.joined):
+            return True
+        cut_off = run == len(todo)  # by "…"
+        return (run >= 3 or (cut_off and run == 2)) and f" {text} " in self.joined
+
+
+@pytest.fixture(scope="module")
+def source(repository: Path) -> Source:
+    return Source(repository / "src" / "graphmill")
+
+
+def test_every_message_of_the_page_is_one_of_the_code(source: Source, repository: Path) -> None:
+    page = (repository / "docs" / "how-to" / "when_a_training_goes_wrong.md").read_text()
+    messages = [text for bold in re.findall(r"\*\*(.+?)\*\*", page) for text in re.findall(r"`([^`]+)`", bold)]
+    assert len(messages) > 40
+    assert {message: found for message in messages if (found := source.unknown(message))} == {}
+
+
+@pytest.mark.parametrize(
+    ("message", "unknown"),
+    [
+        ("7 steps in a row were not infinite (max_skips)", ["infinite"]),
+        ("the processes have different copies of parameter …", ["different"]),
+        ("the run directory … cannot be found", ["found"]),
+    ],
+)
+def test_a_message_that_the_code_does_not_have_is_found_out(message: str, unknown: list[str], source: Source) -> None:
+    assert set(unknown) & set(source.unknown(message))

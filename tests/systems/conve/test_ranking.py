@@ -1,0 +1,101 @@
+"""Filtered ranking on both sides, against loops, against PyKEEN's evaluator, and beside a frequency baseline."""
+
+import numpy as np
+import pytest
+import torch
+
+from graphmill.evaluation.ranking.ranks import ranks_of
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.systems.conve.data import both_directions, triples_of
+from graphmill.systems.conve.ranking import ConveScorer, both_sides, rank_both_sides, ranking_report
+from graphmill.training.contract import Execution
+from tests.systems.conve.graphs import recipe_on
+
+
+@pytest.fixture(scope="module")
+def recipe(small: TypedGraph):
+    return recipe_on(small)
+
+
+@pytest.fixture(scope="module")
+def model(recipe):
+    model = recipe.build(Execution()).eval()
+    with torch.no_grad():
+        model.entities[1::2] = model.entities[0::2]  # a tie on every query
+    return model
+
+
+def ranks_by_hand(recipe, model, split: str) -> list[tuple[int, int, float, float]]:
+    """(relation with inverses, number of options, optimistic, pessimistic rank) per query, with loops."""
+    graph, m = recipe.graph, recipe.data.num_relations
+    known = {tuple(t) for s in ("train", "valid", "test") for t in both_directions(triples_of(graph, s), m).tolist()}
+    out = []
+    for h, r, t in both_directions(triples_of(graph, split), m).tolist():
+        scores = model.scores(model(torch.tensor([h]), torch.tensor([r])))[0].tolist()
+        rivals = [s for e, s in enumerate(scores) if e == t or (h, r, e) not in known]
+        above, same = sum(s > scores[t] for s in rivals), sum(s == scores[t] for s in rivals)
+        out.append((r, len(rivals), above + 1.0, float(above + same)))
+    return out
+
+
+class TestAgainstLoops:
+    @pytest.mark.parametrize("split", ["valid", "test"])
+    def test_every_figure(self, recipe, model, split) -> None:
+        hand = ranks_by_hand(recipe, model, split)
+        found = rank_both_sides(ConveScorer(model, recipe.graph), both_sides(recipe.graph, split), (1, 3, 10))
+        optimistic, pessimistic = np.array([h[2] for h in hand]), np.array([h[3] for h in hand])
+        realistic = (optimistic + pessimistic) / 2
+        assert (optimistic != pessimistic).any()
+        assert found.micro["mrr"] == pytest.approx((1 / realistic).mean(), rel=1e-12)
+        assert found.micro["mr"] == pytest.approx(realistic.mean(), rel=1e-12)
+        assert found.micro["hits@3"] == pytest.approx((realistic <= 3).mean(), rel=1e-12)
+        assert found.micro["optimistic_mrr"] == pytest.approx((1 / optimistic).mean(), rel=1e-12)
+        assert found.micro["pessimistic_mrr"] == pytest.approx((1 / pessimistic).mean(), rel=1e-12)
+        expected = np.mean([(h[1] - 1) / 2 for h in hand])
+        assert found.micro["amri"] == pytest.approx(1 - (realistic - 1).mean() / expected, rel=1e-12)
+
+    def test_the_report_adds_up(self, recipe, model) -> None:
+        report = ranking_report(model, recipe.graph, "test")
+        rows = report["relations"]
+        assert sum(r["queries"] for r in rows) == report["queries"] == 2 * len(triples_of(recipe.graph, "test"))
+        weighted = sum(r["mrr"] * r["queries"] for r in rows) / report["queries"]
+        assert weighted == pytest.approx(report["both"]["mrr"], rel=1e-12)
+        assert (report["tail"]["mrr"] + report["head"]["mrr"]) / 2 == pytest.approx(report["both"]["mrr"], rel=1e-12)
+        assert sum(b["queries"] for b in report["by_degree"]) == report["queries"]
+        assert {"baseline_mrr", "hits@10"} <= set(report["by_degree"][0]) & set(rows[0])
+        assert 0 < report["baseline"]["mrr"] < 1
+
+
+class TestPyKeen:
+    def test_figures_are_those_of_pykeens_evaluator_on_the_same_scores(self, recipe, model) -> None:
+        pytest.importorskip("pykeen", reason="PyKEEN is not installed (an extra of the benchmarks)")
+        from pykeen.evaluation import RankBasedEvaluator
+
+        graph, m = recipe.graph, recipe.data.num_relations
+        everything = [triples_of(graph, s) for s in ("train", "valid", "test")]
+        known = {tuple(t) for t in both_directions(np.concatenate(everything), m).tolist()}
+        evaluator = RankBasedEvaluator()
+        test = triples_of(graph, "test")
+        for target, triples in (("tail", test), ("head", both_directions(test, m)[len(test) :])):
+            x = model(torch.from_numpy(triples[:, 0]), torch.from_numpy(triples[:, 1]))
+            scores = model.scores(x).detach()
+            true = scores.gather(1, torch.from_numpy(triples[:, 2])[:, None])
+            for row, (h, r, t) in enumerate(triples.tolist()):
+                others = [e for e in range(scores.shape[1]) if e != t and (h, r, e) in known]
+                scores[row, others] = float("nan")
+            evaluator.process_scores_(torch.from_numpy(test), target, scores, true)
+        scorer, queries = ConveScorer(model, graph), both_sides(graph, "test")
+        parts = [ranks_of(scorer, r) for r in queries.relations if len(r.heads)]
+        for kind in ("realistic", "optimistic", "pessimistic"):
+            mine = np.concatenate([getattr(part, kind) for part in parts])
+            theirs = [ranks for (_, k), found in evaluator.ranks.items() if str(k) == kind for ranks in found]
+            assert np.array_equal(np.sort(mine), np.sort(np.concatenate(theirs))), kind
+        figures = rank_both_sides(scorer, queries, (1, 3, 5, 10)).micro
+        theirs = evaluator.finalize()
+        names = {
+            "mrr": "both.realistic.inverse_harmonic_mean_rank",
+            "mr": "both.realistic.arithmetic_mean_rank",
+            "amri": "both.realistic.adjusted_arithmetic_mean_rank_index",
+        } | {f"hits@{k}": f"both.realistic.hits_at_{k}" for k in (1, 3, 5, 10)}
+        for name, theirs_name in names.items():  # their means are in single precision
+            assert figures[name] == pytest.approx(theirs.get_metric(theirs_name), rel=1e-6), name

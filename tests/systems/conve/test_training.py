@@ -1,0 +1,120 @@
+"""ConvE through the worker: it learns the sample's rules, every ready settings file runs, and its files rebuild it."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.export import export_run, restore
+from graphmill.runs.resolve import merge
+from graphmill.runs.train import train
+from graphmill.systems.conve.interchange import load_origin_checkpoint, write_origin_files
+from graphmill.systems.conve.ranking import ranking_report
+from graphmill.training import compiling
+
+LEARNS = {
+    "recipe": "conve",
+    "preset": "none",
+    "model": {"embedding_dim": 48, "output_channels": 8, "input_dropout": 0.1, "feature_map_dropout": 0.0},
+    "objective": {"label_smoothing": 0.0},
+    "training": {"epochs": 30, "learning_rate": 0.005},
+    "acceleration": {"batch_size": 64, "threads": 1},
+    "evaluation": {"eval_every": 30},
+}
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples/conve").glob("*.yaml"))
+
+
+@pytest.fixture(scope="module")
+def run(sample: TypedGraph, tmp_path_factory: pytest.TempPathFactory):
+    report = train(LEARNS | {"data": str(sample.path)}, "test", root=str(tmp_path_factory.mktemp("runs")))
+    return report, restore(report["run_dir"])
+
+
+class TestLearning:
+    def test_it_ranks_held_out_triples_far_above_their_frequency(self, run) -> None:
+        report, restored = run
+        ranking = ranking_report(restored.model, restored.graph, "test")
+        assert ranking["both"]["mrr"] > 3 * ranking["baseline"]["mrr"]
+        assert report["metrics"]["test_mrr"] == pytest.approx(ranking["both"]["mrr"], rel=1e-6)
+
+    def test_the_loss_falls(self, run) -> None:
+        epochs = run[1].run.metrics.read("epoch")
+        assert epochs[-1]["losses"]["bce"] < 0.3 * epochs[0]["losses"]["bce"]
+
+    def test_every_entity_gets_its_row_of_the_table(self, run) -> None:
+        restored = run[1]
+        manifest = export_run(restored)
+        assert (manifest["rows"], manifest["dim"]) == (restored.graph.num_nodes, 48)
+        blocks = np.concatenate([b.vectors for b in restored.recipe.embeddings(restored.model)])
+        np.testing.assert_array_equal(blocks, restored.model.entities.detach().numpy())
+
+
+def test_what_is_compiled_is_one_graph(sample: TypedGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch makes and runs the graphs itself: no C++ compiler is needed to see that they can be made."""
+    compile_ = torch.compile
+    monkeypatch.setattr(compiling.torch, "compile", lambda function, mode: compile_(function, backend="aot_eager"))
+    values = merge(
+        LEARNS, {"data": str(sample.path), "training": {"epochs": 1}, "acceleration": {"compile": "default"}}
+    )
+    found = train(values, "test", root=str(tmp_path))["compile"]
+    assert (found["functions"], found["graphs"]) == (1, 1)
+
+
+class TestTheOriginsFiles:
+    def test_they_rebuild_the_model_with_its_unusual_sizes(self, run, tmp_path: Path) -> None:
+        report, restored = run
+        written = write_origin_files(restored.recipe, restored.run, tmp_path)
+        names = {str(path.relative_to(tmp_path)) for path in written}
+        epoch = report["epochs_done"]
+        assert {"config.json", "best_model.pt", "final_model.pt", "training_history.json"} <= names
+        assert f"checkpoints/checkpoint_epoch_{epoch}.pt" in names
+        again = load_origin_checkpoint(tmp_path / "best_model.pt")
+        heads, relations = torch.arange(5), torch.arange(5)
+        torch.testing.assert_close(again(heads, relations), restored.model(heads, relations), rtol=0, atol=0)
+
+    def test_the_documented_keys_are_there(self, run, tmp_path: Path) -> None:
+        write_origin_files(run[1].recipe, run[1].run, tmp_path)
+        config = json.loads((tmp_path / "config.json").read_text())
+        assert set(config) == {"data", "model", "training", "optimizations"}
+        assert config["optimizations"] == {
+            "use_mixed_precision": False,
+            "use_gradient_checkpointing": False,
+            "enable_memory_cleanup": True,
+        }
+        content = torch.load(tmp_path / "final_model.pt", weights_only=True)
+        assert set(content) == {"epoch", "model_state_dict", "optimizer_state_dict", "model_config", "metrics"}
+        assert content["model_config"]["output_channels"] == 8
+        assert content["model_config"]["feature_map_dropout"] == 0.0
+        assert any(name.endswith("exp_avg") for name in content["optimizer_state_dict"])
+
+
+class TestSampledLoss:
+    def test_slcwa_learns_too(self, sample: TypedGraph, tmp_path: Path) -> None:
+        settings = merge(LEARNS, {"objective": {"loop": "slcwa"}, "training": {"epochs": 10}, "data": str(sample.path)})
+        report = train(settings, "test", root=str(tmp_path))
+        restored = restore(report["run_dir"])
+        ranking = ranking_report(restored.model, sample, "test")
+        assert ranking["both"]["mrr"] > 1.2 * ranking["baseline"]["mrr"]
+
+
+class TestReadySettings:
+    def test_there_are_two_recommendations_five_fallbacks_and_four_rows_of_the_table(self) -> None:
+        kinds = [path.stem.split("_")[0] for path in EXAMPLES]
+        assert {kind: kinds.count(kind) for kind in kinds} == {"fast": 1, "maximum": 1, "fallback": 5, "table": 4}
+
+    @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
+    def test_each_runs(self, path: Path, sample: TypedGraph, tmp_path: Path) -> None:
+        values = yaml.safe_load(path.read_text())
+        few = {
+            "data": str(sample.path),
+            "training": {"epochs": 2, "steps_per_epoch": 2},
+            "acceleration": {"threads": 1},
+        }
+        report = train(merge(values, few), str(path), root=str(tmp_path))
+        assert report["epochs_done"] == 2
+        assert report["final_losses"]["bce"] > 0
+        assert report["precision"] == values["acceleration"]["precision"]

@@ -1,0 +1,134 @@
+"""DRAGON: equal to the textbook form on dense graphs, in values and gradients; rows on demand equal all rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from graphmill.kernels.propagation import SparseMatrix, sparse_matrix
+from graphmill.kernels.row_selection import select_rows
+from graphmill.systems.dragon.model import Dragon, DragonConfig
+from tests.systems.mmgcn.test_model import ITEM, ITEMS, USER, USERS, graph_of
+
+
+def square(size: int, seed: int) -> SparseMatrix:
+    rng = np.random.default_rng(seed)
+    row, column = np.divmod(rng.choice(size * size, 2 * size, replace=False), size)
+    return sparse_matrix(row, column, rng.random(2 * size), (size, size))
+
+
+def model_of(modalities: int = 2, **changes: object) -> Dragon:
+    torch.manual_seed(0)
+    sizes = {"embedding_dim": 4} | changes
+    features = [torch.randn(ITEMS, width) for width in (3, 8, 5)[:modalities]]
+    return Dragon(DragonConfig(USERS, ITEMS, **sizes), features).double()  # type: ignore[arg-type]
+
+
+def dense(matrix: SparseMatrix) -> Tensor:
+    rows = matrix.forward
+    return torch.zeros(matrix.shape, dtype=torch.float64).index_put_((rows.row, rows.column), rows.value.double())
+
+
+def textbook(model: Dragon, user_graph: SparseMatrix, item_graph: SparseMatrix) -> tuple[Tensor, Tensor]:
+    between = torch.zeros(USERS, ITEMS, dtype=torch.float64)
+    between[USER, ITEM] = 1
+    degrees = torch.sqrt(between.sum(1, keepdim=True).clamp(min=1) * between.sum(0).clamp(min=1))
+    between = (between / degrees).float().double()
+    a = torch.zeros(USERS + ITEMS, USERS + ITEMS, dtype=torch.float64)
+    a[:USERS, USERS:], a[USERS:, :USERS] = between, between.T
+    users, items = [], []
+    for m, (preference, tower) in enumerate(zip(model.preferences, model.towers, strict=True)):
+        mapped = tower.out(F.leaky_relu(tower.hidden(tower.features), 0.01))
+        power = F.normalize(torch.cat([preference, mapped]))
+        total = power
+        for _ in range(model.config.num_layers):
+            power = a @ power
+            total = total + power
+        users.append(model.modality_weights[:, m, None] * total[:USERS])
+        items.append(total[USERS:])
+    if model.config.fusion == "sum":
+        user, item = sum(users), sum(items)
+    else:
+        user, item = torch.cat(users, dim=1), torch.cat(items, dim=1)
+    near = item
+    for _ in range(model.config.item_layers):
+        near = dense(item_graph) @ near
+    return user + dense(user_graph) @ user, item + near
+
+
+def ours(model: Dragon, user_graph: SparseMatrix, item_graph: SparseMatrix) -> tuple[Tensor, Tensor]:
+    users, items = model.heterogeneous(graph_of("symmetric"))
+    return model.add_users(users, user_graph), model.add_items(items, item_graph)
+
+
+def gradients(model: Dragon, outputs: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
+    torch.manual_seed(1)
+    model.zero_grad()
+    sum((out * torch.randn_like(out)).sum() for out in outputs).backward()  # type: ignore[union-attr]
+    return {name: p.grad.clone() for name, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("fusion", ["concatenate", "sum"])
+@pytest.mark.parametrize(("layers", "item_layers"), [(2, 1), (0, 1), (1, 2), (3, 3)])
+@pytest.mark.parametrize("modalities", [1, 2, 3])
+def test_values_and_gradients_are_those_of_the_textbook_form(
+    fusion: str, layers: int, item_layers: int, modalities: int
+) -> None:
+    model = model_of(modalities, fusion=fusion, num_layers=layers, item_layers=item_layers)
+    graphs = square(USERS, 1), square(ITEMS, 2)
+    for a, b in zip(ours(model, *graphs), textbook(model, *graphs), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-12)
+    found, wanted = gradients(model, ours(model, *graphs)), gradients(model, textbook(model, *graphs))
+    for name in wanted:
+        torch.testing.assert_close(found[name], wanted[name], rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("item_layers", [1, 2])
+def test_rows_on_demand_are_rows_of_the_whole(item_layers: int) -> None:
+    model, graphs = model_of(item_layers=item_layers), (square(USERS, 1), square(ITEMS, 2))
+    users, items = model.heterogeneous(graph_of("symmetric"))
+    few_users, few_items = np.array([6, 0, 3]), np.array([4, 1])
+    some = (
+        model.add_users(users, select_rows(graphs[0], few_users), torch.from_numpy(few_users)),
+        model.add_items(items, graphs[1], torch.from_numpy(few_items), select_rows(graphs[1], few_items)),
+    )
+    whole = ours(model, *graphs)
+    found, wanted = gradients(model, some), gradients(model, (whole[0][few_users], whole[1][few_items]))
+    for a, b, rows in zip(some, whole, (few_users, few_items), strict=True):
+        torch.testing.assert_close(a, b[rows], rtol=1e-12, atol=1e-12)
+    for name in wanted:
+        torch.testing.assert_close(found[name], wanted[name], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("fusion", ["concatenate", "sum"])
+@pytest.mark.parametrize("dim", [4, 32])
+def test_embedding_dim_is_the_width_everywhere(fusion: str, dim: int) -> None:
+    model = model_of(embedding_dim=dim, fusion=fusion)
+    users, items = model.heterogeneous(graph_of("symmetric"))
+    assert users.shape == (USERS, model.width)
+    assert items.shape == (ITEMS, model.width)
+    assert model.width == (2 * dim if fusion == "concatenate" else dim)
+    assert {p.shape[-1] for p in model.preferences} == {dim}
+
+
+@pytest.mark.parametrize("modalities", [1, 2, 3])
+def test_modality_weights_start_as_shares(modalities: int) -> None:
+    found = model_of(modalities).modality_weights
+    assert found.shape == (USERS, modalities)
+    torch.testing.assert_close(found.sum(1), torch.ones(USERS, dtype=torch.float64))
+
+
+def test_every_parameter_is_used() -> None:
+    model = model_of()
+    assert all(bool((g != 0).any()) for g in gradients(model, ours(model, square(USERS, 1), square(ITEMS, 2))).values())
+
+
+def test_recomputed_towers_give_the_same_bits() -> None:
+    model, graphs = model_of(), (square(USERS, 1), square(ITEMS, 2))
+    plain = gradients(model, ours(model, *graphs))
+    model.checkpointing = True
+    again = gradients(model, ours(model, *graphs))
+    assert all(torch.equal(plain[name], again[name]) for name in plain)

@@ -1,0 +1,254 @@
+"""HGT's loss is the documented one, its settings are honoured or refused, and it learns what is planted."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from graphmill.errors import SettingsError
+from graphmill.evaluation.baselines.links import DegreeScorer
+from graphmill.evaluation.ranking.links import link_queries, rank_links
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.resolve import fingerprint, parse_settings
+from graphmill.systems.hgt.batch import round_up
+from graphmill.systems.hgt.settings import PRESETS, choose_preset
+from graphmill.training.contract import Encoded
+from tests.training.cases import CASES, trained, typed_graph
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
+    return typed_graph(Path(tmp_path_factory.mktemp("hgt")) / "graph")
+
+
+def losses(graph: TypedGraph, **sections: Any) -> tuple[Any, Any, torch.Tensor, dict[str, float]]:
+    _, recipe = CASES["hgt-full"].build(graph, **sections)
+    model = CASES["hgt-full"].model(recipe, torch.float64).eval()
+    batch = recipe.step(recipe.phases[0], 0, 1)
+    with torch.no_grad():
+        encoded = recipe.encode(model, batch)
+        terms = recipe.terms(model, batch, encoded)
+        # Of all nodes, by their global numbers.
+        z = recipe.encode(model, replace(batch, read=np.arange(graph.num_nodes))).tensors["z"]
+    return recipe, model, z, {t.name: float(t.sum) / batch.weights[t.name] for t in terms}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("decoder", ["distmult", "dot"])
+def test_the_link_loss_is_a_mean_over_relations_of_the_textbook_cross_entropy(graph: TypedGraph, decoder: str) -> None:
+    recipe, model, z, found = losses(graph, model={"decoder": decoder})
+    batch = recipe.step(recipe.phases[0], 0, 1)
+    weights = model.decoder.relation
+    means = []
+    for number in np.unique(batch.relation):
+        mine = batch.relation == number
+        vector = weights[number] if weights is not None else torch.ones(z.shape[1], dtype=z.dtype)
+
+        def score(
+            tails: np.ndarray, degree: np.ndarray, mine: Any = mine, vector: Any = vector, number: Any = number
+        ) -> Any:
+            s = (z[batch.head[mine]] * vector * z[tails]).sum(1)
+            return s + model.decoder.popularity[number] * torch.from_numpy(degree) + model.decoder.offset[number]
+
+        positive = score(batch.tail[mine], batch.tail_degree[mine])
+        loss = -torch.log(torch.sigmoid(positive)).mean()
+        for column in range(batch.negative.shape[1]):
+            negative = score(batch.negative[mine][:, column], batch.negative_degree[mine][:, column])
+            loss = loss - torch.log(1 - torch.sigmoid(negative)).mean() / batch.negative.shape[1]
+        means.append(float(loss))
+    assert found["link"] == pytest.approx(np.mean(means), rel=1e-5)
+
+
+def test_the_contrastive_term_is_the_supervised_info_nce(graph: TypedGraph) -> None:
+    recipe, _, z, found = losses(graph)
+    batch, similar = recipe.step(recipe.phases[0], 0, 1), recipe.data.similar
+    unit = torch.nn.functional.normalize(z[similar.first : similar.first + similar.count], dim=1)
+    cosine = (unit @ unit.T / recipe.settings.objective.temperature).numpy()
+    total = 0.0
+    for row, anchor in enumerate(batch.anchor - similar.first):
+        positives = batch.positive[batch.positive_indptr[row] : batch.positive_indptr[row + 1]] - similar.first
+        others = np.delete(np.exp(cosine[anchor]), anchor).sum()
+        total -= np.mean([np.log(np.exp(cosine[anchor, p]) / others) for p in positives])
+    assert found["contrastive"] == pytest.approx(total / len(batch.anchor), rel=1e-6)
+
+
+def test_the_weights_of_the_two_terms_add_up_to_one_and_a_graph_without_diseases_has_links_only(
+    graph: TypedGraph,
+) -> None:
+    _, recipe = CASES["hgt-full"].build(graph, objective={"contrastive_weight": 0.3})
+    model = CASES["hgt-full"].model(recipe)
+    batch = recipe.step(recipe.phases[0], 0, 0)
+    terms = {t.name: t.coefficient for t in recipe.terms(model, batch, recipe.encode(model, batch))}
+    assert terms == {"link": pytest.approx(0.7), "contrastive": pytest.approx(0.3)}
+    _, links = CASES["hgt-full"].build(graph, objective={"contrastive_type": "pathway"})
+    batch = links.step(links.phases[0], 0, 0)
+    terms = {t.name: t.coefficient for t in links.terms(model, batch, links.encode(model, batch))}
+    assert terms == {"link": 1.0}
+
+
+def test_weight_decay_leaves_tables_biases_and_norms_alone(graph: TypedGraph) -> None:
+    _, recipe = CASES["hgt-full"].build(graph)
+    decayed = {
+        n
+        for g in recipe.parameter_groups(CASES["hgt-full"].model(recipe), recipe.phases[0])
+        if g.decay
+        for n in g.names
+    }
+    assert decayed
+    assert not [n for n in decayed if "tables" in n or n.endswith("bias") or "norms" in n or "skip" in n]
+
+
+def test_embeddings_are_the_forward_pass_over_all_training_edges(graph: TypedGraph) -> None:
+    _, recipe = CASES["hgt-full"].build(graph)
+    model = CASES["hgt-full"].model(recipe).eval()
+    blocks = list(recipe.embeddings(model))
+    exported = np.concatenate([b.vectors for b in blocks])
+    assert [b.start for b in blocks] == np.cumsum([0, *[len(b.vectors) for b in blocks[:-1]]]).tolist()
+    with torch.no_grad():
+        whole = model.encoder(recipe.messages, recipe.features)
+    assert exported.shape == (graph.num_nodes, 16)
+    assert np.linalg.norm(exported - whole.numpy()) <= 1e-5 * np.linalg.norm(whole.numpy())
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"model": {"hidden_dim": 100, "num_heads": 8}}, "use 104"),
+        ({"acceleration": {"batch_size": 64}}, "edge_sample_size"),
+        ({"acceleration": {"batch_sise": 64}}, "batch_sise"),
+        ({"training": {"epochs": 0}}, "epochs"),
+        ({"evaluation": {"metrics": ["recall"]}}, "recall"),
+        ({"preset": "m1_64gb"}, "m1_64gb"),
+        ({"recipe": "gcn"}, r"known: .*hgt"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_in_one_sentence(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(SettingsError, match=words) as caught:
+        parse_settings({"recipe": "hgt", **values}, "settings.yaml")
+    assert "\n" not in str(caught.value)
+
+
+def test_presets_fill_what_is_not_written_and_nothing_else() -> None:
+    for name, preset in PRESETS.items():
+        filled = parse_settings({"recipe": "hgt", "preset": name}, "x")
+        for section, fields in preset.items():
+            for key, value in fields.items():
+                assert getattr(getattr(filled, section), key) == value
+    own = parse_settings({"recipe": "hgt", "preset": "quality", "training": {"epochs": 7}}, "x")
+    assert own.training.epochs == 7  # type: ignore[attr-defined]
+    assert own.training.learning_rate == 0.0005  # type: ignore[attr-defined]
+    assert choose_preset("mps", 8 << 30)[0] == "m1_8gb"
+    assert choose_preset("mps", 64 << 30)[0] == "m1_32gb"
+    assert choose_preset("cpu", 4 << 30)[0] == "low_memory"
+    assert choose_preset("cpu", 24 << 30)[0] == "none"
+
+
+def test_the_fingerprint_holds_what_decides_the_result_and_nothing_else(graph: TypedGraph) -> None:
+    case = CASES["hgt-full"]
+
+    def digest(**sections: Any) -> str:
+        return fingerprint(case.job(graph, **sections), graph.content_hash, 1)
+
+    same = digest()
+    for execution in (
+        {"accumulation_steps": 7},
+        {"checkpoint_every_epochs": 3},
+        {"gradient_checkpointing": True},
+        {"processes": 2},
+    ):
+        assert digest(acceleration=execution) == same
+    assert digest(training={"epochs": 50, "patience_epochs": 1, "force": True}) == same
+    assert digest(evaluation={"eval_every": 1}) == same
+    for identity in ({"model": {"dropout": 0.1}}, {"training": {"seed": 1}}, {"acceleration": {"precision": "bf16"}}):
+        assert digest(**identity) != same
+    sampled = CASES["hgt-edge-sampled"]
+    two, three = (
+        fingerprint(sampled.job(graph, acceleration={"accumulation_steps": k}), graph.content_hash, 1) for k in (2, 3)
+    )
+    assert two != three
+
+
+def test_it_learns_the_planted_communities(graph: TypedGraph) -> None:
+    job, recipe = CASES["hgt-full"].build(
+        graph,
+        model={"dropout": 0.0, "num_layers": 1},
+        training={"epochs": 80, "learning_rate": 0.02},
+        objective={"contrastive_weight": 0.0},
+        evaluation={"eval_every": 80},
+    )
+    engine = trained(job, recipe)
+    queries = link_queries(graph, "valid")
+    found = rank_links(recipe.scorer(engine.model.eval()), queries)
+    popular = rank_links(DegreeScorer(queries), queries)
+    assert found.micro["auc_degree"] > popular.micro["auc_degree"] + 0.15
+    assert found.micro["mrr"] > 1.3 * popular.micro["mrr"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "count", "size"), [([], 0, 0), ([], 40, 0), ([7], 40, 3), ([0, 1, 39], 40, 3), ([1, 2, 4, 9], 10, 4)]
+)
+def test_arrays_of_a_step_have_sizes_in_sixteenths(nodes: list[int], count: int, size: int) -> None:
+    found = round_up(np.array(nodes, dtype=np.int64), count)
+    assert len(found) == size
+    assert set(nodes) <= set(found.tolist()) <= set(range(count))
+    assert (np.diff(found) > 0).all()
+
+
+def test_a_step_of_the_whole_graph_computes_what_its_loss_reads(graph: TypedGraph) -> None:
+    case = CASES["hgt-full"]
+    few = {"edge_sample_size": 3, "supervision_fraction": 0.02}
+    _, recipe = case.build(graph, acceleration=few, objective={"contrastive_weight": 0.0})
+    model = case.model(recipe, torch.float64).eval()
+    batch = recipe.step(recipe.phases[0], 0, 1)
+    encoded = recipe.encode(model, batch)
+    read = torch.from_numpy(batch.seeds())
+    kept = [
+        round_up(rows, t.count) for rows, t in zip(recipe.data.by_type(batch.seeds()), graph.node_types, strict=True)
+    ]
+    assert len(read) < len(encoded.tensors["z"]) == sum(map(len, kept)) < 0.9 * graph.num_nodes
+    whole = recipe.encode(model, replace(batch, read=np.arange(graph.num_nodes)))
+    assert len(whole.tensors["z"]) == graph.num_nodes
+    torch.testing.assert_close(encoded.tensors["z"][encoded.tensors["lookup"][read]], whole.tensors["z"][read])
+    ours, theirs = ([term.sum for term in recipe.terms(model, batch, e)] for e in (encoded, whole))
+    torch.testing.assert_close(ours, theirs)
+    # Every process encodes the same rows, whatever its part of the links is.
+    for rank in range(3):
+        part = batch.shard(rank, 3)
+        assert len(part.relation) < len(batch.relation)
+        assert torch.equal(recipe.encode(model, part).tensors["lookup"], encoded.tensors["lookup"])
+
+
+@pytest.mark.parametrize("layers", [0, 1, 2, 3])
+def test_a_sample_of_edges_computes_what_its_loss_reads_and_nothing_else(graph: TypedGraph, layers: int) -> None:
+    case = CASES["hgt-edge-sampled"]
+    _, recipe = case.build(graph, model={"num_layers": layers}, acceleration={"edge_sample_size": 40})
+    model = case.model(recipe, torch.float64).eval()
+    micro = recipe.step(recipe.phases[0], 0, 1).micro[1]
+    seeds = torch.from_numpy(micro.seeds())
+    encoded = recipe.encode(model, micro)
+    # The same messages as one graph in which every layer computes every node.
+    local = [torch.from_numpy(rows) for rows in recipe.data.by_type(micro.seeds())]
+    messages = [torch.as_tensor(m) for m in micro.messages]
+    whole, rows = recipe.messages.edge_subgraph(messages, local)
+    z = model.encoder(whole, recipe.features, None, rows)
+    ids = torch.cat([kept + t.offset for kept, t in zip(rows, graph.node_types, strict=True)])
+    assert 0 < len(encoded.tensors["z"]) < len(ids)
+    wanted = z[torch.searchsorted(ids, seeds)]
+    found = encoded.tensors["z"][encoded.tensors["lookup"][seeds]]
+    torch.testing.assert_close(found, wanted, rtol=1e-10, atol=1e-12)
+    weights = torch.randn(wanted.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    parameters = [p for name, p in model.encoder.named_parameters() if "table" in name or "layers" in name]
+    gradients = [torch.autograd.grad((x * weights).sum(), parameters, allow_unused=True) for x in (found, wanted)]
+    for ours, theirs in zip(*gradients, strict=True):
+        assert (ours is None) == (theirs is None)
+        if ours is not None:
+            torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-11)
+    # The losses are those of the whole sample, the contrastive term's candidates included.
+    assert len(micro.anchor)
+    lookup = torch.full((graph.num_nodes,), -1, dtype=torch.int64)
+    lookup[ids] = torch.arange(len(ids))
+    both = [recipe.terms(model, micro, e) for e in (encoded, Encoded({"z": z, "lookup": lookup}))]
+    for ours, theirs in zip(*both, strict=True):
+        torch.testing.assert_close(ours.sum, theirs.sum, rtol=1e-10, atol=1e-12)

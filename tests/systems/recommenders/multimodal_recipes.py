@@ -1,0 +1,81 @@
+"""Small recipes of recommenders on the recommender graph of ``tests.training.cases``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.resolve import merge
+from graphmill.settings import parse
+from graphmill.systems.bpr_mf.recipe import BprMfRecipe
+from graphmill.systems.bpr_mf.settings import BprMfSettings
+from graphmill.systems.dragon.recipe import DragonRecipe
+from graphmill.systems.dragon.settings import DragonSettings
+from graphmill.systems.mmgcn.recipe import MmgcnRecipe
+from graphmill.systems.mmgcn.settings import MmgcnSettings
+from graphmill.systems.recommenders.recipe import RecommenderRecipe
+from graphmill.training.contract import Execution
+from graphmill.training.precision import Precision
+from graphmill.training.processes import Ranks
+from graphmill.training.step import Gradient, compute_gradient
+from tests.training.cases import recommender_graph
+
+CPU = torch.device("cpu")
+PARTS: dict[str, tuple[Any, Any]] = {
+    "mmgcn": (MmgcnSettings, MmgcnRecipe),
+    "dragon": (DragonSettings, DragonRecipe),
+    "bpr_mf": (BprMfSettings, BprMfRecipe),
+}
+
+
+def small_graph(folder: Path) -> TypedGraph:
+    return recommender_graph(folder / "graph")
+
+
+def recipe_of(name: str, graph: TypedGraph, **sections: dict[str, Any]) -> Any:
+    settings, recipe = PARTS[name]
+    base = {"model": {"embedding_dim": 4}, "acceleration": {"batch_size": 40}}
+    built = recipe(graph, parse(settings, merge(base, sections), "test"), "full")
+    built.to(CPU)
+    return built
+
+
+def gradient(
+    recipe: RecommenderRecipe,
+    model: torch.nn.Module,
+    index: int = 0,
+    precision: Precision | None = None,
+    chunks: int = 1,
+) -> Gradient:
+    """One step's gradient, left in the parameters."""
+    model.zero_grad()
+    return compute_gradient(
+        recipe,
+        model,
+        list(model.parameters()),
+        recipe.step(recipe.phases[0], 0, index),
+        execution=Execution(loss_chunks=chunks),
+        precision=precision or Precision("fp32", CPU),
+        ranks=Ranks(),
+        seed_parts=(0, 0, index),
+    )
+
+
+def train(
+    recipe: RecommenderRecipe, epochs: int, rate: float = 0.01, precision: str = "fp32"
+) -> tuple[torch.nn.Module, list[Gradient]]:
+    """A plain training loop with the engine's loss scaling; every step's losses."""
+    model, arithmetic = recipe.build(Execution()).train(), Precision(precision, CPU)
+    optimizer = torch.optim.Adam(model.parameters(), lr=rate)
+    steps = []
+    for _ in range(epochs):
+        for index in range(recipe.phases[0].steps_per_epoch):
+            found = gradient(recipe, model, index, arithmetic)
+            arithmetic.scaler.update(not found.finite)
+            steps.append(found)
+            if found.finite:
+                optimizer.step()
+    return model, steps

@@ -1,0 +1,48 @@
+"""The settings files of ``examples/recommenders`` for BPR-MF and KGAT: each trains, as it is written, on a small graph."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from graphmill.runs.resolve import merge
+from graphmill.runs.train import train
+from tests.training.cases import recommender_graph
+
+FOLDER = Path(__file__).resolve().parents[3] / "examples" / "recommenders"
+NAMES = sorted(p.stem for p in FOLDER.glob("*.yaml") if yaml.safe_load(p.read_text())["recipe"] in ("bpr_mf", "kgat"))
+
+
+def test_both_systems_have_examples() -> None:
+    assert {"kgat_per_gpu", "kgat_by_facts", "last_fm_kgat", "music_bpr_mf", "music_kgat"} <= set(NAMES)
+
+
+def test_kgat_of_last_fm_is_the_one_that_the_benchmark_measures() -> None:
+    """Its figures stand in benchmarks/LOG.md."""
+    from benchmarks.recommenders import EPOCHS, OWN, START
+
+    start, own = (yaml.safe_load((FOLDER / f"last_fm_{name}.yaml").read_text()) for name in ("bpr_mf", "kgat"))
+    assert (start["objective"], start["training"]["epochs"]) == (START, EPOCHS)
+    measured = OWN["tuned, masked"]
+    assert {part: own[part] for part in ("model", "objective")} == {p: measured[p] for p in ("model", "objective")}
+    assert measured["training"].items() <= own["training"].items()
+    assert own["training"]["epochs"] == 145
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_trains(name: str, tmp_path: Path) -> None:
+    values = yaml.safe_load((FOLDER / f"{name}.yaml").read_text(encoding="utf-8"))
+    graph = recommender_graph(tmp_path / "graph")
+    # As it is written, but for the length, and for more cut-offs than this graph has items.
+    own: dict[str, Any] = {"data": str(graph.path), "training": {"epochs": 2}, "acceleration": {"device": "cpu"}}
+    if values.get("objective", {}).get(
+        "mask_pairs"
+    ):  # a step of the file's size would leave out more pairs than there are
+        own["acceleration"]["batch_size"] = 50
+    result = train(merge(values, own), name, root=str(tmp_path / "runs"))
+    assert result["epochs_done"] == 2
+    assert 0.0 <= result["metrics"]["test_recall@20"] <= 1.0
+    assert {"test_popularity_recall@20", "test_ease_recall@20", "test_item_knn_recall@20"} <= set(result["metrics"])

@@ -1,0 +1,243 @@
+"""The recipes' batches, settings, evaluation and export."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from graphmill.errors import InputError, SettingsError
+from graphmill.graph.build import build_graph
+from graphmill.graph.settings import GraphSettings
+from graphmill.ingest.sequence import read_sequence
+from graphmill.runs.resolve import parse_settings
+from graphmill.settings import parse
+from graphmill.systems import registry
+from graphmill.systems.sequences.settings import PRESETS, choose_preset
+from graphmill.training.contract import Execution
+
+from .conftest import recipe_on
+
+
+def build(tmp_path, text):
+    (tmp_path / "views.txt").write_text(text)
+    tables = read_sequence(tmp_path / "views.txt")
+    return build_graph(tables.nodes, tables.edges, GraphSettings(), tmp_path / "graph")
+
+
+def settings(recipe="sasrec", **sections):
+    return parse(registry.settings_model(recipe), {"recipe": recipe, **sections}, "test")
+
+
+# ---- batches
+
+
+def test_every_training_interaction_but_the_first_is_a_target_once_an_epoch(watched):
+    recipe = recipe_on(watched, "sasrec", model={"max_length": 5})
+    s = recipe.data.sequences
+    seen = []
+    for index in range(recipe.sampler.steps_per_epoch):
+        batch = recipe.step(recipe.phases[0], 3, index)
+        assert batch.lengths.max() <= 5
+        seen.append(batch.targets)
+    train = s.split == 0
+    first = np.zeros(len(s.items), bool)
+    first[s.indptr[:-1]] = True
+    assert np.array_equal(np.sort(np.concatenate(seen)), np.sort(s.items[train & ~first]))
+
+
+def test_the_newest_window_alone_can_be_asked_for(watched):
+    recipe = recipe_on(watched, "sasrec", model={"max_length": 5}, objective={"windows": "last"})
+    assert len(recipe.data.user) == recipe.data.sequences.num_users
+    assert np.array_equal(recipe.data.stop, recipe.data.sequences.train_ends())
+
+
+def test_held_out_interactions_are_never_in_a_batch(tmp_path):
+    # Each user's valid and test items occur nowhere else.
+    graph = build(tmp_path, "".join(f"u{u} i{i}\n" for u in range(9) for i in (0, 1, 2, f"v{u}", f"t{u}")))
+    recipe = recipe_on(graph, "sasrec", objective={"loss": "bce"})
+    s = recipe.data.sequences
+    held = set(s.items[s.split > 0])
+    for index in range(recipe.sampler.steps_per_epoch):
+        batch = recipe.step(recipe.phases[0], 0, index)
+        assert not held & set(batch.items)
+        assert not held & set(batch.targets)
+
+
+def test_negatives_of_bce_are_items_that_the_user_has_not_met(watched, tmp_path):
+    graph = build(tmp_path, "".join(f"u{u} i{(u + i) % 15} {i}\n" for u in range(20) for i in range(8)))
+    recipe = recipe_on(graph, "sasrec", objective={"loss": "bce", "negatives_per_positive": 3})
+    batch = recipe.step(recipe.phases[0], 0, 0)
+    met = {u: set(recipe.data.sequences.items[a:b]) for u, (a, b) in enumerate(
+        zip(recipe.data.sequences.indptr[:-1], recipe.data.sequences.train_ends(), strict=True)
+    )}  # fmt: skip
+    order = recipe.sampler._epoch_order(0)[: len(batch.lengths)]
+    users = np.repeat(recipe.data.user[order], batch.lengths)
+    assert all(not met[u] & set(row) for u, row in zip(users, batch.negatives, strict=True))
+
+
+# ---- evaluation
+
+
+def test_histories_end_before_the_target_and_test_histories_hold_the_validation_item(watched):
+    evaluator = recipe_on(watched, "sasrec").evaluator
+    s = evaluator.sequences
+    valid, test = evaluator.split("valid"), evaluator.split("test")
+    assert np.array_equal(s.items[valid.stop], valid.targets)
+    assert np.array_equal(test.stop, valid.stop + 1)
+    assert np.array_equal(s.items[test.stop - 1], valid.targets)
+
+
+def test_final_figures_have_both_protocols_ties_of_time_apart_and_the_floors(watched):
+    recipe = recipe_on(watched, "tisasrec", model={"time_span": 8})
+    model = recipe.build(Execution()).eval()
+    polls = []
+    figures = recipe.evaluate(model, "valid", final=True, poll=lambda: polls.append(1))
+    for prefix in ("", "untied_", "sampled_", "popularity_", "markov_", "item_knn_"):
+        assert f"{prefix}ndcg@10" in figures, prefix
+    assert polls
+    assert set(recipe.evaluate(model, "valid", final=False, poll=lambda: None)) == set(recipe.settings.measured())
+
+
+@pytest.fixture(scope="module")
+def replayed(tmp_path_factory):
+    """40 listeners who replay eight favourites of their own at random, of 60 items."""
+    rng = np.random.default_rng(0)
+    lines = []
+    for user in range(40):
+        favourites = rng.choice(60, 8, replace=False)
+        lines += [f"u{user} i{item} {at}\n" for at, item in enumerate(rng.choice(favourites, 24))]
+    return build(tmp_path_factory.mktemp("replayed"), "".join(lines))
+
+
+def test_where_people_repeat_no_model_or_baseline_gains_by_the_mask(replayed):
+    recipe = recipe_on(replayed, "sasrec")
+    assert recipe.data.sequences.repeats
+    figures = recipe.evaluate(recipe.build(Execution()).eval(), "test", final=True, poll=lambda: None)
+    assert figures["repeat_share"] > 0.8
+    for who in ("popularity", "markov", "item_knn", "replay"):
+        found = figures[f"{who}_ndcg@5"]
+        assert found < 0.6, who  # eight favourites at random: about .37 for whoever knows them
+        assert f"repeated_{who}_ndcg@5" in figures
+    assert figures["replay_ndcg@5"] > figures["popularity_ndcg@5"]
+    assert {"repeated_ndcg@5", "new_ndcg@5"} <= set(figures)
+
+
+def test_recommendations_may_repeat_where_people_do(replayed, watched):
+    recipe = recipe_on(replayed, "sasrec")
+    model, s = recipe.build(Execution()).eval(), recipe.data.sequences
+    met = [set(s.items[a:b]) for a, b in zip(s.indptr[:-1], s.indptr[1:], strict=True)]
+
+    def repeats(exclude_seen):
+        lists = recipe.recommend(model, 60, exclude_seen)[1] - s.item_offset
+        return [len(met[u] & set(row)) for u, row in enumerate(lists)]
+
+    assert repeats("auto") == repeats("never") == [len(own) for own in met]
+    assert not any(repeats("always"))
+
+
+def test_scores_are_the_product_of_state_and_item_table_and_do_not_depend_on_the_batch(watched):
+    recipe = recipe_on(watched, "tisasrec", model={"time_span": 8})
+    model = recipe.build(Execution()).eval()
+    scorer = recipe.scorer(model)
+    together = scorer.score_targets(0, np.arange(20))
+    alone = torch.cat([scorer.score_targets(0, np.array([u])) for u in range(20)])
+    torch.testing.assert_close(together, alone, rtol=1e-4, atol=1e-5)
+
+
+def test_embeddings_are_states_of_users_and_vectors_of_items_in_node_order(watched):
+    recipe = recipe_on(watched, "sasrec")
+    model = recipe.build(Execution())
+    vectors = np.concatenate([block.vectors for block in recipe.embeddings(model)])
+    assert vectors.shape == (watched.num_nodes, 16)
+    s = recipe.data.sequences
+    items = vectors[s.item_offset : s.item_offset + s.num_items]
+    assert np.array_equal(items, model.network.items.weight.detach().numpy())
+    users = torch.from_numpy(vectors[s.user_offset : s.user_offset + s.num_users])
+    expected = recipe.scorer(model.eval()).score_targets(0, np.arange(s.num_users))
+    torch.testing.assert_close(users @ torch.from_numpy(items).T, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_recommendations_can_be_new_to_their_user(watched):
+    recipe = recipe_on(watched, "sasrec")
+    users, items, scores = recipe.recommend(recipe.build(Execution()).eval(), 4, "always")
+    s = recipe.data.sequences
+    for u, row in zip(users - s.user_offset, items, strict=True):
+        there = row[row >= 0] - s.item_offset
+        assert not set(there) & set(s.items[s.indptr[u] : s.indptr[u + 1]])
+    assert (scores[:, 1:] <= scores[:, :-1]).all()
+
+
+# ---- refusals
+
+
+def test_tisasrec_refuses_data_without_times(tmp_path):
+    graph = build(tmp_path, "u a\nu b\nu c\nu d\n")
+    recipe_on(graph, "sasrec")
+    with pytest.raises(InputError, match="no timestamps, which tisasrec needs"):
+        recipe_on(graph, "tisasrec")
+
+
+def test_nothing_to_learn_from_is_said(tmp_path):
+    with pytest.raises(InputError, match="two training interactions"):
+        recipe_on(build(tmp_path, "u a\nu b\nu c\nv a\n"), "sasrec")
+
+
+@pytest.mark.parametrize(
+    ("sections", "sentence"),
+    [
+        ({"model": {"embedding_dim": 10, "num_heads": 3}}, "use 12"),
+        ({"model": {"mhc": "lite", "norm": "post"}}, r"needs model\.norm: pre"),
+        ({"model": {"mhc": "lite", "mhc_streams": 6}}, "too many permutations"),
+        ({"acceleration": {"batching": "edge_sampled"}}, "sequences have none"),
+        ({"acceleration": {"batch_size": 8, "batch_size_per_device": 4}}, "not both"),
+        ({"evaluation": {"metrics": ["auc"]}}, "unknown auc"),
+        ({"evaluation": {"top_k": [5]}}, "selection_metric: ndcg@10 is not measured"),
+        ({"model": {"time_span": 5}}, "unknown setting"),
+    ],
+)
+def test_settings_that_cannot_be_honoured_are_refused_with_the_remedy(sections, sentence):
+    with pytest.raises(SettingsError, match=sentence):
+        settings(**sections)
+
+
+def test_a_batch_per_device_is_multiplied_by_the_processes():
+    assert settings(acceleration={"batch_size_per_device": 32, "processes": 4}).step_size() == 128
+    assert settings().step_size() == 128
+
+
+def test_presets_are_settings_and_small_machines_get_the_small_one():
+    for name in PRESETS:
+        parse_settings({"recipe": "tisasrec", "preset": name}, "test")
+    assert choose_preset("cuda", 1 << 30)[0] == "low_memory"
+    assert choose_preset("cpu", 8 << 30)[0] == "none"
+
+
+# ---- whole runs
+
+
+def test_the_low_memory_example_trains_exports_and_recommends(watched, tmp_path, repository):
+    from graphmill.runs.export import evaluate_run, export_run, restore
+    from graphmill.runs.recommendations import recommend_run
+    from graphmill.runs.train import train
+
+    values = yaml.safe_load((repository / "examples" / "sequences" / "low_memory.yaml").read_text())
+    values |= {"data": str(watched.path)}
+    values["training"] |= {"epochs": 1}
+    values["model"] |= {"embedding_dim": 8}
+    values["acceleration"] = {"threads": 1}
+    result = train(values, "low_memory.yaml", root=str(tmp_path))
+    restored = restore(result["run_dir"])
+    assert restored.job.settings.acceleration.batch_size == 64
+    assert export_run(restored)["rows"] == watched.num_nodes
+    assert evaluate_run(restored)["test"]["ndcg@10"] == pytest.approx(result["metrics"]["test_ndcg@10"])
+    written = recommend_run(restored, 3)
+    assert Path(written["file"]).is_file()
+    assert written["users"] == 150
+
+
+@pytest.mark.parametrize("name", ["sasrec", "sasrec_mhc", "tisasrec", "tisasrec_mhc", "low_memory"])
+def test_every_example_is_valid(repository, name):
+    values = yaml.safe_load((repository / "examples" / "sequences" / f"{name}.yaml").read_text())
+    parse_settings(values, name)
