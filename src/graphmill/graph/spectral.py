@@ -6,6 +6,7 @@ start from, and what it must beat.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -23,50 +24,83 @@ _LEAST_LOG = 0.7
 _ITERATIONS = 4
 
 
+@dataclass(frozen=True)
+class Neighbourhoods:
+    """Distinct typed training edges, from their sources: ``matrix`` float32 [nodes, columns] CSR, rows not yet scaled.
+
+    A column stands for a (relation, neighbour); an entry is 1 / log(1 + the column's degree). ``pair`` int32 [entries]:
+    the undirected pair of each, in the matrix's order.
+    """
+
+    matrix: sp.csr_matrix
+    pair: np.ndarray
+
+
+def neighbourhoods(graph: TypedGraph) -> Neighbourhoods:
+    """The entries of :func:`neighbourhood_matrix` before rows are scaled. Columns without an edge are left out."""
+    offset = {t.name: t.offset for t in graph.node_types}
+    none = np.zeros(0, np.int64)
+    rows, columns, pairs = [none], [none], [none]
+    for place, relation in enumerate(graph.relations):
+        edges = graph.edges(relation.index)
+        train = np.asarray(edges.split) == TRAIN
+        rows.append(np.asarray(edges.src)[train] + np.int64(offset[relation.source]))
+        columns.append(np.asarray(edges.dst)[train] + np.int64(offset[relation.target] + place * graph.num_nodes))
+        pairs.append(np.asarray(edges.pair)[train])
+    used, column = np.unique(np.concatenate(columns), return_inverse=True)
+    # Ascending by row and column, which is the order of a CSR; repeated edges count once.
+    key, first = np.unique(np.concatenate(rows) * max(len(used), 1) + column, return_index=True)
+    row, column = np.divmod(key, max(len(used), 1))
+    degree = np.bincount(column, minlength=len(used))
+    values = (1.0 / np.maximum(np.log1p(degree), _LEAST_LOG)).astype(np.float32)[column]
+    matrix = sp.csr_matrix((values, (row, column)), (graph.num_nodes, len(used)))
+    return Neighbourhoods(matrix, np.concatenate(pairs)[first].astype(np.int32))
+
+
 def neighbourhood_matrix(graph: TypedGraph, shrinkage: float = SHRINKAGE) -> sp.csr_matrix:
     """float32 [nodes, columns]: row v holds the training neighbours of node v, a column for each (relation, neighbour).
 
     Edges count once, from their source. An entry is 1 / log(1 + the column's degree), and a row is divided by
     sqrt(its squared length + ``shrinkage``). Columns without an edge are left out.
     """
-    offset = {t.name: t.offset for t in graph.node_types}
-    rows, columns = [], []
-    for place, relation in enumerate(graph.relations):
-        edges = graph.edges(relation.index)
-        train = np.asarray(edges.split) == TRAIN
-        rows.append(np.asarray(edges.src)[train].astype(np.int64) + offset[relation.source])
-        columns.append(
-            np.asarray(edges.dst)[train].astype(np.int64) + offset[relation.target] + place * graph.num_nodes
-        )
-    row, column = np.concatenate([np.zeros(0, np.int64), *rows]), np.concatenate([np.zeros(0, np.int64), *columns])
-    used, column = np.unique(column, return_inverse=True)
-    matrix = sp.csr_matrix((np.ones(len(row), np.float32), (row, column)), (graph.num_nodes, len(used)))
-    matrix.data[:] = 1.0  # repeated edges were added up
-    degree = np.bincount(matrix.indices, minlength=len(used))
-    matrix.data = (1.0 / np.maximum(np.log1p(degree), _LEAST_LOG)).astype(np.float32)[matrix.indices]
-    squared = np.asarray(matrix.multiply(matrix).sum(1)).ravel()
-    length = np.sqrt(squared + shrinkage)
-    length[length == 0.0] = 1.0  # a node without edges, and no shrinkage
-    matrix.data /= np.repeat(length, np.diff(matrix.indptr)).astype(np.float32)
-    return matrix
+    return scaled(neighbourhoods(graph).matrix, shrinkage)
 
 
-def spectral_vectors(graph: TypedGraph, width: int, seed: int) -> np.ndarray:
-    """float32 [nodes, ``width``]: left singular vectors times singular values of :func:`neighbourhood_matrix`, rows scaled to 1.
+def scaled(matrix: sp.csr_matrix, shrinkage: float = SHRINKAGE) -> sp.csr_matrix:
+    """``matrix`` with each row divided by sqrt(its squared length + ``shrinkage``)."""
+    length = np.sqrt(np.asarray(matrix.multiply(matrix).sum(1)).ravel() + shrinkage)
+    length[length == 0.0] = 1.0  # a row without entries, and no shrinkage
+    out = matrix.copy()
+    out.data = (matrix.data / np.repeat(length, np.diff(matrix.indptr))).astype(np.float32)
+    return out
 
-    Their products are the cosine similarities of neighbourhoods, as far as ``width`` keeps them (randomized SVD, Halko et
-    al. 2011). A node without training edges has the zero vector; where ``width`` exceeds the matrix's sides, the last
-    columns are zero.
+
+def factors(matrix: sp.csr_matrix, width: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """float32 left singular vectors times singular values [rows, ``width``], and the values [``width``].
+
+    Randomized SVD (Halko et al. 2011); where ``width`` exceeds the matrix's sides, the last columns are zero.
     """
     from sklearn.utils.extmath import randomized_svd
 
-    matrix = neighbourhood_matrix(graph)
-    vectors = np.zeros((graph.num_nodes, width), np.float32)
+    vectors, values = np.zeros((matrix.shape[0], width), np.float32), np.zeros(width, np.float32)
     kept = min(width, *matrix.shape)
     if kept:
-        left, values, _ = randomized_svd(matrix, kept, n_iter=_ITERATIONS, random_state=seed)
-        vectors[:, :kept] = left * values
+        left, found, _ = randomized_svd(matrix, kept, n_iter=_ITERATIONS, random_state=seed)
+        vectors[:, :kept], values[:kept] = left * found, found
+    return vectors, values
+
+
+def unit_rows(vectors: np.ndarray) -> np.ndarray:
+    """float32: each row scaled to length 1; rows of (almost) length zero become zero."""
     length = np.linalg.norm(vectors, axis=1, keepdims=True)
-    connected = (np.diff(matrix.indptr) > 0)[:, None]
-    result: np.ndarray = np.where(connected, vectors / np.maximum(length, 1e-6), 0.0).astype(np.float32)
+    result: np.ndarray = np.where(length > 1e-6, vectors / np.maximum(length, 1e-6), 0.0).astype(np.float32)
     return result
+
+
+def spectral_vectors(graph: TypedGraph, width: int, seed: int) -> np.ndarray:
+    """float32 [nodes, ``width``]: left singular vectors times singular values of the neighbourhoods, scaled to length 1.
+
+    Their products are the cosine similarities of :func:`neighbourhood_matrix`'s rows, as far as ``width`` keeps them. A
+    node without training edges has the zero vector; where ``width`` exceeds the matrix's sides, the last columns are zero.
+    """
+    return unit_rows(factors(neighbourhood_matrix(graph), width, seed)[0])
