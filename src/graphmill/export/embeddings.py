@@ -8,12 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from safetensors.numpy import save_file
 
 from graphmill.errors import InputError, TrainingError
 from graphmill.export.writers import CsvEmbeddings, EmbeddingWriter, NpyEmbeddings, ParquetEmbeddings
@@ -21,6 +22,8 @@ from graphmill.training.contract import EmbeddingBlock
 from graphmill.training.settings import ExportSettings
 
 MANIFEST = "manifest.json"
+SCORING = "relations.safetensors"
+"""Beside the vectors, where a model's links can be scored from its export: the relations' parameters and training edges."""
 
 
 def export_embeddings(
@@ -30,10 +33,12 @@ def export_embeddings(
     directory: Path,
     formats: ExportSettings,
     about: dict[str, Any],
+    beside: Mapping[str, Mapping[str, np.ndarray]] | None = None,
 ) -> dict[str, Any]:
     """Stream ``blocks`` (in row order) beside the node table into ``directory``; returns the manifest.
 
-    ``about`` (fingerprint, settings, data hashes, versions) goes into the manifest as it is.
+    ``beside``: arrays by name for each further file, written as safetensors. ``about`` (fingerprint, settings, data hashes,
+    versions) goes into the manifest as it is.
 
     Raises:
         TrainingError: a vector is not finite, or the rows do not match the node table. Nothing is left behind.
@@ -51,6 +56,10 @@ def export_embeddings(
         rows = _stream(blocks, nodes, writers)
         if rows != nodes.num_rows:
             raise TrainingError(f"{rows} embeddings for {nodes.num_rows} nodes; the run and the graph do not match")
+        for name in {SCORING, *(beside or {})}:  # what an earlier export left would be another model's
+            (directory / name).unlink(missing_ok=True)
+        for name, arrays in (beside or {}).items():
+            save_file({key: np.ascontiguousarray(array) for key, array in arrays.items()}, directory / name)
         for writer in writers:
             writer.commit()
     except BaseException:
@@ -62,7 +71,9 @@ def export_embeddings(
         "version": 1,
         "rows": nodes.num_rows,
         "dim": dim,
-        "files": {writer.path.name: _describe(writer.path) for writer in writers},
+        "files": {
+            path.name: _describe(path) for path in [*(w.path for w in writers), *(directory / n for n in beside or {})]
+        },
         **about,
     }
     temporary = directory / f".{MANIFEST}.part"

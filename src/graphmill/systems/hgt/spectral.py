@@ -11,9 +11,11 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
-from graphmill.graph.spectral import Neighbourhoods, factors, scaled, unit_rows
+from graphmill.graph.spectral import Neighbourhoods, factors, scaled
 from graphmill.systems.hgt.data import HgtData
 
+SHORTENING = 0.3
+"""How much shorter than 1 the vectors of nodes are whose neighbourhoods say little: n / (n + this) is a length's square."""
 _ALMOST_ZERO = 1e-4
 """Part of the largest singular value below which a direction is rounding."""
 
@@ -39,7 +41,7 @@ class SpectralTable(nn.Module):
 
 
 class SpectralVectors:
-    """Unit vectors of all nodes, with or without some pairs.
+    """Vectors of all nodes, with or without some pairs.
 
     A node's vector is the sum of its neighbours' columns (right singular vectors), so that a pair is left out by leaving
     out its two entries; the columns follow from the table.
@@ -54,29 +56,40 @@ class SpectralVectors:
         self.columns: np.ndarray = np.asarray(scaled(entries.matrix).T.tocsr() @ left, dtype=np.float32)
 
     def all(self, masked: np.ndarray | None = None) -> np.ndarray:
-        """float32 [nodes, width], rows of length 1 (0 without a neighbour). ``masked`` bool [pairs]: left out."""
+        """float32 [nodes, width], shorter than 1 (0 without a neighbour). ``masked`` bool [pairs]: left out."""
         matrix = self.entries.matrix
         if masked is not None:
             # Entries of 0 add nothing, and the matrix's structure is shared.
             values = np.where(masked[self.entries.pair], np.float32(0), matrix.data)
             matrix = sp.csr_matrix((values, matrix.indices, matrix.indptr), matrix.shape)
-        return unit_rows(matrix @ self.columns)
+        vectors: np.ndarray = np.asarray(scaled(matrix) @ self.columns, dtype=np.float32)
+        length = np.linalg.norm(vectors, axis=1, keepdims=True)
+        vectors /= np.maximum(np.sqrt(length * (length + SHORTENING)), 1e-6)
+        return vectors
 
 
 class NeighbourSums:
-    """Per relation the training edges as CSR from either end, and sums of vectors along them."""
+    """Per relation the training edges as CSR from either end, and sums of vectors along them.
 
-    def __init__(self, data: HgtData) -> None:
-        self.offsets = [(r.source_offset, r.target_offset) for r in data.relations]
-        self.outgoing, self.incoming = [], []
+    ``outgoing`` [sources, targets]: an entry for each distinct edge, its pair + 1 (or 1, where no pair is ever left out);
+    ``offsets``: (first source, first target) of a relation among all nodes.
+    """
+
+    def __init__(self, outgoing: list[sp.csr_matrix], offsets: list[tuple[int, int]]) -> None:
+        self.outgoing, self.offsets = outgoing, offsets
+        self.incoming = [matrix.T.tocsr() for matrix in outgoing]
+
+    @classmethod
+    def of_data(cls, data: HgtData) -> NeighbourSums:
+        """Those of a graph's training edges."""
+        outgoing = []
         for r, relation in zip(data.relations, data.graph.relations, strict=True):
             shape = (data.graph.node_type(relation.source).count, r.num_targets)
             _, first = np.unique(r.src.astype(np.int64) * r.num_targets + r.dst, return_index=True)
             # Stored pairs start at 1: an entry of 0 would be none to scipy.
             entries = (r.pair[first].astype(np.int64) + 1, (r.src[first], r.dst[first]))
-            matrix = sp.csr_matrix(entries, shape)
-            self.outgoing.append(matrix)
-            self.incoming.append(matrix.T.tocsr())
+            outgoing.append(sp.csr_matrix(entries, shape))
+        return cls(outgoing, [(r.source_offset, r.target_offset) for r in data.relations])
 
     def known(self, relation: int, heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Training targets of some heads (local numbers): row of ``heads`` and local target of each."""
@@ -98,9 +111,9 @@ class NeighbourSums:
         """
         matrix = (self.incoming if sources else self.outgoing)[relation][nodes]
         first = self.offsets[relation][0 if sources else 1]
-        keep = np.ones(len(matrix.data), np.float32) if masked is None else (~masked[matrix.data - 1]).astype(np.float32)
+        keep = (
+            np.ones(len(matrix.data), np.float32) if masked is None else (~masked[matrix.data - 1]).astype(np.float32)
+        )
         weights = sp.csr_matrix((keep, matrix.indices, matrix.indptr), matrix.shape)
         sums = weights @ vectors[first : first + matrix.shape[1]]
         return np.asarray(sums, dtype=np.float32), np.asarray(weights.sum(1), dtype=np.float32).ravel()
-
-
