@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 #: Where training starts, chosen on validation links of kg_5k (benchmarks/LOG.md): weight of either sum, exponent of the
 #: number of links at the head and at the target, popularity; weight of spectral vectors alone, and of learned ones.
-SUMS, EXPONENTS, POPULARITY, DIRECT, LEARNED = 9.0, (0.7, 0.5), 0.7, 5.0, 4.0
+SUMS, EXPONENTS, POPULARITY, DIRECT, LEARNED = 9.0, (0.7, 0.5), 0.7, 5.0, 1.0
 
 
 class Ends(NamedTuple):
