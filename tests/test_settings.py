@@ -66,3 +66,10 @@ def test_a_retired_setting_in_use_is_refused_with_what_to_write() -> None:
 def test_a_retired_choice_is_refused() -> None:
     with pytest.raises(SettingsError, match=r"optimizer = 'lazy_adamw': .*'adamw', 'adam' or 'sgd'"):
         parse(TrainingSettings, {"optimizer": "lazy_adamw"}, "settings.yaml")
+
+
+def test_an_unknown_name_in_a_list_of_mappings_says_what_is_known_there() -> None:
+    from graphmill.ingest.kg_files import KgFilesSettings
+
+    with pytest.raises(SettingsError, match=r"unknown setting 'edges\.0\.relations' \(known here: file, relation"):
+        parse(KgFilesSettings, {"edges": [{"file": "a.csv", "relations": "r"}]}, "defs.yaml")

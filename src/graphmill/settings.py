@@ -161,10 +161,12 @@ def shown(value: Any) -> str:
 def _siblings(model: type[Settings], path: Any) -> list[str]:
     current: Any = model
     for part in path:
+        if isinstance(part, int):  # a place in a list
+            continue
         field = getattr(current, "model_fields", {}).get(part)
         if field is None:
             break
-        current = field.annotation
+        current = get_args(field.annotation)[0] if get_origin(field.annotation) is list else field.annotation
     return list(getattr(current, "model_fields", {}))
 
 

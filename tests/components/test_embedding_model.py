@@ -404,7 +404,7 @@ def test_what_is_wrong_is_named_but_blocks_nothing(built: Project) -> None:
 
 
 def ranking_report(mrr: float) -> dict[str, Any]:
-    scorers = {"model": mrr, "degree": 0.1, "random": 0.02, "no_message": 0.15}
+    scorers = {"model": mrr, "degree": 0.1, "knn": 0.2, "random": 0.02, "no_message": 0.15}
     relation = {
         "relation": 0,
         "name": "a · b · c",
@@ -415,7 +415,17 @@ def ranking_report(mrr: float) -> dict[str, Any]:
     verdict = {"name": "mrr_over_degree", "remedy": "Train longer."}
     ratios = {"mrr_over_degree": mrr / 0.1, "mrr_over_random": mrr / 0.02, "share_above_degree": 1.0}
     macro = {name: {"mrr": value, "optimistic_mrr": value} for name, value in scorers.items()}
-    bins = [{"low": 100, "high": -1, "queries": 40, "metrics": {"mrr": mrr, "hits@10": 0.5}}]
+    against = {
+        "mrr": {"model": mrr, "degree": 0.1, "knn": 0.2},
+        "best": "knn",
+        "average": "macro",
+        "ratios": {"knn": {"value": mrr / 0.2, "low": mrr / 0.25, "high": mrr / 0.15}},
+        "sentence": "kNN against the model.",
+    }
+    strata = {
+        "by_degree": [{"low": 100, "high": -1, "queries": 40, "mrr": scorers}],
+        "by_half_link": [{"seen": "both", "queries": 40, "mrr": scorers}],
+    }
     return {
         "epoch": 8,
         "comparison": {
@@ -424,12 +434,16 @@ def ranking_report(mrr: float) -> dict[str, Any]:
             "micro": macro,
             "ratios": {**ratios, "mrr_over_no_message": mrr / 0.15},
             "verdicts": [verdict],
+            "against": against,
+            "strata": strata,
         },
-        "rankings": {"model": {"queries": 40, "by_degree": bins}},
+        "rankings": {"model": {"queries": 40}},
     }
 
 
-@pytest.mark.parametrize(("mrr", "failing"), [(0.3, set()), (0.12, {"beats_degree_only", "messages_help"})])
+@pytest.mark.parametrize(
+    ("mrr", "failing"), [(0.3, set()), (0.12, {"beats_degree_only", "messages_help", "beats_baselines"})]
+)
 def test_the_ranking_stands_beside_its_baselines(built: Project, mrr: float, failing: set[str]) -> None:
     embeddings(built, healthy(graph_of(built).num_nodes))
     (built.root / RUN / "ranking.json").write_text(json.dumps(ranking_report(mrr)))
@@ -438,10 +452,16 @@ def test_the_ranking_stands_beside_its_baselines(built: Project, mrr: float, fai
     shown = built.metadata("toy/hgt_ranking")
     assert shown["mrr"] == mrr
     assert "optimistic_mrr" not in shown
-    assert re.search(rf"\| mrr \| {mrr:g} \|  \| 0.1 \| 0.02 \| 0.15 \|", shown["figures"])
+    assert shown["summary"] == "kNN against the model."
+    assert shown["mrr_over_best_baseline_low"] == pytest.approx(mrr / 0.25)
+    assert re.search(
+        rf"\| kNN \| 0.2 \| {mrr / 0.2:g} \| {mrr / 0.25:.3f} to {mrr / 0.15:.3f} \|", shown["mrr_by_scorer"]
+    )
+    assert "(head, relation) and (relation, tail)" in shown["by_half_link"]
     assert "data:image/png;base64," in shown["mrr_by_relation"]
     if failing:
         assert "Train longer." in checks(result)["beats_degree_only"].description
+        assert checks(result)["beats_baselines"].severity is dg.AssetCheckSeverity.WARN
 
 
 def test_a_graph_that_holds_out_nothing_is_validated_without_links(project: Project) -> None:

@@ -140,7 +140,7 @@ def test_the_sensor_looks_at_the_files_of_the_moment(project: Project) -> None:
     write_triples(folder)
     source = {"name": "triples", "format": "triples", "path": "data/triples"}
     definitions = project.dataset(sources=[source], watch={"enabled": True, "interval_seconds": 30})
-    (sensor,) = definitions.sensors
+    sensor = definitions.sensors[0]
     with dg.build_sensor_context(definitions=definitions) as context:
         seen = json.loads(sensor.evaluate_tick(context).cursor)["seen"]
         assert set(seen) == {"triples.train", "triples.valid", "triples.test"}

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from graphmill.errors import InputError, SettingsError
+from graphmill.graph.build import build_graph
+from graphmill.graph.settings import GraphSettings
 from graphmill.ingest.kg_columns import KgColumns, KgCsvSettings
 from graphmill.ingest.kg_csv import read_kg_csv
 from graphmill.ingest.records import MAX_FIELD_BYTES
 from graphmill.ingest.samples.biomed import HEADER
-from graphmill.ingest.tables import EDGES, NODES, REJECTS, IngestResult
+from graphmill.ingest.tables import EDGES, NO_TIME, NODES, REJECTS, IngestResult
 from graphmill.settings import parse
 from tests.ingest.kg_text import CLEAN, DRUG, GENE, OTHER_GENE, row, text, write
 
@@ -420,6 +422,9 @@ class TestLimitNodes:
             read_kg_csv(write(tmp_path, text(*CLEAN)), KgCsvSettings(limit_nodes=1))
 
 
+BY_TIME = {"split": {"method": "by_time", "valid": 0.3, "test": 0.3}}
+
+
 class TestColumnMap:
     def mapped(self, **columns: str) -> KgCsvSettings:
         return KgCsvSettings(columns=KgColumns(**columns), delimiter="tab")
@@ -454,6 +459,25 @@ class TestColumnMap:
         )
         result = read_kg_csv(write(tmp_path, "r\ta\tb\tt\nr\tx\ty\tgene\n"), settings)
         assert result.nodes["name"].to_pylist() == ["x", "y"]
+
+    def test_times_are_numbers_or_dates_blank_is_none_and_anything_else_is_a_reject(self, tmp_path: Path) -> None:
+        path = write(
+            tmp_path,
+            "a\tb\tt\nx\ty\t1546300800\nx\tz\t2024-01-31\ny\tz\t\nz\tw\tsoon\nw\tx\t1700000000000\n",
+        )
+        ends = {"head_id": "a", "head_type_constant": "n", "tail_id": "b", "tail_type_constant": "n"}
+        settings = self.mapped(relation_constant="cites", timestamp="t", **ends)
+        result = read_kg_csv(path, settings)
+        assert result.edges["timestamp"].to_pylist() == [1546300800, 1706659200, NO_TIME, 1700000000]
+        assert result.counts["edges_without_time"] == 1
+        (reject,) = result.rejects.to_pylist()
+        assert (reject["line"], reject["column"], reject["value"]) == (5, "t", "soon")
+        assert reject["reason"] == "neither a number nor a date such as 2024-01-31"
+        few = read_kg_csv(path, settings.model_copy(update={"limit_nodes": 3}))
+        assert few.edges["timestamp"].to_pylist() == [1546300800, 1706659200, NO_TIME]
+        graph = build_graph(result.nodes, result.edges, GraphSettings.model_validate(BY_TIME), tmp_path / "graph")
+        assert {r.name: r.edges for r in graph.relations} == {"cites": 8}
+        assert graph.manifest["report"]["test_from"] == "1706659200 (2024-01-31)"
 
     @pytest.mark.parametrize(
         ("columns", "message"),

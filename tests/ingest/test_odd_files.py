@@ -126,7 +126,7 @@ class TestRowNumbers:
             frame.reset_index(names="level_0").to_parquet(path)
         result = read_node_features(path, self.nodes(tmp_path), NodeFeatureSettings(node_type="item"))
         assert result.features["item"].schema.field("values").type.list_size == 2
-        assert any("row number that pandas writes" in note for note in result.notes)
+        assert any("row number" in note for note in result.notes)
 
     def test_it_is_read_where_it_is_named(self, tmp_path: Path) -> None:
         self.frame().reset_index().to_csv(tmp_path / "x.csv", index=False)
@@ -163,3 +163,15 @@ def test_numbers_that_are_never_met_are_gaps_and_not_cold(tmp_path: Path, reader
         result = read_mmrec(path)
     assert (result.counts["items_without_training"], result.counts["unused_item_numbers"]) == (2, 1)
     assert any(note.startswith("2 items are never in training, only held out") for note in result.notes)
+
+
+@pytest.mark.parametrize("blank", [" ", "\u00a0", "   "])
+@pytest.mark.parametrize("reader", ["interactions_csv", "mmrec"])
+def test_blanks_around_ids_make_no_other_users_and_items(tmp_path: Path, blank: str, reader: str) -> None:
+    mark, label = (",", "x") if reader == "interactions_csv" else ("\t", "x_label")
+    rows = [("1", "a", "0"), (f"1{blank}", "b", "0"), ("1", f"{blank}a", "1")]
+    path = tmp_path / "x.inter"
+    path.write_text("\n".join(mark.join(row) for row in [("user", "item", label), *rows]) + "\n", encoding="utf-8")
+    result = read_mmrec(path) if reader == "mmrec" else read_interactions_csv(path)
+    assert [n["id"] for n in result.nodes.to_pylist() if n["type"] == "item"] == ["a", "b"]
+    assert result.counts["items"] == 2

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from graphmill.errors import InputError
@@ -81,7 +82,7 @@ def test_a_writer_that_changed_its_unit_is_read_right_and_counted(tmp_path: Path
 def test_sizes_that_do_not_tell_the_unit_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "x.csv"
     path.write_text("user,item,time\nu,a,90000000000\nu,b,110000000000\n", encoding="utf-8")
-    with pytest.raises(InputError, match="the size does not tell the unit; write all in one unit"):
+    with pytest.raises(InputError, match="the size does not tell the unit; write all times in one way"):
         read_interactions_csv(path)
 
 
@@ -108,3 +109,64 @@ def test_the_unit_is_named(tmp_path: Path, name: str) -> None:
 )
 def test_one_time(text: str, expected: Time | None) -> None:
     assert parse_time(text) == expected
+
+
+@pytest.mark.parametrize("unit", ["ms", "us", "ns"])
+@pytest.mark.parametrize("zone", [None, "UTC", "Europe/Berlin"])
+def test_times_of_parquet_keep_their_order(tmp_path: Path, unit: str, zone: str | None) -> None:
+    times = pd.to_datetime([ms for _, _, ms in CLICKS], unit="ms", utc=True).as_unit(unit)
+    times = times.tz_localize(None) if zone is None else times.tz_convert(zone)
+    frame = pd.DataFrame({"user": [str(u) for u, _, _ in CLICKS], "item": [i for _, i, _ in CLICKS], "time": times})
+    frame.iloc[::-1].to_parquet(tmp_path / "x.parquet")
+    result = read_interactions_csv(tmp_path / "x.parquet")
+    assert in_order(result) == {str(user): [f"i{step}" for step in range(6)] for user in range(4)}
+    assert set(result.edges["timestamp"].to_pylist()) == {ms // 1000 for _, _, ms in CLICKS}
+
+
+@pytest.mark.parametrize("method", ["leave_one_out", "user_time"])
+def test_what_is_held_out_is_the_newest_within_a_second_too(tmp_path: Path, method: str) -> None:
+    from graphmill.graph.build import build_graph
+    from graphmill.graph.settings import GraphSettings
+    from graphmill.settings import parse
+
+    rows = [f"u{user},i{step},{START + 100 * step}" for user in range(20) for step in reversed(range(6))]
+    (tmp_path / "x.csv").write_text("\n".join(["user,item,time", *rows]) + "\n", encoding="utf-8")
+    tables = read_interactions_csv(tmp_path / "x.csv")
+    settings = parse(
+        GraphSettings, {"add_reverse": "never", "split": {"method": method, "valid": 0.0, "test": 0.2}}, "x"
+    )
+    graph = build_graph(tables.nodes, tables.edges, settings, tmp_path / "graph")
+    (relation,) = graph.relations
+    edges = graph.edges(relation.index)
+    # Positions are those of the reader: 5 is the newest of six.
+    places = {int(place) for place in edges.position[edges.split == 2]}
+    names = {e["position"]: tables.nodes["id"][e["tail"]].as_py() for e in tables.edges.to_pylist()}
+    held = {names[place] for place in places}
+    assert held in ({"i5"}, {"i4", "i5"})
+
+
+@pytest.mark.parametrize("reader", ["kg_csv", "kg_files"])
+def test_times_of_edges_are_of_the_unit_that_their_size_says(tmp_path: Path, reader: str) -> None:
+    from graphmill.ingest.kg_columns import KgColumns, KgCsvSettings
+    from graphmill.ingest.kg_csv import read_kg_csv
+    from graphmill.ingest.kg_files import KgFilesSettings, read_kg_files
+
+    def read(*times: int) -> IngestResult:
+        rows = [f"a{n},b,{time}" for n, time in enumerate(times)]
+        (tmp_path / "x.csv").write_text("\n".join(["head,tail,time", *rows]) + "\n", encoding="utf-8")
+        if reader == "kg_csv":
+            columns = KgColumns(head_id="head", tail_id="tail", timestamp="time", relation_constant="r",
+                                head_type_constant="n", tail_type_constant="n")  # fmt: skip
+            return read_kg_csv(tmp_path / "x.csv", KgCsvSettings(columns=columns))
+        columns = {"head": "head", "tail": "tail", "timestamp": "time"}
+        return read_kg_files(
+            tmp_path,
+            KgFilesSettings.model_validate({"edges": [{"file": "x.csv", "relation": "r", "columns": columns}]}),
+        )
+
+    result = read(1_690_000_000, 1_690_086_400, 1_690_172_800_000)
+    assert result.edges["timestamp"].to_pylist() == [1_690_000_000, 1_690_086_400, 1_690_172_800]
+    assert result.counts["times_of_another_unit"] == 1
+    with pytest.raises(InputError, match="the size does not tell the unit"):
+        read(2001, 1_690_172_800_000)
+    assert read(2001, 2005).edges["timestamp"].to_pylist() == [2001, 2005]  # years alone are an order

@@ -51,8 +51,8 @@ def test_it_is_a_dozen_files_with_the_projects_names_filled_in(tmp_path: Path) -
     files = state(made.root)
     assert sorted(files) == [
         *(".github/workflows/ci.yml", ".gitignore", "Makefile", "README.md", "dagster.yaml", "data/01_raw/README.md"),
-        *("pyproject.toml", "src/my_project_1/__init__.py", "src/my_project_1/definitions.py"),
-        *("src/my_project_1/defs/__init__.py", "src/my_project_1/defs/resources.py", "tests/test_project.py"),
+        *("my_project_1/__init__.py", "my_project_1/definitions.py"),
+        *("my_project_1/defs/__init__.py", "my_project_1/defs/resources.py", "pyproject.toml", "tests/test_project.py"),
         "workspace.yaml",
     ]
     assert not any(b"{{" in text and b"}}" in text for text in files.values())
@@ -241,4 +241,4 @@ def test_the_command_says_what_is_there_and_what_comes_next(tmp_path: Path) -> N
     assert f"next: cd {root} && dg check defs && make demo" in told
     made = json.loads(CliRunner().invoke(app, ["init", str(root), "--sample", "watch", "--json"]).output)
     assert made["dataset"] == "watch"
-    assert "src/mine/defs/watch/defs.yaml" in made["written"]
+    assert "mine/defs/watch/defs.yaml" in made["written"]

@@ -5,10 +5,11 @@ from graphmill.cli.entry import app, main
 # In the order in which ``--help`` shows them.
 # isort: off
 from graphmill.cli import training
+from graphmill.cli import search
 from graphmill.cli import results
 from graphmill.cli import data
 from graphmill.cli import project
 from graphmill.cli import machine
 # isort: on
 
-__all__ = ["app", "data", "machine", "main", "project", "results", "training"]
+__all__ = ["app", "data", "machine", "main", "project", "results", "search", "training"]

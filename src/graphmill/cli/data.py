@@ -12,10 +12,10 @@ from graphmill.errors import EXIT_USER_ERROR
 
 @app.command("ingest-report")
 def ingest_report(
-    path: Annotated[str, typer.Argument(help="The file, local or a URL; or the folder, of formats that are one")],
+    path: Annotated[str, typer.Argument(help="The file, local or a URL; or a folder")],
     format_: Annotated[
-        str, typer.Option("--format", help="kg_csv, triples, interactions_csv, mmrec, kgat, …")
-    ] = "kg_csv",
+        str, typer.Option("--format", help="kg_csv, kgx, triples, interactions_csv, mmrec, …; auto: by the content")
+    ] = "auto",
     as_json: Json = False,
 ) -> None:
     """Columns, guessed mapping, first bad rows, counts, and a ready defs.yaml."""

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from graphmill.cli.entry import Json, app, overrides
-from graphmill.cli.output import number, print_json, print_table, restored_run
+from graphmill.cli.output import number, print_json, print_table, ranking_json, restored_run, show_ranking
 from graphmill.errors import EXIT_CHECK_FAILED, InputError
 
 
@@ -18,7 +18,7 @@ def rank(
     checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
     as_json: Json = False,
 ) -> None:
-    """A run's ranking beside all that it has to beat; BPR-MF, and HGT without messages, are trained for it."""
+    """A run's ranking beside all that it has to beat; ComplEx, BPR-MF and HGT without messages are trained for it."""
     from graphmill.runs.messages import Terminal
     from graphmill.runs.ranking import rank_any
 
@@ -29,13 +29,12 @@ def rank(
         found = rank_any(restored_run(run, checkpoint), split, outlets=[terminal])
     finally:
         terminal.close()
-    figures = found["beside"] if "beside" in found else {who: {"mrr": value} for who, value in found["mrr"].items()}
     if as_json:
-        about = {name: found[name] for name in ("epoch", "best_epoch", "notes", "split") if name in found}
-        print_json({**about, "figures": figures})
+        print_json(ranking_json(found))
         return
-    rows = [[m, *(number(own.get(m)) for own in figures.values())] for m in next(iter(figures.values()))]
-    print_table(f"{run} at epoch {found['epoch']}, {split}", ["metric", *figures], rows)
+    show_ranking(str(run), found)
+    if found.get("advice"):
+        print(found["advice"])
 
 
 @app.command()

@@ -1,7 +1,7 @@
 """The asset ``<dataset>/<model>_embeddings``: the run's vectors in every format, checked before anything uses them."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +112,7 @@ def _materialized(
         value={**{name: model[name] for name in ("run_dir", "fingerprint", "graph")}, "files": files},
         data_version=dg.DataVersion(f"{model['data_version']}-e{exported['epoch']}"),
         metadata={
+            "summary": dg.MetadataValue.md(_summary(plan, vectors, exported, results)),
             "dagster/row_count": rows.num_rows,
             "dagster/column_schema": column_schema(schema, COLUMNS),
             "dimensions": vectors.shape[1],
@@ -123,6 +124,17 @@ def _materialized(
             "how_to_load": _how_to_load(model, rows, files["parquet"]),
         },
         check_results=results,
+    )
+
+
+def _summary(
+    plan: ModelPlan, vectors: NDArray[np.float32], exported: Mapping[str, Any], results: Sequence[dg.AssetCheckResult]
+) -> str:
+    bad = [result.check_name for result in results if not result.passed]
+    verdict = f"**Look at {', '.join(map(str, bad))}.**" if bad else "Every row is finite, alive, and at its id."
+    return (
+        f"{vectors.shape[0]:,} vectors of {vectors.shape[1]} numbers, one a node of {plan.dataset}, from epoch "
+        f"{exported['epoch']}. {verdict}"
     )
 
 

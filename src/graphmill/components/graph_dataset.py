@@ -8,7 +8,7 @@ from pydantic import Field
 
 from graphmill.components.fields import Watch, as_settings, checked_name, section
 from graphmill.components.graph_asset import GraphPlan, graph_asset
-from graphmill.components.names import require_own_names
+from graphmill.components.names import is_first_dataset, require_own_names
 from graphmill.components.plan import ON_DEMAND, TablePlan
 from graphmill.components.raw_asset import raw_asset
 from graphmill.components.scaffolding import GraphDatasetScaffolder
@@ -18,6 +18,7 @@ from graphmill.errors import SettingsError
 from graphmill.graph.settings import GraphSettings
 from graphmill.orchestration.automation import chain_job, file_sensor
 from graphmill.orchestration.defaults import shared_resources
+from graphmill.orchestration.lost_runs import lost_runs
 
 
 def _resolve_sources(context: dg.ResolutionContext, value: Any) -> Any:
@@ -67,6 +68,8 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
             sensors.append(
                 file_sensor(f"{name}_files", refresh, looked_at, lambda: _files(sources), self.watch.interval_seconds)
             )
+        if is_first_dataset(context):
+            sensors.append(lost_runs)
         return dg.Definitions(assets=assets, jobs=jobs, sensors=sensors, resources=shared_resources(context))
 
 

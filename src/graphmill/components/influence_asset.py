@@ -87,6 +87,10 @@ def _materialized(plan: ModelPlan, run_dir: str, asked: InfluenceSettings) -> dg
         asset_key=key,
         value={"run_dir": run_dir, "json": f"{stem}.json", "csv": f"{stem}.csv"},
         metadata={
+            "summary": dg.MetadataValue.md(
+                f"{about['num_test_triples']:,} triples explained by {about['num_training_triples']:,} training triples, "
+                f"summed over {len(checkpoints)} checkpoints. The strongest are in the tables below."
+            ),
             "dagster/row_count": len(rows),
             "dagster/column_schema": dg.TableSchema(
                 columns=[

@@ -88,6 +88,7 @@ def shown(
         metadata={
             **figures,
             "epoch": report["epoch"],
+            **({"take_instead": report["advice"]} if report.get("advice") else {}),
             **scalars({"repeat_share": report.get("repeat_share", 0.0)}),
             **({"optimistic": CHOSEN_ON_TEST} if on_test else {}),
             "beside_the_floors": dg.MetadataValue.md(markdown_table(table)),
@@ -96,7 +97,7 @@ def shown(
             "report": dg.MetadataValue.path(f"{run_dir}/ranking.json"),
             "bars": picture(bars, plan.root, f"{run_dir}/ranking.png", "the model beside simple predictors"),
         },
-        check_results=[_check_result(plan, judged, ratio, best, previous, CHOSEN_ON_TEST if on_test else "")],
+        check_results=[_check_result(plan, judged, ratio, best, previous, report)],
     )
 
 
@@ -107,7 +108,7 @@ def _judged(plan: ModelPlan, model: Mapping[str, float]) -> str:
 
 
 def _check_result(
-    plan: ModelPlan, judged: str, ratio: float, best: str, previous: PreviousRun, caution: str
+    plan: ModelPlan, judged: str, ratio: float, best: str, previous: PreviousRun, report: Mapping[str, Any]
 ) -> dg.AssetCheckResult:
     key, bound = plan.key("ranking"), plan.checks.floor_ratio_min
     if not best:
@@ -116,7 +117,8 @@ def _check_result(
         key,
         ratio > bound,
         f"{judged} is {ratio:.3g} times that of {ABOUT.get(best, best)}, bound {bound:g}"
-        + (f"; {caution}" if caution else ""),
+        + (f"; {CHOSEN_ON_TEST}" if report.get("selected_on") == "test" else "")
+        + (f". {report['advice']}" if report.get("advice") else ""),
         severity=plan.checks.severity,
         metadata=scalars({"ratio": ratio, "bound": bound, "previous": previous.figure("over_best_floor")}),
     )

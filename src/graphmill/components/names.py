@@ -70,26 +70,41 @@ def require_own_names(context: dg.ComponentLoadContext) -> None:
             )
 
 
-def _names(folder: Path, root: Path) -> Iterator[Named]:
+def is_first_dataset(context: dg.ComponentLoadContext) -> bool:
+    """Whether this dataset is the first of the project's files, or no file names any: it brings what there is once."""
+    first = next((at for *at, kind, _ in _documents(context.defs_module_path) if kind == "GraphDataset"), None)
+    if first is None:
+        return True
+    file, number = first
+    own = getattr(getattr(context, "component_loc", None), "instance_key", None)
+    return context.path in (file, file.parent) and own in (None, number)
+
+
+def _documents(folder: Path) -> Iterator[tuple[Path, int, str, dict[str, Any]]]:
+    """Every document of the project's YAML files: file, number, the component's type without its module, attributes."""
     for path in sorted(folder.rglob("*.y*ml")):
         try:
             documents = list(yaml.compose_all(path.read_text(encoding="utf-8"), yaml.SafeLoader))
         except (OSError, ValueError, RecursionError, yaml.YAMLError):
             continue
-        for document in documents:
+        for number, document in enumerate(documents):
             parts = _mapping(document)
             kind = str(getattr(parts.get("type"), "value", "")).rpartition(".")[2]
-            attributes = _mapping(parts.get("attributes"))
-            values = {name: str(node.value) for name, node in attributes.items() if isinstance(node, yaml.ScalarNode)}
-            if any("{{" in value for value in values.values()):
-                continue  # Dagster fills it in; what comes of it is not known here
-            node = attributes.get("name") or attributes.get("recipe") or attributes.get("dataset")
-            line = node.start_mark.line + 1 if node is not None else 1
-            place = f"{_shown(path, root)}, line {line}"
-            if kind == "GraphDataset" and "name" in values:
-                yield Named(values["name"], "", place)
-            elif kind == "EmbeddingModel" and "dataset" in values:
-                yield Named(values["dataset"], values.get("name") or values.get("recipe", ""), place)
+            yield path, number, kind, _mapping(parts.get("attributes"))
+
+
+def _names(folder: Path, root: Path) -> Iterator[Named]:
+    for path, _, kind, attributes in _documents(folder):
+        values = {name: str(node.value) for name, node in attributes.items() if isinstance(node, yaml.ScalarNode)}
+        if any("{{" in value for value in values.values()):
+            continue  # Dagster fills it in; what comes of it is not known here
+        node = attributes.get("name") or attributes.get("recipe") or attributes.get("dataset")
+        line = node.start_mark.line + 1 if node is not None else 1
+        place = f"{_shown(path, root)}, line {line}"
+        if kind == "GraphDataset" and "name" in values:
+            yield Named(values["name"], "", place)
+        elif kind == "EmbeddingModel" and "dataset" in values:
+            yield Named(values["dataset"], values.get("name") or values.get("recipe", ""), place)
 
 
 def _mapping(node: Any) -> dict[str, Any]:

@@ -29,6 +29,9 @@ class ModelChecks(HealthThresholds, RankingThresholds):
     """Bounds of the checks on a model, its embeddings and its rankings, and how loudly they fail."""
 
     severity: SeverityName = setting("warn", "What a check on health, ranking or loss says when it fails")
+    baseline_severity: SeverityName = setting(
+        "warn", "What beats_baselines says when it fails; error also where `severity` is"
+    )
     loss_swing_max: float = setting(
         0.1, "Scatter of the epochs' losses about their trend, relative to the loss, in the second half", gt=0
     )

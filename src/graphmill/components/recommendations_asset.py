@@ -13,10 +13,11 @@ import pyarrow.parquet as pq
 from graphmill.components.plan import POOL, ModelPlan, RecommendationSettings
 from graphmill.graph.typed_graph import RelationEdges, TypedGraph
 from graphmill.ingest.interactions import ITEM, RELATION, USER
-from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
+from graphmill.orchestration.checks import Check, PreviousRun, specs
 from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import column_schema, markdown_table, records, scalars, snippet
+from graphmill.orchestration.page import asset_page
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.run_config import config_class, to_settings
 
@@ -104,9 +105,14 @@ def _materialized(
         asset_key=key,
         value={"run_dir": embeddings["run_dir"], "file": file},
         metadata={
+            **asset_page(
+                f"{asked.k} items for each of {users:,} users. {len(counted):,} of {items:,} items are recommended to "
+                f"somebody; the most frequent one to {most / max(users, 1):.0%} of the users.",
+                plotted=figures,
+                previous=previous,
+            ),
             "dagster/row_count": table.num_rows,
             "dagster/column_schema": column_schema(table.schema, COLUMNS),
-            **figures,
             "k": asked.k,
             **({"notes": "; ".join(made["notes"])} if "notes" in made else {}),
             "examples": dg.MetadataValue.md(markdown_table(_examples(table, names, asked))),
@@ -116,7 +122,6 @@ def _materialized(
                     for row in counted[:15]
                 ]
             ),
-            "figures": compared(figures, previous),
             "file": dg.MetadataValue.path(file),
             "how_to_load": snippet(f"import pandas as pd\n\nframe = pd.read_parquet({file!r})"),
         },

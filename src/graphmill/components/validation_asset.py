@@ -23,10 +23,11 @@ from graphmill.evaluation.pictures.embedding import cosine_histograms, pca_scatt
 from graphmill.evaluation.ranking.links import LinkRanking, rank_links
 from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
+from graphmill.orchestration.checks import Check, PreviousRun, specs
 from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, markdown_table, picture, records, scalars
+from graphmill.orchestration.page import asset_page
 
 CODE_VERSION = "1"
 # Links per relation that the vectors are tried on: enough to tell shuffled ids from sound ones within seconds.
@@ -157,19 +158,24 @@ def _materialized(
     pictures: Pictures,
     previous: PreviousRun,
 ) -> dg.MaterializeResult[Reference]:
-    key, figures = plan.key("validation"), scalars(report.numbers())
+    key, figures = plan.key("validation"), report.numbers()
     folder = f"{embeddings['run_dir']}/{FOLDER}"
     named = f"{report.failure}: {report.detail}" if report.failure else "none"
     return dg.MaterializeResult(
         asset_key=key,
         value={"run_dir": embeddings["run_dir"], "status": report.status, "failure": report.failure},
         metadata={
-            **figures,
+            **asset_page(
+                _summary(report),
+                plotted={name: figures[name] for name in PLOTTED if name in figures},
+                others={name: value for name, value in figures.items() if name not in PLOTTED},
+                previous=previous,
+                pictures={name: f"{folder}/{name}.png" for name in pictures},
+            ),
             "status": report.status,
             "failure": named,
             "verdicts": dg.MetadataValue.md(markdown_table([_verdict_row(verdict) for verdict in report.verdicts])),
             "by_type": records([_type_row(own) for own in report.figures.types]),
-            "figures": compared(figures, previous),
             "report": dg.MetadataValue.path(f"{folder}/health.json"),
             **pictures,
         },
@@ -182,6 +188,32 @@ def _materialized(
             ),
             *(_check_result(plan, each, report.verdicts, previous, pictures) for each in _checks_of(plan)),
         ],
+    )
+
+
+PLOTTED = (
+    "mean_cosine",
+    "components_90",
+    "effective_rank",
+    "duplicated_share",
+    "norm_spread",
+    "type_separation",
+    "disease_cosine",
+    "link_signal",
+)
+"""What a person follows over retrainings."""
+
+
+def _summary(report: HealthReport) -> str:
+    figures, judged = report.numbers(), report.verdicts
+    good = sum(verdict.status == "pass" for verdict in judged)
+    count = f"{good} of {len(judged)} figures are within their bounds"
+    begin = f"**Healthy**: {count}." if report.status == "pass" else f"**Not healthy**: {count}."
+    if report.failure:
+        begin = f"**{report.failure}**: {report.detail} {count[0].upper()}{count[1:]}."
+    return (
+        f"{begin} {int(figures['rows']):,} vectors of {int(figures['dimensions'])} numbers, mean cosine "
+        f"{figures['mean_cosine']:.3f}, {int(figures['components_90'])} components carry 90 % of the variance."
     )
 
 

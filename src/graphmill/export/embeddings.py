@@ -5,25 +5,31 @@ A reader that finds the manifest finds whole files; one that is killed in betwee
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
 from safetensors.numpy import save_file
 
-from graphmill.errors import InputError, TrainingError
+from graphmill.errors import TrainingError
 from graphmill.export.writers import CsvEmbeddings, EmbeddingWriter, NpyEmbeddings, ParquetEmbeddings
+from graphmill.graph.verified import damaged_file
 from graphmill.training.contract import EmbeddingBlock
+from graphmill.training.files import PART, only_writer, writing
+from graphmill.training.run_files import damaged, read_json_file, shaped
 from graphmill.training.settings import ExportSettings
 
 MANIFEST = "manifest.json"
 SCORING = "relations.safetensors"
 """Beside the vectors, where a model's links can be scored from its export: the relations' parameters and training edges."""
+_AGAIN = "run `graphmill train` with the same settings, or materialize the embeddings"
 
 
 def export_embeddings(
@@ -42,29 +48,45 @@ def export_embeddings(
 
     Raises:
         TrainingError: a vector is not finite, or the rows do not match the node table. Nothing is left behind.
+        ResourceError: the disk is full or read-only.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    with writing(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        with only_writer(directory):
+            return _export(blocks, nodes, dim, directory, formats, about, beside or {})
+
+
+def _export(
+    blocks: Iterable[EmbeddingBlock],
+    nodes: pa.Table,
+    dim: int,
+    directory: Path,
+    formats: ExportSettings,
+    about: dict[str, Any],
+    beside: Mapping[str, Mapping[str, np.ndarray]],
+) -> dict[str, Any]:
     (directory / MANIFEST).unlink(missing_ok=True)
     writers: list[EmbeddingWriter] = []
-    if formats.parquet:
-        writers.append(ParquetEmbeddings(directory / "embeddings.parquet", dim))
-    if formats.csv:
-        writers.append(CsvEmbeddings(directory / "embeddings.csv", dim))
-    if formats.npy:
-        writers.append(NpyEmbeddings(directory / "embeddings.npy", dim, nodes.num_rows))
     try:
+        if formats.parquet:
+            writers.append(ParquetEmbeddings(directory / "embeddings.parquet", dim))
+        if formats.csv:
+            writers.append(CsvEmbeddings(directory / "embeddings.csv", dim))
+        if formats.npy:
+            writers.append(NpyEmbeddings(directory / "embeddings.npy", dim, nodes.num_rows))
         rows = _stream(blocks, nodes, writers)
         if rows != nodes.num_rows:
             raise TrainingError(f"{rows} embeddings for {nodes.num_rows} nodes; the run and the graph do not match")
-        for name in {SCORING, *(beside or {})}:  # what an earlier export left would be another model's
-            (directory / name).unlink(missing_ok=True)
-        for name, arrays in (beside or {}).items():
+        # What an earlier export left would be another model's.
+        (directory / SCORING).unlink(missing_ok=True)
+        for name, arrays in beside.items():
             save_file({key: np.ascontiguousarray(array) for key, array in arrays.items()}, directory / name)
         for writer in writers:
             writer.commit()
     except BaseException:
         for writer in writers:
-            writer.abort()
+            with contextlib.suppress(OSError):
+                writer.abort()
         raise
     manifest = {
         "format": "graphmill-embeddings",
@@ -72,14 +94,32 @@ def export_embeddings(
         "rows": nodes.num_rows,
         "dim": dim,
         "files": {
-            path.name: _describe(path) for path in [*(w.path for w in writers), *(directory / n for n in beside or {})]
+            path.name: _describe(path) for path in [*(w.path for w in writers), *(directory / name for name in beside)]
         },
         **about,
     }
-    temporary = directory / f".{MANIFEST}.part"
+    temporary = directory / f".{MANIFEST}{PART}"
     temporary.write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     os.replace(temporary, directory / MANIFEST)
     return manifest
+
+
+class ExportedFile(BaseModel):
+    """Size and SHA-256 of one file."""
+
+    bytes: int
+    sha256: str
+
+
+class ExportManifest(BaseModel):
+    """What must be in the manifest of an export; it holds more, which is passed on."""
+
+    model_config = ConfigDict(extra="allow")
+
+    format: Literal["graphmill-embeddings"]
+    rows: int
+    dim: int
+    files: dict[str, ExportedFile]
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
@@ -89,10 +129,19 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         InputError: nothing whole was exported there.
     """
     path = directory / MANIFEST
-    if not path.is_file():
-        raise InputError(f"{directory} holds no finished export; run `graphmill train` or materialize the embeddings")
-    manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    value = read_json_file(path, f"{directory} holds no finished export; {_AGAIN}")
+    manifest: dict[str, Any] = shaped(ExportManifest, value, path, _AGAIN)
     return manifest
+
+
+def require_whole(directory: Path, manifest: dict[str, Any], suffix: str = ".parquet") -> None:
+    """Raise :class:`InputError` for an exported file whose bytes are not those of the manifest; names it.
+
+    ``suffix``: of the files that will be read; where there is none of them, all are looked at.
+    """
+    files = {name: entry for name, entry in manifest["files"].items() if name.endswith(suffix)}
+    if found := damaged_file(directory, files or manifest["files"]):
+        raise damaged(*found, _AGAIN)
 
 
 def _stream(blocks: Iterable[EmbeddingBlock], nodes: pa.Table, writers: list[EmbeddingWriter]) -> int:

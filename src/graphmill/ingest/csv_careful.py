@@ -49,6 +49,8 @@ def _set_aside(data: bytes, first_line: int, layout: CsvLayout, rejects: list[Re
     view = np.frombuffer(data, dtype=np.uint8)
     newlines = np.flatnonzero(view == ord("\n"))
     starts, ends = record_bounds(view, newlines)
+    if len(starts) == 0:
+        return None
     delimiters = np.flatnonzero(view == ord(layout.delimiter))
     quotes = np.flatnonzero(view == ord('"'))
     delimiters = delimiters[np.searchsorted(quotes, delimiters) % 2 == 0]

@@ -18,9 +18,10 @@ from graphmill.errors import InputError
 from graphmill.ingest.csv_blocks import CsvBlock
 from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.files import Source, shown
+from graphmill.ingest.guard import one_line
 from graphmill.ingest.names import with_point, without_row_numbers
 from graphmill.ingest.rejects import Reject
-from graphmill.ingest.rows import RowFile, one_line
+from graphmill.ingest.rows import RowFile
 from graphmill.ingest.tables import MAX_SHOWN
 
 _BLANK = " \t\r\n\v\f\u00a0"
@@ -55,6 +56,8 @@ def read_npy(path: str | Path, ids_path: str) -> FeatureRows:
         else f"{str(path).rpartition('/')[0] or '.'}/{ids_path}"
     )
     key, kind = _load_ids(ids if ids_path else beside)
+    if len(key) == len(matrix) + 1 and key[0].as_py().strip().lower() in ("id", "ids", "node", "node_id", "name"):
+        key, kind = key.slice(1), kind.slice(1)  # a header line
     if len(key) != len(matrix):
         raise InputError(
             f"{shown(path)} has {len(matrix):,} rows, but {shown(ids if ids_path else beside)} has {len(key):,} ids; "
@@ -197,15 +200,10 @@ def _digest(block: CsvBlock, key: str, kind: str, columns: list[str], mark: str)
     values = np.zeros((rows, len(columns)), dtype=np.float32)
     wrong = np.zeros((rows, len(columns)), dtype=bool)
     for position, name in enumerate(columns):
-        text = pc.utf8_trim(block.table[name].combine_chunks(), _BLANK)
-        with np.errstate(over="ignore"):
-            try:
-                values[:, position] = pc.cast(text, pa.float64()).to_numpy()
-            except pa.ArrowInvalid:
-                for row, value in enumerate(text.to_pylist()):
-                    number = _number(with_point(value, mark))
-                    wrong[row, position] = number is None
-                    values[row, position] = 0 if number is None else number
+        column = block.table[name].combine_chunks()
+        values[:, position], odd = numbers_of(column, mark)
+        wrong[odd, position] = True
+        wrong[:, position] |= np.asarray(pc.equal(pc.utf8_trim(column, _BLANK), ""), bool)
     kept = np.flatnonzero(~wrong.any(axis=1))
     lines = block.lines.of(np.arange(rows))
     rejects = []
@@ -217,6 +215,26 @@ def _digest(block: CsvBlock, key: str, kind: str, columns: list[str], mark: str)
     keys = block.table[key].combine_chunks().take(where)
     kinds = block.table[kind].combine_chunks().take(where) if kind else pa.nulls(0, pa.string())
     return FeatureRows(keys, kinds, values[kept], lines[kept], rejects)
+
+
+def numbers_of(column: pa.StringArray, delimiter: str) -> tuple[np.ndarray, np.ndarray]:
+    """float32 values of cells, NaN where one is blank; and the rows of cells that are no number.
+
+    A decimal comma is one where ``delimiter`` is not the comma.
+    """
+    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+    text = pc.utf8_trim(column, _BLANK)
+    text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
+    wrong = np.zeros(0, np.int64)
+    with np.errstate(over="ignore"):
+        try:
+            return pc.cast(text, pa.float64()).to_numpy(zero_copy_only=False).astype(np.float32), wrong
+        except pa.ArrowInvalid:
+            found = [None if cell is None else _number(with_point(cell, delimiter)) for cell in text.to_pylist()]
+    bad = np.array([number is None for number in found], bool) & np.asarray(pc.is_valid(text), bool)
+    values = np.array([np.nan if number is None else number for number in found], np.float64)
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32), np.flatnonzero(bad)
 
 
 def _number(text: str) -> float | None:

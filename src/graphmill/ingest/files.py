@@ -10,7 +10,7 @@ import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 import fsspec
@@ -51,6 +51,8 @@ _UTF16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 _BOM = b"\xef\xbb\xbf"
 _BUFFER = 1 << 20
 
+T = TypeVar("T")
+
 
 def shown(path: str | Path) -> str:
     """The path as it may appear in messages, tables and manifests: without user, password, token or query of a URL."""
@@ -60,6 +62,12 @@ def shown(path: str | Path) -> str:
     parts = urlsplit(text)
     place = parts.netloc.rpartition("@")[2]
     return f"{parts.scheme}://{place}{parts.path}"
+
+
+def is_binary(path: str | Path) -> bool:
+    """Whether the file is one of the binary kinds that are read: Parquet, or a NumPy array."""
+    with Source(path, text=False) as source:
+        return source.read(6).startswith((PARQUET, b"\x93NUMPY"))
 
 
 class Source:
@@ -90,7 +98,7 @@ class Source:
         """Up to ``size`` bytes (all where negative); empty at the end of the file."""
         return self._guarded(lambda: self._file.read(size))
 
-    def _guarded(self, read: Callable[[], bytes]) -> bytes:
+    def _guarded(self, read: Callable[[], T]) -> T:
         try:
             return read()
         except EOFError:

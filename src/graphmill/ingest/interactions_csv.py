@@ -10,17 +10,22 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import field_validator
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest.csv_blocks import CsvBlock
 from graphmill.ingest.csv_parsers import Column
+from graphmill.ingest.files import shown
+from graphmill.ingest.findings import IngestReport, examined, listed_columns
+from graphmill.ingest.format import ONE_WAY, Format, Look
+from graphmill.ingest.guard import guarded
 from graphmill.ingest.interactions import encode, interaction_tables
-from graphmill.ingest.names import KNOWN_NAMES, as_number, plain, with_point
+from graphmill.ingest.names import KNOWN_NAMES, as_number, plain, role_of, with_point, without_blanks
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.rows import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, REJECTS, IngestResult
-from graphmill.ingest.times import Time, Times, as_times, parse_time
+from graphmill.ingest.times import Time, Times, as_times, parse_time, whole_times
 from graphmill.settings import Settings, setting
 
 _TIME = ("second", "nano", "unit")
@@ -66,6 +71,7 @@ class InteractionsCsvSettings(Settings):
         return value
 
 
+@guarded
 def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | None = None) -> IngestResult:
     """Read ``path`` (plain or gzipped, local or URL) as interactions; they have an order only where they have times.
 
@@ -78,10 +84,11 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
         name, mark = file.name, file.delimiter
         chosen = choose_columns(file.names, settings.columns, name)
         wanted = tuple(Column(chosen[role], required=role in ("user", "item")) for role in chosen)
-        blocks, refused, commas = [], list[Reject](), 0
-        for (table, rejects, found), broken in file.blocks(wanted, lambda block: _digest(block, chosen, mark)):
+        blocks, refused, commas, padded = [], list[Reject](), 0, 0
+        for (table, rejects, found, spaced), broken in file.blocks(wanted, lambda block: _digest(block, chosen, mark)):
             blocks.append(table)
             commas += found
+            padded += spaced
             refused += sorted([*broken, *rejects], key=lambda reject: reject.line)
     if not blocks:
         raise InputError(f"{name} has a header and no rows")
@@ -112,6 +119,9 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
         ordered=interactions.times is not None,
     )
     result.counts["below_min_weight"] = light
+    if padded:
+        result.counts["padded_ids"] = padded
+        result.notes.append(f"{padded} ids have white space around them; it was taken off")
     if commas:
         result.notes.append(f"{commas} numbers have a decimal comma; 1,5 was read as 1.5")
     if light:
@@ -151,9 +161,12 @@ def choose_columns(names: tuple[str, ...], columns: InteractionColumns, file: st
     return chosen
 
 
-def _digest(block: CsvBlock, chosen: dict[str, str], mark: str) -> tuple[pa.Table, list[Reject], int]:
-    """The block's rows with numbers as numbers, a reject for each cell that is none, and how many had a decimal comma."""
-    commas = 0
+def _digest(block: CsvBlock, chosen: dict[str, str], mark: str) -> tuple[pa.Table, list[Reject], int, int]:
+    """The block's rows with numbers as numbers, and a reject for each cell that is none.
+
+    Then how many numbers have a decimal comma, and how many ids white space around them.
+    """
+    commas = padded = 0
     out: dict[str, pa.Array] = {}
     keep = np.ones(block.table.num_rows, bool)
     rejects: list[Reject] = []
@@ -162,7 +175,11 @@ def _digest(block: CsvBlock, chosen: dict[str, str], mark: str) -> tuple[pa.Tabl
         column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
         column = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         if role in ("user", "item"):
-            out[role] = column
+            out[role], spaced = without_blanks(column)
+            padded += spaced
+            continue
+        if role == "timestamp" and (times := _whole(column)) is not None:
+            out |= {part: pa.array(getattr(times, part)) for part in _TIME}
             continue
         texts = column.dictionary.to_pylist()
         read = parse_time if role == "timestamp" else as_number
@@ -180,4 +197,47 @@ def _digest(block: CsvBlock, chosen: dict[str, str], mark: str) -> tuple[pa.Tabl
             out |= {part: pa.array(getattr(times, part)) for part in _TIME}
         else:
             out[role] = pa.array(np.array([0 if value is None else value for value in found], np.float64)[codes])
-    return pa.table(out).filter(pa.array(keep)), rejects, commas
+    return pa.table(out).filter(pa.array(keep)), rejects, commas, padded
+
+
+def _whole(column: pa.DictionaryArray) -> Times | None:
+    """The times of a column of whole numbers; None where any is not."""
+    try:
+        numbers = pc.cast(column.dictionary, pa.int64()).to_numpy()
+    except pa.ArrowInvalid:
+        return None
+    return whole_times(numbers).take(column.indices.to_numpy(zero_copy_only=False))
+
+
+def _examine(path: str) -> IngestReport:
+    file = shown(path)
+    try:
+        with RowFile(path) as opened:
+            names, mark, first = opened.names, opened.delimiter, next(iter(opened.first(1)), {})
+        chosen = choose_columns(names, InteractionColumns(), file)
+    except InputError as error:
+        return IngestReport(file, "interactions_csv", problem=str(error))
+    columns = listed_columns(names, {name: role for role, name in chosen.items()}, first)
+    # In an order, each user's last two are held out; else they have to be drawn.
+    graph = {} if "timestamp" in chosen else {"split": {"method": "random"}}
+    settings = InteractionsCsvSettings(delimiter=mark)
+    return examined(
+        path, "interactions_csv", lambda: read_interactions_csv(path, settings), {"name": "interactions"}, "bpr_mf",
+        columns=columns, graph=lambda result: graph,
+    )  # fmt: skip
+
+
+def _recognises(look: Look) -> int:
+    roles = {role_of(name) for name in look.columns}
+    return 75 + 5 * len(roles & {"weight", "timestamp"}) if {"user", "item"} <= roles else 0
+
+
+FORMAT = Format(
+    "interactions_csv",
+    InteractionsCsvSettings,
+    "interactions",
+    _examine,
+    _recognises,
+    read_interactions_csv,
+    graph=ONE_WAY,
+)

@@ -56,6 +56,11 @@ class KgColumns(Settings):
     tail_type: str = setting("", "column with the tail's node type")
     tail_name: str = setting("", "column with the tail's name; empty: the id")
     tail_source: str = setting("", "column with the vocabulary that the tail's id is from")
+    timestamp: str = setting(
+        "",
+        "column with the edge's time, for split.method: by_time: a number (year, seconds, milliseconds) or a date of ISO "
+        "8601; blank cells: an edge without a time",
+    )
     relation_constant: str = setting("", "one relation for all rows, where no column has it")
     head_type_constant: str = setting("", "one node type for all heads, where no column has it")
     tail_type_constant: str = setting("", "one node type for all tails, where no column has it")
@@ -116,6 +121,7 @@ class KgLayout:
     display_relation: str
     head: Side
     tail: Side
+    timestamp: str
     columns: tuple[Column, ...]
     ignored: tuple[str, ...]
 
@@ -147,6 +153,7 @@ def resolve(columns: KgColumns, header: tuple[str, ...], delimiter: str, file: s
         wanted += [Column(side.index, "whole", required=True)]
         wanted += [Column(name, "text", required=True) for name in (side.id, side.type)]
         wanted += [Column(name, "text") for name in (side.name, side.source)]
+    wanted += [Column(columns.timestamp, "category")]
     by_name: dict[str, Column] = {}
     for column in wanted:
         if column.name:
@@ -161,6 +168,7 @@ def resolve(columns: KgColumns, header: tuple[str, ...], delimiter: str, file: s
         columns.display_relation,
         head,
         tail,
+        columns.timestamp,
         tuple(by_name.values()),
         ignored,
     )

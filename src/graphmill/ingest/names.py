@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from graphmill.errors import InputError
 
@@ -64,6 +66,8 @@ def without_row_numbers(names: Sequence[str], keep: Sequence[str] = ()) -> tuple
 
 def row_number_note(left_out: Sequence[str]) -> str:
     """A sentence on columns that were left out as row numbers."""
+    if not any(left_out):
+        return "a column without a name (pandas' row number, or a delimiter at the end of lines) was left out"
     shown = ", ".join(repr(name) for name in left_out)
     return f"column {shown} is taken for the row number that pandas writes, and was left out"
 
@@ -84,6 +88,17 @@ def as_number(text: str) -> float | int | None:
 def with_point(text: str, delimiter: str) -> str:
     """``1,5`` as ``1.5`` where the comma does not separate fields; anything else as it is."""
     return text.replace(",", ".") if delimiter != "," and _DECIMAL_COMMA.fullmatch(text) else text
+
+
+def without_blanks(ids: pa.DictionaryArray) -> tuple[pa.DictionaryArray, int]:
+    """Ids without white space around them, and how many rows had some."""
+    trimmed = pc.utf8_trim_whitespace(ids.dictionary)
+    odd = pc.not_equal(trimmed, ids.dictionary).to_numpy(zero_copy_only=False)
+    if not odd.any():
+        return ids, 0
+    return pa.DictionaryArray.from_arrays(ids.indices, trimmed), int(
+        odd[ids.indices.to_numpy(zero_copy_only=False)].sum()
+    )
 
 
 def positional_roles(

@@ -24,6 +24,7 @@ from graphmill.ingest.csv_blocks import CsvBlock, Header, Lines, read_blocks, re
 from graphmill.ingest.csv_careful import Fault, checked_value
 from graphmill.ingest.csv_parsers import BLANK, Column, CsvLayout
 from graphmill.ingest.files import PARQUET, Source, shown
+from graphmill.ingest.guard import one_line
 from graphmill.ingest.records import MAX_FIELD_BYTES
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import MAX_SHOWN
@@ -75,6 +76,11 @@ class RowFile:
 
     def blocks(self, columns: Sequence[Column], digest: Digest[T]) -> Iterator[tuple[T, list[Reject]]]:
         """What ``digest`` makes of each block of ``columns``, in order, and the rejects of the block."""
+        twice = [column.name for column in columns if self.names.count(column.name) > 1]
+        if twice:
+            raise InputError(
+                f"{self.name}: the header names column {', '.join(dict.fromkeys(twice))} more than once; rename one"
+            )
         layout = CsvLayout(tuple(columns), self.delimiter, self.names)
         if self._source:
             yield from read_blocks(self._source, self.header, self._rest, layout, digest)
@@ -90,7 +96,8 @@ class RowFile:
             layout = CsvLayout((), self.delimiter, self.names)
             rows = islice((layout.split_loosely(line) for line in lines if line), count)
             return [dict(zip(self.names, row, strict=False)) for row in rows]
-        layout = CsvLayout(tuple(Column(name) for name in self.names), ",", self.names)
+        once = [name for name in self.names if self.names.count(name) == 1]
+        layout = CsvLayout(tuple(Column(name) for name in once), ",", self.names)
         read = _parquet_blocks if self.kind == "parquet" else _json_blocks
         for block in read(self._path, self.name, layout, count):
             return [dict(row) for row in block.table.slice(0, count).to_pylist()]
@@ -127,9 +134,11 @@ def kind_of(path: str | Path) -> str:
             )
         if start[:1] != b"{":
             return "csv"
+        first, whole, _ = start.partition(b"\n")
         try:
-            json.loads(start.partition(b"\n")[0])
-        except ValueError:
+            if whole:  # else the first object is longer than what was looked at
+                json.loads(first)
+        except (ValueError, RecursionError):
             raise InputError(
                 f"{source.name} seems to be JSON, but its first line is no object; write one object a line "
                 "(jq -c '.[]' FILE > FILE.jsonl)"
@@ -164,12 +173,21 @@ def _guess_delimiter(path: str | Path, wanted: Sequence[str]) -> str:
 
 
 def _parquet_file(path: str | Path, name: str) -> pq.ParquetFile:
-    with Source(path, text=False) as source:
-        data = source.read()
     try:
-        return pq.ParquetFile(pa.BufferReader(data))
+        if _is_plain_parquet(path):
+            return pq.ParquetFile(path, memory_map=True)
+        with Source(path, text=False) as source:
+            return pq.ParquetFile(pa.BufferReader(source.read()))
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{name} is no Parquet file that can be read ({one_line(error)}); write it again") from None
+
+
+def _is_plain_parquet(path: str | Path) -> bool:
+    """Whether the file is local and neither gzipped nor zipped, so that not all of it need be in memory."""
+    if "://" in str(path):
+        return False
+    with open(path, "rb") as file:
+        return file.read(len(PARQUET)) == PARQUET
 
 
 def _parquet_names(path: str | Path, name: str) -> list[str]:
@@ -317,8 +335,3 @@ def _suspect(text: pa.StringArray, column: Column) -> np.ndarray:
     if column.kind == "whole":
         odd = pc.or_(odd, pc.invert(pc.match_substring_regex(text, r"^[0-9]{1,18}$")))
     return np.asarray(odd.to_numpy(zero_copy_only=False), bool)
-
-
-def one_line(error: BaseException) -> str:
-    """An error of a library in one short line."""
-    return " ".join(str(error).split())[:160] or type(error).__name__

@@ -17,6 +17,9 @@ import pyarrow.csv
 
 from graphmill.errors import InputError
 from graphmill.ingest.files import Source
+from graphmill.ingest.findings import IngestReport, examined
+from graphmill.ingest.format import ONE_WAY, PREVIEW_BYTES, PREVIEW_ROWS, Format, Look, Preview
+from graphmill.ingest.guard import guarded
 from graphmill.ingest.interactions import blank, encode, interaction_tables
 from graphmill.ingest.names import as_number, is_row_number, positional_roles, role_of, row_number_note, with_point
 from graphmill.ingest.tables import MAX_SHOWN, REJECTS, IngestResult
@@ -62,6 +65,7 @@ class SequenceSettings(Settings):
     )
 
 
+@guarded
 def read_sequence(path: str | Path, settings: SequenceSettings | None = None) -> IngestResult:
     """Read ``path`` (plain or gzipped, local or URL) as interactions in order.
 
@@ -257,5 +261,37 @@ def _row(line: bytes, layout: _Layout) -> dict[str, str | int | float | Time] | 
                 "neither a number nor a date such as 2024-01-31" if column == "timestamp" else "not a finite number"
             )
             return column, reason
-        out[column] = value
+        out[column] = value if isinstance(value, Time) else float(value)
     return out
+
+
+def _examine(path: str) -> IngestReport:
+    return examined(path, "sequence", lambda: read_sequence(path), {"name": "interactions"}, "sasrec")
+
+
+def _recognises(look: Look) -> int:
+    if look.kind != "csv" or not look.lines:
+        return 0
+    data = ("\n".join(look.lines) + "\n").encode()
+    try:
+        layout = _layout(data, "auto", look.path)
+    except InputError:
+        return 0
+    if layout.header:
+        return 60 if {"user", "item"} <= {role_of(name) for name in layout.header} else 0
+    cells = [[cell.decode("utf-8", "replace") for cell in _cells(line.encode(), layout.mark)] for line in look.lines]
+    timed = sum(len(row) == len(layout.columns) and parse_time(row[-1]) is not None for row in cells)
+    if len(layout.columns) == 2:
+        return 30
+    return 65 if timed > 0.9 * len(cells) else 0
+
+
+def _preview(location: str, settings: SequenceSettings, role: str) -> Preview:
+    with Source(location) as file:
+        rows = first_rows(file.read(PREVIEW_BYTES), settings, file.name, PREVIEW_ROWS)
+    return Preview(tuple(rows[0]) if rows else (), rows)
+
+
+FORMAT = Format(
+    "sequence", SequenceSettings, "interactions", _examine, _recognises, read_sequence, graph=ONE_WAY, preview=_preview
+)

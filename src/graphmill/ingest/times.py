@@ -60,9 +60,10 @@ def parse_time(text: str) -> Time | None:
         number = Decimal(text)
     except InvalidOperation:
         return _date(text)
-    if not number.is_finite() or abs(number) > _LARGEST:
+    size = number.copy_abs()  # no arithmetic before it is known to be of a size for it
+    if not number.is_finite() or size > _LARGEST:
         return None
-    unit = sum(abs(number) >= limit for limit in _FROM)
+    unit = sum(size >= limit for limit in _FROM)
     nanos = int((number * 10 ** (9 - 3 * unit)).to_integral_value())
     return Time(*divmod(nanos, _NANO), unit)
 
@@ -101,21 +102,21 @@ def as_times(parsed: list[Time]) -> Times:
 def unit_notes(times: Times, file: str) -> tuple[int, list[str]]:
     """How many numbers have another unit than most of the file's, and what is to be said of the units.
 
-    Raises :class:`InputError` where numbers of several units are not all between 1971 and 2150 (0 is no time): then size
-    does not tell the unit.
+    Raises :class:`InputError` where numbers of several units, or beside dates, are not all between 1971 and 2150 (0 is no
+    time): then size does not tell the unit.
     """
-    numbers = (times.unit != DATE) & ((times.second != 0) | (times.nano != 0))
-    count = np.bincount(times.unit[numbers], minlength=len(UNITS))
+    told = (times.unit == DATE) | (times.second != 0) | (times.nano != 0)
+    count = np.bincount(times.unit[told], minlength=len(UNITS))
     found = [unit for unit in np.argsort(-count, kind="stable").tolist() if count[unit]]
+    numbers = [unit for unit in found if unit != DATE]
     if len(found) < 2:
-        fine = [UNITS[unit] for unit in found if unit]
-        return 0, [f"timestamps are {fine[0]}; whole seconds are kept, and the order within a second"] if fine else []
+        return 0, [f"timestamps are {UNITS[found[0]]}; the graph has whole seconds"] if numbers and numbers[0] else []
     low, high = _PLAUSIBLE
-    odd = numbers & ((times.second < low) | (times.second > high))
+    odd = told & (times.unit != DATE) & ((times.second < low) | (times.second > high))
     if odd.any():
         raise InputError(
-            f"{file}: times are numbers of {' and '.join(UNITS[u] for u in found)} by their size, but {int(odd.sum()):,} of "
-            "them would be before 1971 or after 2150, so the size does not tell the unit; write all in one unit"
+            f"{file}: times are {' and '.join(UNITS[u] for u in found)} by their size, but {int(odd.sum()):,} numbers "
+            "would be before 1971 or after 2150, so the size does not tell the unit; write all times in one way"
         )
     listed = ", ".join(f"{count[unit]:,} {UNITS[unit]}" for unit in found)
-    return int(count[found[1:]].sum()), [f"timestamps have several units, each told by its size: {listed}"]
+    return int(count[numbers[1:]].sum()), [f"timestamps have several units, each told by its size: {listed}"]

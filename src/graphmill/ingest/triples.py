@@ -17,8 +17,12 @@ import pyarrow as pa
 
 from graphmill.errors import InputError
 from graphmill.ingest.files import shown
+from graphmill.ingest.findings import IngestReport, examined
+from graphmill.ingest.format import ONE_WAY, Format, Look, lines_preview
+from graphmill.ingest.guard import guarded
 from graphmill.ingest.tables import CATEGORY, MAX_SHOWN, NODES, IngestResult
-from graphmill.ingest.triples_lines import COLUMNS, Complaint, Rejects, Seen, cells_of
+from graphmill.ingest.times import parse_time
+from graphmill.ingest.triples_lines import COLUMNS, TIMED, Complaint, Rejects, Seen, cells_of, is_statement
 from graphmill.settings import Settings, setting
 
 SPLITS = ("train", "valid", "test")
@@ -56,14 +60,19 @@ class TriplesSettings(Settings):
     names: str = setting("", "name<TAB>index lines; empty = node_name_dict.txt, or each entity's id")
     node_type: str = setting("entity", "The type of all nodes", min_length=1)
     source: str = setting("", "The source of all nodes; empty = the directory's name")
+    timed: bool = setting(
+        False, "Lines have a fourth column, the time (a number or a date of ISO 8601), for split.method: by_time"
+    )
     strict: bool = setting(False, "Refuse the data set when a line is rejected or a triple is in two splits")
     max_rejects: int = setting(0, "Refuse the data set when more lines than this cannot be used; 0 = no limit", ge=0)
 
 
+@guarded
 def read_triples(path: str | Path = "", settings: TriplesSettings | None = None) -> IngestResult:
     """Read a triples data set into ``nodes``, ``edges`` (with a ``split`` column where splits are given), ``rejects``.
 
-    ``path`` is a directory whose files have their usual names, unless the settings name others. Nodes are in the order
+    ``path`` is a directory whose files have their usual names, unless the settings name others; or the one file. Nodes are
+    in the order
     of their numbers; an entity that a dictionary has and no triple uses is a node all the same. Duplicates within a
     split are kept and counted; so are triples that occur in two splits (a leak), and self loops.
 
@@ -76,8 +85,9 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
     entities = _symbols(_dictionary(path, settings.entity_to_id, FILES["entities"]))
     relations = _symbols(_dictionary(path, settings.relation_to_id, FILES["relations"]))
     parts, rows_read, seen = {}, 0, Seen()
+    times: list[int] | None = [] if settings.timed else None
     for name, file in files.items():
-        parts[name], lines = _read_lines(file, entities, relations, rejects, seen)
+        parts[name], lines = _read_lines(file, entities, relations, rejects, seen, times)
         rows_read += lines
     triples = np.concatenate(list(parts.values()))
     if settings.max_rejects and len(rejects.rows) > settings.max_rejects:
@@ -97,6 +107,8 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
         list(entities.number), labels, settings.node_type, settings.source or _source_name(path, files["train"])
     )
     edges = _edges(triples, list(relations.number), split if len(parts) > 1 else None)
+    if times is not None:
+        edges = edges.append_column("timestamp", pa.array(times, pa.int64()))
     counts, notes = _oddities(triples, split, len(entities.number), len(relations.number), labels)
     counts = {"rows": rows_read, "rejected_rows": len(rejects.rows)} | counts | _put_right(seen, notes)
     if rejects.rows:
@@ -135,6 +147,8 @@ def triples_files(path: str | Path = "", settings: TriplesSettings | None = None
 
 def _locate(path: str | Path, given: dict[str, str | Path]) -> dict[str, str | Path]:
     found: dict[str, str | Path] = {}
+    if path and "://" not in str(path) and Path(path).is_file() and not given["train"]:
+        given, path = given | {"train": path}, ""
     for split in SPLITS:
         file = given[split] or _in_directory(path, f"{split}.txt")
         if file:
@@ -146,7 +160,8 @@ def _locate(path: str | Path, given: dict[str, str | Path]) -> dict[str, str | P
 
 
 def _dictionary(path: str | Path, given: str | Path, name: str) -> str | Path:
-    return given or _in_directory(path, name)
+    alone = path and "://" not in str(path) and Path(path).is_file()
+    return given or ("" if alone else _in_directory(path, name))
 
 
 def _in_directory(path: str | Path, name: str) -> str | Path:
@@ -165,21 +180,37 @@ def _source_name(path: str | Path, train: str | Path) -> str:
 
 
 def _read_lines(
-    file: str | Path, entities: _Symbols, relations: _Symbols, rejects: Rejects, seen: Seen
+    file: str | Path,
+    entities: _Symbols,
+    relations: _Symbols,
+    rejects: Rejects,
+    seen: Seen,
+    times: list[int] | None = None,
 ) -> tuple[np.ndarray, int]:
-    """int32 [n, 3] of (head, relation, tail) numbers, and how many lines there were (blank ones not counted)."""
+    """int32 [n, 3] of (head, relation, tail) numbers, and how many lines there were (blank ones not counted).
+
+    ``times``: where lines have a time, the seconds of each are added to it.
+    """
     complain = Complaint(file, rejects)
     before, found = len(rejects.rows), []
     kinds = (entities, relations, entities)
-    for number, cells in cells_of(file, COLUMNS, complain, seen):
+    for number, cells in cells_of(file, COLUMNS if times is None else TIMED, complain, seen):
         # Known first: a line that is rejected must not number its other symbols.
         unknown = [
-            i for i, (cell, kind) in enumerate(zip(cells, kinds, strict=True)) if kind.fixed and cell not in kind.number
+            i
+            for i, (cell, kind) in enumerate(zip(cells[:3], kinds, strict=True))
+            if kind.fixed and cell not in kind.number
         ]
         if unknown:
             i = unknown[0]
             complain(number, COLUMNS[i], f"is not in {kinds[i].fixed}", cells[i])
             continue
+        if times is not None:
+            time = parse_time(cells[3])
+            if time is None:
+                complain(number, TIMED[3], "is neither a number nor a date such as 2024-01-31", cells[3])
+                continue
+            times.append(time.second)
         found.append((entities.of(cells[0]), relations.of(cells[1]), entities.of(cells[2])))
     array = np.array(found, dtype=np.int32).reshape(-1, 3)
     return array, len(array) + len(rejects.rows) - before
@@ -297,3 +328,35 @@ def _oddities(
         "repeated_names": "entities share a name with another one: a name is no key",
     }
     return counts, [f"{counts[name]:,} {text}" for name, text in sentences.items() if counts[name]]
+
+
+def _examine(path: str) -> IngestReport:
+    return examined(path, "triples", lambda: read_triples(path), {}, "conve")
+
+
+def _recognises(look: Look) -> int:
+    one = look.file("train.txt") if look.is_folder else look
+    if one is None or not one.lines:
+        return 0
+    if all(is_statement(line) for line in one.lines):
+        return 80 if look.is_folder else 60
+    if any(line.count("\t") != 2 or not all(cell.strip() for cell in line.split("\t")) for line in one.lines):
+        return 0
+    if look.is_folder:
+        return 85
+    return 15 if any(cell.strip().replace(".", "").isdigit() for cell in one.lines[-1].split("\t")[1:]) else 55
+
+
+FORMAT = Format(
+    "triples",
+    TriplesSettings,
+    "edges",
+    _examine,
+    _recognises,
+    read_triples,
+    triples_files,
+    data_roles=SPLITS,
+    paths=("train", "valid", "test", "entity_to_id", "relation_to_id", "names"),
+    graph=ONE_WAY,
+    preview=lambda location, settings, role: lines_preview(location, COLUMNS, "\t"),
+)

@@ -12,8 +12,11 @@ from graphmill.errors import InputError
 from graphmill.ingest.files import Source, shown
 from graphmill.ingest.names import END_NAMES, RELATION_NAMES
 from graphmill.ingest.tables import MAX_SHOWN, REJECTS
+from graphmill.ingest.times import parse_time
 
 COLUMNS = ("head", "relation", "tail")
+TIMED = (*COLUMNS, "time")
+"""Lines of temporal graphs (ICEWS, GDELT, YAGO)."""
 _BLOCK = 1 << 22
 _TERM = r'(<[^<>"{}|^`\\\s]*>|_:\S+|"(?:[^"\\]|\\.)*"(?:@[\w-]+|\^\^<[^<>\s]*>)?)'
 _STATEMENT = re.compile(rf"\s*{_TERM}\s*{_TERM}\s*{_TERM}\s*\.\s*(#.*)?")
@@ -43,6 +46,11 @@ class Rejects:
         """All of them."""
         columns: list[Any] = list(zip(*self.rows, strict=True)) or [[] for _ in REJECTS.names]
         return pa.table([pa.array(c, t) for c, t in zip(columns, REJECTS.types, strict=True)], schema=REJECTS)
+
+
+def is_statement(line: str) -> bool:
+    """Whether the line is one of N-Triples."""
+    return _STATEMENT.fullmatch(line) is not None
 
 
 def _lines(file: str | Path) -> Iterator[tuple[int, list[bytes]]]:
@@ -87,6 +95,8 @@ def cells_of(
                 continue
             if len(cells) != len(columns):
                 wanted = "<TAB>".join(columns)
+                if columns is COLUMNS and len(cells) == len(TIMED) and parse_time(cells[-1]):
+                    wanted += "; with timed: true the fourth is the time"
                 complain(number, "", f"has {len(cells)} columns, not {len(columns)} ({wanted})", line.decode("utf-8"))
                 continue
             if order:

@@ -69,7 +69,7 @@ def init(
     if project is None:
         package = _package(root)
         _write_all(made, _project_files(root, package, dataset))
-        defs = root / "src" / package / "defs"
+        defs = root / package / "defs"
     else:
         defs = project.defs
         # Outputs stay out of git whatever the project's own .gitignore says.
@@ -133,7 +133,7 @@ def _project_files(root: Path, package: str, dataset: Dataset | None) -> dict[st
 def _package(root: Path) -> str:
     """The folder's name as a Python package's. Raises :class:`InputError` where none can be made of it."""
     package = re.sub(r"[^a-z0-9]+", "_", root.resolve().name.lower()).strip("_")
-    if not package or package[0].isdigit() or package in ("graphmill", "dagster", "tests", "src"):
+    if not package or package[0].isdigit() or package in ("graphmill", "dagster", "data", "tests", "src"):
         raise InputError(f"'{root.name}' cannot be the name of a project; begin with a letter, such as my-project")
     return package
 

@@ -14,6 +14,7 @@ import yaml
 from graphmill.errors import InputError
 from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.report import IngestReport, ingest_report
+from graphmill.ingest.report import recognised as known_formats
 
 RAW = "data/01_raw"
 SCHEDULE = {"cron": "0 3 * * 1", "timezone": "UTC"}
@@ -22,10 +23,8 @@ FRESHNESS = {"warn_hours": 170, "fail_hours": 192}
 Ask = Callable[[str, Sequence[str]], str]
 """Asks a person to choose one of several answers; returns the answer."""
 
-# In the order in which they are tried where the name of a file does not say it; the strictest first.
-_TABLES = ("kg_csv", "interactions_csv", "sequence")
-_FOLDERS = ("mmrec", "kgat", "triples")
-_BY_SUFFIX = {".inter": "mmrec", ".npy": "node_features", ".nt": "triples"}
+_FALLBACKS = ("kg_csv", "interactions_csv", "sequence")
+"""What a file is tried as that no format knows by its content."""
 
 
 @dataclass
@@ -38,27 +37,22 @@ class Dataset:
 
 
 def recognised(path: str, format: str = "", ask: Ask | None = None) -> IngestReport:
-    """The report on ``path`` as ``format``, or as the first format that can read it.
+    """The report on ``path`` as ``format``, or as the first that can read it of those that its content may be of.
 
     Raises:
         InputError: there is no such file, or no format can read it; the message says what each of them wants.
     """
     if "://" not in path and not Path(path).exists():
         raise InputError(f"{path} does not exist")
-    if format:
-        tried = [ingest_report(path, format)]
-    else:
-        suffix = Path(path.removesuffix(".gz")).suffix.lower()
-        named = _BY_SUFFIX.get(suffix)
-        tried = []
-        for candidate in (named,) if named else _FOLDERS if Path(path).is_dir() else _TABLES:
-            tried.append(ingest_report(path, candidate))
-            if not tried[-1].problem:
-                break
+    tried = []
+    for candidate in [format] if format else known_formats(path) or (["auto"] if Path(path).is_dir() else _FALLBACKS):
+        tried.append(ingest_report(path, candidate))
+        if not tried[-1].problem:
+            break
     if not tried[-1].problem:
         return tried[-1]
     if ask is not None and not format:
-        chosen = ask(f"{path}: which format is it?", (*_TABLES, *_FOLDERS, "node_features"))
+        chosen = ask(f"{path}: which format is it?", list(FORMATS))
         return recognised(path, chosen)
     why = "; ".join(f"as {report.format}: {report.problem}" for report in tried)
     raise InputError(

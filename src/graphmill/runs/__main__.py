@@ -164,7 +164,7 @@ def _on_a_run(mode: str, job: Mapping[str, Any], outlets: list[Any], stop: Any) 
     if mode == "rank":
         from graphmill.runs.ranking import rank_any
 
-        return rank_any(restored, job.get("split", "test"), outlets=outlets, poll=poll)
+        return rank_any(restored, job.get("split", "test"), outlets=outlets, poll=poll, stop=stop)
     raise ValueError(f"unknown worker mode {mode!r}")
 
 

@@ -10,10 +10,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 
-from graphmill.errors import InputError
 from graphmill.export.embeddings import SCORING, export_embeddings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.best_epoch import best_epoch, passed_over
+from graphmill.runs.places import open_graph_of
 from graphmill.runs.resolve import Job, merge, resolve
 from graphmill.systems import registry
 from graphmill.training.checkpoint import CheckpointStore
@@ -60,14 +60,11 @@ def restore(run_dir: str | Path, checkpoint: str | int = "") -> Restored:
     run = RunDirectory(Path(run_dir))
     manifest = run.read_json("manifest.json")
     values = run.read_json("settings.json")
-    graph = TypedGraph.open(Path(manifest["data"]["path"]))
-    if graph.content_hash != manifest["data"]["content_hash"]:
-        raise InputError(
-            f"{graph.path} is no longer the graph that {run.path} was trained on; rebuild that graph, or train again"
-        )
+    graph = open_graph_of(run.path, manifest["data"], values["acceleration"].get("verify_graph", "changed"))
     resolved = manifest["resolved"]
     # Nothing is trained here, so nothing is compiled; recipes that refuse to have once had it in their settings.
     taken = {"preset": resolved["preset"], "acceleration": {"batching": resolved["batching"], "compile": "off"}}
+    taken["data"] = str(graph.path)
     job = resolve(merge(values, taken), str(run.path / "settings.json"))
     recipe = registry.create(job.settings.recipe, graph, job.settings, job.batching)
     configure_torch(job.settings.acceleration, job.device, 1)
@@ -111,12 +108,13 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
         "recipe": restored.manifest["recipe"],
         **restored.used,
         "data": restored.manifest["data"],
-        "settings": settings.model_dump(),
+        "settings": settings.model_dump() | {"data": restored.manifest["data"]["path"]},
         "versions": restored.manifest["versions"],
     }
     if isinstance(restored.recipe, OriginFiles):
         about["origin_files"] = [
-            str(path) for path in restored.recipe.write_origin_files(restored.run, restored.run.path / "origin")
+            str(path.relative_to(restored.run.path))
+            for path in restored.recipe.write_origin_files(restored.run, restored.run.path / "origin")
         ]
     _correct_report(restored)
     beside = {}

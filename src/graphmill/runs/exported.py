@@ -12,7 +12,7 @@ import numpy as np
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
 from graphmill.evaluation.health.neighbours import nearest
-from graphmill.export.embeddings import SCORING, read_manifest
+from graphmill.export.embeddings import SCORING, read_manifest, require_whole
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,6 +29,7 @@ class Run:
         directory = path / "embeddings" if (path / "embeddings").is_dir() else path
         self._directory = directory
         self.manifest = read_manifest(directory)
+        require_whole(directory, self.manifest)
         self.embeddings: Embeddings = read_embeddings(directory)
 
     @cached_property

@@ -20,6 +20,7 @@ from graphmill.influence.tracin import Request, TracedCheckpoint, adam_scales, i
 from graphmill.runs.export import Restored, restore
 from graphmill.sampling.keyed import generator
 from graphmill.training.checkpoint import CheckpointInfo, CheckpointStore
+from graphmill.training.files import writing
 from graphmill.training.gradients import Traceable, Tracer
 from graphmill.training.memory import parse_size
 from graphmill.training.run_state import load_model
@@ -55,7 +56,8 @@ def trace_influence(
     for text in restored.notes:
         note(text)
     folder = Path(out) if out else restored.run.path / "influence"
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     return _Analysis(restored, settings, folder, poll, note).run()
 
 
@@ -214,9 +216,14 @@ class _Analysis:
         if not self._state_file().is_file():
             return {}
         place = {tuple(self.names.cells(t)[::2]): i for i, t in enumerate(self.train)}
-        stored = json.loads(self._state_file().read_text(encoding="utf-8"))
-        self.note(f"{len(stored)} of {len(explained)} triples were explained before")
-        return {i: Explanation.from_json(record, place, explained[i]) for i, record in stored}
+        try:
+            stored = json.loads(self._state_file().read_text(encoding="utf-8"))
+            found = {int(i): Explanation.from_json(record, place, explained[i]) for i, record in stored}
+        except (OSError, ValueError, TypeError, LookupError, RecursionError):
+            self.note(f"{self._state_file().name} is damaged: all triples are explained again")
+            return {}
+        self.note(f"{len(found)} of {len(explained)} triples were explained before")
+        return found
 
 
 def names_of(graph: TypedGraph) -> Names:

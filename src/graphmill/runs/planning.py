@@ -267,7 +267,7 @@ def open_graph(job: Job, where: str) -> TypedGraph:
         raise SettingsError(
             f"{where}: 'data' is missing: the directory of a typed graph, such as data/06_models/biomed/graph"
         )
-    return TypedGraph.open(Path(job.settings.data))
+    return TypedGraph.open(Path(job.settings.data), job.settings.acceleration.verify_graph)
 
 
 def describe(option: Option) -> str:

@@ -17,6 +17,7 @@ from torch import nn
 from graphmill.errors import SettingsError
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen
 from graphmill.runs.export import Restored
+from graphmill.training.files import PART, writing
 
 FILE = "recommendations.parquet"
 
@@ -64,7 +65,8 @@ def recommend_run(restored: Restored, k: int = 20, exclude_seen: str = "auto") -
         }
     )
     path = restored.run.path / FILE
-    temporary = path.with_name(f".{FILE}.part")
-    pq.write_table(table, temporary)
-    os.replace(temporary, path)
+    temporary = path.with_name(f".{FILE}{PART}")
+    with writing(path):
+        pq.write_table(table, temporary)
+        os.replace(temporary, path)
     return {"file": str(path), "users": len(users), "rows": table.num_rows, "k": k}

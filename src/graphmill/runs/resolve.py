@@ -74,7 +74,8 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolve(values: Mapping[str, Any], where: str) -> Job:
-    """Resolve every "auto" that needs no graph: preset (by device and memory), device, precision.
+    """Resolve every "auto" that needs no more of the graph than its size: preset (by device, memory and that), device,
+    precision.
 
     ``batching: auto`` is the full graph here; ``runs/planning.py`` fits it to memory when there is a graph.
 
@@ -97,7 +98,7 @@ def resolve(values: Mapping[str, Any], where: str) -> Job:
     if preset == "auto":
         # By what there is, not by what is free now: the same command must stand for the same training tomorrow.
         memory = device_memory(choice.device).total or memory_limit()
-        preset, why = registry.choose_preset(name, choice.device.type, memory)
+        preset, why = registry.choose_preset(name, choice.device.type, memory, _training_edges(settings.data))
         if registry.presets(name)[preset]:
             settings = parse_settings(merge(values, {"preset": preset}), where)
             acceleration = settings.acceleration
@@ -106,6 +107,15 @@ def resolve(values: Mapping[str, Any], where: str) -> Job:
     batching = "full" if acceleration.batching == "auto" else acceleration.batching
     parse_size(acceleration.memory_budget, auto=0, name=f"{where}: acceleration.memory_budget")
     return Job(settings, choice.device, choice.reason, preset, why, precision, batching, notes)
+
+
+def _training_edges(data: str) -> int:
+    """Training edges of the graph by its manifest; 0 where it cannot be read (opening the graph says why)."""
+    try:
+        manifest = json.loads((Path(data) / "manifest.json").read_text(encoding="utf-8"))
+        return sum(int(relation["split"]["train"]) for relation in manifest["relations"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
 
 
 def fingerprint(job: Job, data_hash: str, algorithm_version: int, init: str = "") -> str:

@@ -46,7 +46,8 @@ class PhaseOptimizer:
 
     def load(self, prefix: str, tensors: dict[str, Tensor]) -> None:
         """Restore :meth:`tensors`."""
-        self.optimizer.state.clear()
+        if not isinstance(self.optimizer, torch.optim.Adagrad):  # whose state is there from the start
+            self.optimizer.state.clear()
         for name, parameter in zip(self.names, self.parameters, strict=True):
             start = f"{prefix}.{name}."
             state: dict[str, Any] = {}
@@ -70,6 +71,8 @@ def _build(settings: TrainingSettings, options: list[dict[str, Any]], device: to
     fused = device.type in ("cpu", "cuda")
     if settings.optimizer == "sgd":
         return torch.optim.SGD(options, lr=rate, momentum=settings.beta1, fused=fused)
+    if settings.optimizer == "adagrad":
+        return torch.optim.Adagrad(options, lr=rate, fused=device.type == "cpu")
     if settings.optimizer == "adamw":
         return torch.optim.AdamW(options, lr=rate, betas=betas, fused=fused)
     return torch.optim.Adam(options, lr=rate, betas=betas, fused=fused)

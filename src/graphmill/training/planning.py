@@ -19,9 +19,9 @@ HEAP_FACTORS: dict[Heap, tuple[float, float]] = {
 }  # fmt: skip
 """Resident memory over live memory by what becomes of freed blocks (``training/allocator.py``): holes that nothing fits
 into. Where all steps have the same sizes, and where they differ (sampled batching)."""
-MOMENTS = {"adamw": 2, "adam": 2, "sgd": 1}
+MOMENTS = {"adamw": 2, "adam": 2, "adagrad": 1, "sgd": 1}
 """Optimizer state, in copies of the weights."""
-OPTIMIZER_PASSES = {"adamw": 7, "adam": 7, "sgd": 5}
+OPTIMIZER_PASSES = {"adamw": 7, "adam": 7, "adagrad": 5, "sgd": 5}
 """Reads and writes of a weight in one update: weight, gradient and moments, with the norm that clipping needs."""
 
 

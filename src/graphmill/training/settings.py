@@ -11,7 +11,7 @@ from pydantic import model_validator
 from graphmill.settings import Retired, Settings, setting
 
 LINK_METRICS = ("mrr", "mr", "amri", "hits")
-OptimizerName = Literal["adamw", "adam", "sgd"]
+OptimizerName = Literal["adamw", "adam", "adagrad", "sgd"]
 OPTIMIZER = "Optimizer; weight decay never acts on lookup tables"
 CHOSEN_ON_TEST = (
     "the best epoch is chosen on the test split (evaluation.selection_split: test), as in the publications that have no "
@@ -115,7 +115,14 @@ class AccelerationSettings(Settings):
     max_skips: int = setting(10, "on_nonfinite: skip gives up after so many steps in a row", identity=False, ge=1)
     deterministic: Literal["auto", "on", "off"] = setting("auto", "auto: on for the CPU", identity=False)
     threads: int = setting(0, "CPU threads per process; 0 = all cores / processes", identity=False, ge=0, le=1024)
+    verify_graph: Literal["changed", "always"] = setting(
+        "changed", "Hash the graph's files where they are new or have changed, or at every start", identity=False
+    )
     keep_runs: int = setting(5, "Older run directories of a model to keep", identity=False, ge=1)
+
+
+LINK_BASELINES = ("knn", "spectral", "complex")
+"""Baselines of a ranking of links that are computed or trained for it; degree and random cost nothing."""
 
 
 class EvaluationSettings(Settings):
@@ -157,6 +164,30 @@ class EvaluationSettings(Settings):
     def selected_on(self) -> Literal["valid", "test"]:
         """The split that is measured while training: it chooses the best epoch, and patience goes by it."""
         return "valid"
+
+
+class LinkEvaluationSettings(EvaluationSettings):
+    """Evaluation of what ranks links or triples: also which baselines stand beside its ranking."""
+
+    baselines: list[str] = setting(
+        ["knn", "spectral", "complex"],
+        "Baselines of the ranking beside degree: knn, spectral (vectors by SVD, as wide as the model's), complex (trained)",
+        identity=False,
+    )
+    baseline_minutes: float = setting(
+        2.0,
+        "Time of ComplEx, the baseline, with its tuning: minutes of one CPU core, counted by its work, so that every "
+        "machine does the same",
+        identity=False,
+        gt=0.0,
+    )
+
+    @model_validator(mode="after")
+    def _baselines_are_known(self) -> Self:
+        unknown = sorted(set(self.baselines) - set(LINK_BASELINES))
+        if unknown:
+            raise ValueError(f"evaluation.baselines: unknown {', '.join(unknown)} (known: {', '.join(LINK_BASELINES)})")
+        return self
 
 
 class ExportSettings(Settings):

@@ -51,7 +51,11 @@ def test_a_split_without_links_is_refused_with_the_remedy() -> None:
 
 
 def test_a_query_outside_its_filter_is_a_mistake() -> None:
-    arrays = {"known_indptr": np.array([0, 1]), "train_degree": np.zeros(3, dtype=int)}
+    arrays = {
+        "known_indptr": np.array([0, 1]),
+        "train_degree": np.zeros(3, dtype=int),
+        "head_degree": np.zeros(1, dtype=int),
+    }
     with pytest.raises(ValueError, match="among the known"):
         RelationQueries(0, "r", np.array([0]), np.array([2]), 3, known_tails=np.array([1]), **arrays)
     with pytest.raises(ValueError, match="sorted"):
