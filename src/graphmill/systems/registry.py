@@ -64,7 +64,7 @@ RECIPES = {
         recommends=True,
     ),
     "hgt": Entry(
-        "graphmill.systems.hgt", "HgtSettings", "HgtRecipe", "Heterogeneous Graph Transformer on a typed graph"
+        "graphmill.systems.hgt", "HgtSettings", "recipe_of", "Heterogeneous Graph Transformer on a typed graph"
     ),
     "kgat": Entry(
         "graphmill.systems.kgat",
