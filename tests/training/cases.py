@@ -221,6 +221,7 @@ _KGAT = merge(_RECOMMENDERS, {"model": {"relation_dim": 6, "layer_dims": [8, 4]}
 
 CASES = {
     "bpr-mf": Case("bpr_mf", _RECOMMENDERS, graph=recommender_graph),
+    "lightgcn": Case("lightgcn", merge(_RECOMMENDERS, {"model": {"num_layers": 2}}), graph=recommender_graph),
     "kgat": Case("kgat", _KGAT, graph=recommender_graph),
     "kgat-graphsage": Case(
         "kgat",

@@ -11,7 +11,7 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -21,10 +21,12 @@ from safetensors.numpy import save_file
 from graphmill.errors import TrainingError
 from graphmill.export.writers import CsvEmbeddings, EmbeddingWriter, NpyEmbeddings, ParquetEmbeddings
 from graphmill.graph.verified import damaged_file
-from graphmill.training.contract import EmbeddingBlock
 from graphmill.training.files import PART, only_writer, writing
 from graphmill.training.run_files import damaged, read_json_file, shaped
-from graphmill.training.settings import ExportSettings
+
+if TYPE_CHECKING:
+    from graphmill.training.contract import EmbeddingBlock
+    from graphmill.training.settings import ExportSettings
 
 MANIFEST = "manifest.json"
 SCORING = "relations.safetensors"

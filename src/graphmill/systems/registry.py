@@ -74,6 +74,14 @@ RECIPES = {
         ranks="items",
         recommends=True,
     ),
+    "lightgcn": Entry(
+        "graphmill.systems.lightgcn",
+        "LightGcnSettings",
+        "LightGcnRecipe",
+        "LightGCN: vectors of users and items, smoothed over the user-item graph",
+        ranks="items",
+        recommends=True,
+    ),
     "mmgcn": Entry(
         "graphmill.systems.mmgcn",
         "MmgcnSettings",

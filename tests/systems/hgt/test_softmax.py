@@ -150,7 +150,7 @@ def test_an_export_scores_links_as_the_ranking_does(graph: TypedGraph, tmp_path:
     best = run.links(ids[first], name, 5, known=True)
     assert best["score"].tolist() == pytest.approx(sorted(expected[0], reverse=True)[:5], abs=1e-5)
     known = {ids[second + t] for t in restored.recipe.data.relations[0].dst[restored.recipe.data.relations[0].src == 0]}
-    assert not known & set(run.links(ids[first], name, 1000)["node_id"])
+    assert not known & set(run.links(ids[first], name, 1000)["tail_id"])
     with pytest.raises(InputError, match="no relation of this model"):
         run.links(ids[first], "cures")
 
@@ -160,4 +160,4 @@ def test_an_export_that_cannot_score_says_which_can(graph: TypedGraph, tmp_path:
     result = train(values, "test", root=str(tmp_path))
     export_run(restore(result["run_dir"]))
     with pytest.raises(InputError, match=r"objective\.loss softmax"):
-        graphmill.load(result["run_dir"]).links("n0", "disease_protein")
+        graphmill.load(result["run_dir"]).score(["n0"], "disease_protein", ["n1"])
