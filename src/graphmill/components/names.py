@@ -75,7 +75,8 @@ def require_own_names(context: dg.ComponentLoadContext) -> None:
 
 def is_first_dataset(context: dg.ComponentLoadContext) -> bool:
     """Whether this dataset is the first of the project's files, or no file names any: it brings what there is once."""
-    first = next((at for *at, kind, _ in _documents(context.defs_module_path) if kind == "GraphDataset"), None)
+    found = _documents(context.defs_module_path)
+    first = next(((file, number) for file, number, kind, _ in found if kind == "GraphDataset"), None)
     if first is None:
         return True
     file, number = first

@@ -1,4 +1,4 @@
-"""The settings files of ``examples/recommenders`` for BPR-MF, LightGCN and KGAT: each trains, as it is written, on a small graph."""
+"""The settings files of ``examples/recommenders`` for BPR-MF, LightGCN and KGAT: each trains as it is written."""
 
 from __future__ import annotations
 
