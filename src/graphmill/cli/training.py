@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 @app.command()
 def train(
-    settings: Annotated[Path, typer.Argument(help="settings.yaml (docs/reference/settings.md)")],
+    settings: Annotated[
+        Path, typer.Argument(help="settings.yaml (docs/reference/settings.md), or a system such as hgt")
+    ],
     output: Annotated[str, typer.Option(help="Folder of this model's runs; default beside the graph")] = "",
     set_: Annotated[list[str] | None, typer.Option("--set", help="Override, such as training.epochs=20")] = None,
     force: Annotated[bool, typer.Option(help="Start over even where this training has been done")] = False,
@@ -40,7 +42,9 @@ def train(
 
 @app.command()
 def estimate(
-    settings: Annotated[Path, typer.Argument(help="settings.yaml (docs/reference/settings.md)")],
+    settings: Annotated[
+        Path, typer.Argument(help="settings.yaml (docs/reference/settings.md), or a system such as hgt")
+    ],
     set_: Annotated[list[str] | None, typer.Option("--set", help="Override, such as model.hidden_dim=128")] = None,
     as_json: Json = False,
 ) -> None:

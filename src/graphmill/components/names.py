@@ -75,11 +75,13 @@ def require_own_names(context: dg.ComponentLoadContext) -> None:
 
 def is_first_dataset(context: dg.ComponentLoadContext) -> bool:
     """Whether this dataset is the first of the project's files, or no file names any: it brings what there is once."""
+    found = _documents(context.defs_module_path)
+    first = next(((file, number) for file, number, kind, _ in found if kind == "GraphDataset"), None)
+    if first is None:
+        return True
+    file, number = first
     own = getattr(getattr(context, "component_loc", None), "instance_key", None)
-    for file, number, kind, _ in _documents(context.defs_module_path):
-        if kind == "GraphDataset":
-            return context.path in (file, file.parent) and own in (None, number)
-    return True
+    return context.path in (file, file.parent) and own in (None, number)
 
 
 def _documents(folder: Path) -> Iterator[tuple[Path, int, str, dict[str, Any]]]:

@@ -4,7 +4,7 @@ How a file is read is ``ingest.report``'s guess; this module only asks it, and j
 """
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from graphmill.errors import InputError
 from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.report import IngestReport, ingest_report
 from graphmill.ingest.report import recognised as known_formats
+from graphmill.runs.resolve import merge
 
 RAW = "data/01_raw"
 SCHEDULE = {"cron": "0 3 * * 1", "timezone": "UTC"}
@@ -156,6 +157,34 @@ def dataset_of(
         [dataset, *models], Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None
     )
     return Dataset(attributes["name"], head + text, [_told(path, each) for path, each in reports])
+
+
+@dataclass
+class Guess:
+    """How files are read into one graph: the sources, the edges first; graph settings; the system; lines for a person."""
+
+    sources: list[dict[str, Any]]
+    graph: dict[str, Any] = field(default_factory=dict)
+    recipe: str = "hgt"
+    found: list[str] = field(default_factory=list)
+
+
+def guessed(paths: Sequence[str], format: str = "", settings: Mapping[str, Any] | None = None) -> Guess:
+    """What :func:`dataset_of` would write, to be read at once.
+
+    ``settings`` of the edges' format win over what is guessed; with ``format`` beside them nothing is guessed.
+
+    Raises:
+        InputError: as :func:`dataset_of`.
+    """
+    if format and settings and len(paths) == 1:
+        return Guess([{"format": format, "path": paths[0], **settings}])
+    dataset = dataset_of(paths, lambda path, _: path, format=format)
+    attributes, *models = (each["attributes"] for each in yaml.safe_load_all(dataset.defs))
+    main, *features = attributes["sources"]
+    return Guess(
+        [merge(main, settings or {}), *features], attributes.get("graph", {}), models[0]["recipe"], dataset.found
+    )
 
 
 def _node_type(path: str, main: IngestReport, ask: Ask | None) -> str:

@@ -95,6 +95,41 @@ class Terminal:
             print(text, file=self.stream, flush=True)
 
 
+class Notebook:
+    """A bar in a notebook: one that moves, and the figures of the last message beside it."""
+
+    def __init__(self) -> None:
+        self.bar: Any = None
+
+    def send(self, message: Message) -> None:
+        """Show one message."""
+        if message["kind"] == "started" and not message["reused"]:
+            import warnings
+
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # without ipywidgets it is a bar of characters, which is well enough
+                from tqdm.auto import tqdm
+
+            self.bar = tqdm(
+                total=message["epochs"], initial=message["resumed_from_epoch"], desc=message["recipe"], unit="epoch"
+            )
+        elif message["kind"] == "progress" and self.bar is not None:
+            self.bar.set_postfix_str(progress_line(message), refresh=False)
+            self.bar.update(message["epoch"] - self.bar.n)
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None
+
+
+def progress_outlet() -> Outlet:
+    """What suits where this runs: a notebook's bar in a notebook, else the terminal's."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return Notebook() if type(shell).__name__ == "ZMQInteractiveShell" else Terminal()
+
+
 def progress_line(message: Message) -> str:
     """``link: 0.4521  contr: 0.3245  total: 0.3883  …`` as the origin prints it, with throughput and time left."""
     short = {"contrastive": "contr"}

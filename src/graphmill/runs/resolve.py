@@ -32,11 +32,13 @@ class Job:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML or JSON settings file.
+    """The mapping in a YAML or JSON settings file; the name of a system stands for its defaults.
 
     Raises:
         InputError: no such file, not YAML, or not a mapping.
     """
+    if not path.exists() and str(path) in registry.RECIPES:
+        return {"recipe": str(path)}
     if not path.is_file():
         raise InputError(f"settings file {path} does not exist; see docs/reference/settings.md for its shape")
     try:
@@ -104,6 +106,8 @@ def resolve(values: Mapping[str, Any], where: str) -> Job:
             acceleration = settings.acceleration
     notes = [f"device: {choice.reason}", f"preset: {preset} ({why})"]
     precision = resolve_precision(acceleration.precision, choice.device)
+    if acceleration.precision == "auto" and choice.device.type == "cuda":
+        notes.append(f"precision: auto took {precision}, and TF32 for the matrix products that stay fp32")
     batching = "full" if acceleration.batching == "auto" else acceleration.batching
     parse_size(acceleration.memory_budget, auto=0, name=f"{where}: acceleration.memory_budget")
     return Job(settings, choice.device, choice.reason, preset, why, precision, batching, notes)
