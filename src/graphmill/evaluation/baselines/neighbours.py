@@ -103,8 +103,8 @@ class NeighbourScorer:
         self.poll()
         source, target = self.edges.ends(relation)
         links = self.edges.matrix(relation)
-        own = self.rows[source.offset : source.offset + source.count]
-        theirs = self.rows[target.offset : target.offset + target.count]
+        own: Any = self.rows[source.offset : source.offset + source.count]
+        theirs: Any = self.rows[target.offset : target.offset + target.count]
         found: dict[Side, Float32] = {}
         if not isinstance(self.rows, np.ndarray):
             turned = {"source": own.T.tocsr(), "target": theirs.T.tocsr()}
