@@ -195,8 +195,8 @@ def _fit(prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: Stop
     notes = list(job.notes)
     if start == "resume":
         notes += engine.resume("last")
-        if said := longer(engine.state.epoch, settings):
-            notes.append(said)
+        if sentence := longer(engine.state.epoch, settings):
+            notes.append(sentence)
     if ranks.main:
         store.check_writable(_checkpoint_bytes(engine))
         listener.attach_tensorboard(run.tensorboard, engine.state.steps)

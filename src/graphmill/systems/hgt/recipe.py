@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,23 +75,27 @@ class HgtRecipe:
 
     def build(self, execution: Execution) -> HgtModule:
         """Initialised on the CPU from the seed, so that every device and rank starts alike."""
-        torch.manual_seed(key_of(self.settings.training.seed, "initialise") & 0x7FFF_FFFF_FFFF_FFFF)
         m = self.settings.model
-        encoder = HGT(
+        encoder = self._encoder(execution, m.embedding_dim, {n: rows.shape[1] for n, rows in self.features.items()})
+        return HgtModule(encoder, LinkDecoder(len(self.data.relations), m.embedding_dim, m.decoder, m.popularity))
+
+    def _encoder(self, execution: Execution, width: int, features: dict[int, int]) -> HGT:
+        torch.manual_seed(key_of(self.settings.training.seed, "initialise") & 0x7FFF_FFFF_FFFF_FFFF)
+        self.execution = execution
+        m = self.settings.model
+        return HGT(
             [t.count for t in self.graph.node_types],
             [(r.source_type, r.target_type) for r in self.data.relations],
             m.hidden_dim,
-            m.embedding_dim,
+            width,
             m.num_layers,
             m.num_heads,
             m.dropout,
             m.layer_norm,
-            {number: rows.shape[1] for number, rows in self.features.items()},
+            features,
             execution.checkpointing,
             m.output_norm,
         )
-        self.execution = execution
-        return HgtModule(encoder, LinkDecoder(len(self.data.relations), m.embedding_dim, m.decoder, m.popularity))
 
     def to(self, device: torch.device) -> None:
         """Graph, features and degrees to the device."""
@@ -162,18 +166,21 @@ class HgtRecipe:
         encoder.gradient_checkpointing = (
             self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
         )
+        return self._encoded(encoder, batch, self.features)
+
+    def _encoded(self, encoder: HGT, batch: HgtBatch, features: Mapping[int, Tensor]) -> Encoded:
         if batch.sample is not None:
-            return self._encode_neighborhood(encoder, batch, batch.sample)
+            return self._encode_neighborhood(encoder, batch.sample, features)
         if batch.messages is None:
             masked = torch.zeros(max(self.messages.num_pairs, 1), dtype=torch.bool, device=self.device)
             masked.index_fill_(0, self._tensor(batch.masked), True)
             read = self._read_by_loss(batch)
             if read is None:
-                return Encoded({"z": encoder(self.messages, self.features, masked)})
+                return Encoded({"z": encoder(self.messages, features, masked)})
             few = self._cuts and sum(len(rows) for rows in read) < FEW * self.graph.num_nodes
             wanted = self._placed(read)
-            return self._encoded_rows(encoder(self.messages, self.features, masked, None, wanted, few), read)
-        return self._encode_sample(encoder, batch)
+            return self._encoded_rows(encoder(self.messages, features, masked, None, wanted, few), read)
+        return self._encode_sample(encoder, batch, features)
 
     @property
     def _cuts(self) -> bool:
@@ -201,7 +208,7 @@ class HgtRecipe:
     def _anchor_type(self, similar: Similar) -> int:
         return next(n for n, t in enumerate(self.graph.node_types) if t.offset == similar.first and t.count)
 
-    def _encode_sample(self, encoder: HGT, batch: HgtBatch) -> Encoded:
+    def _encode_sample(self, encoder: HGT, batch: HgtBatch, features: Mapping[int, Tensor]) -> Encoded:
         wanted = [_host(rows) for rows in self.data.by_type(batch.seeds())]
         assert batch.messages is not None
         messages = [_host(m) for m in batch.messages]
@@ -219,12 +226,12 @@ class HgtRecipe:
         needed = [torch.searchsorted(kept, some) for kept, some in zip(rows, wanted, strict=True)]
         placed = self._placed([*rows, *needed])
         own, chosen = placed[: len(rows)], placed[len(rows) :]
-        return self._encoded_rows(encoder(graph, self.features, None, own, chosen, self._cuts), wanted)
+        return self._encoded_rows(encoder(graph, features, None, own, chosen, self._cuts), wanted)
 
-    def _encode_neighborhood(self, encoder: HGT, batch: HgtBatch, sample: NeighborSample) -> Encoded:
+    def _encode_neighborhood(self, encoder: HGT, sample: NeighborSample, features: Mapping[int, Tensor]) -> Encoded:
         blocks = [block.on(self.device) for block in message_blocks(sample, self.data)]
         rows = [_host(nodes) for nodes in sample.nodes]
-        z = encoder.forward_sampled(blocks, self._placed(rows), self.features)
+        z = encoder.forward_sampled(blocks, self._placed(rows), features)
         seeds = [nodes[:count] for nodes, count in zip(rows, sample.counts[-1], strict=True)]
         return self._encoded_rows(z, seeds)
 
@@ -242,7 +249,7 @@ class HgtRecipe:
 
         assert encoded is not None
         z, lookup = encoded.tensors["z"], encoded.tensors.get("lookup")
-        w = self.settings.objective.contrastive_weight if self.data.similar is not None else 0.0
+        w = self.settings.objective.contrast if self.data.similar is not None else 0.0
         out = []
         if len(chunk.relation):
             share = float(chunk.share.sum())
@@ -408,3 +415,11 @@ class HgtScorer:
 
 
 _PER_TYPE = ("projections", "outputs", "features", "heads")
+
+
+def recipe_of(graph: TypedGraph, settings: HgtSettings, batching: str) -> HgtRecipe:
+    """The recipe of ``objective.loss``."""
+    from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
+
+    kind = HgtSoftmaxRecipe if settings.objective.loss == "softmax" else HgtRecipe
+    return kind(graph, settings, batching)
