@@ -177,8 +177,8 @@ def _fit(prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: Stop
     notes = list(job.notes)
     if start == "resume":
         notes += engine.resume("last")
-        if said := longer(engine.state.epoch, settings):
-            notes.append(said)
+        if note := longer(engine.state.epoch, settings):
+            notes.append(note)
     if ranks.main:
         store.check_writable(_checkpoint_bytes(engine))
         listener.attach_tensorboard(run.tensorboard, engine.state.steps)
