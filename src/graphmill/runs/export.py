@@ -7,9 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 
-from graphmill.export.embeddings import export_embeddings
+from graphmill.export.embeddings import SCORING, export_embeddings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.best_epoch import best_epoch, passed_over
 from graphmill.runs.places import open_graph_of
@@ -88,8 +89,19 @@ class OriginFiles(Protocol):
         """Write them into ``out``; returns their paths."""
 
 
+@runtime_checkable
+class ScoresLinks(Protocol):
+    """A recipe whose links can be scored from the exported vectors and a few arrays more."""
+
+    def scoring(self, model: torch.nn.Module) -> dict[str, np.ndarray]:
+        """The arrays by name; ``graphmill.runs.exported`` reads them."""
+
+
 def export_run(restored: Restored, formats: ExportSettings | None = None) -> dict[str, Any]:
-    """Write the run's embeddings; returns the export's manifest (files, rows, fingerprint, settings, versions)."""
+    """Write the run's embeddings, and what scores links with them where there is such.
+
+    Returns the export's manifest (files, rows, fingerprint, settings, versions).
+    """
     settings = restored.job.settings
     about = {
         "fingerprint": restored.manifest["fingerprint"],
@@ -105,6 +117,10 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
             for path in restored.recipe.write_origin_files(restored.run, restored.run.path / "origin")
         ]
     _correct_report(restored)
+    beside = {}
+    if isinstance(restored.recipe, ScoresLinks):
+        about["relations"] = [list(relation.key) for relation in restored.graph.relations]
+        beside[SCORING] = restored.recipe.scoring(restored.model)
     return export_embeddings(
         restored.recipe.embeddings(restored.model),
         restored.graph.node_table(),
@@ -112,6 +128,7 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
         restored.run.embeddings,
         formats or settings.export,
         about,
+        beside,
     )
 
 
