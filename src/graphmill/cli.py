@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from graphmill.cli_output import number, print_json, print_table, show_result
+from graphmill.cli_promotion import app as promotion_commands
 from graphmill.errors import EXIT_CHECK_FAILED, EXIT_STOPPED, EXIT_USER_ERROR, GraphmillError, InputError
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     add_completion=False,
 )
+app.add_typer(promotion_commands)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program instead of a table.")]
 

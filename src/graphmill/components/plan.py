@@ -14,7 +14,8 @@ from graphmill.evaluation.health.thresholds import HealthThresholds
 from graphmill.evaluation.ranking.comparison import RankingThresholds
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.checks import SeverityName
-from graphmill.orchestration.home import OUTPUTS
+from graphmill.orchestration.home import OUTPUTS, PROMOTED
+from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.acceleration_report import AccelerationReportSettings
 from graphmill.settings import Settings, SettingsT, setting
 from graphmill.systems.registry import Entry, entry
@@ -83,6 +84,7 @@ class ModelPlan:
     acceleration_report: AccelerationReportSettings
     influence: InfluenceSettings
     recommendations: RecommendationSettings
+    promotion: PromotionSettings
 
     @property
     def preset(self) -> str:
@@ -107,6 +109,11 @@ class ModelPlan:
     def run_root(self) -> str:
         """Where its run directories are, relative to ``root``."""
         return f"{OUTPUTS}/{self.dataset}/{self.name}"
+
+    @property
+    def versions_folder(self) -> str:
+        """Where its promoted versions are, relative to ``root``."""
+        return f"{PROMOTED}/{self.dataset}/{self.name}"
 
     def group(self, stage: str) -> str:
         """The asset group of a stage ("training", "validation")."""

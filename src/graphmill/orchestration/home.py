@@ -8,6 +8,8 @@ from graphmill.errors import InputError
 
 OUTPUTS = "data/06_models"
 """Where all outputs go, below the project's root: tables and references of assets, typed graphs, run directories."""
+PROMOTED = "data/07_promoted"
+"""Where promoted versions are, below the project's root."""
 
 
 def project_root() -> Path:

@@ -30,7 +30,6 @@ from graphmill.training.contract import Execution, Recipe
 
 WEIGHTS = "weights.safetensors"
 SETTINGS = "settings.json"
-EXPORTED = "export.json"
 
 
 def fill_from(restored: Restored) -> Callable[[Path], dict[str, Any]]:
@@ -54,6 +53,7 @@ def fill_from(restored: Restored) -> Callable[[Path], dict[str, Any]]:
             "epoch": restored.epoch,
             "rows": exported["rows"],
             "dim": exported["dim"],
+            "selection_metric": str(restored.job.settings.evaluation.selection_metric),
             "metrics": {n: v for n, v in report["metrics"].items() if isinstance(v, int | float)},
             "graph": {
                 "content_hash": graph.content_hash,
@@ -85,7 +85,7 @@ def _copy_export(restored: Restored, folder: Path) -> dict[str, Any]:
     ids = source / "embeddings.ids.txt"
     if "embeddings.npy" in exported["files"] and ids.is_file():
         shutil.copyfile(ids, folder / ids.name)
-    shutil.copyfile(source / EXPORT, folder / EXPORTED)
+    shutil.copyfile(source / EXPORT, folder / EXPORT)  # so that whatever reads a run's export reads a version
     return exported
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -105,6 +106,25 @@ def versions_folder(run_dir: str | Path, to: str = "") -> Versions:
         if folder.name == "06_models":
             return Versions(folder.parent / "07_promoted" / dataset / model)
     raise InputError(f"{run_dir} is in no folder 06_models; say where versions go with --to FOLDER")
+
+
+def dagster_home(versions: Path) -> Path | None:
+    """Where Dagster keeps its history: ``$DAGSTER_HOME``, or ``.dagster_home`` in the project that the versions are in.
+
+    None where there is neither.
+    """
+    if home := os.environ.get("DAGSTER_HOME"):
+        return Path(home) if Path(home).is_dir() else None
+    for folder in versions.resolve().parents:
+        if (folder / "workspace.yaml").is_file():
+            return folder / ".dagster_home" if (folder / ".dagster_home").is_dir() else None
+    return None
+
+
+def health_failures(run_dir: str | Path) -> list[str]:
+    """What the health report finds to fail in a run's embeddings; the names of its verdicts."""
+    report = validate(read_embeddings(Path(run_dir) / "embeddings"), settings=())
+    return [verdict.name for verdict in report.verdicts if verdict.status == "fail"]
 
 
 def somebody() -> str:
