@@ -110,7 +110,7 @@ def versions(model: Model, folder: Folder = PROMOTED, as_json: Json = False) -> 
 def version_rows(store: "Versions") -> list[dict[str, Any]]:
     """One row a version, the newest first: what it is, and what last made it live."""
     history, live, rows = store.history(), store.current_name(), []
-    for version in reversed(store.list()):
+    for version in reversed(store.all()):
         last = next((entry for entry in reversed(history) if entry.after == version.name), None)
         metric, figures = version.about["selection_metric"], version.about["metrics"]
         rows.append(
@@ -138,7 +138,7 @@ def _versions(model: str, folder: Path) -> "Versions":
     if not (dataset and slash and name) or "/" in name or ".." in (dataset, name):
         raise InputError(f"'{model}' is no DATASET/MODEL, such as biomed/hgt")
     store = Versions(folder / dataset / name)
-    if not store.list():
+    if not store.all():
         there = ", ".join(sorted(f"{p.parent.parent.name}/{p.parent.name}" for p in folder.glob("*/*/current")))
         raise InputError(f"{folder} has no version of {model}; it has versions of: {there or 'nothing'}")
     return store

@@ -81,7 +81,7 @@ def test_a_better_candidate_goes_live_and_a_worse_one_does_not(store: Versions, 
     again = promote_run(better, store, settings, **BY)
     assert (again["outcome"], again["version"]) == ("kept", up["version"])
     assert "is this run already" in again["reason"]
-    assert len(store.list()) == 2
+    assert len(store.all()) == 2
 
 
 def test_the_candidates_figure_is_the_one_of_its_report(store: Versions, first: Path, better: Path) -> None:
@@ -125,7 +125,7 @@ def test_an_export_that_is_not_whole_is_not_promoted(store: Versions, trained: T
     vectors.unlink()
     with pytest.raises(InputError, match=r"embeddings\.parquet is missing"):
         promote_run(run, store, **BY)
-    assert store.list() == []
+    assert store.all() == []
 
 
 def test_on_its_own_graph_the_champion_is_exactly_itself(store: Versions, first: Path, better: Path) -> None:

@@ -81,7 +81,7 @@ def promoted_asset(plan: ModelPlan) -> dg.AssetsDefinition:
                 "failed_checks": failed,
                 "by": by,
             }
-            found = worker.run(context, extras=extras, asset_key=key, cwd=str(plan.root)).result
+            found = dict(worker.run(context, extras=extras, asset_key=key, cwd=str(plan.root)).result)
         context.log.info(f"{found['outcome']}: {found['reason']}")
         yield _materialized(plan, found, by, store)
 

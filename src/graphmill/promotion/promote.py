@@ -155,7 +155,7 @@ def _facts(
     drift: float | None,
     poll: Callable[[], None],
 ) -> Facts:
-    again = [version for version in store.list() if _same(version, restored, exported)]
+    again = [version for version in store.all() if _same(version, restored, exported)]
     common: dict[str, Any] = {
         "champion": champion.name if champion else "",
         "is_champion": champion is not None and any(v.name == champion.name for v in again),
