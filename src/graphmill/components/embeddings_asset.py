@@ -91,18 +91,21 @@ def _materialized(
         raise InputError("export.parquet is off, but the assets downstream read it: set export.parquet: true")
     rows, vectors = read_vectors(plan.root / files["parquet"])
     graph = TypedGraph.open(plan.root / str(model["graph"]["path"]))
+    alignment = exported.get("alignment") or {}
+    space = "" if "problem" in alignment else alignment.get("to", "")
     results = _check_results(plan, rows, vectors, graph, int(exported["dim"]))
     published = _publish(plan, files) if all(result.passed for result in results) else ""
     schema = pq.read_schema(plan.root / files["parquet"])
     return dg.MaterializeResult(
         asset_key=plan.key("embeddings"),
         value={**{name: model[name] for name in ("run_dir", "fingerprint", "graph")}, "files": files},
-        data_version=dg.DataVersion(f"{model['data_version']}-e{exported['epoch']}"),
+        data_version=dg.DataVersion(f"{model['data_version']}-e{exported['epoch']}" + (f"-{space}" if space else "")),
         metadata={
             "dagster/row_count": rows.num_rows,
             "dagster/column_schema": column_schema(schema, COLUMNS),
             "dimensions": vectors.shape[1],
             "epoch": int(exported["epoch"]),
+            **_alignment_shown(alignment),
             "bytes": sum(int(file["bytes"]) for file in exported["files"].values()),
             **{f"{kind}_file": dg.MetadataValue.path(path) for kind, path in files.items()},
             **({"published": dg.MetadataValue.path(published)} if published else {}),
@@ -110,6 +113,16 @@ def _materialized(
         },
         check_results=results,
     )
+
+
+def _alignment_shown(alignment: Mapping[str, Any]) -> dict[str, Any]:
+    if not alignment:
+        return {}
+    if "problem" in alignment:
+        return {"not_aligned": f"to {alignment['to']}: {alignment['problem']}"}
+    where = "the vectors are turned" if alignment["in_place"] else "embeddings_aligned.parquet is turned"
+    shown = {"aligned_to": f"{alignment['to']}: {where}", "alignment_residual": float(alignment["residual"])}
+    return {**shown, "shared_nodes": int(alignment["shared"])}
 
 
 def _how_to_load(model: Mapping[str, Any], rows: pa.Table, parquet: str) -> dg.MetadataValue:

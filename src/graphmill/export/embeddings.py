@@ -5,7 +5,6 @@ A reader that finds the manifest finds whole files; one that is killed in betwee
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Iterable
@@ -18,6 +17,7 @@ import pyarrow as pa
 from graphmill.errors import InputError, TrainingError
 from graphmill.export.writers import CsvEmbeddings, EmbeddingWriter, NpyEmbeddings, ParquetEmbeddings
 from graphmill.training.contract import EmbeddingBlock
+from graphmill.training.files import describe_file
 from graphmill.training.settings import ExportSettings
 
 MANIFEST = "manifest.json"
@@ -62,7 +62,7 @@ def export_embeddings(
         "version": 1,
         "rows": nodes.num_rows,
         "dim": dim,
-        "files": {writer.path.name: _describe(writer.path) for writer in writers},
+        "files": {writer.path.name: describe_file(writer.path) for writer in writers},
         **about,
     }
     temporary = directory / f".{MANIFEST}.part"
@@ -100,11 +100,3 @@ def _stream(blocks: Iterable[EmbeddingBlock], nodes: pa.Table, writers: list[Emb
             writer.write(rows, block.vectors)
         expected += len(block.vectors)
     return expected
-
-
-def _describe(path: Path) -> dict[str, Any]:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 22):
-            digest.update(chunk)
-    return {"bytes": path.stat().st_size, "sha256": digest.hexdigest()}

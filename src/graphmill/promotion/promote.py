@@ -17,6 +17,7 @@ from graphmill.promotion.contents import fill_from
 from graphmill.promotion.policy import Decision, Facts, PromotionSettings, decide, gain_sentence
 from graphmill.promotion.queries import check_metric
 from graphmill.promotion.versions import Version, VersionChangedError, Versions
+from graphmill.runs.champion import promoted_folder
 from graphmill.runs.export import Restored, restore
 from graphmill.runs.validation import validate
 
@@ -56,7 +57,7 @@ def promote_run(
         _require_health(restored)
     for _ in range(_ATTEMPTS):
         champion = store.current()
-        facts = _facts(restored, exported, champion, store, settings, failed_checks, drift, poll)
+        facts = _facts(restored, exported, champion, store, settings, failed_checks, drift, person, poll)
         decision = _by_hand(facts, why) if person else decide(settings, facts)
         found = _told(decision, facts, champion, restored)
         if decision.outcome != "promoted":
@@ -98,13 +99,11 @@ def versions_folder(run_dir: str | Path, to: str = "") -> Versions:
     Raises:
         InputError: the run is in no ``06_models``, and ``to`` is empty.
     """
-    path = Path(run_dir).resolve()
-    dataset, model = path.parent.parent.name, path.parent.name
+    runs = Path(run_dir).resolve().parent
     if to:
-        return Versions(Path(to) / dataset / model)
-    for folder in path.parents:
-        if folder.name == "06_models":
-            return Versions(folder.parent / "07_promoted" / dataset / model)
+        return Versions(Path(to) / runs.parent.name / runs.name)
+    if (folder := promoted_folder(runs)) is not None:
+        return Versions(folder)
     raise InputError(f"{run_dir} is in no folder 06_models; say where versions go with --to FOLDER")
 
 
@@ -153,9 +152,10 @@ def _facts(
     settings: PromotionSettings,
     failed_checks: Sequence[str],
     drift: float | None,
+    person: bool,
     poll: Callable[[], None],
 ) -> Facts:
-    again = [version for version in store.all() if _same(version, restored, exported)]
+    again = [version for version in store.all() if _same(version, restored, exported if person else {})]
     common: dict[str, Any] = {
         "champion": champion.name if champion else "",
         "is_champion": champion is not None and any(v.name == champion.name for v in again),
@@ -173,9 +173,10 @@ def _facts(
 
 
 def _same(version: Version, restored: Restored, exported: Mapping[str, Any]) -> bool:
+    """The same weights; for a person, who may have exported them in other formats, also the same files."""
     own, files = version.about, version.about["files"]
     return (own["fingerprint"], own["epoch"]) == (restored.manifest["fingerprint"], restored.epoch) and all(
-        files.get(name) == expected for name, expected in exported["files"].items()
+        files.get(name) == expected for name, expected in exported.get("files", {}).items()
     )
 
 

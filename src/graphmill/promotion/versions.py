@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from graphmill.errors import InputError, ResourceError, RunLockedError
-from graphmill.training.files import sync_directory, write_atomically
+from graphmill.training.files import describe_file, sync_directory, write_atomically
 
 MANIFEST = "version.json"
 CURRENT = "current"
@@ -302,12 +302,6 @@ class Versions:
             os.replace(version.path, aside)
             shutil.rmtree(aside, ignore_errors=True)
         return [version.name for version in gone]
-
-
-def describe_file(path: Path) -> dict[str, Any]:
-    """``{"bytes": …, "sha256": …}``."""
-    with path.open("rb") as file:
-        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def now() -> str:

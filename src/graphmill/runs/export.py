@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -10,13 +10,17 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 
 from graphmill.errors import InputError
+from graphmill.export.alignment import ALIGNED, fit_alignment, rotated, write_aligned
+from graphmill.export.embeddings import MANIFEST as EXPORT_MANIFEST
 from graphmill.export.embeddings import export_embeddings
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.champion import champion_reference
 from graphmill.runs.resolve import Job, merge, resolve
 from graphmill.systems import registry
 from graphmill.training.checkpoint import CheckpointStore
-from graphmill.training.contract import Execution, Recipe
+from graphmill.training.contract import EmbeddingBlock, Execution, Recipe
 from graphmill.training.device import configure_torch
+from graphmill.training.files import describe_file
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.run_state import load_model
 from graphmill.training.settings import ExportSettings
@@ -81,7 +85,7 @@ class OriginFiles(Protocol):
 def export_run(restored: Restored, formats: ExportSettings | None = None) -> dict[str, Any]:
     """Write the run's embeddings; returns the export's manifest (files, rows, fingerprint, settings, versions)."""
     settings = restored.job.settings
-    about = {
+    about: dict[str, Any] = {
         "fingerprint": restored.manifest["fingerprint"],
         "recipe": restored.manifest["recipe"],
         "epoch": restored.epoch,
@@ -93,14 +97,26 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
         about["origin_files"] = [
             str(path) for path in restored.recipe.write_origin_files(restored.run, restored.run.path / "origin")
         ]
-    return export_embeddings(
-        restored.recipe.embeddings(restored.model),
-        restored.graph.node_table(),
-        getattr(restored.recipe, "embedding_width", settings.model.embedding_dim),
-        restored.run.embeddings,
-        formats or settings.export,
-        about,
-    )
+    formats, nodes = formats or settings.export, restored.graph.node_table()
+    width = getattr(restored.recipe, "embedding_width", settings.model.embedding_dim)
+    folder = restored.run.embeddings
+    (folder / ALIGNED).unlink(missing_ok=True)
+    blocks: Iterable[EmbeddingBlock] = restored.recipe.embeddings(restored.model)
+    reference = None
+    if formats.align == "champion":
+        reference = champion_reference(restored.run.path, about["fingerprint"], restored.epoch)
+    if reference is not None:
+        blocks = list(blocks)
+        found = fit_alignment(reference, blocks, nodes)
+        in_place = bool(getattr(restored.recipe, "rotation_keeps_scores", False))
+        about["alignment"] = found.about(in_place)
+        if found.rotation is not None and in_place:
+            blocks = rotated(blocks, found.rotation)
+        elif found.rotation is not None:
+            (folder / EXPORT_MANIFEST).unlink(missing_ok=True)  # it would vouch for another copy
+            copy = write_aligned(rotated(blocks, found.rotation), nodes, width, folder)
+            about["aligned"] = {copy.name: describe_file(copy)}
+    return export_embeddings(blocks, nodes, width, folder, formats, about)
 
 
 def evaluate_run(restored: Restored, *, poll: Callable[[], None] = lambda: None) -> dict[str, Any]:

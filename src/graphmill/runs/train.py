@@ -14,11 +14,12 @@ import torch
 from graphmill.errors import InputError
 from graphmill.evaluation.ranking.sharing import shared
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.champion import champion_folder
 from graphmill.runs.messages import Message, Outlet
 from graphmill.runs.planning import Plan, open_graph, plan_run
 from graphmill.runs.recorder import RunListener
 from graphmill.runs.resolve import Job, fingerprint, resolve, run_root
-from graphmill.runs.warm_start import ROWS_FILE, WarmStart, read_warm_start
+from graphmill.runs.warm_start import CHAMPION, ROWS_FILE, WarmStart, read_champion, read_warm_start
 from graphmill.systems import registry
 from graphmill.training.allocator import describe_allocator, heaps, return_large_blocks
 from graphmill.training.checkpoint import CheckpointStore
@@ -74,7 +75,14 @@ def prepare(
     if plan.option is not None and plan.option.heap == "returned" and "returned" in heaps():
         return_large_blocks()
     job = replace(job, batching=plan.batching, notes=[*job.notes, f"memory: {plan.reason}"])
-    warm_start = read_warm_start(settings.training.init_from) if settings.training.init_from else None
+    warm_start = None
+    if settings.training.init_from == CHAMPION:
+        live = champion_folder(run_root(settings, root))
+        warm_start = read_champion(live) if live else None
+        if live is None:
+            job = replace(job, notes=[*job.notes, "init_from: champion: nothing is live yet, so this starts fresh"])
+    elif settings.training.init_from:
+        warm_start = read_warm_start(settings.training.init_from)
     recipe = registry.create(settings.recipe, graph, settings, job.batching)
     init = warm_start.identity if warm_start else ""
     digest = fingerprint(job, graph.content_hash, recipe.algorithm_version, init)
