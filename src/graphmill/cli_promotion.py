@@ -1,4 +1,4 @@
-"""``graphmill promote``, ``rollback`` and ``versions``: which version of a model is live, and why."""
+"""``graphmill promote``, ``rollback``, ``versions`` and ``drift``: which version is live, why, and whether it moved."""
 
 import json
 import subprocess
@@ -107,6 +107,42 @@ def versions(model: Model, folder: Folder = PROMOTED, as_json: Json = False) -> 
     print_table(f"Versions of {store.label}", ["version", "when", "valid", "test", "why", "who"], shown)
 
 
+@app.command()
+def drift(
+    before: Annotated[str, typer.Argument(help="Run directory, DATASET/MODEL[/VERSION], or a file of embeddings")],
+    after: Annotated[str, typer.Argument(help="The same: what is compared with it")],
+    seeds: Annotated[
+        int,
+        typer.Option(
+            help="Train so many further seeds of the second run, once, as the unit; 0: as far as known", min=0
+        ),
+    ] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for drift.json and the pictures")] = None,
+    folder: Folder = PROMOTED,
+    as_json: Json = False,
+) -> None:
+    """How far an embedding moved, in multiples of what another seed does, and why. Exit code 1 when it fails."""
+    from graphmill.evaluation.drift.verdicts import DriftThresholds
+    from graphmill.promotion.drift import compare_sides, side_of, write_report
+    from graphmill.runs.messages import Terminal
+
+    terminal = Terminal()
+    try:
+        sides = [side_of(each, folder) for each in (before, after)]
+        report = compare_sides(*sides, DriftThresholds(seeds=seeds), outlets=[terminal])
+    finally:
+        terminal.close()
+    found = {"before": before, "after": after, **report.to_dict()}
+    if out is not None:
+        write_report(report, found, out)
+    if as_json:
+        print_json(found)
+    else:
+        _show_drift(found)
+    if report.status == "fail":
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
 def version_rows(store: "Versions") -> list[dict[str, Any]]:
     """One row a version, the newest first: what it is, and what last made it live."""
     history, live, rows = store.history(), store.current_name(), []
@@ -168,6 +204,23 @@ def _show_promotion(store: "Versions", found: dict[str, Any]) -> None:
     if found["removed"]:
         rows.append(["removed", ", ".join(found["removed"])])
     print_table(f"Promotion to {store.label}", ["what", "value"], rows)
+
+
+def _show_drift(found: dict[str, Any]) -> None:
+    rows = [[f["name"], f["status"], f"{f['meaning']} {f['remedy']}".strip()] for f in found["findings"]]
+    print_table(f"{found['after']} against {found['before']}", ["finding", "verdict", "meaning"], rows)
+    names = ("shared", "new", "vanished", "overlap_10", "overlap_50", "cka", "cosine_raw", "cosine_aligned")
+    sides = [found["overall"], *found["types"]]
+    rows = [[own["name"] or "all", *(number(own[name]) for name in names)] for own in sides]
+    print_table("By node type", ["type", *(name.replace("_", " ") for name in names)], rows)
+    rows = [
+        [n["name"] or n["id"], n["type"], number(n["cosine"]), number(n["overlap_10"])] for n in found["moved"][:10]
+    ]
+    print_table("Moved most", ["node", "type", "cosine with itself", "neighbours kept"], rows)
+    if found["graph"]:
+        changed = found["graph"]
+        pairs = f"{changed['before']:,} → {changed['after']:,} node pairs"
+        print(f"graph: {pairs}, {changed['lost']:,} gone, {changed['added']:,} new")
 
 
 def _record(store: "Versions", found: dict[str, Any]) -> None:

@@ -64,6 +64,15 @@ def test_from_promotion_to_rollback(runs: list[Path], tmp_path: Path, monkeypatc
 
     back = json.loads(run("rollback", "toy/hgt", "--folder", str(folder), "--why", "complaints", "--json").stdout)
     assert (back["version"], back["before"], back["reason"]) == (first["version"], second["version"], "complaints")
+    moved = run("drift", "toy/hgt", str(runs[1]), "--folder", str(folder), "--out", str(tmp_path / "report"), "--json")
+    report = json.loads(moved.stdout)
+    assert moved.exit_code == (report["status"] == "fail")
+    assert report["seed_noise"]["pairs"] == 0
+    assert {path.name for path in (tmp_path / "report").iterdir()} == {"drift.json", "overlap.png", "moved.png"}
+    shown = run("drift", "toy/hgt", f"toy/hgt/{second['version']}", "--folder", str(folder)).stdout
+    assert "Moved most" in shown
+    assert "node pairs, 0 gone, 0 new" in shown
+
     live = graphmill.load(folder / "toy" / "hgt" / "current")
     assert live.path.name == first["version"]
     assert len(live["n1"]) == 16
@@ -102,4 +111,5 @@ def test_mistakes_are_one_sentence(runs: list[Path], tmp_path: Path, monkeypatch
     assert "there is none to go back to" in mistake("rollback", "toy/hgt", "--folder", folder)
     assert mistake("promote", str(runs[1]), "--if", "worse") == "--if worse: better or checks_pass"
     assert "is not measured for each query" in mistake("promote", str(runs[1]), "--to", folder, "--metric", "auc")
+    assert "is no run directory, no version" in mistake("drift", "toy/none", str(runs[0]), "--folder", folder)
     assert "not a run directory" in mistake("promote", str(tmp_path), "--to", folder)

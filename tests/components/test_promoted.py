@@ -52,7 +52,8 @@ class Chain:
 
     def run(self, *parts: str, settings: dict[str, Any] | None = None, **promote: Any) -> dg.ExecuteInProcessResult:
         only = " or ".join(
-            f'key:"toy/hgt_{part}"' for part in parts or ("model", "embeddings", "validation", "ranking", "promoted")
+            f'key:"toy/hgt_{part}"'
+            for part in parts or ("model", "embeddings", "validation", "ranking", "drift", "promoted")
         )
         values = {**SMALL, "training": {**SMALL["training"], **(settings or {})}}
         definitions = self.project.model(settings=values, promote=promote)
@@ -76,6 +77,7 @@ def test_the_policys_decisions_from_the_first_run_to_a_rollback(chain: Chain) ->
     result = chain.run()  # manual is the default: nothing goes live, and no process is started to say so
     assert result.success
     assert (chain.shown["decision"], chain.data_version) == ("waits", "none")
+    assert chain.project.metadata("toy/hgt_drift")["finding"] == "nothing is live to compare with"
     assert "promote" not in chain.worker.asked
 
     result = chain.run("promoted", when="better")
@@ -106,6 +108,18 @@ def test_the_policys_decisions_from_the_first_run_to_a_rollback(chain: Chain) ->
     assert chain.shown["low"] < chain.shown["difference"] < chain.shown["high"]
     assert "validation, the same" in chain.shown["figures"]
     assert set(checks(result)) >= {"version_is_whole", "not_worse_than_the_live_one"}
+
+    # The seed's effect is measured once, and is the unit in which the same run has moved.
+    drift = chain.project.metadata("toy/hgt_drift")
+    assert drift["against"] == first.name
+    assert drift["seed_effect"] == "measured on 3 pairs of runs"
+    assert drift["finding"] in ("seed_only", "moved", "unchanged", "rotation_only", "ids_permuted")
+    assert "data:image/png;base64," in drift["overlap"]
+    assert "node pairs" in drift["graph"]
+    assert {"neighbours_stayed", "data_not_lost", "same_ids", "no_type_collapsed"} <= set(checks(result))
+    kept = chain.run("promoted", **policy, max_drift=1e-6)
+    assert kept.success
+    assert "promote.max_drift = 1e-06" in chain.shown["reason"]
 
     # What is at most a little worse goes live if the policy says so.
     assert chain.run(settings={"seed": 1}, **{**policy, "min_gain": -1.0}).success

@@ -10,6 +10,7 @@ from pathlib import Path
 import dagster as dg
 
 from graphmill.components.sources import SourceFile
+from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.evaluation.health.thresholds import HealthThresholds
 from graphmill.evaluation.ranking.comparison import RankingThresholds
 from graphmill.influence.settings import InfluenceSettings
@@ -85,6 +86,7 @@ class ModelPlan:
     influence: InfluenceSettings
     recommendations: RecommendationSettings
     promotion: PromotionSettings
+    drift: DriftThresholds
 
     @property
     def preset(self) -> str:

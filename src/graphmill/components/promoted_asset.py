@@ -9,6 +9,7 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components import embeddings_asset
+from graphmill.components.drift_asset import DRIFT_CHECKS, STAYED
 from graphmill.components.plan import POOL, ModelPlan
 from graphmill.components.ranking_asset import KINDS
 from graphmill.components.validation_asset import NAMED, checks_of
@@ -39,7 +40,7 @@ def promoted_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
-        ins={part: dg.AssetIn(plan.key(part)) for part in ("embeddings", "validation", "ranking")},
+        ins={part: dg.AssetIn(plan.key(part)) for part in ("embeddings", "validation", "ranking", "drift")},
         group_name=plan.group("release"),
         kinds={"parquet"},
         owners=list(plan.owners),
@@ -58,18 +59,20 @@ def promoted_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         embeddings: dict[str, Any],
         validation: dict[str, Any],
         ranking: dict[str, Any],
+        drift: dict[str, Any],
         worker: WorkerClient,
     ) -> Iterator[dg.MaterializeResult[Reference]]:
         with user_errors():
             asked: PromotionSettings = to_settings(config, plan.promotion)
         by = f"Dagster run {context.run.run_id}"
         failed = failed_checks(context.instance, gates)
-        for part, value in (("validation", validation), ("ranking", ranking)):
+        for part, value in (("validation", validation), ("ranking", ranking), ("drift", drift)):
             if value["run_dir"] != embeddings["run_dir"]:
                 failed.append(f"{part} (of another run)")
         store = Versions(plan.root / plan.versions_folder)
         with user_errors():
             nothing_to_ask = asked.when == "manual" and store.current() is None
+            compared_with = store.current_name()
         if nothing_to_ask:
             found = _waits(asked)
         else:
@@ -79,6 +82,7 @@ def promoted_asset(plan: ModelPlan) -> dg.AssetsDefinition:
                 "folder": plan.versions_folder,
                 "promote": asked.model_dump(),
                 "failed_checks": failed,
+                "drift": drift["multiple"] if drift["against"] == compared_with else None,
                 "by": by,
             }
             found = dict(worker.run(context, extras=extras, asset_key=key, cwd=str(plan.root)).result)
@@ -89,11 +93,15 @@ def promoted_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
 
 def gating_checks(plan: ModelPlan) -> list[dg.AssetCheckKey]:
-    """The checks that have to pass: those of the embeddings, the validation and the ranking."""
+    """The checks that have to pass: those of the embeddings, the validation, the ranking, and the drift.
+
+    How far neighbours may move is ``promote.max_drift``'s to say.
+    """
     parts = {
         "embeddings": embeddings_asset.CHECKS,
         "validation": (NAMED, *(each.check for each in checks_of(plan))),
         "ranking": KINDS[plan.system.ranks].checks,
+        "drift": [each.check for each in DRIFT_CHECKS if each.check is not STAYED],
     }
     return [dg.AssetCheckKey(plan.key(part), check.name) for part, checks in parts.items() for check in checks]
 

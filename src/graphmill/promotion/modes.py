@@ -1,4 +1,4 @@
-"""What the worker process does after a run, by mode: ``{"mode": "promote", "run_dir", "folder", "promote", "by", ...}``."""
+"""What the worker process does after a run, by mode: ``{"mode": "promote", "run_dir", "folder", ...}``."""
 
 from __future__ import annotations
 
@@ -31,4 +31,16 @@ def promote(job: Mapping[str, Any], outlets: list[Any], stop: Any) -> dict[str, 
     )
 
 
-MODES = {"promote": promote}
+def drift(job: Mapping[str, Any], outlets: list[Any], stop: Any) -> dict[str, Any]:
+    """:func:`graphmill.promotion.drift.drift_of_run`; what is said of the graph and of single nodes stays in the file."""
+    from graphmill.evaluation.drift.verdicts import DriftThresholds
+    from graphmill.promotion.drift import drift_of_run
+    from graphmill.promotion.versions import Versions
+    from graphmill.settings import parse
+
+    bounds = parse(DriftThresholds, dict(job["drift"]), job.get("where", "run config"))
+    found = drift_of_run(job["run_dir"], Versions(job["folder"]), bounds, outlets=outlets, stop=stop)
+    return {name: found[name] for name in ("against", "name", "status", "multiple")}
+
+
+MODES = {"promote": promote, "drift": drift}

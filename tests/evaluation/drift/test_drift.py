@@ -121,6 +121,15 @@ def test_the_unit_is_the_seeds_own_effect_measured_or_assumed() -> None:
     assert drift_report(figures, unit, thresholds=DriftThresholds(moved_warn=0.5, moved_fail=0.8)).status == "fail"
 
 
+def test_vectors_that_no_seed_repeats_are_not_taken_for_permuted_ids() -> None:
+    """After hardly any training every seed has other neighbours."""
+    rng = np.random.default_rng(9)
+    runs = [embeddings(rng.normal(size=(450, 16)).astype(np.float32)) for _ in range(3)]
+    figures = drift_figures(runs[0], runs[1])
+    assert drift_report(figures).name == "ids_permuted", "if a seed kept half of the neighbours"
+    assert drift_report(figures, seed_noise(runs)).name == "seed_only"
+
+
 def test_pictures_are_small_and_drawn() -> None:
     rng = np.random.default_rng(8)
     edges = edges_of(rng)

@@ -134,7 +134,7 @@ def drift_report(
     """Put figures, the seed's effect and the graph's change together. ``graph`` None: not known, as of plain files."""
     bounds, unit = thresholds or DriftThresholds(), noise or SeedNoise()
     multiple = (1 - figures.overall.overlap_10) / max(1 - unit.overlap_10, 0.01)
-    found = [*_ids(figures), *_collapsed(figures, bounds), *_lost(figures, multiple, graph, bounds)]
+    found = [*_ids(figures, unit), *_collapsed(figures, bounds), *_lost(figures, multiple, graph, bounds)]
     explained = bool(found)
     if not any(finding.name == "ids_permuted" for finding in found):
         found.append(_moved(figures, multiple, unit, bounds, explained))
@@ -143,13 +143,17 @@ def drift_report(
     return DriftReport(figures, unit, graph, multiple, tuple(found))
 
 
-def _ids(figures: DriftFigures) -> list[DriftVerdict]:
-    """Neighbours at chance level although the cloud of points is the same: the rows belong to other ids."""
+def _ids(figures: DriftFigures, unit: SeedNoise) -> list[DriftVerdict]:
+    """Neighbours at chance level although the cloud of points is the same: the rows belong to other ids.
+
+    Where another seed leaves no neighbours either, as after hardly any training, nobody can tell.
+    """
     all_of_it = figures.overall
     # Within each type, as the types themselves may have kept their places.
     cka = sum(own.cka * own.shared for own in figures.types) / all_of_it.shared
     by_chance = all_of_it.overlap_10 <= 1.3 * all_of_it.chance_10 and cka <= 1.5 * all_of_it.chance_cka
-    if not by_chance or all_of_it.chance_10 > 0.3 or figures.spectrum_change > 0.1:
+    telling = unit.overlap_10 > 1.5 * all_of_it.chance_10
+    if not (by_chance and telling) or all_of_it.chance_10 > 0.3 or figures.spectrum_change > 0.1:
         return []
     return [
         DriftVerdict(
