@@ -128,8 +128,8 @@ def drift(
 
     terminal = Terminal()
     try:
-        sides = [side_of(each, folder) for each in (before, after)]
-        report = compare_sides(*sides, DriftThresholds(seeds=seeds), outlets=[terminal])
+        first, second = side_of(before, folder), side_of(after, folder)
+        report = compare_sides(first, second, DriftThresholds(seeds=seeds), outlets=[terminal])
     finally:
         terminal.close()
     found = {"before": before, "after": after, **report.to_dict()}
@@ -230,7 +230,7 @@ def _record(store: "Versions", found: dict[str, Any]) -> None:
     home = dagster_home(store.path)
     if home is None:
         return
-    event = {"dataset": store.path.parent.name, "model": store.path.name, "by": somebody(), "found": found}
+    event = {"dataset": store.path.parent.name, "model": store.path.name, "by": somebody(), "decision": found}
     done = subprocess.run(
         [sys.executable, "-m", "graphmill.orchestration.promotion", str(home)],
         input=json.dumps(event, default=str),

@@ -132,7 +132,7 @@ def test_the_policys_decisions_from_the_first_run_to_a_rollback(chain: Chain) ->
         "dataset": "toy",
         "model": "hgt",
         "by": "me",
-        "found": {**found, "outcome": "rolled back", "champion": found["before"]},
+        "decision": {**found, "outcome": "rolled back", "champion": found["before"]},
     }
     promotion.record(chain.project.instance, event)
     assert (chain.shown["decision"], chain.data_version) == ("rolled back", first.name)

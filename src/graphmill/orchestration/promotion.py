@@ -67,7 +67,7 @@ def _figure_rows(found: Mapping[str, Any], compared: Mapping[str, Any]) -> list[
 
 def record(instance: dg.DagsterInstance, event: Mapping[str, Any]) -> None:
     """Put what a command did into the event log as a materialization of ``<dataset>/<model>_promoted``."""
-    found = event["found"]
+    found = event["decision"]
     instance.report_runless_asset_event(
         dg.AssetMaterialization(
             asset_key=dg.AssetKey([event["dataset"], f"{event['model']}_promoted"]),

@@ -27,6 +27,8 @@ MOVED = 50
 SHORTEST = 1e-6
 """Length, over the median length, up to which a vector has no direction."""
 Int64 = NDArray[np.int64]
+Key = tuple[str, str]
+"""Type and id of a node."""
 
 
 @dataclass(frozen=True)
@@ -125,77 +127,113 @@ def drift_figures(a: Embeddings, b: Embeddings, *, seed: int = 0) -> DriftFigure
         raise InputError(
             f"the two embeddings share {len(rows_a)} nodes by type and id; drift needs at least {max(KS) + 2}"
         )
-    A, B = _padded(np.asarray(a.vectors)[rows_a], b), _padded(np.asarray(b.vectors)[rows_b], a)
-    types = b.types[rows_b]
-    queries = _queries(types, seed)
-    near_a, near_b = (nearest(X, queries, max(KS)).rows for X in (A, B))
-    overlaps = {k: _overlap(near_a[:, :k], near_b[:, :k]) for k in KS}
-    rotation = fit_rotation(in_blocks(A, B), A.shape[1])
-    aligned = np.concatenate([rotation.apply(A[i : i + ROWS]) for i in range(0, len(A), ROWS)])
-    cosine_raw, cosine_aligned = _cosines(A, B), _cosines(aligned, B)
-    known_a, known_b = _keys(a), _keys(b)
-    found = []
-    for number, name in enumerate(b.type_names):
-        own, asked = types == number, types[queries] == number
-        if own.any():
-            lost = sum(key[0] == name for key in known_a - known_b)
-            fresh = sum(key[0] == name for key in known_b - known_a)
-            chance = min(KS[0] / max(int(own.sum()) - 1, 1), 1.0)
-            found.append(
-                Agreement(
-                    name,
-                    int(own.sum()),
-                    fresh,
-                    lost,
-                    *(_mean(overlaps[k][asked]) for k in KS),
-                    chance,
-                    _cka(A[own], B[own]),
-                    _cka(A[own], B[own][generator("drift chance", seed, name).permutation(int(own.sum()))]),
-                    float(cosine_raw[own].mean()),
-                    float(cosine_aligned[own].mean()),
-                    _ratio(_spread(B[own]), _spread(A[own])),
-                )
-            )
-    weights = np.array([own.shared for own in found], float)
-    overall = Agreement(
-        "",
-        len(A),
-        len(known_b - known_a),
-        len(known_a - known_b),
-        *(float(np.average([getattr(own, f"overlap_{k}") for own in found], weights=weights)) for k in KS),
-        float(np.average([own.chance_10 for own in found], weights=weights)),
-        _cka(A, B),
-        float(np.average([own.chance_cka for own in found], weights=weights)),
-        float(cosine_raw.mean()) if a.vectors.shape[1] == b.vectors.shape[1] else float("nan"),
-        float(cosine_aligned.mean()),
-        _ratio(_spread(B), _spread(A)),
+    both = _Matched(
+        _padded(np.asarray(a.vectors)[rows_a], b),
+        _padded(np.asarray(b.vectors)[rows_b], a),
+        b.types[rows_b],
+        b.type_names,
+        seed,
     )
-    moved = np.argsort(cosine_aligned, kind="stable")[:MOVED]
-    stayed = _overlap(nearest(A, moved, KS[0]).rows, nearest(B, moved, KS[0]).rows)
+    known_a, known_b = _keys(a), _keys(b)
+    new, vanished = known_b - known_a, known_a - known_b
+    same_width = a.vectors.shape[1] == b.vectors.shape[1]
+    types = both.by_type(new, vanished)
+    moved = np.argsort(both.cosine_aligned, kind="stable")[:MOVED]
+    stayed = _overlap(nearest(both.A, moved, KS[0]).rows, nearest(both.B, moved, KS[0]).rows)
     nodes = tuple(
         MovedNode(
-            b.type_names[types[row]],
+            b.type_names[both.types[row]],
             str(b.ids[rows_b[row]]),
             str(b.names[rows_b[row]]),
-            float(cosine_aligned[row]),
+            float(both.cosine_aligned[row]),
             float(own),
         )
         for row, own in zip(moved, stayed, strict=True)
     )
     return DriftFigures(
-        overall,
-        tuple(found),
-        rotation.residual,
-        _spectrum_change(A, B),
+        both.overall(types, len(new), len(vanished), same_width),
+        types,
+        both.rotation.residual,
+        _spectrum_change(both.A, both.B),
         nodes,
-        tuple(" ".join(key) for key in sorted(known_b - known_a)[:MOVED]),
-        tuple(" ".join(key) for key in sorted(known_a - known_b)[:MOVED]),
-        (types[queries].astype(np.int64), overlaps[KS[0]]),
-        _projection(aligned, B, moved[:20], [n.name or n.id for n in nodes[:20]], seed),
+        tuple(" ".join(key) for key in sorted(new)[:MOVED]),
+        tuple(" ".join(key) for key in sorted(vanished)[:MOVED]),
+        (both.types[both.queries].astype(np.int64), both.overlaps[KS[0]]),
+        _projection(both.aligned, both.B, moved[:20], [n.name or n.id for n in nodes[:20]], seed),
     )
 
 
-def _keys(e: Embeddings) -> set[tuple[str, str]]:
+class _Matched:
+    """The rows of the shared nodes, before and after, and what is measured of each row."""
+
+    def __init__(
+        self,
+        A: NDArray[np.float32],
+        B: NDArray[np.float32],
+        types: NDArray[np.int32],
+        type_names: tuple[str, ...],
+        seed: int,
+    ) -> None:
+        self.A, self.B, self.types, self.type_names, self.seed = A, B, types, type_names, seed
+        self.queries = _queries(types, seed)
+        near_a, near_b = (nearest(X, self.queries, max(KS)).rows for X in (A, B))
+        self.overlaps = {k: _overlap(near_a[:, :k], near_b[:, :k]) for k in KS}
+        self.rotation = fit_rotation(in_blocks(A, B), A.shape[1])
+        self.aligned = np.concatenate([self.rotation.apply(A[i : i + ROWS]) for i in range(0, len(A), ROWS)])
+        self.cosine_raw, self.cosine_aligned = _cosines(A, B), _cosines(self.aligned, B)
+
+    def by_type(self, new: set[Key], vanished: set[Key]) -> tuple[Agreement, ...]:
+        """One for each type with shared nodes, in the order of the types' numbers."""
+        found = []
+        for number, name in enumerate(self.type_names):
+            own, asked = self.types == number, self.types[self.queries] == number
+            count = int(own.sum())
+            if not count:
+                continue
+            A, B = self.A[own], self.B[own]
+            turned = generator("drift chance", self.seed, name).permutation(count)
+            found.append(
+                Agreement(
+                    name=name,
+                    shared=count,
+                    new=sum(key[0] == name for key in new),
+                    vanished=sum(key[0] == name for key in vanished),
+                    overlap_10=_mean(self.overlaps[10][asked]),
+                    overlap_50=_mean(self.overlaps[50][asked]),
+                    chance_10=min(10 / max(count - 1, 1), 1.0),
+                    cka=_cka(A, B),
+                    chance_cka=_cka(A, B[turned]),
+                    cosine_raw=float(self.cosine_raw[own].mean()),
+                    cosine_aligned=float(self.cosine_aligned[own].mean()),
+                    spread_ratio=_ratio(_spread(B), _spread(A)),
+                )
+            )
+        return tuple(found)
+
+    def overall(self, types: tuple[Agreement, ...], new: int, vanished: int, same_width: bool) -> Agreement:
+        """What was measured on a sample is weighed by the types' sizes, as each type has a sample of its own."""
+        weights = np.array([own.shared for own in types], float)
+
+        def mean_of(figure: str) -> float:
+            return float(np.average([getattr(own, figure) for own in types], weights=weights))
+
+        return Agreement(
+            name="",
+            shared=len(self.A),
+            new=new,
+            vanished=vanished,
+            overlap_10=mean_of("overlap_10"),
+            overlap_50=mean_of("overlap_50"),
+            chance_10=mean_of("chance_10"),
+            cka=_cka(self.A, self.B),
+            chance_cka=mean_of("chance_cka"),
+            cosine_raw=float(self.cosine_raw.mean()) if same_width else float("nan"),
+            cosine_aligned=float(self.cosine_aligned.mean()),
+            spread_ratio=_ratio(_spread(self.B), _spread(self.A)),
+        )
+
+
+def _keys(e: Embeddings) -> set[Key]:
     return {(e.type_names[t], str(i)) for t, i in zip(e.types, e.ids, strict=True)}
 
 

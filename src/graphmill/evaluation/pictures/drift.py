@@ -34,10 +34,10 @@ def moved_arrows(figures: DriftFigures, *, max_bytes: int = INLINE_BYTES) -> byt
     """The most moved nodes in the first two principal components of before, after the alignment; all others in grey."""
     figure, axes = blank(7.0, 5.5)
     found = figures.projection
-    axes.scatter(*found.background.T, s=3, color=GREY, alpha=0.35, linewidths=0)
+    axes.scatter(found.background[:, 0], found.background[:, 1], s=3, color=GREY, alpha=0.35, linewidths=0)
     for name, start, end in zip(found.names, found.before, found.after, strict=True):
         axes.annotate("", xy=end, xytext=start, arrowprops={"arrowstyle": "->", "color": COLOURS[5], "linewidth": 0.9})
-        axes.text(*end, name[:24], fontsize="x-small")
+        axes.text(end[0], end[1], name[:24], fontsize="x-small")
     # annotate() does not widen the axes.
     axes.update_datalim(np.concatenate((found.before, found.after)))
     axes.autoscale_view()
