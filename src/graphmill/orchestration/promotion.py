@@ -40,7 +40,7 @@ def metadata(found: Mapping[str, Any], by: str) -> dict[str, Any]:
     elif found.get("problem"):
         shown["not_compared"] = found["problem"]
     if found["version"]:
-        shown["path"] = dg.MetadataValue.path(str(found["path"]))
+        shown["version_path"] = dg.MetadataValue.path(str(found["path"]))
         link = f"{os.path.dirname(found['path'])}/current"
         shown["how_to_load"] = snippet(f"import graphmill\n\nlive = graphmill.load({link!r})\nframe = live.to_pandas()")
     return shown
