@@ -8,7 +8,7 @@ JOBS   ?= 2
 STATE  := $(CURDIR)/.dagster_home
 BENCHMARKS := ingest validation engine hgt conve sequences sequence_quality recommenders recommenders_step multimodal_quality
 
-.PHONY: setup demo test ui check format bench bench-report tensorboard clean
+.PHONY: setup demo test ui check docs format bench bench-report tensorboard clean
 
 setup: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -37,6 +37,10 @@ check: setup
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(MAKE) --no-print-directory docs
+
+docs: setup  ## the site into build/site; a broken link or a page that no menu names is an error
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
 
 format: setup
 	@$(BIN)/ruff check --fix .

@@ -78,7 +78,7 @@ def train_once(system: str, seed: int, shuffled: bool, large: int, floors: bool)
     from graphmill.graph.settings import GraphSettings
     from graphmill.ingest.mmrec import read_mmrec
     from graphmill.runs.export import restore
-    from graphmill.runs.recommender_baseline import bpr_mf_figures
+    from graphmill.runs.recommender_baseline import bpr_mf_figures, rival_bpr_mf
     from graphmill.runs.resolve import merge
     from graphmill.runs.train import train
 
@@ -102,7 +102,7 @@ def train_once(system: str, seed: int, shuffled: bool, large: int, floors: bool)
             values = merge(merge(settings, large_settings(system, large) if large else {}), own)
             report = train(values, "benchmark", root=str(Path(folder) / "runs"))
             # Nothing where the run is without floors.
-            bpr_mf = bpr_mf_figures(restore(report["run_dir"]), "test")
+            bpr_mf = bpr_mf_figures(rival_bpr_mf(restore(report["run_dir"])), "test")
     found = {**report["metrics"], **{f"test_bpr_mf_{name}": value for name, value in bpr_mf.items()}}
     return {"best_epoch": report["best_epoch"], "epochs": report["epochs_done"], **found}
 

@@ -1,4 +1,4 @@
-"""The measured parts of the cost model in docs/adr/002-sharding-full-graph-systems.md: ``python -m benchmarks.sharding``.
+"""The measured parts of the cost model in ADR 2: ``python -m benchmarks.sharding``.
 
 Three figures of this machine: the rate of gloo's all-reduce over loopback and its latency (two processes), and the time
 of HGT's propagation a million edges. The model puts them together; nothing of it is written by hand.

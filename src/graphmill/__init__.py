@@ -1,26 +1,48 @@
 """graphmill: knowledge graphs and interactions in, validated and versioned embeddings out.
 
-``graphmill.load(RUN)`` opens a run's embeddings; ``graphmill.generate_hgt_embeddings_batched`` goes from an edge CSV to
-an embedding CSV in one call. Importing graphmill imports neither torch nor dagster.
+``read_edges`` or ``read_interactions`` → ``build_graph`` → ``train`` → a ``Run``; ``load`` opens one that is there;
+``generate_hgt_embeddings_batched`` goes from an edge CSV to an embedding CSV in one call. Importing graphmill imports
+neither torch nor dagster.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphmill.version import __version__
 
-__all__ = ["__version__", "generate_hgt_embeddings_batched", "load"]
+if TYPE_CHECKING:
+    from graphmill.api import (
+        Run,
+        Tables,
+        build_graph,
+        generate_hgt_embeddings_batched,
+        load,
+        read_edges,
+        read_features,
+        read_interactions,
+        train,
+    )
 
-
-def load(path: str) -> Any:
-    """The exported embeddings of a run: ``run["DB00997"]``, ``run.to_pandas()``, ``run.neighbors("DB00997", k=10)``."""
-    from graphmill.api import Run
-
-    return Run(path)
+__all__ = [
+    "Run",
+    "Tables",
+    "__version__",
+    "build_graph",
+    "generate_hgt_embeddings_batched",
+    "load",
+    "read_edges",
+    "read_features",
+    "read_interactions",
+    "train",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "generate_hgt_embeddings_batched":
-        from graphmill.api import generate_hgt_embeddings_batched
+    if name in __all__:
+        from graphmill import api
 
-        return generate_hgt_embeddings_batched
+        return getattr(api, name)
     raise AttributeError(f"module 'graphmill' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -50,7 +50,3 @@ class StoppedError(GraphmillError):
 
 class RunLockedError(GraphmillError):
     """Another process is writing the run directory."""
-
-
-class GraphmillWarning(UserWarning):
-    """Something odd that the user should see, although the work goes on."""

@@ -6,17 +6,62 @@ Only types that survive the Launchpad are allowed: bool, int, float, str, ``Lite
 ``Settings``. No ``None`` defaults, tuples or unions: ``0``, ``""`` and ``"auto"`` say "off" or "decide for me".
 """
 
-from typing import Any, TypeVar
+import reprlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
-from graphmill.errors import SettingsError
+from graphmill.errors import InputError, SettingsError
+
+LARGEST_NUMBER = 2**63 - 1
+"""Of whole numbers: what every array and every seed can hold."""
+LONGEST_TEXT = 4095
+"""Characters of a path, as Linux bounds it."""
+
+
+@dataclass(frozen=True)
+class Retired:
+    """A setting of an earlier release that is gone: what it was by default, and what to write in its place.
+
+    Files that hold the default are read as before, and fingerprints are those of before; any other value is refused.
+    """
+
+    default: Any
+    instead: str
+    identity: bool = True
 
 
 class Settings(BaseModel):
-    """Frozen, strict about unknown names, validated also where a default is used."""
+    """Frozen, strict about unknown names, validated also where a default is used.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, protected_namespaces=())
+    YAML's ``off`` and ``on`` are booleans: where those words are among a field's choices, the booleans stand for them.
+    Elsewhere ``true`` is no number. Text has no null bytes, numbers are finite unless a field says otherwise.
+    """
+
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, validate_default=True, protected_namespaces=(), allow_inf_nan=False
+    )
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _as_written(cls, value: Any, info: ValidationInfo) -> Any:
+        return _as_meant(cls.model_fields[str(info.field_name)].annotation, value)
+
+    RETIRED: ClassVar[dict[str, Retired]] = {}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_retired(cls, values: Any) -> Any:
+        if not isinstance(values, dict) or not cls.RETIRED.keys() & values.keys():
+            return values
+        for name, retired in cls.RETIRED.items():
+            if name in values and values[name] != retired.default:
+                raise ValueError(f"{name}: {shown(values[name])} is no longer there: {retired.instead}")
+        return {name: value for name, value in values.items() if name not in cls.RETIRED}
 
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
@@ -38,6 +83,28 @@ def setting(default: Any, description: str, *, identity: bool = True, **bounds: 
     return Field(default, description=text, json_schema_extra={"identity": identity}, **bounds)
 
 
+def _as_meant(annotation: Any, value: Any) -> Any:
+    """What a value from YAML stands for in a field of this type. Raises ``ValueError`` for what pydantic would bend."""
+    if get_origin(annotation) is list and isinstance(value, list):
+        return [_as_meant(get_args(annotation)[0], item) for item in value]
+    if isinstance(value, bool):
+        word = "on" if value else "off"
+        if get_origin(annotation) is Literal and word in get_args(annotation):
+            return word
+        if annotation in (int, float):
+            raise ValueError("write a number; YAML reads yes, no, on, off, true and false as something else")
+    elif isinstance(value, int) and annotation in (int, float) and abs(value) > LARGEST_NUMBER:
+        raise ValueError(f"write a number of at most {LARGEST_NUMBER}")
+    elif isinstance(value, str):
+        if "\0" in value:
+            raise ValueError("it holds a null byte, which no name or path may")
+        if len(value) > LONGEST_TEXT:
+            raise ValueError(f"it is longer than {LONGEST_TEXT:,} characters, which no name or path may be")
+        if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+            raise ValueError("it holds bytes that are no text (UTF-8)")
+    return value
+
+
 def is_identity(model: type[Settings], name: str) -> bool:
     """Whether the field enters the fingerprint."""
     extra = model.model_fields[name].json_schema_extra
@@ -52,7 +119,7 @@ def identity_of(settings: Settings) -> dict[str, Any]:
             continue
         value = getattr(settings, name)
         out[name] = identity_of(value) if isinstance(value, Settings) else value
-    return out
+    return out | {name: retired.default for name, retired in type(settings).RETIRED.items() if retired.identity}
 
 
 def parse(model: type[SettingsT], values: dict[str, Any], where: str) -> SettingsT:
@@ -68,22 +135,98 @@ def parse(model: type[SettingsT], values: dict[str, Any], where: str) -> Setting
 
 
 def _sentence(problem: Any, model: type[Settings]) -> str:
-    path = ".".join(str(part) for part in problem["loc"])
+    path = ".".join(part if str(part).isprintable() else repr(part) for part in map(str, problem["loc"]))
     if problem["type"] == "extra_forbidden":
         known = _siblings(model, problem["loc"][:-1])
         return f"unknown setting '{path}' (known here: {', '.join(known)})"
     message = problem["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
-    if problem["type"] == "value_error" and not path:
-        return message
-    return f"{path} = {problem.get('input')!r}: {message}"
+    value = problem.get("input")
+    if problem["type"] == "value_error" and (not path or isinstance(value, Mapping | Settings)):
+        return message  # of a whole section, which names its settings itself
+    if problem["type"] == "model_type":
+        message = "it is a section: write its settings under it, one 'name: value' a line, or leave it out"
+    return f"{path} = {shown(value)}: {message}"
+
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel, _SHORT.maxstring, _SHORT.maxother = 2, 80, 80
+
+
+def shown(value: Any) -> str:
+    """``value`` for a message, short whatever was written: an alias in YAML can make a list endless."""
+    return _SHORT.repr(value)
 
 
 def _siblings(model: type[Settings], path: Any) -> list[str]:
     current: Any = model
     for part in path:
+        if isinstance(part, int):  # a place in a list
+            continue
         field = getattr(current, "model_fields", {}).get(part)
         if field is None:
             break
-        current = field.annotation
+        current = get_args(field.annotation)[0] if get_origin(field.annotation) is list else field.annotation
     return list(getattr(current, "model_fields", {}))
+
+
+class _Plain(yaml.SafeLoader):
+    """YAML without what changes a value in silence: a key given twice, 010 (which is 8), 1:30 (which is 90)."""
+
+    def construct_yaml_int(self, node: Any) -> int:
+        digits = str(node.value).lstrip("+-")
+        if ":" in digits or (len(digits) > 1 and digits[0] == "0" and digits[1] not in "xb"):
+            line = node.start_mark.line + 1
+            raise _UnclearError(
+                f"{node.value} in line {line} is another number to YAML; write it without zeros or colons"
+            )
+        return int(super().construct_yaml_int(node))
+
+    def compose_mapping_node(self, anchor: Any) -> Any:
+        node = super().compose_mapping_node(anchor)
+        lines: dict[tuple[str, str], int] = {}
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+                continue
+            name, line = (key.tag, key.value), key.start_mark.line + 1
+            if name in lines:
+                raise _UnclearError(
+                    f"'{key.value}' is given twice, in lines {lines[name]} and {line}; keep one of them"
+                )
+            lines[name] = line
+        return node
+
+
+_Plain.add_constructor("tag:yaml.org,2002:int", _Plain.construct_yaml_int)
+
+
+class _UnclearError(Exception):
+    """What is unclear, in a sentence."""
+
+
+def read_yaml(text: str, where: str) -> Any:
+    """The value of a YAML (or JSON) text. ``where`` names it in messages.
+
+    Raises:
+        InputError: it is no YAML, has a key twice, or a number that YAML takes for another; with the lines.
+    """
+    with _one_sentence(where):
+        return yaml.load(text, _Plain)
+
+
+def read_yaml_documents(text: str, where: str) -> list[Any]:
+    """As :func:`read_yaml`, of a file whose documents are set apart by lines of ``---``."""
+    with _one_sentence(where):
+        return list(yaml.load_all(text, _Plain))
+
+
+@contextmanager
+def _one_sentence(where: str) -> Iterator[None]:
+    try:
+        yield
+    except _UnclearError as error:
+        raise InputError(f"{where}: {error}") from None
+    except RecursionError:
+        raise InputError(f"{where} is not valid YAML: it is nested too deeply") from None
+    except (yaml.YAMLError, ValueError, OverflowError) as error:
+        raise InputError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from None

@@ -13,8 +13,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-import graphmill.cli
-from graphmill.cli import app
+import graphmill
+from graphmill.cli import app, entry
 from graphmill.errors import GraphmillError
 from graphmill.training.run_directory import RunDirectory
 from tests.graph.test_interactions import built
@@ -55,6 +55,10 @@ def test_training_trains_exports_and_is_reused(settings: Path, trained: dict[str
     again = json.loads(run("train", str(settings), "--set", "training.epochs=3", "--json").stdout)
     assert again["reused"]
     assert again["run_dir"] == trained["run_dir"]
+
+
+def test_the_version_is_the_packages() -> None:
+    assert run("--version").stdout.strip() == f"graphmill {graphmill.__version__}"
 
 
 def test_evaluate_gives_the_figures_of_the_training(trained: dict[str, Any]) -> None:
@@ -187,9 +191,9 @@ def test_out_of_memory_ends_in_a_sentence(monkeypatch: pytest.MonkeyPatch, capsy
     def hungry(**options: Any) -> None:
         raise MemoryError
 
-    monkeypatch.setattr(graphmill.cli, "app", hungry)
+    monkeypatch.setattr(entry, "app", hungry)
     with pytest.raises(SystemExit) as caught:
-        graphmill.cli.main()
+        entry.main()
     assert caught.value.code == 2
     assert capsys.readouterr().err.startswith("error: out of memory (MemoryError); in use ")
 

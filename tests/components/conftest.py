@@ -1,5 +1,6 @@
 """A project in a temporary directory: a small knowledge graph as CSV, and the two component types on it."""
 
+import contextlib
 import csv
 import json
 from collections.abc import Mapping
@@ -69,7 +70,7 @@ class Project:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self.context: Any = SimpleNamespace(project_root=root, path=root)
+        self.context: Any = SimpleNamespace(project_root=root, path=root, defs_module_path=root / "defs")
         self.instance = dg.DagsterInstance.ephemeral()
         self.source = root / "data" / "01_raw" / "kg.csv"
         write_kg(self.source)
@@ -92,7 +93,7 @@ class Project:
             instance=self.instance,
             raise_on_error=False,
             resources={
-                "io_manager": ArtifactStore(base_path=str(self.root / "data" / "06_models")),
+                "graphmill_store": ArtifactStore(base_path=str(self.root / "data" / "06_models")),
                 "accelerator": AcceleratorResource(device="cpu"),
                 "worker": worker or WorkerClient(),
             },
@@ -101,7 +102,18 @@ class Project:
     def metadata(self, key: str) -> dict[str, Any]:
         event = self.instance.get_latest_materialization_event(dg.AssetKey(key.split("/")))
         assert event is not None
-        return {name: value.value for name, value in event.asset_materialization.metadata.items()}
+        shown = {name: value.value for name, value in event.asset_materialization.metadata.items()}
+        return self.figures(shown) | shown
+
+    @staticmethod
+    def figures(shown: Mapping[str, Any]) -> dict[str, Any]:
+        """The numbers of the table ``figures``, where an asset has one of records."""
+        table = shown.get("figures")
+        found: dict[str, Any] = {}
+        for record in table.records if isinstance(table, dg.TableMetadataValue) else ():
+            with contextlib.suppress(ValueError):
+                found[str(record.data["figure"])] = float(str(record.data["now"]).replace(",", ""))
+        return found
 
     def data_version(self, key: str) -> str:
         event = self.instance.get_latest_materialization_event(dg.AssetKey(key.split("/")))

@@ -293,7 +293,7 @@ def test_a_bad_value_in_the_launchpad_fails_before_the_worker_starts(built: Proj
         raise_on_error=False,
         run_config={"ops": {"toy__hgt_model": {"config": {"training": {"epochs": 0}}}}},
         resources={
-            "io_manager": ArtifactStore(base_path=str(built.root / "data" / "06_models")),
+            "graphmill_store": ArtifactStore(base_path=str(built.root / "data" / "06_models")),
             "accelerator": AcceleratorResource(),
             "worker": FakeWorker(replies={}),
         },
@@ -325,6 +325,21 @@ def test_sound_embeddings_pass_and_are_published(built: Project) -> None:
     assert built.data_version("toy/hgt_embeddings") == "abc-40-e8"
     published = built.root / "data" / "06_models" / "embeddings" / "out.csv"
     assert published.read_bytes() == (built.root / RUN / "embeddings" / "embeddings.csv").read_bytes()
+
+
+def test_vectors_of_another_epoch_than_the_best_are_told_on_every_asset(built: Project) -> None:
+    note = "the best epoch is 5, but its checkpoint is damaged: epoch 8 is used in its place, and so on"
+    reply = export(built, healthy(graph_of(built).num_nodes), graph_of(built).node_table())
+    reply["result"] |= {"best_epoch": 5, "notes": [note]}
+    told = checks(run_model(built, "model", "embeddings", train=trained(), export=reply))["of_best_epoch"]
+    assert not told.passed
+    assert told.description == note
+    assert built.metadata("toy/hgt_embeddings")["best_epoch"] == 5
+    assert built.metadata("toy/hgt_embeddings")["epoch"] == 8
+    report = {**ranking_report(0.3), "best_epoch": 5, "notes": [note]}
+    (built.root / RUN / "ranking.json").write_text(json.dumps(report))
+    assert run_model(built, "ranking", rank={"result": {"kind": "result"}}).success
+    assert built.metadata("toy/hgt_ranking")["notes"] == note
 
 
 def spoil(vectors: np.ndarray, nodes: pa.Table, how: str) -> tuple[np.ndarray, pa.Table]:
@@ -393,7 +408,7 @@ def test_what_is_wrong_is_named_but_blocks_nothing(built: Project) -> None:
 
 
 def ranking_report(mrr: float) -> dict[str, Any]:
-    scorers = {"model": mrr, "degree": 0.1, "random": 0.02, "no_message": 0.15}
+    scorers = {"model": mrr, "degree": 0.1, "knn": 0.2, "random": 0.02, "no_message": 0.15}
     relation = {
         "relation": 0,
         "name": "a · b · c",
@@ -404,7 +419,17 @@ def ranking_report(mrr: float) -> dict[str, Any]:
     verdict = {"name": "mrr_over_degree", "remedy": "Train longer."}
     ratios = {"mrr_over_degree": mrr / 0.1, "mrr_over_random": mrr / 0.02, "share_above_degree": 1.0}
     macro = {name: {"mrr": value, "optimistic_mrr": value} for name, value in scorers.items()}
-    bins = [{"low": 100, "high": -1, "queries": 40, "metrics": {"mrr": mrr, "hits@10": 0.5}}]
+    against = {
+        "mrr": {"model": mrr, "degree": 0.1, "knn": 0.2},
+        "best": "knn",
+        "average": "macro",
+        "ratios": {"knn": {"value": mrr / 0.2, "low": mrr / 0.25, "high": mrr / 0.15}},
+        "sentence": "kNN against the model.",
+    }
+    strata = {
+        "by_degree": [{"low": 100, "high": -1, "queries": 40, "mrr": scorers}],
+        "by_half_link": [{"seen": "both", "queries": 40, "mrr": scorers}],
+    }
     return {
         "epoch": 8,
         "comparison": {
@@ -413,12 +438,16 @@ def ranking_report(mrr: float) -> dict[str, Any]:
             "micro": macro,
             "ratios": {**ratios, "mrr_over_no_message": mrr / 0.15},
             "verdicts": [verdict],
+            "against": against,
+            "strata": strata,
         },
-        "rankings": {"model": {"queries": 40, "by_degree": bins}},
+        "rankings": {"model": {"queries": 40}},
     }
 
 
-@pytest.mark.parametrize(("mrr", "failing"), [(0.3, set()), (0.12, {"beats_degree_only", "messages_help"})])
+@pytest.mark.parametrize(
+    ("mrr", "failing"), [(0.3, set()), (0.12, {"beats_degree_only", "messages_help", "beats_baselines"})]
+)
 def test_the_ranking_stands_beside_its_baselines(built: Project, mrr: float, failing: set[str]) -> None:
     embeddings(built, healthy(graph_of(built).num_nodes))
     (built.root / RUN / "ranking.json").write_text(json.dumps(ranking_report(mrr)))
@@ -427,10 +456,16 @@ def test_the_ranking_stands_beside_its_baselines(built: Project, mrr: float, fai
     shown = built.metadata("toy/hgt_ranking")
     assert shown["mrr"] == mrr
     assert "optimistic_mrr" not in shown
-    assert re.search(rf"\| mrr \| {mrr:g} \|  \| 0.1 \| 0.02 \| 0.15 \|", shown["figures"])
+    assert shown["summary"] == "kNN against the model."
+    assert shown["mrr_over_best_baseline_low"] == pytest.approx(mrr / 0.25)
+    assert re.search(
+        rf"\| kNN \| 0.2 \| {mrr / 0.2:g} \| {mrr / 0.25:.3f} to {mrr / 0.15:.3f} \|", shown["mrr_by_scorer"]
+    )
+    assert "(head, relation) and (relation, tail)" in shown["by_half_link"]
     assert "data:image/png;base64," in shown["mrr_by_relation"]
     if failing:
         assert "Train longer." in checks(result)["beats_degree_only"].description
+        assert checks(result)["beats_baselines"].severity is dg.AssetCheckSeverity.WARN
 
 
 def test_a_graph_that_holds_out_nothing_is_validated_without_links(project: Project) -> None:

@@ -12,7 +12,6 @@ from graphmill.runs.resolve import parse_settings, read_settings
 
 MADE = {"raw_edges", "nodes", "edges", "graph", "hgt_model", "hgt_embeddings", "hgt_validation", "hgt_ranking"}
 MADE |= {"hgt_drift", "hgt_promoted"}
-RESOURCES = dg.Definitions(resources={"accelerator": None, "worker": None})
 ON_DEMAND = {"hgt_acceleration_report"}
 
 
@@ -27,7 +26,7 @@ def test_the_hetionet_chain_loads(example: str) -> None:
         (Path(path) / "defs.yaml").write_text(example)
         with sandbox.build_all_defs() as definitions:
             jobs = {job.name for job in definitions.jobs}
-            graph = dg.Definitions.merge(definitions, RESOURCES).resolve_asset_graph()
+            graph = definitions.resolve_asset_graph()
     keys = {key.to_user_string() for key in graph.get_all_asset_keys()}
     assert keys == {f"hetionet/{name}" for name in MADE | ON_DEMAND}
     assert {"hetionet_refresh", "hetionet_build_graph", "hetionet_hgt_retrain"} <= jobs

@@ -83,7 +83,11 @@ def test_figures_stand_beside_those_of_the_previous_run(project: Project) -> Non
     rows = project.source.read_text().splitlines()
     project.source.write_text("\n".join(rows[:-20]) + "\n")
     project.materialize(definitions)
-    assert f"| edges | {before - 20:,} | {float(before):.4g} |" in project.metadata("toy/graph")["figures"]
+    again = project.metadata("toy/graph")
+    assert again["edges"] == before - 20
+    assert again["summary"].startswith("The graph of toy: ")
+    types = next(record.data for record in again["figures"].records if record.data["figure"] == "node_types")
+    assert (types["now"], types["previous"], types["change"]) == ("3", "3", "same")
 
 
 def test_tables_are_not_made_of_a_file_that_changed_behind_its_asset(project: Project) -> None:
@@ -128,10 +132,10 @@ def test_a_users_mistake_is_one_sentence_and_not_retried(project: Project) -> No
 def test_jobs_and_sensor_come_with_it_and_are_stopped(project: Project) -> None:
     definitions = project.dataset(watch={"enabled": True, "interval_seconds": 30})
     assert {job.name for job in definitions.jobs} == {"toy_build_graph", "toy_refresh"}
-    (sensor,) = definitions.sensors
+    sensor = definitions.sensors[0]
     assert (sensor.name, sensor.minimum_interval_seconds) == ("toy_files", 30)
     assert sensor.default_status is dg.DefaultSensorStatus.STOPPED
-    assert not project.dataset().sensors
+    assert [sensor.name for sensor in project.dataset().sensors] == ["graphmill_lost_runs"]
 
 
 def test_the_refresh_job_takes_the_models_along(project: Project) -> None:

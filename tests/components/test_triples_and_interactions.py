@@ -100,7 +100,7 @@ def test_interactions_become_sequences(project: Project) -> None:
     assert (shown["dagster/row_count"], shown["users"], shown["items"]) == (122, 21, 7)
     names = [column.name for column in shown["dagster/column_schema"].columns]
     assert names[:4] == ["user_id", "item_id", "position", "timestamp"]
-    assert "share their second" in shown["notes"]
+    assert "share their time" in shown["notes"]
     assert checks(result)["users_can_be_evaluated"].passed
     graph = TypedGraph.open(project.root / project.value("toy/graph")["path"])
     assert [(t.name, t.count) for t in graph.node_types] == [("user", 21), ("item", 7)]
@@ -140,7 +140,7 @@ def test_the_sensor_looks_at_the_files_of_the_moment(project: Project) -> None:
     write_triples(folder)
     source = {"name": "triples", "format": "triples", "path": "data/triples"}
     definitions = project.dataset(sources=[source], watch={"enabled": True, "interval_seconds": 30})
-    (sensor,) = definitions.sensors
+    sensor = definitions.sensors[0]
     with dg.build_sensor_context(definitions=definitions) as context:
         seen = json.loads(sensor.evaluate_tick(context).cursor)["seen"]
         assert set(seen) == {"triples.train", "triples.valid", "triples.test"}

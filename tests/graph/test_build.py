@@ -120,7 +120,7 @@ def test_a_build_that_fails_leaves_nothing_behind_and_the_old_graph_in_place(tab
     with pytest.raises(OSError, match="No space left"):
         build_graph(tables[0], tables[1].slice(5), GraphSettings(), out)
     assert contents(out) == old
-    assert sorted(path.name for path in tmp_path.iterdir()) == [".graph.lock", "graph"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".graph.lock", ".graph.verified.json", "graph"]
 
 
 def test_what_a_killed_builder_left_is_removed_by_the_next(tables, tmp_path):

@@ -1,8 +1,8 @@
 """Reading a graph: the arrays of the contract, and every way in which a directory can be wrong."""
 
 import json
+import os
 import pickle
-import shutil
 import subprocess
 import sys
 
@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphmill.errors import InputError
-from graphmill.graph import storage
+from graphmill.graph import storage, verified
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
@@ -165,25 +165,58 @@ def test_truncated_and_missing_files_are_named_on_opening(graph, name):
         TypedGraph.open(graph.path)
 
 
-@pytest.mark.parametrize("name", ["split.npy", "dst.npy", "nodes.arrow"])
-def test_a_flipped_byte_is_found_by_verify_and_the_file_named(graph, name):
-    graph.verify()
-    path = graph.path / name
+def flip(path, at=-9):
     data = bytearray(path.read_bytes())
-    data[-9] ^= 1
+    data[at] ^= 1
     path.write_bytes(data)
-    with pytest.raises(InputError, match=rf"{name} is damaged: its SHA-256 is not the one in the manifest"):
-        TypedGraph.open(graph.path).verify()
 
 
-def test_a_file_that_holds_another_array_of_the_same_size_is_refused_when_it_is_opened(graph):
-    shutil.copy(graph.path / "src.npy", graph.path / "keep")
-    np.save(graph.path / "src.npy", np.zeros(graph.num_edges, np.float32))
-    with pytest.raises(InputError, match=r"src.npy is damaged: it holds float32\[340\]; expected <i4\[340\]"):
-        TypedGraph.open(graph.path).edges(0)
-    (graph.path / "src.npy").write_bytes(b"\0" * (graph.path / "keep").stat().st_size)
-    with pytest.raises(InputError, match=r"src\.npy is damaged"):
-        TypedGraph.open(graph.path).edges(0)
+@pytest.mark.parametrize("name", ["split.npy", "src.npy", "dst.npy", "nodes.arrow"])
+@pytest.mark.parametrize("damage", ["flipped", "zeroed"])
+def test_damage_that_keeps_the_size_is_found_on_opening_and_the_file_named(graph, name, damage):
+    TypedGraph.open(graph.path)
+    path = graph.path / name
+    flip(path) if damage == "flipped" else path.write_bytes(b"\0" * path.stat().st_size)
+    with pytest.raises(InputError, match=rf"{name} is damaged: its SHA-256 is not .*; build the graph again from its"):
+        TypedGraph.open(graph.path)
+
+
+def test_files_are_hashed_when_they_are_new_or_changed_and_not_again(graph, monkeypatch):
+    hashed = []
+    plain = verified.sha256
+    monkeypatch.setattr(verified, "sha256", lambda path: hashed.append(path.name) or plain(path))
+    TypedGraph.open(graph.path)
+    assert hashed == [], "the builder has hashed them"
+    os.utime(graph.path / "src.npy")
+    TypedGraph.open(graph.path)
+    TypedGraph.open(graph.path)
+    assert hashed == ["src.npy"]
+    moved = graph.path.rename(graph.path.with_name("moved"))
+    TypedGraph.open(moved)
+    assert len(hashed) == 1 + len(graph.manifest["files"]), "nothing is known of another place"
+    TypedGraph.open(moved, verify="always")
+    assert len(hashed) == 1 + 2 * len(graph.manifest["files"])
+
+
+def test_damage_that_leaves_no_trace_is_found_where_every_opening_verifies(graph):
+    path = graph.path / "split.npy"
+    before = path.stat()
+    with path.open("r+b") as file:
+        file.seek(-1, os.SEEK_END)
+        file.write(b"\2")
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert TypedGraph.open(graph.path)
+    with pytest.raises(InputError, match=r"split\.npy is damaged"):
+        TypedGraph.open(graph.path, verify="always")
+    with pytest.raises(InputError, match=r"split\.npy is damaged"):
+        graph.verify()
+
+
+def test_what_was_verified_may_be_forgotten_or_damaged(graph):
+    book = graph.path.parent / f".{graph.path.name}.verified.json"
+    for text in ("{", "[]", "{}", '{"src.npy": 5}'):
+        book.write_text(text)
+        assert TypedGraph.open(graph.path).num_edges == graph.num_edges
 
 
 def test_a_node_table_that_is_no_arrow_file_is_named(graph):

@@ -1,6 +1,8 @@
-"""``kg_csv``: what becomes of each kind of input. docs/ingestion.md has the same table in words."""
+"""``kg_csv``: what becomes of each kind of input. docs/reference/ingestion.md has the same table in words."""
 
 import gzip
+import io
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from graphmill.errors import InputError, SettingsError
+from graphmill.graph.build import build_graph
+from graphmill.graph.settings import GraphSettings
 from graphmill.ingest.kg_columns import KgColumns, KgCsvSettings
 from graphmill.ingest.kg_csv import read_kg_csv
 from graphmill.ingest.records import MAX_FIELD_BYTES
 from graphmill.ingest.samples.biomed import HEADER
-from graphmill.ingest.tables import EDGES, NODES, REJECTS, IngestResult
+from graphmill.ingest.tables import EDGES, NO_TIME, NODES, REJECTS, IngestResult
 from graphmill.settings import parse
 from tests.ingest.kg_text import CLEAN, DRUG, GENE, OTHER_GENE, row, text, write
 
@@ -132,6 +136,15 @@ def with_column(name: str) -> bytes:
 NEW = "4,DB01,drug,Aspirin,DrugBank"
 LONG = "x" * (MAX_FIELD_BYTES + 1)
 
+
+def zipped(**members: bytes) -> bytes:
+    made = io.BytesIO()
+    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return made.getvalue()
+
+
 KINDS = {
     "empty file": Kind(b"", "refuse", message="is empty; expected a header line"),
     "header only": Kind(HEADER.encode(), "refuse", message="has no usable row below its header$"),
@@ -142,7 +155,8 @@ KINDS = {
     ),
     "extra column": Kind(with_column("weight"), "report", kept(6, ignored_columns=1)),
     "column named twice": Kind(with_column("x_id"), "refuse", message="column x_id more than once; rename one"),
-    "wrong delimiter": Kind(text(*CLEAN).replace(b",", b";"), "refuse", message="separated by ';'; set delimiter: ';'"),
+    "another delimiter": Kind(text(*CLEAN).replace(b",", b";"), "normalise", lambda r: kept(6)(r)),
+    "first line sep=;": Kind(b"sep=;\r\n" + text(*CLEAN).replace(b",", b";"), "normalise", lambda r: kept(6)(r)),
     "byte order mark": Kind(b"\xef\xbb\xbf" + text(*CLEAN), "normalise", lambda r: "byte order mark" in str(r.notes)),
     "CRLF line ends": Kind(
         text(*CLEAN, end="\r\n"), "normalise", lambda r: named("KIF15")(r) and "CR LF" in str(r.notes) and kept(6)(r)
@@ -176,12 +190,20 @@ KINDS = {
         "reject",
         only_reject(4, "y_name", "not UTF-8 text; convert the file (for Latin-1: iconv -f latin1 -t utf-8)"),
     ),
-    "UTF-16": Kind(text(*CLEAN).decode().encode("utf-16"), "refuse", message="UTF-16 text; save it as UTF-8"),
+    "UTF-16": Kind(text(*CLEAN).decode().encode("utf-16"), "normalise", lambda r: kept(6)(r)),
+    "UTF-16 without a mark": Kind(text(*CLEAN).decode().encode("utf-16-be"), "normalise", lambda r: kept(6)(r)),
+    "UTF-16, damaged": Kind(text(*CLEAN).decode().encode("utf-16")[:-1], "refuse", message="UTF-16 text is damaged"),
+    "zip with one member": Kind(zipped(**{"kg.csv": text(*CLEAN)}), "normalise", lambda r: kept(6)(r)),
+    "zip with several": Kind(zipped(a=b"1", b=b"2"), "refuse", message=r"a zip archive of 2 files \(a, b\); unpack it"),
+    "Excel workbook": Kind(
+        zipped(**{"[Content_Types].xml": b"", "xl/workbook.xml": b""}), "refuse", message="save the sheet as CSV"
+    ),
     "truncated gzip": Kind(gzip.compress(text(*CLEAN))[:-20], "refuse", message="ends in the middle"),
     "damaged gzip": Kind(
         gzip.compress(text(*CLEAN))[:-8] + b"\0" * 8, "refuse", message="the gzip file is damaged .*; get it again"
     ),
-    "other archive": Kind(b"PK\x03\x04" + bytes(100), "refuse", message="is a zip archive .*; unpack it"),
+    "other archive": Kind(b"BZh9" + bytes(100), "refuse", message="is compressed with bzip2; unpack it"),
+    "zip, damaged": Kind(b"PK\x03\x04" + bytes(100), "refuse", message="the zip archive is damaged .*; get it again"),
     "blank id": Kind(odd(row(GENE, "4,,drug,Aspirin,DrugBank")), "reject", only_reject(4, "y_id", "blank")),
     "blank type": Kind(odd(row(GENE, "4,DB01,  ,Aspirin,DrugBank")), "reject", only_reject(4, "y_type", "blank")),
     "blank relation": Kind(odd(row(GENE, NEW, "")), "reject", only_reject(4, "relation", "blank")),
@@ -298,7 +320,8 @@ class TestKindsOfInput:
             read_kg_csv(tmp_path)
 
     def test_every_kind_is_in_the_docs_with_the_same_outcome(self, repository: Path) -> None:
-        table = [line.split("|") for line in (repository / "docs/ingestion.md").read_text().splitlines() if "|" in line]
+        page = (repository / "docs/reference/ingestion.md").read_text()
+        table = [line.split("|") for line in page.splitlines() if "|" in line]
         documented = {cells[1].strip(): cells[2].strip() for cells in table if len(cells) >= 4}
         expected = {kind: case.outcome for kind, case in KINDS.items()} | {
             "missing file": "refuse",
@@ -399,6 +422,9 @@ class TestLimitNodes:
             read_kg_csv(write(tmp_path, text(*CLEAN)), KgCsvSettings(limit_nodes=1))
 
 
+BY_TIME = {"split": {"method": "by_time", "valid": 0.3, "test": 0.3}}
+
+
 class TestColumnMap:
     def mapped(self, **columns: str) -> KgCsvSettings:
         return KgCsvSettings(columns=KgColumns(**columns), delimiter="tab")
@@ -433,6 +459,25 @@ class TestColumnMap:
         )
         result = read_kg_csv(write(tmp_path, "r\ta\tb\tt\nr\tx\ty\tgene\n"), settings)
         assert result.nodes["name"].to_pylist() == ["x", "y"]
+
+    def test_times_are_numbers_or_dates_blank_is_none_and_anything_else_is_a_reject(self, tmp_path: Path) -> None:
+        path = write(
+            tmp_path,
+            "a\tb\tt\nx\ty\t1546300800\nx\tz\t2024-01-31\ny\tz\t\nz\tw\tsoon\nw\tx\t1700000000000\n",
+        )
+        ends = {"head_id": "a", "head_type_constant": "n", "tail_id": "b", "tail_type_constant": "n"}
+        settings = self.mapped(relation_constant="cites", timestamp="t", **ends)
+        result = read_kg_csv(path, settings)
+        assert result.edges["timestamp"].to_pylist() == [1546300800, 1706659200, NO_TIME, 1700000000]
+        assert result.counts["edges_without_time"] == 1
+        (reject,) = result.rejects.to_pylist()
+        assert (reject["line"], reject["column"], reject["value"]) == (5, "t", "soon")
+        assert reject["reason"] == "neither a number nor a date such as 2024-01-31"
+        few = read_kg_csv(path, settings.model_copy(update={"limit_nodes": 3}))
+        assert few.edges["timestamp"].to_pylist() == [1546300800, 1706659200, NO_TIME]
+        graph = build_graph(result.nodes, result.edges, GraphSettings.model_validate(BY_TIME), tmp_path / "graph")
+        assert {r.name: r.edges for r in graph.relations} == {"cites": 8}
+        assert graph.manifest["report"]["test_from"] == "1706659200 (2024-01-31)"
 
     @pytest.mark.parametrize(
         ("columns", "message"),

@@ -74,7 +74,7 @@ def test_gzipped_and_zipped_files_are_found(tmp_path: Path) -> None:
     assert read_kgat(path).edges.equals(read_kgat(folder(tmp_path / "plain")).edges)
     assert str(kgat_files(path)["knowledge"]).endswith("kg_final.txt.zip")
     (path / "kg_final.txt.zip").write_bytes(b"PK\x03\x04 broken")
-    with pytest.raises(InputError, match="damaged zip"):
+    with pytest.raises(InputError, match="zip archive is damaged"):
         read_kgat(path)
 
 

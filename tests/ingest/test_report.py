@@ -128,7 +128,7 @@ class TestWhatCannotBeRead:
         assert "does not exist" in ingest_report(tmp_path / "no.csv").problem
 
     def test_an_unknown_format_is_refused(self, tmp_path: Path) -> None:
-        with pytest.raises(SettingsError, match="no report on format 'kg'; choose one of kg_csv, triples"):
+        with pytest.raises(SettingsError, match="no report on format 'kg'; choose one of auto, kg_csv, kg_files"):
             ingest_report(tmp_path / "no.csv", "kg")
 
     def test_a_password_in_a_url_is_not_repeated(self) -> None:

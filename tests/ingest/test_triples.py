@@ -48,6 +48,16 @@ class TestWithoutDictionaries:
         result = read_triples(write(tmp_path, train="a\tr\tb\n"))
         assert "split" not in result.edges.column_names
 
+    def test_a_fourth_column_can_be_the_time(self, tmp_path: Path) -> None:
+        text = "a\tr\tb\t2014-01-01\na\tr\tc\t2014-01-02\nb\tr\tc\tsoon\nc\tr\ta\t20\n"
+        write(tmp_path, train=text)
+        result = read_triples(tmp_path, TriplesSettings(timed=True))
+        assert result.edges["timestamp"].to_pylist() == [1388534400, 1388620800, 20]
+        reason = "is neither a number nor a date such as 2024-01-31"
+        assert rejects_of(result) == [("train.txt", 3, "time", reason, "soon")]
+        with pytest.raises(InputError, match=r"has 4 columns, not 3 .*; with timed: true the fourth is the time"):
+            read_triples(tmp_path)
+
     def test_without_a_valid_file_test_is_still_test(self, tmp_path: Path) -> None:
         result = read_triples(write(tmp_path, train="a\tr\tb\n", test="b\tr\ta\n"))
         assert [s for *_, s in triples_of(result)] == [0, 2]
@@ -136,7 +146,7 @@ class TestBadLines:
         assert "a b c" not in result.nodes["id"].to_pylist()
 
     def test_line_numbers_hold_across_blocks(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("graphmill.ingest.triples._BLOCK", 7)
+        monkeypatch.setattr("graphmill.ingest.triples_lines._BLOCK", 7)
         write(tmp_path, train="a\tr\tb\n" * 9 + "bad\n" + "a\tr\tb\n" * 5 + "worse")
         assert [line for _, line, *_ in rejects_of(read_triples(tmp_path))] == [10, 16]
 

@@ -10,7 +10,7 @@ numba = pytest.importorskip("numba")
 
 from graphmill.kernels import bfloat16_blocks as blocks  # noqa: E402
 from graphmill.kernels.products import multiplies_bfloat16  # noqa: E402
-from graphmill.kernels.vectors import LANES, address, hold, padded, whole_lines  # noqa: E402
+from graphmill.kernels.runtime.vectors import LANES, address, hold, padded, whole_lines  # noqa: E402
 
 KINDS = {"bfloat16": np.empty(0, np.uint16), "float32": np.empty(0, np.float32)}
 

@@ -15,7 +15,7 @@ import pytest
 
 import graphmill.kernels
 
-SOURCES = sorted(Path(graphmill.kernels.__file__).parent.glob("*_numba.py"))
+SOURCES = sorted(Path(graphmill.kernels.__file__).parent.rglob("*_numba.py"))
 
 
 def _arrays(node: ast.AST, kind: type[ast.expr_context]) -> set[str]:

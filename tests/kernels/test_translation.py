@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from graphmill.kernels import translation
-from graphmill.kernels.threads import has_numba
+from graphmill.kernels.runtime.threads import has_numba
 from graphmill.kernels.translation import (
     RelationEdges,
     grouped_projection,

@@ -30,7 +30,6 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
         (tmp_path / "pyproject.toml").write_text((REPOSITORY / "pyproject.toml").read_text())
         (tmp_path / "workspace.yaml").touch()
         shutil.copy(REPOSITORY / "src/graphmill/definitions.py", package)
-        shutil.copy(REPOSITORY / "src/graphmill/defs/resources.py", package / "defs")
         shutil.copytree(REPOSITORY / "data/01_raw" / sample, tmp_path / "data/01_raw" / sample)
         documents = list(yaml.safe_load_all((REPOSITORY / f"src/graphmill/defs/{name}/defs.yaml").read_text()))
         kept = documents[:1] + [d for d in documents[1:] if d["attributes"]["recipe"] in models]

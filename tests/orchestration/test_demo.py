@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from graphmill.errors import EXIT_CHECK_FAILED, EXIT_OK, EXIT_USER_ERROR
-from graphmill.orchestration import demo
+from graphmill.orchestration import demo, ui
 from graphmill.orchestration.automation import chain_job
 from graphmill.orchestration.home import dagster_home, project_root
 
@@ -79,3 +79,25 @@ def test_the_project_is_where_one_stands_or_the_checkout(
     assert project_root() == repository
     (tmp_path / "workspace.yaml").touch()
     assert project_root() == tmp_path
+
+
+def test_another_dagster_project_is_found_and_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `create-dagster` writes it: no workspace.yaml, the package below src."""
+    package = tmp_path / "src" / "elsewhere"
+    (package / "defs").mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "elsewhere"\n'
+    )
+    for name in ("__init__.py", "defs/__init__.py"):
+        (package / name).touch()
+    (package / "definitions.py").write_text(
+        "from pathlib import Path\nimport dagster as dg\n\n@dg.definitions\ndef defs():\n"
+        "    return dg.load_from_defs_folder(path_within_project=Path(__file__).parent)\n"
+    )
+    (package / "defs" / "sales.py").write_text("import dagster as dg\n\n@dg.asset\ndef sales():\n    return 7\n")
+    monkeypatch.chdir(package / "defs")
+    monkeypatch.syspath_prepend(str(tmp_path / "src"))
+    assert project_root() == tmp_path
+    keys = demo.load(project_root()).resolve_all_asset_keys()
+    assert [key.to_user_string() for key in keys] == ["sales"]
+    assert ui._target(tmp_path)[:2] == ["-m", "elsewhere.definitions"]

@@ -48,7 +48,7 @@ def train(project: Project, part: str = "model", config: dict[str, Any] | None =
         raise_on_error=False,
         run_config={"ops": {f"toy__hgt_{part}": {"config": config or {}}}},
         resources={
-            "io_manager": ArtifactStore(base_path=str(project.root / "data" / "06_models")),
+            "graphmill_store": ArtifactStore(base_path=str(project.root / "data" / "06_models")),
             "accelerator": AcceleratorResource(device="cpu"),
             "worker": WorkerClient(observe_seconds=0.0, retry_wait_seconds=0.0),
         },

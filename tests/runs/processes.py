@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 
 PATIENCE = 120.0
 
@@ -88,3 +89,16 @@ def assert_gone(processes: list[psutil.Process], seconds: float = 20.0) -> None:
 def kill(process: psutil.Process) -> None:
     """SIGKILL."""
     os.kill(process.pid, signal.SIGKILL)
+
+
+def in_own_mounts(script: str, *arguments: str) -> str:
+    """Run a shell script in a mount namespace of its own; skip where the system does not allow one."""
+    command = ["unshare", "--mount", "--map-root-user", "sh", "-ec", script, "sh", *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    except FileNotFoundError:
+        pytest.skip("unshare is not installed")
+    if "unshare" in done.stderr or "mount:" in done.stderr:
+        pytest.skip(f"no mount namespaces here: {done.stderr.strip()}")
+    assert done.returncode == 0, done.stderr
+    return done.stdout

@@ -14,13 +14,14 @@ from graphmill.runs.settings_table import setting_paths, settings_markdown
 
 
 def test_the_page_of_settings_is_current(repository: Path) -> None:
-    written = (repository / "docs" / "settings.md").read_text(encoding="utf-8")
-    assert written == settings_markdown(), "python -m graphmill.runs.settings_table > docs/settings.md"
+    written = (repository / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
+    assert written == settings_markdown(), "python -m graphmill.runs.settings_table > docs/reference/settings.md"
 
 
 def test_every_setting_that_the_page_of_old_names_points_to_exists(repository: Path) -> None:
     known = set().union(*setting_paths().values())
-    rows = [line.split(" | ") for line in (repository / "docs" / "knobs.md").read_text().splitlines() if "|" in line]
+    page = (repository / "docs" / "reference" / "knobs.md").read_text()
+    rows = [line.split(" | ") for line in page.splitlines() if "|" in line]
     ours = [name for row in rows if len(row) >= 3 for name in re.findall(r"`([a-z0-9_.]+)`", row[1])]
     assert len(ours) > 60
     assert [name for name in ours if name not in known] == []
@@ -29,7 +30,7 @@ def test_every_setting_that_the_page_of_old_names_points_to_exists(repository: P
 
 
 def test_every_exit_code_is_explained(repository: Path) -> None:
-    text = (repository / "docs" / "exit_codes.md").read_text()
+    text = (repository / "docs" / "reference" / "exit_codes.md").read_text()
     codes = (errors.EXIT_OK, errors.EXIT_CHECK_FAILED, errors.EXIT_USER_ERROR, errors.EXIT_STOPPED, launch.EXIT_KILLED)
     for code in codes:
         assert f"| {int(code)} |" in text
@@ -40,7 +41,7 @@ def test_what_a_training_can_say_is_explained(repository: Path) -> None:
     files = sorted((repository / "src" / "graphmill").rglob("*.py"))
     # Literals that follow each other are one text.
     source = re.sub(r'"\s*\n\s*f?"', "", "\n".join(path.read_text() for path in files))
-    page = (repository / "docs" / "when_a_training_goes_wrong.md").read_text()
+    page = (repository / "docs" / "how-to" / "when_a_training_goes_wrong.md").read_text()
     for words in (
         "is not finite at",
         "steps in a row were not finite",
@@ -50,6 +51,7 @@ def test_what_a_training_can_say_is_explained(repository: Path) -> None:
         "is locked: process",
         "cannot write a checkpoint to",
         "is damaged",
+        "is used in its place",
         "does not fit this model",
         "stopped as asked after",
         "another process of this training has ended",
@@ -122,7 +124,7 @@ def source(repository: Path) -> Source:
 
 
 def test_every_message_of_the_page_is_one_of_the_code(source: Source, repository: Path) -> None:
-    page = (repository / "docs" / "when_a_training_goes_wrong.md").read_text()
+    page = (repository / "docs" / "how-to" / "when_a_training_goes_wrong.md").read_text()
     messages = [text for bold in re.findall(r"\*\*(.+?)\*\*", page) for text in re.findall(r"`([^`]+)`", bold)]
     assert len(messages) > 40
     assert {message: found for message in messages if (found := source.unknown(message))} == {}

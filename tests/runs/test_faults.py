@@ -24,7 +24,7 @@ from graphmill.runs.train import prepare
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.memory import process_memory
 from graphmill.training.run_directory import RunDirectory
-from tests.runs.processes import environment, finish, run_directory, start, steps_done, wait_until
+from tests.runs.processes import environment, finish, in_own_mounts, run_directory, start, steps_done, wait_until
 from tests.training.runs import Outcome, assert_same, outcome, run
 
 LONG = {
@@ -120,19 +120,6 @@ else:
 """
 
 
-def _in_own_mounts(script: str, *arguments: str) -> str:
-    """Run a shell script in a mount namespace of its own; skip where the system does not allow one."""
-    command = ["unshare", "--mount", "--map-root-user", "sh", "-ec", script, "sh", *arguments]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    except FileNotFoundError:
-        pytest.skip("unshare is not installed")
-    if "unshare" in done.stderr or "mount:" in done.stderr:
-        pytest.skip(f"no mount namespaces here: {done.stderr.strip()}")
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def test_a_disk_that_is_full_or_read_only_ends_in_a_sentence(values: dict[str, Any], tmp_path: Path) -> None:
     few = json.dumps(merge(values, {"training": {"epochs": 2}}))
     more = json.dumps(merge(values, {"training": {"epochs": 3, "lr_decay_epochs": 0}}))
@@ -150,7 +137,7 @@ rm "$1/ballast"
 mount -o remount,ro "$1"
 "$2" "$3" "$5" "$1/runs"
 """
-    out = _in_own_mounts(script, str(disk), sys.executable, str(program), few, more).splitlines()
+    out = in_own_mounts(script, str(disk), sys.executable, str(program), few, more).splitlines()
     assert out[0].startswith("exit 2 ")
     assert "more checkpoints of" in out[0] or "cannot write" in out[0]
     assert out[1] == "done 2"

@@ -14,7 +14,7 @@ import torch
 
 from graphmill.errors import ResourceError, SettingsError
 from graphmill.graph.typed_graph import NodeType, TypedGraph
-from graphmill.kernels.threads import has_numba
+from graphmill.kernels.runtime.threads import has_numba
 from graphmill.runs import planning
 from graphmill.runs import train as worker_run
 from graphmill.runs.export import restore

@@ -188,6 +188,14 @@ _CONVE = {
     "evaluation": {"eval_every": 2},
 }
 
+_COMPLEX = {
+    "model": {"embedding_dim": 12},
+    "objective": {"candidates": 20},
+    "training": {"epochs": 4, "steps_per_epoch": 5},
+    "acceleration": {"batch_size": 60},
+    "evaluation": {"eval_every": 2},
+}
+
 _SEQUENCES = {
     "model": {"embedding_dim": 8, "max_length": 6, "num_blocks": 1, "dropout": 0.3},
     "training": {"epochs": 4, "steps_per_epoch": 5, "warmup_steps": 3, "learning_rate": 0.01},
@@ -240,6 +248,18 @@ CASES = {
     ),
     "conve-kvsall": Case("conve", _CONVE, row_split=False),
     "conve-slcwa": Case("conve", merge(_CONVE, {"objective": {"loop": "slcwa"}}), row_split=False),
+    "complex": Case("complex", _COMPLEX),
+    "complex-distmult": Case(
+        "complex",
+        merge(
+            _COMPLEX,
+            {
+                "model": {"scoring": "distmult"},
+                "objective": {"candidates": 0},
+                "training": {"optimizer": "adam", "learning_rate": 0.01},
+            },
+        ),
+    ),
     "hgt-full": Case("hgt", merge(_HGT, {"acceleration": {"batching": "full"}})),
     "hgt-edge-sampled": Case(
         "hgt",

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -98,9 +99,9 @@ class TestJson:
             "a": np.float32(0.5), "b": torch.tensor(2), "c": np.arange(2), "d": Path("x"), "e": (1, True, None),
             "bad": [math.inf, -math.inf, math.nan], "ü": "ß", 3: np.int64(4),
         }  # fmt: skip
-        path = run.write_json("report.json", value)
+        path = run.write_json("figures.json", value)
         strict = json.loads(path.read_text(), parse_constant=lambda word: pytest.fail(word))
-        assert strict == run.read_json("report.json")
+        assert strict == run.read_json("figures.json")
         assert strict == {
             "a": 0.5, "b": 2, "c": [0, 1], "d": "x", "e": [1, True, None], "bad": ["inf", "-inf", "nan"], "ü": "ß",
             "3": 4,
@@ -108,19 +109,19 @@ class TestJson:
 
     def test_a_failed_write_leaves_the_old_file(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         run = RunDirectory(tmp_path)
-        run.write_json("manifest.json", {"n": 1})
+        run.write_json("figures.json", {"n": 1})
         monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError(28, "No space left on device")))
-        with pytest.raises(ResourceError, match=r"cannot write .*manifest\.json: No space left on device; free some"):
-            run.write_json("manifest.json", {"n": 2})
-        assert run.read_json("manifest.json") == {"n": 1}
-        assert [path.name for path in tmp_path.iterdir()] == ["manifest.json"]
+        with pytest.raises(ResourceError, match=r"cannot write .*figures\.json: No space left on device; free some"):
+            run.write_json("figures.json", {"n": 2})
+        assert run.read_json("figures.json") == {"n": 1}
+        assert [path.name for path in tmp_path.iterdir()] == ["figures.json"]
 
     def test_what_is_absent_or_broken_is_a_sentence(self, tmp_path: Path) -> None:
         run = RunDirectory(tmp_path)
         with pytest.raises(InputError, match=r"has no settings\.json: it is not a run directory"):
             run.read_json("settings.json")
         (tmp_path / "settings.json").write_text("{")
-        with pytest.raises(InputError, match=r"settings\.json cannot be read: Expecting"):
+        with pytest.raises(InputError, match=r"settings\.json is damaged: it is not JSON; run the same"):
             run.read_json("settings.json")
 
 
@@ -254,3 +255,16 @@ class TestPruning:
 
     def test_an_absent_root_is_nothing_to_do(self, tmp_path: Path) -> None:
         assert prune_runs(tmp_path / "absent", 1, set()) == []
+
+
+def test_pruning_sweeps_what_killed_exports_left_and_no_writer_needs(tmp_path: Path) -> None:
+    run = RunDirectory(tmp_path / "runs" / "a")
+    with run.lock():
+        run.write_json("settings.json", {})
+    old, new = run.embeddings / ".embeddings.csv.1.part", run.path / ".recommendations.parquet.part"
+    for path, age in ((old, 4000), (new, 10)):
+        path.write_text("half")
+        os.utime(path, (time.time() - age, time.time() - age))
+    assert prune_runs(tmp_path / "runs", 5, set()) == []
+    assert not old.exists()
+    assert new.exists()

@@ -41,7 +41,6 @@ def write_project(root: Path) -> None:
     (package / "defs" / "biomed").mkdir(parents=True)
     (package / "__init__.py").touch()
     shutil.copy(REPOSITORY / "src" / "graphmill" / "definitions.py", package)
-    shutil.copy(REPOSITORY / "src" / "graphmill" / "defs" / "resources.py", package / "defs")
     documents = list(yaml.safe_load_all((REPOSITORY / "src/graphmill/defs/biomed/defs.yaml").read_text()))
     if not SAMPLE:
         documents[0]["attributes"]["graph"].pop("include_node_types")

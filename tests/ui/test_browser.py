@@ -107,3 +107,27 @@ def test_the_model_shows_its_loss_curve_and_code_to_paste(page: Page, server: Se
     expect(page.locator("img[src^='data:image/png;base64,']").first).to_be_visible()
     page.goto(f"{server.address}/assets/biomed/hgt_embeddings")
     expect(page.get_by_text("graphmill.load(").first).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("asset", "told", "pictures"),
+    [
+        ("hgt_validation", "components carry 90 % of the variance", 3),
+        ("hgt_model", "Loss ", 2),
+        ("graph", "edges are held out for validation", 0),
+        ("edges", "Every row could be used", 0),
+    ],
+)
+def test_an_asset_page_begins_with_a_summary_and_shows_its_pictures(
+    page: Page, server: Server, finished_run: str, asset: str, told: str, pictures: int
+) -> None:
+    page.set_viewport_size({"width": 1400, "height": 1100})
+    page.goto(f"{server.address}/assets/biomed/{asset}")
+    expect(page.get_by_text(told).first).to_be_visible()
+    for number in range(pictures):
+        picture = page.locator("img[src^='http://127.0.0.1:']").nth(number)
+        expect(picture).to_be_visible()
+        page.wait_for_function("image => image.complete && image.naturalWidth > 100", arg=picture.element_handle())
+    if folder := os.environ.get("GRAPHMILL_SCREENSHOTS"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        page.screenshot(path=str(Path(folder) / f"{asset}.png"))

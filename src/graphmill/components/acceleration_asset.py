@@ -10,10 +10,12 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.plan import ON_DEMAND, POOL, ModelPlan
-from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
+from graphmill.orchestration.checks import Check, PreviousRun, specs
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, picture, scalars
+from graphmill.orchestration.page import asset_page
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.orchestration.run_config import config_class, to_settings
@@ -34,6 +36,7 @@ def acceleration_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
+        io_manager_key=STORE,
         ins={"graph": dg.AssetIn(plan.graph_key)},
         group_name=plan.group("acceleration"),
         kinds={"pytorch", "markdown"},
@@ -96,10 +99,14 @@ def _materialized(
         asset_key=key,
         value={"report": f"{folder}/{FILE}"},
         metadata={
-            **figures,
+            **asset_page(
+                _summary(base, accelerated, len(rows)),
+                plotted=figures,
+                previous=previous,
+                pictures={"time and memory": f"{folder}/bars.png"},
+            ),
             "table": dg.MetadataValue.md(report.markdown()),
             "bars": picture(report.picture(FULL_IMAGE_BYTES), plan.root, f"{folder}/bars.png", "time and memory"),
-            "figures": compared(figures, previous),
             "report": dg.MetadataValue.path(f"{folder}/{FILE}"),
         },
         check_results=[
@@ -108,6 +115,17 @@ def _materialized(
                 key, not strange, f"not finite: {', '.join(strange)}" if strange else f"all {len(rows)} configurations"
             ),
         ],
+    )
+
+
+def _summary(base: Row, accelerated: Row, configurations: int) -> str:
+    if accelerated.status != "ok":
+        return f"**The model's own configuration did not train to the end**: {accelerated.status}."
+    times = _ratio(base, accelerated)
+    faster = f"{times:.2g} times as fast as" if math.isfinite(times) else "beside"
+    return (
+        f"{configurations} configurations trained, one after the other. The model's own is {faster} the one with everything "
+        f"that accelerates off: {accelerated.seconds_per_epoch:.3g} s an epoch."
     )
 
 

@@ -59,7 +59,8 @@ def drift_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         owners=list(plan.owners),
         description=(
             f"How far the vectors lie from those of the live version of {plan.name}: neighbours kept, by type and by name, "
-            "in multiples of what another seed does, and what happened to the graph. What it means: docs/drift.md."
+            "in multiples of what another seed does, and what happened to the graph. "
+            "What it means: docs/how-to/did_my_embeddings_move.md."
         ),
         code_version=CODE_VERSION,
         pool=POOL,

@@ -12,6 +12,7 @@ from graphmill.components.embeddings_asset import embeddings_asset
 from graphmill.components.fields import Freshness, Schedule, as_settings, checked_name, section
 from graphmill.components.influence_asset import influence_asset
 from graphmill.components.model_asset import model_asset
+from graphmill.components.names import checked_model_name, require_own_names
 from graphmill.components.plan import ModelChecks, ModelPlan, RecommendationSettings
 from graphmill.components.promoted_asset import promoted_asset
 from graphmill.components.ranking_asset import ranking_asset
@@ -22,6 +23,7 @@ from graphmill.errors import SettingsError
 from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.automation import chain_job, freshness_policy, retraining_schedule
+from graphmill.orchestration.defaults import shared_resources
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.acceleration_report import AccelerationReportSettings
 from graphmill.runs.resolve import parse_settings
@@ -101,7 +103,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         fresh = self.freshness
         return ModelPlan(
             dataset=checked_name(self.dataset, "dataset"),
-            name=checked_name(self.name or self.recipe, "name"),
+            name=checked_model_name(checked_name(self.name or self.recipe, "name")),
             recipe=self.recipe,
             settings=defaults.settings,
             preset_reason=defaults.preset_reason,
@@ -121,6 +123,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The assets, the retraining job, and the schedule if one is asked for."""
+        require_own_names(context)
         plan = self.plan(context)
         assets = [model_asset(plan), embeddings_asset(plan), validation_asset(plan), ranking_asset(plan)]
         for made, factory, name in (
@@ -142,4 +145,9 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         schedules = []
         if self.schedule:
             schedules.append(retraining_schedule(f"{prefix}_schedule", job, self.schedule.cron, self.schedule.timezone))
-        return dg.Definitions(assets=[*assets, acceleration_asset(plan)], jobs=[job], schedules=schedules)
+        return dg.Definitions(
+            assets=[*assets, acceleration_asset(plan)],
+            jobs=[job],
+            schedules=schedules,
+            resources=shared_resources(context),
+        )

@@ -1,7 +1,7 @@
 """The asset ``<dataset>/<model>_embeddings``: the run's vectors in every format, checked before anything uses them."""
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from graphmill.evaluation.health.row_figures import row_figures
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.interactions import ITEM, USER
 from graphmill.orchestration.checks import Check, specs
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import column_schema, snippet
 from graphmill.orchestration.pipes import WorkerClient
@@ -37,7 +38,8 @@ SHAPE = Check("shape", "One row a node of the graph, as wide as model.embedding_
 ALIGNED = Check("ids_aligned", "Indices, ids and types are those of the graph, row for row.", blocking=True)
 ALIVE = Check("no_dead_rows", "No row is zero or vanishes beside the others.", blocking=True)
 SPREAD = Check("not_collapsed", "The rows are not all practically one vector.", blocking=True)
-CHECKS = (FINITE, SHAPE, ALIGNED, ALIVE, SPREAD)
+BEST = Check("of_best_epoch", "The vectors are of the epoch that was chosen as the best.")
+CHECKS = (FINITE, SHAPE, ALIGNED, ALIVE, SPREAD, BEST)
 
 Reference = dict[str, Any]
 
@@ -48,6 +50,7 @@ def embeddings_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
+        io_manager_key=STORE,
         ins={"model": dg.AssetIn(plan.key("model"))},
         group_name=plan.group("training"),
         kinds={"parquet", "csv"},
@@ -94,18 +97,30 @@ def _materialized(
     alignment = exported.get("alignment") or {}
     space = "" if "problem" in alignment else alignment.get("to", "")
     results = _check_results(plan, rows, vectors, graph, int(exported["dim"]))
+    notes = [str(note) for note in exported.get("notes", ())]
     published = _publish(plan, files) if all(result.passed for result in results) else ""
+    results.append(
+        BEST.result(
+            plan.key("embeddings"),
+            not notes,
+            "; ".join(notes) or f"epoch {exported['epoch']}",
+            severity=plan.checks.severity,
+            metadata={"epoch": int(exported["epoch"])},
+        )
+    )
     schema = pq.read_schema(plan.root / files["parquet"])
     return dg.MaterializeResult(
         asset_key=plan.key("embeddings"),
         value={**{name: model[name] for name in ("run_dir", "fingerprint", "graph")}, "files": files},
         data_version=dg.DataVersion(f"{model['data_version']}-e{exported['epoch']}" + (f"-{space}" if space else "")),
         metadata={
+            "summary": dg.MetadataValue.md(_summary(plan, vectors, exported, results)),
             "dagster/row_count": rows.num_rows,
             "dagster/column_schema": column_schema(schema, COLUMNS),
             "dimensions": vectors.shape[1],
             "epoch": int(exported["epoch"]),
             **_alignment_shown(alignment),
+            **({"best_epoch": exported.get("best_epoch"), "notes": "; ".join(notes)} if notes else {}),
             "bytes": sum(int(file["bytes"]) for file in exported["files"].values()),
             **{f"{kind}_file": dg.MetadataValue.path(path) for kind, path in files.items()},
             **({"published": dg.MetadataValue.path(published)} if published else {}),
@@ -123,6 +138,17 @@ def _alignment_shown(alignment: Mapping[str, Any]) -> dict[str, Any]:
     where = "the vectors are turned" if alignment["in_place"] else "embeddings_aligned.parquet is turned"
     shown = {"aligned_to": f"{alignment['to']}: {where}", "alignment_residual": float(alignment["residual"])}
     return {**shown, "shared_nodes": int(alignment["shared"])}
+
+
+def _summary(
+    plan: ModelPlan, vectors: NDArray[np.float32], exported: Mapping[str, Any], results: Sequence[dg.AssetCheckResult]
+) -> str:
+    bad = [result.check_name for result in results if not result.passed]
+    verdict = f"**Look at {', '.join(map(str, bad))}.**" if bad else "Every row is finite, alive, and at its id."
+    return (
+        f"{vectors.shape[0]:,} vectors of {vectors.shape[1]} numbers, one a node of {plan.dataset}, from epoch "
+        f"{exported['epoch']}. {verdict}"
+    )
 
 
 def _how_to_load(model: Mapping[str, Any], rows: pa.Table, parquet: str) -> dg.MetadataValue:

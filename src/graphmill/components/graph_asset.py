@@ -13,10 +13,12 @@ from graphmill.graph.build import build_graph
 from graphmill.graph.sequences import sequence_view
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
+from graphmill.orchestration.checks import Check, PreviousRun, specs
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import OUTPUTS
-from graphmill.orchestration.metadata import records, scalar, scalars, snippet
+from graphmill.orchestration.metadata import records, scalar, snippet
+from graphmill.orchestration.page import asset_page
 
 CODE_VERSION = "1"
 
@@ -58,6 +60,7 @@ def graph_asset(plan: GraphPlan) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
+        io_manager_key=STORE,
         ins={name: dg.AssetIn(plan.key(name)) for name in plan.tables},
         group_name=f"{plan.dataset}_graph",
         kinds={"numpy"},
@@ -77,7 +80,7 @@ def graph_asset(plan: GraphPlan) -> dg.AssetsDefinition:
                 nodes, edges = graph_tables(tables["interactions"], tables.get("nodes"), tables.get("edges"))
             else:
                 nodes, edges = tables["nodes"], tables["edges"]
-            built = build_graph(nodes, edges, plan.settings, plan.root / plan.path, features)
+            built = build_graph(nodes, edges, plan.settings, plan.root / plan.path, features, root=plan.root)
         yield _materialized(plan, built, previous)
 
     return graph
@@ -86,31 +89,35 @@ def graph_asset(plan: GraphPlan) -> dg.AssetsDefinition:
 def _materialized(plan: GraphPlan, graph: TypedGraph, previous: PreviousRun) -> dg.MaterializeResult[Reference]:
     manifest = graph.manifest
     report = manifest["report"]
-    figures = scalars(
-        {
-            "nodes": graph.num_nodes,
-            "edges": graph.num_edges,
-            "pairs": graph.num_pairs,
-            "node_types": len(graph.node_types),
-            "relations": len(graph.relations),
-            "isolated_nodes": _total(report["isolated_nodes"]),
-            "cold_nodes": _total(report["cold_nodes"]),
-            **{name: report[name] for name in _COUNTS},
-            "bytes": sum(int(file["bytes"]) for file in manifest["files"].values()),
-        }
-    )
+    figures = {
+        "nodes": graph.num_nodes,
+        "edges": graph.num_edges,
+        "pairs": graph.num_pairs,
+        "node_types": len(graph.node_types),
+        "relations": len(graph.relations),
+        "isolated_nodes": _total(report["isolated_nodes"]),
+        "cold_nodes": _total(report["cold_nodes"]),
+        **{name: report[name] for name in _COUNTS},
+        "bytes": sum(int(file["bytes"]) for file in manifest["files"].values()),
+    }
     return dg.MaterializeResult(
         asset_key=plan.key("graph"),
         value={"path": plan.path, "content_hash": graph.content_hash},
         data_version=dg.DataVersion(graph.content_hash),
         metadata={
-            **figures,
+            **asset_page(
+                _summary(plan, graph),
+                plotted={name: figures[name] for name in PLOTTED},
+                others={name: value for name, value in figures.items() if name not in PLOTTED},
+                previous=previous,
+            ),
             "directory": dg.MetadataValue.path(plan.path),
             "content_hash": graph.content_hash,
             "split_source": report["split_source"],
+            **{name: report[name] for name in ("later_repeats", "valid_from", "test_from") if name in report},
+            **({"groups": report["groups"]} if "groups" in report else {}),
             "types": records([_type_row(kind, report) for kind in manifest["node_types"]]),
             "relation_table": records([_relation_row(relation) for relation in manifest["relations"]]),
-            "figures": compared(figures, previous),
             **_sequences(graph),
             "how_to_load": snippet(f"""
 from graphmill.graph.typed_graph import TypedGraph
@@ -120,6 +127,23 @@ data = graph.to_hetero_data()       # PyTorch Geometric
 """),
         },
         check_results=_check_results(plan, manifest),
+    )
+
+
+PLOTTED = ("nodes", "edges", "pairs", "relations", "cold_nodes", "bytes")
+"""What a person follows over rebuilds."""
+
+
+def _summary(plan: GraphPlan, graph: TypedGraph) -> str:
+    splits = {
+        name: sum(int(r["split"][name]) for r in graph.manifest["relations"]) for name in ("train", "valid", "test")
+    }
+    cold = _total(graph.manifest["report"]["cold_nodes"])
+    told = f"{splits['valid']:,} edges are held out for validation and {splits['test']:,} for the test."
+    return (
+        f"The graph of {plan.dataset}: {graph.num_nodes:,} nodes of {len(graph.node_types)} types, {graph.num_edges:,} "
+        f"edges of {len(graph.relations)} relations. {told}"
+        + (f" {cold:,} nodes have no training edge: their vectors mean little." if cold else "")
     )
 
 
@@ -164,7 +188,13 @@ def _check_results(plan: GraphPlan, manifest: Mapping[str, Any]) -> list[dg.Asse
     ]
     leaks = [overlap for overlap in report["leakage"]["overlaps"] if overlap["leaked_edges"]]
     # Splits that came with the data are kept as they are: a leak in them is for a person to see, not a reason to stop.
-    drawn = report["split_source"] == "drawn"
+    drawn = report["split_source"] in ("drawn", "by_time", "by_group")
+    beyond = [
+        f"{count} edges {what}: {between}"
+        for part, what in (("later", "too new"), ("group_links", "of nodes whose links are held out"))
+        for between, count in report["leakage"].get(part, {}).items()
+        if count
+    ]
     # What a person does again is no leak: the n-th time is predicted from the times before it.
     again = report["split_source"] == "leave_one_out"
     return [
@@ -184,12 +214,13 @@ def _check_results(plan: GraphPlan, manifest: Mapping[str, Any]) -> list[dg.Asse
         ),
         SEALED.result(
             key,
-            again or not leaks,
+            (again or not leaks) and not beyond,
             "; ".join(
                 f"{o['leaked_edges']} of {o['edges']} {o['held_out']} edges are seen in {o['seen']}"
                 + (", which is the same item again" if again else "")
                 for o in leaks
             )
+            + "; ".join(beyond)
             or "no held-out pair is seen elsewhere",
             severity="error" if drawn else "warn",
             metadata={

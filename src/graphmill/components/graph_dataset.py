@@ -8,6 +8,7 @@ from pydantic import Field
 
 from graphmill.components.fields import Watch, as_settings, checked_name, section
 from graphmill.components.graph_asset import GraphPlan, graph_asset
+from graphmill.components.names import is_first_dataset, require_own_names
 from graphmill.components.plan import ON_DEMAND, TablePlan
 from graphmill.components.raw_asset import raw_asset
 from graphmill.components.scaffolding import GraphDatasetScaffolder
@@ -16,6 +17,8 @@ from graphmill.components.table_assets import table_assets
 from graphmill.errors import SettingsError
 from graphmill.graph.settings import GraphSettings
 from graphmill.orchestration.automation import chain_job, file_sensor
+from graphmill.orchestration.defaults import shared_resources
+from graphmill.orchestration.lost_runs import lost_runs
 
 
 def _resolve_sources(context: dg.ResolutionContext, value: Any) -> Any:
@@ -44,6 +47,7 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The assets from the files to the graph, two jobs, and the sensor if one is asked for."""
+        require_own_names(context)
         name, root = checked_name(self.name, "dataset name"), context.project_root
         sources = parse_sources(self.sources, root)
         if not 0 <= self.rejected_share_max <= 1:
@@ -64,7 +68,9 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
             sensors.append(
                 file_sensor(f"{name}_files", refresh, looked_at, lambda: _files(sources), self.watch.interval_seconds)
             )
-        return dg.Definitions(assets=assets, jobs=jobs, sensors=sensors)
+        if is_first_dataset(context):
+            sensors.append(lost_runs)
+        return dg.Definitions(assets=assets, jobs=jobs, sensors=sensors, resources=shared_resources(context))
 
 
 def _files(sources: list[SourceFile]) -> dict[str, str]:

@@ -11,6 +11,7 @@ from graphmill.components.plan import POOL, ModelPlan
 from graphmill.influence.results import CSV_COLUMNS, SELF_COLUMNS
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.checks import Check, specs
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import markdown_table, records, scalars, snippet
 from graphmill.orchestration.pipes import WorkerClient
@@ -45,6 +46,7 @@ def influence_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
+        io_manager_key=STORE,
         ins={"embeddings": dg.AssetIn(plan.key("embeddings"))},
         group_name=plan.group("validation"),
         kinds={"pytorch", "csv"},
@@ -52,7 +54,7 @@ def influence_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         description=(
             "TracIn: for held-out triples the training triples that made them likelier (proponents) and less likely "
             "(opponents), summed over checkpoints; with `mode: self` the training triples that hold themselves up, "
-            "where mistakes stand out; with `mode: single` one triple by name. What the figures mean: docs/influence.md."
+            "where mistakes stand out; with `mode: single` one triple by name. See docs/explanation/influence.md."
         ),
         code_version=CODE_VERSION,
         pool=POOL,
@@ -85,6 +87,10 @@ def _materialized(plan: ModelPlan, run_dir: str, asked: InfluenceSettings) -> dg
         asset_key=key,
         value={"run_dir": run_dir, "json": f"{stem}.json", "csv": f"{stem}.csv"},
         metadata={
+            "summary": dg.MetadataValue.md(
+                f"{about['num_test_triples']:,} triples explained by {about['num_training_triples']:,} training triples, "
+                f"summed over {len(checkpoints)} checkpoints. The strongest are in the tables below."
+            ),
             "dagster/row_count": len(rows),
             "dagster/column_schema": dg.TableSchema(
                 columns=[

@@ -14,19 +14,23 @@ from graphmill.training.settings import CHOSEN_ON_TEST
 BEATS = Check("beats_the_floors", "The held-out items rank better than by popularity and the other simple predictors.")
 CHECKS = (BEATS,)
 DESCRIPTION = (
-    "The rank of each user's held-out items among all items that are new to the user (full ranking), beside simple "
-    "predictors tuned on validation; where the system has one, the papers' protocol with sampled negatives, too."
+    "The rank of each user's held-out items among all items that are new to the user (full ranking; for next items of "
+    "data in which people take the same again among all items), beside simple predictors tuned on validation; where the "
+    "system has one, the papers' protocol with sampled negatives, too."
 )
 PROTOCOLS = {
     "sampled": "sampled negatives (the papers' protocol)",
     "untied": "full ranking, without targets in the same second as the view before",
     "cold": "full ranking, cold items",
+    "repeated": "full ranking, of targets that their user has met, among all items",
+    "new": "full ranking, of targets new to their user, among the items new to the user",
 }
 """Prefixes that are the model under another protocol; every other prefix is a rival."""
 ABOUT = {
     "popularity": "popularity",
     "markov": "what most often follows the last item",
     "item_knn": "similar items (item-kNN)",
+    "replay": "what the user has had most often and lately",
     "ease": "EASE",
     "bpr_mf": "BPR-MF, trained on the same data",
 }
@@ -41,7 +45,10 @@ def shown(
     key, found = plan.key("ranking"), report["figures"]
     model = found["model"]
     protocols = {name: found[name] for name in found if name in PROTOCOLS}
-    floors = {name: found[name] for name in found if name not in PROTOCOLS and name != "model"}
+    # "new_markov" is a rival under one of the protocols.
+    parted = {name: (name.split("_", 1)[0], name.partition("_")[2]) for name in found if name not in PROTOCOLS}
+    apart = {name: who for name, who in parted.items() if who[0] in PROTOCOLS}
+    floors = {name: found[name] for name in parted if name not in apart and name != "model"}
     judged = _judged(plan, model)
     on_test = report.get("selected_on") == "test"  # reports of before do not say
     best = max(floors, key=lambda name: floors[name].get(judged, 0.0), default="")
@@ -68,13 +75,21 @@ def shown(
     )
     table = [{"full ranking": ABOUT.get(name, name), **own} for name, own in everyone.items()]
     under = [{"protocol": "full ranking (primary)", **model}]
-    under += [{"protocol": PROTOCOLS[name], **own} for name, own in protocols.items()]
+    for name, own in protocols.items():
+        under.append({"protocol": PROTOCOLS[name], **own})
+        under += [
+            {"protocol": f"the same: {ABOUT.get(who, who)}", **found[rival]}
+            for rival, (protocol, who) in apart.items()
+            if protocol == name
+        ]
     return dg.MaterializeResult(
         asset_key=key,
         value={"run_dir": run_dir, "report": f"{run_dir}/ranking.json"},
         metadata={
             **figures,
             "epoch": report["epoch"],
+            **({"take_instead": report["advice"]} if report.get("advice") else {}),
+            **scalars({"repeat_share": report.get("repeat_share", 0.0)}),
             **({"optimistic": CHOSEN_ON_TEST} if on_test else {}),
             "beside_the_floors": dg.MetadataValue.md(markdown_table(table)),
             "protocols": dg.MetadataValue.md(markdown_table(under)),
@@ -82,7 +97,7 @@ def shown(
             "report": dg.MetadataValue.path(f"{run_dir}/ranking.json"),
             "bars": picture(bars, plan.root, f"{run_dir}/ranking.png", "the model beside simple predictors"),
         },
-        check_results=[_check_result(plan, judged, ratio, best, previous, CHOSEN_ON_TEST if on_test else "")],
+        check_results=[_check_result(plan, judged, ratio, best, previous, report)],
     )
 
 
@@ -93,7 +108,7 @@ def _judged(plan: ModelPlan, model: Mapping[str, float]) -> str:
 
 
 def _check_result(
-    plan: ModelPlan, judged: str, ratio: float, best: str, previous: PreviousRun, caution: str
+    plan: ModelPlan, judged: str, ratio: float, best: str, previous: PreviousRun, report: Mapping[str, Any]
 ) -> dg.AssetCheckResult:
     key, bound = plan.key("ranking"), plan.checks.floor_ratio_min
     if not best:
@@ -102,7 +117,8 @@ def _check_result(
         key,
         ratio > bound,
         f"{judged} is {ratio:.3g} times that of {ABOUT.get(best, best)}, bound {bound:g}"
-        + (f"; {caution}" if caution else ""),
+        + (f"; {CHOSEN_ON_TEST}" if report.get("selected_on") == "test" else "")
+        + (f". {report['advice']}" if report.get("advice") else ""),
         severity=plan.checks.severity,
         metadata=scalars({"ratio": ratio, "bound": bound, "previous": previous.figure("over_best_floor")}),
     )

@@ -7,13 +7,29 @@ from typing import Any
 
 import dagster as dg
 
+from graphmill.components.against_baselines import (
+    BEATS_BASELINES,
+    RATIO,
+    baselines_result,
+    interval,
+    mrr_table,
+    strata_tables,
+)
 from graphmill.components.plan import ModelPlan
 from graphmill.evaluation.pictures.embedding import ranking_bars
-from graphmill.evaluation.ranking.comparison import ComparedRelation, RankingComparison, RankingThresholds
-from graphmill.orchestration.checks import Check, PreviousRun, compared
-from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, markdown_table, picture, records, scalars
+from graphmill.evaluation.ranking.comparison import ComparedRelation, RankingThresholds
+from graphmill.orchestration.checks import Check, PreviousRun
+from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, picture, records, scalars
+from graphmill.orchestration.page import asset_page
 
-BASELINES = {"degree": "degree_only", "random": "random", "no_message": "without_messages"}
+BASELINES = {
+    "degree": "degree_only",
+    "knn": "knn",
+    "spectral": "spectral",
+    "complex": "complex",
+    "random": "random",
+    "no_message": "without_messages",
+}
 """Scorers beside the model: their names in the report, and as shown."""
 
 Reference = dict[str, Any]
@@ -50,10 +66,22 @@ RATIO_CHECKS = (
 assert all(each.bound in RankingThresholds.model_fields for each in RATIO_CHECKS)
 
 
-CHECKS = tuple(each.check for each in RATIO_CHECKS)
+PLOTTED = (
+    "mrr",
+    "hits@10",
+    "micro_mrr",
+    RATIO,
+    f"{RATIO}_low",
+    f"{RATIO}_high",
+    "mrr_over_degree",
+    "mrr_over_no_message",
+)
+"""What a person follows over retrainings."""
+CHECKS = (BEATS_BASELINES, *(each.check for each in RATIO_CHECKS))
 DESCRIPTION = (
-    "Filtered MRR, Hits@k and AUC of the held-out links, per relation and over all, beside degree-only, random, "
-    "and the same model without message passing (trained once, then reused)."
+    "Filtered MRR, Hits@k and AUC of the held-out links, per relation and over all, beside the baselines: degree-only, "
+    "nearest neighbours, spectral vectors, ComplEx, random, and the same model without message passing (computed once per "
+    "graph, then reused)."
 )
 
 
@@ -63,22 +91,34 @@ def shown(
     """The materialization from the worker's ``ranking.json``."""
     key, comparison = plan.key("ranking"), report["comparison"]
     macro, ratios = comparison["macro"], comparison["ratios"]
-    figures = scalars({**_plain_metrics(macro["model"]), **ratios})
-    baselines = {label: macro[name] for name, label in BASELINES.items() if name in macro}
+    micro, against = comparison["micro"]["model"], comparison["against"]
+    figures = scalars({**_plain_metrics(macro["model"]), "micro_mrr": micro["mrr"], **ratios, **interval(against)})
+    labels = {name: label for name, label in BASELINES.items() if name in macro}
+    baselines = {label: macro[name] | {"micro_mrr": comparison["micro"][name]["mrr"]} for name, label in labels.items()}
     return dg.MaterializeResult(
         asset_key=key,
         value={"run_dir": run_dir, "report": f"{run_dir}/ranking.json"},
         metadata={
-            **figures,
+            **asset_page(
+                against["sentence"],
+                plotted={name: figures[name] for name in PLOTTED if name in figures},
+                others={name: value for name, value in figures.items() if name not in PLOTTED},
+                previous=previous,
+                baselines=baselines,
+                pictures={"MRR by relation": f"{run_dir}/ranking.png"},
+            ),
+            "mrr_by_scorer": mrr_table(against),
             "queries": report["rankings"]["model"]["queries"],
             "epoch": report["epoch"],
-            "figures": compared(figures, previous, baselines),
             "by_relation": records([_relation_row(relation) for relation in comparison["relations"]]),
-            "by_degree": dg.MetadataValue.md(markdown_table(_degree_rows(report["rankings"]["model"]))),
+            **strata_tables(comparison["strata"], {"model": "model", **labels}),
             "report": dg.MetadataValue.path(f"{run_dir}/ranking.json"),
             "mrr_by_relation": picture(_bars(comparison), plan.root, f"{run_dir}/ranking.png", "MRR by relation"),
         },
-        check_results=[_check_result(plan, each, comparison, previous) for each in RATIO_CHECKS],
+        check_results=[
+            baselines_result(plan, against, previous),
+            *(_check_result(plan, each, comparison, previous) for each in RATIO_CHECKS),
+        ],
     )
 
 
@@ -87,8 +127,7 @@ def _bars(comparison: Mapping[str, Any]) -> bytes:
         ComparedRelation(**{**row, "mrr": _numbers(row["mrr"]), "auc_degree": _numbers(row["auc_degree"])})
         for row in comparison["relations"]
     )
-    plain = RankingComparison(rows, comparison["macro"], comparison["micro"], comparison["ratios"], verdicts=())
-    return ranking_bars(plain, max_bytes=FULL_IMAGE_BYTES)
+    return ranking_bars(rows, max_bytes=FULL_IMAGE_BYTES)
 
 
 def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:
@@ -104,22 +143,6 @@ def _relation_row(relation: Mapping[str, Any]) -> dict[str, Any]:
     mrr = relation["mrr"]
     beside = {f"mrr_{label}": mrr[name] for name, label in BASELINES.items() if name in mrr}
     return {"relation": relation["name"], "queries": relation["queries"], "mrr": mrr["model"], **beside}
-
-
-def degree_range(each: Mapping[str, Any]) -> str:
-    """``"10 to 99"`` or ``"100+"``."""
-    return f"{each['low']} to {each['high']}" if each["high"] >= 0 else f"{each['low']}+"
-
-
-def _degree_rows(ranking: Mapping[str, Any]) -> list[dict[str, Any]]:
-    return [
-        {
-            "training links of the target": degree_range(each),
-            "queries": each["queries"],
-            **{name: each["metrics"].get(name) for name in ("mrr", "hits@10")},
-        }
-        for each in ranking["by_degree"]
-    ]
 
 
 def _check_result(

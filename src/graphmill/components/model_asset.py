@@ -7,14 +7,19 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.plan import POOL, ModelPlan
+from graphmill.errors import SettingsError
 from graphmill.evaluation.pictures.embedding import loss_curve, memory_curve, metric_curve
-from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
+from graphmill.orchestration.checks import Check, PreviousRun, specs
 from graphmill.orchestration.curves import Curve, total_loss
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, picture, scalars
+from graphmill.orchestration.page import asset_page, sparkline
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport
+from graphmill.orchestration.progress import duration
 from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.orchestration.run_config import config_class, to_settings
+from graphmill.training.machine import require_cores
 from graphmill.training.metrics_log import MetricsLog
 
 CODE_VERSION = "1"
@@ -37,6 +42,7 @@ def model_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
+        io_manager_key=STORE,
         ins={"graph": dg.AssetIn(plan.graph_key)},
         group_name=plan.group("training"),
         kinds={"pytorch", plan.recipe},
@@ -61,6 +67,7 @@ def model_asset(plan: ModelPlan) -> dg.AssetsDefinition:
             given = {"data": graph["path"], **accelerator.overrides()}
             settings: Any = to_settings(config, plan.settings, given=given)
             environment = accelerator.environment()
+            _require_what_comes_after(plan, settings)
         previous = PreviousRun(context.instance, key)
         report = worker.run(
             context,
@@ -73,6 +80,17 @@ def model_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         yield _materialized(plan, report, graph, previous)
 
     return model
+
+
+def _require_what_comes_after(plan: ModelPlan, settings: Any) -> None:
+    """Raise :class:`SettingsError` for what could only fail when the training is done, or could never start."""
+    require_cores(settings.acceleration, "the Launchpad")
+    if not settings.export.parquet:
+        raise SettingsError("export.parquet is off, but the assets downstream read it: set export.parquet: true")
+    if plan.publish and not settings.export.csv:
+        raise SettingsError("'publish' in the defs.yaml copies the CSV, but export.csv is off: set export.csv: true")
+    if plan.publish and (plan.root / plan.publish).is_dir():
+        raise SettingsError(f"publish: {plan.publish} is a folder; name the file that the CSV is copied to")
 
 
 def _materialized(
@@ -93,7 +111,13 @@ def _materialized(
         },
         data_version=dg.DataVersion(str(result["data_version"])),
         metadata={
-            **figures,
+            **asset_page(
+                _summary(plan, losses, result),
+                plotted={name: figures[name] for name in _plotted(plan, figures)},
+                others={name: value for name, value in figures.items() if name not in _plotted(plan, figures)},
+                previous=previous,
+                pictures={name: f"{result['run_dir']}/{name}.png" for name in ("losses", "metrics") if epochs},
+            ),
             "run_dir": dg.MetadataValue.path(str(result["run_dir"])),
             "fingerprint": result["fingerprint"],
             "device": str(report.started.get("device", "")),
@@ -101,12 +125,47 @@ def _materialized(
             "preset": plan.preset,
             "preset_reason": plan.preset_reason,
             "reused": bool(result.get("reused")),
-            "figures": compared(figures, previous),
             **_pictures(plan, epochs, result),
             **_notes(result),
         },
         check_results=_check_results(plan, losses, result, previous),
     )
+
+
+def _plotted(plan: ModelPlan, figures: Mapping[str, Any]) -> list[str]:
+    """What a person follows over retrainings: the loss, the metric that chooses the epoch, time and memory."""
+    chosen = str(plan.settings.evaluation.selection_metric)  # type: ignore[attr-defined]
+    wanted = (
+        "loss",
+        f"valid_{chosen}",
+        f"test_{chosen}",
+        "epochs_done",
+        "seconds",
+        "seconds_per_step",
+        "peak_memory_bytes",
+    )
+    return [name for name in wanted if name in figures]
+
+
+def _summary(plan: ModelPlan, losses: Sequence[float], result: Mapping[str, Any]) -> str:
+    chosen = str(plan.settings.evaluation.selection_metric)  # type: ignore[attr-defined]
+    metrics = result.get("metrics") or {}
+    reached = [
+        f"{chosen} {metrics[name]:.4f} on {split}"
+        for name, split in ((f"valid_{chosen}", "validation"), (f"test_{chosen}", "the test"))
+        if name in metrics
+    ]
+    begin = (
+        "An earlier run with these settings and data is reused"
+        if result.get("reused")
+        else (f"Trained in {duration(float(result.get('seconds') or 0.0))}")
+    )
+    text = f"{begin}: {plan.recipe}, {result.get('epochs_done')} epochs"
+    if result.get("best_epoch"):
+        text += f", the best is {result['best_epoch']}"
+    text += f"; {', '.join(reached)}." if reached else "."
+    drawn = sparkline(losses)
+    return text + (f"\n\nLoss {drawn} {losses[-1]:.4g}" if drawn else "")
 
 
 def _figures(report: WorkerReport, losses: list[float]) -> dict[str, Any]:
@@ -120,6 +179,7 @@ def _figures(report: WorkerReport, losses: list[float]) -> dict[str, Any]:
             "epochs_done": result.get("epochs_done"),
             "steps_done": result.get("steps_done"),
             "best_epoch": result.get("best_epoch"),
+            "exported_epoch": result.get("exported_epoch"),
             "seconds": result.get("seconds"),
             "seconds_per_step": result.get("seconds_per_step"),
             "seconds_per_epoch": result.get("seconds_per_epoch"),

@@ -6,6 +6,7 @@ Filled by the components, read by the asset factories.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import dagster as dg
 
@@ -30,6 +31,9 @@ class ModelChecks(HealthThresholds, RankingThresholds):
     """Bounds of the checks on a model, its embeddings and its rankings, and how loudly they fail."""
 
     severity: SeverityName = setting("warn", "What a check on health, ranking or loss says when it fails")
+    baseline_severity: SeverityName = setting(
+        "warn", "What beats_baselines says when it fails; error also where `severity` is"
+    )
     loss_swing_max: float = setting(
         0.1, "Scatter of the epochs' losses about their trend, relative to the loss, in the second half", gt=0
     )
@@ -47,6 +51,10 @@ class RecommendationSettings(Settings):
     """What is recommended, and how much of it is shown."""
 
     k: int = setting(20, "Items for each user", ge=1)
+    exclude_seen: Literal["auto", "always", "never"] = setting(
+        "auto",
+        "Leave out what a user has met; auto: unless people take the same again (sequence models; see repeat_share)",
+    )
     shown_users: int = setting(
         8, "Users in the table of the asset, spread over the users; the file has all", ge=1, le=50
     )

@@ -47,7 +47,7 @@ def promoted_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         description=(
             f"The version of {plan.name} that is live, in `{plan.versions_folder}/current`. A run goes live when the policy "
             f"says so (promote.when: {plan.promotion.when}), or by `graphmill promote`; `graphmill rollback "
-            f"{plan.dataset}/{plan.name}` takes it back. What it means: docs/promotion.md."
+            f"{plan.dataset}/{plan.name}` takes it back. What it means: docs/how-to/promote_and_roll_back.md."
         ),
         code_version=CODE_VERSION,
         pool=POOL,

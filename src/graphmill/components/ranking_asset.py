@@ -14,6 +14,7 @@ import dagster as dg
 from graphmill.components import item_ranking, link_ranking, triple_ranking
 from graphmill.components.plan import POOL, ModelPlan
 from graphmill.orchestration.checks import Check, PreviousRun, specs
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.pipes import WorkerClient
 
 CODE_VERSION = "2"
@@ -43,6 +44,7 @@ def ranking_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
+        io_manager_key=STORE,
         ins={"embeddings": dg.AssetIn(plan.key("embeddings"))},
         group_name=plan.group("validation"),
         kinds={"pytorch", "markdown"},
@@ -59,6 +61,8 @@ def ranking_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         run_dir = str(embeddings["run_dir"])
         worker.run(context, extras={"mode": "rank", "run_dir": run_dir}, asset_key=key, cwd=str(plan.root))
         report = json.loads((plan.root / run_dir / "ranking.json").read_text(encoding="utf-8"))
-        yield kind.shown(plan, run_dir, report, previous)
+        shown = kind.shown(plan, run_dir, report, previous)
+        notes = {"notes": "; ".join(report["notes"]), "best_epoch": report["best_epoch"]} if "notes" in report else {}
+        yield shown._replace(metadata={**(shown.metadata or {}), **notes})
 
     return ranking

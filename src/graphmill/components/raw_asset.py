@@ -1,8 +1,6 @@
 """The asset ``<dataset>/raw_<source>``: the files are there, readable, and have this content."""
 
-import csv
 import hashlib
-import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,20 +10,15 @@ import dagster as dg
 from graphmill.components.plan import TablePlan
 from graphmill.components.sources import SourceFile
 from graphmill.errors import InputError
-from graphmill.ingest.csv_blocks import read_header
-from graphmill.ingest.files import Source, shown
-from graphmill.ingest.sequence import SequenceSettings, first_rows
+from graphmill.ingest.files import Source, is_binary, shown
+from graphmill.ingest.formats import FORMATS
 from graphmill.orchestration import files
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import records
 
 CODE_VERSION = "2"
-PREVIEW_ROWS = 5
 BINARY = (".npy", ".parquet", ".pq", ".zip")
-# Roles of files whose lines are the data; the lines of dictionaries are not counted as rows.
-_DATA = ("", "interactions", "train", "valid", "test", "knowledge")
-_TRIPLE = ("head", "relation", "tail")
-_PREVIEW_BYTES = 1 << 16
 _BLOCK_BYTES = 1 << 20
 
 Reference = dict[str, Any]
@@ -37,6 +30,7 @@ def raw_asset(plan: TablePlan, source: SourceFile) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
+        io_manager_key=STORE,
         group_name=f"{plan.dataset}_ingest",
         kinds={Path(source.path.removesuffix(".gz")).suffix[1:].lower() or source.format, "file"},
         owners=list(plan.owners),
@@ -52,10 +46,21 @@ def raw_asset(plan: TablePlan, source: SourceFile) -> dg.AssetsDefinition:
             asset_key=key,
             value={"digest": digest, "size": size, "version": version},
             data_version=dg.DataVersion(digest),
-            metadata={"file": dg.MetadataValue.path(shown(source.path)), "bytes": size, **about},
+            metadata={
+                "summary": dg.MetadataValue.md(_summary(source, size, about)),
+                "file": dg.MetadataValue.path(shown(source.path)),
+                "bytes": size,
+                **about,
+            },
         )
 
     return raw
+
+
+def _summary(source: SourceFile, size: int, about: Mapping[str, Any]) -> str:
+    lines = about.get("dagster/row_count")
+    counted = f", {lines:,} lines of data" if lines is not None else ""
+    return f"`{Path(shown(source.path)).name}`, read as {source.format}: {size:,} bytes{counted}."
 
 
 def require_unchanged(source: SourceFile, raw: Mapping[str, Any]) -> None:
@@ -78,7 +83,7 @@ def _state(found: Mapping[str, str]) -> tuple[int, str]:
 
 def _content(source: SourceFile, found: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
     """Digest of the files' content (text: unpacked), and what the UI shows of it."""
-    binary = {role: files.digest(at) for role, at in found.items() if at.lower().endswith(BINARY)}
+    binary = {role: files.digest(at) for role, at in found.items() if at.lower().endswith(BINARY) or is_binary(at)}
     texts = {role: _text(at) for role, at in found.items() if role not in binary}
     digest = _digest(binary | {role: digest for role, (digest, _, _) in texts.items()})
     about: dict[str, Any] = {}
@@ -87,16 +92,23 @@ def _content(source: SourceFile, found: Mapping[str, str]) -> tuple[str, dict[st
         sizes = {role: {"bytes": size, "lines": lines} for role, (_, size, lines) in texts.items()}
         plain = {"bytes": 0, "lines": 0}
         about["files"] = records([{**row, **(sizes.get(row["role"]) or plain)} for row in listed])
-    data = [role for role in _DATA if role in texts]
-    if data:
-        (names, preview), header_lines = _preview(source, found[data[0]], data[0])
-        about |= {
-            "bytes_unpacked": sum(size for _, size, _ in texts.values()),
-            # Records with line breaks in quoted fields span several lines; the tables have the exact number.
-            "dagster/row_count": max(sum(texts[role][2] for role in data) - header_lines, 0),
-            "dagster/column_schema": dg.TableSchema(columns=[dg.TableColumn(n, "string") for n in names]),
-            "first_rows": records(preview),
-        }
+    format = FORMATS[source.format]
+    data = [role for role in found if format.is_data(role)]
+    if not data or (format.read is None and data[0] in binary):
+        return digest, about
+    preview = format.preview(found[data[0]], source.reading, data[0])
+    about |= {
+        "dagster/column_schema": dg.TableSchema(
+            columns=[dg.TableColumn(n or "(no name)", "string") for n in preview.names]
+        ),
+        "first_rows": records(preview.rows),
+    }
+    if texts:
+        about["bytes_unpacked"] = sum(size for _, size, _ in texts.values())
+    if all(role in texts for role in data):
+        # Records with line breaks in quoted fields span several lines; the tables have the exact number.
+        lines = sum(texts[role][2] for role in data)
+        about["dagster/row_count"] = max(lines - preview.header_lines * len(data), 0)
     return digest, about
 
 
@@ -117,33 +129,3 @@ def _text(location: str) -> tuple[str, int, int]:
             lines += block.count(b"\n")
             last = block[-1:]
     return hasher.hexdigest(), size, lines + (last != b"\n")
-
-
-def _preview(source: SourceFile, location: str, role: str) -> tuple[tuple[tuple[str, ...], list[dict[str, str]]], int]:
-    """Column names and the first rows, before anything is checked; and how many lines are no rows."""
-    if source.format in ("triples", "kgat"):
-        names, mark, most = (_TRIPLE, "\t", 2) if source.format == "triples" else (("user", "items"), None, 1)
-        if role == "knowledge":
-            names, most = _TRIPLE, 2
-        with Source(location, text=not location.endswith(".zip")) as file:
-            lines = file.read(_PREVIEW_BYTES).decode("utf-8", errors="replace").splitlines()
-        return (names, [dict(zip(names, line.split(mark, most), strict=False)) for line in lines[:PREVIEW_ROWS]]), 0
-    if isinstance(source.reading, SequenceSettings):
-        with Source(location) as file:
-            rows = first_rows(file.read(_PREVIEW_BYTES), source.reading, file.name, PREVIEW_ROWS)
-        return (tuple(rows[0]) if rows else (), rows), 0
-    delimiter = "\t" if source.format == "mmrec" else str(getattr(source.reading, "delimiter", ","))
-    return _csv_preview(location, delimiter), 1
-
-
-def _csv_preview(location: str, delimiter: str) -> tuple[tuple[str, ...], list[dict[str, str]]]:
-    if delimiter == "auto":
-        with Source(location) as file:
-            first = file.read(_PREVIEW_BYTES).lstrip(b"\r\n").partition(b"\n")[0]
-        delimiter = next((mark for mark in ("\t", ";", ",") if mark.encode() in first), ",")
-    with Source(location) as file:
-        header, rest = read_header(file, delimiter)
-    text = rest[:_PREVIEW_BYTES].decode("utf-8", errors="replace").rpartition("\n")[0]
-    rows = csv.reader(io.StringIO(text), delimiter=delimiter)
-    shown_rows = [row for row, _ in zip(rows, range(PREVIEW_ROWS), strict=False)]
-    return header.names, [dict(zip(header.names, row, strict=False)) for row in shown_rows]

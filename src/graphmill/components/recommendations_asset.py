@@ -1,4 +1,4 @@
-"""The asset ``<dataset>/<model>_recommendations``: for every user the best items that are new to the user."""
+"""The asset ``<dataset>/<model>_recommendations``: for every user the best items, new ones but where people repeat."""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -13,9 +13,11 @@ import pyarrow.parquet as pq
 from graphmill.components.plan import POOL, ModelPlan, RecommendationSettings
 from graphmill.graph.typed_graph import RelationEdges, TypedGraph
 from graphmill.ingest.interactions import ITEM, RELATION, USER
-from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
+from graphmill.orchestration.checks import Check, PreviousRun, specs
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import column_schema, markdown_table, records, scalars, snippet
+from graphmill.orchestration.page import asset_page
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.run_config import config_class, to_settings
 
@@ -43,13 +45,15 @@ def recommendations_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
+        io_manager_key=STORE,
         ins={"embeddings": dg.AssetIn(plan.key("embeddings"))},
         group_name=plan.group("release"),
         kinds={"parquet", "markdown"},
         owners=list(plan.owners),
         description=(
-            f"For every user of {plan.dataset} the items that {plan.name} scores highest and that the user has not met "
-            "in any split, with scores, as Parquet; some users with names and history as a table."
+            f"For every user of {plan.dataset} the items that {plan.name} scores highest, with scores, as Parquet; some "
+            "users with names and history as a table. What the user has met in any split is left out, but for a sequence "
+            "model of data in which people take the same again (exclude_seen)."
         ),
         code_version=CODE_VERSION,
         pool=POOL,
@@ -65,7 +69,7 @@ def recommendations_asset(plan: ModelPlan) -> dg.AssetsDefinition:
             asked: RecommendationSettings = to_settings(config, plan.recommendations)
         previous = PreviousRun(context.instance, key)
         run_dir = str(embeddings["run_dir"])
-        extras = {"mode": "recommend", "run_dir": run_dir, "k": asked.k}
+        extras = {"mode": "recommend", "run_dir": run_dir, "k": asked.k, "exclude_seen": asked.exclude_seen}
         report = worker.run(context, extras=extras, asset_key=key, cwd=str(plan.root))
         with user_errors():
             materialized = _materialized(plan, embeddings, report.result, asked, previous)
@@ -101,10 +105,16 @@ def _materialized(
         asset_key=key,
         value={"run_dir": embeddings["run_dir"], "file": file},
         metadata={
+            **asset_page(
+                f"{asked.k} items for each of {users:,} users. {len(counted):,} of {items:,} items are recommended to "
+                f"somebody; the most frequent one to {most / max(users, 1):.0%} of the users.",
+                plotted=figures,
+                previous=previous,
+            ),
             "dagster/row_count": table.num_rows,
             "dagster/column_schema": column_schema(table.schema, COLUMNS),
-            **figures,
             "k": asked.k,
+            **({"notes": "; ".join(made["notes"])} if "notes" in made else {}),
             "examples": dg.MetadataValue.md(markdown_table(_examples(table, names, asked))),
             "most_recommended": records(
                 [
@@ -112,7 +122,6 @@ def _materialized(
                     for row in counted[:15]
                 ]
             ),
-            "figures": compared(figures, previous),
             "file": dg.MetadataValue.path(file),
             "how_to_load": snippet(f"import pandas as pd\n\nframe = pd.read_parquet({file!r})"),
         },

@@ -10,7 +10,6 @@ from graphmill.errors import SettingsError
 from graphmill.graph.settings import GraphSettings
 from graphmill.ingest.formats import FORMATS, Gives
 from graphmill.ingest.joined import with_knowledge
-from graphmill.ingest.mmrec import MmrecSettings
 from graphmill.ingest.node_features import NodeFeatureSettings, with_features
 from graphmill.ingest.tables import IngestResult
 from graphmill.orchestration.files import located
@@ -33,9 +32,8 @@ class SourceFile:
 
     @property
     def gives(self) -> Gives:
-        """What its rows are; of the format kgat a part can be read alone."""
-        part = getattr(self.settings, "part", "all")
-        return "knowledge" if part == "knowledge" else FORMATS[self.format].gives
+        """What its rows are."""
+        return FORMATS[self.format].gives_by(self.settings)
 
     def files(self) -> dict[str, str]:
         """Role → location of every file that is read ("" is the only one's role).
@@ -61,7 +59,7 @@ def parse_sources(values: Any, root: Path) -> list[SourceFile]:
         raise SettingsError(f"two sources are named {twice[0]!r}; each needs a name of its own")
     main = [source.name for source in sources if source.gives not in ("features", "knowledge")]
     if len(main) != 1:
-        links = ", ".join(name for name, format in FORMATS.items() if format.gives != "features")
+        links = ", ".join(name for name, format in FORMATS.items() if format.read is not None)
         raise SettingsError(
             f"a dataset has exactly one source of edges or interactions ({links}), this one has {len(main)}"
             + (f" ({', '.join(main)}): join the files, or make a dataset of each" if main else "")
@@ -127,13 +125,13 @@ def table_names(sources: Sequence[SourceFile]) -> tuple[str, ...]:
     """
     gives = {source.gives for source in sources}
     names: list[str] = []
-    if gives & {"interactions", "interactions and nodes"}:
+    if gives & {"interactions", "interactions and nodes", "interactions and facts"}:
         names.append("interactions")
     if gives != {"interactions"} and gives != {"interactions", "features"}:
         names.append("nodes")
-    if gives & {"edges", "knowledge"} or any(s.format == "kgat" and s.gives != "knowledge" for s in sources):
+    if gives & {"edges", "knowledge", "interactions and facts"}:
         names.append("edges")
-    own_features = any(isinstance(s.settings, MmrecSettings) and s.settings.features != ["none"] for s in sources)
+    own_features = any(FORMATS[s.format].own_features(s.settings) for s in sources)
     return (*names, "features") if "features" in gives or own_features else tuple(names)
 
 

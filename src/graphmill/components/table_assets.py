@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -23,10 +23,12 @@ from graphmill.components.plan import TablePlan
 from graphmill.components.raw_asset import require_unchanged
 from graphmill.components.sources import read_tables, table_names
 from graphmill.ingest.tables import IngestResult
-from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
+from graphmill.orchestration.checks import Check, PreviousRun, specs
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.metadata import records, table_metadata
+from graphmill.orchestration.page import asset_page
 
 TABLES_VERSION = "1"
 
@@ -74,6 +76,7 @@ def table_assets(plan: TablePlan) -> dg.AssetsDefinition:
         outs={
             name: dg.AssetOut(
                 key=key,
+                io_manager_key=STORE,
                 group_name=f"{plan.dataset}_graph",
                 kinds={"parquet"},
                 owners=list(plan.owners),
@@ -122,10 +125,13 @@ def _nodes(
         value=nodes,
         data_version=dg.DataVersion(version),
         metadata={
+            **asset_page(
+                f"{nodes.num_rows:,} nodes of {len(per_type)} types" + _largest(per_type, "type", "nodes") + ".",
+                plotted=figures,
+                previous=previous,
+            ),
             **table_metadata(nodes, NODE_COLUMNS),
-            **figures,
             "by_type": records(sorted(per_type, key=lambda row: -row["nodes"])),
-            "figures": compared(figures, previous),
         },
         check_results=[
             UNIQUE.result(key, distinct == nodes.num_rows, f"{distinct:,} distinct nodes in {nodes.num_rows:,} rows")
@@ -152,11 +158,17 @@ def _edges(
         value=edges,
         data_version=dg.DataVersion(version),
         metadata={
+            **asset_page(
+                f"{edges.num_rows:,} edges of {len(per_relation)} relations"
+                + _largest(per_relation, "relation", "edges")
+                + f". {_refused(result)}",
+                plotted={name: figures[name] for name in figures if name in PLOTTED},
+                others={name: figures[name] for name in figures if name not in PLOTTED},
+                previous=previous,
+            ),
             **table_metadata(edges, EDGE_COLUMNS),
-            **figures,
             **_odd(result, rejects),
             "by_relation": records(sorted(per_relation, key=lambda row: -row["edges"])),
-            "figures": compared(figures, previous),
         },
         check_results=[
             _few_rejects(plan, key, result),
@@ -176,13 +188,18 @@ def _interactions(
         value=table,
         data_version=dg.DataVersion(version),
         metadata={
+            **asset_page(
+                f"{table.num_rows:,} interactions of {users:,} users, {evaluated:,} of whom have something to hold out. "
+                + _refused(result),
+                plotted={name: counts[name] for name in counts if name in PLOTTED},
+                others={name: counts[name] for name in counts if name not in PLOTTED},
+                previous=previous,
+            ),
             **table_metadata(table, INTERACTION_COLUMNS),
-            **counts,
             **_odd(result, rejects),
             "first_rows": records(table.select(["user_id", "item_id", *_given(table)]).slice(0, 10).to_pylist()),
             "lengths": records(lengths_table(table)),
             "popular_items": records(popular_items(table)),
-            "figures": compared(counts, previous),
         },
         check_results=[
             _few_rejects(plan, key, result),
@@ -194,6 +211,27 @@ def _interactions(
             ),
         ],
     )
+
+
+PLOTTED = ("rows", "edges", "relations", "interactions", "users", "items", "rejected_rows", "duplicates", "self_loops")
+"""What a person follows over deliveries of the files."""
+
+
+def _wide(row: Mapping[str, Any]) -> str:
+    return f"{row['nodes']:,} {row['type']} ({row['width']} wide)"
+
+
+def _largest(rows: Sequence[Mapping[str, Any]], name: str, count: str) -> str:
+    """The three largest by name, as in ``": 512 gene, 40 drug, …"``."""
+    best = sorted(rows, key=lambda row: -row[count])
+    shown = ", ".join(f"{row[count]:,} {row[name]}" for row in best[:3])
+    return f": {shown}{', …' if len(best) > 3 else ''}" if shown else ""
+
+
+def _refused(result: IngestResult) -> str:
+    refused, odd = result.rejects.num_rows, len(result.notes)
+    first = f"{refused:,} rows could not be used: see `rejects`." if refused else "Every row could be used."
+    return first + (f" {odd} things are odd but legal: see `notes`." if odd else "")
 
 
 def _given(table: pa.Table) -> list[str]:
@@ -233,6 +271,11 @@ def _features(plan: TablePlan, key: dg.AssetKey, result: IngestResult, version: 
         value=paths,
         data_version=dg.DataVersion(version),
         metadata={
+            "summary": dg.MetadataValue.md(
+                "Numbers of "
+                + (", ".join(f"{r['nodes']:,} {r['type']} ({r['width']} wide)" for r in rows) or "no node")
+                + "."
+            ),
             "dagster/row_count": sum(row["nodes"] for row in rows),
             "by_type": records(rows),
             # No table of the files stands behind it: a matrix a node type, and a set's name after its type.

@@ -5,20 +5,31 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.link_ranking import degree_range
+from graphmill.components.against_baselines import (
+    BEATS_BASELINES,
+    RATIO,
+    baselines_result,
+    interval,
+    mrr_table,
+    strata_tables,
+)
 from graphmill.components.plan import ModelPlan
 from graphmill.evaluation.pictures.comparisons import grouped_bars
-from graphmill.orchestration.checks import Check, PreviousRun, compared
-from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, markdown_table, picture, records, scalars
+from graphmill.orchestration.checks import Check, PreviousRun
+from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, picture, records, scalars
+from graphmill.orchestration.page import asset_page
 
 BEATS = Check("beats_frequency", "Triples rank better than by how often training has the candidate with the relation.")
 MOSTLY = Check("most_relations_beat_frequency", "In most relations the model beats that ranking.")
-CHECKS = (BEATS, MOSTLY)
+CHECKS = (BEATS_BASELINES, BEATS, MOSTLY)
 DESCRIPTION = (
     "Filtered ranks of both ends of the held-out triples among all entities, ties counted realistically: MRR, MR, AMRI "
-    "and Hits@k over all, per side, per relation and by degree, beside a ranking by training frequency."
+    "and Hits@k over all, per side, per relation and by degree, beside the baselines: training frequency, nearest "
+    "neighbours, spectral vectors and ComplEx (computed once per graph, then reused)."
 )
-RATIO = "mrr_over_frequency"
+OVER_FREQUENCY = "mrr_over_frequency"
+PLOTTED = ("mrr", "hits@10", "macro_mrr", RATIO, f"{RATIO}_low", f"{RATIO}_high", OVER_FREQUENCY)
+"""What a person follows over retrainings."""
 SHOWN_BARS = 30
 
 Reference = dict[str, Any]
@@ -29,6 +40,7 @@ def shown(
 ) -> dg.MaterializeResult[Reference]:
     """The materialization from the worker's ``ranking.json``."""
     key, both, baseline = plan.key("ranking"), report["both"], report["baseline"]
+    against = report["against"]
     ratio = both["mrr"] / baseline["mrr"] if baseline["mrr"] else float("inf")
     rows = sorted(report["relations"], key=lambda row: (-row["queries"], row["name"]))
     above = sum(row["mrr"] > row["baseline_mrr"] for row in rows)
@@ -36,8 +48,10 @@ def shown(
         {
             **_plain_metrics(both),
             **{f"{side}_mrr": report[side]["mrr"] for side in ("tail", "head")},
-            RATIO: ratio,
+            OVER_FREQUENCY: ratio,
             "share_above_frequency": above / max(len(rows), 1),
+            "macro_mrr": report["macro"]["model"]["mrr"],
+            **interval(against),
         }
     )
     bars = grouped_bars(
@@ -50,28 +64,40 @@ def shown(
         title=f"The model ranks above frequency in {above} of {len(rows)} relations",
         max_bytes=FULL_IMAGE_BYTES,
     )
-    beside = {"tails": report["tail"], "heads": report["head"], "by_frequency": baseline}
+    others = {name: name for name in report["micro"] if name not in ("model", "degree")}
+    by_scorer = {
+        name: report["micro"][name] | {"macro_mrr": report["macro"][name]["mrr"]} for name in ("degree", *others)
+    }
+    beside = {"tails": report["tail"], "heads": report["head"], "by_frequency": by_scorer.pop("degree"), **by_scorer}
     return dg.MaterializeResult(
         asset_key=key,
         value={"run_dir": run_dir, "report": f"{run_dir}/ranking.json"},
         metadata={
-            **figures,
+            **asset_page(
+                against["sentence"],
+                plotted={name: figures[name] for name in PLOTTED if name in figures},
+                others={name: value for name, value in figures.items() if name not in PLOTTED},
+                previous=previous,
+                baselines=beside,
+                pictures={"MRR by relation": f"{run_dir}/ranking.png"},
+            ),
+            "mrr_by_scorer": mrr_table(against),
             "queries": report["queries"],
             "epoch": report["epoch"],
-            "figures": compared(figures, previous, beside),
             "by_relation": records([_relation_row(row) for row in rows]),
-            "by_degree": dg.MetadataValue.md(markdown_table([_degree_row(each) for each in report["by_degree"]])),
+            **strata_tables(report["strata"], {"model": "model", "degree": "by frequency", **others}),
             "report": dg.MetadataValue.path(f"{run_dir}/ranking.json"),
             "mrr_by_relation": picture(bars, plan.root, f"{run_dir}/ranking.png", "MRR by relation"),
         },
         check_results=[
+            baselines_result(plan, against, previous),
             BEATS.result(
                 key,
                 ratio >= plan.checks.degree_ratio_min,
                 f"{ratio:.3g} times its MRR, bound {plan.checks.degree_ratio_min:g}",
                 severity=plan.checks.severity,
                 metadata=scalars(
-                    {"ratio": ratio, "bound": plan.checks.degree_ratio_min, "previous": previous.figure(RATIO)}
+                    {"ratio": ratio, "bound": plan.checks.degree_ratio_min, "previous": previous.figure(OVER_FREQUENCY)}
                 ),
             ),
             MOSTLY.result(
@@ -93,13 +119,3 @@ def _relation_row(row: Mapping[str, Any]) -> dict[str, Any]:
     hits = [name for name in row if name.startswith("hits@")]
     names = ("queries", "mrr", "tail_mrr", "head_mrr", *hits, "mr")
     return {"relation": row["name"], **{n: row[n] for n in names if n in row}, "mrr_by_frequency": row["baseline_mrr"]}
-
-
-def _degree_row(each: Mapping[str, Any]) -> dict[str, Any]:
-    hits = [name for name in each if name.startswith("hits@")][-1:]
-    shown_names = {name: each[name] for name in ("queries", "mrr", *hits)}
-    return {
-        "training triples of the target": degree_range(each),
-        **shown_names,
-        "mrr by frequency": each["baseline_mrr"],
-    }

@@ -23,9 +23,11 @@ from graphmill.evaluation.pictures.embedding import cosine_histograms, pca_scatt
 from graphmill.evaluation.ranking.links import LinkRanking, rank_links
 from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
+from graphmill.orchestration.checks import Check, PreviousRun, specs
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, markdown_table, picture, records, scalars
+from graphmill.orchestration.page import asset_page
 
 CODE_VERSION = "1"
 # Links per relation that the vectors are tried on: enough to tell shuffled ids from sound ones within seconds.
@@ -45,7 +47,7 @@ class HealthCheck:
     """Whether systems that recommend items have it."""
 
 
-NAMED = Check("no_named_failure", "The report finds none of the failures that it can name (docs/checks.md).")
+NAMED = Check("no_named_failure", "The report finds none of the failures that it can name (docs/reference/checks.md).")
 HEALTH_CHECKS = (
     HealthCheck(
         Check("mean_cosine", "Two random rows point in different directions."), ("mean_cosine", "uniformity"), "cosines"
@@ -88,13 +90,14 @@ def validation_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
+        io_manager_key=STORE,
         ins={"embeddings": dg.AssetIn(plan.key("embeddings"))},
         group_name=plan.group("validation"),
         kinds={"numpy", "markdown"},
         owners=list(plan.owners),
         description=(
             "Cosine similarity, PCA variance and what else shows a collapsed embedding; if something is wrong, its "
-            "name. What each check means and what to do: docs/checks.md."
+            "name. What each check means and what to do: docs/reference/checks.md."
         ),
         code_version=CODE_VERSION,
         check_specs=specs(key, [NAMED, *(each.check for each in checks_of(plan))]),
@@ -156,19 +159,24 @@ def _materialized(
     pictures: Pictures,
     previous: PreviousRun,
 ) -> dg.MaterializeResult[Reference]:
-    key, figures = plan.key("validation"), scalars(report.numbers())
+    key, figures = plan.key("validation"), report.numbers()
     folder = f"{embeddings['run_dir']}/{FOLDER}"
     named = f"{report.failure}: {report.detail}" if report.failure else "none"
     return dg.MaterializeResult(
         asset_key=key,
         value={"run_dir": embeddings["run_dir"], "status": report.status, "failure": report.failure},
         metadata={
-            **figures,
+            **asset_page(
+                _summary(report),
+                plotted={name: figures[name] for name in PLOTTED if name in figures},
+                others={name: value for name, value in figures.items() if name not in PLOTTED},
+                previous=previous,
+                pictures={name: f"{folder}/{name}.png" for name in pictures},
+            ),
             "status": report.status,
             "failure": named,
             "verdicts": dg.MetadataValue.md(markdown_table([_verdict_row(verdict) for verdict in report.verdicts])),
             "by_type": records([_type_row(own) for own in report.figures.types]),
-            "figures": compared(figures, previous),
             "report": dg.MetadataValue.path(f"{folder}/health.json"),
             **pictures,
         },
@@ -181,6 +189,32 @@ def _materialized(
             ),
             *(_check_result(plan, each, report.verdicts, previous, pictures) for each in checks_of(plan)),
         ],
+    )
+
+
+PLOTTED = (
+    "mean_cosine",
+    "components_90",
+    "effective_rank",
+    "duplicated_share",
+    "norm_spread",
+    "type_separation",
+    "disease_cosine",
+    "link_signal",
+)
+"""What a person follows over retrainings."""
+
+
+def _summary(report: HealthReport) -> str:
+    figures, judged = report.numbers(), report.verdicts
+    good = sum(verdict.status == "pass" for verdict in judged)
+    count = f"{good} of {len(judged)} figures are within their bounds"
+    begin = f"**Healthy**: {count}." if report.status == "pass" else f"**Not healthy**: {count}."
+    if report.failure:
+        begin = f"**{report.failure}**: {report.detail} {count[0].upper()}{count[1:]}."
+    return (
+        f"{begin} {int(figures['rows']):,} vectors of {int(figures['dimensions'])} numbers, mean cosine "
+        f"{figures['mean_cosine']:.3f}, {int(figures['components_90'])} components carry 90 % of the variance."
     )
 
 

@@ -5,22 +5,29 @@ A reader that finds the manifest finds whole files; one that is killed in betwee
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+from pydantic import BaseModel, ConfigDict
 
-from graphmill.errors import InputError, TrainingError
+from graphmill.errors import TrainingError
 from graphmill.export.writers import CsvEmbeddings, EmbeddingWriter, NpyEmbeddings, ParquetEmbeddings
-from graphmill.training.contract import EmbeddingBlock
-from graphmill.training.files import describe_file
-from graphmill.training.settings import ExportSettings
+from graphmill.graph.verified import damaged_file
+from graphmill.training.files import PART, describe_file, only_writer, writing
+from graphmill.training.run_files import damaged, read_json_file, shaped
+
+if TYPE_CHECKING:
+    from graphmill.training.contract import EmbeddingBlock
+    from graphmill.training.settings import ExportSettings
 
 MANIFEST = "manifest.json"
+_AGAIN = "run `graphmill train` with the same settings, or materialize the embeddings"
 
 
 def export_embeddings(
@@ -37,17 +44,31 @@ def export_embeddings(
 
     Raises:
         TrainingError: a vector is not finite, or the rows do not match the node table. Nothing is left behind.
+        ResourceError: the disk is full or read-only.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    with writing(directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        with only_writer(directory):
+            return _export(blocks, nodes, dim, directory, formats, about)
+
+
+def _export(
+    blocks: Iterable[EmbeddingBlock],
+    nodes: pa.Table,
+    dim: int,
+    directory: Path,
+    formats: ExportSettings,
+    about: dict[str, Any],
+) -> dict[str, Any]:
     (directory / MANIFEST).unlink(missing_ok=True)
     writers: list[EmbeddingWriter] = []
-    if formats.parquet:
-        writers.append(ParquetEmbeddings(directory / "embeddings.parquet", dim))
-    if formats.csv:
-        writers.append(CsvEmbeddings(directory / "embeddings.csv", dim))
-    if formats.npy:
-        writers.append(NpyEmbeddings(directory / "embeddings.npy", dim, nodes.num_rows))
     try:
+        if formats.parquet:
+            writers.append(ParquetEmbeddings(directory / "embeddings.parquet", dim))
+        if formats.csv:
+            writers.append(CsvEmbeddings(directory / "embeddings.csv", dim))
+        if formats.npy:
+            writers.append(NpyEmbeddings(directory / "embeddings.npy", dim, nodes.num_rows))
         rows = _stream(blocks, nodes, writers)
         if rows != nodes.num_rows:
             raise TrainingError(f"{rows} embeddings for {nodes.num_rows} nodes; the run and the graph do not match")
@@ -55,7 +76,8 @@ def export_embeddings(
             writer.commit()
     except BaseException:
         for writer in writers:
-            writer.abort()
+            with contextlib.suppress(OSError):
+                writer.abort()
         raise
     manifest = {
         "format": "graphmill-embeddings",
@@ -65,10 +87,28 @@ def export_embeddings(
         "files": {writer.path.name: describe_file(writer.path) for writer in writers},
         **about,
     }
-    temporary = directory / f".{MANIFEST}.part"
+    temporary = directory / f".{MANIFEST}{PART}"
     temporary.write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     os.replace(temporary, directory / MANIFEST)
     return manifest
+
+
+class ExportedFile(BaseModel):
+    """Size and SHA-256 of one file."""
+
+    bytes: int
+    sha256: str
+
+
+class ExportManifest(BaseModel):
+    """What must be in the manifest of an export; it holds more, which is passed on."""
+
+    model_config = ConfigDict(extra="allow")
+
+    format: Literal["graphmill-embeddings"]
+    rows: int
+    dim: int
+    files: dict[str, ExportedFile]
 
 
 def read_manifest(directory: Path) -> dict[str, Any]:
@@ -78,10 +118,19 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         InputError: nothing whole was exported there.
     """
     path = directory / MANIFEST
-    if not path.is_file():
-        raise InputError(f"{directory} holds no finished export; run `graphmill train` or materialize the embeddings")
-    manifest: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    value = read_json_file(path, f"{directory} holds no finished export; {_AGAIN}")
+    manifest: dict[str, Any] = shaped(ExportManifest, value, path, _AGAIN)
     return manifest
+
+
+def require_whole(directory: Path, manifest: dict[str, Any], suffix: str = ".parquet") -> None:
+    """Raise :class:`InputError` for an exported file whose bytes are not those of the manifest; names it.
+
+    ``suffix``: of the files that will be read; where there is none of them, all are looked at.
+    """
+    files = {name: entry for name, entry in manifest["files"].items() if name.endswith(suffix)}
+    if found := damaged_file(directory, files or manifest["files"]):
+        raise damaged(*found, _AGAIN)
 
 
 def _stream(blocks: Iterable[EmbeddingBlock], nodes: pa.Table, writers: list[EmbeddingWriter]) -> int:

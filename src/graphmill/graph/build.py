@@ -14,14 +14,14 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from graphmill.errors import InputError
-from graphmill.graph import storage
+from graphmill.graph import group_split, storage, time_split
 from graphmill.graph.features import AlignedFeatures, align_features
 from graphmill.graph.interaction_split import split_interactions
-from graphmill.graph.leakage import audit_edges
-from graphmill.graph.numbering import Numbering, categories, number_nodes, read_edges
+from graphmill.graph.leakage import BY_TIME, LeakageReport, audit_edges, later_edges, links_of_held_out
+from graphmill.graph.numbering import EdgeColumns, Numbering, categories, number_nodes, read_edges
 from graphmill.graph.relations import RelationDraft, add_inverse_relations, add_missing_reverses, group_edges
 from graphmill.graph.sequence_split import leave_one_out, leaves_one_out
-from graphmill.graph.settings import GraphSettings
+from graphmill.graph.settings import GraphSettings, SplitSettings
 from graphmill.graph.splits import SPLIT_NAMES, TRAIN, Pairs, draw_splits, node_keys, number_pairs
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.tables import feature_key
@@ -35,12 +35,15 @@ def build_graph(
     settings: GraphSettings,
     out: Path,
     features: Mapping[str, pa.Table] | None = None,
+    *,
+    root: Path = Path(),
 ) -> TypedGraph:
     """Write the typed graph of ``nodes`` and ``edges`` to the directory ``out`` and open it.
 
     The tables are those of ``ingest.tables``; ``edges`` may have more columns: ``split`` uint8 (0 train, 1 valid, 2
     test), ``weight`` float32, ``timestamp`` int64, ``position`` int32 (place in the head's sequence). ``features`` maps
-    a node type (or ``type::name``, for one of several sets) to its feature table.
+    a node type (or ``type::name``, for one of several sets) to its feature table. Relative paths in ``settings`` are looked
+    up from ``root``.
 
     The directory appears whole or not at all. Where ``out`` already holds the same graph, undamaged, it is left
     alone; another graph there is replaced. The same tables and settings give the same bytes.
@@ -63,6 +66,10 @@ def build_graph(
         columns, split_source = replace(columns, split=leave_one_out(columns)), "leave_one_out"
     numbering, inside = number_nodes(type_of_row, known_types, columns, settings)
     excluded_edges = len(columns.head) - len(inside.head)
+    about_split: dict[str, Any] = {}
+    if inside.split is None and settings.split.method in (time_split.METHOD, group_split.METHOD):
+        split_source = settings.split.method
+        inside, about_split = _split_links(inside, nodes, type_of_row, known_types, settings.split, root)
     drafts = group_edges(inside, numbering, merge_parallel=settings.parallel_edges == "merge")
     if settings.add_reverse == "missing":
         drafts = add_missing_reverses(drafts)
@@ -74,14 +81,10 @@ def build_graph(
     pairs = number_pairs(src, dst, numbering.num_nodes)
     split = _splits(drafts, pairs, table, settings)
     aligned = align_features(features or {}, numbering, type_of_row, known_types)
-    relation = np.repeat(np.arange(len(drafts), dtype=np.int32), [len(draft) for draft in drafts])
-    leakage = audit_edges(src, dst, relation, split, [" | ".join(draft.key) for draft in drafts])
+    leakage = _audit(drafts, src, dst, split, split_source, settings)
 
     with storage.building(out) as directory:
         _write(directory, drafts, numbering, table, split, pairs, aligned)
-        warm = np.zeros(numbering.num_nodes, bool)
-        warm[src[split == TRAIN]] = True
-        warm[dst[split == TRAIN]] = True
         manifest: dict[str, Any] = {
             "format": storage.FORMAT,
             "version": storage.VERSION,
@@ -96,24 +99,79 @@ def build_graph(
         manifest["written_by"] = f"graphmill {version('graphmill')}"
         manifest["settings"] = settings.model_dump()
         manifest["report"] = {
-            "excluded_nodes": numbering.excluded_nodes,
             "excluded_edges": excluded_edges,
-            "isolated_nodes": numbering.isolated,
-            "cold_nodes": _by_type(numbering, ~warm),
-            "duplicates": sum(draft.duplicates for draft in drafts),
-            "duplicates_by_relation": {" | ".join(d.key): d.duplicates for d in drafts if d.duplicates},
-            "parallel_edges": sum(draft.parallel() for draft in drafts),
-            "self_loops": sum(draft.self_loops() for draft in drafts),
-            "added_edges": sum(draft.added for draft in drafts),
+            "cold_nodes": _by_type(numbering, _cold(src, dst, split, numbering.num_nodes)),
             "split_source": split_source,
-            "features_unused": {
-                feature_key(numbering.types[number], name): each.unused
-                for (number, name), each in sorted(aligned.items())
-            },
+            **about_split,
+            **_counts(drafts, numbering, aligned),
             "leakage": leakage.to_dict(),
         }
         storage.publish(directory, manifest, out)
     return TypedGraph.open(out)
+
+
+def _split_links(
+    edges: EdgeColumns,
+    nodes: pa.Table,
+    type_of_row: npt.NDArray[np.int32],
+    types: Sequence[str],
+    settings: SplitSettings,
+    root: Path,
+) -> tuple[EdgeColumns, dict[str, Any]]:
+    """The edges with the split of links by time or by groups, and what the report has of it."""
+    if settings.method == time_split.METHOD:
+        by_time = time_split.split_by_time(edges, settings)
+        return by_time.edges, by_time.to_dict()
+    by_group = group_split.split_by_group(edges, nodes, type_of_row, types, settings, root)
+    return by_group.edges, {"groups": by_group.report}
+
+
+def _audit(
+    drafts: Sequence[RelationDraft],
+    src: npt.NDArray[np.int32],
+    dst: npt.NDArray[np.int32],
+    split: npt.NDArray[np.uint8],
+    split_source: str,
+    settings: GraphSettings,
+) -> LeakageReport:
+    """The audit of all splits, and beyond it that of splits by time or by groups."""
+    relation = np.repeat(np.arange(len(drafts), dtype=np.int32), [len(draft) for draft in drafts])
+    found = audit_edges(src, dst, relation, split, [" | ".join(draft.key) for draft in drafts])
+    if split_source in BY_TIME:
+        times = np.concatenate([draft.attributes["timestamp"] for draft in drafts])
+        return replace(found, later=later_edges(times, split))
+    if split_source == group_split.METHOD:
+        keys = [draft.key for draft in drafts]
+        return replace(found, group_links=links_of_held_out(src, dst, relation, split, keys, settings.split))
+    return found
+
+
+def _cold(
+    src: npt.NDArray[np.int32], dst: npt.NDArray[np.int32], split: npt.NDArray[np.uint8], num_nodes: int
+) -> npt.NDArray[np.bool_]:
+    """(num_nodes,) bool: nodes without a training edge."""
+    cold = np.ones(num_nodes, bool)
+    cold[src[split == TRAIN]] = False
+    cold[dst[split == TRAIN]] = False
+    return cold
+
+
+def _counts(
+    drafts: Sequence[RelationDraft], numbering: Numbering, features: Mapping[tuple[int, str], AlignedFeatures]
+) -> dict[str, Any]:
+    """What of nodes and edges is odd or was left out."""
+    return {
+        "excluded_nodes": numbering.excluded_nodes,
+        "isolated_nodes": numbering.isolated,
+        "duplicates": sum(draft.duplicates for draft in drafts),
+        "duplicates_by_relation": {" | ".join(d.key): d.duplicates for d in drafts if d.duplicates},
+        "parallel_edges": sum(draft.parallel() for draft in drafts),
+        "self_loops": sum(draft.self_loops() for draft in drafts),
+        "added_edges": sum(draft.added for draft in drafts),
+        "features_unused": {
+            feature_key(numbering.types[number], name): each.unused for (number, name), each in sorted(features.items())
+        },
+    }
 
 
 def _node_table(nodes: pa.Table, numbering: Numbering) -> pa.Table:

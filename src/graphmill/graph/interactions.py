@@ -59,7 +59,7 @@ class Interactions:
     without training items have no held-out ones (nothing is known of them): ``dropped`` counts both.
 
     ``features`` are the sets of item features by name, float32 [I, f], mapped into memory, zero where ``present`` bool
-    [I] says that the item has none.
+    [I] says that the item has none. ``unmet``: users and items without any interaction, which are nodes all the same.
     """
 
     num_users: int
@@ -73,6 +73,7 @@ class Interactions:
     features: Mapping[str, npt.NDArray[np.float32]]
     present: Mapping[str, npt.NDArray[np.bool_]]
     dropped: Mapping[str, int]
+    unmet: Mapping[str, int]
 
     def held_out(self, split: str) -> Rows:
         """The rows of "valid" or "test"."""
@@ -86,6 +87,12 @@ class Interactions:
             return to_rows(user, item, self.num_users, self.num_items)
         return self.train
 
+    @property
+    def repeat_share(self) -> float:
+        """Part of the held-out items that are not asked for, since their user has them in train."""
+        known = self.dropped.get("held_out_known_in_train", 0)
+        return known / max(known + len(self.valid) + len(self.test), 1)
+
     def everything(self) -> Rows:
         """All items of each user, whatever their split: what is no recommendation any more."""
         parts = (self.train, self.valid, self.test)
@@ -94,15 +101,18 @@ class Interactions:
 
     def describe(self) -> dict[str, Any]:
         """What there is to know at a glance."""
-        seen = self.train_by_item.counts > 0
+        cold_users, cold_items = (int((rows.counts == 0).sum()) for rows in (self.train, self.train_by_item))
         return {
             "users": self.num_users,
             "items": self.num_items,
             "train": len(self.train),
             "valid": len(self.valid),
             "test": len(self.test),
-            "users_without_training": int((self.train.counts == 0).sum()),
-            "items_without_training": int((~seen).sum()),
+            # Those that are held out somewhere; who has no interaction at all is a gap, and counted as such.
+            "users_without_training": cold_users - self.unmet["users"],
+            "items_without_training": cold_items - self.unmet["items"],
+            "users_without_interaction": self.unmet["users"],
+            "items_without_interaction": self.unmet["items"],
             "evaluated_users": {name: int((self.held_out(name).counts > 0).sum()) for name in ("valid", "test")},
             "features": {name: values.shape[1] for name, values in self.features.items()},
             "items_without_features": {name: int((~mask).sum()) for name, mask in self.present.items()},
@@ -148,6 +158,7 @@ def interaction_view(graph: TypedGraph) -> Interactions:
         {name: values for name, values in features.items() if values is not None},
         {name: mask for name, mask in present.items() if mask is not None},
         dropped,
+        {"users": users.count - len(sorted_unique(user)), "items": items.count - len(sorted_unique(item))},
     )
 
 

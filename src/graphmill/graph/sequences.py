@@ -7,17 +7,22 @@ training and evaluation may see. Splitting happens when the graph is built (``se
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from graphmill.errors import InputError
+from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN
 from graphmill.ingest.tables import NO_PLACE
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import Relation, TypedGraph
+
+REPEATS_FROM = 0.05
+"""Part of the training interactions that are repeats, from which on an item that a user has met may be recommended."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +70,20 @@ class Sequences:
             out[1:] = (self.timestamps[1:] == self.timestamps[:-1]) & (self.users[1:] == self.users[:-1])
         return out
 
+    @cached_property
+    def repeat_share(self) -> float:
+        """Part of the training interactions, each user's first left out, whose item the user has met before."""
+        train = self.split == TRAIN
+        user, item = self.users[train], self.items[train]
+        met = len(sorted_unique(user * np.int64(max(self.num_items, 1)) + item))
+        later = len(user) - len(sorted_unique(user))
+        return (len(user) - met) / later if later else 0.0
+
+    @property
+    def repeats(self) -> bool:
+        """Whether these are data in which people take the same again: :data:`REPEATS_FROM` of the interactions or more."""
+        return self.repeat_share >= REPEATS_FROM
+
     def describe(self) -> dict[str, Any]:
         """What there is to know at a glance."""
         lengths = np.diff(self.indptr)
@@ -76,6 +95,7 @@ class Sequences:
             "longest": int(lengths.max(initial=0)),
             "evaluated_users": int((self.split == TEST).sum()),
             "same_second": int(self.same_second().sum()),
+            "repeat_share": self.repeat_share,
             "timestamps": self.timestamps is not None,
         }
 

@@ -10,12 +10,16 @@ from graphmill.settings import Settings, setting
 class SplitSettings(Settings):
     """What is held out for validation and test: node pairs, the end of each sequence, or parts of users' interactions."""
 
-    method: Literal["auto", "pairs", "leave_one_out", "random", "user_time", "global_time"] = setting(
-        "auto",
-        "pairs: parts of each relation's node pairs; leave_one_out: the last interaction of a sequence for the "
-        "test, the one before for validation (valid, test, seed have no part); of each user's interactions a random "
-        "part (random) or the newest (user_time); the newest of all interactions (global_time); auto: leave_one_out "
-        "for sequences, random for interactions beside facts, which stay in train, else pairs",
+    method: Literal["auto", "pairs", "by_time", "by_group", "leave_one_out", "random", "user_time", "global_time"] = (
+        setting(
+            "auto",
+            "pairs: parts of each relation's node pairs; by_time: the newest pairs, where edges have times, from one moment "
+            "on for all relations; by_group: all links of group_relations that whole groups of nodes have; leave_one_out: "
+            "the last interaction of a sequence for the test, the one before for validation (valid, test, seed have no "
+            "part); of each user's interactions a random part (random) or the newest (user_time); the newest of all "
+            "interactions (global_time); auto: leave_one_out for sequences, random for interactions beside facts, which "
+            "stay in train, else pairs",
+        )
     )
     valid: float = setting(
         0.05, "Part held out for validation, of each relation's pairs or each user's items", ge=0.0, lt=1.0
@@ -27,6 +31,30 @@ class SplitSettings(Settings):
         "A split that comes with the data: keep it as it is (valid, test and seed then have no part); draw anew; or keep "
         "it and take `valid` of each user's training interactions for validation (add_valid; KGAT's data has none)",
     )
+
+    group_type: str = setting("", "by_group: the node type whose nodes are grouped (disease)")
+    group_relations: list[str] = setting([], "by_group: the relations whose links held-out groups lose (indication)")
+    group_file: str = setting(
+        "", "by_group: a table with the columns id and group; empty: each node of the type is a group of its own"
+    )
+    test_groups: list[str] = setting(
+        [], "by_group: groups of the test by name; empty, as valid_groups: drawn until `test` of the links are held out"
+    )
+    valid_groups: list[str] = setting([], "by_group: groups of the validation")
+
+    @model_validator(mode="after")
+    def _groups_belong_to_their_method(self) -> "SplitSettings":
+        named = [name for name in SplitSettings.model_fields if "group" in name and getattr(self, name)]
+        if self.method != "by_group" and named:
+            raise ValueError(f"split.{named[0]} is of split.method: by_group, and method is {self.method}")
+        lacking = [name for name in ("group_type", "group_relations") if not getattr(self, name)]
+        if self.method == "by_group" and lacking:
+            raise ValueError(f"split.method: by_group needs split.{' and split.'.join(lacking)}")
+        if both := sorted(set(self.test_groups) & set(self.valid_groups)):
+            raise ValueError(f"split: group {both[0]!r} is in test_groups and in valid_groups; leave it in one")
+        if self.valid_groups and not self.test_groups:
+            raise ValueError("split.valid_groups without test_groups: name both, or neither to have them drawn")
+        return self
 
     @model_validator(mode="after")
     def _leaves_something_to_train_on(self) -> "SplitSettings":

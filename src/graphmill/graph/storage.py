@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from graphmill.errors import InputError, RunLockedError
+from graphmill.graph.verified import Verify, damaged_file, remember, sha256
 
 FORMAT = "graphmill.graph"
 VERSION = 1
@@ -85,12 +86,6 @@ def describe_files(directory: Path) -> dict[str, dict[str, Any]]:
     }
 
 
-def sha256(path: Path) -> str:
-    """SHA-256 of a file's bytes, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def content_hash(manifest: Mapping[str, Any]) -> str:
     """SHA-256 over what the graph is: nodes, relations, hashes of its files; neither time, place nor settings."""
     content = {name: value for name, value in manifest.items() if name not in _NOT_CONTENT}
@@ -115,7 +110,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
         manifest = json.loads(path.read_text(encoding="utf-8"))
     except (FileNotFoundError, NotADirectoryError):
         raise InputError(f"{directory} is not a typed graph: it has no {MANIFEST}; build the graph first") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise _damaged(path, str(error)) from None
     found = manifest.get("format") if isinstance(manifest, dict) else None
     if found != FORMAT:
@@ -135,23 +130,13 @@ def read_manifest(directory: Path) -> dict[str, Any]:
     return manifest
 
 
-def check_sizes(directory: Path, manifest: Mapping[str, Any]) -> None:
-    """Raise :class:`InputError` that names the first file that is missing or does not have the size in the manifest."""
-    for name, entry in manifest["files"].items():
-        try:
-            size = (directory / name).stat().st_size
-        except OSError:
-            raise _damaged(directory / name, "it is missing") from None
-        if size != entry["bytes"]:
-            raise _damaged(directory / name, f"it has {size} bytes; the manifest says {entry['bytes']}")
+def check_files(directory: Path, manifest: Mapping[str, Any], verify: Verify = "changed") -> None:
+    """Raise :class:`InputError` that names the first file whose bytes are not those that were written.
 
-
-def check_hashes(directory: Path, manifest: Mapping[str, Any]) -> None:
-    """Raise :class:`InputError` that names the first file whose bytes are not those that were written."""
-    check_sizes(directory, manifest)
-    for name, entry in manifest["files"].items():
-        if sha256(directory / name) != entry["sha256"]:
-            raise _damaged(directory / name, "its SHA-256 is not the one in the manifest")
+    ``verify``: "changed" reads only files that have changed since they were last found whole, "always" all of them.
+    """
+    if found := damaged_file(directory, manifest["files"], verify):
+        raise _damaged(*found)
 
 
 @contextmanager
@@ -192,7 +177,7 @@ def publish(directory: Path, manifest: Mapping[str, Any], out: Path) -> None:
             raise InputError(f"{out} exists and is not a typed graph; choose another path, or remove it")
         with suppress(InputError):
             if read_manifest(out) == manifest:
-                check_hashes(out, manifest)
+                check_files(out, manifest, "always")
                 return
     write_manifest(directory, manifest)
     _sync(directory)
@@ -204,6 +189,7 @@ def publish(directory: Path, manifest: Mapping[str, Any], out: Path) -> None:
     else:
         directory.rename(out)
     _sync(out.parent)
+    remember(out, manifest["files"])
 
 
 def _sync(path: Path) -> None:

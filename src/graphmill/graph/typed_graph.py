@@ -1,7 +1,7 @@
 """The typed graph as its readers see it: an immutable directory, mapped into memory, opened lazily.
 
 What belongs here: reading. ``build`` writes; the files themselves are ``storage``'s business; the format is described
-in docs/graph.md.
+in docs/explanation/graph.md.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow as pa
 from graphmill.errors import InputError
 from graphmill.graph import storage
 from graphmill.graph.splits import SPLIT_NAMES, TRAIN
+from graphmill.graph.verified import Verify
 from graphmill.ingest.tables import feature_key
 
 if TYPE_CHECKING:
@@ -90,7 +91,8 @@ class RelationEdges:
 class TypedGraph:
     """A typed graph on disk.
 
-    ``TypedGraph.open(path)`` reads the manifest alone; arrays are mapped when first asked for. Nodes are numbered
+    ``TypedGraph.open(path)`` reads the manifest, and hashes files that were not hashed before; arrays are mapped when first
+    asked for. Nodes are numbered
     globally, contiguous by type. Messages in training may use edges with ``split == 0`` only. A pickled graph is its
     path, so that worker processes map the same files.
     """
@@ -116,15 +118,15 @@ class TypedGraph:
         self._indptr_bounds = np.concatenate(([0], np.cumsum([count + 1 for count in counts])))
 
     @classmethod
-    def open(cls, path: str | Path) -> TypedGraph:
-        """Open the graph in directory ``path``.
+    def open(cls, path: str | Path, verify: Verify = "changed") -> TypedGraph:
+        """Open the graph in directory ``path``. ``verify``: hash files that are new or have changed, or "always" all.
 
         Raises :class:`InputError` where there is no graph, where its format is older or newer than this version
-        reads, and where a file is missing or truncated. Damage that keeps a file's size is found by :meth:`verify`.
+        reads, and where a file is missing or damaged; it names the file.
         """
         path = Path(path).resolve()
         manifest = storage.read_manifest(path)
-        storage.check_sizes(path, manifest)
+        storage.check_files(path, manifest, verify)
         return cls(path, manifest)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -201,7 +203,7 @@ class TypedGraph:
     def verify(self) -> None:
         """Hash every file again. Raises :class:`InputError` that names the first damaged one."""
         self._check_current()
-        storage.check_hashes(self.path, self.manifest)
+        storage.check_files(self.path, self.manifest, "always")
 
     def describe(self) -> dict[str, Any]:
         """What there is to know at a glance, as plain values."""

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -139,6 +139,3 @@ def _as(kind: type, factor: Factor):  # type: ignore[no-untyped-def]
     if not isinstance(factor, kind):
         raise ValueError(f"gradients of '{factor.parameter}' come in different forms")
     return factor
-
-
-Product = Callable[[Sequence[Factor], Sequence[Factor]], Tensor]

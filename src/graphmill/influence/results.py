@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 
+from graphmill.training.files import PART, writing
+
 CSV_COLUMNS = (
     "TestHead", "TestHead_label", "TestRel", "TestRel_label", "TestTail", "TestTail_label",
     "TrainHead", "TrainHead_label", "TrainRel", "TrainRel_label", "TrainTail", "TrainTail_label",
@@ -88,16 +90,18 @@ class Explanation:
 
 def write_json(path: Path, content: Any) -> None:
     """Whole or not at all."""
-    part = path.with_name(f".{path.name}.part")
-    part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-    os.replace(part, path)
+    part = path.with_name(f".{path.name}{PART}")
+    with writing(path):
+        part.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        os.replace(part, path)
 
 
 def write_csv(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Whole or not at all."""
-    part = path.with_name(f".{path.name}.part")
-    with part.open("w", encoding="utf-8", newline="") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(header)
-        writer.writerows(rows)
-    os.replace(part, path)
+    part = path.with_name(f".{path.name}{PART}")
+    with writing(path):
+        with part.open("w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(header)
+            writer.writerows(rows)
+        os.replace(part, path)

@@ -102,7 +102,7 @@ def self_influence(
                     product = paired(left, sides[j], scales) * (1.0 if i == j else 2.0)
                     norm = product if norm is None else norm + product
             assert norm is not None
-            total[part] += checkpoint.learning_rate * norm.double().cpu().numpy()
+            total[part] += checkpoint.learning_rate * norm.cpu().double().numpy()
     return total
 
 
@@ -190,7 +190,6 @@ def adam_scales(tensors: Mapping[str, Tensor], tracer: Tracer, *, beta2: float, 
         raise SettingsError("precondition: adam needs checkpoints of a run that was trained with adam or adamw")
     out = {}
     for name, second in moments.items():
-        wide = second.float() if second.element_size() < 4 else second  # training.moments: bf16
-        unbiased = wide / (1.0 - beta2 ** float(tensors[f"{name}.step"]))
+        unbiased = second / (1.0 - beta2 ** float(tensors[f"{name}.step"]))
         out[name] = tracer.scale_of(name, 1.0 / (unbiased.sqrt() + eps))
     return out

@@ -10,6 +10,7 @@ What the columns mean is the readers' business.
 
 import csv
 import os
+import re
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -29,6 +30,7 @@ from graphmill.ingest.rejects import Reject
 BLOCK_BYTES = 16 << 20
 _HEADER_BYTES = 1 << 20
 _LONGEST_RECORD = 64 << 20
+_DIRECTIVE = re.compile(rb'"?sep=([^\w\r\n"])"?[ \t]*\r?\n', re.IGNORECASE)
 _MAX_THREADS = 4
 
 T = TypeVar("T")
@@ -75,6 +77,14 @@ def read_header(source: Source, delimiter: str) -> tuple[Header, bytes]:
     Raises :class:`InputError` for an empty file and for a header that is not UTF-8 or not closed.
     """
     data = source.read(_HEADER_BYTES)
+    final = len(data) < _HEADER_BYTES
+    directed, length = split_directive(data)
+    if directed and directed != delimiter:
+        raise InputError(
+            f"{source.name}: its first line says that {directed!r} separates the fields; set delimiter: {directed!r} or auto"
+        )
+    skipped = data[:length].count(b"\n")
+    data = data[length:]
     blank = len(data) - len(data.lstrip(b"\r\n"))
     if blank == len(data):
         raise InputError(f"{source.name} is empty; expected a header line with the names of the columns")
@@ -82,7 +92,7 @@ def read_header(source: Source, delimiter: str) -> tuple[Header, bytes]:
         raise InputError(f"{source.name}: lines end in CR alone; save it with LF (or CR LF) line ends")
     layout = CsvLayout((), delimiter)
     rest = data[blank:]
-    record = next(layout.records(rest, final=len(data) < _HEADER_BYTES), None)
+    record = next(layout.records(rest, final=final), None)
     if record is None or record.fault:
         raise InputError(f"{source.name}: the header line is not whole; check its quotes")
     raw = rest[: record.end]
@@ -94,9 +104,15 @@ def read_header(source: Source, delimiter: str) -> tuple[Header, bytes]:
         ) from None
     except csv.Error as error:
         raise InputError(f"{source.name}: the header line cannot be read ({error})") from None
-    first_line = 1 + data[: blank + record.end].count(b"\n")
+    first_line = 1 + skipped + data[: blank + record.end].count(b"\n")
     header = Header(tuple(n.strip() for n in names), first_line, source.bom, raw.endswith(b"\r\n"))
     return header, rest[record.end :]
+
+
+def split_directive(data: bytes) -> tuple[str, int]:
+    """The delimiter that Excel's first line ``sep=;`` names, and the length of that line; ("", 0) where there is none."""
+    found = _DIRECTIVE.match(data)
+    return (found[1].decode(), found.end()) if found else ("", 0)
 
 
 def read_blocks(

@@ -49,6 +49,8 @@ def _set_aside(data: bytes, first_line: int, layout: CsvLayout, rejects: list[Re
     view = np.frombuffer(data, dtype=np.uint8)
     newlines = np.flatnonzero(view == ord("\n"))
     starts, ends = record_bounds(view, newlines)
+    if len(starts) == 0:
+        return None
     delimiters = np.flatnonzero(view == ord(layout.delimiter))
     quotes = np.flatnonzero(view == ord('"'))
     delimiters = delimiters[np.searchsorted(quotes, delimiters) % 2 == 0]
@@ -121,7 +123,7 @@ def _read_records(
         raw = data[record.start : record.end]
         if raw not in (b"\n", b"\r\n", b"\r", b""):
             found = _read_record(raw, record.fault, layout, positions)
-            if isinstance(found, _Fault):
+            if isinstance(found, Fault):
                 rejects.append(Reject(line, found.column, found.reason, found.value[:MAX_SHOWN]))
             else:
                 found_on.append(line)
@@ -136,41 +138,44 @@ def _read_records(
     return pa.table(arrays, layout.schema), np.array(found_on, dtype=np.int64)
 
 
-class _Fault(NamedTuple):
+class Fault(NamedTuple):
+    """Why a value cannot be used."""
+
     column: str
     reason: str
     value: str
 
 
-def _read_record(raw: bytes, fault: str, layout: CsvLayout, positions: list[int]) -> list[Any] | _Fault:
+def _read_record(raw: bytes, fault: str, layout: CsvLayout, positions: list[int]) -> list[Any] | Fault:
     """The values of one record, or why it cannot be used."""
     # Bytes that are no UTF-8 become lone surrogates, which are found again in the field that they are in.
     text = raw.decode("utf-8", errors="surrogateescape")
     if fault:
-        return _Fault("", fault, _printable(text.rstrip("\r\n")))
+        return Fault("", fault, _printable(text.rstrip("\r\n")))
     try:
         fields = layout.split(text)
     except csv.Error as error:
         reason = "a carriage return within the row" if "new-line" in str(error) else _too_long()
-        return _Fault("", reason, _printable(text.rstrip("\r\n")))
+        return Fault("", reason, _printable(text.rstrip("\r\n")))
     if len(fields) != len(layout.header):
         reason = f"expected {len(layout.header)} fields, found {len(fields)}"
         spanned = raw.rstrip(b"\r\n").count(b"\n")
         reason += f" (a quoted field of this row goes on over {spanned + 1} lines)" if spanned else ""
-        return _Fault("", reason, _printable(text.rstrip("\r\n")))
+        return Fault("", reason, _printable(text.rstrip("\r\n")))
     values = []
     for column, position in zip(layout.columns, positions, strict=True):
-        value = _value(fields[position], column)
-        if isinstance(value, _Fault):
+        value = checked_value(fields[position], column)
+        if isinstance(value, Fault):
             return value
         values.append(value)
     return values
 
 
-def _value(text: str, column: Column) -> str | int | _Fault:
+def checked_value(text: str, column: Column) -> str | int | Fault:
+    """The value of a cell by the rules of its column, or what is wrong with it."""
     reason = _why_unusable(text, column)
     if reason:
-        return _Fault(column.name, reason, _printable(text))
+        return Fault(column.name, reason, _printable(text))
     return _whole(text) if column.kind == "whole" else text
 
 

@@ -15,10 +15,13 @@ import pyarrow.compute as pc
 import pyarrow.parquet
 
 from graphmill.errors import InputError
-from graphmill.ingest.csv_blocks import CsvBlock, read_blocks, read_header
-from graphmill.ingest.csv_parsers import Column, CsvLayout
+from graphmill.ingest.csv_blocks import CsvBlock
+from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.files import Source, shown
+from graphmill.ingest.guard import one_line
+from graphmill.ingest.names import with_point, without_row_numbers
 from graphmill.ingest.rejects import Reject
+from graphmill.ingest.rows import RowFile
 from graphmill.ingest.tables import MAX_SHOWN
 
 _BLANK = " \t\r\n\v\f\u00a0"
@@ -28,7 +31,8 @@ _BLANK = " \t\r\n\v\f\u00a0"
 class FeatureRows:
     """Rows of one file: ``key`` (text), ``type`` (text; empty where the file has none), ``values`` float32 n × f.
 
-    ``line`` (int64) is the line of a CSV file or an id list, and the row (from 1) of a Parquet file.
+    ``line`` (int64) is the line of a CSV file or an id list, and the row (from 1) of a Parquet file. ``left_out``: columns
+    that are taken for pandas' row number, and were not read.
     """
 
     key: pa.StringArray
@@ -36,6 +40,7 @@ class FeatureRows:
     values: np.ndarray
     line: np.ndarray
     rejects: list[Reject]
+    left_out: tuple[str, ...] = ()
 
 
 def read_npy(path: str | Path, ids_path: str) -> FeatureRows:
@@ -51,6 +56,8 @@ def read_npy(path: str | Path, ids_path: str) -> FeatureRows:
         else f"{str(path).rpartition('/')[0] or '.'}/{ids_path}"
     )
     key, kind = _load_ids(ids if ids_path else beside)
+    if len(key) == len(matrix) + 1 and key[0].as_py().strip().lower() in ("id", "ids", "node", "node_id", "name"):
+        key, kind = key.slice(1), kind.slice(1)  # a header line
     if len(key) != len(matrix):
         raise InputError(
             f"{shown(path)} has {len(matrix):,} rows, but {shown(ids if ids_path else beside)} has {len(key):,} ids; "
@@ -67,9 +74,9 @@ def load_matrix(path: str | Path) -> np.ndarray:
         data = source.read()
     try:
         matrix = np.load(io.BytesIO(data), allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
+    except Exception as error:
         raise InputError(
-            f"{shown(path)} is no .npy file that can be read ({error}); write it with numpy.save"
+            f"{shown(path)} is no .npy file that can be read ({one_line(error)}); write it with numpy.save"
         ) from None
     if not isinstance(matrix, np.ndarray) or matrix.dtype.kind not in "fiub":
         kind = matrix.dtype if isinstance(matrix, np.ndarray) else "an archive of arrays"
@@ -100,9 +107,11 @@ def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) 
         data = source.read()
     try:
         table = pyarrow.parquet.read_table(io.BytesIO(data))
-    except (pa.ArrowInvalid, OSError) as error:
-        raise InputError(f"{shown(path)} is no Parquet file that can be read ({error})") from None
-    chosen = _choose(table.column_names, key, kind, columns, shown(path))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(
+            f"{shown(path)} is no Parquet file that can be read ({one_line(error)}); write it again"
+        ) from None
+    chosen, left_out = _choose(table.column_names, key, kind, columns, shown(path))
     if not columns:
         chosen = [c for c in chosen if _is_list(table.schema.field(c).type)] or [
             c for c in chosen if _is_number(table.schema.field(c).type)
@@ -121,7 +130,7 @@ def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) 
     text = pc.fill_null(table[key].combine_chunks().cast(pa.string()), "")
     kinds = pc.fill_null(table[kind].combine_chunks().cast(pa.string()), "") if kind else pa.nulls(0, pa.string())
     where = pa.array(kept)
-    return FeatureRows(text.take(where), kinds.take(where) if kind else kinds, values, line[kept], rejects)
+    return FeatureRows(text.take(where), kinds.take(where) if kind else kinds, values, line[kept], rejects, left_out)
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -164,41 +173,37 @@ def _from_lists(column: pa.ChunkedArray, name: str) -> tuple[np.ndarray, np.ndar
 
 def read_csv(path: str | Path, key: str, kind: str, columns: Sequence[str], delimiter: str) -> FeatureRows:
     """A CSV file with the column ``key`` and columns of numbers; ``kind`` and ``columns`` as for Parquet."""
-    with Source(path) as source:
-        header, rest = read_header(source, delimiter)
-        chosen = _choose(header.names, key, kind, columns, source.name)
+    with RowFile(path, delimiter, wanted=[key, *columns]) as file:
+        mark = file.delimiter
+        chosen, left_out = _choose(file.names, key, kind, columns, file.name)
         read = [Column(key, "text", required=True), *(Column(kind, "text") for _ in [0] if kind)]
-        layout = CsvLayout((*read, *(Column(c, "text") for c in chosen)), delimiter, header.names)
+        read += [Column(c, "text") for c in chosen]
         parts, rejects = [], list[Reject]()
-        for part, refused in read_blocks(source, header, rest, layout, lambda b: _digest(b, key, kind, chosen)):
+        for part, refused in file.blocks(read, lambda b: _digest(b, key, kind, chosen, mark)):
             parts.append(part)
             rejects += [*refused, *part.rejects]
     if not parts:
         none = pa.nulls(0, pa.string())
-        return FeatureRows(none, none, np.zeros((0, len(chosen)), np.float32), np.zeros(0, np.int64), rejects)
+        return FeatureRows(none, none, np.zeros((0, len(chosen)), np.float32), np.zeros(0, np.int64), rejects, left_out)
     return FeatureRows(
         pa.concat_arrays([p.key for p in parts]),
         pa.concat_arrays([p.type for p in parts]),
         np.concatenate([p.values for p in parts]),
         np.concatenate([p.line for p in parts]),
         rejects,
+        left_out,
     )
 
 
-def _digest(block: CsvBlock, key: str, kind: str, columns: list[str]) -> FeatureRows:
+def _digest(block: CsvBlock, key: str, kind: str, columns: list[str], mark: str) -> FeatureRows:
     rows = block.table.num_rows
     values = np.zeros((rows, len(columns)), dtype=np.float32)
     wrong = np.zeros((rows, len(columns)), dtype=bool)
     for position, name in enumerate(columns):
-        text = pc.utf8_trim(block.table[name].combine_chunks(), _BLANK)
-        with np.errstate(over="ignore"):
-            try:
-                values[:, position] = pc.cast(text, pa.float64()).to_numpy()
-            except pa.ArrowInvalid:
-                for row, value in enumerate(text.to_pylist()):
-                    number = _number(value)
-                    wrong[row, position] = number is None
-                    values[row, position] = 0 if number is None else number
+        column = block.table[name].combine_chunks()
+        values[:, position], odd = numbers_of(column, mark)
+        wrong[odd, position] = True
+        wrong[:, position] |= np.asarray(pc.equal(pc.utf8_trim(column, _BLANK), ""), bool)
     kept = np.flatnonzero(~wrong.any(axis=1))
     lines = block.lines.of(np.arange(rows))
     rejects = []
@@ -210,6 +215,26 @@ def _digest(block: CsvBlock, key: str, kind: str, columns: list[str]) -> Feature
     keys = block.table[key].combine_chunks().take(where)
     kinds = block.table[kind].combine_chunks().take(where) if kind else pa.nulls(0, pa.string())
     return FeatureRows(keys, kinds, values[kept], lines[kept], rejects)
+
+
+def numbers_of(column: pa.StringArray, delimiter: str) -> tuple[np.ndarray, np.ndarray]:
+    """float32 values of cells, NaN where one is blank; and the rows of cells that are no number.
+
+    A decimal comma is one where ``delimiter`` is not the comma.
+    """
+    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+    text = pc.utf8_trim(column, _BLANK)
+    text = pc.if_else(pc.equal(text, ""), pa.scalar(None, pa.string()), text)
+    wrong = np.zeros(0, np.int64)
+    with np.errstate(over="ignore"):
+        try:
+            return pc.cast(text, pa.float64()).to_numpy(zero_copy_only=False).astype(np.float32), wrong
+        except pa.ArrowInvalid:
+            found = [None if cell is None else _number(with_point(cell, delimiter)) for cell in text.to_pylist()]
+    bad = np.array([number is None for number in found], bool) & np.asarray(pc.is_valid(text), bool)
+    values = np.array([np.nan if number is None else number for number in found], np.float64)
+    with np.errstate(over="ignore"):
+        return values.astype(np.float32), np.flatnonzero(bad)
 
 
 def _number(text: str) -> float | None:
@@ -226,11 +251,18 @@ def _firsts(wrong: np.ndarray) -> list[tuple[int, int]]:
     return [(int(r), int(c)) for r, c in zip(rows, wrong[rows].argmax(axis=1), strict=True)]
 
 
-def _choose(names: Sequence[Any], key: str, kind: str, columns: Sequence[str], file: str) -> list[str]:
+def _choose(
+    names: Sequence[Any], key: str, kind: str, columns: Sequence[str], file: str
+) -> tuple[list[str], tuple[str, ...]]:
+    """The columns to read, and those that are left out as row numbers: they are features only where they are named."""
     missing = [c for c in (key, kind, *columns) if c and c not in names]
     if missing:
         raise InputError(f"{file}: column {', '.join(missing)} is missing; there are {', '.join(names)}")
-    chosen = list(columns) or [c for c in names if c not in (key, kind)]
+    chosen, left_out = (
+        (list(columns), [])
+        if columns
+        else without_row_numbers([c for c in names if c != key and (not kind or c != kind)])
+    )
     if not chosen:
-        raise InputError(f"{file} has no column of features beside {key}")
-    return chosen
+        raise InputError(f"{file} has no column of features beside {', '.join([key, *left_out])}")
+    return chosen, tuple(left_out)

@@ -1,14 +1,16 @@
-"""Opening an input file: local or by URL, plain or gzipped, and refusing what is no text in UTF-8 at first sight.
+"""Opening an input file: local or by URL, plain, gzipped or alone in a zip, in UTF-8 or UTF-16; all else is refused by name.
 
 Anything about the content beyond its first bytes belongs to the readers.
 """
 
+import codecs
 import gzip
 import io
+import zipfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 import fsspec
@@ -16,18 +18,40 @@ import fsspec.core
 
 from graphmill.errors import InputError
 
+PARQUET = b"PAR1"
 _FOREIGN = {
-    b"PK\x03\x04": "a zip archive (or an Excel workbook); unpack it, or save it as CSV",
-    b"PAR1": "a Parquet file, not text; write it as CSV",
+    PARQUET: "a Parquet file, not text; write it as CSV",
     b"BZh": "compressed with bzip2; unpack it, or compress it with gzip",
     b"\xfd7zXZ\x00": "compressed with xz; unpack it, or compress it with gzip",
     b"\x28\xb5\x2f\xfd": "compressed with zstd; unpack it, or compress it with gzip",
     b"\x93NUMPY": "a NumPy array, not text; use the format node_features",
-    b"\xff\xfe": "UTF-16 text; save it as UTF-8",
-    b"\xfe\xff": "UTF-16 text; save it as UTF-8",
+    b"\xff\xfe\0\0": "UTF-32 text; save it as UTF-8",
+    b"\0\0\xfe\xff": "UTF-32 text; save it as UTF-8",
+    b"\x89HDF": "an HDF5 file; write its tables as CSV or Parquet",
+    b"ARROW1\0\0": "an Arrow (Feather) file; write it as Parquet",
+    b"SQLite format": "a SQLite database; write its tables as CSV",
+    b"\xd0\xcf\x11\xe0": "an Excel workbook of the old kind (.xls); save the sheet as CSV",
+    b"7z\xbc\xaf": "a 7z archive; unpack it",
+    b"Rar!": "a rar archive; unpack it",
+    b"%PDF": "a PDF document; find the data as a table",
+    b"version https://git-lfs": "a pointer of git-lfs, not the data; run git lfs pull",
+    b"<?xml": "XML (RDF/XML, GraphML, GEXF?); write RDF as N-Triples, and other graphs as CSV with one edge a row",
+    b"<rdf:RDF": "RDF/XML; write it as N-Triples (rapper -o ntriples, or rdflib)",
+    b"<!DOCTYPE": "a web page (of a login or an error?), not the data; get the file again",
+    b"<html": "a web page (of a login or an error?), not the data; get the file again",
+    b"@prefix": "Turtle; write it as N-Triples (rapper -i turtle -o ntriples, or rdflib)",
+    b"@base": "Turtle; write it as N-Triples (rapper -i turtle -o ntriples, or rdflib)",
+    **{
+        b"\x80" + bytes([n]): "a pickle, which may run any code when it is read; write it as CSV or Parquet"
+        for n in range(2, 6)
+    },
 }
+_ZIP = b"PK\x03\x04"
+_UTF16 = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
 _BOM = b"\xef\xbb\xbf"
 _BUFFER = 1 << 20
+
+T = TypeVar("T")
 
 
 def shown(path: str | Path) -> str:
@@ -40,18 +64,25 @@ def shown(path: str | Path) -> str:
     return f"{parts.scheme}://{place}{parts.path}"
 
 
+def is_binary(path: str | Path) -> bool:
+    """Whether the file is one of the binary kinds that are read: Parquet, or a NumPy array."""
+    with Source(path, text=False) as source:
+        return source.read(6).startswith((PARQUET, b"\x93NUMPY"))
+
+
 class Source:
     """An open input file that yields bytes; a context manager.
 
     ``name`` is the path to show. ``bom`` says whether a byte order mark was skipped. Reading raises :class:`InputError`
-    where the file breaks off or its compression is damaged. ``text`` false: the first bytes are not looked at.
+    where the file breaks off or its compression is damaged. ``text`` false: the bytes are what the file has, gzip and zip
+    apart (``.npz`` and workbooks are zips, too, and stay as they are).
     """
 
     def __init__(self, path: str | Path, *, text: bool = True) -> None:
         self.name = shown(path)
         self._outer = _open(path, self.name)
         try:
-            self._file = self._unpacked()
+            self._file = self._unpacked(text)
             self.bom = self._check_signature() if text else False
         except BaseException:
             self._outer.close()
@@ -67,7 +98,7 @@ class Source:
         """Up to ``size`` bytes (all where negative); empty at the end of the file."""
         return self._guarded(lambda: self._file.read(size))
 
-    def _guarded(self, read: Callable[[], bytes]) -> bytes:
+    def _guarded(self, read: Callable[[], T]) -> T:
         try:
             return read()
         except EOFError:
@@ -76,23 +107,79 @@ class Source:
             ) from None
         except (gzip.BadGzipFile, zlib.error) as error:
             raise InputError(f"{self.name}: the gzip file is damaged ({error}); get it again") from None
+        except zipfile.BadZipFile as error:
+            raise InputError(f"{self.name}: the zip archive is damaged ({error}); get it again") from None
+        except UnicodeDecodeError:
+            raise InputError(f"{self.name}: the UTF-16 text is damaged; save it as UTF-8") from None
         except OSError as error:
             raise InputError(f"{self.name}: reading failed ({error}); check the disk or the connection") from None
 
-    def _unpacked(self) -> io.BufferedReader:
-        if self._guarded(lambda: self._outer.peek(2)).startswith(b"\x1f\x8b"):
-            return io.BufferedReader(cast(io.RawIOBase, gzip.GzipFile(fileobj=self._outer)), _BUFFER)
-        return self._outer
+    def _unpacked(self, text: bool) -> io.BufferedReader:
+        file = self._outer
+        if self._guarded(lambda: file.peek(4)).startswith(_ZIP) and (text or self.name.endswith(".zip")):
+            file = self._guarded(lambda: _only_member(self._outer, self.name))
+        if self._guarded(lambda: file.peek(2)).startswith(b"\x1f\x8b"):
+            file = io.BufferedReader(cast(io.RawIOBase, gzip.GzipFile(fileobj=file)), _BUFFER)
+        return file
 
     def _check_signature(self) -> bool:
-        start = self._guarded(lambda: self._file.peek(8))
+        start = self._guarded(lambda: self._file.peek(256))
         for magic, what in _FOREIGN.items():
             if start.startswith(magic):
                 raise InputError(f"{self.name} is {what}")
+        if encoding := _UTF16.get(start[:2]) or _looks_like_utf16(start[:256]):
+            self._file = io.BufferedReader(_Transcoded(self._file, encoding), _BUFFER)
+            start = self._guarded(lambda: self._file.peek(8))
         bom = start.startswith(_BOM)
         if bom:
             self.read(len(_BOM))
         return bom
+
+
+def _looks_like_utf16(start: bytes) -> str:
+    """The encoding of text in UTF-16 without a byte order mark: every other byte of plain letters is zero."""
+    even, odd = start[0::2], start[1::2]
+    if len(odd) < 4:
+        return ""
+    zeros = even.count(0) / len(even), odd.count(0) / len(odd)
+    return (
+        "utf-16-le" if zeros[1] > 0.7 and zeros[0] < 0.1 else "utf-16-be" if zeros[0] > 0.7 and zeros[1] < 0.1 else ""
+    )
+
+
+def _only_member(file: io.BufferedReader, name: str) -> io.BufferedReader:
+    """The one file of a zip archive, open. Raises :class:`InputError` where there are others, or it cannot be unpacked."""
+    archive = zipfile.ZipFile(file if file.seekable() else io.BytesIO(file.read()))
+    members = [m for m in archive.namelist() if not m.endswith("/") and not m.startswith("__MACOSX")]
+    if "[Content_Types].xml" in members:
+        raise InputError(f"{name} is an Excel workbook (or another document); save the sheet as CSV (UTF-8)")
+    if len(members) != 1:
+        listed = ", ".join(members[:5]) + (", …" if len(members) > 5 else "")
+        raise InputError(f"{name} is a zip archive of {len(members)} files ({listed}); unpack it, and name the file")
+    try:
+        return io.BufferedReader(cast(io.RawIOBase, archive.open(members[0])), _BUFFER)
+    except (RuntimeError, NotImplementedError) as error:
+        raise InputError(f"{name} cannot be unpacked ({error}); unpack it yourself") from None
+
+
+class _Transcoded(io.RawIOBase):
+    """Text of another encoding as a raw stream of UTF-8, with its byte order mark."""
+
+    def __init__(self, file: io.BufferedReader, encoding: str) -> None:
+        self._file, self._decoder, self._rest = file, codecs.getincrementaldecoder(encoding)(), b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while not self._rest:
+            block = self._file.read(_BUFFER)
+            self._rest = self._decoder.decode(block, final=not block).encode("utf-8", "surrogatepass")
+            if not block:
+                break
+        data, self._rest = self._rest[: len(buffer)], self._rest[len(buffer) :]
+        buffer[: len(data)] = data
+        return len(data)
 
 
 class _Remote(io.RawIOBase):

@@ -5,7 +5,7 @@ What belongs here: everything that is the same for every format of interactions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,25 +14,24 @@ import pyarrow.compute as pc
 
 from graphmill.errors import InputError
 from graphmill.ingest.tables import CATEGORY, REJECTS, IngestResult
+from graphmill.ingest.times import Times, unit_notes
 
 USER, ITEM, RELATION = "user", "item", "interacted"
-MILLISECONDS_FROM = 100_000_000_000
-"""Seconds reach this number in the year 5138: larger timestamps are milliseconds."""
 
 
 @dataclass(frozen=True)
 class Interactions:
     """Columns of E interactions in the order of the file.
 
-    ``user`` and ``item`` are codes (int64) into ``users`` and ``items`` (ids, string); ``timestamp`` int64 seconds and
-    ``weight`` float32, or None.
+    ``user`` and ``item`` are codes (int64) into ``users`` and ``items`` (ids, string); ``times``, and ``weight`` float32, or
+    None.
     """
 
     users: pa.Array
     items: pa.Array
     user: np.ndarray
     item: np.ndarray
-    timestamp: np.ndarray | None
+    times: Times | None
     weight: np.ndarray | None
 
     def take(self, rows: np.ndarray) -> Interactions:
@@ -44,20 +43,20 @@ class Interactions:
             items,
             user,
             item,
-            None if self.timestamp is None else self.timestamp[rows],
+            None if self.times is None else self.times.take(rows),
             None if self.weight is None else self.weight[rows],
         )
 
 
-def encode(users: pa.Array, items: pa.Array, timestamp: np.ndarray | None, weight: np.ndarray | None) -> Interactions:
-    """Ids as codes, in order of first appearance; milliseconds become seconds."""
+def encode(users: pa.Array, items: pa.Array, times: Times | None, weight: np.ndarray | None) -> Interactions:
+    """Ids as codes, in order of first appearance."""
     user, item = users.dictionary_encode(), items.dictionary_encode()
     return Interactions(
         user.dictionary.cast(pa.string()),
         item.dictionary.cast(pa.string()),
         user.indices.to_numpy(zero_copy_only=False).astype(np.int64),
         item.indices.to_numpy(zero_copy_only=False).astype(np.int64),
-        timestamp,
+        times,
         weight,
     )
 
@@ -75,11 +74,11 @@ def interaction_tables(
 ) -> IngestResult:
     """Nodes and edges of one source.
 
-    Edges have, beyond the standard columns, ``position`` int32 (place in the user's sequence: by time, ties in the
-    order of the file), ``timestamp`` and ``weight`` where there are any. A user's n-th interaction with one item has the
-    display_relation "interacted n", so that repetitions are edges of their own. ``k_core``: keep users and items with
-    at least so many interactions each, repeated until all have them. ``rows``: rows of the file, for the counts.
-    ``ordered`` False: the order of the file means nothing, and there are no positions.
+    Edges have, beyond the standard columns, ``position`` int32 (place in the user's sequence: by time to the nanosecond,
+    ties in the order of the file), ``timestamp`` (int64, whole seconds) and ``weight`` where there are any. A user's n-th
+    interaction with one item has the display_relation "interacted n", so that repetitions are edges of their own.
+    ``k_core``: keep users and items with at least so many interactions each, repeated until all have them. ``rows``: rows
+    of the file, for the counts. ``ordered`` False: the order of the file means nothing, and there are no positions.
 
     Raises :class:`InputError` where nothing is left, for more than ``max_rejects`` rejects (0: any number will do), and
     with ``strict`` for the first reject or duplicate row.
@@ -96,11 +95,8 @@ def interaction_tables(
     if not len(interactions.user):
         because = f": {rejects.num_rows} rows were refused, the first {first}" if rejects.num_rows else ""
         raise InputError(f"{name} has no usable interaction{because}")
-    notes = []
     before = len(interactions.user)
-    if interactions.timestamp is not None and np.median(interactions.timestamp) >= MILLISECONDS_FROM:
-        interactions = replace(interactions, timestamp=interactions.timestamp // 1000)
-        notes.append("timestamps are milliseconds; they were divided by 1000")
+    mixed, notes = (0, []) if interactions.times is None else unit_notes(interactions.times, name)
     if k_core > 1:
         interactions = _core(interactions, k_core)
         if not len(interactions.user):
@@ -113,13 +109,16 @@ def interaction_tables(
         "interactions": len(interactions.user),
         "users": len(interactions.users),
         "items": len(interactions.items),
+        "times_of_another_unit": mixed,
         "dropped_by_k_core": before - len(interactions.user),
         **_oddities(interactions, order, repeat),
     }
-    if strict and counts["duplicate_rows"]:
-        raise InputError(
-            f"{name}: {counts['duplicate_rows']} rows repeat a user, item and time; remove them, or set strict: false"
-        )
+    for odd, words in (
+        ("duplicate_rows", "repeat a user, item and time"),
+        ("times_of_another_unit", "have a time of another unit"),
+    ):
+        if strict and counts[odd]:
+            raise InputError(f"{name}: {counts[odd]} rows {words}; mend them, or set strict: false")
     notes += _notes(counts)
     return IngestResult(
         nodes=_nodes(interactions, name),
@@ -156,7 +155,8 @@ def _core(interactions: Interactions, k: int) -> Interactions:
 
 def _sequence(interactions: Interactions) -> tuple[np.ndarray, np.ndarray]:
     """Rows by user, then time, then place in the file; and each row's position in its user's sequence."""
-    keys = [interactions.user] if interactions.timestamp is None else [interactions.timestamp, interactions.user]
+    times = interactions.times
+    keys = [interactions.user] if times is None else [times.nano, times.second, interactions.user]
     order = np.lexsort(keys)  # stable: ties keep the order of the file
     user = interactions.user[order]
     starts = np.concatenate(([0], np.cumsum(np.bincount(user))))
@@ -183,15 +183,21 @@ def _oddities(interactions: Interactions, order: np.ndarray, repeat: np.ndarray)
         "single_interaction_users": int((lengths == 1).sum()),
         "short_sequences": int((lengths < 3).sum()),
         "duplicate_rows": 0,
-        "same_second": 0,
+        "same_time": 0,
         "users_out_of_order": 0,
     }
-    times = interactions.timestamp
-    if times is None:
+    if interactions.times is None:
         return counts
+    # A number for each distinct time, in their order.
+    places = np.lexsort((interactions.times.nano, interactions.times.second))
+    there = interactions.times.take(places)
+    times = np.empty(len(places), np.int64)
+    times[places] = np.cumsum(
+        (np.diff(there.second, prepend=there.second[0]) != 0) | (np.diff(there.nano, prepend=there.nano[0]) != 0)
+    )
     user, item, time = interactions.user[order], interactions.item[order], times[order]
     same = (user[1:] == user[:-1]) & (time[1:] == time[:-1])
-    counts["same_second"] = int(same.sum())
+    counts["same_time"] = int(same.sum())
     by_row = np.lexsort((item, time, user))
     equal = np.ones(len(user) - 1, bool)
     for column in (user, item, time):
@@ -208,7 +214,7 @@ _SENTENCES = {
     "dropped_by_k_core": "{} interactions of rare users and items were left out (k_core)",
     "repeated_pairs": "{} interactions repeat an item that the user had met before; they are kept",
     "duplicate_rows": "{} rows repeat a user, item and time; they are kept",
-    "same_second": "{} interactions share their second with the user's one before; there the file's order counts",
+    "same_time": "{} interactions share their time with the user's one before; there the file's order counts",
     "users_out_of_order": "{} users are not in time order in the file; they were sorted",
     "short_sequences": "{} users have fewer than 3 interactions; they are trained on, not evaluated",
 }
@@ -243,8 +249,8 @@ def _edges(interactions: Interactions, order: np.ndarray, position: np.ndarray |
     }
     if position is not None:
         columns["position"] = pa.array(position)
-    if interactions.timestamp is not None:
-        columns["timestamp"] = pa.array(interactions.timestamp[order])
+    if interactions.times is not None:
+        columns["timestamp"] = pa.array(interactions.times.second[order])
     if interactions.weight is not None:
         columns["weight"] = pa.array(interactions.weight[order])
     table = pa.table(columns)

@@ -1,37 +1,34 @@
-"""The format ``interactions_csv``: any CSV file with a header and columns for user, item and, where it has them, weight
-and time.
+"""The format ``interactions_csv``: any table file (CSV, Parquet, JSON lines) with columns for user, item and, where it has
+them, weight and time.
 
 The columns are named, or guessed from names that are common. What they become is decided in ``interactions``.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import field_validator
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.ingest.csv_blocks import CsvBlock, read_blocks, read_header
-from graphmill.ingest.csv_parsers import Column, CsvLayout
-from graphmill.ingest.files import Source
-from graphmill.ingest.interactions import MILLISECONDS_FROM, encode, interaction_tables
+from graphmill.ingest.csv_blocks import CsvBlock
+from graphmill.ingest.csv_parsers import Column
+from graphmill.ingest.files import shown
+from graphmill.ingest.findings import IngestReport, examined, listed_columns
+from graphmill.ingest.format import ONE_WAY, Format, Look
+from graphmill.ingest.guard import guarded
+from graphmill.ingest.interactions import encode, interaction_tables
+from graphmill.ingest.names import KNOWN_NAMES, as_number, plain, role_of, with_point, without_blanks
 from graphmill.ingest.rejects import Reject
-from graphmill.ingest.sequence import as_number
+from graphmill.ingest.rows import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, REJECTS, IngestResult
+from graphmill.ingest.times import Time, Times, as_times, parse_time, whole_times
 from graphmill.settings import Settings, setting
 
-KNOWN_NAMES = {
-    "user": ("user", "user_id", "userid", "uid", "customer_id", "reviewerid"),
-    "item": ("item", "item_id", "itemid", "iid", "movieid", "product_id", "asin", "artist_id", "track_id"),
-    "weight": ("weight", "rating", "score", "count", "plays", "value"),
-    "timestamp": ("timestamp", "time", "unixreviewtime", "ts", "date"),
-}
-"""Column names that are guessed, in lower case, without what follows a colon (``user_id:token``)."""
-
-
+_TIME = ("second", "nano", "unit")
 _WANTED = {"weight": "not a finite number", "timestamp": "neither a number nor a date such as 2024-01-31"}
 
 
@@ -43,7 +40,8 @@ class InteractionColumns(Settings):
     weight: str = setting("", "column with the weight (rating, plays); none: the file's is not used")
     timestamp: str = setting(
         "",
-        "column with the time: seconds, milliseconds or dates (ISO 8601, with dashes); none: the file's is not used",
+        "column with the time: seconds, ms, µs, ns (each number by its size) or dates (ISO 8601, with dashes); none: "
+        "the file's is not used",
     )
 
 
@@ -53,7 +51,7 @@ class InteractionsCsvSettings(Settings):
     columns: InteractionColumns = setting(InteractionColumns(), "column map; empty: guessed from common names")
     delimiter: str = setting(
         "auto",
-        "one character between fields, the word tab, or auto: tab, semicolon, comma or bar, whichever the header has",
+        "one character between fields, the word tab, or auto: comma, tab, semicolon or bar, whichever fits the header",
     )
     min_weight: float = setting(0.0, "leave interactions with a smaller weight out; 0: all")
     k_core: int = setting(
@@ -73,6 +71,7 @@ class InteractionsCsvSettings(Settings):
         return value
 
 
+@guarded
 def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | None = None) -> IngestResult:
     """Read ``path`` (plain or gzipped, local or URL) as interactions; they have an order only where they have times.
 
@@ -81,17 +80,16 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
     """
     settings = settings or InteractionsCsvSettings()
     min_weight = settings.min_weight
-    mark = guess_delimiter(path) if settings.delimiter == "auto" else settings.delimiter
-    with Source(path) as source:
-        header, rest = read_header(source, mark)
-        chosen = choose_columns(header.names, settings.columns, source.name)
+    with RowFile(path, settings.delimiter, wanted=[n for n in settings.columns.model_dump().values() if n]) as file:
+        name, mark = file.name, file.delimiter
+        chosen = choose_columns(file.names, settings.columns, name)
         wanted = tuple(Column(chosen[role], required=role in ("user", "item")) for role in chosen)
-        layout = CsvLayout(wanted, mark, header.names)
-        blocks, refused = [], list[Reject]()
-        for (table, rejects), broken in read_blocks(source, header, rest, layout, lambda b: _digest(b, chosen)):
+        blocks, refused, commas, padded = [], list[Reject](), 0, 0
+        for (table, rejects, found, spaced), broken in file.blocks(wanted, lambda block: _digest(block, chosen, mark)):
             blocks.append(table)
+            commas += found
+            padded += spaced
             refused += sorted([*broken, *rejects], key=lambda reject: reject.line)
-        name = source.name
     if not blocks:
         raise InputError(f"{name} has a header and no rows")
     whole = pa.concat_tables(blocks).unify_dictionaries().combine_chunks()
@@ -107,7 +105,7 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
     interactions = encode(
         _plain(whole["user"]),
         _plain(whole["item"]),
-        _times(whole) if "timestamp" in chosen else None,
+        Times(*(whole[name].to_numpy() for name in _TIME)) if "timestamp" in chosen else None,
         whole["weight"].to_numpy().astype(np.float32) if "weight" in chosen else None,
     )
     result = interaction_tables(
@@ -118,42 +116,17 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
         k_core=settings.k_core,
         strict=settings.strict,
         max_rejects=settings.max_rejects,
-        ordered=interactions.timestamp is not None,
+        ordered=interactions.times is not None,
     )
     result.counts["below_min_weight"] = light
+    if padded:
+        result.counts["padded_ids"] = padded
+        result.notes.append(f"{padded} ids have white space around them; it was taken off")
+    if commas:
+        result.notes.append(f"{commas} numbers have a decimal comma; 1,5 was read as 1.5")
     if light:
         result.notes.append(f"{light} interactions are lighter than min_weight and were left out")
     return result
-
-
-def _times(whole: pa.Table) -> np.ndarray:
-    """Int64: numbers as they are, unless dates stand among them: then those that must be milliseconds become seconds."""
-    times, dated = whole["timestamp"].to_numpy(), whole["dated"].to_numpy()
-    if not dated.any():
-        return times
-    return np.where(~dated & (times >= MILLISECONDS_FROM), times // 1000, times)
-
-
-def as_seconds(text: str) -> float | int | None:
-    """The number that ``text`` is, or the seconds since 1970 of its date, or None.
-
-    Dates are those of ISO 8601 with dashes, to whole seconds, and without a zone UTC. (Without dashes they are numbers.)
-    """
-    number = as_number(text)
-    if number is not None:
-        return number if abs(number) < 2**62 else None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp())
-
-
-def guess_delimiter(path: str | Path) -> str:
-    """The first of tab, semicolon, comma and bar that the header has."""
-    with Source(path) as source:
-        first = source.read(1 << 16).lstrip(b"\r\n").partition(b"\n")[0]
-    return next((mark for mark in ("\t", ";", ",", "|") if mark.encode() in first), ",")
 
 
 def _plain(column: pa.ChunkedArray) -> pa.Array:
@@ -164,7 +137,7 @@ def _plain(column: pa.ChunkedArray) -> pa.Array:
 
 def choose_columns(names: tuple[str, ...], columns: InteractionColumns, file: str) -> dict[str, str]:
     """Role → column of the file, for the roles that it has."""
-    plain = {name.split(":")[0].strip().lower(): name for name in reversed(names)}
+    by_name = {plain(name): name for name in reversed(names)}
     chosen = {}
     for role, known in KNOWN_NAMES.items():
         asked = getattr(columns, role)
@@ -175,7 +148,7 @@ def choose_columns(names: tuple[str, ...], columns: InteractionColumns, file: st
                 raise InputError(f"{file} has no column {asked!r} for {role}; it has {', '.join(names)}")
             chosen[role] = asked
             continue
-        found = next((plain[name] for name in known if name in plain), None)
+        found = next((by_name[name] for name in known if name in by_name), None)
         if found is not None:
             chosen[role] = found
         elif role in ("user", "item"):
@@ -188,8 +161,12 @@ def choose_columns(names: tuple[str, ...], columns: InteractionColumns, file: st
     return chosen
 
 
-def _digest(block: CsvBlock, chosen: dict[str, str]) -> tuple[pa.Table, list[Reject]]:
-    """The block's rows with numbers as numbers, and a reject for each cell that is none."""
+def _digest(block: CsvBlock, chosen: dict[str, str], mark: str) -> tuple[pa.Table, list[Reject], int, int]:
+    """The block's rows with numbers as numbers, and a reject for each cell that is none.
+
+    Then how many numbers have a decimal comma, and how many ids white space around them.
+    """
+    commas = padded = 0
     out: dict[str, pa.Array] = {}
     keep = np.ones(block.table.num_rows, bool)
     rejects: list[Reject] = []
@@ -198,24 +175,69 @@ def _digest(block: CsvBlock, chosen: dict[str, str]) -> tuple[pa.Table, list[Rej
         column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
         column = column if pa.types.is_dictionary(column.type) else column.dictionary_encode()
         if role in ("user", "item"):
-            out[role] = column
+            out[role], spaced = without_blanks(column)
+            padded += spaced
+            continue
+        if role == "timestamp" and (times := _whole(column)) is not None:
+            out |= {part: pa.array(getattr(times, part)) for part in _TIME}
             continue
         texts = column.dictionary.to_pylist()
-        read = as_seconds if role == "timestamp" else as_number
-        numbers = [read(text.strip()) for text in texts]
+        read = parse_time if role == "timestamp" else as_number
+        pointed = [with_point(text, mark) for text in texts]
+        found = [read(text.strip()) for text in pointed]
         codes = column.indices.to_numpy(zero_copy_only=False)
-        bad = np.array([number is None for number in numbers], bool)[codes]
+        bad = np.array([value is None for value in found], bool)[codes]
         for row in np.flatnonzero(bad & keep):
             value = texts[codes[row]][:MAX_SHOWN]
             rejects.append(Reject(block.line(int(row)), name, _WANTED[role], value))
         keep &= ~bad
-        kind = np.int64 if role == "timestamp" else np.float64
-        filled = [0 if n is None else round(n) if role == "timestamp" else n for n in numbers]
-        out[role] = pa.array(np.array(filled, kind)[codes])
+        commas += int(np.array(list(map(str.__ne__, texts, pointed)), bool)[codes].sum())
         if role == "timestamp":
-            dates = [
-                number is not None and as_number(text.strip()) is None
-                for number, text in zip(numbers, texts, strict=True)
-            ]
-            out["dated"] = pa.array(np.array(dates, bool)[codes])
-    return pa.table(out).filter(pa.array(keep)), rejects
+            times = as_times([value if isinstance(value, Time) else Time(0, 0, 0) for value in found]).take(codes)
+            out |= {part: pa.array(getattr(times, part)) for part in _TIME}
+        else:
+            out[role] = pa.array(np.array([0 if value is None else value for value in found], np.float64)[codes])
+    return pa.table(out).filter(pa.array(keep)), rejects, commas, padded
+
+
+def _whole(column: pa.DictionaryArray) -> Times | None:
+    """The times of a column of whole numbers; None where any is not."""
+    try:
+        numbers = pc.cast(column.dictionary, pa.int64()).to_numpy()
+    except pa.ArrowInvalid:
+        return None
+    return whole_times(numbers).take(column.indices.to_numpy(zero_copy_only=False))
+
+
+def _examine(path: str) -> IngestReport:
+    file = shown(path)
+    try:
+        with RowFile(path) as opened:
+            names, mark, first = opened.names, opened.delimiter, next(iter(opened.first(1)), {})
+        chosen = choose_columns(names, InteractionColumns(), file)
+    except InputError as error:
+        return IngestReport(file, "interactions_csv", problem=str(error))
+    columns = listed_columns(names, {name: role for role, name in chosen.items()}, first)
+    # In an order, each user's last two are held out; else they have to be drawn.
+    graph = {} if "timestamp" in chosen else {"split": {"method": "random"}}
+    settings = InteractionsCsvSettings(delimiter=mark)
+    return examined(
+        path, "interactions_csv", lambda: read_interactions_csv(path, settings), {"name": "interactions"}, "bpr_mf",
+        columns=columns, graph=lambda result: graph,
+    )  # fmt: skip
+
+
+def _recognises(look: Look) -> int:
+    roles = {role_of(name) for name in look.columns}
+    return 75 + 5 * len(roles & {"weight", "timestamp"}) if {"user", "item"} <= roles else 0
+
+
+FORMAT = Format(
+    "interactions_csv",
+    InteractionsCsvSettings,
+    "interactions",
+    _examine,
+    _recognises,
+    read_interactions_csv,
+    graph=ONE_WAY,
+)

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from graphmill.errors import InputError
 from graphmill.ingest.interactions import ITEM
-from graphmill.ingest.tables import NO_PLACE, IngestResult
+from graphmill.ingest.tables import NO_PLACE, NO_TIME, IngestResult
 
 FILLED: dict[str, tuple[float, pa.DataType]] = {
     "split": (0, pa.uint8()),
@@ -92,6 +92,8 @@ def _stacked(a: pa.Table, b: pa.Table) -> pa.Table:
                 columns.append(table[name])
             else:
                 value, kind = FILLED[name]
+                if name == "timestamp" and "position" not in wanted:  # links, of which some have a time
+                    value = NO_TIME
                 columns.append(pa.chunked_array([pa.array(np.full(table.num_rows, value), kind)]))
         parts.append(pa.table(columns, names=wanted))
     return pa.concat_tables(parts).unify_dictionaries().combine_chunks()

@@ -7,18 +7,23 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
-from graphmill.ingest.kg_columns import KgLayout, Side
+from graphmill.ingest.kg_columns import Side
 from graphmill.ingest.kg_mentions import EdgeRows, Mentions, NodeTable, take
 from graphmill.ingest.rejects import Reject
-from graphmill.ingest.tables import EDGES, MAX_SHOWN, NODES
+from graphmill.ingest.tables import EDGES, MAX_SHOWN, NO_TIME, NODES
+from graphmill.ingest.times import Times
 
 _PENDING_MENTIONS = 1_000_000
+NO_TIME_THERE = "neither a number nor a date such as 2024-01-31"
 _EMPTY = np.zeros(0, dtype=np.int32)
 
 
 @dataclass(frozen=True)
 class Assembled:
-    """The tables of one file; ``renamed`` and ``resourced``: how many nodes have a second name, or a second source."""
+    """The tables of one file; ``renamed`` and ``resourced``: how many nodes have a second name, or a second source.
+
+    ``times``: those of the edges that have one, in seconds and with their units; None where no column has times.
+    """
 
     nodes: pa.Table
     edges: pa.Table
@@ -26,14 +31,15 @@ class Assembled:
     renamed: int
     resourced: int
     unnamed: int
+    times: Times | None = None
 
 
 class Assembly:
     """Takes in the blocks of one file in order; :meth:`finish` makes the tables."""
 
-    def __init__(self, layout: KgLayout) -> None:
-        self._layout = layout
-        self._table = NodeTable(layout.indexed)
+    def __init__(self, indexed: bool, head: Side, tail: Side, timestamp: str = "") -> None:
+        self._indexed, self._sides, self._timestamp = indexed, (head, tail), timestamp
+        self._table = NodeTable(indexed)
         self._pending: list[tuple[Mentions, EdgeRows]] = []
         self._rows: list[EdgeRows] = []
 
@@ -56,33 +62,41 @@ class Assembly:
         mentions = self._table.mentions
         owner = self._table.owners()
         foreign = owner != np.arange(len(owner))
-        rejects = self._contradictions(mentions, owner, foreign) if foreign.any() else []
         head, tail = self._ends("head"), self._ends("tail")
         relation, display = self._column("relation"), self._column("display_relation")
-        self._rows = []
+        times, units = (self._ends("timestamp"), self._ends("unit")) if self._timestamp else (None, None)
+        bad, rejects = self._bad_times()
+        usable = ~(foreign[head] | foreign[tail] | bad)
         if foreign.any():
-            usable = ~(foreign[head] | foreign[tail])
+            rejects += self._contradictions(mentions, owner, foreign)
+        self._rows = []
+        if not usable.all():
             head, tail = head[usable], tail[usable]
             relation, display = relation.filter(pa.array(usable)), display.filter(pa.array(usable))
+            times, units = (None, None) if times is None or units is None else (times[usable], units[usable])
         used = np.zeros(len(mentions), dtype=bool)
         used[head] = used[tail] = True
         order = np.flatnonzero(used)
-        if self._layout.indexed:
+        if self._indexed:
             order = order[np.argsort(mentions.index[order])]
         if len(order) > np.iinfo(np.int32).max:
             raise InputError(f"the file has {len(order):,} nodes; at most {np.iinfo(np.int32).max:,} are supported")
         row_of = np.full(len(mentions), -1, dtype=np.int32)
         row_of[order] = np.arange(len(order), dtype=np.int32)
         edges = pa.table([relation, display, pa.array(row_of[head]), pa.array(row_of[tail])], EDGES)
+        if times is not None:
+            edges = edges.append_column("timestamp", pa.array(times, pa.int64()))
+        timed = None if times is None or units is None else Times(times, np.zeros(len(times), np.int32), units)
         kept = take(mentions, order)
         unnamed = pc.equal(pc.binary_length(kept.name), 0)
         return Assembled(
-            _node_table(kept, unnamed, self._layout.indexed),
+            _node_table(kept, unnamed, self._indexed),
             edges,
             rejects,
             int(kept.renamed.sum()),
             int(kept.resourced.sum()),
             int(pc.sum(unnamed).as_py() or 0),
+            None if timed is None else timed.take(timed.second != NO_TIME),
         )
 
     def _ends(self, end: str) -> np.ndarray:
@@ -92,15 +106,27 @@ class Assembly:
         chunks = [getattr(rows, name) for rows in self._rows]
         return pa.chunked_array(chunks, EDGES.field(name).type).unify_dictionaries().combine_chunks()
 
+    def _bad_times(self) -> tuple[np.ndarray, list[Reject]]:
+        """Which of all rows (bool) have a cell that should be a time and is none, and a reject for each."""
+        bad, rejects, end = np.zeros(sum(len(rows.head) for rows in self._rows), bool), [], 0
+        for rows in self._rows:
+            begin, end = end, end + len(rows.head)
+            where = np.array(sorted(rows.bad_times), np.int64)
+            bad[begin + where] = True
+            for row, line in zip(where.tolist(), rows.lines.of(where).tolist(), strict=True):
+                rejects.append(Reject(line, self._timestamp, NO_TIME_THERE, rows.bad_times[row][:MAX_SHOWN]))
+        return bad, rejects
+
     def _contradictions(self, mentions: Mentions, owner: np.ndarray, foreign: np.ndarray) -> list[Reject]:
         """A reject for each row in which an index stands for another node than where it first appeared."""
         rejects = []
         for rows in self._rows:
             bad = np.flatnonzero(foreign[rows.head] | foreign[rows.tail])
+            bad = bad[~np.isin(bad, list(rows.bad_times))]  # one reject a row is enough
             for row, line in zip(bad.tolist(), rows.lines.of(bad).tolist(), strict=True):
                 at_head = foreign[rows.head[row]]
                 mention = int(rows.head[row] if at_head else rows.tail[row])
-                side = self._layout.head if at_head else self._layout.tail
+                side = self._sides[0 if at_head else 1]
                 rejects.append(_contradiction(mentions, mention, int(owner[mention]), side, line))
         return rejects
 
@@ -140,6 +166,7 @@ def first_nodes(nodes: pa.Table, edges: pa.Table, limit: int) -> tuple[pa.Table,
     row_of[kept] = np.arange(limit, dtype=np.int32)
     inside = (row_of[head] >= 0) & (row_of[tail] >= 0)
     among = edges.filter(pa.array(inside))
-    columns = [among["relation"], among["display_relation"], row_of[head[inside]], row_of[tail[inside]]]
-    chosen = nodes.take(pa.array(kept)).combine_chunks()
-    return chosen, pa.table(columns, EDGES).combine_chunks()
+    for end, rows in (("head", head), ("tail", tail)):
+        at = among.schema.get_field_index(end)
+        among = among.set_column(at, among.schema.field(at), pa.array(row_of[rows[inside]]))
+    return nodes.take(pa.array(kept)).combine_chunks(), among.combine_chunks()

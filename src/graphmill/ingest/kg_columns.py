@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pydantic import field_validator, model_validator
 
 from graphmill.errors import InputError
-from graphmill.ingest.csv_parsers import Column, CsvLayout
+from graphmill.ingest.csv_parsers import Column
 from graphmill.settings import Settings, setting
 
 PRIMEKG = (
@@ -29,11 +29,13 @@ PRIMEKG = (
 
 
 def checked_delimiter(value: str) -> str:
-    """The delimiter as one character; raises ``ValueError`` for what cannot be one."""
+    """``auto``, or the delimiter as one character; raises ``ValueError`` for what cannot be one."""
     if value in ("tab", "\\t"):
         return "\t"
+    if value == "auto":
+        return value
     if len(value) != 1 or not value.isascii() or value.isalnum() or value in '"\r\n\0':
-        raise ValueError("the delimiter must be one ASCII character, such as , or ; or |, or the word tab")
+        raise ValueError("the delimiter must be one ASCII character, such as , or ; or |, the word tab, or auto")
     return value
 
 
@@ -54,6 +56,11 @@ class KgColumns(Settings):
     tail_type: str = setting("", "column with the tail's node type")
     tail_name: str = setting("", "column with the tail's name; empty: the id")
     tail_source: str = setting("", "column with the vocabulary that the tail's id is from")
+    timestamp: str = setting(
+        "",
+        "column with the edge's time, for split.method: by_time: a number (year, seconds, milliseconds) or a date of ISO "
+        "8601; blank cells: an edge without a time",
+    )
     relation_constant: str = setting("", "one relation for all rows, where no column has it")
     head_type_constant: str = setting("", "one node type for all heads, where no column has it")
     tail_type_constant: str = setting("", "one node type for all tails, where no column has it")
@@ -83,7 +90,7 @@ class KgCsvSettings(Settings):
     """How a ``kg_csv`` source is read."""
 
     columns: KgColumns = setting(KgColumns(), "column map; empty: PrimeKG's twelve columns")
-    delimiter: str = setting(",", "one ASCII character between fields, or the word tab")
+    delimiter: str = setting("auto", "one ASCII character between fields, the word tab, or auto: what fits the columns")
     limit_nodes: int = setting(0, "keep the first N nodes of the file and the edges among them; 0: all", ge=0)
     strict: bool = setting(False, "refuse the file where a row is rejected or anything odd is found")
     max_rejects: int = setting(
@@ -114,7 +121,8 @@ class KgLayout:
     display_relation: str
     head: Side
     tail: Side
-    csv: CsvLayout
+    timestamp: str
+    columns: tuple[Column, ...]
     ignored: tuple[str, ...]
 
     @property
@@ -123,13 +131,18 @@ class KgLayout:
         return bool(self.head.index)
 
 
-def resolve(settings: KgCsvSettings, header: tuple[str, ...], file: str) -> KgLayout:
+def column_names(columns: KgColumns) -> list[str]:
+    """The columns that a map names; PrimeKG's for an empty one."""
+    named = [value for part, value in columns.model_dump().items() if value and not part.endswith("_constant")]
+    return named or list(PRIMEKG)
+
+
+def resolve(columns: KgColumns, header: tuple[str, ...], delimiter: str, file: str) -> KgLayout:
     """The layout of ``file`` with these column names.
 
     Raises :class:`InputError` where a mapped column is missing or stands in the header twice, saying which columns there
     are and, where another delimiter would explain it, which.
     """
-    columns = settings.columns
     if columns == KgColumns():
         columns = _primekg()
     head, tail = (
@@ -140,16 +153,25 @@ def resolve(settings: KgCsvSettings, header: tuple[str, ...], file: str) -> KgLa
         wanted += [Column(side.index, "whole", required=True)]
         wanted += [Column(name, "text", required=True) for name in (side.id, side.type)]
         wanted += [Column(name, "text") for name in (side.name, side.source)]
+    wanted += [Column(columns.timestamp, "category")]
     by_name: dict[str, Column] = {}
     for column in wanted:
         if column.name:
             # One column may play two parts (id and name, say): it is read once, and required if either part is.
             known = by_name.setdefault(column.name, column)
             by_name[column.name] = replace(known, required=known.required or column.required)
-    _check_header(tuple(by_name), header, settings.delimiter, file)
-    csv = CsvLayout(tuple(by_name.values()), settings.delimiter, header)
+    _check_header(tuple(by_name), header, delimiter, file)
     ignored = tuple(name for name in header if name not in by_name)
-    return KgLayout(columns.relation, columns.relation_constant, columns.display_relation, head, tail, csv, ignored)
+    return KgLayout(
+        columns.relation,
+        columns.relation_constant,
+        columns.display_relation,
+        head,
+        tail,
+        columns.timestamp,
+        tuple(by_name.values()),
+        ignored,
+    )
 
 
 def _primekg() -> KgColumns:

@@ -1,27 +1,37 @@
-"""The format ``kg_csv``: PrimeKG's ``kg.csv``, or any CSV file with one edge a row, as checked node and edge tables.
+"""The format ``kg_csv``: PrimeKG's ``kg.csv``, or any file with one edge a row, as checked node and edge tables.
+
+The file is CSV, Parquet or JSON lines: its content says which.
 
 Nodes are keyed by the index column where there is one, else by (type, id): ids collide across types. Ids stay strings.
-Rows that cannot be used become rejects; what is odd but legal is counted. docs/ingestion.md has the whole table of
+Rows that cannot be used become rejects; what is odd but legal is counted. docs/reference/ingestion.md has the whole table of
 outcomes.
 """
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
-from graphmill.ingest.csv_blocks import Header, read_blocks, read_header
-from graphmill.ingest.files import Source
+from graphmill.ingest.csv_blocks import Header
+from graphmill.ingest.files import shown
+from graphmill.ingest.findings import IngestReport, all_types, examined, listed_columns
+from graphmill.ingest.format import Format, Look
+from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_assemble import Assembled, Assembly, first_nodes
-from graphmill.ingest.kg_columns import KgCsvSettings, KgLayout, resolve
+from graphmill.ingest.kg_columns import PRIMEKG, KgCsvSettings, KgLayout, column_names, resolve
+from graphmill.ingest.kg_guess import guess_columns, parts_of
 from graphmill.ingest.kg_mentions import digest
 from graphmill.ingest.kg_notes import describe, problems
 from graphmill.ingest.oddities import edge_oddities, node_oddities
 from graphmill.ingest.rejects import Reject, reject_table
-from graphmill.ingest.tables import EDGES, NODES, IngestResult, check_table
+from graphmill.ingest.rows import RowFile
+from graphmill.ingest.tables import EDGES, NO_TIME, NODES, IngestResult, check_table
+from graphmill.ingest.times import unit_notes
 
 
+@guarded
 def read_kg_csv(path: str | Path, settings: KgCsvSettings | None = None) -> IngestResult:
     """Read ``path`` (local or URL, plain or gzipped) into ``nodes``, ``edges`` and ``rejects``.
 
@@ -30,27 +40,26 @@ def read_kg_csv(path: str | Path, settings: KgCsvSettings | None = None) -> Inge
     odd.
     """
     settings = settings or KgCsvSettings()
-    with Source(path) as source:
-        header, rest = read_header(source, settings.delimiter)
-        layout = resolve(settings, header.names, source.name)
-        assembly, rejects = Assembly(layout), list[Reject]()
-        for digested, refused in read_blocks(source, header, rest, layout.csv, lambda block: digest(block, layout)):
+    with RowFile(path, settings.delimiter, wanted=column_names(settings.columns)) as file:
+        layout = resolve(settings.columns, file.names, file.delimiter, file.name)
+        assembly, rejects = Assembly(layout.indexed, layout.head, layout.tail, layout.timestamp), list[Reject]()
+        for digested, refused in file.blocks(layout.columns, lambda block: digest(block, layout)):
             rejects += refused
-            _check_number(rejects, settings, source.name)
+            _check_number(rejects, settings.max_rejects, file.name)
             assembly.add(*digested)
     made = assembly.finish()
     rejects = sorted(rejects + made.rejects)
-    _check_number(rejects, settings, source.name)
+    _check_number(rejects, settings.max_rejects, file.name)
     if made.edges.num_rows == 0:
         because = f"; {len(rejects):,} rows were rejected, the first on {rejects[0].place}" if rejects else ""
-        raise InputError(f"{source.name} has no usable row below its header{because}")
-    return _result(source.name, made, rejects, header, layout, settings)
+        raise InputError(f"{file.name} has no usable row below its header{because}")
+    return _result(file.name, made, rejects, file.header, layout, settings)
 
 
-def _check_number(rejects: list[Reject], settings: KgCsvSettings, file: str) -> None:
-    if settings.max_rejects and len(rejects) > settings.max_rejects:
+def _check_number(rejects: list[Reject], most: int, file: str) -> None:
+    if most and len(rejects) > most:
         raise InputError(
-            f"{file}: more than {settings.max_rejects:,} rows cannot be used; the first on {rejects[0].place}. "
+            f"{file}: more than {most:,} rows cannot be used; the first on {rejects[0].place}. "
             "Check the format, the delimiter and the column map (max_rejects: 0 reads on regardless)"
         )
 
@@ -72,6 +81,10 @@ def _result(
         "names_with_line_breaks": pc.sum(pc.match_substring(nodes["name"], "\n")).as_py(),
         "ignored_columns": len(layout.ignored),
     }
+    unit_note: list[str] = []
+    if made.times is not None:
+        counts["times_of_another_unit"], unit_note = unit_notes(made.times, file)
+        counts["edges_without_time"] = int((edges["timestamp"].to_numpy() == NO_TIME).sum())
     found = problems(counts)
     if settings.strict and found:
         first = f" (the first on {rejects[0].place})" if rejects else ""
@@ -84,7 +97,46 @@ def _result(
     counts["edges_left_out"] = made.edges.num_rows - edges.num_rows
     counts["nodes"], counts["edges"] = nodes.num_rows, edges.num_rows
     check_table(nodes, NODES, "nodes")
-    check_table(edges, EDGES, "edges")
+    check_table(edges.select(EDGES.names), EDGES, "edges")
     return IngestResult(
-        nodes, edges, reject_table(file, rejects), counts=counts, notes=describe(counts, header, layout)
+        nodes, edges, reject_table(file, rejects), counts=counts, notes=[*describe(counts, header, layout), *unit_note]
     )
+
+
+def examine(path: str) -> IngestReport:
+    """What the file holds, read by a guessed column map."""
+    try:
+        with RowFile(path) as file:
+            names, mark, first = file.names, file.delimiter, next(iter(file.first(1)), {})
+    except InputError as error:
+        return IngestReport(shown(path), "kg_csv", problem=str(error))
+    columns, remarks = guess_columns(names)
+    listed = listed_columns(names, parts_of(columns) if columns is not None else {}, first)
+    word = {"\t": "tab"}.get(mark, mark)
+    if mark != ",":
+        remarks = [f"the fields are separated by '{word}'", *remarks]
+    if columns is None:
+        problem = "no column map could be guessed: write one (columns: {head_id: …, tail_id: …, relation: …})"
+        return IngestReport(shown(path), "kg_csv", listed, remarks, problem)
+    source: dict[str, Any] = {"name": "edges", "format": "kg_csv", "path": shown(path)}
+    chosen = {name: value for name, value in columns.model_dump().items() if value}
+    source |= ({"delimiter": word} if mark != "," else {}) | ({"columns": chosen} if chosen else {})
+    settings = KgCsvSettings(columns=columns, delimiter=mark)
+    return examined(
+        path, "kg_csv", lambda: read_kg_csv(path, settings), source, "hgt",
+        columns=listed, remarks=remarks, graph=all_types,
+    )  # fmt: skip
+
+
+def _recognises(look: Look) -> int:
+    if set(PRIMEKG) <= set(look.columns):
+        return 95
+    columns, remarks = guess_columns(look.columns) if look.columns else (None, [])
+    if columns is None:
+        return 0
+    # x and y alone are as likely numbers of a node as ends of an edge.
+    coordinates = columns.relation_constant and {columns.head_id.lower(), columns.tail_id.lower()} == {"x", "y"}
+    return 20 if coordinates or any("is taken for the head" in remark for remark in remarks) else 70
+
+
+FORMAT = Format("kg_csv", KgCsvSettings, "edges", examine, _recognises, read_kg_csv)

@@ -1,20 +1,12 @@
-"""Guessing the delimiter and the column map of an edge file from its header, for the report to suggest."""
+"""Guessing the column map of an edge file from its header, for the report to suggest."""
 
-import csv
 import re
 from itertools import product
 
-from graphmill.errors import InputError
-from graphmill.ingest.csv_blocks import Header, read_header
-from graphmill.ingest.files import Source
 from graphmill.ingest.kg_columns import PRIMEKG, KgColumns
+from graphmill.ingest.names import END_NAMES, KNOWN_NAMES, RELATION_NAMES, row_number_note, without_row_numbers
 
-DELIMITERS = {",": ",", "\t": "tab", ";": ";", "|": "|"}
-"""The delimiters that are tried, and how a settings file writes them."""
-
-_ENDS = (("x", "y"), ("head", "tail"), ("subject", "object"), ("source", "target"), ("from", "to"), ("start", "end"),
-         ("src", "dst"), ("node1", "node2"), ("entity1", "entity2"), ("node_1", "node_2"), ("u", "v"), ("s", "o"),
-         ("h", "t"))  # fmt: skip
+_EDGE_IDS = ("id", "edge_id", "uuid", "key")
 _PARTS = {
     "index": ("index", "idx"),
     "id": ("id", "identifier", "curie", ""),
@@ -22,43 +14,7 @@ _PARTS = {
     "name": ("name", "label", "title"),
     "source": ("source", "vocabulary", "database", "db"),
 }
-_RELATION = (
-    "relation",
-    "predicate",
-    "edge_type",
-    "relationship",
-    "relation_type",
-    "rel",
-    "interaction",
-    "edge",
-    "type",
-    "p",
-    "r",
-)
 _DISPLAY = ("display_relation", "relation_label", "predicate_label")
-
-
-def guess_header(path: str) -> tuple[Header, str, list[str]]:
-    """The header read with the likeliest delimiter, that delimiter, and the fields of the first row (if there is one)."""
-    best: tuple[Header, str, list[str]] | None = None
-    for delimiter in DELIMITERS:
-        with Source(path) as source:
-            try:
-                header, rest = read_header(source, delimiter)
-            except InputError:
-                if delimiter == ",":
-                    raise
-                continue
-        if best is None or len(header.names) > len(best[0].names):
-            best = header, delimiter, first_fields(rest, delimiter)
-    assert best is not None
-    return best
-
-
-def first_fields(rest: bytes, delimiter: str) -> list[str]:
-    """The fields of the first row of what follows a header, or none."""
-    lines = rest[: 1 << 16].decode("utf-8", errors="replace").splitlines()
-    return next((row for row in csv.reader(lines, delimiter=delimiter) if row), [])
 
 
 def guess_columns(header: tuple[str, ...]) -> tuple[KgColumns | None, list[str]]:
@@ -68,21 +24,27 @@ def guess_columns(header: tuple[str, ...]) -> tuple[KgColumns | None, list[str]]
     """
     if set(PRIMEKG) <= set(header):
         return KgColumns(), []
+    header, left_out = (tuple(names) for names in without_row_numbers(header))
     plain = {re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_"): name for name in reversed(header)}
-    remarks: list[str] = []
+    remarks = [row_number_note(left_out)] if left_out else []
     found = _ends(plain)
     if not found and len(header) in (2, 3):
         found = {"head_id": header[0], "tail_id": header[-1]}
         remarks.append(f"the first column is taken for the head and the last for the tail of {len(header)}")
     if not found:
-        return None, [f"no two columns could be told to be the ends of an edge among {', '.join(header)}"]
+        return None, [*remarks, f"no two columns could be told to be the ends of an edge among {', '.join(header)}"]
     taken = set(found.values()) - {""}
-    relation = next((plain[n] for n in _RELATION if n in plain and plain[n] not in taken), "")
-    if not relation and len(header) == 3 and len(taken) == 2:
-        (relation,) = [name for name in header if name not in taken]
-        remarks.append(f"column {relation} is taken for the relation")
+    when = next((plain[n] for n in (*KNOWN_NAMES["timestamp"], "year") if n in plain and plain[n] not in taken), "")
+    relation = next((plain[n] for n in RELATION_NAMES if n in plain and plain[n] not in taken), "")
+    if not relation and not when and len(header) == 3 and len(taken) == 2:
+        (other,) = [name for name in header if name not in taken]
+        if other.lower() not in _EDGE_IDS:
+            relation = other
+            remarks.append(f"column {relation} is taken for the relation")
     display = next((plain[n] for n in _DISPLAY if n in plain and plain[n] not in {*taken, relation}), "")
-    found |= {"relation": relation, "display_relation": display}
+    found |= {"relation": relation, "display_relation": display, "timestamp": when}
+    if when:
+        remarks.append(f"column {when} is taken for the edge's time (split: {{method: by_time}} holds out the newest)")
     if not relation:
         found["relation_constant"] = "related_to"
         remarks.append("there seems to be no column for the relation: all edges are called related_to")
@@ -95,7 +57,7 @@ def guess_columns(header: tuple[str, ...]) -> tuple[KgColumns | None, list[str]]
 
 def _ends(plain: dict[str, str]) -> dict[str, str]:
     """Columns of both ends, from the first pair of words that names two ids."""
-    for words in _ENDS:
+    for words in END_NAMES:
         sides = [{part: _part(plain, word, part) for part in _PARTS} for word in words]
         if all(side["id"] for side in sides) and sides[0]["id"] != sides[1]["id"]:
             if not all(side["index"] for side in sides):
@@ -110,3 +72,23 @@ def _part(plain: dict[str, str], word: str, part: str) -> str:
     joined = (f"{word}{suffix}" for suffix in _PARTS[part] if suffix and len(word) > 1)
     swapped = (f"{a}_{b}" for a, b in product(_PARTS[part], (word,)) if a)
     return next((plain[name] for name in (*patterns, *joined, *swapped) if name in plain), "")
+
+
+def parts_of(columns: KgColumns) -> dict[str, str]:
+    """What each column is taken for."""
+    if columns == KgColumns():
+        return {name: _spelled(name, "x", "y") for name in PRIMEKG}
+    found: dict[str, str] = {}
+    for part, name in columns.model_dump().items():
+        if name and not part.endswith("_constant"):
+            part = _spelled(part, "head", "tail")
+            found[name] = f"{found[name]}, {part}" if name in found else part
+    return found
+
+
+def _spelled(part: str, head: str, tail: str) -> str:
+    """``x_id`` or ``head_id`` as ``head id``; anything else as it is."""
+    for prefix, word in ((head, "head"), (tail, "tail")):
+        if part.startswith(f"{prefix}_"):
+            return f"{word} {part.removeprefix(f'{prefix}_')}"
+    return part

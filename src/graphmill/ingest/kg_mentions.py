@@ -6,7 +6,7 @@ the whole file are never in memory at once. Both steps compare strings by gather
 equality, which costs a fraction of hashing them.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +15,8 @@ import pyarrow.compute as pc
 
 from graphmill.ingest.csv_blocks import CsvBlock, Lines
 from graphmill.ingest.kg_columns import KgLayout, Side
+from graphmill.ingest.tables import NO_TIME
+from graphmill.ingest.times import parse_time
 
 
 @dataclass(frozen=True)
@@ -44,13 +46,20 @@ class Mentions:
 
 @dataclass(frozen=True)
 class EdgeRows:
-    """Edges of one block: ``head`` and ``tail`` (int32) number mentions; ``lines`` knows the lines of its rows."""
+    """Edges of one block: ``head`` and ``tail`` (int32) number mentions; ``lines`` knows the lines of its rows.
+
+    ``timestamp`` int64 seconds (:data:`NO_TIME`: none), where the file has times, and ``unit`` uint8 (a place in
+    :data:`graphmill.ingest.times.UNITS`) of each; ``bad_times``: what is none, by row.
+    """
 
     head: np.ndarray
     tail: np.ndarray
     relation: pa.DictionaryArray
     display_relation: pa.DictionaryArray
     lines: Lines
+    timestamp: np.ndarray | None = None
+    unit: np.ndarray | None = None
+    bad_times: dict[int, str] = field(default_factory=dict)
 
 
 def digest(block: CsvBlock, layout: KgLayout) -> tuple[Mentions, EdgeRows]:
@@ -68,7 +77,20 @@ def digest(block: CsvBlock, layout: KgLayout) -> tuple[Mentions, EdgeRows]:
     rank[order] = np.arange(len(order), dtype=np.int32)
     heads = len(ends[0])
     head, tail = rank[:heads][codes[0]], rank[heads:][codes[1]]
-    return take(concat(ends), order), EdgeRows(head, tail, relation, display, block.lines)
+    times = edge_times(block.table, layout.timestamp) if layout.timestamp else (None, None, {})
+    return take(concat(ends), order), EdgeRows(head, tail, relation, display, block.lines, *times)
+
+
+def edge_times(table: pa.Table, name: str) -> tuple[np.ndarray, np.ndarray, dict[int, str]]:
+    """Seconds of each row (int64; :data:`NO_TIME`: the cell is blank or no time), units (uint8), and what is no time."""
+    column = _category(table, name, "")
+    texts = [text.strip() for text in column.dictionary.to_pylist()]
+    parsed = [parse_time(text) if text else None for text in texts]
+    seconds = np.array([NO_TIME if time is None else time.second for time in parsed], np.int64)
+    units = np.array([0 if time is None else time.unit for time in parsed], np.uint8)
+    wrong = np.array([bool(text) and time is None for text, time in zip(texts, parsed, strict=True)], bool)
+    codes = column.indices.to_numpy()
+    return seconds[codes], units[codes], {int(row): texts[codes[row]] for row in np.flatnonzero(wrong[codes])}
 
 
 def _side(block: CsvBlock, side: Side, number: int, indexed: bool) -> tuple[Mentions, np.ndarray, np.ndarray]:

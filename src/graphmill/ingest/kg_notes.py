@@ -15,6 +15,7 @@ _PROBLEMS = {
     "ids_with_two_indices": "ids with two indices",
     "spaced_ids": "ids with white space around them",
     "lookalike_ids": "ids that look like another one (Unicode composition)",
+    "times_of_another_unit": "times of another unit than most",
 }
 _REMARKS = {
     "rejected_rows": "cannot be used: see the rejects for line, column and reason",
@@ -28,25 +29,18 @@ _REMARKS = {
     "ids_with_two_indices": "are separate nodes: the index is the key",
     "spaced_ids": "were kept as written",
     "lookalike_ids": "were kept apart",
+    "times_of_another_unit": "were told by their size",
 }
 
 
 def problems(counts: dict[str, int]) -> list[str]:
     """What ``strict`` objects to, with its number."""
-    return [f"{counts[name]:,} {words}" for name, words in _PROBLEMS.items() if counts[name]]
+    return [f"{counts[name]:,} {words}" for name, words in _PROBLEMS.items() if counts.get(name)]
 
 
 def describe(counts: dict[str, int], header: Header, layout: KgLayout) -> list[str]:
     """A sentence for everything that was found, normalised or left out."""
-    notes = [f"{counts[name]:,} {words} {_REMARKS[name]}" for name, words in _PROBLEMS.items() if counts[name]]
-    if counts["ids_in_two_types"]:
-        key = "by index" if layout.indexed else "by (type, id)"
-        notes.append(f"{counts['ids_in_two_types']:,} ids occur in two types; nodes are told apart {key}")
-    if counts["names_with_line_breaks"]:
-        notes.append(f"{counts['names_with_line_breaks']:,} names hold a line break, within quotes")
-    if counts["one_directional_pairs"] > counts["half_reversed_pairs"]:
-        number = counts["one_directional_pairs"] - counts["half_reversed_pairs"]
-        notes.append(f"{number:,} of {counts['pairs']:,} pairs are written in one direction only")
+    notes = described_counts(counts, layout.indexed)
     if counts["nodes_left_out"]:
         notes.append(f"limit_nodes left out {counts['nodes_left_out']:,} nodes and {counts['edges_left_out']:,} edges")
     if layout.ignored:
@@ -55,4 +49,18 @@ def describe(counts: dict[str, int], header: Header, layout: KgLayout) -> list[s
         notes.append("a byte order mark at the start was skipped")
     if header.crlf:
         notes.append("lines end in CR LF; read as LF")
+    return notes
+
+
+def described_counts(counts: dict[str, int], indexed: bool) -> list[str]:
+    """A sentence for each oddity of nodes and edges."""
+    notes = [f"{counts[name]:,} {words} {_REMARKS[name]}" for name, words in _PROBLEMS.items() if counts.get(name)]
+    if counts["ids_in_two_types"]:
+        key = "by index" if indexed else "by (type, id)"
+        notes.append(f"{counts['ids_in_two_types']:,} ids occur in two types; nodes are told apart {key}")
+    if counts.get("names_with_line_breaks"):
+        notes.append(f"{counts['names_with_line_breaks']:,} names hold a line break, within quotes")
+    if counts["one_directional_pairs"] > counts["half_reversed_pairs"]:
+        number = counts["one_directional_pairs"] - counts["half_reversed_pairs"]
+        notes.append(f"{number:,} of {counts['pairs']:,} pairs are written in one direction only")
     return notes

@@ -7,16 +7,17 @@ gzipped; ``kg_final.txt`` may be zipped, as the authors ship it.
 
 from __future__ import annotations
 
-import io
-import zipfile
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError
 from graphmill.ingest.files import Source, shown
+from graphmill.ingest.findings import IngestReport, examined
+from graphmill.ingest.format import ONE_WAY, Format, Look, Preview, lines_preview
+from graphmill.ingest.guard import guarded
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import MAX_SHOWN, REJECTS, IngestResult
 from graphmill.ingest.user_items import (
@@ -42,6 +43,7 @@ LISTS = {
     "relations": "relation_list.txt",
 }
 _LARGEST = 2**31 - 1
+_SMALL = 100_000
 _BLOCK_LINES = 1 << 16
 """Lines of facts that are taken apart at a time: their cells as text are many times as large as the file."""
 
@@ -85,6 +87,7 @@ def kgat_files(path: str | Path, settings: KgatFilesSettings | None = None) -> d
     return out
 
 
+@guarded
 def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> IngestResult:
     """Users, items, entities; interactions and facts as edges, facts in split 0 (train). Without ``kg_final.txt``: no facts.
 
@@ -97,8 +100,12 @@ def read_kgat(path: str | Path, settings: KgatFilesSettings | None = None) -> In
     files = kgat_files(path, settings)
     rejects = _Rejects(shown(path), settings)
     lists = {role: _read_list(files[role]) for role in LISTS if role in files}
-    user, item, split = _interactions(files, lists, rejects)
-    facts = _facts(files["knowledge"], lists, rejects) if "knowledge" in files else np.zeros((0, 3), np.int64)
+    texts = {role: _lines(file) for role, file in files.items() if role not in LISTS}
+    largest = _plausible(
+        sum(text.count(" ") + text.count("\t") + 1 for _, lines in texts.values() for text in lines), lists
+    )
+    user, item, split = _interactions(texts, lists, rejects, largest)
+    facts = _facts(*texts["knowledge"], lists, rejects, largest) if "knowledge" in texts else np.zeros((0, 3), np.int64)
     if not len(user) and not len(facts):
         raise InputError(f"{shown(path)} has no usable line; {_first(rejects) or 'its files are empty'}")
     num_users = _count(user, lists.get("users"))
@@ -163,38 +170,36 @@ def _variants(file: str) -> list[str]:
 
 def _lines(path: str | Path) -> tuple[str, list[str]]:
     """The file's name to show and its lines; unpacked where it is gzipped or zipped."""
-    if str(path).endswith(".zip"):
-        with Source(path, text=False) as source:
-            name, data = source.name, _unzipped(source.read(), source.name)
-    else:
-        with Source(path) as source:
-            name, data = source.name, source.read()
+    with Source(path) as source:
+        name, data = source.name, source.read()
     try:
         return name, data.decode("utf-8").splitlines()
     except UnicodeDecodeError:
         raise InputError(f"{name} is not UTF-8 text; convert it (iconv -f latin1 -t utf-8)") from None
 
 
-def _unzipped(data: bytes, name: str) -> bytes:
-    try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
-            members = [m for m in archive.namelist() if m.endswith(".txt") and not m.startswith("__MACOSX")]
-            if len(members) != 1:
-                raise InputError(f"{name} must hold one .txt file; it holds {', '.join(archive.namelist()) or 'none'}")
-            return archive.read(members[0])
-    except zipfile.BadZipFile as error:
-        raise InputError(f"{name} is a damaged zip archive ({error}); get it again") from None
+def _plausible(cells: int, lists: dict[str, dict[int, str]]) -> int:
+    """The largest number that can be one: every number up to it becomes a node, so that one wrong digit fills the memory."""
+    listed = max((number for found in lists.values() for number in found), default=0)
+    return min(max(_SMALL, 50 * cells, 2 * listed), _LARGEST)
 
 
-def _number(text: str) -> int:
-    """The whole number from 0 that ``text`` is, or −1."""
+def _number(text: str, largest: int = _LARGEST) -> int:
+    """The whole number from 0 to ``largest`` that ``text`` is, or −1."""
     digits = text.lstrip("0") or "0"
     whole = text.isascii() and text.isdigit() and len(digits) <= len(str(_LARGEST))
-    return int(digits) if whole and int(digits) <= _LARGEST else -1
+    return int(digits) if whole and int(digits) <= largest else -1
+
+
+def _why(text: str, what: str) -> str:
+    """Why ``text`` is no number of a user or item."""
+    if text.isascii() and text.isdigit():
+        return f"the {what} is a number far beyond the others; numbers run from 0 without large gaps"
+    return f"the {what} is no number from 0"
 
 
 def _interactions(
-    files: dict[str, str | Path], lists: dict[str, dict[int, str]], rejects: _Rejects
+    texts: dict[str, tuple[str, list[str]]], lists: dict[str, dict[int, str]], rejects: _Rejects, largest: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """User, item and split of every interaction; a line with a user alone has none, and is no mistake.
 
@@ -204,22 +209,20 @@ def _interactions(
     parts: list[tuple[list[int], list[int]]] = []
     for split in SPLITS:
         users, items = list[int](), list[int]()
-        name, lines = _lines(files[split]) if split in files else ("", [])
+        name, lines = texts.get(split, ("", []))
         for place, line in enumerate(lines, start=1):
             cells = line.split()
             if not cells:
                 continue
-            own, *found = (_number(cell) for cell in cells)
+            own, *found = (_number(cell, largest) for cell in cells)
             if own < 0:
-                rejects.append((name, Reject(place, "", "the user is no number from 0", cells[0][:MAX_SHOWN])))
+                rejects.append((name, Reject(place, "", _why(cells[0], "user"), cells[0][:MAX_SHOWN])))
                 continue
             kept = [number for number in found if 0 <= number <= beyond]
             if len(kept) < len(found):
                 for number, cell in zip(found, cells[1:], strict=True):
                     if not 0 <= number <= beyond:
-                        reason = (
-                            "the item is no number from 0" if number < 0 else f"the item is not in {LISTS['items']}"
-                        )
+                        reason = _why(cell, "item") if number < 0 else f"the item is not in {LISTS['items']}"
                         rejects.append((name, Reject(place, "", reason, cell[:MAX_SHOWN])))
             users += [own] * len(kept)
             items += kept
@@ -229,16 +232,17 @@ def _interactions(
     return user, item, splits
 
 
-def _facts(path: str | Path, lists: dict[str, dict[int, str]], rejects: _Rejects) -> np.ndarray:
+def _facts(
+    name: str, lines: list[str], lists: dict[str, dict[int, str]], rejects: _Rejects, largest: int
+) -> np.ndarray:
     """int64 [F, 3]: head, relation, tail. Where there is a list of entities or relations, others are unknown."""
-    name, lines = _lines(path)
     parts, places = [np.zeros((0, 3), np.int64)], [np.zeros(0, np.int64)]
     for first in range(0, len(lines), _BLOCK_LINES):
         cells = [line.split() for line in lines[first : first + _BLOCK_LINES]]
-        found, place = _triples(cells)
+        found, place = _triples(cells, largest)
         for number in np.setdiff1d(np.flatnonzero([bool(c) for c in cells]), place).tolist():
             line = lines[first + number][:MAX_SHOWN]
-            rejects.append((name, Reject(first + number + 1, "", "not three numbers from 0", line)))
+            rejects.append((name, Reject(first + number + 1, "", "not three numbers from 0 without large gaps", line)))
         parts.append(found)
         places.append(place + first + 1)
     facts, place = np.concatenate(parts), np.concatenate(places)
@@ -256,7 +260,7 @@ def _facts(path: str | Path, lists: dict[str, dict[int, str]], rejects: _Rejects
     return facts[known]
 
 
-def _triples(lines: list[list[str]]) -> tuple[np.ndarray, np.ndarray]:
+def _triples(lines: list[list[str]], largest: int) -> tuple[np.ndarray, np.ndarray]:
     """The lines' cells as int64 [n, 3], of those that are three numbers from 0, and which lines these are."""
     used = [n for n, cells in enumerate(lines) if cells]
     flat = [cell for cells in lines for cell in cells]
@@ -265,11 +269,11 @@ def _triples(lines: list[list[str]]) -> tuple[np.ndarray, np.ndarray]:
     if all(len(lines[n]) == 3 for n in used) and (not flat or (together.isascii() and together.isdigit())):
         try:  # all lines regular: one conversion for all
             facts = np.array(flat, np.int64).reshape(-1, 3)
-            if facts.max(initial=0) <= _LARGEST:
+            if facts.max(initial=0) <= largest:
                 return facts, np.array(used, np.int64)
         except (OverflowError, ValueError):
             pass
-    whole = [(n, [_number(cell) for cell in lines[n]]) for n in used]
+    whole = [(n, [_number(cell, largest) for cell in lines[n]]) for n in used]
     kept = [(n, found) for n, found in whole if len(found) == 3 and min(found) >= 0]
     return np.array([f for _, f in kept], np.int64).reshape(-1, 3), np.array([n for n, _ in kept], np.int64)
 
@@ -277,7 +281,9 @@ def _triples(lines: list[list[str]]) -> tuple[np.ndarray, np.ndarray]:
 def _read_list(path: str | Path) -> dict[int, str]:
     """Number → name. A damaged list is refused: were an entry guessed, vectors would stand beside wrong names."""
     name, lines = _lines(path)
-    header = lines[0].split() if lines else []
+    # Names hold blanks: where the header has tabs, they alone separate.
+    mark = "\t" if lines and "\t" in lines[0] else None
+    header = [cell.strip() for cell in lines[0].split(mark)] if lines else []
     if "org_id" not in header or "remap_id" not in header:
         raise InputError(
             f"{name} must begin with a header that has org_id and remap_id; it begins {' '.join(header)!r}"
@@ -285,9 +291,14 @@ def _read_list(path: str | Path) -> dict[int, str]:
     column = header.index("remap_id")
     out: dict[int, str] = {}
     for place, line in enumerate(lines[1:], start=2):
-        cells = line.split()
-        if not cells:
+        cells = [cell.strip() for cell in line.split(mark)]
+        if not any(cells):
             continue
+        if len(cells) > len(header):
+            raise InputError(
+                f"{name}, line {place}: {len(cells)} columns where the header has {len(header)} ({line[:MAX_SHOWN]!r}); "
+                "names with blanks need tabs between the columns, in the header as well"
+            )
         number = _number(cells[column]) if len(cells) > column else -1
         if number < 0 or number in out:
             what = "is no number from 0" if number < 0 else "occurs twice"
@@ -347,3 +358,43 @@ _SENTENCES = {
 def _notes(counts: dict[str, int]) -> list[str]:
     facts = counts["facts"] > 0
     return [text.format(counts[n]) for n, text in _SENTENCES.items() if counts[n] and (facts or n == "rejects")]
+
+
+def _held_out(result: IngestResult) -> dict[str, Any]:
+    """How a split is to be made or completed."""
+    found = set(np.unique(result.edges["split"].to_numpy()).tolist())
+    if SPLITS.index("test") not in found:
+        return {"split": {"given": "redraw", "method": "random"}}
+    return {} if SPLITS.index("valid") in found else {"split": {"given": "add_valid"}}
+
+
+def _examine(path: str) -> IngestReport:
+    return examined(path, "kgat", lambda: read_kgat(path), {"name": "interactions"}, "kgat", graph=_held_out)
+
+
+def _recognises(look: Look) -> int:
+    train = look.file("train.txt")
+    if train is None:
+        return 0
+    rows = [line.split() for line in train.lines]
+    if not rows or not all(cell.isdigit() for row in rows for cell in row):
+        return 0
+    return 96 if look.file("kg_final.txt") else 75 if any(len(row) != len(rows[0]) for row in rows) else 60
+
+
+def _preview(location: str, settings: KgatFilesSettings, role: str) -> Preview:
+    return lines_preview(location, ("head", "relation", "tail") if role == "knowledge" else ("user", "items"), None)
+
+
+FORMAT = Format(
+    "kgat",
+    KgatFilesSettings,
+    lambda settings: "knowledge" if settings.part == "knowledge" else "interactions and facts",
+    _examine,
+    _recognises,
+    read_kgat,
+    kgat_files,
+    data_roles=(*SPLITS, "knowledge"),
+    graph=ONE_WAY,
+    preview=_preview,
+)

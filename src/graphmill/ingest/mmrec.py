@@ -14,12 +14,16 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError
-from graphmill.ingest.csv_blocks import CsvBlock, read_blocks, read_header
-from graphmill.ingest.csv_parsers import Column, CsvLayout
+from graphmill.ingest.csv_blocks import CsvBlock
+from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.feature_files import load_matrix
-from graphmill.ingest.files import Source, shown
-from graphmill.ingest.interactions_csv import KNOWN_NAMES
+from graphmill.ingest.files import shown
+from graphmill.ingest.findings import IngestReport, examined
+from graphmill.ingest.format import ONE_WAY, Format, Look, table_preview
+from graphmill.ingest.guard import guarded
+from graphmill.ingest.names import KNOWN_NAMES, plain, without_blanks
 from graphmill.ingest.rejects import Reject, reject_table
+from graphmill.ingest.rows import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult, feature_key, features_schema
 from graphmill.ingest.user_items import (
     ITEM,
@@ -68,6 +72,7 @@ def mmrec_files(path: str | Path, settings: MmrecSettings | None = None) -> dict
     return {"interactions": table, **_feature_files(table, settings.features)}
 
 
+@guarded
 def read_mmrec(path: str | Path, settings: MmrecSettings | None = None) -> IngestResult:
     """Users, items, interactions with their split, and item features under ``item::<name>``.
 
@@ -142,26 +147,24 @@ def _feature_files(table: str | Path, wanted: list[str]) -> dict[str, str | Path
 
 def _read(path: str | Path) -> tuple[str, pa.Table, list[Reject]]:
     """Name to show, columns user and item (dictionaries) and split (uint8), rejects."""
-    with Source(path) as source:
-        header, rest = read_header(source, "\t")
-        chosen = _choose(header.names, source.name)
-        layout = CsvLayout(tuple(Column(name, required=True) for name in chosen.values()), "\t", header.names)
+    with RowFile(path, "\t") as file:
+        name, chosen = file.name, _choose(file.names, file.name)
+        columns = tuple(Column(column, required=True) for column in chosen.values())
         parts, rejects = [], list[Reject]()
-        for (table, refused), broken in read_blocks(source, header, rest, layout, lambda b: _digest(b, chosen)):
+        for (table, refused), broken in file.blocks(columns, lambda b: _digest(b, chosen)):
             parts.append(table)
             rejects += sorted([*broken, *refused], key=lambda reject: reject.line)
-        name = source.name
     if not parts:
         raise InputError(f"{name} has a header and no rows")
     return name, pa.concat_tables(parts).unify_dictionaries().combine_chunks(), rejects
 
 
 def _choose(names: tuple[str, ...], file: str) -> dict[str, str]:
-    plain = {name.split(":")[0].strip().lower(): name for name in reversed(names)}
+    by_name = {plain(name): name for name in reversed(names)}
     known = {"user": KNOWN_NAMES["user"], "item": KNOWN_NAMES["item"], "split": LABELS}
     chosen = {}
     for role, options in known.items():
-        found = next((plain[name] for name in options if name in plain), None)
+        found = next((by_name[name] for name in options if name in by_name), None)
         if found is None:
             remedy = " For interactions without a split use the format interactions_csv." if role == "split" else ""
             raise InputError(
@@ -188,6 +191,7 @@ def _digest(block: CsvBlock, chosen: dict[str, str]) -> tuple[pa.Table, list[Rej
         )
         for row in np.flatnonzero(split < 0)
     ]
+    columns |= {role: without_blanks(columns[role])[0] for role in ("user", "item")}
     table = pa.table({"user": columns["user"], "item": columns["item"], "split": pa.array(split.astype(np.uint8))})
     return table.filter(pa.array(split >= 0)), rejects
 
@@ -239,3 +243,35 @@ def _features(file: str | Path, name: str, items: Ids, num_users: int) -> pa.Tab
     return pa.table(
         [rows, pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), width)], features_schema(width)
     )
+
+
+def _examine(path: str) -> IngestReport:
+    def recipe(result: IngestResult) -> str:
+        return "mmgcn" if result.features else "bpr_mf"
+
+    return examined(path, "mmrec", lambda: read_mmrec(path), {"name": "interactions"}, "", recipe_by=recipe)
+
+
+def _recognises(look: Look) -> int:
+    if look.is_folder:
+        return max(
+            (min(_recognises(Look(str(f))), 92) for n, f in look.files.items() if n.endswith(_TABLES)), default=0
+        )
+    names = {plain(name) for name in look.columns}
+    both = all(names & set(KNOWN_NAMES[role]) for role in ("user", "item"))
+    return 95 if both and names & set(LABELS) else 0
+
+
+FORMAT = Format(
+    "mmrec",
+    MmrecSettings,
+    "interactions and nodes",
+    _examine,
+    _recognises,
+    read_mmrec,
+    mmrec_files,
+    data_roles=("interactions",),
+    graph=ONE_WAY,
+    own_features=lambda settings: settings.features != ["none"],
+    preview=lambda location, settings, role: table_preview(location, None, role),
+)

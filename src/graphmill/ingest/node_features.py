@@ -1,24 +1,30 @@
 """The format ``node_features``: numbers for the nodes of one type, from ``.npy`` with ids, Parquet or CSV.
 
 A row that belongs to no node, comes a second time, or holds anything but finite numbers is a reject; nodes without a row
-are counted. docs/ingestion.md has the table of outcomes.
+are counted. docs/reference/ingestion.md has the table of outcomes.
 """
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import yaml
 from pydantic import field_validator
 
 from graphmill.errors import InputError
 from graphmill.ingest import feature_files
 from graphmill.ingest.feature_files import FeatureRows
 from graphmill.ingest.files import shown
+from graphmill.ingest.findings import FIRST_REJECTS, IngestReport, listed_columns
+from graphmill.ingest.format import Format, Look
+from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_columns import checked_delimiter
+from graphmill.ingest.names import as_number, is_row_number, row_number_note, without_row_numbers
 from graphmill.ingest.rejects import Reject, reject_table
+from graphmill.ingest.rows import RowFile
 from graphmill.ingest.tables import EDGES, MAX_SHOWN, IngestResult, check_table, feature_key, features_schema
 from graphmill.settings import Settings, setting
 
@@ -33,7 +39,9 @@ class NodeFeatureSettings(Settings):
     type_column: str = setting("", "CSV and Parquet: a column with the node type; rows of other types are left out")
     columns: list[str] = setting([], "CSV and Parquet: the columns to read; empty: all others that hold numbers")
     ids_path: str = setting("", ".npy: the list of ids, one a line; empty: the file beside it that ends in .ids.txt")
-    delimiter: str = setting(",", "CSV: one ASCII character between fields, or the word tab")
+    delimiter: str = setting(
+        "auto", "CSV: one ASCII character between fields, the word tab, or auto: what fits the columns"
+    )
     strict: bool = setting(False, "refuse the file where a row is rejected, or a node has no features")
 
     @field_validator("node_type")
@@ -46,6 +54,7 @@ class NodeFeatureSettings(Settings):
     _delimiter = field_validator("delimiter")(checked_delimiter)
 
 
+@guarded
 def read_node_features(path: str | Path, nodes: pa.Table, settings: NodeFeatureSettings) -> IngestResult:
     """Read features for nodes of ``settings.node_type`` in ``nodes`` (schema :data:`graphmill.ingest.tables.NODES`).
 
@@ -94,7 +103,7 @@ def read_node_features(path: str | Path, nodes: pa.Table, settings: NodeFeatureS
         reject_table(file, rejects),
         {feature_key(kind, settings.name): table},
         counts,
-        _notes(counts, kind),
+        [*_notes(counts, kind), *([row_number_note(rows.left_out)] if rows.left_out else [])],
     )
 
 
@@ -125,14 +134,16 @@ def _load(path: str | Path, settings: NodeFeatureSettings) -> FeatureRows:
         return feature_files.read_npy(path, settings.ids_path)
     if suffix in ("parquet", "pq"):
         return feature_files.read_parquet(path, key, settings.type_column, settings.columns)
-    if suffix in ("csv", "tsv", "txt"):
+    if suffix in ("csv", "tsv", "txt", "jsonl", "zip"):
         return feature_files.read_csv(path, key, settings.type_column, settings.columns, settings.delimiter)
-    raise InputError(f"{shown(path)}: node features are read from .npy, .parquet, .csv, .tsv and .txt files")
+    raise InputError(f"{shown(path)}: node features are read from .npy, .parquet, .csv, .tsv, .txt and .jsonl files")
 
 
 def _take(rows: FeatureRows, which: np.ndarray) -> FeatureRows:
     where = pa.array(which)
-    return FeatureRows(rows.key.take(where), rows.type.take(where), rows.values[which], rows.line[which], rows.rejects)
+    return replace(
+        rows, key=rows.key.take(where), type=rows.type.take(where), values=rows.values[which], line=rows.line[which]
+    )
 
 
 def _match(
@@ -179,3 +190,54 @@ def _notes(counts: dict[str, int], kind: str) -> list[str]:
     if counts["zero_rows"]:
         notes.append(f"{counts['zero_rows']:,} nodes of type '{kind}' have nothing but zeros for features")
     return notes
+
+
+def _examine(path: str) -> IngestReport:
+    file = shown(path)
+    remarks = ["node_type is an example: write the type of your nodes"]
+    source: dict[str, Any] = {"name": "features", "format": "node_features", "path": file, "node_type": "drug"}
+    listed: list[dict[str, str]] = []
+    settings = NodeFeatureSettings(node_type="drug")
+    try:
+        if not path.removesuffix(".gz").endswith(".npy"):
+            with RowFile(path) as opened:
+                names, mark, first = opened.names, opened.delimiter, next(iter(opened.first(1)), {})
+            by_name = {name.lower(): name for name in reversed(names)}
+            known = [by_name[name] for name in ("id", "node_id", "node", "index") if name in by_name]
+            key = (known or without_row_numbers(names)[0] or list(names) or [""])[0]
+            parts = {n: "key" if n == key else "" if is_row_number(n) else "feature" for n in names}
+            listed = listed_columns(names, parts, first)
+            source |= {"key_column": key} if key != "id" else {}
+            source |= {"delimiter": {"\t": "tab"}.get(mark, mark)} if mark != "," else {}
+            settings = NodeFeatureSettings(node_type="drug", key_column=key, delimiter=mark)
+        rows = _load(path, settings)
+    except InputError as error:
+        return IngestReport(file, "node_features", listed, problem=str(error))
+    counts = {
+        "rows": len(rows.key) + len(rows.rejects),
+        "rejected_rows": len(rows.rejects),
+        "width": rows.values.shape[1],
+    }
+    bad = [{"file": file, **r._asdict()} for r in sorted(rows.rejects)[:FIRST_REJECTS]]
+    notes = [row_number_note(rows.left_out)] if rows.left_out else []
+    listing = yaml.safe_dump({"sources": [source]}, sort_keys=False, allow_unicode=True)
+    return IngestReport(file, "node_features", listed, remarks, "", counts, notes, rejects=bad, defs=listing)
+
+
+def _recognises(look: Look) -> int:
+    if look.path.removesuffix(".gz").endswith(".npy"):
+        return 90
+    names = {name.lower() for name in look.columns}
+    if not names & {"id", "node_id", "node"} or not look.kind:
+        return 0
+    try:
+        with RowFile(look.path) as file:
+            first = next(iter(file.first(1)), {})
+    except InputError:
+        return 0
+    cells = [cell for name, cell in first.items() if name.lower() not in ("id", "node_id", "node", "index")]
+    numbers = sum(as_number(part) is not None for cell in cells for part in str(cell).split("|"))
+    return 60 if numbers >= max(2, len(cells) // 2) else 0
+
+
+FORMAT = Format("node_features", NodeFeatureSettings, "features", _examine, _recognises)

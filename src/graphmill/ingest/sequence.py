@@ -1,29 +1,53 @@
 """The format ``sequence``: one interaction a line, ``user item [[rating] timestamp]``.
 
-Any separator (tab, ``::``, comma, semicolon, bar, white space), with or without a header line, sorted or not. A file of
-lines without fault is parsed by pyarrow; a file with any fault is read line by line, so that each reject has its line.
-Both ways give the same rows.
+Any separator (tab, ``::``, comma, semicolon, bar, white space), with or without a header line, sorted or not. A header
+decides which column is what, and one that contradicts itself is refused. A file of lines without fault is parsed by
+pyarrow; a file with any fault is read line by line, so that each reject has its line. Both ways give the same rows.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
 from graphmill.errors import InputError
 from graphmill.ingest.files import Source
+from graphmill.ingest.findings import IngestReport, examined
+from graphmill.ingest.format import ONE_WAY, PREVIEW_BYTES, PREVIEW_ROWS, Format, Look, Preview
+from graphmill.ingest.guard import guarded
 from graphmill.ingest.interactions import blank, encode, interaction_tables
+from graphmill.ingest.names import as_number, is_row_number, positional_roles, role_of, row_number_note, with_point
 from graphmill.ingest.tables import MAX_SHOWN, REJECTS, IngestResult
+from graphmill.ingest.times import Time, as_times, parse_time, whole_times
 from graphmill.settings import Settings, setting
 
 SEPARATORS = {"tab": "\t", "double_colon": "::", "comma": ",", "semicolon": ";", "bar": "|", "space": " "}
-COLUMNS = {2: ("user", "item"), 3: ("user", "item", "timestamp"), 4: ("user", "item", "rating", "timestamp")}
+COLUMNS = {2: ("user", "item"), 3: ("user", "item", "timestamp"), 4: ("user", "item", "weight", "timestamp")}
+_SHOWN = {"weight": "rating"}
+_WIDEST = 5
+"""The columns of a file with a row number beside all four."""
 _PROBE_LINES = 100
+_REMEDY = "for other columns use the format interactions_csv, which names them"
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """``columns``: user, item, weight, timestamp or "" (not read), by place; ``header``: whether the first line is one."""
+
+    mark: str
+    columns: tuple[str, ...]
+    header: tuple[str, ...] = ()
+
+    def notes(self) -> list[str]:
+        numbers = (
+            [name for name, role in zip(self.header, self.columns, strict=True) if not role] if self.header else []
+        )
+        return [row_number_note(numbers)] if numbers else []
 
 
 class SequenceSettings(Settings):
@@ -41,6 +65,7 @@ class SequenceSettings(Settings):
     )
 
 
+@guarded
 def read_sequence(path: str | Path, settings: SequenceSettings | None = None) -> IngestResult:
     """Read ``path`` (plain or gzipped, local or URL) as interactions in order.
 
@@ -55,20 +80,20 @@ def read_sequence(path: str | Path, settings: SequenceSettings | None = None) ->
     data = data.replace(b"\r\n", b"\n")
     if not data.strip():
         raise InputError(f"{name} is empty; expected lines such as 'user item timestamp'")
-    mark, width = _layout(data, settings.separator, name)
-    header = _has_header(data, mark, width)
-    found = _fast(data, mark, width, header)
+    layout = _layout(data, settings.separator, name)
+    found = _fast(data, layout)
     rejects = REJECTS.empty_table()
     if found is None:
-        found, rejects = _careful(data, mark, width, header, name)
+        found, rejects = _careful(data, layout, name)
     rows = len(found["user"]) + rejects.num_rows
+    times = found.get("timestamp")
     interactions = encode(
         found["user"],
         found["item"],
-        found["timestamp"].to_numpy(zero_copy_only=False) if "timestamp" in found else None,
-        found["rating"].to_numpy(zero_copy_only=False) if "rating" in found else None,
+        whole_times(times.to_numpy(zero_copy_only=False)) if isinstance(times, pa.Array) else times,
+        found["weight"].to_numpy(zero_copy_only=False) if "weight" in found else None,
     )
-    return interaction_tables(
+    result = interaction_tables(
         interactions,
         name,
         rejects=rejects,
@@ -77,6 +102,10 @@ def read_sequence(path: str | Path, settings: SequenceSettings | None = None) ->
         strict=settings.strict,
         max_rejects=settings.max_rejects,
     )
+    result.notes.extend(layout.notes())
+    if times is None:
+        result.notes.append("there is no column of times: a user's order is that of the file")
+    return result
 
 
 def first_rows(head: bytes, settings: SequenceSettings, name: str, count: int) -> list[dict[str, str]]:
@@ -85,77 +114,93 @@ def first_rows(head: bytes, settings: SequenceSettings, name: str, count: int) -
     Raises :class:`InputError` where no columns can be made out.
     """
     lines = head.replace(b"\r\n", b"\n")
-    mark, width = _layout(lines, settings.separator, name)
-    rows = [line for line in lines.split(b"\n") if line.strip()]
-    if _has_header(lines, mark, width):
-        rows = rows[1:]
-    cells = ([cell.decode("utf-8", "replace") for cell in _cells(row, mark)] for row in rows[:count])
-    return [dict(zip(COLUMNS[width], row, strict=False)) for row in cells]
+    layout = _layout(lines, settings.separator, name)
+    rows = [line for line in lines.split(b"\n") if line.strip()][bool(layout.header) :]
+    cells = ([cell.decode("utf-8", "replace") for cell in _cells(row, layout.mark)] for row in rows[:count])
+    return [
+        {_SHOWN.get(role, role): cell for role, cell in zip(layout.columns, row, strict=False) if role} for row in cells
+    ]
 
 
 def _cells(line: bytes, mark: str) -> list[bytes]:
     return line.split() if mark == " " else [cell.strip() for cell in line.split(mark.encode())]
 
 
-def _layout(data: bytes, separator: str, name: str) -> tuple[str, int]:
-    """The separator, and the number of columns that most of the first lines have."""
+def _layout(data: bytes, separator: str, name: str) -> _Layout:
+    """The separator and what the columns are, by what most of the first lines have and by the header, if there is one."""
     lines = [line for line in data[: 1 << 16].split(b"\n")[:_PROBE_LINES] if line.strip()]
     best: tuple[int, str, int] = (0, "", 0)
     for key, mark in SEPARATORS.items():
         if separator not in ("auto", key):
             continue
         widths = [len(cells) if all(cells) else 0 for cells in (_cells(line, mark) for line in lines)]
-        for width in COLUMNS:
+        for width in range(2, _WIDEST + 1):
             votes = widths.count(width)
             if votes > best[0]:
                 best = (votes, mark, width)
     votes, mark, width = best
-    if not votes:
+    header = _header(lines[0], mark) if votes else ()
+    if header and len(header) == width:
+        usual = list(COLUMNS[min(width, 4)])
+        roles = positional_roles(header, usual, [role_of(name) for name in header], name, _REMEDY)
+        if "user" in roles and "item" in roles:
+            return _Layout(mark, tuple(roles), header)
+    if not votes or width not in COLUMNS:
         shown = lines[0][:MAX_SHOWN].decode("utf-8", "replace")
         raise InputError(
             f"{name}: the first line ({shown!r}) has not 2, 3 or 4 columns; expected 'user item', "
-            "'user item timestamp' or 'user item rating timestamp' (for other columns use the format interactions_csv)"
+            f"'user item timestamp' or 'user item rating timestamp' ({_REMEDY})"
         )
-    return mark, width
+    return _Layout(mark, COLUMNS[width])
 
 
-def _has_header(data: bytes, mark: str, width: int) -> bool:
-    cells = _cells(next(line for line in data.split(b"\n", 1000) if line.strip()), mark)
-    if width == 2:
-        return [cell.lower()[:4] for cell in cells] == [b"user", b"item"]
-    return len(cells) == width and not any(character in b"0123456789" for character in cells[-1])
+def _header(line: bytes, mark: str) -> tuple[str, ...]:
+    """The names of a header line, or none where the line is an interaction."""
+    names = tuple(cell.decode("utf-8", "replace").strip('"') for cell in _cells(line, mark))
+    known = sum(bool(role_of(name)) for name in names)
+    digits = any(character in "0123456789" for name in names for character in name if not is_row_number(name))
+    if known >= 2 or (known and not digits):
+        return names
+    last = names[-1]
+    no_number = as_number(last) is None and parse_time(last) is None and not any(c in "0123456789" for c in last)
+    return names if len(names) > 2 and no_number else ()
 
 
-def _fast(data: bytes, mark: str, width: int, header: bool) -> dict[str, pa.Array] | None:
+def _fast(data: bytes, layout: _Layout) -> dict[str, pa.Array] | None:
     """All rows, or None where any line needs a careful look."""
-    if header:
+    mark = layout.mark
+    if layout.header:
         data = data.lstrip(b"\n").partition(b"\n")[2]
+    if b"\0" in data or (mark == "::" and b"\t" in data):
+        return None
     if mark == "::":
-        if b"\t" in data:
-            return None
         data, mark = data.replace(b"::", b"\t"), "\t"
     elif mark == " ":
         data = data.replace(b"\t", b" ")
-    names = COLUMNS[width]
-    kinds = {"user": pa.string(), "item": pa.string(), "rating": pa.float32(), "timestamp": pa.int64()}
+    names = [role or f"_{place}" for place, role in enumerate(layout.columns)]
+    wanted = [role for role in layout.columns if role]
+    kinds = {"user": pa.string(), "item": pa.string(), "weight": pa.float32(), "timestamp": pa.int64()}
     try:
         table = pyarrow.csv.read_csv(
             pa.BufferReader(data),
             read_options=pyarrow.csv.ReadOptions(column_names=names),
             parse_options=pyarrow.csv.ParseOptions(delimiter=mark, quote_char=False),
             convert_options=pyarrow.csv.ConvertOptions(
-                column_types={name: kinds[name] for name in names}, null_values=[], strings_can_be_null=False
+                column_types={name: kinds[name] for name in wanted},
+                include_columns=wanted,
+                null_values=[],
+                strings_can_be_null=False,
             ),
         ).combine_chunks()
     except pa.ArrowInvalid:
         return None
-    found = {name: table[name].combine_chunks() for name in names}
+    found = {name: table[name].combine_chunks() for name in wanted}
     found = {n: a.chunk(0) if isinstance(a, pa.ChunkedArray) else a for n, a in found.items() if len(table)}
     if not found or any(array.null_count for array in found.values()):
         return None
     if any(blank(found[name]) or _padded(found[name]) for name in ("user", "item")):
         return None
-    if "rating" in found and not pc.all(pc.is_finite(found["rating"])).as_py():
+    if "weight" in found and not pc.all(pc.is_finite(found["weight"])).as_py():
         return None
     return found
 
@@ -164,61 +209,89 @@ def _padded(ids: pa.Array) -> bool:
     return not pc.all(pc.equal(ids, pc.utf8_trim_whitespace(ids))).as_py()
 
 
-def _careful(data: bytes, mark: str, width: int, header: bool, name: str) -> tuple[dict[str, pa.Array], pa.Table]:
-    names = COLUMNS[width]
-    kept: dict[str, list[str | int | float]] = {column: [] for column in names}
+def _careful(data: bytes, layout: _Layout, name: str) -> tuple[dict[str, Any], pa.Table]:
+    kept: dict[str, list[Any]] = {column: [] for column in layout.columns if column}
     rejects: list[dict[str, str | int]] = []
+    header = bool(layout.header)
     for number, line in enumerate(data.split(b"\n"), start=1):
         if not line.strip():
             continue
         if header:
             header = False
             continue
-        row = _row(line, mark, names)
+        row = _row(line, layout)
         if isinstance(row, tuple):
             column, reason = row
+            column = _SHOWN.get(column, column)
             value = line[: 4 * MAX_SHOWN].decode("utf-8", "backslashreplace")[:MAX_SHOWN]
             rejects.append({"file": name, "line": number, "column": column, "reason": reason, "value": value})
         else:
-            for column, cell in zip(names, row, strict=True):
+            for column, cell in row.items():
                 kept[column].append(cell)
-    kinds = {"rating": pa.float32(), "timestamp": pa.int64()}
-    return (
-        {column: pa.array(cells, kinds.get(column, pa.string())) for column, cells in kept.items()},
-        pa.Table.from_pylist(rejects, REJECTS),
-    )
+    kinds = {"weight": pa.float32()}
+    found: dict[str, Any] = {
+        column: as_times(cells) if column == "timestamp" else pa.array(cells, kinds.get(column, pa.string()))
+        for column, cells in kept.items()
+    }
+    return found, pa.Table.from_pylist(rejects, REJECTS)
 
 
-def _row(line: bytes, mark: str, names: tuple[str, ...]) -> list[str | int | float] | tuple[str, str]:
+def _row(line: bytes, layout: _Layout) -> dict[str, str | int | float | Time] | tuple[str, str]:
     """The values of a line, or the column at fault and why."""
     try:
-        cells = [cell.decode("utf-8") for cell in _cells(line, mark)]
+        cells = [cell.decode("utf-8") for cell in _cells(line, layout.mark)]
     except UnicodeDecodeError:
         return "", "not UTF-8 text"
-    if len(cells) != len(names):
-        return "", f"{len(cells)} columns where the file has {len(names)}"
-    out: list[str | int | float] = []
-    for column, cell in zip(names, cells, strict=True):
+    if len(cells) != len(layout.columns):
+        return "", f"{len(cells)} columns where the file has {len(layout.columns)}"
+    out: dict[str, str | int | float | Time] = {}
+    for column, cell in zip(layout.columns, cells, strict=True):
+        if not column:
+            continue
         if not cell:
             return column, "empty"
+        if "\0" in cell:
+            return column, "holds a NUL byte"
         if column in ("user", "item"):
-            out.append(cell)
+            out[column] = cell
             continue
-        number = as_number(cell)
-        if number is None:
-            return column, "not a finite number"
-        out.append(round(number) if column == "timestamp" else number)
+        value = parse_time(cell) if column == "timestamp" else as_number(with_point(cell, layout.mark))
+        if value is None:
+            reason = (
+                "neither a number nor a date such as 2024-01-31" if column == "timestamp" else "not a finite number"
+            )
+            return column, reason
+        out[column] = value if isinstance(value, Time) else float(value)
     return out
 
 
-def as_number(text: str) -> float | int | None:
-    """The finite number that ``text`` is (whole ones exactly), or None."""
+def _examine(path: str) -> IngestReport:
+    return examined(path, "sequence", lambda: read_sequence(path), {"name": "interactions"}, "sasrec")
+
+
+def _recognises(look: Look) -> int:
+    if look.kind != "csv" or not look.lines:
+        return 0
+    data = ("\n".join(look.lines) + "\n").encode()
     try:
-        value: float | int = int(text)
-    except ValueError:
-        try:
-            value = float(text)
-        except ValueError:
-            return None
-    limit = float(np.finfo(np.float32).max) if isinstance(value, float) else 2**63 - 1
-    return value if -limit <= value <= limit else None
+        layout = _layout(data, "auto", look.path)
+    except InputError:
+        return 0
+    if layout.header:
+        return 60 if {"user", "item"} <= {role_of(name) for name in layout.header} else 0
+    cells = [[cell.decode("utf-8", "replace") for cell in _cells(line.encode(), layout.mark)] for line in look.lines]
+    timed = sum(len(row) == len(layout.columns) and parse_time(row[-1]) is not None for row in cells)
+    if len(layout.columns) == 2:
+        return 30
+    return 65 if timed > 0.9 * len(cells) else 0
+
+
+def _preview(location: str, settings: SequenceSettings, role: str) -> Preview:
+    with Source(location) as file:
+        rows = first_rows(file.read(PREVIEW_BYTES), settings, file.name, PREVIEW_ROWS)
+    return Preview(tuple(rows[0]) if rows else (), rows)
+
+
+FORMAT = Format(
+    "sequence", SequenceSettings, "interactions", _examine, _recognises, read_sequence, graph=ONE_WAY, preview=_preview
+)

@@ -28,6 +28,8 @@ CATEGORY = pa.dictionary(pa.int32(), pa.string())
 """Columns with few distinct values: 4 bytes a row."""
 NO_PLACE = -1
 """``position`` of edges that are in no sequence, where others are: facts beside users' interactions."""
+NO_TIME = -(2**63)
+"""``timestamp`` of edges that have no time, where others have one."""
 
 NODES = pa.schema(
     [("index", pa.int64()), ("id", pa.string()), ("type", CATEGORY), ("name", pa.string()), ("source", CATEGORY)]

@@ -4,21 +4,25 @@ A directory with ``train.txt`` and, where given, ``valid.txt`` and ``test.txt``;
 ``rel_dict.txt`` (``symbol<TAB>index``) and ``node_name_dict.txt`` (``name<TAB>index``, names may repeat). Without
 dictionaries symbols are numbered in order of appearance. A file may also be gzipped (``train.txt.gz``).
 
-A line that cannot be used is a reject. A dictionary that cannot be used is refused, with its line: were one of its
-entries guessed, every vector after it could stand beside the wrong name.
+White space around a symbol is taken off, a header line (``head relation tail``, in any order) is skipped, and lines of
+N-Triples lose their final dot; each is counted. A line that cannot be used is a reject. A dictionary that cannot be used is
+refused, with its line: were one of its entries guessed, every vector after it could stand beside the wrong name.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError
-from graphmill.ingest.files import Source, shown
-from graphmill.ingest.tables import CATEGORY, MAX_SHOWN, NODES, REJECTS, IngestResult
+from graphmill.ingest.files import shown
+from graphmill.ingest.findings import IngestReport, examined
+from graphmill.ingest.format import ONE_WAY, Format, Look, lines_preview
+from graphmill.ingest.guard import guarded
+from graphmill.ingest.tables import CATEGORY, MAX_SHOWN, NODES, IngestResult
+from graphmill.ingest.times import parse_time
+from graphmill.ingest.triples_lines import COLUMNS, TIMED, Complaint, Rejects, Seen, cells_of, is_statement
 from graphmill.settings import Settings, setting
 
 SPLITS = ("train", "valid", "test")
@@ -28,9 +32,6 @@ EDGES_WITH_SPLIT = pa.schema(
      ("split", pa.uint8())]
 )  # fmt: skip
 """Edges as in ``tables``, and the split that came with them: 0 train, 1 valid, 2 test."""
-
-_COLUMNS = ("head", "relation", "tail")
-_BLOCK = 1 << 22
 
 
 @dataclass
@@ -48,18 +49,6 @@ class _Symbols:
         return found
 
 
-@dataclass
-class _Rejects:
-    rows: list[tuple[str, int, str, str, str]] = field(default_factory=list)
-
-    def add(self, file: str, line: int, column: str, reason: str, value: str) -> None:
-        self.rows.append((file, line, column, reason, value[:MAX_SHOWN]))
-
-    def table(self) -> pa.Table:
-        columns: list[Any] = list(zip(*self.rows, strict=True)) or [[] for _ in REJECTS.names]
-        return pa.table([pa.array(c, t) for c, t in zip(columns, REJECTS.types, strict=True)], schema=REJECTS)
-
-
 class TriplesSettings(Settings):
     """Which files make up a triples data set, where they do not have their usual names, and how strict to be."""
 
@@ -71,14 +60,19 @@ class TriplesSettings(Settings):
     names: str = setting("", "name<TAB>index lines; empty = node_name_dict.txt, or each entity's id")
     node_type: str = setting("entity", "The type of all nodes", min_length=1)
     source: str = setting("", "The source of all nodes; empty = the directory's name")
+    timed: bool = setting(
+        False, "Lines have a fourth column, the time (a number or a date of ISO 8601), for split.method: by_time"
+    )
     strict: bool = setting(False, "Refuse the data set when a line is rejected or a triple is in two splits")
     max_rejects: int = setting(0, "Refuse the data set when more lines than this cannot be used; 0 = no limit", ge=0)
 
 
+@guarded
 def read_triples(path: str | Path = "", settings: TriplesSettings | None = None) -> IngestResult:
     """Read a triples data set into ``nodes``, ``edges`` (with a ``split`` column where splits are given), ``rejects``.
 
-    ``path`` is a directory whose files have their usual names, unless the settings name others. Nodes are in the order
+    ``path`` is a directory whose files have their usual names, unless the settings name others; or the one file. Nodes are
+    in the order
     of their numbers; an entity that a dictionary has and no triple uses is a node all the same. Duplicates within a
     split are kept and counted; so are triples that occur in two splits (a leak), and self loops.
 
@@ -87,12 +81,13 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
     """
     settings = settings or TriplesSettings()
     files = _locate(path, {"train": settings.train, "valid": settings.valid, "test": settings.test})
-    rejects = _Rejects()
+    rejects = Rejects()
     entities = _symbols(_dictionary(path, settings.entity_to_id, FILES["entities"]))
     relations = _symbols(_dictionary(path, settings.relation_to_id, FILES["relations"]))
-    parts, rows_read = {}, 0
+    parts, rows_read, seen = {}, 0, Seen()
+    times: list[int] | None = [] if settings.timed else None
     for name, file in files.items():
-        parts[name], lines = _read_lines(file, entities, relations, rejects)
+        parts[name], lines = _read_lines(file, entities, relations, rejects, seen, times)
         rows_read += lines
     triples = np.concatenate(list(parts.values()))
     if settings.max_rejects and len(rejects.rows) > settings.max_rejects:
@@ -112,8 +107,10 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
         list(entities.number), labels, settings.node_type, settings.source or _source_name(path, files["train"])
     )
     edges = _edges(triples, list(relations.number), split if len(parts) > 1 else None)
+    if times is not None:
+        edges = edges.append_column("timestamp", pa.array(times, pa.int64()))
     counts, notes = _oddities(triples, split, len(entities.number), len(relations.number), labels)
-    counts = {"rows": rows_read, "rejected_rows": len(rejects.rows)} | counts
+    counts = {"rows": rows_read, "rejected_rows": len(rejects.rows)} | counts | _put_right(seen, notes)
     if rejects.rows:
         where, line, _, reason, _ = rejects.rows[0]
         notes.insert(
@@ -122,6 +119,18 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
     if settings.strict and (rejects.rows or counts["in_two_splits"]):
         raise InputError(f"strict: {notes[0]}; correct the files, or read them without strict")
     return IngestResult(nodes, edges, rejects.table(), counts=counts, notes=notes)
+
+
+def _put_right(seen: Seen, notes: list[str]) -> dict[str, int]:
+    """Counts, and in ``notes`` sentences, of what was read otherwise than it is written."""
+    counts = {"header_lines": seen.headers, "ntriples_lines": seen.statements, "padded_symbols": seen.padded}
+    words = {
+        "header_lines": "header lines (head, relation, tail) were skipped",
+        "ntriples_lines": "lines are N-Triples; the dot at their end was taken off (the format ntriples reads types, too)",
+        "padded_symbols": "symbols have white space around them; it was taken off",
+    }
+    notes += [f"{counts[name]:,} {text}" for name, text in words.items() if counts[name]]
+    return {name: count for name, count in counts.items() if count}
 
 
 def triples_files(path: str | Path = "", settings: TriplesSettings | None = None) -> dict[str, str | Path]:
@@ -138,6 +147,8 @@ def triples_files(path: str | Path = "", settings: TriplesSettings | None = None
 
 def _locate(path: str | Path, given: dict[str, str | Path]) -> dict[str, str | Path]:
     found: dict[str, str | Path] = {}
+    if path and "://" not in str(path) and Path(path).is_file() and not given["train"]:
+        given, path = given | {"train": path}, ""
     for split in SPLITS:
         file = given[split] or _in_directory(path, f"{split}.txt")
         if file:
@@ -149,7 +160,8 @@ def _locate(path: str | Path, given: dict[str, str | Path]) -> dict[str, str | P
 
 
 def _dictionary(path: str | Path, given: str | Path, name: str) -> str | Path:
-    return given or _in_directory(path, name)
+    alone = path and "://" not in str(path) and Path(path).is_file()
+    return given or ("" if alone else _in_directory(path, name))
 
 
 def _in_directory(path: str | Path, name: str) -> str | Path:
@@ -167,74 +179,38 @@ def _source_name(path: str | Path, train: str | Path) -> str:
     return Path(shown(path)).name or Path(shown(train)).parent.name or "triples"
 
 
-# ---------------------------------------------------------------------- lines
+def _read_lines(
+    file: str | Path,
+    entities: _Symbols,
+    relations: _Symbols,
+    rejects: Rejects,
+    seen: Seen,
+    times: list[int] | None = None,
+) -> tuple[np.ndarray, int]:
+    """int32 [n, 3] of (head, relation, tail) numbers, and how many lines there were (blank ones not counted).
 
-
-def _lines(file: str | Path) -> Iterator[tuple[int, list[bytes]]]:
-    """Lines without their ends, a block at a time, with the 1-based number of the first."""
-    with Source(file) as source:
-        number, rest = 1, b""
-        while block := source.read(_BLOCK):
-            rest += block
-            end = rest.rfind(b"\n") + 1
-            lines = rest[:end].split(b"\n")[:-1]
-            rest = rest[end:]
-            yield number, lines
-            number += len(lines)
-        if rest:
-            yield number, [rest]
-
-
-def _cells(file: str | Path, columns: tuple[str, ...], complain: "_Complaint") -> Iterator[tuple[int, list[str]]]:
-    """(line number, cells) of every line with one filled cell per column; what is wrong with others goes to ``complain``."""
-    for first, lines in _lines(file):
-        for number, raw in enumerate(lines, first):
-            line = raw.removesuffix(b"\r")
-            if not line:
-                continue
-            try:
-                cells = line.decode("utf-8").split("\t")
-            except UnicodeDecodeError:
-                complain(number, "", "is not UTF-8", repr(line)[2:-1])
-                continue
-            if len(cells) != len(columns):
-                wanted = "<TAB>".join(columns)
-                complain(number, "", f"has {len(cells)} columns, not {len(columns)} ({wanted})", line.decode("utf-8"))
-                continue
-            empty = [name for name, cell in zip(columns, cells, strict=True) if not cell.strip()]
-            if empty:
-                complain(number, empty[0], "is empty", line.decode("utf-8"))
-                continue
-            yield number, cells
-
-
-class _Complaint:
-    """What to do with a line that cannot be used: keep it as a reject, or (no rejects given) refuse the file."""
-
-    def __init__(self, file: str | Path, rejects: _Rejects | None) -> None:
-        self.file, self.rejects = shown(file), rejects
-
-    def __call__(self, line: int, column: str, reason: str, value: str) -> None:
-        if self.rejects is None:
-            subject = f"column '{column}'" if column else "the line"
-            raise InputError(f"{self.file}, line {line}: {subject} {reason}: {value[:MAX_SHOWN]!r}")
-        self.rejects.add(self.file, line, column, reason, value)
-
-
-def _read_lines(file: str | Path, entities: _Symbols, relations: _Symbols, rejects: _Rejects) -> tuple[np.ndarray, int]:
-    """int32 [n, 3] of (head, relation, tail) numbers, and how many lines there were (blank ones not counted)."""
-    complain = _Complaint(file, rejects)
+    ``times``: where lines have a time, the seconds of each are added to it.
+    """
+    complain = Complaint(file, rejects)
     before, found = len(rejects.rows), []
     kinds = (entities, relations, entities)
-    for number, cells in _cells(file, _COLUMNS, complain):
+    for number, cells in cells_of(file, COLUMNS if times is None else TIMED, complain, seen):
         # Known first: a line that is rejected must not number its other symbols.
         unknown = [
-            i for i, (cell, kind) in enumerate(zip(cells, kinds, strict=True)) if kind.fixed and cell not in kind.number
+            i
+            for i, (cell, kind) in enumerate(zip(cells[:3], kinds, strict=True))
+            if kind.fixed and cell not in kind.number
         ]
         if unknown:
             i = unknown[0]
-            complain(number, _COLUMNS[i], f"is not in {kinds[i].fixed}", cells[i])
+            complain(number, COLUMNS[i], f"is not in {kinds[i].fixed}", cells[i])
             continue
+        if times is not None:
+            time = parse_time(cells[3])
+            if time is None:
+                complain(number, TIMED[3], "is neither a number nor a date such as 2024-01-31", cells[3])
+                continue
+            times.append(time.second)
         found.append((entities.of(cells[0]), relations.of(cells[1]), entities.of(cells[2])))
     array = np.array(found, dtype=np.int32).reshape(-1, 3)
     return array, len(array) + len(rejects.rows) - before
@@ -252,7 +228,7 @@ def _symbols(file: str | Path) -> _Symbols:
         return _Symbols()
     name, by_index, line_of = shown(file), dict[int, str](), dict[str, int]()
     where: dict[int, int] = {}
-    for number, (symbol, text) in _cells(file, ("symbol", "index"), _Complaint(file, None)):
+    for number, (symbol, text) in cells_of(file, ("symbol", "index"), Complaint(file, None), Seen()):
         index = _index(text, name, number)
         if index in by_index:
             raise InputError(
@@ -279,7 +255,7 @@ def _names(file: str | Path, ids: list[str]) -> list[str]:
     if not file:
         return labels
     name, line_of = shown(file), dict[int, int]()
-    for number, (label, text) in _cells(file, ("name", "index"), _Complaint(file, None)):
+    for number, (label, text) in cells_of(file, ("name", "index"), Complaint(file, None), Seen()):
         index = _index(text, name, number)
         if index >= len(ids):
             raise InputError(
@@ -352,3 +328,35 @@ def _oddities(
         "repeated_names": "entities share a name with another one: a name is no key",
     }
     return counts, [f"{counts[name]:,} {text}" for name, text in sentences.items() if counts[name]]
+
+
+def _examine(path: str) -> IngestReport:
+    return examined(path, "triples", lambda: read_triples(path), {}, "conve")
+
+
+def _recognises(look: Look) -> int:
+    one = look.file("train.txt") if look.is_folder else look
+    if one is None or not one.lines:
+        return 0
+    if all(is_statement(line) for line in one.lines):
+        return 80 if look.is_folder else 60
+    if any(line.count("\t") != 2 or not all(cell.strip() for cell in line.split("\t")) for line in one.lines):
+        return 0
+    if look.is_folder:
+        return 85
+    return 15 if any(cell.strip().replace(".", "").isdigit() for cell in one.lines[-1].split("\t")[1:]) else 55
+
+
+FORMAT = Format(
+    "triples",
+    TriplesSettings,
+    "edges",
+    _examine,
+    _recognises,
+    read_triples,
+    triples_files,
+    data_roles=SPLITS,
+    paths=("train", "valid", "test", "entity_to_id", "relation_to_id", "names"),
+    graph=ONE_WAY,
+    preview=lambda location, settings, role: lines_preview(location, COLUMNS, "\t"),
+)

@@ -102,8 +102,7 @@ def count_interactions(
     pair = user * np.int64(num_items) + item
     in_splits = np.unique(pair * 3 + split)
     train = split == 0
-    trained_user = np.bincount(user[train], minlength=num_users) > 0
-    trained_item = np.bincount(item[train], minlength=num_items) > 0
+    users_met, items_met = (len(np.unique(numbers)) for numbers in (user, item))
     return {
         "interactions": len(user),
         "users": num_users,
@@ -111,18 +110,19 @@ def count_interactions(
         **{name: int((split == number).sum()) for number, name in enumerate(SPLITS)},
         "duplicate_interactions": len(pair) - len(in_splits),
         "pairs_in_two_splits": len(in_splits) - len(np.unique(in_splits // 3)),
-        "users_without_training": int((~trained_user).sum()),
-        "items_without_training": int((~trained_item).sum()),
-        "unused_user_numbers": num_users - len(np.unique(user)),
-        "unused_item_numbers": num_items - len(np.unique(item)),
+        # Of those that have an interaction at all; numbers that have none are gaps, and counted as such.
+        "users_without_training": users_met - len(np.unique(user[train])),
+        "items_without_training": items_met - len(np.unique(item[train])),
+        "unused_user_numbers": num_users - users_met,
+        "unused_item_numbers": num_items - items_met,
     }
 
 
 _SENTENCES = {
     "duplicate_interactions": "{:,} interactions repeat a user and item of the same split; the graph has each once",
     "pairs_in_two_splits": "{:,} pairs of user and item are in more than one split; what is in training is not held out",
-    "users_without_training": "{:,} users have no training item; they are not evaluated and get no recommendations",
-    "items_without_training": "{:,} items never occur in training; they are ranked all the same",
+    "users_without_training": "{:,} users are never in training, only held out; they are not evaluated nor recommended to",
+    "items_without_training": "{:,} items are never in training, only held out; they are ranked all the same",
     "unused_user_numbers": "{:,} user numbers have no interaction",
     "unused_item_numbers": "{:,} item numbers have no interaction (gaps); they are items all the same, for their features",
 }

@@ -18,18 +18,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 from llvmlite import binding, ir
 from numba import config, types
 from numba.extending import intrinsic, overload
 
-from graphmill.kernels.compiled_math import FAST
 from graphmill.kernels.products_numba import SIX, whole_blocks
-from graphmill.kernels.register_block import pair_block
-from graphmill.kernels.vector_code import LANES, low_bits, place_of
-from graphmill.kernels.vectors import like, load, padded, spread
+from graphmill.kernels.runtime.compiled_math import FAST
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.register_block import pair_block
+from graphmill.kernels.runtime.vector_code import LANES, low_bits, place_of
+from graphmill.kernels.runtime.vectors import like, load, padded, spread
 
-_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 TOGETHER = 8 * SIX
 """Rows that go through together: targets, and sources that are multiplied."""
 PANEL = 4 * LANES
@@ -53,13 +53,13 @@ def multiplies_pairs() -> bool:
 PAIRS = multiplies_pairs()
 
 
-@numba.njit(cache=True)
+@jit
 def low_size(width: int) -> int:
     """Numbers of 32 bits that a matrix takes in pairs."""
     return (width + 1) // 2 * padded(width)
 
 
-@numba.njit(cache=True)
+@jit
 def room_size(width: int) -> int:
     """Numbers of 32 bits that both sides of a product take in pairs."""
     return 2 * (TOGETHER + SIX) * padded(width)

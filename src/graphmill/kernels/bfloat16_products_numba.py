@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from numba import types
@@ -21,11 +20,12 @@ from numba.extending import overload
 from torch import Tensor
 
 from graphmill.kernels.bfloat16_blocks import PANEL, six_rows, store_low, store_pairs
-from graphmill.kernels.compiled_math import FAST
 from graphmill.kernels.products_numba import SIX
-from graphmill.kernels.register_block import transpose
-from graphmill.kernels.team import in_ranges, over_ranges
-from graphmill.kernels.vectors import (
+from graphmill.kernels.runtime.compiled_math import FAST
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.register_block import transpose
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.vectors import (
     LANES,
     LINE,
     hold,
@@ -42,7 +42,7 @@ from graphmill.kernels.vectors import (
     whole_lines,
 )
 
-_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _TOGETHER = 96
 """Rows of the left matrix that meet all panels before the next ones do."""
 _PACKED = 1 << 19

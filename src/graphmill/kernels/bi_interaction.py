@@ -19,8 +19,8 @@ from torch.nn import functional as F
 from graphmill.kernels.dropout import Key, draw_key, dropout
 from graphmill.kernels.products import linear, own_blocks
 from graphmill.kernels.propagation import SparseMatrix, propagate
+from graphmill.kernels.runtime.threads import has_numba
 from graphmill.kernels.table_rows import add_rows_, table_rows
-from graphmill.kernels.threads import has_numba
 
 Linear = tuple[Tensor, Tensor]
 """Weight [out, in] and bias [out]."""

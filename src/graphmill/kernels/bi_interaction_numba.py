@@ -5,21 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
 from graphmill.kernels import products
-from graphmill.kernels.compiled_math import FAST
 from graphmill.kernels.dropout import Key, threshold_and_scale
 from graphmill.kernels.dropout_numba import numbers, word
 from graphmill.kernels.propagation import SparseMatrix
 from graphmill.kernels.propagation_numba import even_pieces, product, weighted_rows
-from graphmill.kernels.team import in_ranges, over_ranges
-from graphmill.kernels.vectors import address
+from graphmill.kernels.runtime.compiled_math import FAST
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.vectors import address
 
-_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _ROWS = 8192
 """Rows that go through a layer together: their intermediate results stay in the cache, and are allocated once."""
 _PART = 256

@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from graphmill.kernels.compiled_math import FAST
 from graphmill.kernels.dropout import Key
 from graphmill.kernels.dropout_numba import mask_numbers
 from graphmill.kernels.products_numba import SIX, whole_blocks
 from graphmill.kernels.propagation import SparseMatrix
 from graphmill.kernels.propagation_numba import even_pieces, product, weighted_rows
-from graphmill.kernels.team import in_ranges, over_ranges
-from graphmill.kernels.vectors import (
+from graphmill.kernels.runtime.compiled_math import FAST
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.vectors import (
     LANES,
     address,
     hold,
@@ -39,7 +39,7 @@ from graphmill.kernels.vectors import (
     where_positive,
 )
 
-_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _TOGETHER = 8 * SIX
 """Rows that go through the layer together."""
 _PARTS = 32

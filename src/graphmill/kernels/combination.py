@@ -15,7 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from graphmill.kernels.products import linear, own_blocks
-from graphmill.kernels.threads import has_numba
+from graphmill.kernels.runtime.threads import has_numba
 
 Linear = tuple[Tensor, Tensor]
 """Weight [out, in] and bias [out]."""

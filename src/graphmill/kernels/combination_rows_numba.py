@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import FAST
 from graphmill.kernels.products_numba import SIX, whole_blocks
-from graphmill.kernels.team import in_ranges, over_ranges
-from graphmill.kernels.vectors import (
+from graphmill.kernels.runtime.compiled_math import FAST
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.vectors import (
     LANES,
     address,
     hold,
@@ -30,7 +30,7 @@ from graphmill.kernels.vectors import (
     where_positive,
 )
 
-_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _TOGETHER = 8 * SIX
 """Rows that go through the layer together."""
 _PARTS = 16

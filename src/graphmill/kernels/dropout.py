@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from graphmill.kernels.threads import has_numba
+from graphmill.kernels.runtime.threads import has_numba
 
 _WORDS = 1 << 32
 _FIRST, _SECOND, _THIRD = np.uint32(0x9E3779B1), np.uint32(0x7FEB352D), np.uint32(0x846CA68B)

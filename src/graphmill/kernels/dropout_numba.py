@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import FAST
 from graphmill.kernels.dropout import threshold_and_scale
-from graphmill.kernels.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.compiled_math import FAST
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
 
-_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 Key = tuple[int, int]
 _FIRST, _SECOND, _THIRD = np.uint32(0x9E3779B1), np.uint32(0x7FEB352D), np.uint32(0x846CA68B)
 
@@ -27,7 +27,7 @@ def numbers(key: Key, threshold: int, scale: float, like: Any) -> tuple[Any, ...
 
 
 def mask_numbers(like: Any, p: float, key: Key) -> tuple[Any, ...]:
-    """Whether there is dropout at all, and key, threshold and scale: for :func:`graphmill.kernels.vectors.keep`."""
+    """Whether there is dropout at all, and key, threshold and scale: for :func:`graphmill.kernels.runtime.vectors.keep`."""
     return p > 0.0, *numbers(key, *(threshold_and_scale(p) if p > 0.0 else (0, 1.0)), like)[:4]
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from graphmill.kernels.losses import bpr_losses, half_squares
-from graphmill.kernels.threads import has_numba
+from graphmill.kernels.runtime.threads import has_numba
 
 
 def fact_losses(rows: Tensor, translations: Tensor, relations: Tensor) -> tuple[Tensor, Tensor]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import torch
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import FAST
-from graphmill.kernels.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.compiled_math import FAST
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
 
-_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 
 
 def forward(rows: Tensor, translations: Tensor, relations: Tensor) -> tuple[Tensor, Tensor, Tensor]:

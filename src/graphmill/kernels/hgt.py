@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 from graphmill.kernels import hgt_sparse, hgt_torch
 from graphmill.kernels.hgt_plan import MessageGraph
 from graphmill.kernels.hgt_relations import Rows, Saved, Weights, attend, attend_backward, deltas, side_by_side
-from graphmill.kernels.threads import has_numba
+from graphmill.kernels.runtime.threads import has_numba
 
 Backend = Literal["auto", "torch", "sparse", "numba", "triton"]
 

@@ -18,7 +18,7 @@ from torch import Tensor
 from graphmill.kernels.hgt_plan import MessageGraph, RelationPlan
 from graphmill.kernels.hgt_rows_numba import TOGETHER, scratch_sizes
 from graphmill.kernels.products_numba import SIX
-from graphmill.kernels.vectors import padded
+from graphmill.kernels.runtime.vectors import padded
 
 _OF_TOGETHER = 8
 """Where in a job the number of targets stands that go through together."""

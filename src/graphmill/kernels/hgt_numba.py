@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
 from graphmill.kernels import hgt_torch
-from graphmill.kernels.compiled_math import FAST, exp, prefetch
 from graphmill.kernels.hgt_passes_numba import EMPTY, all_backward, all_forward
 from graphmill.kernels.hgt_passes_numba import serves as serves_relations
 from graphmill.kernels.hgt_plan import RelationPlan
 from graphmill.kernels.hgt_relations import EdgeGradients, Partial
-from graphmill.kernels.team import in_ranges, over_ranges
-from graphmill.kernels.vectors import LANES, load_first, numbers_as, total
+from graphmill.kernels.runtime.compiled_math import FAST, exp, prefetch
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.vectors import LANES, load_first, numbers_as, total
 
 __all__ = [
     "all_backward",
@@ -38,7 +38,7 @@ __all__ = [
 _U = np.uint64
 SOURCES_HEAD_MAJOR = True
 
-_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _AHEAD, _LINE = _U(8), _U(16)
 """How many edges ahead the rows of their sources are fetched (they are met at random), and numbers of a cache line."""
 

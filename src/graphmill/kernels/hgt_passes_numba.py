@@ -15,7 +15,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import FAST
 from graphmill.kernels.hgt_jobs import columns_of, jobs_of, maps_of, masks_of, workspace
 from graphmill.kernels.hgt_plan import MessageGraph
 from graphmill.kernels.hgt_relations import Rows, in_one_pass
@@ -27,10 +26,12 @@ from graphmill.kernels.hgt_rows_numba import (
     forward_32,
     forward_64,
 )
-from graphmill.kernels.team import in_ranges, over_ranges
-from graphmill.kernels.vectors import LANES, like, load_first, numbers_as, padded, spread, store_first
+from graphmill.kernels.runtime.compiled_math import FAST
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.vectors import LANES, like, load_first, numbers_as, padded, spread, store_first
 
-_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 
 Matrices = tuple[Tensor, Tensor, Tensor]
 """W^K and W^V [relations, h, D, D] and prior [relations, h], those of one relation contiguous; or their gradients."""

@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from graphmill.kernels.bfloat16_blocks import TOGETHER, times
-from graphmill.kernels.compiled_math import FAST, exp, prefetch
-from graphmill.kernels.vectors import (
+from graphmill.kernels.runtime.compiled_math import FAST, exp, prefetch
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.vectors import (
     LANES,
     exponential,
     first_of,
@@ -27,7 +27,7 @@ from graphmill.kernels.vectors import (
     where_set,
 )
 
-_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 ENOUGH = LANES // 2
 """Edges of a target from which on sixteen are multiplied together, some in vain."""
 

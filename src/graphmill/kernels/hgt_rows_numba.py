@@ -16,11 +16,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 
 from graphmill.kernels.bfloat16_blocks import add_gradient, behind, low_size, pack, room_size, times
-from graphmill.kernels.compiled_math import FAST, exp
 from graphmill.kernels.hgt_row_parts_numba import (
     ENOUGH,
     TOGETHER,
@@ -39,7 +37,9 @@ from graphmill.kernels.hgt_row_parts_numba import (
     transformed,
 )
 from graphmill.kernels.products_numba import SIX
-from graphmill.kernels.vectors import (
+from graphmill.kernels.runtime.compiled_math import FAST, exp
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.vectors import (
     LANES,
     LINE,
     address,
@@ -53,7 +53,7 @@ from graphmill.kernels.vectors import (
     store_first,
 )
 
-_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _AHEAD = 8
 """How many edges ahead the rows of their sources are fetched: they are met at random."""
 WORDS, PLACES = np.empty(0, np.uint32), np.empty(0, np.int64)

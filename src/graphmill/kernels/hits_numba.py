@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from graphmill.kernels.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
 
-_jit = numba.njit(nogil=True, error_model="numpy", cache=True)
+_jit = jit(nogil=True, error_model="numpy")
 Int64 = NDArray[np.int64]
 
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
-from graphmill.kernels.compiled_math import FAST, exp
+from graphmill.kernels.runtime.compiled_math import FAST, exp
+from graphmill.kernels.runtime.jit import jit
 
-_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 ROWS = 64
 """Rows whose maps are computed together, and whose share of the gradients of α and the biases is one sum: so these do not
 depend on the number of threads."""

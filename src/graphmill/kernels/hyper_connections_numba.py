@@ -16,12 +16,10 @@ from functools import cache
 from itertools import permutations
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import FAST, prefetch
 from graphmill.kernels.hyper_connection_maps_numba import (
     ROWS,
     all_logits,
@@ -34,11 +32,13 @@ from graphmill.kernels.hyper_connection_maps_numba import (
     softmax,
 )
 from graphmill.kernels.products import add_product_, product
-from graphmill.kernels.small_products import GROUP, block
-from graphmill.kernels.team import in_ranges, over_ranges
-from graphmill.kernels.vectors import LANES, LINE, address, load, settle, spread, spread_at, store, stream
+from graphmill.kernels.runtime.compiled_math import FAST, prefetch
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.small_products import GROUP, block
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.vectors import LANES, LINE, address, load, settle, spread, spread_at, store, stream
 
-_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _LARGE = 1 << 24
 """Bytes of streams from which on they are written past the caches: written lines are otherwise read before."""
 _BLOCK = 1 << 20

@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from graphmill.kernels.dropout import Key, draw_key, dropout
+from graphmill.kernels.runtime.threads import has_numba
 from graphmill.kernels.table_rows import gradient_of_table, table_rows
-from graphmill.kernels.threads import has_numba
 
 
 def input_embedding(

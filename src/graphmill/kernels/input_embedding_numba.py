@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import torch
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import FAST, owner
 from graphmill.kernels.dropout import Key
 from graphmill.kernels.dropout_numba import mask_numbers
-from graphmill.kernels.team import in_ranges, over_ranges
-from graphmill.kernels.vectors import LANES, address, keep, load_first, spread, store_first
+from graphmill.kernels.runtime.compiled_math import FAST, owner
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.vectors import LANES, address, keep, load_first, spread, store_first
 
-_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 
 
 def forward(

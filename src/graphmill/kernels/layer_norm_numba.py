@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import FAST
-from graphmill.kernels.team import in_ranges, over_ranges
-from graphmill.kernels.vectors import (
+from graphmill.kernels.runtime.compiled_math import FAST
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.vectors import (
     LANES,
     address,
     first_of,
@@ -26,7 +26,7 @@ from graphmill.kernels.vectors import (
     total,
 )
 
-_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 ROWS = 256
 """Rows whose part of the gradients of γ and β is one sum, so that these do not depend on the number of threads."""
 

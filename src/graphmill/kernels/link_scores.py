@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from graphmill.kernels.runtime.threads import has_numba
 from graphmill.kernels.table_rows import check_numbers, gradient_of_table
-from graphmill.kernels.threads import has_numba
 
 
 def link_scores(nodes: Tensor, relation: Tensor | None, heads: Tensor, relations: Tensor, tails: Tensor) -> Tensor:

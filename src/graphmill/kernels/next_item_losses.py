@@ -15,8 +15,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from graphmill.kernels.products import product
+from graphmill.kernels.runtime.threads import has_numba
 from graphmill.kernels.table_rows import gradient_of_table, table_rows
-from graphmill.kernels.threads import has_numba
 
 BLOCK_NUMBERS = 4 << 20
 """Scores that a block of the full softmax holds at once (16 MiB in fp32): what stays in a cache pays."""

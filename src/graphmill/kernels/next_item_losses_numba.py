@@ -5,15 +5,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import torch
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import FAST, exp, owner
-from graphmill.kernels.team import in_ranges, over_ranges
-from graphmill.kernels.vectors import LANES, address, load_first, spread, store_first, total
+from graphmill.kernels.runtime.compiled_math import FAST, exp, owner
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.vectors import LANES, address, load_first, spread, store_first, total
 
-_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _ROWS, _LARGE = 512, 1e300
 """Rows whose losses are one part: 512 factors of at most 2 are a number still; more of them are looked at."""
 

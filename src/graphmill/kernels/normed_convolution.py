@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from graphmill.kernels.devices import sum_dtype
 from graphmill.kernels.products import own_products, product
-from graphmill.kernels.threads import has_numba
+from graphmill.kernels.runtime.threads import has_numba
 
 _ROWS = 128
 

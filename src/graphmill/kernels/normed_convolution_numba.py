@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import FAST
-from graphmill.kernels.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.compiled_math import FAST
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
 
-_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _CHANNELS = 4
 """Channels whose gradient is read at a time; the loops name each of them."""
 

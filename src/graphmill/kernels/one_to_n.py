@@ -16,7 +16,7 @@ from torch.nn import functional as F
 
 from graphmill.kernels.devices import part_bytes, sum_dtype
 from graphmill.kernels.products import add_product_, product
-from graphmill.kernels.threads import has_numba
+from graphmill.kernels.runtime.threads import has_numba
 
 _CPU = torch.device("cpu")
 

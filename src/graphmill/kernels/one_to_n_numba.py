@@ -10,15 +10,15 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import FAST, exp
-from graphmill.kernels.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.compiled_math import FAST, exp
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
 
-_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _LANES, _TURNS = 32, 16
 """A product in each of so many lanes takes so many factors between 1 and 2: up to 2^16, all together up to 2^512."""
 _ROWS = 64

@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from graphmill.kernels.losses import bpr_losses, half_squares, row_dots
+from graphmill.kernels.runtime.threads import has_numba
 from graphmill.kernels.table_rows import check_numbers, gradient_of_table, table_rows
-from graphmill.kernels.threads import has_numba
 
 
 def pair_losses(

@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import numba
 import numpy as np
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import FAST, exp, prefetch
-from graphmill.kernels.team import in_ranges, over_ranges
-from graphmill.kernels.vectors import (
+from graphmill.kernels.runtime.compiled_math import FAST, exp, prefetch
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.vectors import (
     LANES,
     address,
     hold,
@@ -28,7 +28,7 @@ from graphmill.kernels.vectors import (
     total,
 )
 
-_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _AHEAD = 8
 """How many negatives ahead, of one pair, rows are fetched: they are met at random."""
 

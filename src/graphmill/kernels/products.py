@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from graphmill.kernels.threads import has_numba
+from graphmill.kernels.runtime.threads import has_numba
 
 _LEAST_WORK = 1 << 18
 """Multiplications under which the call itself is what takes the time."""

@@ -12,18 +12,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import FAST
 from graphmill.kernels.products import wide_registers
-from graphmill.kernels.register_block import register_block, transpose
-from graphmill.kernels.team import in_ranges, over_ranges
-from graphmill.kernels.vectors import LANES, LINE, hold, like, load_first, numbers_at, padded, store
+from graphmill.kernels.runtime.compiled_math import FAST
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.register_block import register_block, transpose
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.vectors import LANES, LINE, hold, like, load_first, numbers_at, padded, store
 
-_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 SIX = 6
 """Rows of a block in registers."""
 _PANEL = (4 if wide_registers() else 1) * LANES

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from graphmill.kernels.devices import ACCELERATOR_BYTES
-from graphmill.kernels.threads import has_numba
+from graphmill.kernels.runtime.threads import has_numba
 
 Backend = Literal["auto", "numba", "torch"]
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import prefetch
-from graphmill.kernels.team import in_ranges, over_ranges
-from graphmill.kernels.vectors import LANES, address, like, load, load_first, spread, store, store_first
+from graphmill.kernels.runtime.compiled_math import prefetch
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.vectors import LANES, address, like, load, load_first, spread, store, store_first
 
-_jit = numba.njit(nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp"}, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp"}, error_model="numpy")
 _PIECES = 16
 """Pieces a thread: rows differ in length, so what is equal in edges is dealt out in small parts."""
 

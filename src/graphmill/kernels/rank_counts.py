@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from graphmill.kernels.threads import has_numba
+from graphmill.kernels.runtime.threads import has_numba
 
 
 def rank_counts(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:

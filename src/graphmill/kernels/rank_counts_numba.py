@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.kernels.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
 
-_jit = numba.njit(nogil=True, error_model="numpy", cache=True)
+_jit = jit(nogil=True, error_model="numpy")
 
 
 def rank_counts(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]:

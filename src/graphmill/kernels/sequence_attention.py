@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from graphmill.kernels.dropout import draw_key, dropout, dropout_mask
-from graphmill.kernels.threads import has_numba
+from graphmill.kernels.runtime.threads import has_numba
 
 COMPILED_LENGTH = 4096
 """The longest sequence for the compiled kernel, whose backward has two squares of that side for each thread."""

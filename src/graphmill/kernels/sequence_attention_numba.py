@@ -16,15 +16,15 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numba
 import numpy as np
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import FAST
 from graphmill.kernels.dropout import Key, threshold_and_scale
-from graphmill.kernels.small_products import GROUP, block
-from graphmill.kernels.team import in_ranges, over_ranges
-from graphmill.kernels.vectors import (
+from graphmill.kernels.runtime.compiled_math import FAST
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.small_products import GROUP, block
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.vectors import (
     LANES,
     address,
     exponential,
@@ -47,7 +47,7 @@ from graphmill.kernels.vectors import (
 if TYPE_CHECKING:
     from graphmill.kernels.sequence_attention import Bucket
 
-_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _U = np.uint64
 _PIECES = 16
 

@@ -23,8 +23,8 @@ from torch.autograd.function import once_differentiable
 from graphmill.kernels.dropout import Key, add_dropout, draw_key, dropout, relu_dropout
 from graphmill.kernels.layer_norm import LayerNorm
 from graphmill.kernels.products import add_product_, linear, product
+from graphmill.kernels.runtime.threads import has_numba
 from graphmill.kernels.sequence_attention import Bucket, causal_attention, compiled
-from graphmill.kernels.threads import has_numba
 
 Linear = tuple[Tensor, Tensor]
 """Weight [out, in] and bias [out]."""

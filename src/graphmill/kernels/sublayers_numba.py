@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import FAST
 from graphmill.kernels.dropout import threshold_and_scale
 from graphmill.kernels.dropout_numba import Key, mask_numbers
 from graphmill.kernels.layer_norm_numba import ROWS, normalise, normalise_back
-from graphmill.kernels.team import in_ranges, over_ranges
-from graphmill.kernels.vectors import (
+from graphmill.kernels.runtime.compiled_math import FAST
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.vectors import (
     LANES,
     address,
     hold,
@@ -34,7 +34,7 @@ from graphmill.kernels.vectors import (
     where_positive,
 )
 
-_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 
 
 class Gradients(NamedTuple):

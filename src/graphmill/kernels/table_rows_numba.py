@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import torch
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import owner
-from graphmill.kernels.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.compiled_math import owner
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
 
-_jit = numba.njit(nogil=True, error_model="numpy", cache=True)
+_jit = jit(nogil=True, error_model="numpy")
 
 
 def add_rows_(into: Tensor, rows: Tensor, values: Tensor) -> None:

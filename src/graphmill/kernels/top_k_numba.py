@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from graphmill.kernels.team import in_ranges, over_ranges
-from graphmill.kernels.vectors import (
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.vectors import (
     LANES,
     above,
     address,
@@ -45,8 +45,8 @@ _NOWHERE = 1 << 62
 _TURNS = 40
 """Of a bisection, at most: a bound need not be close."""
 # What is compared is known not to be NaN: without that, a maximum is taken one number at a time.
-_jit = numba.njit(nogil=True, fastmath={"nnan", "nsz"}, error_model="numpy", cache=True)
-_summing = numba.njit(nogil=True, fastmath={"reassoc", "contract"}, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath={"nnan", "nsz"}, error_model="numpy")
+_summing = jit(nogil=True, fastmath={"reassoc", "contract"}, error_model="numpy")
 
 
 def top_k(scores: Tensor, k: int, indptr: NDArray[np.int64], items: NDArray[np.int64]) -> tuple[Tensor, Tensor, bool]:

@@ -17,7 +17,7 @@ from torch.autograd.function import once_differentiable
 
 from graphmill.kernels.devices import part_bytes
 from graphmill.kernels.products import own_blocks, product
-from graphmill.kernels.threads import has_numba
+from graphmill.kernels.runtime.threads import has_numba
 
 EDGE_BYTES = 8 << 20
 """Projected rows in memory at a time on a CPU, when edges are scored."""

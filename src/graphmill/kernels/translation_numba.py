@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import FAST
-from graphmill.kernels.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.compiled_math import FAST
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
 
-_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 
 
 def edge_dots(left: Tensor, right: Tensor, head: Tensor, tail: Tensor) -> Tensor:

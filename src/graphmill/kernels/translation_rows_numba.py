@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 from torch import Tensor
 
-from graphmill.kernels.compiled_math import FAST
 from graphmill.kernels.hgt_row_parts_numba import ENOUGH, dot, dots_of, fetch, gather, softmax
 from graphmill.kernels.products_numba import SIX, whole_blocks
 from graphmill.kernels.propagation_numba import even_pieces
-from graphmill.kernels.team import in_ranges, over_ranges
-from graphmill.kernels.vectors import (
+from graphmill.kernels.runtime.compiled_math import FAST
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.vectors import (
     LANES,
     address,
     exponential,
@@ -35,7 +35,7 @@ from graphmill.kernels.vectors import (
     whole_lines,
 )
 
-_jit = numba.njit(nogil=True, fastmath=FAST, error_model="numpy", cache=True)
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _TOGETHER = 8 * SIX
 """Rows that are projected together."""
 _AHEAD = 8

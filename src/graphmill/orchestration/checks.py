@@ -46,7 +46,7 @@ class Check:
             asset_key=asset,
             check_name=self.name,
             severity=_SEVERITIES[severity or ("error" if self.blocking else "warn")],
-            description=summary,
+            description=f"Passed: {summary}" if passed else summary,
             metadata=dict(metadata or {}),
         )
 
@@ -62,7 +62,20 @@ class PreviousRun:
     def figure(self, name: str) -> float | None:
         """The number that stood under ``name``, or None where there was none."""
         value = getattr(self._metadata.get(name), "value", None)
+        if value is None:
+            value = self._in_table(name)
         return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+    def _in_table(self, name: str) -> float | None:
+        """The number that stood in the table ``figures``."""
+        table = self._metadata.get("figures")
+        for record in table.records if isinstance(table, dg.TableMetadataValue) else ():
+            if record.data.get("figure") == name:
+                try:
+                    return float(str(record.data.get("now")).replace(",", ""))
+                except ValueError:
+                    return None
+        return None
 
 
 def compared(

@@ -5,6 +5,7 @@ pictures.
 """
 
 import argparse
+import importlib
 import logging
 import sys
 import time
@@ -18,9 +19,10 @@ from rich.console import Console
 from rich.table import Table
 
 from graphmill.errors import EXIT_CHECK_FAILED, EXIT_OK, GraphmillError, InputError
-from graphmill.orchestration.home import dagster_home, project_root
+from graphmill.orchestration.home import code_location, dagster_home, project_root
 
 JOB_SUFFIX = "_refresh"
+DEFAULT_CHAIN = "biomed"
 # Per kind of asset (the end of its name) the figures that say most, in this order; an asset shows those that it has.
 FIGURES = (
     *("dagster/row_count", "nodes", "edges", "relations", "users", "items", "loss", "valid_mrr", "test_mrr"),
@@ -44,7 +46,7 @@ SHOWN_FIGURES = 4
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the chain and print the results; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m graphmill.orchestration.demo", description=__doc__)
-    parser.add_argument("chain", nargs="?", default="biomed", help="name of the dataset (default biomed)")
+    parser.add_argument("chain", nargs="?", default="", help="name of the dataset (default: the only one, or biomed)")
     chain = parser.parse_args(arguments).chain
     console = Console()
     # Dagster's notices about its own preview and beta parts; a user can do nothing about them.
@@ -60,15 +62,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def load(root: Path) -> dg.Definitions:
-    """The project's definitions."""
-    return dg.load_from_defs_folder(path_within_project=root / "src" / "graphmill")
+    """The project's definitions. Raises :class:`InputError` where its module has none under the name that it should."""
+    location = code_location(root)
+    if (folder := str(location.folder.resolve())) not in sys.path:
+        sys.path.insert(0, folder)
+    found = getattr(importlib.import_module(location.module), location.attribute, None)
+    definitions = found() if callable(found) else found
+    if not isinstance(definitions, dg.Definitions):
+        raise InputError(f"the module {location.module} has no definitions under the name '{location.attribute}'")
+    return definitions
 
 
 def run(chain: str, definitions: dg.Definitions, console: Console) -> int:
-    """Execute the chain's job in process. Raises :class:`InputError` for a chain that there is not."""
+    """Execute the chain's job in process; "" is the only chain that there is, or biomed.
+
+    Raises :class:`InputError` for a chain that there is not.
+    """
     known = [job.name.removesuffix(JOB_SUFFIX) for job in definitions.jobs or () if job.name.endswith(JOB_SUFFIX)]
+    chain = chain or (known[0] if len(known) == 1 else DEFAULT_CHAIN)
     if chain not in known:
-        raise InputError(f"there is no chain {chain!r} (known: {', '.join(sorted(known))})")
+        listed = ", ".join(sorted(known)) or "none; `graphmill init . --data FILE` adds one"
+        raise InputError(f"there is no chain {chain!r} (known: {listed})")
     quiet = dg.Definitions(loggers={"console": _logger(console)})
     job = dg.Definitions.merge(definitions, quiet).resolve_job_def(f"{chain}{JOB_SUFFIX}")
     console.print(f"\n[bold]{chain}[/bold]: from its files to checked embeddings\n")

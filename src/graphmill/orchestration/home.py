@@ -2,9 +2,13 @@
 
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
+import yaml
+
 from graphmill.errors import InputError
+from graphmill.project.existing import dg_project
 
 OUTPUTS = "data/06_models"
 """Where all outputs go, below the project's root: tables and references of assets, typed graphs, run directories."""
@@ -12,15 +16,47 @@ PROMOTED = "data/07_promoted"
 """Where promoted versions are, below the project's root."""
 
 
+@dataclass(frozen=True)
+class CodeLocation:
+    """The module that holds a project's definitions, the name they have there, and the folder that it is imported from."""
+
+    module: str
+    attribute: str
+    folder: Path
+
+
 def project_root() -> Path:
-    """The working directory, or else the nearest directory above this file, that has a workspace.yaml.
+    """The nearest directory from the working directory upwards that is a Dagster project, or else this checkout.
+
+    A Dagster project has a workspace.yaml, or a ``[tool.dg.project]`` in its pyproject.toml, or a dg.toml.
 
     Raises :class:`InputError` where there is none.
     """
-    for directory in (Path.cwd(), *Path(__file__).resolve().parents):
+    here = Path.cwd()
+    for directory in (here, *here.parents):
+        if (directory / "workspace.yaml").is_file() or dg_project(directory):
+            return directory
+    for directory in Path(__file__).resolve().parents:
         if (directory / "workspace.yaml").is_file():
             return directory
-    raise InputError("no workspace.yaml here: run this in the project's directory")
+    raise InputError(
+        f"{here} is in no Dagster project: run this in the project's directory, or make one with `graphmill init NAME`"
+    )
+
+
+def code_location(root: Path) -> CodeLocation:
+    """What the project in ``root`` loads: as its workspace.yaml says, or else its pyproject.toml or dg.toml.
+
+    Raises :class:`InputError` where neither names a module.
+    """
+    workspace = root / "workspace.yaml"
+    for entry in (yaml.safe_load(workspace.read_text()) or {}).get("load_from", ()) if workspace.is_file() else ():
+        if isinstance(entry, dict) and isinstance(named := entry.get("python_module"), dict):
+            folder = root / str(named.get("working_directory", "."))
+            return CodeLocation(str(named["module_name"]), str(named.get("attribute") or "defs"), folder)
+    if project := dg_project(root):
+        return CodeLocation(project.module, "defs", project.source)
+    raise InputError(f"{root}: neither workspace.yaml nor pyproject.toml names the module of its definitions")
 
 
 def dagster_home(root: Path) -> Path:

@@ -1,7 +1,7 @@
 """Runs the worker process from a Dagster step: live figures while it works, no process left when it is cancelled.
 
 Dagster's own subprocess client signals the direct child only and hands custom messages over at the end, so this one
-owns the loop. The worker's side of the contract: ``docs/dagster.md``, "The worker".
+owns the loop. The worker's side of the contract: ``docs/explanation/dagster.md``, "The worker".
 """
 
 import contextlib
@@ -19,6 +19,7 @@ import dagster as dg
 from pydantic import Field
 
 from graphmill.errors import EXIT_OK, EXIT_STOPPED, OutOfMemoryError
+from graphmill.orchestration.lost_runs import worker_above
 from graphmill.orchestration.message_file import MessageFile
 from graphmill.orchestration.processes import ChildTree
 from graphmill.orchestration.progress import (
@@ -109,7 +110,7 @@ class WorkerClient(dg.ConfigurableResource):
             }
             tree = ChildTree(command or worker_command(processes), env=env, cwd=cwd)
             try:
-                code = _watch(tree, inbox)
+                code = _watch(tree, inbox, worker_above(context.instance, context.run_id))
             except BaseException as interrupt:
                 # Not only a cancellation: whatever ends the watching must end the worker.
                 context.log.info(f"stopping the worker ({type(interrupt).__name__}): {self.grace_seconds:g} s of grace")
@@ -208,11 +209,17 @@ class _Inbox:
         self._seen = len(messages)
 
 
-def _watch(tree: ChildTree, inbox: _Inbox) -> int:
-    """Wait for the end of the worker, handing on its messages; return the exit code."""
+def _watch(tree: ChildTree, inbox: _Inbox, above: int = 0) -> int:
+    """Wait for the end of the worker, handing on its messages; return the exit code.
+
+    ``above``: the run's process, where this step has one of its own. Without it the run has ended, and the training would go
+    on beside the next one.
+    """
     noted = time.monotonic()
     while (code := tree.poll()) is None:
         inbox.read()
+        if above and os.getppid() != above:
+            raise dg.Failure(f"the process {above} of the run is gone, so its step ends, too", allow_retries=False)
         if time.monotonic() - noted >= NOTE_DESCENDANTS_EVERY_SECONDS:
             tree.note_descendants()
             noted = time.monotonic()

@@ -4,6 +4,7 @@ A worker may start processes in sessions of their own (torchrun does), which no 
 and which belong to nobody's tree once their parent is gone. So the descendants are noted down while they can be found.
 """
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import IO
 
 import psutil
@@ -25,18 +27,24 @@ STDERR_BYTES = 4096
 class ChildTree:
     """A child process in its own session, with the descendants that were seen so far."""
 
-    def __init__(self, command: Sequence[str], *, env: Mapping[str, str], cwd: str | None) -> None:
-        self._process = subprocess.Popen(
-            list(command),
-            env=dict(env),
-            cwd=cwd,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-            preexec_fn=end_with_parent,  # should we be killed, it gets SIGTERM: a worker saves and ends
-        )
+    def __init__(
+        self, command: Sequence[str], *, env: Mapping[str, str], cwd: str | None, log: Path | None = None
+    ) -> None:
+        """``log``: a file that gets all that the child writes; without one, its standard error goes to ours."""
+        with contextlib.ExitStack() as opened:
+            file = opened.enter_context(log.open("ab")) if log else None
+            self._process = subprocess.Popen(
+                list(command),
+                env=dict(env),
+                cwd=cwd,
+                stdout=file,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                preexec_fn=end_with_parent,  # should we be killed, it gets SIGTERM: a worker saves and ends
+            )
         self._seen: set[psutil.Process] = set()
         assert self._process.stderr is not None
-        self._stderr = _Tail(self._process.stderr)
+        self._stderr = _Tail(self._process.stderr, log)
         self.note_descendants()
 
     @property
@@ -97,10 +105,11 @@ class ChildTree:
 
 
 class _Tail:
-    """Passes a stream on to our own standard error and remembers its end."""
+    """Passes a stream on to our own standard error, or to the end of a file, and remembers its end."""
 
-    def __init__(self, stream: IO[bytes]) -> None:
+    def __init__(self, stream: IO[bytes], log: Path | None) -> None:
         self._lines: deque[str] = deque(maxlen=STDERR_LINES)
+        self._log = log
         self._thread = threading.Thread(target=self._pump, args=(stream,), daemon=True)
         self._thread.start()
 
@@ -110,6 +119,10 @@ class _Tail:
                 text = line.decode("utf-8", errors="replace")
                 self._lines.append(text.rstrip("\n"))
                 try:
+                    if self._log:
+                        with self._log.open("ab") as file:
+                            file.write(line)
+                        continue
                     sys.stderr.write(text)
                     sys.stderr.flush()
                 except (OSError, ValueError):  # our own stderr is closed; the tail still counts

@@ -1,4 +1,4 @@
-"""``python -m graphmill.orchestration.ui``: webserver and daemon together; one Ctrl-C stops both.
+"""``python -m graphmill.orchestration.ui``: webserver, daemon and the pictures' server together; one Ctrl-C stops all.
 
 The daemon runs the queue, so that runs launched in the UI respect the accelerator pool, and schedules and sensors tick.
 """
@@ -19,7 +19,8 @@ from types import FrameType
 import dagster as dg
 
 from graphmill.errors import EXIT_OK, GraphmillError, ResourceError
-from graphmill.orchestration.home import dagster_home, project_root
+from graphmill.orchestration.home import code_location, dagster_home, project_root
+from graphmill.orchestration.page import PICTURES_VARIABLE
 from graphmill.orchestration.processes import ChildTree
 
 READY_SECONDS = 180.0
@@ -46,14 +47,20 @@ def serve(root: Path, host: str, port: int) -> int:
     """
     _require_free(host, port)
     home = dagster_home(root)
+    logs = Path(home) / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    pictures = _free_port()
+    os.environ[PICTURES_VARIABLE] = f"http://127.0.0.1:{pictures}"
+    print("starting the webserver and the daemon …", flush=True)
     # Made here, once: webserver, daemon and code servers would all try to, and some of them fail.
     with dg.DagsterInstance.get():
         pass
     stopping = _Interrupts()  # before the children start: a handler of ours is reset to the default in them
-    workspace = ["-w", str(root / "workspace.yaml")]
+    workspace = _target(root)
     commands = {
         "webserver": ["dagster_webserver", "-h", host, "-p", str(port), *workspace],
         "daemon": ["dagster._daemon", "run", *workspace],
+        "pictures": ["graphmill.orchestration.pictures", "--port", str(pictures)],
     }
     children: dict[str, ChildTree] = {}
 
@@ -63,22 +70,33 @@ def serve(root: Path, host: str, port: int) -> int:
 
     with contextlib.ExitStack() as stack:
         for name, command in commands.items():
-            child = ChildTree([sys.executable, "-m", *command], env=os.environ, cwd=str(root))
+            log = logs / f"ui_{name}.log"
+            log.write_bytes(b"")
+            child = ChildTree([sys.executable, "-m", *command], env=os.environ, cwd=str(root), log=log)
             stack.callback(child.wait, GRACE_SECONDS)
             children[name] = child
         stack.callback(ask_all)  # runs first: both stop at the same time, and are then waited for
         address = f"http://{'localhost' if host in ('127.0.0.1', '0.0.0.0') else host}:{port}"
-        _wait_until_ready(f"http://{host}:{port}/server_info", children, stopping)
+        _wait_until_ready(f"http://{host}:{port}/server_info", children, stopping, logs)
         if not stopping:
-            print(f"\n  graphmill is at {address} (history in {home}). Ctrl-C stops it.\n", flush=True)
+            print(f"history is in {home}, messages are in {logs}; Ctrl-C stops all", flush=True)
+            print(f"graphmill is at {address}", flush=True)
         while not stopping:
-            if ended := _ended(children):
-                raise ResourceError(f"{ended}; its messages are above")
+            if ended := _ended(children, logs):
+                raise ResourceError(ended)
             for child in children.values():
                 child.note_descendants()
             time.sleep(0.5)
         print("stopping webserver and daemon", flush=True)
     return EXIT_OK
+
+
+def _target(root: Path) -> list[str]:
+    """What webserver and daemon load: the project's workspace.yaml, or the module that its pyproject.toml names."""
+    if (root / "workspace.yaml").is_file():
+        return ["-w", str(root / "workspace.yaml")]
+    location = code_location(root)
+    return ["-m", location.module, "-a", location.attribute, "-d", str(location.folder)]
 
 
 class _Interrupts:
@@ -107,11 +125,17 @@ def _require_free(host: str, port: int) -> None:
             ) from None
 
 
-def _wait_until_ready(url: str, children: dict[str, ChildTree], stopping: _Interrupts) -> None:
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _wait_until_ready(url: str, children: dict[str, ChildTree], stopping: _Interrupts, logs: Path) -> None:
     deadline = time.monotonic() + READY_SECONDS
     while not stopping and time.monotonic() < deadline:
-        if ended := _ended(children):
-            raise ResourceError(f"{ended}; its messages are above")
+        if ended := _ended(children, logs):
+            raise ResourceError(ended)
         try:
             with urllib.request.urlopen(url, timeout=5):
                 return
@@ -121,10 +145,13 @@ def _wait_until_ready(url: str, children: dict[str, ChildTree], stopping: _Inter
         raise ResourceError(f"the webserver did not answer within {READY_SECONDS:.0f} s")
 
 
-def _ended(children: dict[str, ChildTree]) -> str:
+def _ended(children: dict[str, ChildTree], logs: Path) -> str:
+    """Which child has ended, with its last words and where the others are."""
     for name, child in children.items():
         if (code := child.poll()) is not None:
-            return f"the {name} ended with exit code {code}"
+            last = child.stderr_tail().strip().rpartition("\n")[2]
+            told = f": {last}" if last else ""
+            return f"the {name} ended with exit code {code}{told} (all its messages: {logs / f'ui_{name}.log'})"
     return ""
 
 

@@ -15,10 +15,10 @@ from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.pictures.drift import moved_arrows, overlap_histogram
 from graphmill.export.alignment import aligned_file
 from graphmill.graph.summary import GraphSummary, graph_difference, summarise
-from graphmill.graph.typed_graph import TypedGraph
 from graphmill.promotion.seed_noise import known_noise, measured_noise
 from graphmill.promotion.versions import MANIFEST, Versions
 from graphmill.runs.messages import Outlet
+from graphmill.runs.places import open_graph_of
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.signals import StopRequest
 
@@ -70,12 +70,10 @@ def _version(path: Path) -> Side:
 
 def _graph_of(run: Path) -> GraphSummary | None:
     """The summary of the graph that a run was trained on, where it is still there."""
-    data = RunDirectory(run).read_json("manifest.json")["data"]
     try:
-        graph = TypedGraph.open(data["path"])
+        return summarise(open_graph_of(run, RunDirectory(run).read_json("manifest.json")["data"]))
     except InputError:
         return None
-    return summarise(graph) if graph.content_hash == data["content_hash"] else None
 
 
 def compare_sides(

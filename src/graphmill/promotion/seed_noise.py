@@ -19,6 +19,7 @@ from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
 from graphmill.promotion.versions import now
 from graphmill.runs.export import export_run, restore
 from graphmill.runs.messages import Outlet
+from graphmill.runs.places import open_graph_of
 from graphmill.runs.resolve import merge, parse_settings
 from graphmill.runs.train import train
 from graphmill.settings import identity_of
@@ -63,6 +64,7 @@ def measured_noise(
         return known
     run = RunDirectory(run_dir)
     family, values, manifest = family_of(run), run.read_json("settings.json"), run.read_json("manifest.json")
+    values["data"] = str(open_graph_of(run.path, manifest["data"]).path)
     root = run.path.parent / FOLDER / family
     found: list[Embeddings] = [] if values["training"]["init_from"] else [read_embeddings(run.embeddings)]
     first = int(values["training"]["seed"])

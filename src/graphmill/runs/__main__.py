@@ -3,8 +3,8 @@
 With ``--processes N`` it starts N of itself under torchrun, passes signals on, and ends as the first of them does. The
 job comes from a settings file (the only argument), from ``--job FILE`` (JSON: settings, run_root, mode), or, under
 Dagster, from the Pipes extras of the same names. Modes: "train" (default); "acceleration_report" (settings, report,
-out); and with ``run_dir`` "export", "evaluate", "rank", "recommend" (k) and "influence" (influence). What comes after a run
-("promote") is handed in by :mod:`graphmill.worker`. Exit codes: docs/exit_codes.md.
+out); and with ``run_dir`` "export", "evaluate", "rank", "recommend" (k, exclude_seen) and "influence" (influence). What
+comes after a run ("promote", "drift") is handed in by :mod:`graphmill.worker`. Exit codes: docs/reference/exit_codes.md.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ def main(arguments: list[str] | None = None, modes: Modes | None = None) -> int:
     from dagster_pipes import PipesEnvVarParamsLoader
 
     from graphmill.runs.launch import end_with_parent, leave_outcome, supervise
+    from graphmill.runs.streams import spare_streams
 
+    spare_streams()
     arguments = sys.argv[1:] if arguments is None else arguments
     code: int
     result: dict[str, Any]
@@ -149,18 +151,24 @@ def _on_a_run(mode: str, job: Mapping[str, Any], outlets: list[Any], stop: Any) 
     if mode == "influence":
         return _influence(job, outlets, poll)
     restored = restore(job["run_dir"], job.get("checkpoint", ""))
+    for note in restored.notes:
+        for outlet in outlets:
+            outlet.send({"kind": "note", "text": note})
     if mode == "export":
-        return {"epoch": restored.epoch, **export_run(restored)}
+        return {**restored.used, **export_run(restored)}
     if mode == "evaluate":
         return evaluate_run(restored, poll=poll)
     if mode == "recommend":
         from graphmill.runs.recommendations import recommend_run
 
-        return {"epoch": restored.epoch, **recommend_run(restored, int(job.get("k", 20)))}
+        return {
+            **restored.used,
+            **recommend_run(restored, int(job.get("k", 20)), job.get("exclude_seen", "auto")),
+        }
     if mode == "rank":
         from graphmill.runs.ranking import rank_any
 
-        return rank_any(restored, job.get("split", "test"), outlets=outlets, poll=poll)
+        return rank_any(restored, job.get("split", "test"), outlets=outlets, poll=poll, stop=stop)
     raise ValueError(f"unknown worker mode {mode!r}")
 
 

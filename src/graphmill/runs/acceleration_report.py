@@ -10,19 +10,18 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from graphmill.errors import SettingsError
+from graphmill.errors import InputError, SettingsError
 from graphmill.evaluation.pictures.canvas import INLINE_BYTES
 from graphmill.evaluation.pictures.comparisons import configuration_bars
 from graphmill.runs.measured_run import run_trial
 from graphmill.runs.messages import Outlet
 from graphmill.runs.resolve import merge, parse_settings
-from graphmill.settings import Settings, setting
+from graphmill.settings import Settings, read_yaml, setting
 from graphmill.training.files import write_atomically
 from graphmill.training.metrics_log import readable
 from graphmill.training.signals import StopRequest
@@ -48,6 +47,7 @@ SINGLES = (
     "evaluation.eval_every=5",
 )
 FILE = "acceleration_report.json"
+_DAMAGE = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 
 
 class AccelerationReportSettings(Settings):
@@ -179,9 +179,12 @@ def acceleration_report(
 
 def read_report(path: Path) -> AccelerationReport:
     """The report that :func:`acceleration_report` wrote to ``path``."""
-    content = json.loads(path.read_text(encoding="utf-8"))
-    rows = [_row_from(row) for row in content["rows"]]
-    return AccelerationReport(int(content["key"]["base"]["training"]["epochs"]), rows)
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        rows = [_row_from(row) for row in content["rows"]]
+        return AccelerationReport(int(content["key"]["base"]["training"]["epochs"]), rows)
+    except (OSError, *_DAMAGE) as error:
+        raise InputError(f"{path} cannot be read ({type(error).__name__}); make the report again") from None
 
 
 class _Book:
@@ -191,10 +194,11 @@ class _Book:
         self.path, self.key = path, readable(key)
         self.rows: dict[str, Row] = {}
         if path is not None and path.is_file():
-            content = json.loads(path.read_text(encoding="utf-8"))
-            # A complete one is measured anew when it is asked for anew.
-            if content["key"] == self.key and not content["complete"]:
-                self.rows = {row["name"]: _row_from(row) for row in content["rows"]}
+            with suppress(*_DAMAGE):  # what cannot be read is measured anew
+                content = json.loads(path.read_text(encoding="utf-8"))
+                # A complete one is measured anew when it is asked for anew.
+                if content["key"] == self.key and not content["complete"]:
+                    self.rows = {row["name"]: _row_from(row) for row in content["rows"]}
 
     def add(self, row: Row, *, done: bool) -> None:
         self.rows[row.name] = row
@@ -253,7 +257,7 @@ def _parsed(text: str) -> dict[str, Any]:
             raise SettingsError(
                 f"'{part}' is no single setting: write section.name=value, as acceleration.precision=bf16"
             )
-        out = merge(out, {section: {name: yaml.safe_load(value)}})
+        out = merge(out, {section: {name: read_yaml(value, part.strip())}})
     return out
 
 

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import torch
 
-from graphmill.errors import InputError
 from graphmill.export.alignment import ALIGNED, fit_alignment, rotated, write_aligned
 from graphmill.export.embeddings import MANIFEST as EXPORT_MANIFEST
 from graphmill.export.embeddings import export_embeddings
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.best_epoch import best_epoch, passed_over
 from graphmill.runs.champion import champion_reference
+from graphmill.runs.places import open_graph_of
 from graphmill.runs.resolve import Job, merge, resolve
 from graphmill.systems import registry
 from graphmill.training.checkpoint import CheckpointStore
@@ -37,6 +38,13 @@ class Restored:
     model: torch.nn.Module
     epoch: int
     manifest: dict[str, Any]
+    notes: list[str] = field(default_factory=list)
+    """What was passed over to come to this epoch: damaged files, and the best epoch where this is another one."""
+
+    @property
+    def used(self) -> dict[str, Any]:
+        """For reports: the epoch; and where it is not the best one, which that is and why."""
+        return {"epoch": self.epoch} | ({"best_epoch": best_epoch(self.run), "notes": self.notes} if self.notes else {})
 
     @property
     def selected_on(self) -> str:
@@ -47,20 +55,19 @@ class Restored:
 def restore(run_dir: str | Path, checkpoint: str | int = "") -> Restored:
     """The model of a run: at its best epoch, or the last where nothing was selected, or the one asked for.
 
+    Where the best epoch's checkpoint is damaged or gone the next best is taken; the run's log and ``notes`` say so.
+
     Raises:
         InputError: not a run, no such checkpoint, or the graph is no longer the one it was trained on.
     """
     run = RunDirectory(Path(run_dir))
     manifest = run.read_json("manifest.json")
     values = run.read_json("settings.json")
-    graph = TypedGraph.open(Path(manifest["data"]["path"]))
-    if graph.content_hash != manifest["data"]["content_hash"]:
-        raise InputError(
-            f"{graph.path} is no longer the graph that {run.path} was trained on; rebuild that graph, or train again"
-        )
+    graph = open_graph_of(run.path, manifest["data"], values["acceleration"].get("verify_graph", "changed"))
     resolved = manifest["resolved"]
     # Nothing is trained here, so nothing is compiled; recipes that refuse to have once had it in their settings.
     taken = {"preset": resolved["preset"], "acceleration": {"batching": resolved["batching"], "compile": "off"}}
+    taken["data"] = str(graph.path)
     job = resolve(merge(values, taken), str(run.path / "settings.json"))
     recipe = registry.create(job.settings.recipe, graph, job.settings, job.batching)
     configure_torch(job.settings.acceleration, job.device, 1)
@@ -71,7 +78,10 @@ def restore(run_dir: str | Path, checkpoint: str | int = "") -> Restored:
     loaded = store.load(which)
     load_model(loaded.snapshot.tensors, model, str(loaded.path))
     model.to(job.device).eval()
-    return Restored(run, job, graph, recipe, model, loaded.epoch, manifest)
+    notes = passed_over(run, loaded, best_epoch(run) if checkpoint in ("", "best") else None)
+    for note in notes:
+        run.log("train").warning(note)
+    return Restored(run, job, graph, recipe, model, loaded.epoch, manifest, notes)
 
 
 @runtime_checkable
@@ -88,15 +98,17 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
     about: dict[str, Any] = {
         "fingerprint": restored.manifest["fingerprint"],
         "recipe": restored.manifest["recipe"],
-        "epoch": restored.epoch,
+        **restored.used,
         "data": restored.manifest["data"],
-        "settings": settings.model_dump(),
+        "settings": settings.model_dump() | {"data": restored.manifest["data"]["path"]},
         "versions": restored.manifest["versions"],
     }
     if isinstance(restored.recipe, OriginFiles):
         about["origin_files"] = [
-            str(path) for path in restored.recipe.write_origin_files(restored.run, restored.run.path / "origin")
+            str(path.relative_to(restored.run.path))
+            for path in restored.recipe.write_origin_files(restored.run, restored.run.path / "origin")
         ]
+    _correct_report(restored)
     formats, nodes = formats or settings.export, restored.graph.node_table()
     width = getattr(restored.recipe, "embedding_width", settings.model.embedding_dim)
     folder = restored.run.embeddings
@@ -119,11 +131,20 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
     return export_embeddings(blocks, nodes, width, folder, formats, about)
 
 
+def _correct_report(restored: Restored) -> None:
+    """``report.json`` names the epoch that is exported, and why, where it is not the best one."""
+    if restored.notes and (restored.run.path / "report.json").is_file():
+        report = restored.run.read_json("report.json")
+        added = [note for note in restored.notes if note not in report["notes"]]
+        report |= {"exported_epoch": restored.epoch, "notes": [*report["notes"], *added]}
+        restored.run.write_json("report.json", report)
+
+
 def evaluate_run(restored: Restored, *, poll: Callable[[], None] = lambda: None) -> dict[str, Any]:
     """Held-out figures of the restored weights on valid and test, with every metric."""
     out: dict[str, Any] = {
         "run_dir": str(restored.run.path),
-        "epoch": restored.epoch,
+        **restored.used,
         "selected_on": restored.selected_on,
     }
     for split in ("valid", "test"):

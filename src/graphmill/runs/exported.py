@@ -1,24 +1,31 @@
-"""The exported vectors of a run, read back: by node id, as neighbours, as a data frame."""
+"""A run as a person uses it: its vectors by node id, neighbours, figures, checks, rankings, predictions."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
-from graphmill.evaluation.health.neighbours import nearest
-from graphmill.export.embeddings import read_manifest
+from graphmill.export.embeddings import read_manifest, require_whole
 
 if TYPE_CHECKING:
     import pandas as pd
 
+    from graphmill.evaluation.health.report import HealthReport
+    from graphmill.runs.export import Restored
+
 
 class Run:
-    """The exported embeddings of a run: vectors by node id, neighbours, a data frame."""
+    """A finished run, or a folder of exported embeddings (which has vectors, neighbours and checks only).
+
+    Tables are pandas data frames; node ids are those of the input files, as text. Methods that need the trained model
+    (:meth:`rank`, :meth:`links`, :meth:`recommend`) restore it at the first call and keep it.
+    """
 
     def __init__(self, path: str | Path) -> None:
         path = Path(path)
@@ -27,7 +34,15 @@ class Run:
         self.path = path
         directory = path / "embeddings" if (path / "embeddings").is_dir() else path
         self.manifest = read_manifest(directory)
+        require_whole(directory, self.manifest)
         self.embeddings: Embeddings = read_embeddings(directory)
+
+    def __repr__(self) -> str:
+        rows, width = self.embeddings.vectors.shape
+        recipe = self.manifest.get("recipe", "embeddings")
+        return f"Run({str(self.path)!r}: {recipe}, {rows:,} vectors of {width})"
+
+    # -- vectors -----------------------------------------------------------------------------------------------------
 
     @cached_property
     def _rows(self) -> dict[str, list[int]]:
@@ -68,17 +83,11 @@ class Run:
         """The ``k`` nearest nodes by cosine: columns node_id, node_name, node_type, cosine."""
         import pandas as pd
 
+        from graphmill.evaluation.health.neighbours import nearest
+
         row = self.row(node, node_type)
         nearby = nearest(self.embeddings.vectors, np.array([row]), k)
-        found = nearby.rows[0].tolist()
-        return pd.DataFrame(
-            {
-                "node_id": [str(self.embeddings.ids[i]) for i in found],
-                "node_name": [str(self.embeddings.names[i]) for i in found],
-                "node_type": [self.type_of(i) for i in found],
-                "cosine": nearby.similarities[0],
-            }
-        )
+        return pd.DataFrame({**self._about(nearby.rows[0], "node_"), "cosine": nearby.similarities[0]})
 
     def to_pandas(self) -> pd.DataFrame:
         """One row a node: node_index, node_id, node_name, node_type, and the dimensions d0 … as float32."""
@@ -89,3 +98,143 @@ class Run:
         types = pd.Categorical([e.type_names[t] for t in e.types], categories=list(e.type_names))
         head = pd.DataFrame({"node_index": e.index, "node_id": e.ids, "node_name": e.names, "node_type": types})
         return pd.concat([head, vectors], axis=1)
+
+    def _about(self, rows: Any, prefix: str) -> dict[str, list[str]]:
+        chosen = [int(row) for row in rows]
+        return {
+            f"{prefix}id": [str(self.embeddings.ids[row]) for row in chosen],
+            f"{prefix}name": [str(self.embeddings.names[row]) for row in chosen],
+            f"{prefix}type": [self.type_of(row) for row in chosen],
+        }
+
+    # -- the training ------------------------------------------------------------------------------------------------
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """Held-out figures of the exported epoch: ``valid_mrr``, ``test_mrr``, … (docs/reference/checks.md)."""
+        return dict(self.read_json("report.json")["metrics"])
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All settings of the training, defaults included."""
+        return dict(self.read_json("settings.json"))
+
+    @property
+    def history(self) -> pd.DataFrame:
+        """One row an epoch: its losses (means over steps), and the validation figures where there are any."""
+        import pandas as pd
+
+        from graphmill.training.metrics_log import MetricsLog
+
+        rows = [
+            {
+                "epoch": each["epoch"],
+                **each["losses"],
+                **{f"valid_{n}": v for n, v in (each.get("valid") or {}).items()},
+            }
+            for each in MetricsLog(self.path / "metrics.jsonl").read("epoch")
+        ]
+        return pd.DataFrame(rows)
+
+    def read_json(self, name: str) -> Mapping[str, Any]:
+        """A JSON file of the run directory. Raises :class:`InputError` where it is missing: an export alone has none."""
+        from graphmill.training.run_directory import RunDirectory
+
+        found: Mapping[str, Any] = RunDirectory(self.path).read_json(name)
+        return found
+
+    # -- how good it is ----------------------------------------------------------------------------------------------
+
+    def validate(self) -> HealthReport:
+        """The health of the vectors: ``.status``, ``.failure`` (its name, or ""), ``.verdicts`` (docs/reference/checks.md).
+
+        With the graph at hand, links ranked by cosine show whether rows and ids belong together.
+        """
+        from graphmill.runs.validation import validate_file
+
+        graph = str((self.manifest.get("data") or {}).get("path", ""))
+        return validate_file(self.path, graph if graph and Path(graph).is_dir() else "")
+
+    def rank(self, split: str = "test") -> pd.DataFrame:
+        """The model's ranking of held-out links or items beside what it has to beat: a row a metric, a column a scorer.
+
+        Takes as long as ``graphmill rank``: baselines that are trained are trained once, and reused. It writes
+        ``ranking.json``.
+        """
+        import pandas as pd
+
+        from graphmill.runs.ranking import rank_any
+
+        found = rank_any(self._restored, split)
+        figures = found["beside"] if "beside" in found else {who: {"mrr": mrr} for who, mrr in found["mrr"].items()}
+        table = pd.DataFrame(figures)
+        table.index.name = "metric"
+        return table
+
+    def report(self) -> Markdown:
+        """What was trained, how it ended, its figures and its health, as a page of Markdown."""
+        from graphmill.runs.report_page import report_page
+
+        return Markdown(report_page(self))
+
+    # -- what it is for ----------------------------------------------------------------------------------------------
+
+    def links(
+        self, head: str = "", relation: str = "", *, k: int = 10, node_type: str = "", known: bool = False
+    ) -> pd.DataFrame:
+        """Predicted links: the ``k`` best of each relation from ``head``, or from all nodes, that the graph lacks.
+
+        Columns: head_id, head_name, head_type, relation, tail_id, tail_name, tail_type, score (comparable within a
+        relation only). ``known``: also links that the graph has. ``node_type``: of ``head``, where types share ids.
+
+        Raises:
+            SettingsError: the system recommends items instead.
+            InputError: no such node or relation.
+        """
+        import pandas as pd
+
+        from graphmill.runs.links import predict_links
+
+        restored = self._restored
+        row = self.row(head, node_type) if head else -1
+        parts = []
+        for found in predict_links(restored, relation=relation, head=row, k=k, known=known):
+            heads, tails = self._about(found.heads, "head_"), self._about(found.tails, "tail_")
+            parts.append(pd.DataFrame({**heads, "relation": found.relation.name, **tails, "score": found.scores}))
+        return pd.concat(parts, ignore_index=True)
+
+    def recommend(self, user: str = "", *, k: int = 20) -> pd.DataFrame:
+        """The ``k`` best new items of ``user``, or of every user: user_id, user_name, rank, item_id, item_name, score.
+
+        Raises:
+            SettingsError: the system does not recommend.
+            InputError: no such user.
+        """
+        import pyarrow.parquet as pq
+
+        from graphmill.runs.recommendations import recommend_run
+
+        if user:
+            self.row(user, "user")
+        written = recommend_run(self._restored, k)
+        chosen = [("user_id", "=", user)] if user else None
+        table: pd.DataFrame = pq.read_table(written["file"], filters=chosen).to_pandas()
+        return table
+
+    @cached_property
+    def _restored(self) -> Restored:
+        from graphmill.runs.export import restore
+
+        return restore(self.path)
+
+
+class Markdown(str):
+    """Text that a notebook shows as a page, and a terminal as it is."""
+
+    __slots__ = ()
+
+    def _repr_markdown_(self) -> str:
+        return str(self)
+
+    def __repr__(self) -> str:
+        return str(self)

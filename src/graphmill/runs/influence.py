@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from graphmill.errors import InputError, SettingsError
@@ -19,6 +20,7 @@ from graphmill.influence.tracin import Request, TracedCheckpoint, adam_scales, i
 from graphmill.runs.export import Restored, restore
 from graphmill.sampling.keyed import generator
 from graphmill.training.checkpoint import CheckpointInfo, CheckpointStore
+from graphmill.training.files import writing
 from graphmill.training.gradients import Traceable, Tracer
 from graphmill.training.memory import parse_size
 from graphmill.training.run_state import load_model
@@ -51,8 +53,11 @@ def trace_influence(
             f"influence needs a recipe that trains on triples and offers their gradients; {restored.recipe.name} does "
             "not (conve does)"
         )
+    for text in restored.notes:
+        note(text)
     folder = Path(out) if out else restored.run.path / "influence"
-    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     return _Analysis(restored, settings, folder, poll, note).run()
 
 
@@ -211,9 +216,14 @@ class _Analysis:
         if not self._state_file().is_file():
             return {}
         place = {tuple(self.names.cells(t)[::2]): i for i, t in enumerate(self.train)}
-        stored = json.loads(self._state_file().read_text(encoding="utf-8"))
-        self.note(f"{len(stored)} of {len(explained)} triples were explained before")
-        return {i: Explanation.from_json(record, place, explained[i]) for i, record in stored}
+        try:
+            stored = json.loads(self._state_file().read_text(encoding="utf-8"))
+            found = {int(i): Explanation.from_json(record, place, explained[i]) for i, record in stored}
+        except (OSError, ValueError, TypeError, LookupError, RecursionError):
+            self.note(f"{self._state_file().name} is damaged: all triples are explained again")
+            return {}
+        self.note(f"{len(found)} of {len(explained)} triples were explained before")
+        return found
 
 
 def names_of(graph: TypedGraph) -> Names:
@@ -277,6 +287,9 @@ def traced_checkpoints(
             prefix = "optimizer.train."
             state = {n.removeprefix(prefix): t for n, t in loaded.snapshot.tensors.items() if n.startswith(prefix)}
             scales = adam_scales(state, tracer, beta2=restored.job.settings.training.beta2)
+            # What training never moves (a bias that batch norm takes out again) has no state, and no say.
+            still = {n: p for n, p in restored.model.named_parameters() if n not in scales}
+            scales |= {name: tracer.scale_of(name, torch.zeros_like(p)) for name, p in still.items()}
             return tracer, {name: values.to(restored.job.device) for name, values in scales.items()}
 
         return TracedCheckpoint(info.epoch, info.learning_rate, open_)

@@ -35,19 +35,35 @@ def run_trial(
     Raises:
         StoppedError: ``stop`` asked for it; the process has ended.
     """
+    with tempfile.TemporaryDirectory(prefix="graphmill-trial-") as scratch:
+        return run_process(values, where, Path(scratch) / "runs", tell, stop)
+
+
+def run_process(
+    values: Mapping[str, Any],
+    where: str,
+    root: Path,
+    tell: Callable[[Mapping[str, Any]], None] = lambda record: None,
+    stop: StopRequest | None = None,
+) -> tuple[dict[str, Any], str]:
+    """:func:`run_trial` whose run directory stays, in ``root``; the same settings resume it or reuse it.
+
+    What ``tell`` raises ends the process, and goes on to the caller.
+    """
     processes = int(values.get("acceleration", {}).get("processes", 1))
     with tempfile.TemporaryDirectory(prefix="graphmill-trial-") as scratch:
         folder = Path(scratch)
-        runs, outcome, words = folder / "runs", folder / "outcome.json", folder / "stderr.txt"
-        job = {"settings": dict(values), "where": where, "run_root": str(runs)}
+        outcome, words = folder / "outcome.json", folder / "stderr.txt"
+        job = {"settings": dict(values), "where": where, "run_root": str(root)}
         (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
         several = ["--processes", str(processes)] if processes > 1 else []
         command = [sys.executable, "-m", "graphmill.worker", *several, "--job", str(folder / "job.json")]
+        before = {path: len(MetricsLog(path).read("epoch")) for path in root.glob("*/metrics.jsonl")}
         with words.open("wb") as stderr:
             environment = {**_without_pipes(), OUTCOME_VARIABLE: str(outcome)}
             process = subprocess.Popen(command, env=environment, stderr=stderr, preexec_fn=end_with_parent)
             try:
-                _watch(process, runs, tell, stop)
+                _watch(process, root, before, tell, stop)
             finally:
                 _end(process)
         result = json.loads(outcome.read_text(encoding="utf-8"))["result"] if outcome.exists() else {}
@@ -59,17 +75,19 @@ def run_trial(
 def _watch(
     process: subprocess.Popen[bytes],
     runs: Path,
+    before: Mapping[Path, int],
     tell: Callable[[Mapping[str, Any]], None],
     stop: StopRequest | None,
 ) -> None:
-    told = 0
+    """Tell of epochs as they end. ``before``: epochs of the runs that were there; the one that grows is this training's."""
+    told = dict(before)
     while True:
         ended = process.poll() is not None
-        log = next(iter(runs.glob("*/metrics.jsonl")), None)
-        records = MetricsLog(log).read("epoch") if log is not None else []
-        for record in records[told:]:
-            tell(record)
-        told = max(told, len(records))
+        for log in runs.glob("*/metrics.jsonl"):
+            records = MetricsLog(log).read("epoch")
+            for record in records[told.get(log, 0) :]:
+                tell(record)
+            told[log] = max(told.get(log, 0), len(records))
         if ended:
             return
         if stop is not None and stop.requested:

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, TextIO
 
+from graphmill.runs.streams import Spared
+
 Message = dict[str, Any]
 
 
@@ -45,7 +47,7 @@ class Terminal:
     """A progress bar on a terminal, plain lines elsewhere; both on stderr, so that stdout stays for results."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        self.stream = stream or sys.stderr
+        self.stream: Any = Spared(stream or sys.stderr)
         self.bar: Any = None
         self.task: Any = None
 
@@ -91,6 +93,41 @@ class Terminal:
             self.bar.console.print(text)
         else:
             print(text, file=self.stream, flush=True)
+
+
+class Notebook:
+    """A bar in a notebook: one that moves, and the figures of the last message beside it."""
+
+    def __init__(self) -> None:
+        self.bar: Any = None
+
+    def send(self, message: Message) -> None:
+        """Show one message."""
+        if message["kind"] == "started" and not message["reused"]:
+            import warnings
+
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # without ipywidgets it is a bar of characters, which is well enough
+                from tqdm.auto import tqdm
+
+            self.bar = tqdm(
+                total=message["epochs"], initial=message["resumed_from_epoch"], desc=message["recipe"], unit="epoch"
+            )
+        elif message["kind"] == "progress" and self.bar is not None:
+            self.bar.set_postfix_str(progress_line(message), refresh=False)
+            self.bar.update(message["epoch"] - self.bar.n)
+
+    def close(self) -> None:
+        """Leave the bar as it is."""
+        if self.bar is not None:
+            self.bar.close()
+            self.bar = None
+
+
+def progress_outlet() -> Outlet:
+    """What suits where this runs: a notebook's bar in a notebook, else the terminal's."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return Notebook() if type(shell).__name__ == "ZMQInteractiveShell" else Terminal()
 
 
 def progress_line(message: Message) -> str:

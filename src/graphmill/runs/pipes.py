@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from graphmill.runs.messages import Message
@@ -14,10 +15,11 @@ class PipesOutlet:
         self.context = context
 
     def send(self, message: Message) -> None:
-        """One custom message."""
-        if message["kind"] == "note":
-            self.context.log.info(message["text"])
-        self.context.report_custom_message(message)
+        """One custom message. Where it cannot be written (a full /tmp), the work goes on unseen."""
+        with contextlib.suppress(OSError):
+            if message["kind"] == "note":
+                self.context.log.info(message["text"])
+            self.context.report_custom_message(message)
 
     def close(self) -> None:
         """The context is closed by whoever opened it."""

@@ -1,7 +1,7 @@
 """Fits a training to memory before it starts: which batching, how many chunks, with or without checkpointing.
 
 The rungs are those of ``training/ladder.py``; the figures come from the recipes' ``cost`` modules through
-``training/planning.py``. docs/memory_planning.md says what is decided from what.
+``training/planning.py``. docs/explanation/memory_planning.md says what is decided from what.
 """
 
 from __future__ import annotations
@@ -267,7 +267,7 @@ def open_graph(job: Job, where: str) -> TypedGraph:
         raise SettingsError(
             f"{where}: 'data' is missing: the directory of a typed graph, such as data/06_models/biomed/graph"
         )
-    return TypedGraph.open(Path(job.settings.data))
+    return TypedGraph.open(Path(job.settings.data), job.settings.acceleration.verify_graph)
 
 
 def describe(option: Option) -> str:
@@ -294,9 +294,8 @@ def cost_of(job: Job, graph: TypedGraph, batching: str, execution: Execution) ->
 
 
 def _option(job: Job, batching: str, execution: Execution, cost: Cost, heap: Heap, machine: Machine | None) -> Option:
-    training = job.settings.training
-    optimizer, low = training.optimizer, training.moments == "bf16"
-    peak, parts = peak_memory_of(cost, optimizer, heap=heap, device=job.device.type, low_moments=low)
+    optimizer = job.settings.training.optimizer
+    peak, parts = peak_memory_of(cost, optimizer, heap=heap, device=job.device.type)
     seconds = step_seconds(cost, optimizer, machine) if machine else 0.0
     return Option(batching, execution.loss_chunks, execution.checkpointing, heap, Estimate(peak, parts, seconds))
 
@@ -341,7 +340,7 @@ def _remedy(job: Job, option: Option, budget: int) -> str:
         "neighbor_sampled": "lower acceleration.node_batch_size or acceleration.num_neighbors",
     }
     return {
-        "weights and optimizer": f"lower {width}, set training.moments: bf16, or leave nodes out of the graph",
+        "weights and optimizer": f"lower {width}, or leave nodes out of the graph",
         "step": steps[option.batching] if recipe == "hgt" else f"lower acceleration.{batch}{length}, or {width}",
         "evaluation": f"lower {'acceleration.inference_rows or ' if recipe == 'hgt' else ''}{width}",
         "graph and sampler": "leave nodes or edges out of the graph",

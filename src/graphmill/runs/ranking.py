@@ -6,7 +6,7 @@ Which of the three it is follows from what the recipe offers; the file says so u
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -14,14 +14,27 @@ from torch import nn
 
 from graphmill.evaluation.baselines.links import DegreeScorer, RandomScorer
 from graphmill.evaluation.ranking.comparison import RankingComparison, RankingThresholds, compare_to_baselines
-from graphmill.evaluation.ranking.links import LinkRanking, link_queries, rank_links
+from graphmill.evaluation.ranking.links import AUC_NEGATIVES, LinkRanking, link_queries, rank_links
+from graphmill.evaluation.ranking.queries import LinkQueries
+from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.runs.export import Restored, restore
+from graphmill.runs.link_baselines import LinkBaselines
 from graphmill.runs.messages import Outlet
 from graphmill.runs.recommender_baseline import NAME as BPR_MF
-from graphmill.runs.recommender_baseline import bpr_mf_figures
+from graphmill.runs.recommender_baseline import bpr_mf_figures, rival_bpr_mf
 from graphmill.runs.train import train
+from graphmill.training.signals import StopRequest
 
 FILE = "ranking.json"
+SIMPLER = {
+    "popularity": "popularity",
+    "markov": "a Markov chain",
+    "item_knn": "item-kNN",
+    "ease": "EASE",
+    "replay": "a replay of the own history",
+    BPR_MF: "BPR-MF",
+}
+"""What a system of items is held against, in words."""
 _METRIC = re.compile(
     r"(?:(?P<who>\w+?)_)?(?P<metric>(?:mrr|ndcg|ndcg_kgat|hr|hit|hits|recall|precision|map|coverage|popularity_bias)(?:@\d+)?)"
 )
@@ -32,22 +45,35 @@ class RanksTriples(Protocol):
     """A recipe on triples that has a report of its own: both sides, per relation, per degree."""
 
     def ranking_report(
-        self, model: nn.Module, split: str, ks: Sequence[int], poll: Callable[[], None]
+        self,
+        model: nn.Module,
+        split: str,
+        ks: Sequence[int],
+        poll: Callable[[], None],
+        baselines: Mapping[str, LinkRanking] | None = None,
     ) -> dict[str, Any]:
         """As :func:`graphmill.systems.conve.ranking.ranking_report`."""
+
+
+@runtime_checkable
+class AsksLinks(Protocol):
+    """A recipe that says itself which links it is asked for; others are asked for the tails of every relation."""
+
+    def ranking_queries(self, split: str, limit: int = 0) -> LinkQueries:
+        """The queries of a split; ``limit``: at most so many of a relation, 0 for all."""
 
 
 @runtime_checkable
 class RanksItems(Protocol):
     """A recipe that recommends items, whose ``evaluate`` names rivals and protocols by prefix."""
 
-    def recommend(self, model: nn.Module, k: int) -> Any:
+    def recommend(self, model: nn.Module, k: int, exclude_seen: Any = "auto") -> Any:
         """See ``recommendations``."""
 
 
 @dataclass(frozen=True)
 class RankedRun:
-    """The rankings by name (model, degree, random, no_message) and their comparison."""
+    """The rankings by name (model, degree, knn, spectral, complex, random, no_message) and their comparison."""
 
     rankings: dict[str, LinkRanking]
     comparison: RankingComparison
@@ -73,27 +99,112 @@ def rank_any(
     *,
     outlets: Sequence[Outlet] = (),
     poll: Callable[[], None] = lambda: None,
+    stop: StopRequest | None = None,
 ) -> dict[str, Any]:
     """Rank what this run's recipe ranks and write ``ranking.json``; returns its main figures.
 
     Links (:func:`rank_run`); triples on both sides; or items, whose figures are grouped by who made them:
-    ``figures`` {"model", "sampled", "popularity", ...: {metric: value}}.
+    ``figures`` {"model", "sampled", "popularity", ...: {metric: value}}. Links and triples have ``mrr`` by scorer, and
+    ``macro``, ``micro``, ``against``, ``strata``, ``ratios`` and ``verdicts`` as in ``ranking.json``. ``stop`` ends a
+    training of a baseline.
     """
-    recipe, about = restored.recipe, {"epoch": restored.epoch, "split": split}
+    recipe, about = restored.recipe, {**restored.used, "split": split}
     if isinstance(recipe, RanksTriples):
-        ks = tuple(restored.job.settings.evaluation.top_k)
-        report = cast(RanksTriples, recipe).ranking_report(restored.model, split, ks, poll)
+        evaluation = restored.job.settings.evaluation
+        rivals = baselines_of(restored, split, sides="both", outlets=outlets, poll=poll, stop=stop)
+        rankings = rivals.rankings(_asked_for(restored))
+        report = cast(RanksTriples, recipe).ranking_report(
+            restored.model, split, tuple(evaluation.top_k), poll, rankings
+        )
         restored.run.write_json(FILE, {"kind": "triples", **about, **report})
-        return {**about, "mrr": {"model": report["both"]["mrr"], "frequency": report["baseline"]["mrr"]}}
+        mrr = {name: metrics["mrr"] for name, metrics in report["micro"].items()}
+        shown = {name: report[name] for name in ("macro", "micro", "against", "strata")}
+        return {**about, "mrr": {"model": mrr.pop("model"), "frequency": mrr.pop("degree"), **mrr}, **shown}
     if isinstance(recipe, RanksItems):
         found = recipe.evaluate(restored.model, split, final=True, poll=poll)
-        found |= {f"{BPR_MF}_{name}": value for name, value in bpr_mf_figures(restored, split, outlets=outlets).items()}
+        rival = rival_bpr_mf(restored, outlets=outlets)
+        found |= {f"{BPR_MF}_{name}": value for name, value in bpr_mf_figures(rival, split).items()}
         figures = grouped(found)
+        about["advice"] = simpler(restored, rival)
         about["selected_on"] = restored.selected_on
+        about["repeat_share"] = found.get("repeat_share", 0.0)
         restored.run.write_json(FILE, {"kind": "items", **about, "figures": figures})
         return {**about, "figures": figures["model"], "beside": figures}
-    ranked = rank_run(restored, split, outlets=outlets)
-    return {**about, "epoch": ranked.epoch, "mrr": ranked.mrr_beside_baselines()}
+    ranked = rank_run(restored, split, outlets=outlets, poll=poll, stop=stop)
+    compared = ranked.comparison.to_dict()
+    shown = {name: compared[name] for name in ("macro", "micro", "against", "strata", "ratios", "verdicts")}
+    return {**about, "epoch": ranked.epoch, "mrr": ranked.mrr_beside_baselines(), **shown}
+
+
+def baselines_of(
+    restored: Restored,
+    split: str,
+    *,
+    sides: str,
+    outlets: Sequence[Outlet] = (),
+    poll: Callable[[], None] = lambda: None,
+    stop: StopRequest | None = None,
+) -> LinkBaselines:
+    """The baselines of a run's ranking, kept beside its run directory; spectral vectors are as wide as the model's."""
+    settings = restored.job.settings
+    triples = sides == "both" and isinstance(restored.recipe, RanksTriples)
+    return LinkBaselines(
+        restored.graph,
+        split,
+        restored.run.path.parent / "baselines",
+        settings.model.embedding_dim,
+        sides=sides,
+        average="micro" if triples else "macro",
+        ks=tuple(settings.evaluation.top_k),
+        auc_negatives=0 if triples else AUC_NEGATIVES,
+        seed=settings.training.seed,
+        minutes=settings.evaluation.baseline_minutes,
+        device=settings.acceleration.device,
+        threads=settings.acceleration.threads,
+        outlets=outlets,
+        poll=poll,
+        stop=stop,
+    )
+
+
+def _asked_for(restored: Restored) -> list[str]:
+    """The baselines that the settings name, without the run's own system."""
+    return [name for name in restored.job.settings.evaluation.baselines if name != restored.recipe.name]
+
+
+def simpler(restored: Restored, rival: Mapping[str, Any]) -> str:
+    """A sentence that names the simpler model to take where one is better on validation; "" where none is.
+
+    Test figures decide nothing: a run without a validation split, or whose epoch was chosen on the test, gets no advice.
+    ``rival``: the result of the best BPR-MF's training, or {}.
+    """
+    metric = str(restored.job.settings.evaluation.selection_metric)
+    if restored.selected_on != "valid" or not (restored.run.path / "report.json").is_file():
+        return ""
+    measured = {
+        who: own[metric]
+        for who, own in grouped(
+            {
+                name.removeprefix("valid_"): value
+                for name, value in restored.run.read_json("report.json")["metrics"].items()
+                if name.startswith("valid_")
+            }
+        ).items()
+        if metric in own and who in ("model", *SIMPLER)
+    }
+    if "model" not in measured:
+        return ""
+    mine = measured.pop("model")
+    if rival.get("best_metric") is not None:
+        measured[BPR_MF] = float(rival["best_metric"])
+    best = max(measured, key=lambda who: measured[who], default="")
+    if not best or measured[best] <= mine:
+        return ""
+    where = f", whose run is {rival['run_dir']}" if best == BPR_MF else ", which needs no training"
+    return (
+        f"{restored.recipe.name} does not pay on these data: by {metric} on validation it has {mine:.4f}, {SIMPLER[best]} "
+        f"{measured[best]:.4f}. Take {SIMPLER[best]}{where}"
+    )
 
 
 def grouped(figures: dict[str, float]) -> dict[str, dict[str, float]]:
@@ -115,35 +226,47 @@ def rank_run(
     baseline_without_messages: bool = True,
     thresholds: RankingThresholds | None = None,
     outlets: Sequence[Outlet] = (),
+    poll: Callable[[], None] = lambda: None,
+    stop: StopRequest | None = None,
 ) -> RankedRun:
     """Rank a run's held-out links. Writes ``ranking.json`` into the run directory.
 
-    ``baseline_without_messages`` trains the same settings with no layers, in a folder of its own beside the run
-    directories; it is reused as any run is, so it costs its time once.
+    Beside the model: degree, random, and the baselines of ``evaluation.baselines``, which are kept in a folder beside the
+    run directories. ``baseline_without_messages`` trains the same settings with no layers, in a folder of its own there;
+    it is reused as any run is, so it costs its time once.
     """
-    settings = restored.job.settings
-    queries = link_queries(restored.graph, split)
+    settings, recipe = restored.job.settings, restored.recipe
+    own = isinstance(recipe, AsksLinks)
+    queries = recipe.ranking_queries(split) if isinstance(recipe, AsksLinks) else link_queries(restored.graph, split)
+    sides = "both" if own and len(queries.relations) > len(restored.graph.relations) else "tails"
     ks = tuple(settings.evaluation.top_k)
     seed = settings.training.seed
-    rankings = {
-        "model": rank_links(restored.recipe.scorer(restored.model), queries, ks=ks, seed=seed),
-        "degree": rank_links(DegreeScorer(queries), queries, ks=ks, seed=seed),
-        "random": rank_links(RandomScorer(queries, seed), queries, ks=ks, seed=seed),
-    }
+
+    def ranked_by(scorer: Scorer) -> LinkRanking:
+        poll()
+        return rank_links(scorer, queries, ks=ks, seed=seed)
+
+    rankings = {"model": ranked_by(recipe.scorer(restored.model)), "degree": ranked_by(DegreeScorer(queries))}
+    rivals = baselines_of(restored, split, sides=sides, outlets=outlets, poll=poll, stop=stop)
+    others = rivals.rankings(_asked_for(restored))
+    rankings |= others
+    rankings["random"] = ranked_by(RandomScorer(queries, seed))
     without_messages = getattr(settings, "without_messages", None)
     if baseline_without_messages and without_messages is not None and settings.model.num_layers:
         values = without_messages().model_dump() | {"preset": "none"}
         root = restored.run.path.parent / "without_messages"
-        result = train(values, "the baseline without message passing", root=str(root), outlets=outlets)
+        result = train(values, "the baseline without message passing", root=str(root), outlets=outlets, stop=stop)
         other = restore(result["run_dir"])
-        rankings["no_message"] = rank_links(other.recipe.scorer(other.model), queries, ks=ks, seed=seed)
+        rankings["no_message"] = ranked_by(other.recipe.scorer(other.model))
     comparison = compare_to_baselines(
         rankings["model"],
         rankings["degree"],
         rankings["random"],
         rankings.get("no_message"),
+        others=others,
         thresholds=thresholds,
+        seed=seed,
     )
     ranked = RankedRun(rankings, comparison, restored.epoch)
-    restored.run.write_json(FILE, ranked.to_dict())
+    restored.run.write_json(FILE, {**ranked.to_dict(), **restored.used})
     return ranked

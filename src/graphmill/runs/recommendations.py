@@ -1,4 +1,4 @@
-"""From a finished run to recommendations: for every user the best items that the user has not met, as a Parquet file.
+"""From a finished run to recommendations: for every user the best items, as a Parquet file.
 
 For recipes that recommend: those with a ``recommend`` method.
 """
@@ -6,7 +6,7 @@ For recipes that recommend: those with a ``recommend`` method.
 from __future__ import annotations
 
 import os
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, Protocol, cast, get_args, runtime_checkable
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from graphmill.errors import SettingsError
+from graphmill.evaluation.ranking.recommendation import ExcludeSeen
 from graphmill.runs.export import Restored
+from graphmill.training.files import PART, writing
 
 FILE = "recommendations.parquet"
 
@@ -24,22 +26,29 @@ FILE = "recommendations.parquet"
 class Recommends(Protocol):
     """A recipe that can recommend."""
 
-    def recommend(self, model: nn.Module, k: int) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
-        """Global node numbers of users [U] and of their best new items [U, k], best first (−1: none), and scores."""
+    def recommend(
+        self, model: nn.Module, k: int, exclude_seen: ExcludeSeen = "auto"
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """Global node numbers of users [U] and of their best items [U, k], best first (−1: none), and scores."""
 
 
-def recommend_run(restored: Restored, k: int = 20) -> dict[str, Any]:
+def recommend_run(restored: Restored, k: int = 20, exclude_seen: str = "auto") -> dict[str, Any]:
     """Write ``recommendations.parquet`` into the run; returns what was written.
 
-    Columns: user_id, user_name, rank (from 1), item_id, item_name, score; items best first, seen ones left out.
+    Columns: user_id, user_name, rank (from 1), item_id, item_name, score; items best first. Seen ones are left
+    out by ``exclude_seen``: always, never, or auto (unless the system's data have people who take the same again).
 
     Raises :class:`SettingsError` for a recipe that does not recommend.
     """
     if not isinstance(restored.recipe, Recommends):
         raise SettingsError(f"the recipe {restored.recipe.name} does not recommend items; see the ranking of its links")
+    if exclude_seen not in get_args(ExcludeSeen):
+        raise SettingsError(f"exclude_seen {exclude_seen!r}; it is one of {', '.join(get_args(ExcludeSeen))}")
     if k < 1:
         raise SettingsError(f"k = {k} recommendations a user; it must be 1 or more")
-    users, items, scores = cast(Recommends, restored.recipe).recommend(restored.model, k)
+    users, items, scores = cast(Recommends, restored.recipe).recommend(
+        restored.model, k, cast(ExcludeSeen, exclude_seen)
+    )
     there = items >= 0
     row, place = np.nonzero(there)
     nodes = restored.graph.node_table()
@@ -56,7 +65,8 @@ def recommend_run(restored: Restored, k: int = 20) -> dict[str, Any]:
         }
     )
     path = restored.run.path / FILE
-    temporary = path.with_name(f".{FILE}.part")
-    pq.write_table(table, temporary)
-    os.replace(temporary, path)
+    temporary = path.with_name(f".{FILE}{PART}")
+    with writing(path):
+        pq.write_table(table, temporary)
+        os.replace(temporary, path)
     return {"file": str(path), "users": len(users), "rows": table.num_rows, "k": k}

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +45,23 @@ PATIENCE, EVERY = 20, 5
 _WAIT_SECONDS = 0.2
 
 
-def bpr_mf_figures(restored: Restored, split: str, *, outlets: Sequence[Outlet] = ()) -> dict[str, float]:
-    """Metrics of the best BPR-MF on ``split``, by the names that the run's own figures have; {} for BPR-MF itself, and
-    with ``evaluation.floors: false``.
+def rival_bpr_mf(restored: Restored, *, outlets: Sequence[Outlet] = ()) -> dict[str, Any]:
+    """The result of the best BPR-MF's training on the data of a recommender's run; {} for BPR-MF itself, and with
+    ``evaluation.floors: false``.
 
     The trainings of :func:`best_bpr_mf`, in folders of their own beside the run directories, and reused as any run is.
     """
     recipe, settings = restored.recipe, restored.job.settings
     if not isinstance(recipe, RecommenderRecipe) or recipe.name == NAME or not settings.evaluation.floors:
         return {}
-    best = best_bpr_mf(settings, recipe.view, restored.run.path.parent / NAME, outlets=outlets)[1]
-    other = restore(best["run_dir"])
+    return best_bpr_mf(settings, recipe.view, restored.run.path.parent / NAME, outlets=outlets)[1]
+
+
+def bpr_mf_figures(rival: Mapping[str, Any], split: str) -> dict[str, float]:
+    """Metrics of :func:`rival_bpr_mf` on ``split``, by the names that the run's own figures have."""
+    if not rival:
+        return {}
+    other = restore(rival["run_dir"])
     figures = other.recipe.evaluate(other.model, split, final=True, poll=lambda: None)
     return {name: value for name, value in figures.items() if not name.startswith(("coverage", "popularity_bias"))}
 

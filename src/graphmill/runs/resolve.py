@@ -12,13 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from graphmill.errors import InputError, SettingsError
-from graphmill.settings import Settings, identity_of, parse
+from graphmill.settings import Settings, identity_of, parse, read_yaml, shown
 from graphmill.systems import registry
-
-SECTIONS = ("model", "objective", "training", "acceleration", "evaluation", "export")
 
 
 @dataclass(frozen=True)
@@ -36,17 +32,22 @@ class Job:
 
 
 def read_settings(path: Path) -> dict[str, Any]:
-    """The mapping in a YAML or JSON settings file.
+    """The mapping in a YAML or JSON settings file; the name of a system stands for its defaults.
 
     Raises:
         InputError: no such file, not YAML, or not a mapping.
     """
+    if not path.exists() and str(path) in registry.RECIPES:
+        return {"recipe": str(path)}
     if not path.is_file():
-        raise InputError(f"settings file {path} does not exist; see docs/settings.md for its shape")
+        raise InputError(f"settings file {path} does not exist; see docs/reference/settings.md for its shape")
     try:
-        values = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError:
+        raise InputError(f"{path} is not text in UTF-8: save it so") from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    values = read_yaml(text, str(path))
     if not isinstance(values, dict):
         raise InputError(f"{path} holds no settings: it must be a mapping such as 'recipe: hgt'")
     return values
@@ -60,7 +61,7 @@ def parse_settings(values: Mapping[str, Any], where: str, *, fill_preset: bool =
     if fill_preset and preset != "auto":
         known = registry.presets(name)
         if preset not in known:
-            raise SettingsError(f"{where}: preset '{preset}' is unknown (known: auto, {', '.join(known)})")
+            raise SettingsError(f"{where}: preset {shown(preset)} is unknown (known: auto, {', '.join(known)})")
         filled = merge(known[preset], values)
     return parse(registry.settings_model(name), filled, where)
 
@@ -75,7 +76,8 @@ def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def resolve(values: Mapping[str, Any], where: str) -> Job:
-    """Resolve every "auto" that needs no graph: preset (by device and memory), device, precision.
+    """Resolve every "auto" that needs no more of the graph than its size: preset (by device, memory and that), device,
+    precision.
 
     ``batching: auto`` is the full graph here; ``runs/planning.py`` fits it to memory when there is a graph.
 
@@ -98,7 +100,7 @@ def resolve(values: Mapping[str, Any], where: str) -> Job:
     if preset == "auto":
         # By what there is, not by what is free now: the same command must stand for the same training tomorrow.
         memory = device_memory(choice.device).total or memory_limit()
-        preset, why = registry.choose_preset(name, choice.device.type, memory)
+        preset, why = registry.choose_preset(name, choice.device.type, memory, _training_edges(settings.data))
         if registry.presets(name)[preset]:
             settings = parse_settings(merge(values, {"preset": preset}), where)
             acceleration = settings.acceleration
@@ -107,6 +109,15 @@ def resolve(values: Mapping[str, Any], where: str) -> Job:
     batching = "full" if acceleration.batching == "auto" else acceleration.batching
     parse_size(acceleration.memory_budget, auto=0, name=f"{where}: acceleration.memory_budget")
     return Job(settings, choice.device, choice.reason, preset, why, precision, batching, notes)
+
+
+def _training_edges(data: str) -> int:
+    """Training edges of the graph by its manifest; 0 where it cannot be read (opening the graph says why)."""
+    try:
+        manifest = json.loads((Path(data) / "manifest.json").read_text(encoding="utf-8"))
+        return sum(int(relation["split"]["train"]) for relation in manifest["relations"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return 0
 
 
 def fingerprint(job: Job, data_hash: str, algorithm_version: int, init: str = "") -> str:

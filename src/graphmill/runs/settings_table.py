@@ -1,4 +1,4 @@
-"""``docs/settings.md`` from the settings models: ``python -m graphmill.runs.settings_table > docs/settings.md``."""
+"""``docs/reference/settings.md`` from the settings models: ``python -m graphmill.runs.settings_table > FILE``."""
 
 from __future__ import annotations
 
@@ -51,12 +51,23 @@ def settings_markdown() -> str:
     for name, format in FORMATS.items():
         model = format.settings
         parts.append(f"### Format `{name}`\n\n{model.__doc__}\n\n{_table(model, list(model.model_fields))}")
-        for key, field in model.model_fields.items():
-            below = field.annotation
-            if isinstance(below, type) and issubclass(below, Settings):
-                about = f"`{name}`: `{key}`. {below.__doc__}"
-                parts.append(f"{about}\n\n{_table(below, list(below.model_fields))}")
+        parts += _nested(f"`{name}`", model)
     return "\n".join(parts)
+
+
+def _nested(where: str, model: type[Settings]) -> list[str]:
+    """Tables of the mappings, and of the lists of mappings, among a model's fields."""
+    parts = []
+    for key, field in model.model_fields.items():
+        if below := _settings_in(field.annotation):
+            parts.append(f"{where}: `{key}`. {below.__doc__}\n\n{_table(below, list(below.model_fields))}")
+            parts += _nested(f"{where}: `{key}`", below)
+    return parts
+
+
+def _settings_in(annotation: Any) -> type[Settings] | None:
+    inner = get_args(annotation)[0] if get_origin(annotation) is list else annotation
+    return inner if isinstance(inner, type) and issubclass(inner, Settings) else None
 
 
 def setting_paths() -> dict[str, set[str]]:
@@ -103,7 +114,7 @@ def _shown(value: Any) -> str:
         return str(value).lower()
     if isinstance(value, Settings):
         return "{}"
-    return '""' if value == "" else str(value)
+    return '""' if value == "" else str(value).replace("|", "\\|")
 
 
 def _values(annotation: Any) -> str:
@@ -111,7 +122,8 @@ def _values(annotation: Any) -> str:
         return ", ".join(str(value) for value in get_args(annotation))
     names = {bool: "true, false", int: "integer", float: "number", str: "text"}
     if get_origin(annotation) is list:
-        return f"list of {names.get(get_args(annotation)[0], 'text')}"
+        kind = "mappings (below)" if _settings_in(annotation) else names.get(get_args(annotation)[0], "text")
+        return f"list of {kind}"
     if isinstance(annotation, type) and issubclass(annotation, Settings):
         return "a mapping (below)"
     return names.get(annotation, getattr(annotation, "__name__", "text"))

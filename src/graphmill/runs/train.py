@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,14 +10,17 @@ from typing import Any
 
 import torch
 
-from graphmill.errors import InputError
 from graphmill.evaluation.ranking.sharing import shared
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.kernels.runtime.threads import has_numba
+from graphmill.runs.best_epoch import passed_over
 from graphmill.runs.champion import champion_folder
 from graphmill.runs.messages import Message, Outlet
+from graphmill.runs.places import stored_path
 from graphmill.runs.planning import Plan, open_graph, plan_run
 from graphmill.runs.recorder import RunListener
 from graphmill.runs.resolve import Job, fingerprint, resolve, run_root
+from graphmill.runs.start import choose_start, evaluated_otherwise, longer
 from graphmill.runs.warm_start import CHAMPION, ROWS_FILE, WarmStart, read_champion, read_warm_start
 from graphmill.systems import registry
 from graphmill.training.allocator import describe_allocator, heaps, return_large_blocks
@@ -26,13 +28,13 @@ from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import Execution, Recipe
 from graphmill.training.device import configure_torch
 from graphmill.training.engine import Engine, FitResult
+from graphmill.training.machine import require_cores
 from graphmill.training.memory import peak_memory
 from graphmill.training.memory_sampler import MemorySampler
 from graphmill.training.processes import Ranks, join
 from graphmill.training.run_directory import RunDirectory, prune_runs
-from graphmill.training.run_state import TrainState
+from graphmill.training.run_files import FILES, file_digest
 from graphmill.training.signals import StopRequest
-from graphmill.training.stopping import out_of_patience
 from graphmill.version import __version__
 
 SHORT = 16
@@ -69,6 +71,7 @@ def prepare(
     """
     job = resolve(values, where)
     settings = job.settings
+    require_cores(settings.acceleration, where)
     graph = open_graph(job, where)
     plan = agree(plan_run(job, graph, where))
     # Another process's plan may ask for what is not possible, or not wanted, on this machine.
@@ -84,10 +87,14 @@ def prepare(
     elif settings.training.init_from:
         warm_start = read_warm_start(settings.training.init_from)
     recipe = registry.create(settings.recipe, graph, settings, job.batching)
+    job.notes.extend(getattr(recipe, "advice", ()))
     init = warm_start.identity if warm_start else ""
     digest = fingerprint(job, graph.content_hash, recipe.algorithm_version, init)
     run = RunDirectory(run_root(settings, root) / digest[:SHORT])
     return Prepared(job, graph, recipe, digest, run, warm_start, plan)
+
+
+COMPILING = "compiling the CPU kernels, once (about 30 s); later trainings start at once"
 
 
 def train(
@@ -104,7 +111,8 @@ def train(
         StoppedError: asked to stop; the checkpoint is saved.
         GraphmillError: any mistake or failure that has a sentence.
     """
-    wanted = values.get("acceleration", {})
+    wanted = values.get("acceleration")
+    wanted = wanted if isinstance(wanted, Mapping) else {}
     ranks = join(str(wanted.get("backend", "auto")), str(wanted.get("device", "auto")))
     try:
         prepared = prepare(values, where, root=root, agree=ranks.broadcast)
@@ -130,7 +138,14 @@ def _fit(prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: Stop
     listener = RunListener(
         run, outlets, epochs=settings.training.epochs, steps_per_epoch=steps, every_seconds=PROGRESS_SECONDS
     )
-    start = _start(prepared, store, ranks)
+    if job.device.type == "cpu" and has_numba() and ranks.main:
+        from graphmill.kernels.runtime.jit import nothing_compiled
+
+        if nothing_compiled():
+            listener.on_note(COMPILING)
+    start = ranks.broadcast(
+        choose_start(run, store, settings, prepared.fingerprint, listener.on_note) if ranks.main else "fresh"
+    )
     about = {
         "run_dir": str(run.path),
         "recipe": recipe.name,
@@ -144,9 +159,10 @@ def _fit(prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: Stop
             return {}
         report: Message = run.read_json("report.json")
         listener.send({"kind": "started", "reused": True, "resumed_from_epoch": report["epochs_done"], **about})
-        if changed := _evaluated_otherwise(prepared):
-            listener.on_note(changed)
-        return {**report, "reused": True}
+        said = [text for text in (longer(report["epochs_done"], settings), evaluated_otherwise(run, settings)) if text]
+        for text in said:
+            listener.on_note(text)
+        return {**report, "reused": True, "run_dir": str(run.path), "notes": [*report["notes"], *said]}
     began = time.time()
     if ranks.main:
         _write_head(prepared, ranks, threads)
@@ -169,6 +185,8 @@ def _fit(prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: Stop
     notes = list(job.notes)
     if start == "resume":
         notes += engine.resume("last")
+        if said := longer(engine.state.epoch, settings):
+            notes.append(said)
     if ranks.main:
         store.check_writable(_checkpoint_bytes(engine))
         listener.attach_tensorboard(run.tensorboard, engine.state.steps)
@@ -183,7 +201,7 @@ def _fit(prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: Stop
     try:
         with sampler:
             fit = engine.fit()
-            metrics, epoch = _final_figures(recipe, engine)
+            metrics, epoch = _final_figures(recipe, engine, listener, run)
     finally:
         listener.close()
     # All stay until the report is written: torchrun would take one that leaves early for a reason to end the others.
@@ -192,61 +210,10 @@ def _fit(prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: Stop
     return report
 
 
-def _start(prepared: Prepared, store: CheckpointStore, ranks: Ranks) -> str:
-    """Whether to start "fresh", "resume", or "reuse" what is done; clears what a fresh start must not find."""
-    choice = "fresh"
-    if ranks.main:
-        training, resume = prepared.job.settings.training, prepared.job.settings.acceleration.resume
-        there = bool(store.list())
-        if training.force or resume == "never":
-            _clear(prepared.run, store)
-        elif there:
-            choice = "reuse" if _is_done(prepared) else "resume"
-        elif resume == "require":
-            raise InputError(
-                f"acceleration.resume: require, but {prepared.run.path} has no checkpoint; auto starts afresh"
-            )
-    return str(ranks.broadcast(choice))
-
-
-def _is_done(prepared: Prepared) -> bool:
-    training, path = prepared.job.settings.training, prepared.run.path / "report.json"
-    if not path.is_file():
-        return False
-    report = prepared.run.read_json("report.json")
-    state = TrainState(epoch=report["epochs_done"], best_metric=report["best_metric"], best_epoch=report["best_epoch"])
-    state.evaluated_epoch = state.epoch  # the last epoch of a run is always evaluated
-    return state.epoch >= training.epochs or out_of_patience(state, training.patience_epochs)
-
-
-def _evaluated_otherwise(prepared: Prepared) -> str:
-    """A sentence where a finished run chose its epoch, or was measured, by other settings than are asked for now."""
-    before = prepared.run.read_json("settings.json").get("evaluation", {})
-    now = prepared.job.settings.model_dump(mode="json")["evaluation"]
-    changed = [
-        f"{name} {before[name]} (now {now[name]})" for name in now if name in before and before[name] != now[name]
-    ]
-    if not changed:
-        return ""
-    return (
-        f"this run is done, and its best epoch and figures are by evaluation.{', '.join(changed)}; "
-        "training.force: true trains it again"
-    )
-
-
-def _clear(run: RunDirectory, store: CheckpointStore) -> None:
-    store.discard_after(-1)
-    for name in ("report.json", "history.json", "metrics.jsonl"):
-        (run.path / name).unlink(missing_ok=True)
-    for folder in (run.embeddings, run.tensorboard, run.path / "nonfinite"):
-        shutil.rmtree(folder, ignore_errors=True)
-    run.create()
-
-
 def _write_head(prepared: Prepared, ranks: Ranks, threads: int) -> None:
     """settings.json, manifest.json and the node ids: enough to know and repeat the run whatever happens next."""
     job, run = prepared.job, prepared.run
-    (run.path / "report.json").unlink(missing_ok=True)
+    run.remove("report.json")
     run.write_json("settings.json", job.settings.model_dump())
     run.write_json(ROWS_FILE, prepared.recipe.row_keys(prepared.recipe.build(Execution())))
     run.write_json(
@@ -257,7 +224,11 @@ def _write_head(prepared: Prepared, ranks: Ranks, threads: int) -> None:
             "fingerprint": prepared.fingerprint,
             "recipe": prepared.recipe.name,
             "algorithm_version": prepared.recipe.algorithm_version,
-            "data": {"path": str(prepared.graph.path), "content_hash": prepared.graph.content_hash},
+            "data": {
+                "path": stored_path(prepared.graph.path, run.path),
+                "content_hash": prepared.graph.content_hash,
+            },
+            FILES: {name: file_digest(run.path / name) for name in ("settings.json", ROWS_FILE)},
             "resolved": {
                 "device": str(job.device),
                 "device_reason": job.device_reason,
@@ -280,9 +251,17 @@ def _write_head(prepared: Prepared, ranks: Ranks, threads: int) -> None:
     )
 
 
-def _final_figures(recipe: Recipe, engine: Engine) -> tuple[dict[str, float], int]:
-    """The best epoch (the last one where nothing was selected) on valid and test, over all ranks."""
-    epoch = engine.load_weights("best" if engine.state.best_metric is not None else "last")
+def _final_figures(
+    recipe: Recipe, engine: Engine, listener: RunListener, run: RunDirectory
+) -> tuple[dict[str, float], int]:
+    """The best epoch (the last one where nothing was selected) on valid and test, over all ranks; and which one that is."""
+    state, epoch = engine.state, 0
+    loaded = engine.load_weights("last" if state.best_metric is None else "best")
+    if loaded is not None:
+        epoch = loaded.epoch
+        for note in passed_over(run, loaded, None if state.best_metric is None else state.best_epoch):
+            state.notes.append(note)
+            listener.on_note(note)
     engine.model.eval()
     metrics: dict[str, float] = {}
     for split in ("valid", "test"):

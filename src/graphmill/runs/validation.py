@@ -59,11 +59,7 @@ def _settings_of(path: Path) -> Collection[str] | None:
             continue
         try:
             settings = read_manifest(folder).get("settings")
-        except (
-            InputError,
-            ValueError,
-            AttributeError,
-        ):  # somebody else's manifest.json: it says nothing about remedies
+        except InputError:  # somebody else's manifest.json: it says nothing about remedies
             continue
         if isinstance(settings, Mapping):
             return setting_names(settings)

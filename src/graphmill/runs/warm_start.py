@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -12,6 +12,7 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from graphmill.errors import InputError
+from graphmill.runs.best_epoch import best_epoch, passed_over
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import Recipe
 from graphmill.training.run_directory import RunDirectory
@@ -29,6 +30,7 @@ class WarmStart:
     identity: str
     tensors: dict[str, Tensor]
     rows: dict[str, list[str]]
+    notes: list[str] = field(default_factory=list)
     summary: str = ""
     copied: int = 0
     total: int = 0
@@ -46,6 +48,7 @@ class WarmStart:
                 self.total += rows
                 self.copied += self._copy(label, own, parameter)
             self.summary = f"init_from: {self.copied:,} of {self.total:,} parameter rows taken from {self.identity}"
+            self.summary += "".join(f"; {note}" for note in self.notes)
             if not self.copied:
                 raise InputError(
                     f"init_from {self.identity} has nothing in common with this model (node ids, widths); empty it"
@@ -98,7 +101,8 @@ def read_warm_start(reference: str) -> WarmStart:
     if which == "best" and not any("best" in info.roles for info in store.list()):
         which = "last"
     loaded = store.load(which)
+    notes = passed_over(run, loaded, None if isinstance(which, int) else best_epoch(run))
     labels: dict[str, tuple[str, list[str]]] = run.read_json(ROWS_FILE)
     tensors = {label: loaded.snapshot.tensors[f"model.{name}"] for name, (label, _) in labels.items()}
     rows = dict(labels.values())
-    return WarmStart(f"{manifest['fingerprint'][:16]}@{loaded.epoch}", tensors, rows)
+    return WarmStart(f"{manifest['fingerprint'][:16]}@{loaded.epoch}", tensors, rows, notes)

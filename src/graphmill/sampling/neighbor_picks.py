@@ -6,11 +6,11 @@ depends on no order of work, and the numpy form (the reference) and the compiled
 
 from __future__ import annotations
 
-import importlib.util
 from typing import NamedTuple
 
 import numpy as np
 
+from graphmill.kernels.runtime.threads import has_numba
 from graphmill.sampling.sequences import ranges
 
 ALL = -1
@@ -74,7 +74,7 @@ def pick(
     if fanout == 0 or not len(nodes):
         none = np.zeros(0, np.int64)
         return none, none
-    if compiled and importlib.util.find_spec("numba") is not None:
+    if compiled and has_numba():
         from graphmill.sampling.neighbor_picks_numba import pick as fast
 
         return fast(edges, nodes, fanout, key, masked)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numba
 import numpy as np
 
+from graphmill.kernels.runtime.jit import jit
 from graphmill.sampling.neighbor_picks import _FIRST, _GOLDEN, _SECOND, InEdges
 
 _U = np.uint64
-_jit = numba.njit(nogil=True, error_model="numpy", cache=True)
+_jit = jit(nogil=True, error_model="numpy")
 
 
 def pick(edges: InEdges, nodes: np.ndarray, fanout: int, key: int, masked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

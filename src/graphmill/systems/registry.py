@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from graphmill.errors import SettingsError
-from graphmill.settings import Settings
+from graphmill.settings import Settings, shown
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
@@ -40,6 +40,12 @@ RECIPES = {
         "BPR-MF: matrix factorisation for recommendation; floor and start of the others",
         ranks="items",
         recommends=True,
+    ),
+    "complex": Entry(
+        "graphmill.systems.complex",
+        "ComplexSettings",
+        "ComplexRecipe",
+        "ComplEx: vectors of nodes and relations whose products score links; DistMult as an option",
     ),
     "conve": Entry(
         "graphmill.systems.conve",
@@ -102,7 +108,7 @@ def entry(name: str) -> Entry:
         SettingsError: there is no such recipe; the message lists those that there are.
     """
     if name not in RECIPES:
-        raise SettingsError(f"recipe '{name}' is unknown (known: {', '.join(RECIPES)})")
+        raise SettingsError(f"recipe {shown(name)} is unknown (known: {', '.join(RECIPES)})")
     return RECIPES[name]
 
 
@@ -122,9 +128,15 @@ def presets(name: str) -> dict[str, dict[str, Any]]:
     return found
 
 
-def choose_preset(name: str, device: str, memory_bytes: int) -> tuple[str, str]:
-    """What ``preset: auto`` stands for on this device, and why."""
-    chosen: tuple[str, str] = import_module(f"{entry(name).module}.settings").choose_preset(device, memory_bytes)
+def choose_preset(name: str, device: str, memory_bytes: int, links: int = 0) -> tuple[str, str]:
+    """What ``preset: auto`` stands for on this device, and why; ``links``: training edges of the graph, 0 where unknown.
+
+    A device with little memory decides before the size of the graph does.
+    """
+    module = import_module(f"{entry(name).module}.settings")
+    chosen: tuple[str, str] = module.choose_preset(device, memory_bytes)
+    if links and chosen[0] == "none" and hasattr(module, "preset_of_graph"):
+        chosen = module.preset_of_graph(links) or chosen
     return chosen
 
 

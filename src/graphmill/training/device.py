@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from graphmill.errors import ResourceError
+from graphmill.training.machine import allowed_cores
 from graphmill.training.settings import AccelerationSettings
 
 
@@ -51,11 +52,6 @@ def choose_device(requested: str, *, allow_fallback: bool, local_rank: int = 0) 
         )
     device = torch.device("cuda", local_rank) if kind == "cuda" else torch.device(kind)
     return DeviceChoice(device, requested, reason)
-
-
-def allowed_cores() -> int:
-    """Cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
 def configure_torch(settings: AccelerationSettings, device: torch.device, processes: int) -> int:

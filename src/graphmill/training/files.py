@@ -7,14 +7,21 @@ A writer that was killed leaves only files that end in ``PARTIAL``; whoever hold
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import secrets
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from graphmill.errors import ResourceError
+
 PARTIAL = ".partial"
+PART = ".part"
+"""End of the names of exports that are being written."""
+_OLD_SECONDS = 3600.0
 
 
 def sync_directory(path: Path) -> None:
@@ -70,3 +77,46 @@ def remove_partial_files(directory: Path) -> None:
     for path in directory.glob(f".*{PARTIAL}"):
         with contextlib.suppress(OSError):
             path.unlink()
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a disk's refusal into a sentence.
+
+    Raises:
+        ResourceError: names ``path`` and the reason.
+    """
+    try:
+        yield
+    except OSError as error:
+        why = error.strerror or " ".join(str(error).split())
+        raise ResourceError(
+            f"{path} cannot be written: {why}; free some space or make it writable, and run the same command again"
+        ) from None
+
+
+@contextlib.contextmanager
+def only_writer(directory: Path) -> Iterator[None]:
+    """Be the only one who exports into ``directory``, waiting for who does; sweeps what a killed one left."""
+    lock = os.open(directory, os.O_RDONLY)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks: what lies there may be somebody's
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            sweep(directory)
+        yield
+    finally:
+        os.close(lock)
+
+
+def sweep(directory: Path, older_than: float = 0.0) -> None:
+    """Delete exports that were not finished, last written ``older_than`` seconds ago or more."""
+    for path in directory.glob(f".*{PART}"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.stat().st_mtime >= older_than:
+                path.unlink()
+
+
+def sweep_old(run: Path) -> None:
+    """:func:`sweep` the folders of a run that nobody has written for an hour."""
+    for folder in (run, run / "embeddings", run / "influence", run / "origin"):
+        sweep(folder, _OLD_SECONDS)

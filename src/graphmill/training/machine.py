@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 import platform
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from graphmill.errors import SettingsError
 from graphmill.training.memory import memory_limit
 
 _NVML = ("libnvidia-ml.so.1", "libnvidia-ml.so")
@@ -37,6 +40,25 @@ def this_machine(root: Path = Path("/")) -> Machine:
     main = memory_limit(root)
     apple = platform.system() == "Darwin" and platform.machine() == "arm64"
     return Machine("mps" if apple else "cpu", main)
+
+
+def allowed_cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def require_cores(acceleration: Any, where: str) -> None:
+    """Raise :class:`SettingsError` for threads or processes that this machine's cores could never carry.
+
+    Some more than there are cores are harmless, thousands end as "out of memory" or never start.
+    """
+    cores = allowed_cores()
+    for name, most in (("threads", max(64, 4 * cores)), ("processes", max(16, 2 * cores))):
+        asked = getattr(acceleration, name)
+        if asked > most:
+            raise SettingsError(
+                f"{where}: acceleration.{name} = {asked}, and this machine has {cores} cores: write {most} at most"
+            )
 
 
 def torch_is_built_for_cuda() -> bool:

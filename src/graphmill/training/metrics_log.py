@@ -12,10 +12,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
-from graphmill.errors import ResourceError
+from graphmill.errors import InputError, ResourceError
 from graphmill.training.files import write_all, write_atomically
 
 Kind = Literal["step", "epoch"]
+_MOST = 1 << 62
+_NUMBERS = ("learning_rate", "seconds", "skips", "memory_bytes", "best_epoch")
+_TABLES = ("losses", "valid", "health", "per_second")
 
 
 def readable(value: Any) -> Any:
@@ -66,7 +69,11 @@ class MetricsLog:
             os.fsync(self._file.fileno())
 
     def read(self, kind: Kind | None = None) -> list[dict[str, Any]]:
-        """All records, or those of one kind. A line torn by a kill or a power cut is left out."""
+        """All records, or those of one kind. A line torn by a kill or a power cut, or damaged since, is left out.
+
+        Raises:
+            InputError: it is no file, or cannot be read.
+        """
         records = (_parse(line) for line in self._lines())
         return [record for record in records if record is not None and kind in (None, record["kind"])]
 
@@ -94,7 +101,15 @@ class MetricsLog:
             self._file = None
 
     def _lines(self) -> list[bytes]:
-        return self.path.read_bytes().split(b"\n")[:-1] if self.path.exists() else []
+        try:
+            return self.path.read_bytes().split(b"\n")[:-1]
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise InputError(
+                f"{self.path} cannot be read: {error.strerror}; it is the trace of the run, of which nothing else depends: "
+                "remove it, and run the same command again"
+            ) from None
 
 
 def _survives(record: dict[str, Any] | None, epoch: int, step: int) -> bool:
@@ -105,11 +120,25 @@ def _survives(record: dict[str, Any] | None, epoch: int, step: int) -> bool:
 
 
 def _parse(line: bytes) -> dict[str, Any] | None:
+    """The record of a line, or None where it is none: plots and tables may rely on the types."""
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
-    return record if isinstance(record, dict) and {"kind", "epoch", "step"} <= record.keys() else None
+    if not isinstance(record, dict) or record.get("kind") not in ("step", "epoch"):
+        return None
+    counts = all(type(record.get(name)) is int and 0 <= record[name] < _MOST for name in ("epoch", "step"))
+    numbers = all(_is_number(record[name]) for name in _NUMBERS if name in record)
+    tables = all(_is_table(record[name]) for name in _TABLES if name in record)
+    return record if counts and numbers and tables else None
+
+
+def _is_number(value: Any) -> bool:
+    return (isinstance(value, int | float) and not isinstance(value, bool)) or value in ("nan", "inf", "-inf")
+
+
+def _is_table(value: Any) -> bool:
+    return isinstance(value, dict) and all(map(_is_number, value.values()))
 
 
 def _size(path: Path) -> int:

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.errors import SettingsError
-from graphmill.training.block_adam import BlockAdam
 from graphmill.training.contract import ParameterGroup
 from graphmill.training.settings import TrainingSettings
 
@@ -47,15 +46,17 @@ class PhaseOptimizer:
 
     def load(self, prefix: str, tensors: dict[str, Tensor]) -> None:
         """Restore :meth:`tensors`."""
-        self.optimizer.state.clear()
+        if not isinstance(self.optimizer, torch.optim.Adagrad):  # whose state is there from the start
+            self.optimizer.state.clear()
         for name, parameter in zip(self.names, self.parameters, strict=True):
             start = f"{prefix}.{name}."
             state: dict[str, Any] = {}
             for key, value in tensors.items():
                 if key.startswith(start) and "." not in key[len(start) :]:
-                    # The step counter stays where the optimizer keeps it; moments live beside their parameter.
-                    target = value.device if key.endswith(".step") and value.dim() == 0 else parameter.device
-                    state[key[len(start) :]] = value.clone().to(target)
+                    # The step counter goes where the optimizer keeps it; moments live beside their parameter.
+                    is_counter = key.endswith(".step") and value.dim() == 0
+                    beside = not is_counter or self.optimizer.defaults.get("fused")
+                    state[key[len(start) :]] = value.clone().to(parameter.device if beside else "cpu")
             if state:
                 self.optimizer.state[parameter] = state
 
@@ -70,11 +71,8 @@ def _build(settings: TrainingSettings, options: list[dict[str, Any]], device: to
     fused = device.type in ("cpu", "cuda")
     if settings.optimizer == "sgd":
         return torch.optim.SGD(options, lr=rate, momentum=settings.beta1, fused=fused)
-    lazy = settings.optimizer == "lazy_adamw"
-    if lazy or settings.moments == "bf16":
-        decoupled = settings.optimizer != "adam"
-        dtype = torch.bfloat16 if settings.moments == "bf16" else None
-        return BlockAdam(options, lr=rate, betas=betas, decoupled=decoupled, lazy=lazy, moments=dtype)
+    if settings.optimizer == "adagrad":
+        return torch.optim.Adagrad(options, lr=rate, fused=device.type == "cpu")
     if settings.optimizer == "adamw":
         return torch.optim.AdamW(options, lr=rate, betas=betas, fused=fused)
     return torch.optim.Adam(options, lr=rate, betas=betas, fused=fused)

@@ -19,9 +19,9 @@ HEAP_FACTORS: dict[Heap, tuple[float, float]] = {
 }  # fmt: skip
 """Resident memory over live memory by what becomes of freed blocks (``training/allocator.py``): holes that nothing fits
 into. Where all steps have the same sizes, and where they differ (sampled batching)."""
-MOMENTS = {"adamw": 2, "adam": 2, "lazy_adamw": 2, "sgd": 1}
+MOMENTS = {"adamw": 2, "adam": 2, "adagrad": 1, "sgd": 1}
 """Optimizer state, in copies of the weights."""
-OPTIMIZER_PASSES = {"adamw": 7, "adam": 7, "lazy_adamw": 8, "sgd": 5}
+OPTIMIZER_PASSES = {"adamw": 7, "adam": 7, "adagrad": 5, "sgd": 5}
 """Reads and writes of a weight in one update: weight, gradient and moments, with the norm that clipping needs."""
 
 
@@ -78,13 +78,13 @@ class Estimate:
 
 
 def peak_memory_of(
-    cost: Cost, optimizer: str, *, heap: Heap = "stock", device: str = "cpu", low_moments: bool = False
+    cost: Cost, optimizer: str, *, heap: Heap = "stock", device: str = "cpu"
 ) -> tuple[int, dict[str, int]]:
-    """Bytes at the highest moment, and what they consist of. ``low_moments``: Adam's state is in half precision.
+    """Bytes at the highest moment, and what they consist of.
 
     On the CPU it is the resident memory of the process; on an accelerator that of the device, without the process.
     """
-    moments = cost.weights * MOMENTS[optimizer] // (2 if low_moments else 1)
+    moments = cost.weights * MOMENTS[optimizer]
     even, ragged = HEAP_FACTORS[heap] if device == "cpu" else (1.0, 1.0)
     phases = {
         "step": (cost.gradients + cost.step, ragged if cost.ragged else even),

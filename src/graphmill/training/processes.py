@@ -1,6 +1,6 @@
 """Several processes as one: who am I, and exact sums over all of us. With one process every call is free.
 
-There is no DDP wrapper (docs/adr/001-no-ddp-wrapper.md): the engine itself reduces gradients, once a step, coalesced.
+There is no DDP wrapper (ADR 1): the engine itself reduces gradients, once a step, coalesced.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Ranks:
     """This process among ``world``.
 
     ``bytes_reduced`` counts the payload of the gradient reductions and ``collectives`` every collective call, for the
-    cost report (docs/adr/002-sharding-full-graph-systems.md).
+    cost report (ADR 2).
     """
 
     rank: int = 0

@@ -20,9 +20,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from graphmill.errors import InputError, ResourceError, RunLockedError
-from graphmill.training.files import remove_partial_files, write_atomically
+from graphmill.errors import ResourceError, RunLockedError
+from graphmill.training.files import remove_partial_files, sweep_old, write_atomically
 from graphmill.training.metrics_log import MetricsLog, readable
+from graphmill.training.run_files import read_run_file, sealed
 
 _PRUNED = ".pruned-"
 _logger = logging.getLogger(__name__)
@@ -117,7 +118,8 @@ class RunDirectory:
             ResourceError: it could not be written; the file that was there is untouched.
         """
         path = self.path / name
-        text = json.dumps(readable(value), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        content = sealed(name, readable(value))
+        text = json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
         try:
             write_atomically(path, text.encode())
         except OSError as error:
@@ -131,15 +133,23 @@ class RunDirectory:
         """What :meth:`write_json` wrote.
 
         Raises:
-            InputError: there is no such file, or it is not JSON.
+            InputError: there is no such file, or it is not what was written (``run_files.py``).
+        """
+        return read_run_file(self.path, name)
+
+    def remove(self, name: str) -> None:
+        """Delete a file of the run, if it is there.
+
+        Raises:
+            ResourceError: it cannot be removed.
         """
         path = self.path / name
         try:
-            return json.loads(path.read_text())
-        except FileNotFoundError:
-            raise InputError(f"{self.path} has no {name}: it is not a run directory, or its run never began") from None
-        except (OSError, ValueError) as error:
-            raise InputError(f"{path} cannot be read: {error}") from None
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise ResourceError(
+                f"cannot replace {path}: {error.strerror}; remove it, and run the same command again"
+            ) from None
 
     def write_history(self) -> Path:
         """``history.json``: the epochs of ``metrics.jsonl`` as columns."""
@@ -148,7 +158,7 @@ class RunDirectory:
     def log(self, name: str) -> logging.Logger:
         """A logger into ``<name>.log`` ("train", "val"), each line with its time. Not part of the global tree."""
         if name not in self._logs:
-            handler = _QuietFileHandler(self.path / f"{name}.log", encoding="utf-8")
+            handler = _log_handler(self.path / f"{name}.log")
             handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s", "%Y-%m-%d %H:%M:%S"))
             self._logs[name] = logging.Logger(f"graphmill.run.{name}", logging.INFO)
             self._logs[name].addHandler(handler)
@@ -161,6 +171,15 @@ class RunDirectory:
             for handler in logger.handlers:
                 handler.close()
         self._logs.clear()
+
+
+def _log_handler(path: Path) -> logging.Handler:
+    """Into the file, or into nothing where it cannot be opened: a log decides nothing."""
+    try:
+        return _QuietFileHandler(path, encoding="utf-8")
+    except OSError as error:
+        _logger.warning("%s cannot be written: %s", path, error.strerror)
+        return logging.NullHandler()
 
 
 class _QuietFileHandler(logging.FileHandler):
@@ -206,12 +225,16 @@ def prune_runs(root: Path, keep: int, protect: set[str]) -> list[Path]:
     """Remove all but the ``keep`` newest run directories right under ``root``; returns those that were removed.
 
     Never removed: the names in ``protect``, what a symbolic link in ``root`` points to, a run that is locked, and the
-    newest good one (with complete embeddings, or a final checkpoint). What is no run directory is not touched.
+    newest good one (with complete embeddings, or a final checkpoint). What is no run directory is not touched. Exports
+    that were killed an hour ago or more are swept from those that stay.
     """
     if not root.is_dir():
         return []
     for leftover in root.glob(f"{_PRUNED}*"):  # of a removal that was interrupted
         shutil.rmtree(leftover, ignore_errors=True)
+    for path in root.iterdir():
+        if _is_run(path):
+            sweep_old(path)
     runs = sorted((path for path in root.iterdir() if _is_run(path)), key=lambda path: (_written(path), path.name))
     spared = set(protect) | {path.name for path in runs[max(len(runs) - max(keep, 0), 0) :]}
     spared |= {path.resolve().name for path in root.iterdir() if path.is_symlink()}

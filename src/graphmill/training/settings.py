@@ -1,20 +1,18 @@
 """The settings that every recipe shares: training, acceleration, evaluation, export.
 
 Execution settings (``identity=False``) may change between a run and its continuation; the others are part of the
-fingerprint. Meaning of each: docs/settings.md, which is generated from here.
+fingerprint. Meaning of each: docs/reference/settings.md, which is generated from here.
 """
 
 from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from graphmill.settings import Settings, setting
+from graphmill.settings import Retired, Settings, setting
 
-OptimizerName = Literal["adamw", "adam", "lazy_adamw", "sgd"]
-OPTIMIZER = (
-    "Optimizer; weight decay never acts on lookup tables. lazy_adamw leaves rows of tables alone that a step has not "
-    "touched: less work for sampled batches, but not what adamw gives"
-)
+LINK_METRICS = ("mrr", "mr", "amri", "hits")
+OptimizerName = Literal["adamw", "adam", "adagrad", "sgd"]
+OPTIMIZER = "Optimizer; weight decay never acts on lookup tables"
 CHOSEN_ON_TEST = (
     "the best epoch is chosen on the test split (evaluation.selection_split: test), as in the publications that have no "
     "validation split: its test figures are optimistic"
@@ -25,12 +23,13 @@ CHOSEN_ON_TEST = (
 class TrainingSettings(Settings):
     """How long and with which optimizer a model is trained."""
 
+    RETIRED: ClassVar[dict[str, Retired]] = {
+        "moments": Retired("fp32", "Adam's state is always fp32; leave the setting out"),
+    }
+
     epochs: int = setting(100, "Passes to make; raising it continues a finished run", identity=False, ge=1)
     steps_per_epoch: int = setting(0, "Optimizer steps per epoch; 0 = the recipe's own (one pass over its data)", ge=0)
     optimizer: OptimizerName = setting("adamw", OPTIMIZER)
-    moments: Literal["fp32", "bf16"] = setting(
-        "fp32", "Precision of Adam's state; bf16 halves its memory, stochastically rounded: not what fp32 gives"
-    )
     learning_rate: float = setting(0.001, "Peak learning rate at the recipe's base batch", gt=0.0)
     beta1: float = setting(0.9, "Adam's first decay rate; momentum for sgd", ge=0.0, lt=1.0)
     beta2: float = setting(0.999, "Adam's second decay rate", ge=0.0, lt=1.0)
@@ -54,12 +53,6 @@ class TrainingSettings(Settings):
     )
     force: bool = setting(False, "Start over even where the same training has been done", identity=False)
     seed: int = setting(0, "Seed of every random number of the run", ge=0)
-
-    @model_validator(mode="after")
-    def _moments_are_adams(self) -> Self:
-        if self.optimizer == "sgd" and self.moments != "fp32":
-            raise ValueError(f"training.moments: {self.moments} is about Adam's state; sgd has none of it")
-        return self
 
 
 class AccelerationSettings(Settings):
@@ -102,13 +95,13 @@ class AccelerationSettings(Settings):
         "shrink", "When memory runs out: smaller chunks of the same step, or stop", identity=False
     )
     clip_norm: float = setting(0.0, "Largest norm of the gradient; 0 = off", ge=0.0)
-    clip_norm_type: float = setting(2.0, "p of the norm; inf for the largest entry", gt=0.0)
+    clip_norm_type: float = setting(2.0, "p of the norm; inf for the largest entry", gt=0.0, allow_inf_nan=True)
     lr_scaling: Literal["none", "sqrt", "linear"] = setting(
         "none", "Scale the rate with batch / base batch (sqrt suits Adam, linear SGD)"
     )
-    num_workers: int = setting(0, "Threads that prepare batches ahead", identity=False, ge=0)
+    num_workers: int = setting(0, "Threads that prepare batches ahead", identity=False, ge=0, le=256)
     pin_memory: bool = setting(False, "Page-locked host batches (CUDA)", identity=False)
-    processes: int = setting(1, "Processes on this machine, started with torchrun", identity=False, ge=1)
+    processes: int = setting(1, "Processes on this machine, started with torchrun", identity=False, ge=1, le=1024)
     backend: Literal["auto", "nccl", "gloo"] = setting("auto", "auto: nccl on CUDA, else gloo", identity=False)
     checkpoint_every_seconds: int = setting(300, "Save at least this often; 0 = off", identity=False, ge=0)
     checkpoint_every_epochs: int = setting(1, "Save after every so many epochs; 0 = off", identity=False, ge=0)
@@ -123,8 +116,15 @@ class AccelerationSettings(Settings):
     )
     max_skips: int = setting(10, "on_nonfinite: skip gives up after so many steps in a row", identity=False, ge=1)
     deterministic: Literal["auto", "on", "off"] = setting("auto", "auto: on for the CPU", identity=False)
-    threads: int = setting(0, "CPU threads per process; 0 = all cores / processes", identity=False, ge=0)
+    threads: int = setting(0, "CPU threads per process; 0 = all cores / processes", identity=False, ge=0, le=1024)
+    verify_graph: Literal["changed", "always"] = setting(
+        "changed", "Hash the graph's files where they are new or have changed, or at every start", identity=False
+    )
     keep_runs: int = setting(5, "Older run directories of a model to keep", identity=False, ge=1)
+
+
+LINK_BASELINES = ("knn", "spectral", "complex")
+"""Baselines of a ranking of links that are computed or trained for it; degree and random cost nothing."""
 
 
 class EvaluationSettings(Settings):
@@ -141,10 +141,55 @@ class EvaluationSettings(Settings):
         0, "Validation queries per relation while training (seeded sample); 0 = all", identity=False, ge=0
     )
 
+    @model_validator(mode="after")
+    def _something_is_measured(self) -> Self:
+        if not self.metrics:
+            raise ValueError("evaluation.metrics is empty; name one at least")
+        if not self.top_k or min(self.top_k) < 1:
+            raise ValueError("evaluation.top_k needs at least one cut-off of 1 or more")
+        return self
+
+    def require_link_metrics(self) -> None:
+        """For systems whose held-out figures rank links or triples. Raises ``ValueError`` for what is not measured."""
+        if unknown := sorted(set(self.metrics) - set(LINK_METRICS)):
+            raise ValueError(f"evaluation.metrics: unknown {', '.join(unknown)} (known: {', '.join(LINK_METRICS)})")
+        measured: list[str] = [name for name in ("mrr", "amri") if name in self.metrics]
+        measured += [f"hits@{k}" for k in self.top_k if "hits" in self.metrics]
+        if self.selection_metric not in measured:
+            lower = " (a lower mr is better, so it chooses nothing)" if self.selection_metric == "mr" else ""
+            raise ValueError(
+                f"evaluation.selection_metric: {self.selection_metric} is not measured{lower}; it is one of "
+                f"{', '.join(measured) or 'none of these'} (see evaluation.metrics and top_k)"
+            )
+
     @property
     def selected_on(self) -> Literal["valid", "test"]:
         """The split that is measured while training: it chooses the best epoch, and patience goes by it."""
         return "valid"
+
+
+class LinkEvaluationSettings(EvaluationSettings):
+    """Evaluation of what ranks links or triples: also which baselines stand beside its ranking."""
+
+    baselines: list[str] = setting(
+        ["knn", "spectral", "complex"],
+        "Baselines of the ranking beside degree: knn, spectral (vectors by SVD, as wide as the model's), complex (trained)",
+        identity=False,
+    )
+    baseline_minutes: float = setting(
+        2.0,
+        "Time of ComplEx, the baseline, with its tuning: minutes of one CPU core, counted by its work, so that every "
+        "machine does the same",
+        identity=False,
+        gt=0.0,
+    )
+
+    @model_validator(mode="after")
+    def _baselines_are_known(self) -> Self:
+        unknown = sorted(set(self.baselines) - set(LINK_BASELINES))
+        if unknown:
+            raise ValueError(f"evaluation.baselines: unknown {', '.join(unknown)} (known: {', '.join(LINK_BASELINES)})")
+        return self
 
 
 class ExportSettings(Settings):

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from graphmill.training.checkpoint import CheckpointStore, Snapshot
+from graphmill.training.checkpoint import CheckpointStore, Loaded, Snapshot
 from graphmill.training.contract import Execution, Phase, Recipe
 from graphmill.training.optimizers import PhaseOptimizer
 from graphmill.training.precision import Precision
@@ -115,17 +115,17 @@ class Session:
                 setattr(self.execution, key, value)
         self._use_precision(self.state.precision)
 
-    def load_weights(self, which: str | int) -> int:
-        """Weights and buffers alone of a checkpoint, for evaluation and export, on every rank; returns its epoch."""
+    def load_weights(self, which: str | int) -> Loaded | None:
+        """Weights and buffers alone of a checkpoint, for evaluation and export, on every rank; returns what was loaded, to
+        the first of them."""
         assert self.store is not None
-        tensors, about = None, ("", 0)
+        loaded, tensors = None, None
         if self.ranks.main:
             loaded = self.store.load(which)
-            tensors, about = loaded.snapshot.tensors, (str(loaded.path), loaded.epoch)
-            tensors = {name: tensor for name, tensor in tensors.items() if name.startswith("model.")}
-        path, epoch = self.ranks.broadcast(about)
+            tensors = {name: own for name, own in loaded.snapshot.tensors.items() if name.startswith("model.")}
+        path = self.ranks.broadcast(str(loaded.path) if loaded else "")
         load_model(self.ranks.broadcast_tensors(tensors), self.model, path)
-        return int(epoch)
+        return loaded
 
     def save(self, *, final: bool = False, metric: float | None = None) -> None:
         """Write a checkpoint of this moment (rank 0; the others wait).

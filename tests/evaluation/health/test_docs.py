@@ -1,4 +1,4 @@
-"""docs/checks.md has every failure, every figure with a bound, and every threshold with its default."""
+"""docs/reference/checks.md has every failure, every figure with a bound, and every threshold with its default."""
 
 import re
 from pathlib import Path
@@ -16,7 +16,7 @@ from graphmill.settings import Settings
 
 @pytest.fixture(scope="module")
 def page(repository: Path) -> str:
-    return (repository / "docs" / "checks.md").read_text(encoding="utf-8")
+    return (repository / "docs" / "reference" / "checks.md").read_text(encoding="utf-8")
 
 
 def test_every_failure_has_a_row(page: str) -> None:

@@ -32,6 +32,7 @@ def test_ratios_and_shares() -> None:
         "mrr_over_degree": "pass",
         "share_above_degree": "warn",
         "mrr_over_random": "pass",
+        "mrr_over_best_baseline": "pass",
         "mrr_over_no_message": "warn",
     }
     assert found.relations[1].mrr == {"model": 0.3, "degree": 0.2, "random": 0.02, "no_message": 0.4}
@@ -61,3 +62,13 @@ def test_thresholds_are_settings() -> None:
 def test_rankings_of_different_queries_are_refused(other: LinkRanking) -> None:
     with pytest.raises(InputError, match="same queries"):
         compare_to_baselines(MODEL, other, RANDOM)
+
+
+def test_the_best_baseline_is_what_the_model_is_held_against() -> None:
+    found = compare_to_baselines(MODEL, DEGREE, RANDOM, ranking(0.4, 0.4, 0.2), others={"knn": ranking(0.5, 0.4, 0.3)})
+    assert found.against.best == "knn"
+    assert found.ratios["mrr_over_best_baseline"] == pytest.approx(0.75)
+    verdict = next(v for v in found.verdicts if v.name == "mrr_over_best_baseline")
+    assert verdict.status == "warn"
+    assert "kNN (0.4000, 33% above) beats the model" in verdict.meaning
+    assert list(found.macro) == ["model", "degree", "knn", "random", "no_message"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -11,9 +13,11 @@ import torch
 from graphmill.errors import TrainingError
 from graphmill.evaluation.baselines import recommendation as recommendation_floors
 from graphmill.evaluation.baselines.recommendation import FloorModels, take_out, tune_item_floors
+from graphmill.evaluation.ranking import items as item_ranking
 from graphmill.evaluation.ranking import recommendation
 from graphmill.evaluation.ranking.items import METRICS, ItemLists, rank_items
 from graphmill.evaluation.ranking.recommendation import KnownItems
+from graphmill.evaluation.ranking.sharing import Share, shared
 
 
 def known(*items: list[int]) -> KnownItems:
@@ -22,23 +26,26 @@ def known(*items: list[int]) -> KnownItems:
 
 def random_case(seed: int, users: int = 30, items: int = 40) -> tuple[torch.Tensor, KnownItems, KnownItems]:
     rng = np.random.default_rng(seed)
-    scores = torch.from_numpy(rng.integers(0, 12, (users, items)).astype(np.float32))  # many ties
+    scores = torch.from_numpy(rng.permuted(np.tile(np.arange(items), (users, 1)), axis=1).astype(np.float32))
     split = rng.choice(3, (users, items), p=(0.7, 0.2, 0.1))
     split[0] = 0  # nobody to ask here
     rows = [[np.flatnonzero(split[u] == s).tolist() for u in range(users)] for s in (1, 2)]
     return scores, known(*rows[0]), known(*rows[1])
 
 
-def by_hand(scores: torch.Tensor, seen: KnownItems, held: KnownItems, k: int) -> dict[str, float]:
-    """One user at a time, as it is defined."""
-    sums: dict[str, list[float]] = {name: [] for name in METRICS}
+def by_hand(
+    scores: torch.Tensor, seen: KnownItems, held: KnownItems, k: int, order_of: Sequence[int] | None = None
+) -> dict[str, float]:
+    """One user at a time, as it is defined; ``order_of``: the place of each item among those of equal score."""
+    order_of = order_of or range(scores.shape[1])
+    sums: dict[str, list[float]] = {name: [] for name in (*METRICS, "ndcg_kgat")}
     for user in range(len(scores)):
         positives = set(held.items[held.indptr[user] : held.indptr[user + 1]].tolist())
         if not positives:
             continue
         masked = set(seen.items[seen.indptr[user] : seen.indptr[user + 1]].tolist())
         order = sorted(
-            (i for i in range(scores.shape[1]) if i not in masked), key=lambda i: (-float(scores[user, i]), i)
+            (i for i in range(scores.shape[1]) if i not in masked), key=lambda i: (-float(scores[user, i]), order_of[i])
         )
         hits = [item in positives for item in order[:k]] + [False] * max(k - len(order), 0)
         ideal = sum(1 / math.log2(i + 2) for i in range(min(k, len(positives))))
@@ -47,6 +54,10 @@ def by_hand(scores: torch.Tensor, seen: KnownItems, held: KnownItems, k: int) ->
         sums["ndcg"].append(sum(h / math.log2(i + 2) for i, h in enumerate(hits)) / ideal)
         sums["map"].append(sum(h * sum(hits[: i + 1]) / (i + 1) for i, h in enumerate(hits)) / min(k, len(positives)))
         sums["hit"].append(float(any(hits)))
+        retrieved = sum(item in positives for item in order[: item_ranking.KGAT_LIST])
+        gain = sum(h / math.log2(i + 2) for i, h in enumerate(hits))
+        best = sum(1 / math.log2(i + 2) for i in range(min(k, retrieved)))
+        sums["ndcg_kgat"].append(gain / best if best else 0.0)
         sums["mrr"].append(next((1 / (i + 1) for i, h in enumerate(hits) if h), 0.0))
     return {f"{name}@{k}": float(np.mean(values)) for name, values in sums.items()}
 
@@ -60,8 +71,81 @@ def test_every_metric_equals_the_loop_over_users(seed: int, block: int, monkeypa
     found = lists.metrics(METRICS, [1, 5, 20])
     for k in (1, 5, 20):
         for name, value in by_hand(scores, seen, held, k).items():
-            assert found[name] == pytest.approx(value, abs=1e-12), name
+            if "kgat" not in name:
+                assert found[name] == pytest.approx(value, abs=1e-12), name
     assert lists.by_user("recall", 5).mean() == pytest.approx(found["recall@5"])
+
+
+@pytest.mark.parametrize("depth", [3, 4, 6])
+def test_ties_give_the_expectation_over_all_orders_of_equal_scores(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups inside the lists, and beyond their end; one user has all scores equal, one knows most of the last group."""
+    monkeypatch.setattr(item_ranking, "KGAT_LIST", depth)
+    scores = torch.tensor(
+        [[2.0, 2, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1], [0, 3, 3, 0, 0, 0], [5, 4, 3, 2, 1, 0], [1, 0, 0, 0, 1, 1]]
+    )
+    seen, held = known([], [5], [0, 3], [0], []), known([1, 3, 4], [0, 2], [1, 4], [2, 5], [0, 1])
+    lists = rank_items(lambda u: scores[torch.from_numpy(u)], 6, seen, held, depth)
+    ks = [k for k in (1, 2, 3, 5) if k <= depth]
+    found = lists.metrics([*METRICS, "ndcg_kgat"], ks)
+    for k in ks:
+        each = [by_hand(scores, seen, held, k, order) for order in itertools.permutations(range(6))]
+        for name in each[0]:
+            assert found[name] == pytest.approx(np.mean([one[name] for one in each]), abs=1e-12), name
+    twice = lists.take(np.array([2, 0, 2, 3]))
+    assert twice.by_user("ndcg", 2).tolist() == [lists.by_user("ndcg", 2)[i] for i in (2, 0, 2, 3)]
+    assert lists.take(lists.users == 1).metrics(["recall"], [2])["recall@2"] == pytest.approx(2 / 5)
+
+
+def test_two_processes_find_the_ties_that_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recommendation, "BLOCK_NUMBERS", 3 * 40)
+    scores, seen, held = random_case(0)
+    scores = (scores / 4).floor()
+    arguments = (lambda u: scores[torch.from_numpy(u)], 40, seen, held, 10)
+    alone, parts = rank_items(*arguments), []
+
+    def kept(values: np.ndarray) -> np.ndarray:
+        parts.append(values)
+        return sum(parts)
+
+    for rank in (0, 1):
+        with shared(Share(rank, 2, kept)):
+            together = rank_items(*arguments)
+    assert len(alone.ties.rows) > 5
+    assert together.metrics(METRICS, [10]) == alone.metrics(METRICS, [10])
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_constant_scores_get_what_chance_gets_however_items_are_numbered(
+    compiled: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Held-out items have the lowest numbers, as where numbers go by first appearance."""
+    if not compiled:
+        monkeypatch.setattr("graphmill.kernels.top_k.has_numba", lambda: False)
+        monkeypatch.setattr("graphmill.kernels.rank_counts.has_numba", lambda: False)
+    seen, held = known(*[[90 + u % 10] for u in range(40)]), known(*[[u % 3, 4 + u % 5] for u in range(40)])
+    lists = rank_items(lambda u: torch.full((len(u), 100), 0.3), 100, seen, held, 20)
+    found = lists.metrics(["recall", "hit"], [20])
+    assert found["recall@20"] == pytest.approx(20 / 99)
+    assert found["hit@20"] == pytest.approx(1 - (79 * 78) / (99 * 98))
+
+
+def test_no_baseline_gains_by_the_numbers_of_the_items() -> None:
+    train, held = trained()
+    order = np.random.default_rng(0).permutation(24)
+    turned = [KnownItems(part.indptr, order[part.items]) for part in (train, held)]
+
+    def figures(train: KnownItems, held: KnownItems) -> dict[str, float]:
+        models, out = FloorModels(train, 24), {}
+        for name, score in (
+            ("popularity", models.popularity_scores()),
+            ("knn", models.knn_scores(0, 10.0)),
+            ("none", lambda users: torch.zeros(len(users), 24)),
+        ):
+            found = rank_items(score, 24, train, held, 5).metrics(["recall", "ndcg", "map", "mrr"], [5])
+            out |= {f"{name} {metric}": value for metric, value in found.items()}
+        return out
+
+    assert figures(*turned) == pytest.approx(figures(train, held), rel=1e-5)
 
 
 def test_the_golden_user_and_kgats_ndcg() -> None:

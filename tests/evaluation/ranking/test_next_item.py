@@ -42,7 +42,7 @@ def test_a_constant_scorer_gets_what_chance_gets():
 
 
 @pytest.mark.parametrize("block", [1, 1 << 20])
-def test_full_ranks_equal_a_plain_loop_with_repeated_history_and_a_target_met_before(monkeypatch, block):
+def test_full_ranks_equal_a_plain_loop_and_a_target_met_before_is_ranked_among_all_items(monkeypatch, block):
     monkeypatch.setattr(recommendation, "BLOCK_NUMBERS", block)
     rng = np.random.default_rng(0)
     scores = rng.integers(0, 6, (9, 20)).astype(np.float32)
@@ -51,10 +51,41 @@ def test_full_ranks_equal_a_plain_loop_with_repeated_history_and_a_target_met_be
     histories[3].append(int(targets[3]))
     ranks = full_ranks(lambda u: torch.from_numpy(scores[u]), np.arange(9), targets, 20, known(*histories))
     for q in range(9):
-        rivals = [i for i in range(20) if i != targets[q] and i not in histories[q]]
-        own = scores[q, targets[q]]
-        assert ranks.above[q] == sum(scores[q, i] > own for i in rivals)
-        assert ranks.tied[q] == sum(scores[q, i] == own for i in rivals)
+        repeated, own = targets[q] in histories[q], scores[q, targets[q]]
+        assert ranks.repeated[q] == repeated
+        others = [i for i in range(20) if i != targets[q]]
+        for found, rivals in (
+            (ranks, [i for i in others if repeated or i not in histories[q]]),
+            (ranks.unmasked, others),
+        ):
+            assert found.above[q] == sum(scores[q, i] > own for i in rivals)
+            assert found.tied[q] == sum(scores[q, i] == own for i in rivals)
+
+
+def test_whoever_knows_only_what_a_user_has_had_finds_one_replay_in_eight():
+    rng = np.random.default_rng(1)
+    favourites = np.stack([rng.choice(400, 8, replace=False) for _ in range(300)])
+    scores = torch.from_numpy(rng.random((300, 400)).astype(np.float32))
+    scores[torch.arange(300)[:, None], torch.from_numpy(favourites)] += 1.0
+    ranks = full_ranks(lambda u: scores[u], np.arange(300), favourites[:, 0], 400, known(*favourites.tolist()))
+    assert ranks.repeated.all()
+    assert ranks.metrics(["hr"], [1])["hr@1"] == pytest.approx(0.125, abs=0.05)
+    assert ranks.metrics(["hr"], [8])["hr@8"] == 1.0
+
+
+def test_beside_a_target_that_is_known_the_sampled_table_has_known_items_too():
+    table = sample_candidates(np.arange(2), np.array([1, 1]), 4, known([1, 0, 2], [0, 2]), 100, seed=0, name="x")
+    assert set(table[0]) == {0, 2, 3}
+    assert set(table[1]) == {3}
+
+
+def test_a_replay_counts_what_the_user_has_had_the_latest_most():
+    floors = Floors(np.zeros(3, np.int64), np.array([3, 3, 3]), 1, 5, repeats=True)
+    items = np.array([0, 1, 0, 2])
+    split = NextItemSplit(np.array([0]), np.array([0]), np.array([0]), np.array([4]))
+    found = floors.replay_scores(split, items, 0.5)(np.array([0]))[0]
+    torch.testing.assert_close(found, torch.tensor([0.125 + 0.5, 0.25, 1.0, 1e-6, 0.0]))
+    assert "replay" in tune_floors(floors, split, items)
 
 
 def test_the_sampled_table_is_fixed_and_holds_neither_target_nor_history():

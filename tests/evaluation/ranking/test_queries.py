@@ -51,7 +51,11 @@ def test_a_split_without_links_is_refused_with_the_remedy() -> None:
 
 
 def test_a_query_outside_its_filter_is_a_mistake() -> None:
-    arrays = {"known_indptr": np.array([0, 1]), "train_degree": np.zeros(3, dtype=int)}
+    arrays = {
+        "known_indptr": np.array([0, 1]),
+        "train_degree": np.zeros(3, dtype=int),
+        "head_degree": np.zeros(1, dtype=int),
+    }
     with pytest.raises(ValueError, match="among the known"):
         RelationQueries(0, "r", np.array([0]), np.array([2]), 3, known_tails=np.array([1]), **arrays)
     with pytest.raises(ValueError, match="sorted"):
@@ -72,3 +76,12 @@ def test_queries_of_a_graph_on_disk(tmp_path: Path) -> None:
     assert asked == set(zip(edges.src[held_out].tolist(), edges.dst[held_out].tolist(), strict=True))
     assert len(forward.known_tails) == 150
     assert forward.train_degree.sum() == (np.asarray(edges.split) == 0).sum()
+
+
+def test_a_graph_of_self_loops_says_that_they_are_never_held_out() -> None:
+    loops = np.array([[i, i, 0] for i in range(4)])
+    graph = FakeGraph({"a": 4}, [("a", "r", "a", loops)])
+    with pytest.raises(
+        InputError, match=r"each of its 4 edges joins a node with itself.* check which columns are read"
+    ):
+        link_queries(graph, "valid")

@@ -23,7 +23,7 @@ def test_reading_the_shuffled_file_gives_the_histories_back(repository):
     order = np.lexsort((np.arange(len(heads)), heads))
     assert np.array_equal(heads[order], sample.user)
     assert np.array_equal(tails[order], sample.item)
-    assert result.counts["same_second"] > 0
+    assert result.counts["same_time"] > 0
 
 
 def test_the_gap_before_a_view_decides_what_follows_it():

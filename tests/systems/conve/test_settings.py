@@ -3,9 +3,11 @@
 import pytest
 
 from graphmill.errors import SettingsError
-from graphmill.runs.resolve import parse_settings
+from graphmill.runs.resolve import parse_settings, resolve
 from graphmill.settings import parse
-from graphmill.systems.conve.settings import PRESETS, ConveSettings
+from graphmill.systems.conve.settings import PRESETS, SMALL_GRAPH, ConveSettings
+from graphmill.systems.registry import choose_preset
+from tests.systems.conve.graphs import recipe_on
 
 
 def settings(**sections) -> ConveSettings:
@@ -60,3 +62,28 @@ class TestRefusals:
 @pytest.mark.parametrize("preset", list(PRESETS))
 def test_every_preset_is_valid(preset) -> None:
     parse_settings({"recipe": "conve", "preset": preset}, "test")
+
+
+class TestSmallGraphs:
+    def test_auto_takes_small_batches_and_more_epochs_up_to_a_size(self) -> None:
+        assert choose_preset("conve", "cpu", 8 << 30, 8_544)[0] == "small_graph"
+        assert choose_preset("conve", "cpu", 8 << 30, SMALL_GRAPH + 1)[0] == "none"
+        assert choose_preset("conve", "cpu", 8 << 30)[0] == "none", "the size is not known"
+        assert choose_preset("conve", "cpu", 1 << 30, 8_544)[0] == "low_memory", "memory decides first"
+        assert choose_preset("bpr_mf", "cpu", 8 << 30, 10)[0] == "none"
+
+    def test_the_graph_of_the_settings_decides_and_what_is_written_holds(self, small, tmp_path, monkeypatch) -> None:
+        monkeypatch.setattr("graphmill.training.memory.memory_limit", lambda: 8 << 30)
+        device = {"acceleration": {"device": "cpu"}}
+        job = resolve({"recipe": "conve", "data": str(small.path), **device, "training": {"epochs": 7}}, "test")
+        assert job.preset == "small_graph"
+        assert "training triples, at most 20,000" in job.preset_reason
+        assert job.settings.acceleration.batch_size == PRESETS["small_graph"]["acceleration"]["batch_size"]
+        assert job.settings.training.epochs == 7
+        assert resolve({"recipe": "conve", "data": str(tmp_path / "none"), **device}, "test").preset == "none"
+
+    def test_plain_defaults_on_a_small_graph_are_told_that_steps_are_few(self, small) -> None:
+        (advice,) = recipe_on(small, training={"epochs": 60}).advice
+        assert "too few for a small graph: preset: small_graph" in advice
+        assert recipe_on(small, training={"epochs": 20_000}).advice == []
+        assert recipe_on(small, acceleration={"batch_size": 16}).advice == [], "who sets the batch knows"

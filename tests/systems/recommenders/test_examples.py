@@ -21,7 +21,7 @@ def test_both_systems_have_examples() -> None:
 
 
 def test_kgat_of_last_fm_is_the_one_that_the_benchmark_measures() -> None:
-    """Its figures stand in docs/measured/recommenders.md."""
+    """Its figures stand in benchmarks/LOG.md."""
     from benchmarks.recommenders import EPOCHS, OWN, START
 
     start, own = (yaml.safe_load((FOLDER / f"last_fm_{name}.yaml").read_text()) for name in ("bpr_mf", "kgat"))

@@ -15,10 +15,11 @@ from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs import recommender_baseline as recommender_floor
 from graphmill.runs.export import Restored, export_run, restore
-from graphmill.runs.ranking import rank_any
+from graphmill.runs.ranking import rank_any, simpler
 from graphmill.runs.recommendations import recommend_run
 from graphmill.runs.train import train
 from graphmill.systems.recommenders.recipe import RecommenderRecipe
+from graphmill.training.run_directory import RunDirectory
 from tests.graph.test_interactions import built
 from tests.systems.recommenders.music import music_graph
 
@@ -73,7 +74,7 @@ def test_a_floor_is_chosen_by_the_metric_that_the_run_is_chosen_by(
     evaluation = settings.evaluation.model_copy(update=changed)
     other = replace(kgat, job=replace(kgat.job, settings=settings.model_copy(update={"evaluation": evaluation})))
     for run, metric in ((kgat, "recall@20"), (other, "recall@5"), (kgat, "recall@20")):
-        assert metric in recommender_floor.bpr_mf_figures(run, "test")
+        assert metric in recommender_floor.bpr_mf_figures(recommender_floor.rival_bpr_mf(run), "test")
 
 
 class Kept:
@@ -110,7 +111,37 @@ def test_floors_that_are_not_wanted_are_not_trained(kgat: Restored) -> None:
     settings = kgat.job.settings
     evaluation = settings.evaluation.model_copy(update={"floors": False})
     quiet = replace(kgat, job=replace(kgat.job, settings=settings.model_copy(update={"evaluation": evaluation})))
-    assert recommender_floor.bpr_mf_figures(quiet, "test") == {}
+    assert recommender_floor.rival_bpr_mf(quiet) == {}
+    assert recommender_floor.bpr_mf_figures({}, "test") == {}
+
+
+@pytest.mark.parametrize(
+    ("valid", "rival", "advice"),
+    [
+        ({"recall@20": 0.3, "ease_recall@20": 0.2, "popularity_recall@20": 0.1}, 0.25, ""),
+        ({"recall@20": 0.3, "ease_recall@20": 0.35}, 0.31, "EASE 0.3500. Take EASE, which needs no training"),
+        ({"recall@20": 0.3, "ease_recall@20": 0.2}, 0.31, "BPR-MF 0.3100. Take BPR-MF, whose run is runs/mf"),
+        ({"ease_recall@20": 0.2}, 0.31, ""),
+    ],
+    ids=["the model is best", "EASE is", "BPR-MF is", "nobody was asked on validation"],
+)
+def test_a_simpler_model_that_is_better_on_validation_is_named(
+    kgat: Restored, tmp_path: Path, valid: dict[str, float], rival: float, advice: str
+) -> None:
+    """By validation alone, whatever the test says."""
+    run = RunDirectory(tmp_path / "run")
+    run.create()
+    settings = {"evaluation": {"selection_split": "valid"}}
+    metrics = {f"valid_{name}": value for name, value in valid.items()} | {"test_ease_recall@20": 0.9}
+    run.write_json("report.json", {"metrics": metrics})
+    run.write_json("settings.json", settings)
+    found = simpler(replace(kgat, run=run), {"best_metric": rival, "run_dir": "runs/mf"})
+    assert found.endswith(advice)
+    assert bool(found) == bool(advice)
+    if advice:
+        assert found.startswith("kgat does not pay on these data: by recall@20 on validation it has 0.3000, ")
+    run.write_json("settings.json", {"evaluation": {"selection_split": "test"}})
+    assert simpler(replace(kgat, run=run), {"best_metric": rival, "run_dir": "runs/mf"}) == ""
 
 
 def test_odd_users_and_items_are_ranked_as_said(tmp_path: Path) -> None:

@@ -100,6 +100,43 @@ def test_final_figures_have_both_protocols_ties_of_time_apart_and_the_floors(wat
     assert set(recipe.evaluate(model, "valid", final=False, poll=lambda: None)) == set(recipe.settings.measured())
 
 
+@pytest.fixture(scope="module")
+def replayed(tmp_path_factory):
+    """40 listeners who replay eight favourites of their own at random, of 60 items."""
+    rng = np.random.default_rng(0)
+    lines = []
+    for user in range(40):
+        favourites = rng.choice(60, 8, replace=False)
+        lines += [f"u{user} i{item} {at}\n" for at, item in enumerate(rng.choice(favourites, 24))]
+    return build(tmp_path_factory.mktemp("replayed"), "".join(lines))
+
+
+def test_where_people_repeat_no_model_or_baseline_gains_by_the_mask(replayed):
+    recipe = recipe_on(replayed, "sasrec")
+    assert recipe.data.sequences.repeats
+    figures = recipe.evaluate(recipe.build(Execution()).eval(), "test", final=True, poll=lambda: None)
+    assert figures["repeat_share"] > 0.8
+    for who in ("popularity", "markov", "item_knn", "replay"):
+        found = figures[f"{who}_ndcg@5"]
+        assert found < 0.6, who  # eight favourites at random: about .37 for whoever knows them
+        assert f"repeated_{who}_ndcg@5" in figures
+    assert figures["replay_ndcg@5"] > figures["popularity_ndcg@5"]
+    assert {"repeated_ndcg@5", "new_ndcg@5"} <= set(figures)
+
+
+def test_recommendations_may_repeat_where_people_do(replayed, watched):
+    recipe = recipe_on(replayed, "sasrec")
+    model, s = recipe.build(Execution()).eval(), recipe.data.sequences
+    met = [set(s.items[a:b]) for a, b in zip(s.indptr[:-1], s.indptr[1:], strict=True)]
+
+    def repeats(exclude_seen):
+        lists = recipe.recommend(model, 60, exclude_seen)[1] - s.item_offset
+        return [len(met[u] & set(row)) for u, row in enumerate(lists)]
+
+    assert repeats("auto") == repeats("never") == [len(own) for own in met]
+    assert not any(repeats("always"))
+
+
 def test_scores_are_the_product_of_state_and_item_table_and_do_not_depend_on_the_batch(watched):
     recipe = recipe_on(watched, "tisasrec", model={"time_span": 8})
     model = recipe.build(Execution()).eval()
@@ -122,9 +159,9 @@ def test_embeddings_are_states_of_users_and_vectors_of_items_in_node_order(watch
     torch.testing.assert_close(users @ torch.from_numpy(items).T, expected, rtol=1e-4, atol=1e-5)
 
 
-def test_recommendations_are_new_to_their_user(watched):
+def test_recommendations_can_be_new_to_their_user(watched):
     recipe = recipe_on(watched, "sasrec")
-    users, items, scores = recipe.recommend(recipe.build(Execution()).eval(), 4)
+    users, items, scores = recipe.recommend(recipe.build(Execution()).eval(), 4, "always")
     s = recipe.data.sequences
     for u, row in zip(users - s.user_offset, items, strict=True):
         there = row[row >= 0] - s.item_offset

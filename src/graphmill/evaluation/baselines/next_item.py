@@ -1,7 +1,8 @@
 """Trivial next-item predictors, tuned on validation: what a trained model has to beat.
 
-Popularity; a first-order Markov chain with a back-off to popularity; item-kNN by cosine over the last items. All count
-training interactions only; what they predict from may include the validation item.
+Popularity; a first-order Markov chain with a back-off to popularity; item-kNN by cosine over the last items; where people
+take the same again also a replay of the own history. All count training interactions only; what they predict from may
+include the validation item.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
-from graphmill.evaluation.ranking.next_item import NextItemRanks, full_ranks
+from graphmill.evaluation.ranking.next_item import HistoryRanks, NextItemRanks, full_ranks
 from graphmill.evaluation.ranking.recommendation import Int64, KnownItems, ScoreBlock
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ BACK_OFFS = (0.001, 0.01, 0.1, 1.0)
 NEIGHBOURS = (0, 100)
 """0: all of them."""
 HISTORIES = (1, 3, 5, 10)
+DECAYS = (1.0, 0.95, 0.8, 0.5)
+_REPLAYED = 200
+"""Interactions that a replay looks back on."""
 _DENSE_ITEMS = 10_000
 
 
@@ -62,10 +66,13 @@ class NextItemSplit:
 
 
 class Floors:
-    """The predictors, fitted on training interactions ``users``, ``items`` (in order within a user)."""
+    """The predictors, fitted on training interactions ``users``, ``items`` (in order within a user).
 
-    def __init__(self, users: Int64, items: Int64, num_users: int, num_items: int) -> None:
-        self.num_items = num_items
+    ``repeats``: people take the same again, so that histories are not masked, and a replay is one of the predictors.
+    """
+
+    def __init__(self, users: Int64, items: Int64, num_users: int, num_items: int, *, repeats: bool = False) -> None:
+        self.num_items, self.repeats = num_items, repeats
         self.popularity = np.bincount(items, minlength=num_items).astype(np.float32)
         same = users[1:] == users[:-1]
         steps = sp.csr_matrix(
@@ -103,6 +110,18 @@ class Floors:
 
         return score
 
+    def replay_scores(self, split: NextItemSplit, items: Int64, decay: float) -> ScoreBlock:
+        """How often the user has had the item, each weighted by decay ^ (interactions since); the rest by popularity."""
+        share = 1e-6 * self.popularity / max(float(self.popularity.sum()), 1.0)
+
+        def score(rows: Int64) -> torch.Tensor:
+            row, item = split.history(items, _REPLAYED, rows)
+            since = np.cumsum(np.bincount(row, minlength=len(rows)))[row] - 1 - np.arange(len(row))
+            weight = (decay**since).astype(np.float32)
+            return _tensor(sp.csr_matrix((weight, (row, item)), (len(rows), self.num_items)).toarray() + share)
+
+        return score
+
     def _neighbours(self, count: int) -> Any:
         """Each item's ``count`` nearest; as a dense matrix where that is small and the sparse one is nearly full."""
         if count not in self._nearest:
@@ -124,7 +143,9 @@ class TunedFloor:
 
 
 def tune_floors(floors: Floors, valid: NextItemSplit, items: Int64, metric: str = "ndcg@10") -> dict[str, TunedFloor]:
-    """Each predictor at the setting that is best by ``metric`` on ``valid``: "popularity", "markov", "item_knn"."""
+    """Each predictor at the setting that is best by ``metric`` on ``valid``: "popularity", "markov", "item_knn", and
+    "replay" where the floors are of data with repeats.
+    """
     families: dict[str, dict[str, MakeScores]] = {
         "popularity": {"-": lambda s: floors.popularity_scores(s, items)},
         "markov": {f"back-off {b}": partial(_markov, floors, items, b) for b in BACK_OFFS},
@@ -134,12 +155,14 @@ def tune_floors(floors: Floors, valid: NextItemSplit, items: Int64, metric: str 
             for h in HISTORIES
         },
     }
+    if floors.repeats:
+        families["replay"] = {f"decay {d}": partial(_replay, floors, items, d) for d in DECAYS}
     name, cut = metric.split("@")
     out = {}
     for family, settings in families.items():
         best, highest = "", -1.0
         for setting, make in settings.items():
-            ranks = floor_ranks(floors, make, valid, items) if len(settings) > 1 else None
+            ranks = chosen_ranks(floor_ranks(floors, make, valid, items), floors.repeats) if len(settings) > 1 else None
             value = ranks.metrics([name], [int(cut)])[metric] if ranks is not None else 0.0
             if value > highest:
                 best, highest = setting, value
@@ -147,7 +170,12 @@ def tune_floors(floors: Floors, valid: NextItemSplit, items: Int64, metric: str 
     return out
 
 
-def floor_ranks(floors: Floors, make: MakeScores, asked: NextItemSplit, items: Int64) -> NextItemRanks:
+def chosen_ranks(ranks: HistoryRanks, repeats: bool) -> NextItemRanks:
+    """What the main figures are made of: all items are ranked where people take the same again (``repeats``)."""
+    return ranks.unmasked if repeats else ranks
+
+
+def floor_ranks(floors: Floors, make: MakeScores, asked: NextItemSplit, items: Int64) -> HistoryRanks:
     """Full ranking of a predictor on a split."""
     queries = np.arange(len(asked.users))
     return full_ranks(make(asked), queries, asked.targets, floors.num_items, asked.known(items))
@@ -155,6 +183,10 @@ def floor_ranks(floors: Floors, make: MakeScores, asked: NextItemSplit, items: I
 
 def _markov(floors: Floors, items: Int64, back_off: float, split: NextItemSplit) -> ScoreBlock:
     return floors.markov_scores(split, items, back_off)
+
+
+def _replay(floors: Floors, items: Int64, decay: float, split: NextItemSplit) -> ScoreBlock:
+    return floors.replay_scores(split, items, decay)
 
 
 def _knn(floors: Floors, items: Int64, neighbours: int, history: int, split: NextItemSplit) -> ScoreBlock:

@@ -1,7 +1,7 @@
 """Thresholds from healthy embeddings: what a few trained runs show, with room to spare, put beside the defaults.
 
 ``python -m benchmarks.hetionet --json`` writes ``benchmarks/results/health_calibration.json`` from the health reports of
-its seeds (docs/checks.md).
+its seeds (docs/reference/checks.md).
 """
 
 from collections.abc import Mapping, Sequence

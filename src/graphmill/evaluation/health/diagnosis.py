@@ -1,7 +1,7 @@
 """Gives a failing embedding its name: which of the known ways to collapse this is.
 
 Several bounds usually break at once (a cone also loses its participation ratio); the name is the most specific cause
-that explains them. docs/checks.md has the remedies in full.
+that explains them. docs/reference/checks.md has the remedies in full.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """The health report of an embedding: figures, verdicts with remedies, and the name of what is wrong.
 
-Works on arrays alone (no torch, no graph). What each check means and what to do about it: docs/checks.md.
+Works on arrays alone (no torch, no graph). What each check means and what to do about it: docs/reference/checks.md.
 """
 
 from collections.abc import Collection, Sequence
@@ -57,7 +57,7 @@ class HealthReport:
         raise KeyError(name)
 
     def numbers(self) -> dict[str, float]:
-        """The scalar figures, flat, under the names that docs/checks.md uses; nan where a figure is undefined."""
+        """The scalar figures, flat, under the names that docs/reference/checks.md uses; nan where a figure is undefined."""
         f = self.figures
         return {
             "rows": f.rows,

@@ -1,6 +1,6 @@
 """The thresholds of the embedding health checks: settings, so that a data set with other needs can move them.
 
-Where a threshold was measured and where it is convention is written in docs/checks.md. Thresholds on a number of
+Where a threshold was measured and where it is convention is written in docs/reference/checks.md. Thresholds on a number of
 dimensions are relative to the dimensions that the rows can fill at all (``min(dimensions, rows − 1)``); see
 :func:`components_90_needed`.
 """

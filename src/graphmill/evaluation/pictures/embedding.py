@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from graphmill.evaluation.health.spectrum import Float64, components_for
 from graphmill.evaluation.pictures.canvas import COLOURS, GREY, INLINE_BYTES, blank, shrink, style_of
-from graphmill.evaluation.ranking.comparison import RankingComparison
+from graphmill.evaluation.ranking.comparison import ComparedRelation
 
 #: Points of the scatter, and rows whose pairs make the histograms.
 SCATTER_POINTS = 5000
@@ -21,7 +21,14 @@ HISTOGRAM_ROWS = 1500
 SHOWN_TYPES = 12
 #: Relations in the bar chart, those with most queries.
 SHOWN_RELATIONS = 30
-LABELS = {"model": "model", "no_message": "without messages", "degree": "degree only", "random": "random"}
+LABELS = {
+    "model": "model",
+    "no_message": "without messages",
+    "degree": "degree only",
+    "knn": "kNN",
+    "spectral": "spectral vectors",
+    "complex": "ComplEx",
+}
 
 
 def pca_scatter(
@@ -201,11 +208,11 @@ def memory_curve(
     return shrink(figure, max_bytes)
 
 
-def ranking_bars(comparison: RankingComparison, *, max_bytes: int = INLINE_BYTES) -> bytes:
+def ranking_bars(relations: Sequence[ComparedRelation], *, max_bytes: int = INLINE_BYTES) -> bytes:
     """MRR per relation of the model and of each baseline; the relations with most queries, at most 30."""
-    rows = sorted(comparison.relations, key=lambda row: (-row.queries, row.relation))[:SHOWN_RELATIONS]
-    scorers = [name for name in LABELS if name in comparison.macro]
-    figure, ax = blank(7.5, max(3.0, 1.4 + 0.16 * len(rows) * (len(scorers) + 1)))
+    rows = sorted(relations, key=lambda row: (-row.queries, row.relation))[:SHOWN_RELATIONS]
+    scorers = [name for name in LABELS if rows and name in rows[0].mrr]
+    figure, ax = blank(7.5, max(3.0, 1.4 + 0.1 * len(rows) * (len(scorers) + 2)))
     thickness = 0.8 / max(len(scorers), 1)
     for place, name in enumerate(scorers):
         at = np.arange(len(rows)) + (place - (len(scorers) - 1) / 2) * thickness
@@ -213,8 +220,8 @@ def ranking_bars(comparison: RankingComparison, *, max_bytes: int = INLINE_BYTES
     ax.set_yticks(np.arange(len(rows)), [f"{_shortened(row.name)} ({row.queries})" for row in rows], fontsize="small")
     ax.invert_yaxis()
     ax.set_xlabel("filtered MRR (queries in brackets)")
-    above = sum(row.mrr["model"] > row.mrr["degree"] for row in comparison.relations)
-    ax.set_title(f"The model ranks above degree only in {above} of {len(comparison.relations)} relations")
+    above = sum(row.mrr["model"] > row.mrr["degree"] for row in relations)
+    ax.set_title(f"The model ranks above degree only in {above} of {len(relations)} relations")
     ax.legend(fontsize="small", frameon=False, loc="lower right")
     return shrink(figure, max_bytes)
 

@@ -1,12 +1,14 @@
 """A model's link ranking beside degree-only, random, and the same model without message passing."""
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from graphmill.errors import InputError
 from graphmill.evaluation.health.verdicts import Verdict
 from graphmill.evaluation.json_values import plain
+from graphmill.evaluation.ranking.against import AgainstBaselines, against_baselines, strata, title
 from graphmill.evaluation.ranking.links import LinkRanking
 from graphmill.settings import Settings, setting
 
@@ -17,6 +19,9 @@ class RankingThresholds(Settings):
     degree_ratio_min: float = setting(1.3, "Macro MRR over degree-only's macro MRR.", ge=0)
     degree_share_min: float = setting(0.7, "Share of relations whose MRR is above degree-only's.", ge=0, le=1)
     random_ratio_min: float = setting(2.0, "Macro MRR over that of random scores.", ge=0)
+    baseline_ratio_min: float = setting(
+        1.0, "MRR over that of the best baseline (degree, kNN, spectral vectors, ComplEx).", ge=0
+    )
     message_ratio_min: float = setting(1.0, "Macro MRR over that of the same model without message passing.", ge=0)
 
 
@@ -36,8 +41,9 @@ class RankingComparison:
     """The table: a row per relation, macro and micro metrics per scorer, the ratios, and a verdict on each ratio.
 
     ``ratios``: ``mrr_over_degree``, ``mrr_over_random``, ``mrr_over_no_message`` (of macro MRR),
-    ``share_above_degree``,
-    ``share_above_no_message`` (of relations, strictly above); those without message passing only where it was run.
+    ``mrr_over_best_baseline``, ``share_above_degree``, ``share_above_no_message`` (of relations, strictly above); those
+    without message passing only where it was run. ``against``: the best of the baselines, with intervals; random scores
+    and the model without messages are none. ``strata``: :func:`graphmill.evaluation.ranking.against.strata`.
     """
 
     relations: tuple[ComparedRelation, ...]
@@ -45,10 +51,12 @@ class RankingComparison:
     micro: dict[str, dict[str, float]]
     ratios: dict[str, float]
     verdicts: tuple[Verdict, ...]
+    against: AgainstBaselines
+    strata: dict[str, list[dict[str, Any]]]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
-        return plain(asdict(self))
+        return plain(asdict(self) | {"against": self.against.to_dict()})
 
 
 def compare_to_baselines(
@@ -57,11 +65,16 @@ def compare_to_baselines(
     random: LinkRanking,
     no_message: LinkRanking | None = None,
     *,
+    others: Mapping[str, LinkRanking] | None = None,
     thresholds: RankingThresholds | None = None,
+    seed: int = 0,
 ) -> RankingComparison:
-    """Put rankings of the same queries side by side. Raises :class:`InputError` when they are of different queries."""
+    """Put rankings of the same queries side by side. Raises :class:`InputError` when they are of different queries.
+
+    ``others``: further baselines by name, such as "knn". ``seed``: of the bootstrap.
+    """
     thresholds = thresholds or RankingThresholds()
-    rankings = {"model": model, "degree": degree, "random": random}
+    rankings = {"model": model, "degree": degree, **(others or {}), "random": random}
     if no_message is not None:
         rankings["no_message"] = no_message
     _require_same_queries(rankings)
@@ -73,12 +86,16 @@ def compare_to_baselines(
     if no_message is not None:
         ratios["mrr_over_no_message"] = _ratio(model, no_message)
         ratios["share_above_no_message"] = _share_above(model, no_message)
+    against = against_baselines(model, {"degree": degree, **(others or {})}, "macro", seed=seed)
+    ratios["mrr_over_best_baseline"] = against.ratio.value
     return RankingComparison(
         relations=tuple(_rows(rankings)),
         macro={name: ranking.macro for name, ranking in rankings.items()},
         micro={name: ranking.micro for name, ranking in rankings.items()},
         ratios=ratios,
-        verdicts=tuple(_verdicts(ratios, thresholds)),
+        verdicts=tuple(_verdicts(ratios, thresholds, against)),
+        against=against,
+        strata=strata(rankings),
     )
 
 
@@ -109,7 +126,7 @@ def _share_above(model: LinkRanking, other: LinkRanking) -> float:
     return sum(above) / len(above) if above else float("nan")
 
 
-def _verdicts(ratios: dict[str, float], thresholds: RankingThresholds) -> list[Verdict]:
+def _verdicts(ratios: dict[str, float], thresholds: RankingThresholds, against: AgainstBaselines) -> list[Verdict]:
     learn = "Train longer, raise embedding_dim or negatives_per_positive, or look at the relations below the baseline."
     rows = [
         (
@@ -132,6 +149,13 @@ def _verdicts(ratios: dict[str, float], thresholds: RankingThresholds) -> list[V
             "The ranking is far from chance.",
             "The ranking is close to chance.",
             learn,
+        ),
+        (
+            "mrr_over_best_baseline",
+            thresholds.baseline_ratio_min,
+            against.sentence(),
+            against.sentence(),
+            f"Take {title(against.best)} where its vectors or scores do, or change the model until it is above.",
         ),
         (
             "mrr_over_no_message",

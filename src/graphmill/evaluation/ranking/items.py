@@ -1,30 +1,39 @@
 """Recommenders measured: every item is ranked for every user with held-out items, and the lists are held against them.
 
 Accuracy follows MMRec's definitions (``recommendation.hit_metrics``); beside it how much of the catalogue the lists cover
-and how popular what they hold is. KGAT's own NDCG is here too, under a name of its own.
+and how popular what they hold is. KGAT's own NDCG is here too, under a name of its own. Ties are counted, not broken:
+accuracy is its expectation over all orders of equal scores (``ties``), so that a scorer that says the same of all items
+gets what chance gets, however the items are numbered. The lists themselves have equal scores in order of item numbers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.errors import TrainingError
 from graphmill.evaluation.ranking.recommendation import (
+    Float,
     Int64,
     KnownItems,
     ScoreBlock,
+    best_of_block,
     blocks,
-    hit_metrics,
-    hit_values,
-    top_k,
+    mean,
+    user_metrics,
+    wide,
 )
 from graphmill.evaluation.ranking.sharing import current_share
-from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.evaluation.ranking.ties import Ties
+from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.kernels.hits import hits
+
+if TYPE_CHECKING:
+    import torch
 
 METRICS = ("recall", "ndcg", "precision", "map", "hit", "mrr")
 KGAT_LIST = 100
@@ -35,22 +44,34 @@ KGAT_LIST = 100
 class ItemLists:
     """The best items of Q users with held-out items, best first.
 
-    ``items`` int64 [Q, K], −1 where none is left; ``hit`` bool [Q, K]; ``positives`` int64 [Q]: held-out items.
+    ``items`` int64 [Q, K], −1 where none is left; ``hit`` bool [Q, K]; ``positives`` int64 [Q]: held-out items; ``ties``:
+    the lists whose hits depend on the order of equal scores.
     """
 
     users: Int64
     items: Int64
     hit: NDArray[np.bool_]
     positives: Int64
+    ties: Ties | None = None
 
     def metrics(self, names: Sequence[str], ks: Sequence[int]) -> dict[str, float]:
         """Means over the users of the metrics ``names`` (of :data:`METRICS`, and ``ndcg_kgat``) at each k."""
-        found = hit_metrics(self.hit, self.positives, ks) | _kgat_ndcg(self.hit, ks if "ndcg_kgat" in names else ())
-        return {f"{name}@{k}": found[f"{name}@{k}"] for name in names for k in ks}
+        found = self._by_user(names, ks)
+        return {f"{name}@{k}": mean(found[f"{name}@{k}"]) for name in names for k in ks}
 
-    def by_user(self, name: str, k: int) -> NDArray[np.float64]:
-        """One metric for each user [Q]: what paired comparisons are made of."""
-        return hit_values(self.hit, self.positives, [k])[f"{name}@{k}"]
+    def by_user(self, name: str, k: int) -> Float:
+        """One metric for each user, float64 [Q]: what paired comparisons are made of."""
+        return self._by_user([name], [k])[f"{name}@{k}"]
+
+    def _by_user(self, names: Sequence[str], ks: Sequence[int]) -> dict[str, Float]:
+        kgat = ks if "ndcg_kgat" in names else ()
+        depth = min(max(KGAT_LIST, *ks), self.hit.shape[1])
+        found = user_metrics(self.hit, self.positives, ks) | _kgat_ndcg(self.hit, kgat, depth)
+        if self.ties is not None and len(self.ties.rows):
+            expected = self.ties.metrics(self.positives[self.ties.rows], ks) | self.ties.kgat_ndcg(kgat, depth)
+            for name, values in expected.items():
+                found[name][self.ties.rows] = values
+        return found
 
     def catalogue(self, popularity: Int64, held_out: KnownItems, ks: Sequence[int]) -> dict[str, float]:
         """What the lists consist of.
@@ -71,7 +92,9 @@ class ItemLists:
 
     def take(self, rows: NDArray[np.bool_] | Int64) -> ItemLists:
         """The lists of some of the users."""
-        return ItemLists(self.users[rows], self.items[rows], self.hit[rows], self.positives[rows])
+        rows = np.flatnonzero(rows) if rows.dtype == bool else rows
+        ties = None if self.ties is None else self.ties.take(rows)  # type: ignore[arg-type]
+        return ItemLists(self.users[rows], self.items[rows], self.hit[rows], self.positives[rows], ties)
 
 
 def rank_items(
@@ -86,36 +109,76 @@ def rank_items(
 ) -> ItemLists:
     """Lists of the ``k`` best items that the users do not know, for all users with held-out items (or those of ``users``).
 
-    Blocks of users are dealt out to the processes that evaluate together (``sharing``). Equal scores rank by item number.
+    Blocks of users are dealt out to the processes that evaluate together (``sharing``).
 
     Raises :class:`TrainingError` for a score that is not finite.
     """
     asked = np.flatnonzero(np.diff(held_out.indptr) > 0)
     asked = asked if users is None else np.intersect1d(asked, users)
     k = min(k, num_items)
-    items = np.zeros((len(asked), k), np.int64)
+    items, same = np.zeros((len(asked), k), np.int64), np.zeros((len(asked), k), bool)
+    last = np.zeros((len(asked), 2), np.int64)
     share, error = current_share(), None
     for start, stop in blocks(len(asked), num_items):
         if not share.takes_next() or error is not None:
             continue
         poll()
+        part, own = slice(start, stop), asked[start:stop]
         try:
-            items[start:stop] = top_k(score, asked[start:stop], num_items, known, k)[0]
+            scores = wide(score(own))
+            # One place more than is asked for shows whether the last place ties with what is not in the list.
+            found, best = best_of_block(scores, min(k + 1, num_items), known.rows(own))
         except TrainingError as problem:
             error = problem
-    (merged,) = share.merge([items], error)
-    items = merged.astype(np.int64)
-    return ItemLists(asked, items, *hits(items, *held_out.rows(asked), num_items))
+            continue
+        items[part] = found[:, :k]
+        same[part, 1:] = (best[:, 1:k] == best[:, : k - 1]) & (found[:, 1:k] >= 0)
+        if found.shape[1] > k:
+            tied = np.flatnonzero((best[:, k] == best[:, k - 1]) & (found[:, k] >= 0))
+            if len(tied):
+                of_tied = own[tied]
+                last[start + tied] = _tied_with(
+                    scores, best[tied, k - 1], tied, known.rows(of_tied), held_out.rows(of_tied)
+                )
+    merged = share.merge([items, same, last], error)
+    hit, positives = hits(merged[0].astype(np.int64), *held_out.rows(asked), num_items)
+    ties = Ties.of(hit, merged[1].astype(bool), merged[2].astype(np.int64))
+    return ItemLists(asked, merged[0].astype(np.int64), hit, positives, ties)
 
 
-def _kgat_ndcg(hit: NDArray[np.bool_], ks: Sequence[int]) -> dict[str, float]:
+def _tied_with(
+    scores: torch.Tensor, values: Float, rows: Int64, known: tuple[Int64, Int64], held_out: tuple[Int64, Int64]
+) -> Int64:
+    """Int64 [R, 2]: items not known whose score in ``rows`` is the row's of ``values``; the held-out ones of them."""
+    import torch
+
+    from graphmill.kernels.rank_counts import rank_counts
+
+    own = scores if len(rows) == len(scores) else scores[torch.from_numpy(rows).to(scores.device)]
+    target = torch.from_numpy(values).to(own)
+    tied = rank_counts(own, target)[1].cpu().numpy()
+
+    def those(of: tuple[Int64, Int64]) -> Int64:
+        """Row × item of the pairs that tie, each once."""
+        row, item = (
+            torch.from_numpy(x).to(own.device) for x in (np.repeat(np.arange(len(rows)), np.diff(of[0])), of[1])
+        )
+        chosen = own[row, item] == target[row]
+        return sorted_unique((row[chosen] * own.shape[1] + item[chosen]).cpu().numpy())
+
+    left_out, held = those(known), those(held_out)
+    held = held[~in_sorted(held, left_out)]
+    counts = [np.bincount(keys // own.shape[1], minlength=len(rows)) for keys in (left_out, held)]
+    return np.column_stack((tied - counts[0], counts[1]))
+
+
+def _kgat_ndcg(hit: NDArray[np.bool_], ks: Sequence[int], depth: int) -> dict[str, Float]:
     """NDCG with the ideal order of what was *retrieved* (Wang et al. 2019, its code): hits of a list of 100, moved up.
 
     Never below the standard one for lists this long; for comparison with KGAT's publication and nothing else.
     """
     if not ks:
         return {}
-    depth = min(max(KGAT_LIST, *ks), hit.shape[1])
     discount = 1.0 / np.log2(np.arange(2, depth + 2))
     ideal = np.concatenate(([0.0], np.cumsum(discount)))
     retrieved = hit[:, :depth].sum(1)
@@ -123,5 +186,5 @@ def _kgat_ndcg(hit: NDArray[np.bool_], ks: Sequence[int]) -> dict[str, float]:
     for k in ks:
         gain = (hit[:, :k] * discount[:k]).sum(1)
         best = ideal[np.minimum(retrieved, k)]
-        out[f"ndcg_kgat@{k}"] = float(np.divide(gain, best, out=np.zeros(len(hit)), where=best > 0).mean())
+        out[f"ndcg_kgat@{k}"] = np.divide(gain, best, out=np.zeros(len(hit)), where=best > 0)
     return out

@@ -6,7 +6,7 @@ Ranks are exact and over all candidates: sampled ranking metrics do not even kee
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ __all__ = [
 
 #: Lower ends of the bins of the target's training degree; the first bin holds targets that training never saw.
 DEGREE_BINS = (0, 1, 3, 10, 30, 100)
+#: Which half-links of a query (h, r, t) training has: (h, r, ·) and (·, r, t), one of them, or none (arXiv 2606.18001).
+HALF_LINKS = ("both", "head_relation", "relation_tail", "none")
 #: Negatives per positive for each AUC.
 AUC_NEGATIVES = 10
 #: Prefixes of the metrics that bound what ties could do.
@@ -50,8 +52,20 @@ class DegreeBin:
 
 
 @dataclass(frozen=True)
+class HalfLinkBin:
+    """Queries of which training has seen the same half-links: ``seen`` is one of :data:`HALF_LINKS`."""
+
+    seen: str
+    queries: int
+    metrics: dict[str, float]
+
+
+@dataclass(frozen=True)
 class RelationRanking:
-    """One relation: ``metrics`` as in :class:`LinkRanking`, ``by_degree`` without empty bins."""
+    """One relation: ``metrics`` as in :class:`LinkRanking`, ``by_degree`` and ``by_half_link`` without empty bins.
+
+    ``reciprocal``: float64 (queries), 1 / realistic rank of each, in the order of the queries; left out of reports.
+    """
 
     relation: int
     name: str
@@ -59,6 +73,8 @@ class RelationRanking:
     candidates: int
     metrics: dict[str, float]
     by_degree: tuple[DegreeBin, ...]
+    by_half_link: tuple[HalfLinkBin, ...] = ()
+    reciprocal: NDArray[np.float64] = field(default_factory=lambda: np.zeros(0), repr=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -79,6 +95,7 @@ class LinkRanking:
     macro: dict[str, float]
     micro: dict[str, float]
     by_degree: tuple[DegreeBin, ...]
+    by_half_link: tuple[HalfLinkBin, ...] = ()
 
     @property
     def queries(self) -> int:
@@ -99,7 +116,10 @@ class LinkRanking:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON; undefined metrics are null."""
-        return plain(asdict(self) | {"queries": self.queries, "signal": self.signal})
+        found = asdict(self) | {"queries": self.queries, "signal": self.signal}
+        for relation in found["relations"]:
+            del relation["reciprocal"]
+        return plain(found)
 
 
 def rank_links(
@@ -120,6 +140,7 @@ def rank_links(
     relations: list[RelationRanking] = []
     ranks: list[QueryRanks] = []
     degrees: list[NDArray[np.int64]] = []
+    half_links: list[NDArray[np.int64]] = []
     for relation in queries.relations:
         if not len(relation.heads):
             continue
@@ -132,19 +153,37 @@ def rank_links(
         metrics = _rank_metrics(found, ks) | {
             kind: auc(found.scores, scores[~np.isnan(scores)]) for kind, scores in found.negatives.items()
         }
-        bins = _by_degree(found, degree, ks)
+        half_link = _half_link(relation, degree)
         relations.append(
-            RelationRanking(relation.relation, relation.name, len(degree), relation.candidates, metrics, bins)
+            RelationRanking(
+                relation.relation,
+                relation.name,
+                len(degree),
+                relation.candidates,
+                metrics,
+                _by_degree(found, degree, ks),
+                _by_half_link(found, half_link, ks),
+                1.0 / found.realistic,
+            )
         )
         ranks.append(found)
         degrees.append(degree)
+        half_links.append(half_link)
     whole = _concatenate(ranks)
     micro = _rank_metrics(whole, ks)
     for kind in ("auc_uniform", "auc_degree") if auc_negatives else ():
         micro[kind] = _mean([r.metrics[kind] for r in relations], [r.queries for r in relations])
     macro = {name: _mean([r.metrics[name] for r in relations]) for name in micro}
-    bins = _by_degree(whole, np.concatenate([np.zeros(0, dtype=np.int64), *degrees]), ks)
-    return LinkRanking(queries.split, tuple(ks), tuple(relations), macro, micro, bins)
+    none = np.zeros(0, dtype=np.int64)
+    return LinkRanking(
+        queries.split,
+        tuple(ks),
+        tuple(relations),
+        macro,
+        micro,
+        _by_degree(whole, np.concatenate([none, *degrees]), ks),
+        _by_half_link(whole, np.concatenate([none, *half_links]), ks),
+    )
 
 
 def _rank_metrics(ranks: QueryRanks, ks: Sequence[int]) -> dict[str, float]:
@@ -169,11 +208,30 @@ def _by_degree(ranks: QueryRanks, degree: NDArray[np.int64], ks: Sequence[int]) 
         chosen = place == number
         if not chosen.any():
             continue
-        part = QueryRanks(ranks.above[chosen], ranks.tied[chosen], ranks.options[chosen], ranks.scores[chosen], {})
-        metrics = {name: value for name, value in _rank_metrics(part, ks).items() if not name.startswith(TIE_BOUNDS)}
+        metrics = _metrics_of(ranks, chosen, ks)
         high = DEGREE_BINS[number + 1] - 1 if number + 1 < len(DEGREE_BINS) else -1
         bins.append(DegreeBin(low, high, int(chosen.sum()), metrics))
     return tuple(bins)
+
+
+def _half_link(relation: RelationQueries, degree: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Number in :data:`HALF_LINKS` of each query; ``degree`` of the targets."""
+    return (2 * (relation.head_degree[relation.heads] == 0) + (degree == 0)).astype(np.int64)
+
+
+def _by_half_link(ranks: QueryRanks, half_link: NDArray[np.int64], ks: Sequence[int]) -> tuple[HalfLinkBin, ...]:
+    bins = []
+    for number, seen in enumerate(HALF_LINKS):
+        chosen = half_link == number
+        if chosen.any():
+            bins.append(HalfLinkBin(seen, int(chosen.sum()), _metrics_of(ranks, chosen, ks)))
+    return tuple(bins)
+
+
+def _metrics_of(ranks: QueryRanks, chosen: NDArray[np.bool_], ks: Sequence[int]) -> dict[str, float]:
+    """Metrics of some of the queries, without the bounds of ties."""
+    part = QueryRanks(ranks.above[chosen], ranks.tied[chosen], ranks.options[chosen], ranks.scores[chosen], {})
+    return {name: value for name, value in _rank_metrics(part, ks).items() if not name.startswith(TIE_BOUNDS)}
 
 
 def _concatenate(parts: Sequence[QueryRanks]) -> QueryRanks:

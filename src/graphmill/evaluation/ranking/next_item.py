@@ -2,6 +2,9 @@
 
 Ties are counted, not broken: a target that ties with others has each of the ranks that it could have with equal
 probability, and every metric is its expectation. A scorer that says the same of all items gets what chance gets.
+
+What a user has met already is no rival of a new item. A target that is in its own history (a *repeat*: music, groceries,
+news) is ranked among all items instead: with its true rivals masked, every model would find it.
 """
 
 from __future__ import annotations
@@ -56,6 +59,17 @@ class NextItemRanks:
         return NextItemRanks(self.above[rows], self.tied[rows])
 
 
+@dataclass(frozen=True)
+class HistoryRanks(NextItemRanks):
+    """``above`` and ``tied`` of a target that its user knows count all items, of any other the items new to its user.
+
+    ``unmasked``: the ranks of all targets among all items. ``repeated`` bool [Q]: targets that their user knows.
+    """
+
+    unmasked: NextItemRanks
+    repeated: NDArray[np.bool_]
+
+
 def full_ranks(
     score: ScoreBlock,
     users: Int64,
@@ -64,10 +78,18 @@ def full_ranks(
     known: KnownItems,
     *,
     poll: Callable[[], None] = lambda: None,
-) -> NextItemRanks:
-    """Rank each user's target among all items that the user does not know; the target itself is never masked."""
-    return _shared_ranks(
-        len(users), num_items, lambda part: _ranks_of_block(score, users[part], targets[part], num_items, known), poll
+) -> HistoryRanks:
+    """Rank each user's target among all items that the user does not know, or among all where it knows the target."""
+    above, tied, known_above, known_tied, repeated = _shared_counts(
+        5,
+        len(users),
+        num_items,
+        lambda part: _counts_of_block(score, users[part], targets[part], num_items, known),
+        poll,
+    )
+    new = 1 - repeated
+    return HistoryRanks(
+        above - new * known_above, tied - new * known_tied, NextItemRanks(above, tied), repeated.astype(bool)
     )
 
 
@@ -77,30 +99,37 @@ def sample_candidates(
     """The fixed table of the sampled protocol: int64 [Q, count] items that are neither the target nor known.
 
     Drawn uniformly with replacement, keyed by ``seed`` and ``name``, the same for every model. −1 where a user knows all.
+    Beside a target that its user knows, known items are drawn, too.
     """
     from graphmill.sampling.negatives import corrupt_tails
 
     rows = np.arange(len(users))
     row, item = known.of(users)
+    unmasked = np.zeros(len(users), bool)
+    unmasked[row[item == targets[row]]] = True
+    row, item = row[~unmasked[row]], item[~unmasked[row]]
     keys = sorted_unique(np.concatenate([row * num_items + item, rows * num_items + targets]))
     return corrupt_tails(generator(seed, "sampled protocol", name), rows, keys, num_items, count)
 
 
 def sampled_ranks(score: ScoreBlock, users: Int64, targets: Int64, candidates: Int64, num_items: int) -> NextItemRanks:
     """Rank each user's target among its row of ``candidates`` (int64 [Q, m], −1 for none)."""
-    return _shared_ranks(
-        len(users), num_items, lambda part: _sampled_block(score, users[part], targets[part], candidates[part])
+    return NextItemRanks(
+        *_shared_counts(
+            2, len(users), num_items, lambda part: _sampled_block(score, users[part], targets[part], candidates[part])
+        )
     )
 
 
-def _shared_ranks(
+def _shared_counts(
+    counts: int,
     queries: int,
     num_items: int,
-    of_block: Callable[[slice], tuple[Int64, Int64]],
+    of_block: Callable[[slice], tuple[Int64, ...]],
     poll: Callable[[], None] = lambda: None,
-) -> NextItemRanks:
-    """Blocks of queries are dealt out to the processes that evaluate together (``sharing``)."""
-    above, tied = np.zeros(queries, np.int64), np.zeros(queries, np.int64)
+) -> list[Int64]:
+    """``counts`` numbers for each query. Blocks are dealt out to the processes that evaluate together (``sharing``)."""
+    out = [np.zeros(queries, np.int64) for _ in range(counts)]
     share, error = current_share(), None
     for start, stop in blocks(queries, num_items):
         if not share.takes_next() or error is not None:
@@ -108,16 +137,17 @@ def _shared_ranks(
         poll()
         part = slice(start, stop)
         try:
-            above[part], tied[part] = of_block(part)
+            for all_of_it, own in zip(out, of_block(part), strict=True):
+                all_of_it[part] = own
         except TrainingError as problem:
             error = problem
-    merged = share.merge([above, tied], error)
-    return NextItemRanks(merged[0], merged[1])  # type: ignore[arg-type]
+    return share.merge(out, error)  # type: ignore[return-value]
 
 
-def _ranks_of_block(
+def _counts_of_block(
     score: ScoreBlock, users: Int64, targets: Int64, num_items: int, known: KnownItems
-) -> tuple[Int64, Int64]:
+) -> tuple[Int64, ...]:
+    """Other items above and tied with the target; known ones among either; whether the target is known."""
     import torch
 
     from graphmill.kernels.rank_counts import rank_counts
@@ -129,16 +159,17 @@ def _ranks_of_block(
     above, tied, bad = rank_counts(scores, target[:, 0])
     if int(bad.sum()):
         raise TrainingError(DIVERGED)
-    tied -= 1
     row, item = known.of(users)
     keys = sorted_unique(row * num_items + item)
-    keys = keys[keys % num_items != targets[keys // num_items]]
+    own_row, is_target = keys // num_items, keys % num_items == targets[keys // num_items]
+    repeated = np.bincount(own_row[is_target], minlength=len(users))
+    keys = keys[~is_target]
     rows = torch.from_numpy(keys // num_items).to(device)
     known_scores = scores[rows, torch.from_numpy(keys % num_items).to(device)]
     own = target[rows, 0]
-    above -= torch.bincount(rows[known_scores > own], minlength=len(users))
-    tied -= torch.bincount(rows[known_scores == own], minlength=len(users))
-    return above.cpu().numpy(), tied.cpu().numpy()
+    known_above = torch.bincount(rows[known_scores > own], minlength=len(users))
+    known_tied = torch.bincount(rows[known_scores == own], minlength=len(users))
+    return (*(count.cpu().numpy() for count in (above, tied - 1, known_above, known_tied)), repeated)
 
 
 def _sampled_block(score: ScoreBlock, users: Int64, targets: Int64, candidates: Int64) -> tuple[Int64, Int64]:

@@ -30,7 +30,7 @@ class RelationQueries:
     ``heads``, ``tails``: int64 (Q), local numbers within their types, distinct pairs sorted by (head, tail).
     ``candidates``: size of the target type. ``known_indptr`` (heads of the source type + 1) and ``known_tails``: per
     head the sorted distinct tails of all splits, the asked ones included. ``train_degree`` (candidates): training links
-    into each candidate.
+    into each candidate; ``head_degree`` (heads of the source type): those out of each head.
     """
 
     relation: int
@@ -41,6 +41,7 @@ class RelationQueries:
     known_indptr: Int64
     known_tails: Int64
     train_degree: Int64
+    head_degree: Int64
 
     def __post_init__(self) -> None:
         known = np.repeat(np.arange(len(self.known_indptr) - 1), np.diff(self.known_indptr)) * self.candidates
@@ -110,8 +111,34 @@ def link_queries(graph: "TypedGraph", split: str, *, max_per_relation: int = 0, 
         found.append(_from_keys(relation.index, name, asked, train, sorted_unique(keys), heads, candidates))
     queries = LinkQueries(split, tuple(found))
     if not queries.total:
-        raise _nothing_to_rank(split)
+        raise _nothing_to_rank(graph, split)
     return queries
+
+
+def both_sides(graph: "TypedGraph", split: str, *, max_per_relation: int = 0, seed: int = 0) -> LinkQueries:
+    """The queries of a split for tails (relation r) and for heads (relation r + M), filtered by all splits.
+
+    Candidates are the nodes of the type that the relation asks for: every entity where there is one type.
+    """
+    tails = link_queries(graph, split, max_per_relation=max_per_relation, seed=seed)
+    counts = {t.name: t.count for t in graph.node_types}
+    heads = []
+    for queries, relation in zip(tails.relations, graph.relations, strict=True):
+        edges = graph.edges(relation.index)
+        train = np.asarray(edges.split) == 0
+        known = np.repeat(np.arange(len(queries.known_indptr) - 1), np.diff(queries.known_indptr))
+        heads.append(
+            relation_queries(
+                queries.relation + len(graph.relations),
+                f"inverse of {queries.name}",
+                (queries.tails, queries.heads),
+                (np.asarray(edges.dst)[train], np.asarray(edges.src)[train]),
+                [(queries.known_tails, known)],
+                counts[relation.target],
+                counts[relation.source],
+            )
+        )
+    return LinkQueries(split, (*tails.relations, *heads))
 
 
 def count_links(graph: "TypedGraph", split: str) -> int:
@@ -121,12 +148,30 @@ def count_links(graph: "TypedGraph", split: str) -> int:
     """
     count = sum(int(relation["split"][split]) for relation in graph.manifest["relations"])
     if not count:
-        raise _nothing_to_rank(split)
+        raise _nothing_to_rank(graph, split)
     return count
 
 
-def _nothing_to_rank(split: str) -> InputError:
-    return InputError(f"the graph has no link in its {split} split; build it with split.{split} above 0")
+def _nothing_to_rank(graph: "TypedGraph", split: str) -> InputError:
+    """What keeps the split empty, and what to do about it."""
+    ends = [
+        (r.source == r.target, np.asarray(graph.edges(r.index).src), np.asarray(graph.edges(r.index).dst))
+        for r in graph.relations
+    ]
+    total = sum(len(src) for _, src, _ in ends)
+    loops = sum(int((src == dst).sum()) for same, src, dst in ends if same)
+    none = f"the graph has no link in its {split} split"
+    if total == loops:
+        return InputError(
+            f"{none}: each of its {total:,} edges joins a node with itself, and such an edge is never held out; check which "
+            "columns are read as head and tail"
+        )
+    if getattr(graph, "manifest", {}).get("settings", {}).get("split", {}).get(split, 0):
+        return InputError(
+            f"{none}: of its {total - loops:,} edges none could be held out and leave its nodes an edge to train on; the "
+            "graph is too small to be judged: add edges"
+        )
+    return InputError(f"{none}; build it with split.{split} above 0")
 
 
 def _keys(heads: NDArray[np.integer], tails: NDArray[np.integer], candidates: int) -> Int64:
@@ -146,4 +191,5 @@ def _from_keys(
         known_indptr=indptr.astype(np.int64),
         known_tails=known % candidates,
         train_degree=np.bincount(train % candidates, minlength=candidates).astype(np.int64),
+        head_degree=np.bincount(train // candidates, minlength=heads).astype(np.int64),
     )

@@ -101,9 +101,9 @@ def ranks_of(
                 part = slice(begin, min(begin + rows, last))
                 place = np.searchsorted(block_heads, queries.heads[part])
                 own = block if len(place) == len(block) == last - bounds[start] else block[_on(block, place)]
-                above[part], tied[part], scores[part] = _count(own, queries, part)
+                above[part], tied[part], scores[part] = count_rivals(own, queries, part)
                 for kind, tails in asked.items():
-                    wanted = torch.gather(own, 1, _on(own, np.maximum(tails[part], 0))).double().cpu().numpy()
+                    wanted = torch.gather(own, 1, _on(own, np.maximum(tails[part], 0))).cpu().double().numpy()
                     found[kind][part] = np.where(tails[part] >= 0, wanted, np.nan)
     for values in found.values():
         values[~done] = 0.0
@@ -114,8 +114,13 @@ def ranks_of(
     return QueryRanks(above, tied, queries.candidates - known + 1, scores, found)
 
 
-def _count(scores: "torch.Tensor", queries: RelationQueries, part: slice) -> tuple[Int64, Int64, NDArray[np.float64]]:
-    """Candidates above and tied with the target, known ones subtracted; scores (B × C) belong to ``part``."""
+def count_rivals(
+    scores: "torch.Tensor", queries: RelationQueries, part: slice
+) -> tuple[Int64, Int64, NDArray[np.float64]]:
+    """int64 (B) each, and the targets' scores: candidates above and tied with the target, known ones subtracted.
+
+    ``scores`` (B × C): a row for each query of ``part``.
+    """
     import torch
 
     from graphmill.kernels.rank_counts import rank_counts
@@ -133,7 +138,7 @@ def _count(scores: "torch.Tensor", queries: RelationQueries, part: slice) -> tup
     known_above = torch.bincount(row_on[known > own], minlength=len(heads))
     known_upto = torch.bincount(row_on[known >= own], minlength=len(heads))  # the target itself is among these
     higher = (above - known_above).cpu().numpy()
-    return higher, (upto - known_upto).cpu().numpy() - higher, target[:, 0].double().cpu().numpy()
+    return higher, (upto - known_upto).cpu().numpy() - higher, target[:, 0].cpu().double().numpy()
 
 
 def _on(like: "torch.Tensor", index: NDArray[np.integer]) -> "torch.Tensor":

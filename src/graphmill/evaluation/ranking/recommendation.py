@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,9 @@ Int64 = NDArray[np.int64]
 Float = NDArray[np.float64]
 ScoreBlock = Callable[[Int64], "torch.Tensor"]
 """Users int64 [b] → scores of all items [b, I], higher is better."""
+
+ExcludeSeen = Literal["auto", "always", "never"]
+"""Whether recommendations leave out what a user has met; auto: unless people take the same again in the data."""
 
 BLOCK_NUMBERS = 4 << 20
 """Scores in memory at a time. They are read once only, and a block has costs of its own: few blocks are best."""
@@ -48,6 +51,11 @@ class KnownItems:
         return indptr, self.items[np.arange(int(indptr[-1])) + np.repeat(start - indptr[:-1], counts)]
 
 
+def no_items(users: int) -> KnownItems:
+    """``users`` users that know nothing."""
+    return KnownItems(np.zeros(users + 1, np.int64), np.zeros(0, np.int64))
+
+
 def top_k(score: ScoreBlock, users: Int64, num_items: int, known: KnownItems, k: int) -> tuple[Int64, Float]:
     """The ``k`` best items that each user does not know, best first: items int64 [U, k] and scores [U, k].
 
@@ -55,21 +63,25 @@ def top_k(score: ScoreBlock, users: Int64, num_items: int, known: KnownItems, k:
 
     Raises :class:`TrainingError` for a score that is not finite.
     """
-    from graphmill.kernels.top_k import NotFiniteError
-    from graphmill.kernels.top_k import top_k as best_of_rows
-
     k = min(k, num_items)
     found, best = np.full((len(users), k), -1, np.int64), np.full((len(users), k), -np.inf)
     for start, stop in blocks(len(users), num_items):
         asked = users[start:stop]
-        scores = wide(score(asked))
-        try:
-            values, items = best_of_rows(scores, k, known.rows(asked))
-        except NotFiniteError as problem:
-            raise TrainingError(DIVERGED) from problem
-        best[start:stop] = values.double().cpu().numpy()
-        found[start:stop] = np.where(np.isfinite(best[start:stop]), items.cpu().numpy(), -1)
+        found[start:stop], best[start:stop] = best_of_block(wide(score(asked)), k, known.rows(asked))
     return found, best
+
+
+def best_of_block(scores: torch.Tensor, k: int, left_out: tuple[Int64, Int64]) -> tuple[Int64, Float]:
+    """:func:`top_k` of rows of scores [B, I], at least fp32; ``left_out`` as :meth:`KnownItems.rows` has it."""
+    from graphmill.kernels.top_k import NotFiniteError
+    from graphmill.kernels.top_k import top_k as best_of_rows
+
+    try:
+        values, items = best_of_rows(scores, k, left_out)
+    except NotFiniteError as problem:
+        raise TrainingError(DIVERGED) from problem
+    best = values.cpu().double().numpy()
+    return np.where(np.isfinite(best), items.cpu().numpy(), -1), best
 
 
 DIVERGED = (
@@ -117,11 +129,11 @@ def set_metrics(lists: Int64, held_out: KnownItems, users: Int64, ks: Sequence[i
 
 def hit_metrics(hit: NDArray[np.bool_], positives: Int64, ks: Sequence[int]) -> dict[str, float]:
     """The metrics of :func:`set_metrics` from hits (bool [U, K], best first) and the number of held-out items [U]."""
-    return {name: _mean(values) for name, values in hit_values(hit, positives, ks).items()}
+    return {name: mean(values) for name, values in user_metrics(hit, positives, ks).items()}
 
 
-def hit_values(hit: NDArray[np.bool_], positives: Int64, ks: Sequence[int]) -> dict[str, Float]:
-    """The metrics of :func:`hit_metrics` for each user [U], before the mean is taken."""
+def user_metrics(hit: NDArray[np.bool_], positives: Int64, ks: Sequence[int]) -> dict[str, Float]:
+    """The same of each user: float64 [U] by metric."""
     users = len(hit)
     user, column = np.nonzero(hit)  # a user's best first
     counts = np.bincount(user, minlength=users)
@@ -148,5 +160,6 @@ def hit_values(hit: NDArray[np.bool_], positives: Int64, ks: Sequence[int]) -> d
     return out
 
 
-def _mean(values: Float) -> float:
+def mean(values: Float) -> float:
+    """The mean, nan of nothing."""
     return float(values.mean()) if len(values) else float("nan")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from graphmill.errors import InputError
 from graphmill.systems.conve.model import ConvE, ConvEConfig
-from graphmill.training.checkpoint import CheckpointInfo, CheckpointStore
+from graphmill.training.checkpoint import CheckpointInfo, CheckpointMissingError, CheckpointStore
 
 if TYPE_CHECKING:
     from graphmill.systems.conve.recipe import ConveRecipe
@@ -38,7 +38,11 @@ def write_origin_files(recipe: ConveRecipe, run: RunDirectory, out: Path) -> lis
         targets = [out / "checkpoints" / f"checkpoint_epoch_{info.epoch}.pt"]
         targets += [out / "best_model.pt"] if "best" in info.roles else []
         targets += [out / "final_model.pt"] if info is kept[-1] else []
-        content = _checkpoint(recipe, store, info)
+        try:
+            content = _checkpoint(recipe, store, info)
+        except CheckpointMissingError as error:
+            run.log("train").warning("not among the files in the origin's format: %s", error)
+            continue
         for path in targets:
             torch.save(content, path)
         written += targets

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,40 +10,15 @@ import torch
 from torch import Tensor
 
 from graphmill.evaluation.baselines.links import DegreeScorer
+from graphmill.evaluation.ranking.against import against_baselines, strata
 from graphmill.evaluation.ranking.links import LinkRanking, rank_links
-from graphmill.evaluation.ranking.queries import LinkQueries, link_queries, relation_queries
+from graphmill.evaluation.ranking.queries import LinkQueries, both_sides
 from graphmill.systems.conve.model import ConvE
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
 
 SIDES = ("tail", "head")
-
-
-def both_sides(graph: TypedGraph, split: str, *, max_per_relation: int = 0, seed: int = 0) -> LinkQueries:
-    """The queries of a split for tails (relation r) and for heads (relation r + M), filtered by all splits.
-
-    Candidates are the nodes of the type that the relation asks for: every entity where there is one type.
-    """
-    tails = link_queries(graph, split, max_per_relation=max_per_relation, seed=seed)
-    counts = {t.name: t.count for t in graph.node_types}
-    heads = []
-    for queries, relation in zip(tails.relations, graph.relations, strict=True):
-        edges = graph.edges(relation.index)
-        train = np.asarray(edges.split) == 0
-        known = np.repeat(np.arange(len(queries.known_indptr) - 1), np.diff(queries.known_indptr))
-        heads.append(
-            relation_queries(
-                queries.relation + len(graph.relations),
-                f"inverse of {queries.name}",
-                (queries.tails, queries.heads),
-                (np.asarray(edges.dst)[train], np.asarray(edges.src)[train]),
-                [(queries.known_tails, known)],
-                counts[relation.target],
-                counts[relation.source],
-            )
-        )
-    return LinkQueries(split, (*tails.relations, *heads))
 
 
 class ConveScorer:
@@ -91,6 +66,8 @@ def ranking_report(
     *,
     ks: Sequence[int] = (1, 3, 5, 10),
     poll: Callable[[], None] = lambda: None,
+    baselines: Mapping[str, LinkRanking] | None = None,
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Figures of a split as plain values: over all queries, per side, per relation and by the target's degree.
 
@@ -98,6 +75,10 @@ def ranking_report(
     ``both``, ``tail``, ``head`` and ``baseline`` (metrics over queries); ``relations``: a row each with ``name``,
     ``queries``, metrics over both sides, ``tail_mrr``, ``head_mrr`` and ``baseline_mrr``; ``by_degree``: a row for
     each range of the target's training degree, ``low`` to ``high`` (−1: no end), with ``baseline_mrr``.
+
+    ``baselines``: further rankings of the same queries, by name. ``micro`` and ``macro``: metrics by scorer, the model
+    and frequency (``degree``) among them; ``against``: the best baseline, by micro MRR, as
+    :class:`graphmill.evaluation.ranking.against.AgainstBaselines`; ``strata``: parts of the queries, by scorer.
     """
     queries = both_sides(graph, split)
     found = rank_both_sides(ConveScorer(model, graph, poll), queries, ks)
@@ -127,6 +108,12 @@ def ranking_report(
         for mine, theirs in zip(found.by_degree, baseline.by_degree, strict=True)
     ]
     out: dict[str, Any] = {"split": split, "queries": found.queries, "both": found.micro, "baseline": baseline.micro}
+    rivals = {"degree": baseline, **(baselines or {})}
+    rankings = {"model": found, **rivals}
+    out["micro"] = {name: ranking.micro for name, ranking in rankings.items()}
+    out["macro"] = {name: ranking.macro for name, ranking in rankings.items()}
+    out["against"] = against_baselines(found, rivals, "micro", seed=seed).to_dict()
+    out["strata"] = strata(rankings)
     for side, lower in zip(SIDES, (0, count), strict=True):
         mine = [(r.metrics, r.queries) for n, r in parts.items() if lower <= n < lower + count]
         out[side] = _mean(mine)

@@ -8,8 +8,8 @@ from graphmill.settings import Settings, setting
 from graphmill.training.settings import (
     OPTIMIZER,
     AccelerationSettings,
-    EvaluationSettings,
     ExportSettings,
+    LinkEvaluationSettings,
     OptimizerName,
     TrainingSettings,
 )
@@ -110,14 +110,16 @@ class ConveSettings(Settings):
 
     recipe: Literal["conve"] = setting("conve", "The system to train")
     data: str = setting("", "Directory of the typed graph", identity=False)
-    preset: Literal["auto", "none", "fast", "low_memory", "small_model", "stable"] = setting(
+    preset: Literal["auto", "none", "fast", "low_memory", "small_graph", "small_model", "stable"] = setting(
         "auto", "Fills the fields that are not written", identity=False
     )
     model: ConveModel = setting(ConveModel(), "The network")
     objective: ConveObjective = setting(ConveObjective(), "The loss")
     training: ConveTraining = setting(ConveTraining(), "Length and optimizer")
     acceleration: ConveAcceleration = setting(ConveAcceleration(), "How the arithmetic is done")
-    evaluation: EvaluationSettings = setting(EvaluationSettings(), "What is measured while training", identity=False)
+    evaluation: LinkEvaluationSettings = setting(
+        LinkEvaluationSettings(), "What is measured while training", identity=False
+    )
     export: ExportSettings = setting(ExportSettings(), "What is written afterwards", identity=False)
 
     @model_validator(mode="after")
@@ -139,22 +141,35 @@ class ConveSettings(Settings):
             raise ValueError(
                 "acceleration.batch_size and batch_size_per_device are both set; keep the one that should hold"
             )
-        unknown = sorted(set(self.evaluation.metrics) - set(METRICS))
-        if unknown:
-            raise ValueError(f"evaluation.metrics: unknown {', '.join(unknown)} (known: {', '.join(METRICS)})")
+        self.evaluation.require_link_metrics()
         return self
 
 
-METRICS = ("mrr", "mr", "amri", "hits")
-
-# The origin's advice. Its table of settings and results: docs/conve.md; ready files: examples/conve/.
+# The origin's advice. Its table of settings and results: docs/explanation/conve.md; ready files: examples/conve/.
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
     "fast": {"acceleration": {"batch_size": 512}},
     "low_memory": {"acceleration": {"batch_size": 128, "gradient_checkpointing": True}},
+    # Chosen on the validation triples of Kinship and UMLS: docs/explanation/conve.md.
+    "small_graph": {
+        "training": {"epochs": 150, "lr_decay": "cosine"},
+        "acceleration": {"batch_size": 32, "checkpoint_every_epochs": 10},
+        "evaluation": {"eval_every": 10},
+    },
     "small_model": {"model": {"embedding_dim": 128, "output_channels": 16}},
     "stable": {"training": {"learning_rate": 0.0005}, "acceleration": {"precision": "fp32"}},
 }
+
+
+SMALL_GRAPH = 20_000
+"""Up to so many training triples ``preset: auto`` is ``small_graph``."""
+
+
+def preset_of_graph(links: int) -> tuple[str, str] | None:
+    """The preset that ``auto`` stands for on a graph of so many training triples, and why; None: any."""
+    if links > SMALL_GRAPH:
+        return None
+    return "small_graph", f"{links:,} training triples, at most {SMALL_GRAPH:,}: small batches and many steps"
 
 
 def choose_preset(device: str, memory_bytes: int) -> tuple[str, str]:

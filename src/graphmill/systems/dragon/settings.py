@@ -88,5 +88,5 @@ class DragonSettings(RecommenderSettings):
 
 
 # large_batch: a step costs the same at any batch size. Its rate and patience are those whose quality was measured
-# (docs/measured/recommenders.md, large batches).
+# (benchmarks/LOG.md, large batches).
 PRESETS: dict[str, dict[str, Any]] = {"none": {}, "large_batch": LARGE_BATCH}

@@ -2,7 +2,7 @@
 
 Nothing is sampled or trained; what a step goes through is in ``expected_sizes.py``. The formulas follow model.py,
 kernels/hgt_relations.py, hgt_jobs.py and hgt_passes_numba.py line by line; who changes what these keep for the backward pass
-changes it here (docs/memory_planning.md, ``python -m benchmarks.hgt --only estimate``).
+changes it here (docs/explanation/memory_planning.md, ``python -m benchmarks.hgt --only estimate``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.hgt_projected import group_count
 from graphmill.kernels.hgt_relations import _GROUP_BYTES, in_one_pass
 from graphmill.kernels.products import own_pairs
-from graphmill.kernels.threads import has_numba
+from graphmill.kernels.runtime.threads import has_numba
 from graphmill.systems.hgt.expected_sizes import Degrees, Layer, Pass, degrees_of, pass_of, read_first
 from graphmill.systems.hgt.settings import HgtSettings
 from graphmill.training.contract import Execution

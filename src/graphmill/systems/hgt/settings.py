@@ -5,7 +5,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import model_validator
 
 from graphmill.settings import Settings, setting
-from graphmill.training.settings import AccelerationSettings, EvaluationSettings, ExportSettings, TrainingSettings
+from graphmill.training.settings import AccelerationSettings, ExportSettings, LinkEvaluationSettings, TrainingSettings
 
 
 class HgtModel(Settings):
@@ -137,7 +137,9 @@ class HgtSettings(Settings):
     objective: HgtObjective = setting(HgtObjective(), "The loss")
     training: HgtTraining = setting(HgtTraining(), "Length and optimizer")
     acceleration: HgtAcceleration = setting(HgtAcceleration(), "How the arithmetic is done")
-    evaluation: EvaluationSettings = setting(EvaluationSettings(), "What is measured while training", identity=False)
+    evaluation: LinkEvaluationSettings = setting(
+        LinkEvaluationSettings(), "What is measured while training", identity=False
+    )
     export: ExportSettings = setting(ExportSettings(), "What is written afterwards", identity=False)
 
     def without_messages(self) -> "HgtSettings":
@@ -158,10 +160,7 @@ class HgtSettings(Settings):
                 f"acceleration.num_neighbors has {hops} entries, and model.num_layers is {layers}: neighbor_sampled needs "
                 "one for each layer"
             )
-        known = ["mrr", "mr", "amri", "hits"]
-        unknown = sorted(set(self.evaluation.metrics) - set(known))
-        if unknown:
-            raise ValueError(f"evaluation.metrics: unknown {', '.join(unknown)} (known: {', '.join(known)})")
+        self.evaluation.require_link_metrics()
         return self
 
 

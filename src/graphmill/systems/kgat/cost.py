@@ -12,7 +12,7 @@ from itertools import pairwise
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.bi_interaction import by_rows
-from graphmill.kernels.threads import has_numba
+from graphmill.kernels.runtime.threads import has_numba
 from graphmill.systems.kgat.graph import TOGETHER
 from graphmill.systems.kgat.settings import KgatSettings
 from graphmill.systems.recommenders.multimodal_sizes import SCORES, WIDE, pairs_kept, sizes_of

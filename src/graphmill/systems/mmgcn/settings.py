@@ -74,7 +74,7 @@ class MmgcnSettings(RecommenderSettings):
 
 
 # published: what the public implementations train; large_batch: a step costs the same at any batch size. Its rate and
-# patience are those whose quality was measured (docs/measured/recommenders.md, large batches).
+# patience are those whose quality was measured (benchmarks/LOG.md, large batches).
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
     "published": {"model": {"trainable_embeddings": False}},

@@ -32,7 +32,8 @@ class RecommenderEvaluator:
         """``score``: users int64 [b] → scores of all items [b, I]. Empty where the split has nobody to ask.
 
         While training: the metrics asked for. ``final``: all of them, the catalogue's figures (``coverage``,
-        ``popularity_bias``), and each floor (``popularity_``, ``item_knn_``, ``ease_``).
+        ``popularity_bias``), ``repeat_share`` where held-out items were left out as known, and each floor
+        (``popularity_``, ``item_knn_``, ``ease_``).
         """
         evaluation, held_out = self.settings.evaluation, self.view.held_out(split)
         self._poll = poll
@@ -45,6 +46,8 @@ class RecommenderEvaluator:
         out = lists.metrics(names, ks)
         if not final:
             return out
+        if share := self.view.repeat_share:
+            out["repeat_share"] = share
         out |= lists.catalogue(self.view.train_by_item.counts, known(held_out), ks)
         if evaluation.floors:
             for name in self.floors:

@@ -9,7 +9,7 @@ import numpy as np
 
 from graphmill.graph.interactions import UNNAMED, interaction_relation
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.kernels.threads import has_numba
+from graphmill.kernels.runtime.threads import has_numba
 from graphmill.systems.recommenders.settings import RecommenderSettings
 from graphmill.training.device import choose_device
 

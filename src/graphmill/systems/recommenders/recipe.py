@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from graphmill.errors import InputError
 from graphmill.evaluation.health.quick import quick_health
-from graphmill.evaluation.ranking.recommendation import top_k
+from graphmill.evaluation.ranking.recommendation import ExcludeSeen, no_items, top_k
 from graphmill.graph.interactions import interaction_view
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.sorted_unique import sorted_unique
@@ -220,14 +220,18 @@ class RecommenderRecipe(ABC):
         """Pairs."""
         return len(self.view.held_out(split))
 
-    def recommend(self, model: nn.Module, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """For every user with training items the ``k`` best items of which no interaction of the user is known.
+    def recommend(
+        self, model: nn.Module, k: int, exclude_seen: ExcludeSeen = "auto"
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """For every user with training items the ``k`` best items of which no interaction of the user is known; with
+        ``never`` of all items. ``auto`` is ``always``: these systems are measured by new items alone.
 
         Users int64 [U] and items int64 [U, k] are global node numbers, best first (−1: none left); scores [U, k].
         """
         view = self.view
         users = np.flatnonzero(view.train.counts > 0)
-        items, scores = top_k(self.scorer(model).of_users, users, view.num_items, known(view.everything()), k)
+        seen = no_items(view.num_users) if exclude_seen == "never" else known(view.everything())
+        items, scores = top_k(self.scorer(model).of_users, users, view.num_items, seen, k)
         return users + view.user_offset, np.where(items >= 0, items + view.item_offset, -1), scores
 
     def health(self, model: nn.Module) -> dict[str, float]:

@@ -109,8 +109,6 @@ class RecommenderSettings(Settings):
         unknown = sorted(set(evaluation.metrics) - set(known))
         if unknown:
             raise ValueError(f"evaluation.metrics: unknown {', '.join(unknown)} (known: {', '.join(known)})")
-        if not evaluation.top_k or min(evaluation.top_k) < 1:
-            raise ValueError("evaluation.top_k needs at least one cut-off of 1 or more")
         if evaluation.selection_metric not in self.measured():
             raise ValueError(
                 f"evaluation.selection_metric: {evaluation.selection_metric} is not measured; it is one of "

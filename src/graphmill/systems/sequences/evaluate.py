@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from graphmill.evaluation.baselines.next_item import Floors, NextItemSplit, TunedFloor, floor_ranks, tune_floors
-from graphmill.evaluation.ranking.next_item import NextItemRanks, full_ranks, sample_candidates, sampled_ranks
+from graphmill.evaluation.baselines.next_item import (
+    Floors,
+    NextItemSplit,
+    TunedFloor,
+    chosen_ranks,
+    floor_ranks,
+    tune_floors,
+)
+from graphmill.evaluation.ranking.next_item import HistoryRanks, full_ranks, sample_candidates, sampled_ranks
 from graphmill.evaluation.ranking.recommendation import Int64
 from graphmill.graph.sequences import Sequences
 from graphmill.sampling.keyed import generator
@@ -32,7 +39,7 @@ class SequenceEvaluator:
     def __init__(self, sequences: Sequences, settings: SasrecSettings) -> None:
         self.sequences, self.settings = sequences, settings
         self._splits: dict[str, NextItemSplit] = {}
-        self._floors: dict[tuple[str, str], NextItemRanks] = {}
+        self._floors: dict[tuple[str, str], HistoryRanks] = {}
 
     def split(self, name: str) -> NextItemSplit:
         """The queries of "valid" or "test"."""
@@ -47,14 +54,16 @@ class SequenceEvaluator:
         """The trivial predictors, fitted on the training interactions."""
         s = self.sequences
         train = s.split == 0
-        return Floors(s.users[train], s.items[train], s.num_users, s.num_items)
+        return Floors(s.users[train], s.items[train], s.num_users, s.num_items, repeats=s.repeats)
 
     def evaluate(self, score: Callable[[Int64, Int64], torch.Tensor], split: str, *, final: bool) -> dict[str, float]:
         """``score``: users int64 [b] and where their histories end int64 [b] → scores of all items [b, I].
 
-        While training: the metrics asked for, by full ranking. ``final``: all of them; the same without the targets
-        whose order is the file's (``untied_``); the sampled protocol (``sampled_``); each floor (``popularity_``,
-        ``markov_``, ``item_knn_``).
+        While training: the metrics asked for, by full ranking, of which the history is a part where people take the same
+        again. ``final``: all of them; the same without the targets whose order is the file's (``untied_``); where there
+        are targets that their user has met, their part of all (``repeat_share``), they alone among all items
+        (``repeated_``) and the others among the items new to their user (``new_``); the sampled protocol
+        (``sampled_``); each floor (``popularity_``, ``markov_``, ``item_knn_``, ``replay_``), repeats apart as well.
         """
         evaluation = self.settings.evaluation
         asked = self.split(split)
@@ -70,13 +79,16 @@ class SequenceEvaluator:
         def block(rows: Int64) -> torch.Tensor:
             return score(asked.users[rows], asked.stop[rows])
 
-        ranks = full_ranks(block, queries, asked.targets[queries], items, known)
+        found = full_ranks(block, queries, asked.targets[queries], items, known)
+        ranks = chosen_ranks(found, self.sequences.repeats)
         out = ranks.metrics(names, ks)
         if not final:
             return out
         untied = ~self.sequences.same_second()[asked.stop]
         if not untied.all():
             out |= _prefixed("untied", ranks.take(untied).metrics(names, ks))
+        if found.repeated.any():
+            out |= {"repeat_share": float(found.repeated.mean())} | _apart("", found, names, ks)
         if evaluation.sampled_candidates:
             chosen = queries
             if len(queries) > SAMPLED_USERS:
@@ -106,8 +118,19 @@ class SequenceEvaluator:
             if (split, name) not in self._floors:
                 items = self.sequences.items
                 self._floors[split, name] = floor_ranks(self.floors, floor.scores, self.split(split), items)
-            out |= _prefixed(name, self._floors[split, name].metrics(names, ks))
+            found = self._floors[split, name]
+            out |= _prefixed(name, chosen_ranks(found, self.sequences.repeats).metrics(names, ks))
+            if found.repeated.any():
+                out |= _apart(f"_{name}", found, names, ks)
         return out
+
+
+def _apart(who: str, found: HistoryRanks, names: tuple[str, ...], ks: list[int]) -> dict[str, float]:
+    """Targets that their user has met, among all items; and the others, among the items new to their user."""
+    out = _prefixed(f"repeated{who}", found.unmasked.take(found.repeated).metrics(names, ks))
+    if not found.repeated.all():
+        out |= _prefixed(f"new{who}", found.take(~found.repeated).metrics(names, ks))
+    return out
 
 
 def _prefixed(prefix: str, metrics: dict[str, float]) -> dict[str, float]:

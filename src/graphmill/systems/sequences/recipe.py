@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.evaluation.health.quick import quick_health
-from graphmill.evaluation.ranking.recommendation import KnownItems, top_k
+from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems, no_items, top_k
 from graphmill.kernels.next_item_losses import (
     bce_weights,
     expected_log_counts,
@@ -240,17 +240,20 @@ class SequenceRecipe:
         """Users with a held-out item."""
         return len(self.evaluator.split(split).users)
 
-    def recommend(self, model: nn.Module, k: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """For every user with a history the ``k`` best next items that are not in it.
+    def recommend(
+        self, model: nn.Module, k: int, exclude_seen: ExcludeSeen = "auto"
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """For every user with a history the ``k`` best next items; ``auto``: those of the history are left out, unless
+        people take the same again (:attr:`Sequences.repeats`).
 
         Users int64 [U] and items int64 [U, k] are global node numbers, best first (−1: none left); scores [U, k].
         """
         s = self.data.sequences
         users = np.flatnonzero(np.diff(s.indptr) > 0)
         scorer = self.scorer(model)
-        items, scores = top_k(
-            lambda u: scorer.score_targets(0, u), users, s.num_items, KnownItems(s.indptr, s.items), k
-        )
+        exclude = exclude_seen == "always" or (exclude_seen == "auto" and not s.repeats)
+        seen = KnownItems(s.indptr, s.items) if exclude else no_items(s.num_users)
+        items, scores = top_k(lambda u: scorer.score_targets(0, u), users, s.num_items, seen, k)
         return users + s.user_offset, np.where(items >= 0, items + s.item_offset, -1), scores
 
     def all_states(self, model: nn.Module, users: np.ndarray, ends: np.ndarray) -> Tensor:

@@ -1,0 +1,66 @@
+"""What the phases of ``prove_cuda`` share: rows, the folder of their runs, waiting, a profile of one call."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+FOLDER = Path(tempfile.mkdtemp(prefix="prove-"))
+ROWS: list[dict[str, Any]] = []
+
+if os.environ.get("PROVE_NUMBA", "") != "1":
+    # The CPU's reference runs do without: compiling all kernels on a bare machine takes minutes.
+    sys.modules["numba"] = None  # type: ignore[assignment]
+
+
+def row(**values: Any) -> None:
+    ROWS.append(values)
+    print(
+        "ROW", " ".join(f"{k}={v:.4g}" if isinstance(v, float) else f"{k}={v}" for k, v in values.items()), flush=True
+    )
+
+
+def wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def short(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:170]}"
+
+
+def profiled(work: Callable[[], None], device: torch.device) -> dict[str, Any]:
+    """Launches, waits and copies of one call, and how long the device is at work in it."""
+    from torch.profiler import ProfilerActivity, profile
+
+    kinds = [ProfilerActivity.CPU] + ([ProfilerActivity.CUDA] if device.type == "cuda" else [])
+    wait(device)
+    with profile(activities=kinds) as seen:
+        begin = time.perf_counter()
+        work()
+        wait(device)
+        wall = time.perf_counter() - begin
+    events = seen.key_averages()
+    count = {e.key: e.count for e in events}
+    at_work = sum(
+        getattr(e, "self_device_time_total", 0.0) for e in events if str(getattr(e, "device_type", "")).endswith("CUDA")
+    )
+    names = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx")
+    most = sorted(
+        (e for e in events if getattr(e, "self_device_time_total", 0.0) > 0), key=lambda e: -e.self_device_time_total
+    )[:8]
+    return {
+        "launches": sum(count.get(n, 0) for n in names) or sum(c for k, c in count.items() if k.startswith("aten::")),
+        "copies": count.get("cudaMemcpyAsync", 0),
+        "waits": count.get("cudaStreamSynchronize", 0) + count.get("cudaDeviceSynchronize", 0),
+        "device_ms": at_work / 1e3,
+        "profiled_wall_ms": wall * 1e3,
+        "most": [(e.key[:60], round(e.self_device_time_total / 1e3, 3), e.count) for e in most],
+    }

@@ -1,0 +1,16 @@
+"""``graphmill …``: thin commands over the library, one file a group. A command is registered by being imported here."""
+
+from graphmill.cli.entry import app, main
+
+# In the order in which ``--help`` shows them.
+# isort: off
+from graphmill.cli import training
+from graphmill.cli import search
+from graphmill.cli import results
+from graphmill.cli import promotion
+from graphmill.cli import data
+from graphmill.cli import project
+from graphmill.cli import machine
+# isort: on
+
+__all__ = ["app", "data", "machine", "main", "project", "promotion", "results", "search", "training"]

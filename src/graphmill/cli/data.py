@@ -1,0 +1,80 @@
+"""Commands over files: what is in them, a graph of them, and synthetic samples."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from graphmill.cli.entry import Json, app, overrides
+from graphmill.cli.output import print_json
+from graphmill.errors import EXIT_USER_ERROR
+
+
+@app.command("ingest-report")
+def ingest_report(
+    path: Annotated[str, typer.Argument(help="The file, local or a URL; or a folder")],
+    format_: Annotated[
+        str, typer.Option("--format", help="kg_csv, kgx, triples, interactions_csv, mmrec, …; auto: by the content")
+    ] = "auto",
+    as_json: Json = False,
+) -> None:
+    """Columns, guessed mapping, first bad rows, counts, and a ready defs.yaml."""
+    from graphmill.ingest.report import ingest_report as report
+
+    found = report(path, format_)
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        print(found.text())
+    if found.problem:
+        raise typer.Exit(EXIT_USER_ERROR)
+
+
+@app.command()
+def build(
+    files: Annotated[list[str], typer.Argument(help="Edges or interactions, and files with features of the nodes")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the graph")],
+    format_: Annotated[str, typer.Option("--format", help="Format of the edges; default: by the content")] = "",
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Graph setting, such as split.valid=0.1")] = None,
+    read: Annotated[list[str] | None, typer.Option(help="Setting of the format, such as columns.head_id=from")] = None,
+    as_json: Json = False,
+) -> None:
+    """From files to a typed graph, as the assets of a project do it; `graphmill train` goes on from there."""
+    from graphmill.api import build_graph, read_features, read_tables
+    from graphmill.project.data import guessed
+    from graphmill.runs.resolve import merge
+
+    guess = guessed(files, format_, overrides(read or []))
+    main, *others = guess.sources
+    tables = read_tables(main["path"], main["format"], _settings(main), f"{main['path']}, {main['format']}")
+    for each in others:
+        tables = read_features(tables, each["path"], **_settings(each))
+    graph = build_graph(tables, output, **merge(guess.graph, overrides(set_ or [])))
+    if as_json:
+        print_json({"path": str(graph.path), "content_hash": graph.content_hash, "format": tables.format,
+                    "counts": tables.counts, "notes": tables.notes, **graph.describe()})  # fmt: skip
+        return
+    for line in guess.found:
+        print(line)
+    for note in tables.notes:
+        print(f"note: {note}")
+    for row in tables.rejects.slice(0, 5).to_pylist():
+        print(f"not used: {row['file']}, line {row['line']}: {row['reason']} ({row['column']}: {row['value']})")
+    print(f"{graph.path}: {graph.num_nodes:,} nodes, {graph.num_edges:,} edges, {len(graph.relations)} relations")
+    print(f"next: graphmill train {guess.recipe} --set data={graph.path}")
+
+
+def _settings(source: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in source.items() if name not in ("name", "format", "path")}
+
+
+@app.command()
+def sample(
+    chain: Annotated[str, typer.Argument(help="biomed; the others run with `make demo CHAIN=...`")],
+    preset: Annotated[str, typer.Argument(help="tiny, small or paper")],
+    out: Annotated[Path, typer.Argument(help="File (or folder) to write")],
+) -> None:
+    """Write seeded synthetic data of a chain."""
+    from graphmill.ingest.samples.catalog import write_sample
+
+    print(write_sample(chain, preset, out))

@@ -1,0 +1,95 @@
+"""``graphmill …``: thin commands over the library. Results go to stdout (``--json`` for programs), progress to stderr.
+
+Exit codes: 0 well; 1 a check failed; 2 a user's error; 75 stopped, to be resumed (docs/reference/exit_codes.md).
+"""
+
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from graphmill.errors import EXIT_STOPPED, EXIT_USER_ERROR, GraphmillError, InputError
+
+app = typer.Typer(
+    name="graphmill",
+    help="Knowledge graphs and interactions in, validated and versioned embeddings out.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+)
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for a program instead of a table.")]
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from graphmill.version import __version__
+
+        print(f"graphmill {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Knowledge graphs and interactions in, validated and versioned embeddings out."""
+
+
+def main() -> None:
+    """Entry point: errors with a sentence end with their exit code and no traceback."""
+    from graphmill.runs.streams import lost_output, spare_streams
+    from graphmill.training.memory import memory_in_a_sentence
+    from graphmill.training.waiting import machine_is_quiet, waiting_environment
+
+    spare_streams()
+    os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
+    # Other commands are short: they need not look.
+    os.environ.update(waiting_environment(quiet=machine_is_quiet if sys.argv[1:2] == ["train"] else lambda: False))
+    try:
+        if sys.argv[1:2] == ["train"]:
+            _with_allocator()
+        with memory_in_a_sentence():
+            app(standalone_mode=True)
+    except GraphmillError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(EXIT_STOPPED)
+    except SystemExit as end:
+        why = lost_output()
+        if not why or end.code:
+            raise
+        training = sys.argv[1:2] == ["train"]
+        kept = "; the run and its embeddings are complete" if training else ""
+        print(f"error: the result could not be printed: {why}{kept}", file=sys.stderr)
+        sys.exit(0 if training else EXIT_USER_ERROR)
+
+
+def _with_allocator() -> None:
+    """Start this process again with the allocator's environment, which has to be there before Python runs."""
+    from graphmill.training.allocator import allocator_environment
+
+    added = allocator_environment()
+    if added:
+        os.execve(sys.executable, [sys.executable, "-m", "graphmill.cli", *sys.argv[1:]], {**os.environ, **added})
+
+
+def overrides(pairs: list[str]) -> dict[str, Any]:
+    """``--set section.name=value …`` as nested settings; values are read as YAML. Raises InputError for another form."""
+    from graphmill.runs.resolve import merge
+    from graphmill.settings import read_yaml
+
+    out: dict[str, Any] = {}
+    for pair in pairs:
+        path, equals, text = pair.partition("=")
+        if not equals or not all(path.split(".")):
+            raise InputError(f"--set {pair}: write it as section.name=value, such as training.epochs=20")
+        value = read_yaml(text, f"--set {pair}")
+        for name in reversed(path.split(".")):
+            value = {name: value}
+        out = merge(out, value)
+    return out

@@ -1,0 +1,72 @@
+"""Commands about this machine and what is kept on it, and the demonstration."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphmill.cli.entry import Json, app
+from graphmill.cli.output import print_json, print_table
+from graphmill.errors import EXIT_CHECK_FAILED, InputError
+
+
+@app.command()
+def prune(
+    root: Annotated[Path, typer.Argument(help="Folder of a model's runs")],
+    keep: Annotated[int, typer.Option(help="Newest runs to keep", min=1)] = 5,
+) -> None:
+    """Remove older runs of a model; never the last good one."""
+    from graphmill.training.run_directory import prune_runs
+
+    if not root.is_dir():
+        raise InputError(f"{root} is not a folder of runs")
+    removed = prune_runs(root, keep, set())
+    print("\n".join(f"removed {path}" for path in removed) or "nothing to remove")
+
+
+@app.command()
+def doctor(
+    processes: Annotated[int, typer.Option(help="Also do one all-reduce over so many processes", min=0)] = 0,
+    as_json: Json = False,
+) -> None:
+    """What this machine can do, and why not."""
+    from graphmill.runs.doctor import examine
+
+    found = examine(processes)
+    if as_json:
+        print_json([vars(f) for f in found])
+    else:
+        print_table(
+            "This machine", ["what", "", "detail"], [[f.what, "yes" if f.ok else "no", f.detail] for f in found]
+        )
+    if any(f.required and not f.ok for f in found):
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+@app.command("compare-devices")
+def compare_devices(settings: Annotated[Path, typer.Argument(help="settings.yaml")], as_json: Json = False) -> None:
+    """The same training on the CPU and on the accelerator: time, memory, loss trace, metrics, neighbours."""
+    from graphmill.runs.compare_devices import compare
+    from graphmill.runs.resolve import read_settings
+
+    found = compare(read_settings(settings), str(settings))
+    if as_json:
+        print_json(found.to_dict())
+    else:
+        if found.results:
+            print_table("Devices", ["", *found.devices, "agree"], found.rows())
+        print(found.sentence)
+    if not found.agree:
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+@app.command()
+def demo(
+    chain: Annotated[str, typer.Argument(help="biomed; the others run with `make demo CHAIN=...`")] = "biomed",
+    folder: Annotated[Path, typer.Option(help="Where to put everything")] = Path("data/06_models/demo"),
+) -> None:
+    """The sample chain without Dagster, with a table of the results at the end."""
+    from graphmill.runs.demo import run_demo
+
+    rows = run_demo(chain, folder)
+    print_table(f"The {chain} chain", ["what", "value"], rows)

@@ -1,0 +1,127 @@
+"""What the command line prints: tables for people, JSON for programs."""
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from graphmill.runs.export import Restored
+
+
+def restored_run(run: Path, checkpoint: str) -> "Restored":
+    """The run's model at its best epoch, or at ``checkpoint``; what was passed over to come there is said on stderr."""
+    from graphmill.runs.export import restore
+
+    restored = restore(run, int(checkpoint) if checkpoint.isdigit() else checkpoint)
+    for note in restored.notes:
+        print(f"note: {note}", file=sys.stderr)
+    return restored
+
+
+def show_result(result: dict[str, Any]) -> None:
+    """A training's result as a table."""
+    on_test = result.get("selected_on") == "test"
+    rows = [
+        ["run", result["run_dir"] + (" (reused)" if result["reused"] else "")],
+        ["epochs, steps", f"{result['epochs_done']}, {result['steps_done']} ({result['reason']})"],
+        ["best epoch", str(result["best_epoch"]) + (" (chosen on test: optimistic)" if on_test else "")],
+        *([["figures and vectors", f"of epoch {result['exported_epoch']}"]] if other_epoch(result) else []),
+        ["time", f"{result['seconds']:.1f} s, {result['seconds_per_step']:.3f} s a step"],
+        ["peak memory", f"{result['peak_memory_bytes'] / 2**30:.2f} GiB"],
+        *[[name, number(value)] for name, value in result["metrics"].items() if "mistic" not in name],
+        ["embeddings", ", ".join(result.get("embeddings", []))],
+    ]
+    print_table("Training", ["what", "value"], rows)
+
+
+def other_epoch(result: dict[str, Any]) -> bool:
+    """Whether figures and vectors are of another epoch than the best, whose checkpoint was damaged or gone."""
+    return result["best_metric"] is not None and result["exported_epoch"] != result["best_epoch"]
+
+
+def ranking_json(found: dict[str, Any]) -> dict[str, Any]:
+    """What ``rank --json`` prints: ``figures`` by scorer (macro ones of links, those over queries of triples), and of links
+    and triples ``macro``, ``micro``, ``against`` (the best baseline, with intervals), ``strata``, ``verdicts``.
+    """
+    about = {name: found[name] for name in ("epoch", "best_epoch", "notes", "split", "advice") if found.get(name)}
+    rest = ("macro", "micro", "against", "strata", "ratios", "verdicts")
+    return about | {"figures": _figures(found)} | {name: found[name] for name in rest if name in found}
+
+
+def show_ranking(run: str, found: dict[str, Any]) -> None:
+    """A ranking as tables: metrics by scorer, parts of the queries, verdicts, and a sentence on the baselines."""
+    figures = _figures(found)
+    names = [m for m in next(iter(figures.values())) if not m.startswith(("optimistic_", "pessimistic_"))]
+    rows = [[m, *(number(own.get(m)) for own in figures.values())] for m in names]
+    if "against" in found:
+        other = "micro" if found["against"]["average"] == "macro" else "macro"
+        of = found[other]
+        rows += [
+            [f"{other} {m}", *(number(of[_key(who)].get(m)) for who in figures)] for m in names if m in of["model"]
+        ]
+    print_table(f"{run} at epoch {found['epoch']}, {found['split']}", ["metric", *figures], rows)
+    if "strata" in found:
+        from graphmill.evaluation.ranking.against import HALF_LINK_TITLES, links_of
+
+        parts = [
+            *((f"targets with {links_of(row)} training links", row) for row in found["strata"]["by_degree"]),
+            *((f"training has {HALF_LINK_TITLES[row['seen']]}", row) for row in found["strata"]["by_half_link"]),
+        ]
+        rows = [
+            [text, str(row["queries"]), *(number(row["mrr"].get(_key(who))) for who in figures)] for text, row in parts
+        ]
+        print_table("MRR by part of the queries", ["part", "queries", *figures], rows)
+    if "verdicts" in found:
+        rows = [
+            [
+                v["name"],
+                number(v["value"]),
+                number(v["threshold"]),
+                v["status"],
+                f"{v['meaning']} {v['remedy']}".strip(),
+            ]
+            for v in found["verdicts"]
+        ]
+        print_table("Verdicts", ["figure", "value", "bound", "verdict", "meaning"], rows)
+    if "against" in found:
+        print(found["against"]["sentence"])
+
+
+def _figures(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    if "beside" in found:
+        return dict(found["beside"])
+    average = found[found["against"]["average"]]
+    return {who: average[_key(who)] for who in found["mrr"]}
+
+
+def _key(who: str) -> str:
+    """Triples' baseline by frequency is degree's ranking."""
+    return "degree" if who == "frequency" else who
+
+
+def print_table(title: str, columns: list[str], rows: list[list[str]]) -> None:
+    """A table on stdout."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*[escape(str(cell)) for cell in row])
+    # Wide enough that a file or a pipe does not fold paths.
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def number(value: Any) -> str:
+    """A cell: four decimals, or empty where there is nothing."""
+    return f"{value:.4f}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+def print_json(value: Any) -> None:
+    """JSON on stdout, for programs."""
+    from graphmill.training.metrics_log import readable
+
+    print(json.dumps(readable(value), indent=2, ensure_ascii=False))

@@ -1,0 +1,57 @@
+"""Commands about projects: ``graphmill init``."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphmill.cli.entry import app
+from graphmill.cli.output import print_json
+
+
+@app.command()
+def init(
+    folder: Annotated[Path, typer.Argument(help="The new project's folder; or a Dagster project that is there")] = Path(
+        "."
+    ),
+    sample: Annotated[
+        str, typer.Option(help="Sample to begin with: biomed, music, watch, kg_bench or none")
+    ] = "biomed",
+    data: Annotated[
+        list[str] | None, typer.Option(help="Your file, folder or URL, in place of a sample; again for node features")
+    ] = None,
+    format_: Annotated[
+        str, typer.Option("--format", help="Format of the data, where its content does not say it")
+    ] = "",
+    name: Annotated[str, typer.Option(help="Name of the dataset; default: the file's")] = "",
+    in_place: Annotated[
+        bool, typer.Option(help="Leave the data where they are; default: copied to data/01_raw")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program instead of text.")] = False,
+) -> None:
+    """Make a Dagster project of your own, or add a dataset to one; nothing that is there is changed."""
+    from graphmill.project.create import init as make
+
+    asked = _ask if sys.stdin.isatty() and not as_json else None
+    made = make(folder, sample=sample, data=data or (), format=format_, name=name, in_place=in_place, ask=asked)
+    if as_json:
+        print_json({**vars(made), "root": str(made.root)})
+        return
+    print("\n".join(made.found))
+    verb = "new Dagster project" if made.new else "added to the Dagster project"
+    print(f"{verb} {made.root}: {', '.join(made.written) or 'nothing was missing'}")
+    if made.kept:
+        print(f"kept as they are: {', '.join(made.kept)}")
+    for line in made.to_do:
+        print(f"to do: {line}")
+    go = "" if made.root.resolve() == Path.cwd() else f"cd {made.root} && "
+    run = "make demo" if made.new else f"python -m graphmill.orchestration.demo {made.dataset}".rstrip()
+    print(f"next: {go}dg check defs && {run}")
+
+
+def _ask(question: str, answers: Sequence[str]) -> str:
+    import click
+
+    return str(typer.prompt(question, type=click.Choice(list(answers)), err=True))

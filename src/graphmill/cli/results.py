@@ -1,0 +1,147 @@
+"""Commands over finished runs and embeddings: figures, rankings, recommendations, neighbours, influence."""
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphmill.cli.entry import Json, app, overrides
+from graphmill.cli.output import number, print_json, print_table, ranking_json, restored_run, show_ranking
+from graphmill.errors import EXIT_CHECK_FAILED, InputError
+
+
+@app.command()
+def rank(
+    run: Annotated[Path, typer.Argument(help="Run directory")],
+    split: Annotated[str, typer.Option(help="valid or test")] = "test",
+    checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
+    as_json: Json = False,
+) -> None:
+    """A run's ranking beside all that it has to beat; ComplEx, BPR-MF and HGT without messages are trained for it."""
+    from graphmill.runs.messages import Terminal
+    from graphmill.runs.ranking import rank_any
+
+    if split not in ("valid", "test"):
+        raise InputError(f"--split {split}: valid or test")
+    terminal = Terminal()
+    try:
+        found = rank_any(restored_run(run, checkpoint), split, outlets=[terminal])
+    finally:
+        terminal.close()
+    if as_json:
+        print_json(ranking_json(found))
+        return
+    show_ranking(str(run), found)
+    if found.get("advice"):
+        print(found["advice"])
+
+
+@app.command()
+def recommend(
+    run: Annotated[Path, typer.Argument(help="Run directory of a recommender or a sequence model")],
+    k: Annotated[int, typer.Option("--k", help="Items for each user", min=1)] = 20,
+    exclude_seen: Annotated[
+        str, typer.Option(help="Leave out what a user has met: always, never, auto (unless people take the same again)")
+    ] = "auto",
+    checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
+    as_json: Json = False,
+) -> None:
+    """The best items of every user, with names and scores, as recommendations.parquet in the run directory."""
+    from graphmill.runs.recommendations import recommend_run
+
+    restored = restored_run(run, checkpoint)
+    found = {**restored.used, **recommend_run(restored, k, exclude_seen)}
+    if as_json:
+        print_json(found)
+    else:
+        print_table(
+            f"Recommendations of {run}", ["what", "value"], [[name, str(value)] for name, value in found.items()]
+        )
+
+
+@app.command()
+def validate(
+    embeddings: Annotated[Path, typer.Argument(help="embeddings.parquet, .csv or .npy, or a run directory")],
+    graph: Annotated[str, typer.Option(help="The typed graph, for link ranking by cosine")] = "",
+    as_json: Json = False,
+) -> None:
+    """Health of an embedding: figures, verdicts, and the failure's name. Exit code 1 when it fails."""
+    from graphmill.runs.validation import validate_file
+
+    report = validate_file(embeddings, graph)
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        rows = [
+            [v.name, number(v.value), number(v.threshold), v.status, f"{v.meaning} {v.remedy}".strip()]
+            for v in report.verdicts
+        ]
+        print_table(f"Health of {embeddings}", ["figure", "value", "bound", "verdict", "meaning"], rows)
+        print(f"failure: {report.failure}: {report.detail}" if report.failure else "no failure found")
+    if report.status == "fail":
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+@app.command()
+def neighbors(
+    run: Annotated[Path, typer.Argument(help="Run directory")],
+    node: Annotated[str, typer.Argument(help="Node id")],
+    k: Annotated[int, typer.Option("--k", "-k", help="How many", min=1)] = 10,
+    node_type: Annotated[str, typer.Option("--type", help="Node type, where ids of several types collide")] = "",
+    as_json: Json = False,
+) -> None:
+    """The nearest nodes by cosine."""
+    from graphmill.api import Run
+
+    found = Run(run).neighbors(node, k, node_type)
+    if as_json:
+        print_json(found.to_dict(orient="records"))
+        return
+    rows = [[str(r.node_id), str(r.node_name), str(r.node_type), number(r.cosine)] for r in found.itertuples()]
+    print_table(f"Neighbours of {node}", ["id", "name", "type", "cosine"], rows)
+
+
+@app.command()
+def tracin(
+    run: Annotated[Path, typer.Argument(help="Run directory of a recipe on triples (conve)")],
+    settings: Annotated[
+        str, typer.Option(help="YAML file with influence settings (docs/explanation/influence.md)")
+    ] = "",
+    set_: Annotated[list[str] | None, typer.Option("--set", help="One of them, such as mode=self")] = None,
+    output: Annotated[str, typer.Option(help="Folder for the JSON and CSV; default inside the run")] = "",
+    as_json: Json = False,
+) -> None:
+    """Which training triples made the model say so: proponents and opponents by TracIn. Goes on where it stopped."""
+    from graphmill.influence.settings import InfluenceSettings
+    from graphmill.runs.influence import trace_influence
+    from graphmill.runs.resolve import merge, read_settings
+    from graphmill.settings import parse
+
+    values = merge(read_settings(Path(settings)) if settings else {}, overrides(set_ or []))
+    chosen = parse(InfluenceSettings, values, settings or "--set")
+    found = trace_influence(run, chosen, out=output, note=lambda text: print(f"note: {text}", file=sys.stderr))
+    if as_json:
+        print_json(found)
+    else:
+        print(Path(output or run / "influence") / f"{chosen.mode}.csv")
+
+
+@app.command()
+def compare(
+    run_a: Annotated[Path, typer.Argument(help="Run directory A")],
+    run_b: Annotated[Path, typer.Argument(help="Run directory B")],
+    picture: Annotated[Path | None, typer.Option(help="Write the loss curves of both as PNG here")] = None,
+    as_json: Json = False,
+) -> None:
+    """Two runs side by side: what differs in the settings, metrics, time, memory, and the loss curves."""
+    from graphmill.runs.compare import compare_picture, compare_runs
+
+    found = compare_runs(run_a, run_b)
+    if picture is not None:
+        picture.write_bytes(compare_picture(run_a, run_b))
+    if as_json:
+        print_json(found.to_dict())
+        return
+    print_table("Settings that differ", ["setting", "A", "B"], found.setting_rows())
+    print_table("Figures", ["figure", "A", "B", "B / A"], found.figure_rows())

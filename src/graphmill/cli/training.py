@@ -1,0 +1,108 @@
+"""Commands that train, or say what a training would take: ``train``, ``estimate``, ``evaluate``."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from graphmill.cli.entry import Json, app, overrides
+from graphmill.cli.output import number, print_json, print_table, restored_run, show_result
+from graphmill.errors import EXIT_CHECK_FAILED
+
+if TYPE_CHECKING:
+    from graphmill.runs.launch import Nodes
+
+
+@app.command()
+def train(
+    settings: Annotated[
+        Path, typer.Argument(help="settings.yaml (docs/reference/settings.md), or a system such as hgt")
+    ],
+    output: Annotated[str, typer.Option(help="Folder of this model's runs; default beside the graph")] = "",
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Override, such as training.epochs=20")] = None,
+    force: Annotated[bool, typer.Option(help="Start over even where this training has been done")] = False,
+    nodes: Annotated[int, typer.Option(help="Machines that train together (docs/how-to/processes.md)", min=1)] = 1,
+    node_rank: Annotated[int, typer.Option(help="Which of them this is; 0 writes the run", min=0)] = 0,
+    master: Annotated[str, typer.Option(help="HOST:PORT of machine 0, where they meet")] = "",
+    as_json: Json = False,
+) -> None:
+    """Train, or go on, or reuse what is done; then export the embeddings."""
+    from graphmill.runs.launch import Nodes
+    from graphmill.runs.resolve import merge, read_settings
+
+    values = merge(read_settings(settings), overrides(set_ or []))
+    if force:
+        values = merge(values, {"training": {"force": True}})
+    result = _train(values, str(settings), output, Nodes(nodes, node_rank, master))
+    if as_json:
+        print_json(result)
+    elif result:
+        show_result(result)
+
+
+@app.command()
+def estimate(
+    settings: Annotated[
+        Path, typer.Argument(help="settings.yaml (docs/reference/settings.md), or a system such as hgt")
+    ],
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Override, such as model.hidden_dim=128")] = None,
+    as_json: Json = False,
+) -> None:
+    """Memory and time of a training before it starts, in every way that it could be run."""
+    from graphmill.runs.planning import estimate_run
+    from graphmill.runs.resolve import merge, read_settings
+
+    found = estimate_run(merge(read_settings(settings), overrides(set_ or [])), str(settings))
+    if as_json:
+        print_json(found.to_json())
+    else:
+        print_table(f"{settings}: what a training takes", ["", *found.columns], found.rows())
+        print(found.sentence)
+    if found.refusal:
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="Run directory")],
+    checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
+    as_json: Json = False,
+) -> None:
+    """Held-out figures of a run's checkpoint, with every metric."""
+    from graphmill.runs.export import evaluate_run
+
+    found = evaluate_run(restored_run(run, checkpoint))
+    if as_json:
+        print_json(found)
+        return
+    rows = [[name, number(found["valid"].get(name)), number(value)] for name, value in found["test"].items()]
+    caution = ", chosen on test: optimistic" if found["selected_on"] == "test" else ""
+    print_table(f"{run} at epoch {found['epoch']}{caution}", ["metric", "valid", "test"], rows)
+
+
+def _train(values: dict[str, Any], where: str, root: str, nodes: "Nodes") -> dict[str, Any]:
+    from graphmill.runs.export import export_run, restore
+    from graphmill.runs.launch import run_processes
+    from graphmill.runs.messages import Terminal
+    from graphmill.runs.resolve import parse_settings
+    from graphmill.training.machine import require_cores
+    from graphmill.training.signals import StopRequest
+
+    acceleration = parse_settings(values, where).acceleration  # type: ignore[attr-defined]
+    require_cores(acceleration, where)
+    processes = acceleration.processes
+    with StopRequest() as stop:
+        if processes > 1 or nodes.count > 1:
+            result = run_processes(values, processes, where=where, root=root, stop=stop, nodes=nodes)
+        else:
+            from graphmill.runs.train import train as run_training
+
+            terminal = Terminal()
+            try:
+                result = run_training(values, where, root=root, outlets=[terminal], stop=stop)
+            finally:
+                terminal.close()
+    if not result:
+        return {}
+    manifest = export_run(restore(result["run_dir"]))
+    return {**result, "embeddings": sorted(manifest["files"])}

@@ -1,0 +1,83 @@
+"""How a ranking of links or triples is shown against its baselines: the sentence, the check, and parts of the queries."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from graphmill.components.plan import ModelPlan
+from graphmill.evaluation.ranking.against import HALF_LINK_TITLES, links_of, title
+from graphmill.orchestration.checks import Check, PreviousRun
+from graphmill.orchestration.metadata import markdown_table, scalars
+
+BEATS_BASELINES = Check(
+    "beats_baselines", "What was held out ranks better than by any baseline: degree, nearest neighbours, ComplEx, …"
+)
+RATIO = "mrr_over_best_baseline"
+
+
+def interval(against: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures of the ratio to the best baseline: the ratio and the ends of its 95 % interval."""
+    ratio = against["ratios"][against["best"]]
+    return {RATIO: ratio["value"], f"{RATIO}_low": ratio["low"], f"{RATIO}_high": ratio["high"]}
+
+
+def baselines_result(plan: ModelPlan, against: Mapping[str, Any], previous: PreviousRun) -> dg.AssetCheckResult:
+    """The check: the ratio to the best baseline is at least ``checks.baseline_ratio_min``."""
+    ratio = against["ratios"][against["best"]]
+    bound, value = plan.checks.baseline_ratio_min, ratio["value"]
+    loud = "error" in (plan.checks.severity, plan.checks.baseline_severity)
+    return BEATS_BASELINES.result(
+        plan.key("ranking"),
+        value is None or value >= bound,  # None: no baseline has anything right
+        against["sentence"] + ("" if bound == 1.0 else f" The bound of the ratio is {bound:g}."),
+        severity="error" if loud else "warn",
+        metadata=scalars(
+            {
+                "best": against["best"],
+                "ratio": value,
+                "low": ratio["low"],
+                "high": ratio["high"],
+                "bound": bound,
+                "previous": previous.figure(RATIO),
+                "mrr": against["mrr"],
+            }
+        ),
+    )
+
+
+def mrr_table(against: Mapping[str, Any]) -> dg.MetadataValue:
+    """A row for the model and each baseline: MRR, the model's ratio to it with its interval."""
+    rows = []
+    for name, mrr in against["mrr"].items():
+        ratio = against["ratios"].get(name, {})
+        low, high = ratio.get("low"), ratio.get("high")
+        rows.append(
+            {
+                "scorer": name if name == "model" else title(name),
+                f"{against['average']} MRR": mrr,
+                "model / baseline": ratio.get("value"),
+                "95 % interval": f"{low:.3f} to {high:.3f}" if low is not None and high is not None else "",
+            }
+        )
+    return dg.MetadataValue.md(markdown_table(rows))
+
+
+def strata_tables(strata: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, dg.MetadataValue]:
+    """Tables of MRR by part of the queries and scorer: ``by_degree`` and ``by_half_link``.
+
+    ``labels``: the scorers that are shown, and how they are called.
+    """
+
+    def row(first: str, text: str, part: Mapping[str, Any]) -> dict[str, Any]:
+        shown = {label: part["mrr"].get(name) for name, label in labels.items()}
+        return {first: text, "queries": part["queries"], **shown}
+
+    by_degree = [row("training links of the target", links_of(part), part) for part in strata["by_degree"]]
+    by_half = [
+        row("what training has of the link", HALF_LINK_TITLES[part["seen"]], part) for part in strata["by_half_link"]
+    ]
+    return {
+        "by_degree": dg.MetadataValue.md(markdown_table(by_degree)),
+        "by_half_link": dg.MetadataValue.md(markdown_table(by_half)),
+    }

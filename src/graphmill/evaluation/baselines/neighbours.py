@@ -1,0 +1,202 @@
+"""Nearest neighbours over typed edges: who has neighbours like mine is linked to what I am linked to.
+
+A candidate's score is the similarity of the query's known targets to it, plus that of its known sources to the query, and
+log(1 + its training links). Similarities are products of rows: sparse normalised neighbourhoods (``knn``), or the
+spectral vectors that a truncated SVD leaves of them (``spectral``). Nothing is trained; a few settings are chosen on
+validation links.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cache as cached
+from functools import partial
+from itertools import product
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from graphmill.evaluation.baselines.train_edges import TrainEdges
+from graphmill.evaluation.ranking.queries import LinkQueries, RelationQueries
+from graphmill.evaluation.ranking.ranks import count_rivals
+
+if TYPE_CHECKING:
+    import torch
+
+Float32 = NDArray[np.float32]
+Int64 = NDArray[np.int64]
+Rows = sp.csr_matrix | Float32
+"""Of every node in global order, sparse [nodes, columns] or dense [nodes, width]: similarity is the product of two rows."""
+
+SHRINKAGES = {"knn": (1.0, 3.0), "spectral": (0.0, 3.0)}
+"""Added to a neighbourhood's squared length; more of it makes nodes with few neighbours like nothing very much."""
+SIDES: tuple[Side, ...] = ("both", "source", "target")
+STRENGTHS = (1.0, 3.0, 10.0, 30.0, 0.0)
+"""Weight of the similarities beside log(1 + degree); 0: similarity alone, degree breaks its ties."""
+DAMPINGS = (0.0, 0.5)
+"""Power of (1 + n) that a sum over n known nodes is divided by."""
+TUNING_QUERIES = 500
+"""Validation queries of a relation that settings are chosen on."""
+BLOCK_BYTES = 64 * 2**20
+"""Memory for one sparse product."""
+_BYTES_PER_ENTRY = 12
+_TIE_BREAK = 1e-6
+
+Side = Literal["both", "source", "target"]
+
+
+@dataclass(frozen=True)
+class NeighbourSetting:
+    """What is chosen on validation: :data:`SHRINKAGES`, :data:`SIDES`, :data:`STRENGTHS`, :data:`DAMPINGS`.
+
+    ``side``: "source" sums over the candidate's known sources, "target" over the query's known targets.
+    """
+
+    side: Side = "both"
+    strength: float = 10.0
+    shrinkage: float = 3.0
+    damping: float = 0.0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values."""
+        return asdict(self)
+
+
+class NeighbourScorer:
+    """Scores by ``rows`` in the form of ``setting``; memory is bounded by :data:`BLOCK_BYTES` and a few blocks of scores."""
+
+    def __init__(
+        self,
+        edges: TrainEdges,
+        rows: Rows,
+        setting: NeighbourSetting,
+        poll: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.edges, self.rows, self.setting, self.poll = edges, rows, setting, poll
+        self._sums: tuple[int, Float32] | None = None
+
+    def score_targets(self, relation: int, heads: Int64) -> torch.Tensor:
+        """Local head numbers int64 (B) → float32 (B × candidates)."""
+        import torch
+
+        parts = self.parts(relation, heads, self.setting.side)
+        return torch.from_numpy(self.mixed(relation, heads, parts, self.setting))
+
+    def mixed(self, relation: int, heads: Int64, parts: Mapping[Side, Float32], setting: NeighbourSetting) -> Float32:
+        """float32 (B × candidates): the parts of the setting's side, damped, and the degree term."""
+        links = self.edges.matrix(relation)
+        incoming = np.asarray(links.sum(0)).ravel()
+        total = np.zeros((len(heads), len(incoming)), np.float32)
+        for side, scale in (
+            ("source", (1.0 + incoming) ** -setting.damping),
+            ("target", (1.0 + np.diff(links.indptr)[heads][:, None]) ** -setting.damping),
+        ):
+            if setting.side in (side, "both"):
+                factor = np.float32(setting.strength or 1.0) * scale.astype(np.float32)
+                total += parts[side] * factor
+        total += np.float32(1.0 if setting.strength else _TIE_BREAK) * np.log1p(incoming).astype(np.float32)
+        return total
+
+    def parts(self, relation: int, heads: Int64, side: Side = "both") -> dict[Side, Float32]:
+        """float32 (B × candidates) for each of "source" and "target" that ``side`` asks for."""
+        self.poll()
+        source, target = self.edges.ends(relation)
+        links = self.edges.matrix(relation)
+        own = self.rows[source.offset : source.offset + source.count]
+        theirs = self.rows[target.offset : target.offset + target.count]
+        found: dict[Side, Float32] = {}
+        if sp.issparse(self.rows):
+            turned = {"source": own.T.tocsr(), "target": theirs.T.tocsr()}
+            for name in ("source", "target") if side == "both" else (side,):
+                out = np.zeros((len(heads), target.count), np.float32)
+                for part in _blocks(len(heads), max(source.count, target.count)):
+                    mine = heads[part]
+                    if name == "source":
+                        out[part] = ((own[mine] @ turned["source"]) @ links).toarray()
+                    else:
+                        out[part] = ((links[mine] @ theirs) @ turned["target"]).toarray()
+                found[name] = out
+            return found
+        if side in ("both", "source"):
+            if self._sums is None or self._sums[0] != relation:
+                self._sums = relation, np.ascontiguousarray(links.T @ own)
+            found["source"] = own[heads] @ self._sums[1].T
+        if side in ("both", "target"):
+            found["target"] = (links[heads] @ theirs) @ theirs.T
+        return found
+
+
+def choose(
+    edges: TrainEdges,
+    queries: LinkQueries,
+    rows_of: Mapping[float, Callable[[], Rows]],
+    *,
+    macro: bool = True,
+    poll: Callable[[], None] = lambda: None,
+) -> tuple[NeighbourSetting, float]:
+    """The setting with the best MRR on ``queries`` (of validation links), and that MRR.
+
+    ``rows_of``: shrinkage → what makes the rows with it. ``macro``: mean over relations, else over queries.
+    """
+    best, highest = NeighbourSetting(shrinkage=next(iter(rows_of))), -1.0
+    for shrinkage, make in rows_of.items():
+        scorer = NeighbourScorer(edges, make(), best, poll)
+        settings = [NeighbourSetting(s, k, shrinkage, d) for s, k, d in product(SIDES, STRENGTHS, DAMPINGS)]
+        means, counts = [], []
+        for relation in queries.relations:
+            if len(relation.heads):
+                means.append(_mean_reciprocal_ranks(scorer, relation, settings))
+                counts.append(len(relation.heads))
+        if not means:
+            break
+        found = np.average(np.array(means), axis=0, weights=None if macro else counts)
+        if found.max() > highest:
+            highest, best = float(found.max()), settings[int(found.argmax())]
+    return best, highest
+
+
+def knn_rows(edges: TrainEdges) -> dict[float, Callable[[], Rows]]:
+    """What :func:`choose` takes for ``knn``: sparse neighbourhoods by shrinkage."""
+    return {shrinkage: partial(edges.neighbourhoods, shrinkage) for shrinkage in SHRINKAGES["knn"]}
+
+
+def spectral_rows(edges: TrainEdges, width: int, seed: int) -> dict[float, Callable[[], Rows]]:
+    """What :func:`choose` takes for ``spectral``: vectors [nodes, ``width``], as long as the neighbourhoods that they stand
+    for.
+    """
+    vectors = cached(partial(edges.spectral_vectors, width, seed))
+
+    def scaled(shrinkage: float) -> Float32:
+        rows = edges.neighbourhoods(shrinkage)
+        length = np.sqrt(np.asarray(rows.multiply(rows).sum(1)))
+        found: Float32 = (vectors() * length).astype(np.float32)
+        return found
+
+    return {shrinkage: partial(scaled, shrinkage) for shrinkage in SHRINKAGES["spectral"]}
+
+
+def _mean_reciprocal_ranks(
+    scorer: NeighbourScorer, relation: RelationQueries, settings: list[NeighbourSetting]
+) -> NDArray[np.float64]:
+    """float64 (settings): the similarities are computed once for all of them."""
+    import torch
+
+    total = np.zeros(len(settings))
+    for part in _blocks(len(relation.heads), relation.candidates):
+        asked = relation.heads[part]
+        heads, place = np.unique(asked, return_inverse=True)
+        parts = {side: block[place] for side, block in scorer.parts(relation.relation, heads).items()}
+        for number, setting in enumerate(settings):
+            scores = torch.from_numpy(scorer.mixed(relation.relation, asked, parts, setting))
+            above, tied, _ = count_rivals(scores, relation, part)
+            total[number] += float((1.0 / (1 + above + tied / 2)).sum())
+    return total / len(relation.heads)
+
+
+def _blocks(rows: int, columns: int) -> Iterator[slice]:
+    size = max(1, BLOCK_BYTES // (_BYTES_PER_ENTRY * max(columns, 1)))
+    for start in range(0, rows, size):
+        yield slice(start, min(start + size, rows))

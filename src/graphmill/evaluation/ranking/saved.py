@@ -1,0 +1,72 @@
+"""A link ranking as bytes and back: what is kept of a baseline, so that it is computed once."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import zipfile
+import zlib
+from typing import Any
+
+import numpy as np
+
+from graphmill.evaluation.ranking.links import DegreeBin, HalfLinkBin, LinkRanking, RelationRanking
+
+
+def to_bytes(ranking: LinkRanking, about: dict[str, Any]) -> bytes:
+    """The ranking with its queries' reciprocal ranks, and plain values ``about`` it, as an ``.npz`` file."""
+    report = json.dumps({"about": about, "ranking": ranking.to_dict()}).encode()
+    out = io.BytesIO()
+    reciprocal = np.concatenate([np.zeros(0), *(relation.reciprocal for relation in ranking.relations)])
+    np.savez_compressed(out, report=np.frombuffer(report, np.uint8), reciprocal=reciprocal)
+    return out.getvalue()
+
+
+def from_bytes(content: bytes) -> tuple[LinkRanking, dict[str, Any]]:
+    """What :func:`to_bytes` was given. Raises ValueError or KeyError for other bytes."""
+    try:
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            report = json.loads(arrays["report"].tobytes())
+            reciprocal = np.asarray(arrays["reciprocal"], np.float64)
+    except (OSError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
+        raise ValueError(str(error)) from None
+    found = report["ranking"]
+    bounds = np.cumsum([0, *(row["queries"] for row in found["relations"])])
+    if bounds[-1] != len(reciprocal):
+        raise ValueError("the ranks do not fit the report")
+    relations = tuple(
+        RelationRanking(
+            row["relation"],
+            row["name"],
+            row["queries"],
+            row["candidates"],
+            _numbers(row["metrics"]),
+            _degrees(row["by_degree"]),
+            _half_links(row["by_half_link"]),
+            reciprocal[bounds[place] : bounds[place + 1]],
+        )
+        for place, row in enumerate(found["relations"])
+    )
+    ranking = LinkRanking(
+        found["split"],
+        tuple(found["ks"]),
+        relations,
+        _numbers(found["macro"]),
+        _numbers(found["micro"]),
+        _degrees(found["by_degree"]),
+        _half_links(found["by_half_link"]),
+    )
+    return ranking, report["about"]
+
+
+def _numbers(values: dict[str, float | None]) -> dict[str, float]:
+    return {name: math.nan if value is None else value for name, value in values.items()}
+
+
+def _degrees(rows: list[dict[str, Any]]) -> tuple[DegreeBin, ...]:
+    return tuple(DegreeBin(r["low"], r["high"], r["queries"], _numbers(r["metrics"])) for r in rows)
+
+
+def _half_links(rows: list[dict[str, Any]]) -> tuple[HalfLinkBin, ...]:
+    return tuple(HalfLinkBin(r["seen"], r["queries"], _numbers(r["metrics"])) for r in rows)

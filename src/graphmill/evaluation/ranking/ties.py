@@ -1,0 +1,127 @@
+"""Metrics of ranked lists in expectation over ties: items of equal score stand in each order with equal probability.
+
+Only users with held-out items among others of the same score are a matter of chance; all that is said of them has a
+closed form. A group of n items with equal scores, of which p are held out, has the places s + 1 .. s + n; n and p count
+items beyond the list, too. At the place s + 1 + j, with h held-out items in the groups before:
+
+    P(a held-out item) = p / n
+    E[held-out items up to here; one of them here] = p / n · (h + 1 + j (p − 1) / (n − 1))
+    P(none up to here | none before the group) = Π_{t ≤ j} 1 − p / (n − t)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaln
+
+Int64 = NDArray[np.int64]
+Float = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Ties:
+    """The T lists of length K whose hits are a matter of chance.
+
+    ``rows`` int64 [T], ascending: which lists they are. ``size``, ``held``, ``within`` int64 [T, K]: of the group of equal
+    scores at each place its items, the held-out ones among them, and how many of its places come before this one.
+    """
+
+    rows: Int64
+    size: Int64
+    held: Int64
+    within: Int64
+
+    @classmethod
+    def of(cls, hit: NDArray[np.bool_], same: NDArray[np.bool_], last: Int64) -> Ties:
+        """``hit`` bool [Q, K]; ``same`` bool [Q, K]: the place has the score of the one before; ``last`` [Q, 2]: where items
+        beyond the list have the score of its last place, all items with that score, and the held-out ones; else 0."""
+        rows = np.flatnonzero((same.any(1) | (last[:, 0] > 0)) & (hit.any(1) | (last[:, 1] > 0)))
+        count, k = len(rows), hit.shape[1]
+        if not count or not k:
+            none = np.zeros((0, k), np.int64)
+            return cls(rows[:0], none, none, none)
+        group = np.cumsum(~same[rows], axis=1) - 1 + np.arange(count)[:, None] * k
+        size = np.bincount(group.ravel(), minlength=count * k)
+        held = np.bincount(group.ravel(), hit[rows].ravel(), minlength=count * k).astype(np.int64)
+        first = np.full(count * k, k, np.int64)
+        np.minimum.at(first, group.ravel(), np.tile(np.arange(k), count))
+        further = last[rows, 0] > 0
+        size[group[further, -1]], held[group[further, -1]] = last[rows[further]].T
+        mixed = ((held > 0) & (held < size)).reshape(count, k).any(1)
+        group = group[mixed]
+        return cls(rows[mixed], size[group], held[group], np.arange(k) - first[group])
+
+    def take(self, chosen: Int64) -> Ties:
+        """Those of the lists ``chosen``, which are the lists from now on; of one that is chosen twice, all are."""
+        at = np.searchsorted(self.rows, chosen)
+        there = np.flatnonzero((at < len(self.rows)) & (np.append(self.rows, -1)[at] == chosen))
+        at = at[there]
+        return Ties(there, self.size[at], self.held[at], self.within[at])
+
+    def metrics(self, positives: Int64, ks: Sequence[int]) -> dict[str, Float]:
+        """Of each of the lists, float64 [T], the expectations of the metrics of ``recommendation.set_metrics`` at each k.
+
+        ``positives`` int64 [T]: held-out items of the user of each list.
+        """
+        size, held, within = self.size, self.held, self.within
+        place = np.arange(1, size.shape[1] + 1)
+        share = held / size
+        before = np.take_along_axis(_sums(share), place - 1 - within, axis=1)
+        precision = share * (before + 1 + within * (held - 1) / np.maximum(size - 1, 1)) / place
+        chance = np.minimum(held / (size - within), 1.0)  # of a hit here, without one before
+        without = np.cumprod(1.0 - chance, axis=1)
+        first = np.concatenate((np.ones((len(size), 1)), without[:, :-1]), axis=1) * chance
+        discount = 1.0 / np.log2(place + 1)
+        ideal = np.concatenate(([0.0], np.cumsum(discount)))
+        out = {}
+        for k in ks:
+            reachable, hits = np.minimum(positives, k), share[:, :k].sum(1)
+            out[f"recall@{k}"] = hits / positives
+            out[f"ndcg@{k}"] = (share * discount)[:, :k].sum(1) / ideal[reachable]
+            out[f"precision@{k}"] = hits / k
+            out[f"map@{k}"] = precision[:, :k].sum(1) / reachable
+            out[f"hit@{k}"] = 1.0 - without[:, k - 1]
+            out[f"mrr@{k}"] = (first / place)[:, :k].sum(1)
+        return out
+
+    def kgat_ndcg(self, ks: Sequence[int], depth: int) -> dict[str, Float]:
+        """Of each of the lists, float64 [T], the expectation of KGAT's NDCG at each k, whose ideal is of the hits within
+        ``depth``: how many those are is a matter of chance where a group of equal scores goes beyond."""
+        discount = 1.0 / np.log2(np.arange(2, self.size.shape[1] + 2))
+        ideal = np.concatenate(([0.0], np.cumsum(discount)))
+        share = self.held / self.size
+        gains, before = _sums(share * discount), _sums(share)
+        size, held, inside = self.size[:, depth - 1], self.held[:, depth - 1], self.within[:, depth - 1] + 1
+        start, rows = depth - inside, np.arange(len(size))
+        sure = np.rint(before[rows, start]).astype(np.int64)
+        out = {f"ndcg_kgat@{k}": np.zeros(len(size)) for k in ks}
+        for hits in range(int(np.minimum(held, inside).max(initial=0)) + 1):
+            probability = _hypergeometric(hits, size, held, inside)
+            for k in ks:
+                surely = gains[rows, np.minimum(start, k)]
+                tied = np.maximum(ideal[k] - ideal[np.minimum(start, k)], 0.0) * hits / inside
+                best = ideal[np.minimum(sure + hits, k)]
+                gain = np.divide(surely + tied, best, out=np.zeros(len(size)), where=best > 0)
+                out[f"ndcg_kgat@{k}"] += probability * gain
+        return out
+
+
+def _sums(values: Float) -> Float:
+    """[T, K] → [T, K + 1]: the sum of what comes before each column."""
+    return np.concatenate((np.zeros((len(values), 1)), np.cumsum(values, axis=1)), axis=1)
+
+
+def _hypergeometric(hits: int, size: Int64, held: Int64, drawn: Int64) -> Float:
+    """P(``hits`` of the ``drawn`` are held out, of ``size`` items with ``held`` held out)."""
+    possible = (hits <= held) & (hits <= drawn) & (drawn - hits <= size - held)
+    size, held, drawn = (np.where(possible, own, max(hits, 1)) for own in (size, held, drawn))
+    log = _log_choose(held, hits) + _log_choose(size - held, drawn - hits) - _log_choose(size, drawn)
+    return np.where(possible, np.exp(log), 0.0)
+
+
+def _log_choose(n: Int64, k: Int64 | int) -> Float:
+    return np.asarray(gammaln(n + 1.0) - gammaln(k + 1.0) - gammaln(n - k + 1.0), np.float64)

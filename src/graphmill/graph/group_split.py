@@ -1,0 +1,179 @@
+"""The split by groups of nodes: whole groups lose all their links of chosen relations, as in TxGNN's disease areas.
+
+What belongs here: who is in which group, which groups are held out, and the split of the edges that follows. A held-out
+link is an undirected pair: with it every other edge of the two nodes leaves training. Edges of other relations stay, so that
+the model knows the nodes by them alone (Huang et al. 2024, doi.org/10.1038/s41591-024-03233-x).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from graphmill.errors import InputError, SettingsError
+from graphmill.graph.numbering import EdgeColumns
+from graphmill.graph.settings import SplitSettings
+from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN, VALID, node_keys
+from graphmill.ingest.csv_parsers import Column
+from graphmill.ingest.rows import RowFile
+
+METHOD = "by_group"
+_COLUMNS = ("id", "group")
+
+
+@dataclass(frozen=True)
+class GroupSplit:
+    """``edges`` with their split; ``report``: groups, nodes and links of each held-out part, and who has no group."""
+
+    edges: EdgeColumns
+    report: dict[str, Any]
+
+
+def split_by_group(
+    edges: EdgeColumns,
+    nodes: pa.Table,
+    type_of_row: npt.NDArray[np.int32],
+    types: Sequence[str],
+    settings: SplitSettings,
+    root: Path = Path(),
+) -> GroupSplit:
+    """Hold out the links of ``group_relations`` that nodes of ``group_type`` in the test and validation groups have.
+
+    ``nodes`` is the table that ``head`` and ``tail`` are rows of, ``type_of_row`` numbers its types in ``types``; a
+    relative ``group_file`` is looked up from ``root``. A link between a test and a validation group is in the test.
+
+    Raises :class:`SettingsError` for a type, relation or group that is not there, :class:`InputError` for a file that
+    cannot be used, and where no link is held out or none is left.
+    """
+    _known("group_type", [settings.group_type], types)
+    _known("group_relations", settings.group_relations, edges.relation_names)
+    of_type = type_of_row == types.index(settings.group_type)
+    wanted = np.isin(edges.relation, [edges.relation_names.index(name) for name in settings.group_relations])
+    chosen = wanted & (of_type[edges.head] | of_type[edges.tail])
+    if not chosen.any():
+        raise InputError(
+            f"split.method: by_group, but no edge of {', '.join(settings.group_relations)} has an end of type "
+            f"{settings.group_type!r}; choose relations of that type"
+        )
+    group, labels, unknown = _groups(nodes, of_type, settings, root)
+    part_of_group = _parts(edges, np.flatnonzero(chosen), group, labels, settings)
+    part = np.where(group >= 0, np.append(part_of_group, TRAIN)[group], TRAIN).astype(np.uint8)
+
+    num = len(type_of_row)
+    pair = np.minimum(edges.head, edges.tail) * np.int64(num) + np.maximum(edges.head, edges.tail)
+    _, of_edge = np.unique(pair, return_inverse=True)
+    of_pair = np.zeros(int(of_edge.max()) + 1, np.uint8)
+    np.maximum.at(of_pair, of_edge[chosen], np.maximum(part[edges.head[chosen]], part[edges.tail[chosen]]))
+    split = of_pair[of_edge]
+    if not (split[chosen] == TRAIN).any() or not (split == TEST if settings.test_groups else split > TRAIN).any():
+        raise InputError(
+            "split.method: by_group leaves no link of the chosen relations to train on; hold out fewer groups"
+            if (split[chosen] > TRAIN).all()
+            else "split.method: by_group holds out nothing: the test groups have no link of the chosen relations"
+        )
+    report: dict[str, Any] = {
+        name: {
+            "groups": int((part_of_group == number).sum()),
+            "nodes": int((part[of_type] == number).sum()),
+            "links": int((of_pair == number).sum()),
+        }
+        for number, name in enumerate(SPLIT_NAMES)
+        if number != TRAIN
+    }
+    report |= {"nodes_without_group": int((of_type & (group < 0)).sum()), "unknown_ids": unknown}
+    return GroupSplit(replace(edges, split=split), report)
+
+
+def _known(setting: str, asked: Sequence[str], there: Sequence[str]) -> None:
+    missing = [name for name in asked if name not in there]
+    if missing:
+        raise SettingsError(
+            f"split.{setting}: there is no {', '.join(map(repr, missing))}; there are {', '.join(map(repr, sorted(there)))}"
+        )
+
+
+def _groups(
+    nodes: pa.Table, of_type: npt.NDArray[np.bool_], settings: SplitSettings, root: Path
+) -> tuple[npt.NDArray[np.int64], list[str], int]:
+    """The number of each row's group (−1: none), the groups' names, and how many ids of the file are no such node.
+
+    Without a file each node of the type is a group of its own, named by its id.
+    """
+    rows = np.flatnonzero(of_type)
+    ids = nodes["id"].combine_chunks().take(pa.array(rows)).to_pylist()
+    group = np.full(len(of_type), -1, np.int64)
+    if not settings.group_file:
+        group[rows] = np.arange(len(rows))
+        return group, ids, 0
+    found = _read(root / settings.group_file)
+    labels = list(dict.fromkeys(found.values()))
+    number = {label: place for place, label in enumerate(labels)}
+    group[rows] = [number[found[name]] if name in found else -1 for name in ids]
+    if (group[rows] < 0).all():
+        raise InputError(
+            f"{settings.group_file}: none of its {len(found):,} ids is a node of type {settings.group_type!r} "
+            f"(such as {ids[0]!r}; the file has {next(iter(found))!r})"
+        )
+    return group, labels, len(found.keys() - set(ids))
+
+
+def _read(path: Path) -> dict[str, str]:
+    """The group of each id. Raises :class:`InputError` for an id in two groups, and for a row that lacks one of both."""
+    found: dict[str, str] = {}
+    with RowFile(path, wanted=_COLUMNS) as file:
+        missing = [name for name in _COLUMNS if name not in file.names]
+        if missing:
+            raise InputError(
+                f"{file.name} has no column {' and '.join(map(repr, missing))}; it has {', '.join(file.names)}. Groups are "
+                "read from the columns id and group"
+            )
+        columns = [Column(name, required=True) for name in _COLUMNS]
+        for rows, rejects in file.blocks(columns, lambda block: block.table.select(_COLUMNS).to_pylist()):
+            if rejects:
+                raise InputError(f"{file.name}, {rejects[0].place}: {rejects[0].reason}")
+            for row in rows:
+                if found.setdefault(row["id"], row["group"]) != row["group"]:
+                    raise InputError(
+                        f"{file.name}: {row['id']!r} is in the groups {found[row['id']]!r} and {row['group']!r}; give it one"
+                    )
+    if not found:
+        raise InputError(f"{path} has no row below its header")
+    return found
+
+
+def _parts(
+    edges: EdgeColumns,
+    chosen: npt.NDArray[np.int64],
+    group: npt.NDArray[np.int64],
+    labels: Sequence[str],
+    settings: SplitSettings,
+) -> npt.NDArray[np.uint8]:
+    """The part of each group: as named, else drawn by a hash of the names until the parts have their share of links."""
+    part = np.full(len(labels), TRAIN, np.uint8)
+    if settings.test_groups or settings.valid_groups:
+        number = {label: place for place, label in enumerate(labels)}
+        for setting, asked, code in (
+            ("valid_groups", settings.valid_groups, VALID),
+            ("test_groups", settings.test_groups, TEST),
+        ):
+            _known(setting, asked, labels)
+            part[[number[label] for label in asked]] = code
+        return part
+    ends = np.concatenate((group[edges.head[chosen]], group[edges.tail[chosen]]))
+    links = np.bincount(ends[ends >= 0], minlength=len(labels))
+    order = np.argsort(node_keys(["group"] * len(labels), labels, settings.seed), kind="stable")
+    order = order[links[order] > 0]
+    reached = np.cumsum(links[order])
+    begin, wanted = 0, 0.0
+    for share, code in ((settings.test, TEST), (settings.valid, VALID)):
+        wanted += share * reached[-1] if len(reached) else 0.0
+        end = int(np.searchsorted(reached, wanted)) + 1 if share else begin
+        part[order[begin : max(end, begin)]] = code
+        begin = max(end, begin)
+    return part

@@ -1,0 +1,106 @@
+"""Vectors of nodes from their neighbourhoods alone: a truncated SVD of the normalised matrix of typed training edges.
+
+Two nodes have similar vectors where they have neighbours in common, by the same relations. No training; what a model may
+start from, and what it must beat.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.sparse as sp
+
+from graphmill.graph.splits import TRAIN
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+
+#: Added to a row's squared length: a node with few neighbours is like nothing very much.
+SHRINKAGE = 3.0
+#: Smallest log(1 + degree) that a column is divided by.
+_LEAST_LOG = 0.7
+_ITERATIONS = 4
+
+
+@dataclass(frozen=True)
+class Neighbourhoods:
+    """Distinct typed training edges, from their sources: ``matrix`` float32 [nodes, columns] CSR, rows not yet scaled.
+
+    A column stands for a (relation, neighbour); an entry is 1 / log(1 + the column's degree). ``pair`` int32 [entries]:
+    the undirected pair of each, in the matrix's order.
+    """
+
+    matrix: sp.csr_matrix
+    pair: np.ndarray
+
+
+def neighbourhoods(graph: TypedGraph) -> Neighbourhoods:
+    """The entries of :func:`neighbourhood_matrix` before rows are scaled. Columns without an edge are left out."""
+    offset = {t.name: t.offset for t in graph.node_types}
+    none = np.zeros(0, np.int64)
+    rows, columns, pairs = [none], [none], [none]
+    for place, relation in enumerate(graph.relations):
+        edges = graph.edges(relation.index)
+        train = np.asarray(edges.split) == TRAIN
+        rows.append(np.asarray(edges.src)[train] + np.int64(offset[relation.source]))
+        columns.append(np.asarray(edges.dst)[train] + np.int64(offset[relation.target] + place * graph.num_nodes))
+        pairs.append(np.asarray(edges.pair)[train])
+    used, column = np.unique(np.concatenate(columns), return_inverse=True)
+    # Ascending by row and column, which is the order of a CSR; repeated edges count once.
+    key, first = np.unique(np.concatenate(rows) * max(len(used), 1) + column, return_index=True)
+    row, column = np.divmod(key, max(len(used), 1))
+    degree = np.bincount(column, minlength=len(used))
+    values = (1.0 / np.maximum(np.log1p(degree), _LEAST_LOG)).astype(np.float32)[column]
+    matrix = sp.csr_matrix((values, (row, column)), (graph.num_nodes, len(used)))
+    return Neighbourhoods(matrix, np.concatenate(pairs)[first].astype(np.int32))
+
+
+def neighbourhood_matrix(graph: TypedGraph, shrinkage: float = SHRINKAGE) -> sp.csr_matrix:
+    """float32 [nodes, columns]: row v holds the training neighbours of node v, a column for each (relation, neighbour).
+
+    Edges count once, from their source. An entry is 1 / log(1 + the column's degree), and a row is divided by
+    sqrt(its squared length + ``shrinkage``). Columns without an edge are left out.
+    """
+    return scaled(neighbourhoods(graph).matrix, shrinkage)
+
+
+def scaled(matrix: sp.csr_matrix, shrinkage: float = SHRINKAGE) -> sp.csr_matrix:
+    """``matrix`` with each row divided by sqrt(its squared length + ``shrinkage``)."""
+    length = np.sqrt(np.asarray(matrix.multiply(matrix).sum(1)).ravel() + shrinkage)
+    length[length == 0.0] = 1.0  # a row without entries, and no shrinkage
+    out = matrix.copy()
+    out.data = (matrix.data / np.repeat(length, np.diff(matrix.indptr))).astype(np.float32)
+    return out
+
+
+def factors(matrix: sp.csr_matrix, width: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """float32 left singular vectors times singular values [rows, ``width``], and the values [``width``].
+
+    Randomized SVD (Halko et al. 2011); where ``width`` exceeds the matrix's sides, the last columns are zero.
+    """
+    from sklearn.utils.extmath import randomized_svd
+
+    vectors, values = np.zeros((matrix.shape[0], width), np.float32), np.zeros(width, np.float32)
+    kept = min(width, *matrix.shape)
+    if kept:
+        left, found, _ = randomized_svd(matrix, kept, n_iter=_ITERATIONS, random_state=seed)
+        vectors[:, :kept], values[:kept] = left * found, found
+    return vectors, values
+
+
+def unit_rows(vectors: np.ndarray) -> np.ndarray:
+    """float32: each row scaled to length 1; rows of (almost) length zero become zero."""
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    result: np.ndarray = np.where(length > 1e-6, vectors / np.maximum(length, 1e-6), 0.0).astype(np.float32)
+    return result
+
+
+def spectral_vectors(graph: TypedGraph, width: int, seed: int) -> np.ndarray:
+    """float32 [nodes, ``width``]: left singular vectors times singular values of the neighbourhoods, scaled to length 1.
+
+    Their products are the cosine similarities of :func:`neighbourhood_matrix`'s rows, as far as ``width`` keeps them. A
+    node without training edges has the zero vector; where ``width`` exceeds the matrix's sides, the last columns are zero.
+    """
+    return unit_rows(factors(neighbourhood_matrix(graph), width, seed)[0])

@@ -1,0 +1,107 @@
+"""The split by time of edges that carry one: the newest links are held out, and training knows nothing of their time.
+
+A link is an undirected node pair, and dates from its first edge: what is asked for is what was not known before. An edge
+that says again, in a later part, what is known from an earlier one (a repeat, the reverse, another relation of the pair)
+would tell training of the future, or the test of the past: it is left out and counted. Edges without a time are known from
+the beginning.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import numpy as np
+import numpy.typing as npt
+
+from graphmill.errors import InputError, SettingsError
+from graphmill.graph.numbering import EdgeColumns
+from graphmill.graph.settings import SplitSettings
+from graphmill.graph.splits import TEST, TRAIN, VALID
+from graphmill.ingest.tables import NO_TIME
+
+METHOD = "by_time"
+
+
+@dataclass(frozen=True)
+class TimeSplit:
+    """``edges`` with their split; ``later_repeats``: edges left out; first moments of validation and test (None: none)."""
+
+    edges: EdgeColumns
+    later_repeats: int
+    valid_from: int | None
+    test_from: int | None
+
+    def to_dict(self) -> dict[str, int | str]:
+        """For the graph's report: edges left out, and the first moments of the parts."""
+        moments = {"valid_from": self.valid_from, "test_from": self.test_from}
+        return {"later_repeats": self.later_repeats} | {n: shown(m) for n, m in moments.items() if m is not None}
+
+
+def split_by_time(edges: EdgeColumns, settings: SplitSettings) -> TimeSplit:
+    """Hold out the ``test`` part of the dated links that came last, and the ``valid`` part before them.
+
+    The parts are cut at two moments, the same in all relations; what has one time stays together, on the later side.
+
+    Raises :class:`SettingsError` where edges have no times, or are users' interactions in order, and :class:`InputError`
+    where there are too few moments to cut.
+    """
+    times = edges.attributes.get("timestamp")
+    if times is None:
+        raise SettingsError(
+            "split.method: by_time needs the time of each edge, and the edges have no column 'timestamp'; name the column "
+            "that has it (columns.timestamp of kg_csv, timed: true of triples), or use pairs"
+        )
+    if "position" in edges.attributes:
+        raise SettingsError(
+            "split.method: by_time is for links; users' interactions in order have leave_one_out, user_time and global_time"
+        )
+    num = 1 + int(max(edges.head.max(initial=0), edges.tail.max(initial=0)))
+    pair = np.minimum(edges.head, edges.tail) * np.int64(num) + np.maximum(edges.head, edges.tail)
+    _, of_edge = np.unique(pair, return_inverse=True)
+    first = np.full(int(of_edge.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, of_edge, times)
+    dated = np.sort(first[first != NO_TIME])
+    valid_from, test_from = _moments(dated, settings)
+
+    split, own = (_part(moment, valid_from, test_from) for moment in (first[of_edge], times))
+    known = own == split
+    kept = replace(edges, split=split).take(known)
+    return TimeSplit(kept, int((~known).sum()), valid_from, test_from)
+
+
+def _part(moment: npt.NDArray[np.int64], valid_from: int | None, test_from: int | None) -> npt.NDArray[np.uint8]:
+    part = np.full(len(moment), TRAIN, np.uint8)
+    for begin, number in ((valid_from, VALID), (test_from, TEST)):
+        if begin is not None:
+            part[moment >= begin] = number
+    return part
+
+
+def _moments(dated: npt.NDArray[np.int64], settings: SplitSettings) -> tuple[int | None, int | None]:
+    """Where validation and test begin, of the ascending times of links; each part that is asked for has a link."""
+    if not len(dated):
+        raise InputError("split.method: by_time, and no edge has a time (all cells are empty); use pairs")
+    place = [len(dated) - max(round(len(dated) * part), 1) for part in (settings.valid + settings.test, settings.test)]
+    moments = [int(dated[max(p, 0)]) for p in place]
+    test_from = moments[1] if settings.test else None
+    valid_from = moments[0] if settings.valid else None
+    if valid_from is not None and test_from is not None and valid_from >= test_from:
+        earlier = dated[: np.searchsorted(dated, test_from)]
+        valid_from = int(earlier[-1]) if len(earlier) else int(dated[0])
+    start = min((moment for moment in (valid_from, test_from) if moment is not None), default=None)
+    if start is not None and start <= dated[0]:
+        parts = " and ".join(name for name in ("valid", "test") if getattr(settings, name))
+        raise InputError(
+            f"split.method: by_time leaves nothing to train on: links have {len(np.unique(dated))} different times, the "
+            f"first of them {shown(int(dated[0]))}, and {parts} need one each after it; use pairs, or finer times"
+        )
+    return valid_from, test_from
+
+
+def shown(moment: int) -> str:
+    """The number, and the day that it is in seconds since 1970."""
+    try:
+        return f"{moment} ({datetime.fromtimestamp(moment, UTC):%Y-%m-%d})" if abs(moment) > 10**7 else str(moment)
+    except (ValueError, OverflowError, OSError):
+        return str(moment)

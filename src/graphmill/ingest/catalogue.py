@@ -1,0 +1,224 @@
+"""Nodes that are listed in files of their own: one node each, with one type, whatever the files say of it and how often.
+
+A node is known by its id within its *space*: the node type, or what Neo4j calls an ID space. Where a node has several types
+(categories, labels), a rule picks the one that it has in the graph.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from graphmill.errors import InputError
+from graphmill.ingest.kg_mentions import codes_of, first_filled, first_rows
+from graphmill.ingest.rejects import Reject
+from graphmill.ingest.tables import MAX_SHOWN, feature_key, features_schema
+
+TypeRule = Literal["rarest", "first", "last", "joined"]
+JOINT = "+"
+"""Between the types of a node where the rule joins them."""
+_MARK = "\x1f"
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Rows of one node file: text columns of one length, and the line of each row.
+
+    ``types`` are as written, several of them in one cell. ``space``: that of all rows; empty: the type, once it is known.
+    ``values`` float32 [n, f] with NaN where a cell is blank, for the feature set ``feature_set``; None: the file has none.
+    """
+
+    file: str
+    space: str
+    id: pa.StringArray
+    types: pa.StringArray
+    name: pa.StringArray
+    source: pa.StringArray
+    line: np.ndarray
+    values: np.ndarray | None = None
+    feature_set: str = ""
+
+
+@dataclass(frozen=True)
+class Catalogue:
+    """The listed nodes, in the order of their first rows: ``space``, ``id``, ``type``, ``name``, ``source`` (strings).
+
+    ``several``: nodes with more than one type. ``repeated``: rows beyond each node's first. ``parts``: for each file, the
+    node of each of its rows.
+    """
+
+    space: pa.StringArray
+    id: pa.StringArray
+    type: pa.StringArray
+    name: pa.StringArray
+    source: pa.StringArray
+    several: int
+    repeated: int
+    parts: tuple[tuple[Listed, np.ndarray], ...]
+
+    def __len__(self) -> int:
+        return len(self.id)
+
+    def find(self, space: pa.StringArray | None, ids: pa.StringArray) -> np.ndarray:
+        """The node (int64) of each id in its space: −1 where there is none. Without ``space``, −2 for an id in several."""
+        if not len(self):
+            return np.full(len(ids), -1, np.int64)
+        if space is None:
+            found = np.asarray(pc.fill_null(pc.index_in(ids, value_set=self.id), -1), np.int64)
+            return np.where((found >= 0) & self._shared()[np.maximum(found, 0)], -2, found)
+        return np.asarray(
+            pc.fill_null(pc.index_in(_keys(space, ids), value_set=_keys(self.space, self.id)), -1), np.int64
+        )
+
+    def _shared(self) -> np.ndarray:
+        """Whether a node's id is that of another one as well."""
+        code = codes_of(self.id)
+        return np.asarray(np.bincount(code)[code] > 1)
+
+    def features(self, row_of: np.ndarray) -> tuple[dict[str, pa.Table], list[tuple[str, Reject]], int]:
+        """Feature tables by key, what cannot be used of them, and how many nodes a blank cell leaves without.
+
+        ``row_of``: the row of the node table of each node. Raises :class:`InputError` where two files have the same set of
+        one type.
+        """
+        tables: dict[str, pa.Table] = {}
+        rejects: list[tuple[str, Reject]] = []
+        blank = 0
+        for listed, node in self.parts:
+            if listed.values is None:
+                continue
+            whole = ~np.isnan(listed.values).any(axis=1)
+            wrong = np.isinf(listed.values).any(axis=1)
+            rejects += [
+                (
+                    listed.file,
+                    Reject(int(listed.line[row]), "", "a feature is no finite number", listed.id[row].as_py()),
+                )
+                for row in np.flatnonzero(wrong)
+            ]
+            blank += int((~whole).sum())
+            first = np.zeros(len(node), bool)
+            first[np.unique(node, return_index=True)[1]] = True
+            rows = np.flatnonzero(whole & ~wrong & first)
+            types = self.type.take(pa.array(node[rows])).to_numpy(zero_copy_only=False)
+            for kind in dict.fromkeys(types.tolist()):
+                key = feature_key(kind, listed.feature_set)
+                if key in tables:
+                    raise InputError(
+                        f"{listed.file}: {kind!r} has features already; give this file's a feature_set of its own"
+                    )
+                of_kind = rows[types == kind]
+                place = row_of[node[of_kind]]
+                order = np.argsort(place)
+                flat = pa.array(np.ascontiguousarray(listed.values[of_kind][order]).reshape(-1))
+                width = listed.values.shape[1]
+                tables[key] = pa.table(
+                    [pa.array(place[order].astype(np.int32)), pa.FixedSizeListArray.from_arrays(flat, width)],
+                    features_schema(width),
+                )
+        return tables, rejects, blank
+
+
+def catalogue_of(
+    listed: Sequence[Listed], separators: str, rule: TypeRule, missing: str, prefix: str = ""
+) -> Catalogue:
+    """The nodes of all files. ``separators``: characters between types; ``prefix``: taken off each; ``missing``: the type of
+    nodes without any.
+
+    Raises :class:`InputError` where two nodes would have the same type and id.
+    """
+    columns = [_joined([getattr(part, name) for part in listed]) for name in ("id", "types", "name", "source")]
+    ids, types, names, sources = columns
+    spaces = _joined([pa.repeat(pa.scalar(part.space, pa.string()), len(part.id)) for part in listed])
+    code = codes_of(spaces, ids)
+    first = first_rows(code)
+    at = np.arange(len(code))
+    chosen, several = _types(code, len(first), types, separators, rule, missing, prefix)
+    where = pa.array(first)
+    space = spaces.take(where)
+    space = pc.if_else(pc.equal(space, ""), chosen, space)
+    found = Catalogue(
+        space,
+        ids.take(where),
+        chosen,
+        names.take(pa.array(first_filled(names, code, first, at)[0])),
+        sources.take(pa.array(first_filled(sources, code, first, at)[0])),
+        several,
+        len(code) - len(first),
+        tuple(
+            zip(
+                listed, np.split(code, np.cumsum([len(part.id) for part in listed])[:-1]) if listed else [], strict=True
+            )
+        ),
+    )
+    _check_keys(found)
+    return found
+
+
+def _check_keys(found: Catalogue) -> None:
+    key = codes_of(found.type, found.id)
+    twice = np.flatnonzero(np.bincount(key, minlength=1)[key] > 1)
+    if len(twice):
+        row = int(twice[0])
+        raise InputError(
+            f"two nodes have the type {found.type[row].as_py()!r} and the id {found.id[row].as_py()[:MAX_SHOWN]!r}; a node "
+            "is known by type and id: give the files different types"
+        )
+
+
+def _types(
+    code: np.ndarray, count: int, types: pa.StringArray, separators: str, rule: TypeRule, missing: str, prefix: str
+) -> tuple[pa.StringArray, int]:
+    """The type of each node, and how many have several."""
+    encoded = types.dictionary_encode()
+    cells = [_split(cell, separators, prefix) for cell in encoded.dictionary.to_pylist()]
+    pairs = np.unique(code.astype(np.int64) * max(len(cells), 1) + encoded.indices.to_numpy(), return_index=True)
+    in_order = np.sort(pairs[1])
+    of_node: list[dict[str, None]] = [{} for _ in range(count)]
+    for node, cell in zip(code[in_order].tolist(), encoded.indices.to_numpy()[in_order].tolist(), strict=True):
+        of_node[node] |= cells[cell]
+    kinds: dict[tuple[str, ...], str] = {}
+    number: Counter[str] = Counter(kind for found in of_node for kind in found)
+    place: Counter[str] = Counter()
+    for found in of_node:
+        for where, kind in enumerate(found):
+            place[kind] += where
+    out = []
+    for found in of_node:
+        key = tuple(found)
+        if key not in kinds:
+            kinds[key] = _chosen(key, rule, number, place) if key else missing
+        out.append(kinds[key])
+    return pa.array(out, pa.string()), sum(len(found) > 1 for found in of_node)
+
+
+def _chosen(kinds: tuple[str, ...], rule: TypeRule, number: Counter[str], place: Counter[str]) -> str:
+    """One type of several: ``rarest`` takes that of fewest nodes, which is the most specific where the general ones are
+    listed too; among equals the one that is written first most often.
+    """
+    if rule == "joined":
+        return JOINT.join(sorted(kinds))
+    if rule == "rarest":
+        return min(kinds, key=lambda kind: (number[kind], place[kind] / number[kind], kind))
+    return kinds[0] if rule == "first" else kinds[-1]
+
+
+def _split(cell: str, separators: str, prefix: str) -> dict[str, None]:
+    for mark in separators[1:]:
+        cell = cell.replace(mark, separators[0])
+    parts = (part.strip() for part in (cell.split(separators[0]) if separators else [cell]))
+    return dict.fromkeys(part.removeprefix(prefix) for part in parts if part.removeprefix(prefix))
+
+
+def _keys(space: pa.StringArray, ids: pa.StringArray) -> pa.StringArray:
+    return pc.binary_join_element_wise(space, ids, _MARK)
+
+
+def _joined(parts: Sequence[pa.Array]) -> pa.StringArray:
+    return pa.concat_arrays(parts) if parts else pa.nulls(0, pa.string())

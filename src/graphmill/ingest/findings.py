@@ -1,0 +1,144 @@
+"""What ``graphmill ingest-report`` found out about a path, as data and as text, and the defs.yaml that reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import yaml
+
+from graphmill.errors import GraphmillError
+from graphmill.ingest.files import shown
+from graphmill.ingest.tables import IngestResult
+
+FIRST_REJECTS = 10
+_MOST_KINDS = 30
+
+
+@dataclass(frozen=True)
+class IngestReport:
+    """What was found out about one path.
+
+    ``columns``: name, part (what the column is taken for; empty: skipped) and an example. ``problem``: why the path as a
+    whole cannot be used, empty where it can. ``node_types`` and ``relations``: how many nodes and edges of each. ``defs``: a
+    ``defs.yaml``, empty where none can be written.
+    """
+
+    file: str
+    format: str
+    columns: list[dict[str, str]] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    problem: str = ""
+    counts: dict[str, int] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    node_types: dict[str, int] = field(default_factory=dict)
+    relations: dict[str, int] = field(default_factory=dict)
+    rejects: list[dict[str, Any]] = field(default_factory=list)
+    defs: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return asdict(self)
+
+    def text(self) -> str:
+        """The report for people."""
+        parts = [f"{self.file}, read as {self.format}"]
+        if self.columns:
+            rows = [[c["name"], c["part"] or "(skipped)", c["example"]] for c in self.columns]
+            parts.append(_aligned([["column", "taken for", "first value"], *rows]))
+        parts.extend([_listed("Guessed", self.remarks), f"CANNOT BE USED: {self.problem}" if self.problem else ""])
+        counts = [[name.replace("_", " "), f"{number:,}"] for name, number in self.counts.items() if number]
+        parts.append(_aligned([["count", ""], *counts]) if counts else "")
+        for title, found in (("nodes of type", self.node_types), ("edges of relation", self.relations)):
+            kinds = [[name, f"{number:,}"] for name, number in list(found.items())[:_MOST_KINDS]]
+            more = [[f"… and {len(found) - _MOST_KINDS} more", ""]] if len(found) > _MOST_KINDS else []
+            parts.append(_aligned([[title, ""], *kinds, *more]) if kinds else "")
+        parts.append(_listed("Notes", self.notes))
+        bad = [[str(r["line"]), r["column"], r["reason"], r["value"]] for r in self.rejects]
+        parts.append(_aligned([["line", "column", "reason", "value"], *bad]) if bad else "")
+        parts.append(f"defs.yaml:\n\n{self.defs}" if self.defs else "")
+        return "\n\n".join(part.rstrip() for part in parts if part)
+
+
+def examined(
+    path: str,
+    format: str,
+    read: Callable[[], IngestResult],
+    source: Mapping[str, Any],
+    recipe: str,
+    *,
+    columns: Sequence[dict[str, str]] = (),
+    remarks: Sequence[str] = (),
+    graph: Callable[[IngestResult], Mapping[str, Any]] | None = None,
+    recipe_by: Callable[[IngestResult], str] | None = None,
+) -> IngestReport:
+    """The report on what ``read`` finds. ``source``: the YAML's source; ``graph``: its section of that name."""
+    report = IngestReport(shown(path), format, list(columns), list(remarks))
+    try:
+        result = read()
+    except GraphmillError as error:
+        return replace(report, problem=str(error))
+    written = {"name": source.get("name", "edges"), "format": format, "path": shown(path)} | dict(source)
+    model = recipe_by(result) if recipe_by else recipe
+    return replace(
+        report,
+        counts=result.counts,
+        notes=result.notes,
+        node_types=counted(result.nodes["type"]),
+        relations=counted(result.edges["relation"]),
+        rejects=result.rejects.slice(0, FIRST_REJECTS).to_pylist(),
+        defs=defs_yaml(dataset_name(path), written, model, graph(result) if graph else {}),
+    )
+
+
+def all_types(result: IngestResult) -> dict[str, Any]:
+    """The YAML's section ``graph`` for a knowledge graph of typed nodes."""
+    split = {"valid": 0.05, "test": 0.05, "seed": 0}
+    return {"include_node_types": list(counted(result.nodes["type"])), "add_reverse": "missing", "split": split}
+
+
+def listed_columns(names: Sequence[str], parts: Mapping[str, str], first: Mapping[str, str]) -> list[dict[str, str]]:
+    """Columns for the report: their names, what they are taken for, and their first values."""
+    return [{"name": name, "part": parts.get(name, ""), "example": str(first.get(name, ""))[:60]} for name in names]
+
+
+def counted(column: pa.ChunkedArray) -> dict[str, int]:
+    """How often each value occurs, most frequent first."""
+    pairs = ((v["values"], v["counts"]) for v in pc.value_counts(column.cast(pa.string())).to_pylist())
+    return dict(sorted(pairs, key=lambda pair: -pair[1]))
+
+
+def dataset_name(path: str) -> str:
+    """A name for the dataset that can be part of an asset key, after the file or folder."""
+    stem = shown(path).rstrip("/").rpartition("/")[2].partition(".")[0]
+    name = "".join(c if c.isascii() and c.isalnum() else "_" for c in stem).strip("_").lower()
+    return name if name and not name[0].isdigit() else f"dataset_{name}".rstrip("_")
+
+
+def defs_yaml(name: str, source: Mapping[str, Any], recipe: str, graph: Mapping[str, Any]) -> str:
+    """A dataset, and a model on it."""
+    dataset = {"name": name, "sources": [dict(source)]} | ({"graph": dict(graph)} if graph else {})
+    dataset["watch"] = {"enabled": True, "interval_seconds": 60}
+    model = {
+        "dataset": name,
+        "recipe": recipe,
+        "settings": {"training": {"epochs": 100}},
+        "checks": {"severity": "warn"},
+    }
+    documents = [
+        {"type": f"graphmill.components.{kind}", "attributes": attributes}
+        for kind, attributes in (("GraphDataset", dataset), ("EmbeddingModel", model))
+    ]
+    return str(yaml.safe_dump_all(documents, sort_keys=False, allow_unicode=True, width=110))
+
+
+def _aligned(rows: list[list[str]]) -> str:
+    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
+    return "\n".join("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip() for row in rows)
+
+
+def _listed(title: str, lines: list[str]) -> str:
+    return "\n".join([f"{title}:", *(f"- {line}" for line in lines)]) if lines else ""

@@ -1,0 +1,231 @@
+"""Node files and edge files together as one graph: what the formats kg_files, kgx, neo4j and ntriples have in common.
+
+Each says which columns play which part (:class:`NodeSource`, :class:`EdgeSource`); here they are read. An edge names its
+ends by id: their type is the file's, a column's, or that of the listed node with this id.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from graphmill.errors import InputError
+from graphmill.ingest.catalogue import Catalogue, catalogue_of
+from graphmill.ingest.csv_blocks import CsvBlock, Lines
+from graphmill.ingest.files import shown
+from graphmill.ingest.graph_sources import (
+    HEAD_TYPE,
+    TAIL_TYPE,
+    EdgeSource,
+    GraphFilesSettings,
+    GraphReading,
+    NodeSource,
+    text_of,
+)
+from graphmill.ingest.kg_assemble import NO_TIME_THERE, Assembled, Assembly
+from graphmill.ingest.kg_columns import Side
+from graphmill.ingest.kg_mentions import digest, edge_times
+from graphmill.ingest.kg_notes import described_counts, problems
+from graphmill.ingest.oddities import edge_oddities, node_oddities
+from graphmill.ingest.rejects import Reject, reject_table
+from graphmill.ingest.tables import EDGES, MAX_SHOWN, NO_TIME, NODES, REJECTS, IngestResult, check_table
+from graphmill.ingest.times import unit_notes
+
+
+def typed_block(block: CsvBlock, source: EdgeSource, known: Catalogue, missing: str) -> tuple[CsvBlock, list[Reject]]:
+    """The block with the types of both ends as columns, and a reject for each row of which one cannot be told."""
+    rows = block.table.num_rows
+    keep, rejects, table = np.ones(rows, bool), list[Reject](), block.table
+    if source.prefix and source.relation:
+        place = table.schema.get_field_index(source.relation)
+        short = pc.replace_substring_regex(text_of(table, source.relation), f"^{re.escape(source.prefix)}", "")
+        table = table.set_column(place, source.relation, short)
+    for side, label in ((source.head, HEAD_TYPE), (source.tail, TAIL_TYPE)):
+        ids = text_of(block.table, side.id)
+        given = text_of(block.table, side.type) if side.type else None
+        if side.constant:
+            constant = pa.repeat(pa.scalar(side.constant, pa.string()), rows)
+            given = constant if given is None else pc.if_else(pc.equal(given, ""), constant, given)
+        place = known.find(given, ids)
+        if given is not None:
+            by_id = np.asarray(pc.equal(given, ""), bool)
+            place = np.where(by_id, known.find(None, ids), place) if by_id.any() else place
+        fallback = pa.repeat(pa.scalar(missing, pa.string()), rows)
+        if given is not None:
+            fallback = pc.if_else(pc.equal(given, ""), fallback, given)
+        types = fallback
+        if len(known):
+            types = pc.if_else(pa.array(place >= 0), known.type.take(pa.array(np.maximum(place, 0))), fallback)
+        for row in np.flatnonzero((place == -2) & keep).tolist():
+            reason = "nodes of several types have this id; name the type of this end"
+            rejects.append(Reject(block.line(row), side.id, reason, ids[row].as_py()[:MAX_SHOWN]))
+        keep &= place != -2
+        table = table.append_column(label, types)
+    for row, text in edge_times(block.table, source.timestamp)[2].items() if source.timestamp else ():
+        if keep[row]:
+            rejects.append(Reject(block.line(row), source.timestamp, NO_TIME_THERE, text[:MAX_SHOWN]))
+            keep[row] = False
+    if keep.all():
+        return replace(block, table=table), rejects
+    lines = Lines(1, block.lines.of(np.flatnonzero(keep)))
+    return CsvBlock(table.filter(pa.array(keep)).combine_chunks(), lines, []), rejects
+
+
+def read_graph(
+    name: str,
+    settings: GraphFilesSettings,
+    nodes: Sequence[NodeSource],
+    edges: Sequence[EdgeSource],
+    *,
+    separators: str = "|",
+    prefix: str = "",
+    listed_first: bool = True,
+) -> IngestResult:
+    """Nodes, edges and features of all files.
+
+    ``listed_first`` False: the node "files" are columns of the edge files, and nodes are in the order of the edges. Raises
+    :class:`InputError` where a file cannot be used, no edge is left, or ``strict`` is set and anything is odd.
+    """
+    reading = GraphReading(name, settings)
+    # What is wrong with columns of edge files is said when these are read as such.
+    listing = reading if listed_first else GraphReading(name, settings)
+    known = catalogue_of(
+        [listing.listed(source) for source in nodes], separators, settings.type_rule, settings.missing_type, prefix
+    )
+    blocks = ((source, block) for source in edges for block in reading.edges(source))
+    timed = any(source.timestamp for source in edges)
+    return assembled(reading, known, blocks, listed_first=listed_first, timed=timed)
+
+
+def assembled(
+    reading: GraphReading,
+    known: Catalogue,
+    blocks: Iterator[tuple[EdgeSource, CsvBlock]],
+    *,
+    listed_first: bool,
+    timed: bool = False,
+) -> IngestResult:
+    """The tables of edges in blocks between nodes that ``known`` may list; ``timed``: some of the edges have times."""
+    settings = reading.settings
+    side = Side("", "", "", "", "", "")
+    assembly, offset = Assembly(False, side, side, timestamp="timestamp" if timed else ""), 0
+    for source, block in blocks:
+        ready, refused = typed_block(block, source, known, settings.missing_type)
+        reading.refuse(shown(source.path), refused)
+        lines = ready.lines.of(np.arange(ready.table.num_rows)) + offset
+        offset = int(lines.max(initial=offset))
+        mentions, edges = digest(replace(ready, lines=Lines(1, lines)), source.layout())
+        if timed and edges.timestamp is None:
+            edges = replace(edges, timestamp=np.full(len(lines), NO_TIME), unit=np.zeros(len(lines), np.uint8))
+        assembly.add(mentions, edges)
+    made = assembly.finish()
+    if made.edges.num_rows == 0:
+        first = [f"; the first reject is in {file}, {found[0].place}" for file, found in reading.rejects[:1]]
+        raise InputError(f"{reading.name} has no usable edge{''.join(first)}")
+    nodes, tail_of_list, row_of_made, row_of_known = _with_listed(made, known, listed_first)
+    places = [pa.array(row_of_made[made.edges[end].to_numpy()].astype(np.int32)) for end in ("head", "tail")]
+    table = pa.table([made.edges["relation"], made.edges["display_relation"], *places], EDGES).combine_chunks()
+    mixed, notes = unit_notes(made.times, reading.name) if made.times is not None else (0, [])
+    if timed:
+        table = table.append_column("timestamp", made.edges["timestamp"].combine_chunks())
+    features, wrong, blank = known.features(row_of_known)
+    for file, reject in wrong:
+        reading.refuse(file, [reject])
+    counts = _counts(reading, made, nodes, table) | {
+        "listed_nodes": len(known),
+        "nodes_of_several_types": known.several,
+        "repeated_node_rows": known.repeated,
+        "nodes_without_a_row": tail_of_list if len(known) else 0,
+        "listed_nodes_without_edge": nodes.num_rows - made.nodes.num_rows,
+        "nodes_with_blank_features": blank,
+        "times_of_another_unit": mixed,
+        "edges_without_time": int((table["timestamp"].to_numpy() == NO_TIME).sum()) if timed else 0,
+    }
+    found = problems(counts)
+    if settings.strict and found:
+        raise InputError(f"{reading.name}: strict is set, and there are {'; '.join(found)}")
+    check_table(nodes, NODES, "nodes")
+    check_table(table.select(EDGES.names), EDGES, "edges")
+    tables = [reject_table(file, rejects) for file, rejects in reading.rejects]
+    return IngestResult(
+        nodes,
+        table,
+        pa.concat_tables([REJECTS.empty_table(), *tables]),
+        features,
+        {key: value for key, value in counts.items() if value or key in ("rows", "rejected_rows")},
+        [*described_counts(counts, indexed=False), *_notes(counts, settings), *notes, *reading.notes],
+    )
+
+
+def _with_listed(made: Assembled, known: Catalogue, listed_first: bool) -> tuple[pa.Table, int, np.ndarray, np.ndarray]:
+    """The nodes of edges and files; how many no file lists; the row of each of the edges' nodes, and of each listed one."""
+    own = made.nodes.combine_chunks()
+    types = own["type"].cast(pa.string()).combine_chunks()
+    ids = own["id"].combine_chunks()
+    types, ids = (c.chunk(0) if isinstance(c, pa.ChunkedArray) else c for c in (types, ids))
+    mark = "\x1f"
+    keys = pc.binary_join_element_wise(types, ids, mark)
+    if not len(known):
+        return own, own.num_rows, np.arange(own.num_rows), np.zeros(0, np.int64)
+    known_keys = pc.binary_join_element_wise(known.type, known.id, mark)
+    place = np.asarray(pc.fill_null(pc.index_in(keys, value_set=known_keys), -1), np.int64)
+    unlisted = np.flatnonzero(place < 0)
+    if listed_first:
+        row_of_known = np.arange(len(known))
+        row_of_made = place.copy()
+        row_of_made[unlisted] = len(known) + np.arange(len(unlisted))
+    else:
+        row_of_made = np.arange(own.num_rows)
+        row_of_known = np.full(len(known), -1, np.int64)
+        row_of_known[place[place >= 0]] = np.flatnonzero(place >= 0)
+        rest = np.flatnonzero(row_of_known < 0)
+        row_of_known[rest] = own.num_rows + np.arange(len(rest))
+    total = len(known) + len(unlisted)
+    from_known, from_made = np.full(total, -1, np.int64), np.full(total, -1, np.int64)
+    from_known[row_of_known] = np.arange(len(known))
+    from_made[row_of_made] = np.arange(own.num_rows)
+    columns: dict[str, Any] = {"index": pa.array(np.arange(total))}
+    for part in ("id", "type", "name", "source"):
+        listed = getattr(known, part).take(pa.array(np.maximum(from_known, 0)))
+        other = own[part].cast(pa.string()).take(pa.array(np.maximum(from_made, 0)))
+        other = other.combine_chunks() if isinstance(other, pa.ChunkedArray) else other
+        use = (from_known >= 0) & (np.asarray(pc.not_equal(listed, ""), bool) | (from_made < 0))
+        columns[part] = pc.if_else(pa.array(use), listed, other)
+    columns["name"] = pc.if_else(pc.equal(columns["name"], ""), columns["id"], columns["name"])
+    arrays = [columns["index"], columns["id"], columns["type"].dictionary_encode(), columns["name"],
+              columns["source"].dictionary_encode()]  # fmt: skip
+    return pa.table(arrays, NODES), len(unlisted), row_of_made, row_of_known
+
+
+def _counts(reading: GraphReading, made: Assembled, nodes: pa.Table, edges: pa.Table) -> dict[str, int]:
+    relation = edges["relation"].combine_chunks().indices.to_numpy()
+    head, tail = (edges[end].to_numpy() for end in ("head", "tail"))
+    rejected = sum(len(found) for _, found in reading.rejects)
+    return {
+        "rows": edges.num_rows + rejected,
+        "rejected_rows": rejected,
+        **asdict(edge_oddities(relation, head, tail, nodes.num_rows)),
+        **asdict(node_oddities(nodes, False)),
+        "nodes_with_two_names": made.renamed,
+        "nodes_with_two_sources": made.resourced,
+        "nodes": nodes.num_rows,
+        "edges": edges.num_rows,
+    }
+
+
+def _notes(counts: dict[str, int], settings: GraphFilesSettings) -> list[str]:
+    how = {"rarest": "each has the one of fewest nodes", "first": "each has the first", "last": "each has the last"}
+    words = {
+        "nodes_of_several_types": f"nodes have several types; {how.get(settings.type_rule, 'they are joined')} (type_rule)",
+        "repeated_node_rows": "rows of node files repeat a node; what the first says counts",
+        "nodes_without_a_row": "nodes are in edges and in no node file",
+        "listed_nodes_without_edge": "listed nodes are in no edge; they are nodes all the same",
+        "nodes_with_blank_features": "listed nodes have a blank feature; they have none",
+    }
+    return [f"{counts[name]:,} {text}" for name, text in words.items() if counts[name]]

@@ -1,0 +1,210 @@
+"""The files that make up a graph: which columns play which part in each, and reading their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from graphmill.errors import InputError
+from graphmill.ingest.catalogue import Listed, TypeRule
+from graphmill.ingest.csv_blocks import CsvBlock, Lines
+from graphmill.ingest.csv_parsers import Column
+from graphmill.ingest.feature_files import numbers_of
+from graphmill.ingest.kg_columns import KgLayout, Side
+from graphmill.ingest.rejects import Reject
+from graphmill.ingest.rows import RowFile
+from graphmill.ingest.tables import MAX_SHOWN
+from graphmill.settings import Settings, setting
+
+HEAD_TYPE, TAIL_TYPE = "\x00head type", "\x00tail type"
+"""Columns of the types of both ends, once they are known."""
+
+
+class GraphFilesSettings(Settings):
+    """How nodes and edges of several files become one graph."""
+
+    type_rule: TypeRule = setting(
+        "rarest",
+        "which type a node with several has: rarest: the one of fewest nodes (the most specific); first; last; joined: a "
+        "type of its own for each combination",
+    )
+    missing_type: str = setting("node", "the type of nodes that no file gives one", min_length=1)
+    strict: bool = setting(False, "refuse the files where a row is rejected or anything odd is found")
+    max_rejects: int = setting(
+        100_000, "refuse the files as soon as more rows than this cannot be used; 0: never", ge=0, identity=False
+    )
+
+
+@dataclass(frozen=True)
+class NodeSource:
+    """One node file: its columns (empty: none), or what all rows have.
+
+    ``space``: the ID space of its ids; empty: their type. ``only_where``: rows in which this column is blank are of another
+    kind, and are skipped.
+    """
+
+    path: str
+    id: str
+    type: str = ""
+    name: str = ""
+    source: str = ""
+    constant: str = ""
+    space: str = ""
+    features: tuple[str, ...] = ()
+    feature_set: str = ""
+    delimiter: str = "auto"
+    header: bool = True
+    only_where: str = ""
+
+
+@dataclass(frozen=True)
+class EdgeSource:
+    """One edge file; of ``head`` and ``tail``, ``constant`` is the type or ID space of all rows, ``type`` its column.
+
+    ``prefix``: taken off relations. ``only_where``: as for nodes.
+    """
+
+    path: str
+    head: Side
+    tail: Side
+    relation: str = ""
+    relation_constant: str = ""
+    display_relation: str = ""
+    timestamp: str = ""
+    delimiter: str = "auto"
+    header: bool = True
+    prefix: str = ""
+    only_where: str = ""
+
+    def layout(self) -> KgLayout:
+        """The columns to read; types are looked up afterwards."""
+        wanted: dict[str, Column] = {}
+        for name, required in (
+            (self.relation, True), (self.display_relation, False), (self.head.id, True), (self.tail.id, True),
+            (self.head.type, False), (self.tail.type, False), (self.head.name, False), (self.tail.name, False),
+            (self.head.source, False), (self.tail.source, False), (self.timestamp, False),
+        ):  # fmt: skip
+            if name:
+                known = wanted.get(name)
+                wanted[name] = Column(
+                    name, "text", (required and not self.only_where) or (known is not None and known.required)
+                )
+        return KgLayout(
+            self.relation,
+            self.relation_constant,
+            self.display_relation,
+            replace(self.head, type=HEAD_TYPE, constant=""),
+            replace(self.tail, type=TAIL_TYPE, constant=""),
+            self.timestamp,
+            tuple(wanted.values()),
+            (),
+        )
+
+
+@dataclass
+class GraphReading:
+    """One reading of a graph's files: what was refused so far, by file."""
+
+    name: str
+    settings: GraphFilesSettings
+    rejects: list[tuple[str, list[Reject]]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def refuse(self, file: str, rejects: Sequence[Reject]) -> None:
+        """Keep rejects; raises :class:`InputError` where they are too many."""
+        if not rejects:
+            return
+        self.rejects.append((file, sorted(rejects)))
+        count, most = sum(len(found) for _, found in self.rejects), self.settings.max_rejects
+        if most and count > most:
+            first_file, found = self.rejects[0]
+            raise InputError(
+                f"{self.name}: more than {most:,} rows cannot be used; the first is in {first_file}, {found[0].place}. "
+                "Check the formats and the columns (max_rejects: 0 reads on regardless)"
+            )
+
+    def listed(self, source: NodeSource) -> Listed:
+        """The rows of a node file."""
+        names = [source.id, source.type, source.name, source.source, *source.features]
+        parts: list[tuple[pa.Table, np.ndarray, np.ndarray | None]] = []
+        with RowFile(source.path, source.delimiter, header_line=source.header, wanted=names) as file:
+            missing = [name for name in names if name and name not in file.names]
+            if missing:
+                raise InputError(
+                    f"{file.name}: column {', '.join(missing)} is missing; there are {', '.join(file.names)}"
+                )
+            columns = {n: Column(n, "text", n == source.id and not source.only_where) for n in names if n}
+            for (table, lines, values, wrong), refused in file.blocks(
+                tuple(columns.values()),
+                lambda block: _node_rows(_of_kind(block, source.only_where), source, file.delimiter),
+            ):
+                parts.append((table, lines, values))
+                self.refuse(file.name, [*refused, *wrong])
+        table = pa.concat_tables([part for part, _, _ in parts]) if parts else _NODE_ROWS.empty_table()
+        lines = np.concatenate([np.zeros(0, np.int64), *(lines for _, lines, _ in parts)])
+        values = np.concatenate([v for _, _, v in parts if v is not None]) if source.features and parts else None
+        texts = {name: table[name].combine_chunks() for name in _NODE_ROWS.names}
+        texts = {n: c.chunk(0) if isinstance(c, pa.ChunkedArray) else c for n, c in texts.items()}
+        return Listed(file.name, source.space or source.constant, **texts, line=lines, values=values,
+                      feature_set=source.feature_set)  # fmt: skip
+
+    def edges(self, source: EdgeSource) -> Iterator[CsvBlock]:
+        """The blocks of an edge file."""
+        layout = source.layout()
+        with RowFile(source.path, source.delimiter, header_line=source.header,
+                     wanted=[c.name for c in layout.columns]) as file:  # fmt: skip
+            missing = [c.name for c in layout.columns if c.name not in file.names]
+            if missing:
+                raise InputError(
+                    f"{file.name}: column {', '.join(missing)} is missing; there are {', '.join(file.names)}"
+                )
+            for block, refused in file.blocks(layout.columns, lambda block: _of_kind(block, source.only_where)):
+                self.refuse(file.name, refused)
+                yield block
+
+
+def _of_kind(block: CsvBlock, column: str) -> CsvBlock:
+    """The rows of which ``column`` is not blank; all without one."""
+    if not column:
+        return block
+    keep = np.asarray(pc.not_equal(pc.utf8_trim_whitespace(text_of(block.table, column)), ""), bool)
+    lines = Lines(1, block.lines.of(np.flatnonzero(keep)))
+    return CsvBlock(block.table.filter(pa.array(keep)).combine_chunks(), lines, block.rejects)
+
+
+_NODE_ROWS = pa.schema([(name, pa.string()) for name in ("id", "types", "name", "source")])
+
+
+def _node_rows(
+    block: CsvBlock, source: NodeSource, mark: str
+) -> tuple[pa.Table, np.ndarray, np.ndarray | None, list[Reject]]:
+    rows = block.table.num_rows
+    columns = [
+        block.table[name].combine_chunks() if name else pa.repeat(pa.scalar(constant, pa.string()), rows)
+        for name, constant in ((source.id, ""), (source.type, source.constant), (source.name, ""), (source.source, ""))
+    ]
+    columns = [c.chunk(0) if isinstance(c, pa.ChunkedArray) else c for c in columns]
+    if source.constant and source.type:
+        columns[1] = pc.if_else(pc.equal(pc.utf8_trim_whitespace(columns[1]), ""), source.constant, columns[1])
+    lines = block.lines.of(np.arange(rows))
+    if not source.features:
+        return pa.table(columns, _NODE_ROWS), lines, None, []
+    values = np.zeros((rows, len(source.features)), np.float32)
+    rejects = []
+    for place, name in enumerate(source.features):
+        values[:, place], wrong = numbers_of(block.table[name].combine_chunks(), mark)
+        for row in wrong.tolist():
+            shown = block.table[name][row].as_py()
+            rejects.append(Reject(int(lines[row]), name, "not a number", shown[:MAX_SHOWN]))
+    return pa.table(columns, _NODE_ROWS), lines, values, rejects
+
+
+def text_of(table: pa.Table, name: str) -> pa.StringArray:
+    """A column as strings."""
+    column = table[name].combine_chunks()
+    column = column.chunk(0) if isinstance(column, pa.ChunkedArray) else column
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column

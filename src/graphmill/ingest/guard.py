@@ -1,0 +1,47 @@
+"""One guard around each reader: whatever a damaged file makes a library say becomes one sentence about the file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec, TypeVar
+
+from graphmill.errors import GraphmillError, InputError
+from graphmill.ingest.files import shown
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def one_line(error: BaseException) -> str:
+    """An error of a library in one short line."""
+    text = " ".join(str(error).split())[:160]
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def guarded(read: Callable[P, R]) -> Callable[P, R]:
+    """``read`` (its first argument is the path) with :class:`InputError` in place of what is no error of ours.
+
+    The cause stays on the exception, for whoever looks for a fault of the reader.
+    """
+
+    @wraps(read)
+    def inside(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return read(*args, **kwargs)
+        except GraphmillError:
+            raise
+        except MemoryError as error:
+            raise InputError(
+                f"{_file(args)} cannot be read: it asks for more memory than there is; is it whole?"
+            ) from error
+        except Exception as error:
+            raise InputError(
+                f"{_file(args)} cannot be read ({one_line(error)}); is it whole, and of this format?"
+            ) from error
+
+    return inside
+
+
+def _file(args: tuple[Any, ...]) -> str:
+    return shown(args[0]) if args else "the source"

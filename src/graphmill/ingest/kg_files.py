@@ -1,0 +1,232 @@
+"""The format ``kg_files``: several edge files, each with its own columns or one relation for all rows, and node files.
+
+The layout of OGB (a file for each relation, without a header), GraphStorm (typed node and edge files) and most exports of
+databases. ``path`` is the folder; the files in it are CSV, Parquet or JSON lines, plain, gzipped or zipped.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from pydantic import field_validator, model_validator
+
+from graphmill.errors import InputError
+from graphmill.ingest.files import shown
+from graphmill.ingest.findings import IngestReport, all_types, examined
+from graphmill.ingest.format import Format, Look, Preview, table_preview
+from graphmill.ingest.graph_files import read_graph
+from graphmill.ingest.graph_sources import EdgeSource, GraphFilesSettings, NodeSource
+from graphmill.ingest.guard import guarded
+from graphmill.ingest.kg_columns import Side, checked_delimiter
+from graphmill.ingest.kg_guess import guess_columns
+from graphmill.ingest.rows import RowFile
+from graphmill.ingest.tables import IngestResult
+from graphmill.settings import Settings, setting
+
+TABLES = tuple(
+    f".{kind}{packed}" for kind in ("csv", "tsv", "txt", "jsonl", "parquet", "pq") for packed in ("", ".gz", ".zip")
+)
+"""Endings of files that may be tables."""
+
+
+class EdgeColumns(Settings):
+    """The column that plays each part in an edge file; empty: guessed from the header."""
+
+    head: str = setting("", "column with the head's id")
+    tail: str = setting("", "column with the tail's id")
+    relation: str = setting("", "column with the relation's name")
+    display_relation: str = setting("", "column with the relation as shown to people; empty: the relation itself")
+    head_type: str = setting("", "column with the head's node type")
+    tail_type: str = setting("", "column with the tail's node type")
+    head_name: str = setting("", "column with the head's name")
+    tail_name: str = setting("", "column with the tail's name")
+    timestamp: str = setting("", "column with the edge's time, a number or a date; blank cells: an edge without a time")
+
+
+class EdgeFile(Settings):
+    """One edge file."""
+
+    file: str = setting("", "the file, from the folder")
+    relation: str = setting("", "one relation for all rows, such as treats")
+    head_type: str = setting("", "one node type for all heads; empty: that of the node with this id")
+    tail_type: str = setting("", "one node type for all tails; empty: that of the node with this id")
+    columns: EdgeColumns = setting(EdgeColumns(), "column map")
+    delimiter: str = setting("auto", "one ASCII character between fields, the word tab, or auto")
+    header: bool = setting(True, "whether the first line has names; if not, the columns are named 0, 1, ...")
+
+    _delimiter = field_validator("delimiter")(checked_delimiter)
+
+
+class NodeFile(Settings):
+    """One node file."""
+
+    file: str = setting("", "the file, from the folder")
+    type: str = setting("", "one node type for all rows")
+    id_column: str = setting("id", "column with the id")
+    type_column: str = setting("", "column with the type, or several types")
+    name_column: str = setting("", "column with the name; empty: the id")
+    source_column: str = setting("", "column with the vocabulary that the id is from")
+    features: list[str] = setting([], "columns of numbers that become features of the nodes")
+    feature_set: str = setting("", "name of this file's features, where a type has several sets")
+    delimiter: str = setting("auto", "one ASCII character between fields, the word tab, or auto")
+    header: bool = setting(True, "whether the first line has names; if not, the columns are named 0, 1, ...")
+
+    _delimiter = field_validator("delimiter")(checked_delimiter)
+
+
+class KgFilesSettings(GraphFilesSettings):
+    """How a ``kg_files`` source is read."""
+
+    edges: list[EdgeFile] = setting([], "the edge files")
+    nodes: list[NodeFile] = setting([], "the node files; none: nodes are those of the edges")
+    type_separator: str = setting("|", "characters between several types of a node")
+
+    @model_validator(mode="after")
+    def _complete(self) -> KgFilesSettings:
+        if not self.edges:
+            raise ValueError("edges: list the edge files, each as {file: …, relation: …}")
+        for kind, files in (("edges", self.edges), ("nodes", self.nodes)):
+            names = [file.file for file in files]
+            if "" in names:
+                raise ValueError(f"{kind}: entry {names.index('') + 1} has no file")
+        return self
+
+
+def kg_files(path: str | Path, settings: KgFilesSettings) -> dict[str, str | Path]:
+    """Role → file: ``nodes:NAME`` and ``edges:NAME``."""
+    roles = [("edges", file.file) for file in settings.edges] + [("nodes", file.file) for file in settings.nodes]
+    return {f"{role}:{name}": within(path, name) for role, name in roles}
+
+
+def within(folder: str | Path, name: str) -> str:
+    """A file of the folder, unless it says where it is by itself."""
+    return name if "://" in name or Path(name).is_absolute() else f"{str(folder).rstrip('/')}/{name}"
+
+
+@guarded
+def read_kg_files(path: str | Path, settings: KgFilesSettings) -> IngestResult:
+    """Read the folder ``path`` into nodes, edges, features and rejects.
+
+    Raises :class:`InputError` where a file is missing or cannot be used, a column is missing, or no edge is left.
+    """
+    nodes = [
+        NodeSource(
+            within(path, file.file), file.id_column, file.type_column, file.name_column, file.source_column, file.type,
+            features=tuple(file.features), feature_set=file.feature_set, delimiter=file.delimiter, header=file.header,
+        )
+        for file in settings.nodes
+    ]  # fmt: skip
+    edges = [edge_source(within(path, file.file), file) for file in settings.edges]
+    return read_graph(shown(path), settings, nodes, edges, separators=settings.type_separator)
+
+
+def edge_source(path: str, file: EdgeFile) -> EdgeSource:
+    """The file with its columns: those that are named, and for the others those that its header suggests."""
+    given = file.columns
+    with RowFile(path, file.delimiter, header_line=file.header,
+                 wanted=[v for v in given.model_dump().values() if v]) as opened:  # fmt: skip
+        names, name = opened.names, opened.name
+    missing = [v for v in given.model_dump().values() if v and v not in names]
+    if missing:
+        raise InputError(f"{name}: column {', '.join(missing)} is missing; there are {', '.join(names)}")
+    guessed = guess_columns(names)[0]
+    head = given.head or (guessed.head_id if guessed and not given.tail else "")
+    tail = given.tail or (guessed.tail_id if guessed and not given.head else "")
+    if not head or not tail:
+        raise InputError(
+            f"{name}: which columns are head and tail? It has {', '.join(names)}; name both in columns: {{head: …, tail: …}}"
+        )
+    guess = guessed if guessed and {head, tail} == {guessed.head_id, guessed.tail_id} else None
+    relation = given.relation or ("" if file.relation or guess is None else guess.relation)
+    if not relation and not file.relation:
+        raise InputError(
+            f"{name}: which relation? Write relation: NAME for all rows of the file, or columns: {{relation: …}}"
+        )
+    side = {
+        end: Side(
+            "",
+            column,
+            getattr(given, f"{end}_type")
+            or ("" if getattr(file, f"{end}_type") or guess is None else getattr(guess, f"{end}_type")),
+            getattr(given, f"{end}_name") or ("" if guess is None else getattr(guess, f"{end}_name")),
+            "",
+            getattr(file, f"{end}_type"),
+        )
+        for end, column in (("head", head), ("tail", tail))
+    }  # fmt: skip
+    return EdgeSource(
+        path, side["head"], side["tail"], relation, "" if relation else file.relation, given.display_relation,
+        given.timestamp, file.delimiter, file.header,
+    )  # fmt: skip
+
+
+def guessed_files(path: str) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
+    """What the files of a folder may be, as the settings ``edges`` and ``nodes``; and a remark on each guess."""
+    found: dict[str, list[dict[str, Any]]] = {"edges": [], "nodes": []}
+    remarks = []
+    for name, file in Look(path).files.items():
+        if not name.lower().endswith(TABLES):
+            continue
+        names = Look(str(file)).columns
+        columns, guesses = guess_columns(names) if len(names) > 1 else (None, [])
+        surely = columns is not None and not any("is taken for the head" in text for text in guesses)
+        stem = name.partition(".")[0]
+        lower = {n.lower(): n for n in reversed(names)}
+        key = next((lower[n] for n in ("id", "node_id", "nodeid") if n in lower), "")
+        if surely and columns is not None:
+            entry: dict[str, Any] = {"file": name}
+            if not columns.relation:
+                entry["relation"] = stem
+                remarks.append(f"{name} has no column of relations: all its edges are called {stem}")
+            found["edges"].append(entry)
+        elif key:
+            entry = {"file": name} | ({"id_column": key} if key != "id" else {})
+            kind = next((lower[n] for n in ("type", "category", "label", "labels") if n in lower), "")
+            title = next((lower[n] for n in ("name", "title", "label") if n in lower and lower[n] != kind), "")
+            entry |= {"type_column": kind} if kind else {"type": stem}
+            entry |= {"name_column": title} if title else {}
+            if not kind:
+                remarks.append(f"{name} has no column of types: all its nodes are of type {stem}")
+            found["nodes"].append(entry)
+    return found, remarks
+
+
+def _examine(path: str) -> IngestReport:
+    found, remarks = guessed_files(path)
+    if not found["edges"]:
+        problem = "no file in it has columns for the two ends of an edge; list them: edges: [{file: …, relation: …}]"
+        return IngestReport(shown(path), "kg_files", remarks=remarks, problem=problem)
+    chosen = {kind: entries for kind, entries in found.items() if entries}
+
+    def read() -> IngestResult:
+        return read_kg_files(path, KgFilesSettings.model_validate(chosen))
+
+    return examined(
+        path, "kg_files", read, {"name": "graph", "format": "kg_files", "path": shown(path), **chosen}, "hgt",
+        remarks=remarks, graph=all_types,
+    )  # fmt: skip
+
+
+def _recognises(look: Look) -> int:
+    return 50 if look.is_folder and guessed_files(look.path)[0]["edges"] else 0
+
+
+def _preview(location: str, settings: KgFilesSettings, role: str) -> Preview:
+    kind, _, name = role.partition(":")
+    file = next(file for file in getattr(settings, kind) if file.file == name)
+    return table_preview(location, file, role)
+
+
+FORMAT = Format(
+    "kg_files",
+    KgFilesSettings,
+    "edges",
+    _examine,
+    _recognises,
+    read_kg_files,
+    kg_files,
+    data_roles=("edges",),
+    own_features=lambda settings: any(file.features for file in settings.nodes),
+    preview=_preview,
+)

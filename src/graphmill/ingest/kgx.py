@@ -1,0 +1,122 @@
+"""The format ``kgx``: ``…nodes.tsv`` and ``…edges.tsv`` (or ``.jsonl``, ``.csv``), as KGX, Monarch and Translator write.
+
+Ids are CURIEs, unique over all types. A node has several Biolink categories; ``type_rule`` picks one. ``path`` is the
+folder, or the edge file: then the node file beside it is read as well, and without one the edges' own columns of categories.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from graphmill.errors import InputError
+from graphmill.ingest.files import shown
+from graphmill.ingest.findings import IngestReport, all_types, examined
+from graphmill.ingest.format import Format, Look
+from graphmill.ingest.graph_files import read_graph
+from graphmill.ingest.graph_sources import EdgeSource, GraphFilesSettings, NodeSource
+from graphmill.ingest.guard import guarded
+from graphmill.ingest.kg_columns import Side
+from graphmill.ingest.kg_files import TABLES, within
+from graphmill.ingest.tables import IngestResult
+from graphmill.settings import setting
+
+_EDGE = {"subject", "predicate", "object"}
+_KNOWN = {"knowledge_level", "agent_type", "primary_knowledge_source", "aggregator_knowledge_source", "knowledge_source",
+          "provided_by", "subject_category", "object_category", "publications", "category"}  # fmt: skip
+_PREFIX = "biolink:"
+
+
+class KgxSettings(GraphFilesSettings):
+    """How a ``kgx`` source is read."""
+
+    missing_type: str = setting("NamedThing", "the type of nodes without a category", min_length=1)
+    nodes: str = setting("", "the node file, from the folder; empty: the one whose name has nodes; none: read none")
+    edges: str = setting("", "the edge file, from the folder; empty: the one whose name has edges")
+    features: list[str] = setting([], "columns of numbers of the node file that become features")
+    short_names: bool = setting(True, "predicates and categories without the prefix biolink:")
+
+
+def kgx_files(path: str | Path, settings: KgxSettings | None = None) -> dict[str, str | Path]:
+    """Role → file: ``edges``, and ``nodes`` where there is one.
+
+    Raises :class:`InputError` where a folder has none or several that may be meant.
+    """
+    settings = settings or KgxSettings()
+    look = Look(str(path))
+    folder = look if look.is_folder else Look(str(Path(str(path)).parent))
+    base = str(path) if look.is_folder or "://" in str(path) else folder.path
+    edges = str(path) if not look.is_folder and not settings.edges else _one(folder, settings.edges, "edges", base)
+    if not edges:
+        raise InputError(f"{shown(path)} has no file of edges (…edges.tsv, .jsonl or .csv); name it with edges: FILE")
+    found: dict[str, str | Path] = {"edges": edges}
+    nodes = "" if settings.nodes == "none" else _one(folder, settings.nodes, "nodes", base)
+    return found | ({"nodes": nodes} if nodes and nodes != edges else {})
+
+
+def _one(folder: Look, given: str, kind: str, base: str) -> str:
+    if given:
+        return within(base, given)
+    names = [name for name in folder.files if kind in name.lower() and name.lower().endswith(TABLES)]
+    if len(names) > 1:
+        raise InputError(
+            f"{shown(folder.path)} has several files of {kind} ({', '.join(names)}); name one with {kind}: FILE"
+        )
+    return str(folder.files[names[0]]) if names else ""
+
+
+@guarded
+def read_kgx(path: str | Path, settings: KgxSettings | None = None) -> IngestResult:
+    """Read a KGX graph into nodes, edges, features and rejects.
+
+    Raises :class:`InputError` where a file is missing, a column is missing, or no edge is left.
+    """
+    settings = settings or KgxSettings()
+    files = {role: str(file) for role, file in kgx_files(path, settings).items()}
+    columns = Look(files["edges"]).columns
+    if "nodes" in files:
+        listed = Look(files["nodes"]).columns
+        category, name, source = (n if n in listed else "" for n in ("category", "name", "provided_by"))
+        nodes = [NodeSource(files["nodes"], "id", category, name, source, features=tuple(settings.features))]
+    elif {"subject_category", "object_category"} <= set(columns):
+        nodes = [NodeSource(files["edges"], end, f"{end}_category") for end in ("subject", "object")]
+    else:
+        nodes = []
+    head, tail = (
+        Side("", end, "", f"{end}_name" if f"{end}_name" in columns else "", "", "") for end in ("subject", "object")
+    )
+    prefix = _PREFIX if settings.short_names else ""
+    edges = [EdgeSource(files["edges"], head, tail, "predicate", prefix=prefix)]
+    if settings.features and "nodes" not in files:
+        raise InputError(f"{shown(path)} has no node file, so that there are no features")
+    return read_graph(shown(path), settings, nodes, edges, prefix=prefix, listed_first="nodes" in files)
+
+
+def _examine(path: str) -> IngestReport:
+    look = Look(path)
+    if not look.is_folder and not set(look.columns) >= _EDGE:
+        problem = "this is a node file of KGX; name its folder, or the file of edges beside it"
+        return IngestReport(shown(path), "kgx", problem=problem)
+    return examined(path, "kgx", lambda: read_kgx(path), {"name": "graph"}, "hgt", graph=all_types)
+
+
+def _recognises(look: Look) -> int:
+    if look.is_folder:
+        named = [str(f) for n, f in look.files.items() if "edges" in n.lower() and n.lower().endswith(TABLES)]
+        return 97 if any(set(Look(file).columns) >= _EDGE for file in named) else 0
+    names = set(look.columns)
+    if names >= _EDGE:
+        return 85 if names & _KNOWN or any(_PREFIX in line for line in look.lines) else 0
+    return 80 if {"id", "category"} <= names and any(_PREFIX in line for line in look.lines) else 0
+
+
+FORMAT = Format(
+    "kgx",
+    KgxSettings,
+    "edges",
+    _examine,
+    _recognises,
+    read_kgx,
+    kgx_files,
+    data_roles=("edges",),
+    own_features=lambda settings: bool(settings.features),
+)

@@ -1,0 +1,124 @@
+"""Names that columns usually have, and cells that are usually numbers: what several readers guess by."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from graphmill.errors import InputError
+
+KNOWN_NAMES = {
+    "user": ("user", "user_id", "userid", "uid", "customer_id", "customerid", "reviewerid", "visitorid", "visitor_id"),
+    "item": ("item", "item_id", "itemid", "iid", "movieid", "movie_id", "product_id", "productid", "asin", "artist_id",
+             "artistid", "track_id", "trackid"),
+    "weight": ("weight", "rating", "score", "count", "plays", "value", "ratings"),
+    "timestamp": ("timestamp", "time", "unixreviewtime", "ts", "date", "datetime", "timestamps"),
+}  # fmt: skip
+"""Names of interactions' columns, in lower case, without what follows a colon (``user_id:token``)."""
+
+END_NAMES = (("x", "y"), ("head", "tail"), ("subject", "object"), ("source", "target"), ("from", "to"), ("start", "end"),
+         ("src", "dst"), ("node1", "node2"), ("entity1", "entity2"), ("node_1", "node_2"), ("u", "v"), ("s", "o"),
+         ("h", "t"))  # fmt: skip
+"""Words for the two ends of an edge."""
+RELATION_NAMES = (
+    "relation",
+    "predicate",
+    "edge_type",
+    "relationship",
+    "relation_type",
+    "rel",
+    "interaction",
+    "edge",
+    "type",
+    "p",
+    "r",
+)
+"""Words for its relation."""
+
+_INDEX = re.compile(r"|unnamed: ?\d+(_level_\d+)?|__index_level_\d+__|level_\d+|index", re.IGNORECASE)
+_DECIMAL_COMMA = re.compile(r"\s*[+-]?\d+,\d+([eE][+-]?\d+)?\s*", re.ASCII)
+
+
+def plain(name: str) -> str:
+    """A column's name as it is looked up: lower case, without a type behind a colon."""
+    return name.split(":")[0].strip().lower()
+
+
+def is_row_number(name: str) -> bool:
+    """Whether a column of this name is the row number that pandas writes beside a table."""
+    return _INDEX.fullmatch(name.strip()) is not None
+
+
+def role_of(name: str) -> str:
+    """user, item, weight or timestamp, where the name is a known one; else empty."""
+    return next((role for role, known in KNOWN_NAMES.items() if plain(name) in known), "")
+
+
+def without_row_numbers(names: Sequence[str], keep: Sequence[str] = ()) -> tuple[list[str], list[str]]:
+    """The names that are not those of row numbers, or are in ``keep``; and the others."""
+    left_out = [name for name in names if is_row_number(name) and name not in keep]
+    return [name for name in names if name not in left_out], left_out
+
+
+def row_number_note(left_out: Sequence[str]) -> str:
+    """A sentence on columns that were left out as row numbers."""
+    if not any(left_out):
+        return "a column without a name (pandas' row number, or a delimiter at the end of lines) was left out"
+    shown = ", ".join(repr(name) for name in left_out)
+    return f"column {shown} is taken for the row number that pandas writes, and was left out"
+
+
+def as_number(text: str) -> float | int | None:
+    """The finite number that ``text`` is (whole ones exactly), or None."""
+    try:
+        value: float | int = int(text)
+    except ValueError:
+        try:
+            value = float(text)
+        except ValueError:
+            return None
+    limit = float(np.finfo(np.float32).max) if isinstance(value, float) else 2**63 - 1
+    return value if -limit <= value <= limit else None
+
+
+def with_point(text: str, delimiter: str) -> str:
+    """``1,5`` as ``1.5`` where the comma does not separate fields; anything else as it is."""
+    return text.replace(",", ".") if delimiter != "," and _DECIMAL_COMMA.fullmatch(text) else text
+
+
+def without_blanks(ids: pa.DictionaryArray) -> tuple[pa.DictionaryArray, int]:
+    """Ids without white space around them, and how many rows had some."""
+    trimmed = pc.utf8_trim_whitespace(ids.dictionary)
+    odd = pc.not_equal(trimmed, ids.dictionary).to_numpy(zero_copy_only=False)
+    if not odd.any():
+        return ids, 0
+    return pa.DictionaryArray.from_arrays(ids.indices, trimmed), int(
+        odd[ids.indices.to_numpy(zero_copy_only=False)].sum()
+    )
+
+
+def positional_roles(
+    names: Sequence[str], usual: Sequence[str], known: Sequence[str], file: str, remedy: str
+) -> list[str]:
+    """The role of each column by its header: known names first, all others by their place.
+
+    ``usual``: roles by place. ``known``: the role that each name stands for, empty for unknown ones. Row numbers get the
+    role "". Raises :class:`InputError` where two columns have one role, or an unknown one's place is another's role.
+    """
+    shown = ", ".join(names)
+    roles = list(known)
+    twice = [role for role in roles if role and roles.count(role) > 1]
+    if twice:
+        raise InputError(f"{file}: the header ({shown}) names two columns for the {twice[0]}; {remedy}")
+    places = [place for place, name in enumerate(names) if known[place] or not is_row_number(name)]
+    for number, place in enumerate(places):
+        if not roles[place]:
+            role = usual[number] if number < len(usual) else ""
+            if not role or role in known:
+                raise InputError(f"{file}: what is column {names[place]!r} of the header ({shown})? {remedy}")
+            roles[place] = role
+    return roles

@@ -1,0 +1,185 @@
+"""The format ``neo4j``: CSV files with headers of ``neo4j-admin import`` (``:START_ID(Drug)``), or one of APOC's export.
+
+``path`` is the folder, or one file. The type of a node is its label; without labels its ID space. The relation is
+``:TYPE``, or the name of the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from graphmill.errors import InputError
+from graphmill.ingest.files import shown
+from graphmill.ingest.findings import IngestReport, all_types, examined
+from graphmill.ingest.format import Format, Look
+from graphmill.ingest.graph_files import read_graph
+from graphmill.ingest.graph_sources import EdgeSource, GraphFilesSettings, NodeSource
+from graphmill.ingest.guard import guarded
+from graphmill.ingest.kg_columns import Side
+from graphmill.ingest.kg_files import TABLES
+from graphmill.ingest.tables import IngestResult
+from graphmill.settings import setting
+
+_HEADER = re.compile(
+    r"(?P<name>[^:]*):(?P<kind>ID|LABEL|START_ID|END_ID|TYPE)(\((?P<space>[^)]*)\))?(\{.*\})?", re.IGNORECASE
+)
+_APOC = ("_id", "_labels", "_start", "_end", "_type")
+_NAMES = ("name", "title", "label", "displayname")
+_SEPARATORS = ";:"
+
+
+class Neo4jSettings(GraphFilesSettings):
+    """How a ``neo4j`` source is read."""
+
+    features: list[str] = setting(
+        [], "properties of nodes that become features, where a file has them: names without type"
+    )
+
+
+class _Field(NamedTuple):
+    column: str
+    space: str
+
+
+def neo4j_files(path: str | Path, settings: Neo4jSettings | None = None) -> dict[str, str | Path]:
+    """Role → file: ``nodes:NAME`` and ``edges:NAME`` (of APOC's export ``edges``).
+
+    Raises :class:`InputError` where no file has columns for the two ends of an edge.
+    """
+    look = Look(str(path))
+    files = [f for n, f in look.files.items() if _is_table(n)] if look.is_folder else [path]
+    found: dict[str, str | Path] = {}
+    for file in files:
+        kind = _kind(Look(str(file)).columns)
+        if kind:
+            found[f"{kind}:{str(file).rpartition('/')[2]}"] = file
+    if not any(role.startswith("edges") for role in found):
+        raise InputError(
+            f"{shown(path)} has no file with columns :START_ID and :END_ID, nor one of APOC's export (_start, _end, _type)"
+        )
+    # Edges first: what is shown of a source is its first file of data.
+    return dict(sorted(found.items(), key=lambda item: not item[0].startswith("edges")))
+
+
+@guarded
+def read_neo4j(path: str | Path, settings: Neo4jSettings | None = None) -> IngestResult:
+    """Read the folder or file into nodes, edges, features and rejects.
+
+    Raises :class:`InputError` where no file has edges, or none of them can be used.
+    """
+    settings = settings or Neo4jSettings()
+    nodes, edges = list[NodeSource](), list[EdgeSource]()
+    for role, file in neo4j_files(path, settings).items():
+        columns = Look(str(file)).columns
+        if set(_APOC) <= set(columns):
+            nodes.append(
+                NodeSource(
+                    str(file),
+                    "_id",
+                    "_labels",
+                    _named(columns, _NAMES),
+                    features=_features(columns, settings.features),
+                    only_where="_id",
+                )
+            )
+            edges.append(EdgeSource(str(file), _end("_start"), _end("_end"), "_type", only_where="_start"))
+        elif role.startswith("edges"):
+            edges.append(_edge_file(str(file), _fields(columns)))
+        else:
+            nodes.append(_node_file(str(file), columns, settings.features))
+    if settings.features and not any(node.features for node in nodes):
+        raise InputError(f"{shown(path)}: no file of nodes has all of the features {', '.join(settings.features)}")
+    try:
+        return read_graph(shown(path), settings, nodes, edges, separators=_SEPARATORS)
+    except InputError as error:
+        tables = {name: file for name, file in Look(str(path)).files.items() if _is_table(name)}
+        others = [name for name, file in tables.items() if not _kind(Look(str(file)).columns)]
+        if others and "has no usable edge" in str(error):
+            raise InputError(
+                f"{error}; {', '.join(others[:3])} have no header of Neo4j: where headers are files of their own, put each "
+                "on top of its data (cat header.csv data.csv > all.csv)"
+            ) from None
+        raise
+
+
+def _end(column: str, space: str = "") -> Side:
+    return Side("", column, "", "", "", space)
+
+
+def _edge_file(file: str, parts: Mapping[str, _Field]) -> EdgeSource:
+    head, tail = (_end(parts[end].column, parts[end].space) for end in ("START_ID", "END_ID"))
+    relation = parts["TYPE"].column if "TYPE" in parts else ""
+    return EdgeSource(file, head, tail, relation, "" if relation else _stem(file))
+
+
+def _node_file(file: str, columns: Sequence[str], features: Sequence[str]) -> NodeSource:
+    parts = _fields(columns)
+    own, label = parts["ID"], parts["LABEL"].column if "LABEL" in parts else ""
+    return NodeSource(
+        file,
+        own.column,
+        label,
+        _named(columns, _NAMES),
+        constant="" if label else own.space or _stem(file),
+        space=own.space,
+        features=_features(columns, features),
+    )
+
+
+def _is_table(name: str) -> bool:
+    return name.lower().endswith(TABLES)
+
+
+def _stem(file: str) -> str:
+    return file.rpartition("/")[2].partition(".")[0]
+
+
+def _fields(columns: Sequence[str]) -> dict[str, _Field]:
+    found: dict[str, _Field] = {}
+    for column in columns:
+        if parts := _HEADER.fullmatch(column.strip()):
+            found.setdefault(parts["kind"].upper(), _Field(column, (parts["space"] or "").strip()))
+    return found
+
+
+def _kind(columns: Sequence[str]) -> str:
+    parts = _fields(columns)
+    if set(_APOC) <= set(columns) or {"START_ID", "END_ID"} <= set(parts):
+        return "edges"
+    return "nodes" if "ID" in parts else ""
+
+
+def _named(columns: Sequence[str], wanted: Sequence[str]) -> str:
+    """The column whose name without its type is one of ``wanted``."""
+    by_name = {column.partition(":")[0].strip().lower(): column for column in reversed(columns)}
+    return next((by_name[name] for name in wanted if name in by_name), "")
+
+
+def _features(columns: Sequence[str], wanted: Sequence[str]) -> tuple[str, ...]:
+    found = tuple(_named(columns, [name.lower()]) for name in wanted)
+    return found if all(found) else ()
+
+
+def _examine(path: str) -> IngestReport:
+    return examined(path, "neo4j", lambda: read_neo4j(path), {"name": "graph"}, "hgt", graph=all_types)
+
+
+def _recognises(look: Look) -> int:
+    files = [f for n, f in look.files.items() if _is_table(n)] if look.is_folder else [look.path]
+    return 97 if any(_kind(Look(str(file)).columns) == "edges" for file in files) else 0
+
+
+FORMAT = Format(
+    "neo4j",
+    Neo4jSettings,
+    "edges",
+    _examine,
+    _recognises,
+    read_neo4j,
+    neo4j_files,
+    data_roles=("edges",),
+    own_features=lambda settings: bool(settings.features),
+)

@@ -1,0 +1,176 @@
+"""The format ``ntriples``: RDF as N-Triples (or N-Quads, whose graphs are not read), one statement a line.
+
+``rdf:type`` gives a node its types and ``rdfs:label`` (also ``skos:prefLabel`` and ``schema:name``) its name; statements
+whose object is a literal are left out and counted; all others are edges. Ids are IRIs without brackets.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+
+from graphmill.ingest.catalogue import Listed, catalogue_of
+from graphmill.ingest.csv_blocks import CsvBlock, Lines
+from graphmill.ingest.files import Source, shown
+from graphmill.ingest.findings import IngestReport, all_types, examined
+from graphmill.ingest.format import Format, Look, lines_preview
+from graphmill.ingest.graph_files import assembled
+from graphmill.ingest.graph_sources import EdgeSource, GraphFilesSettings, GraphReading
+from graphmill.ingest.guard import guarded
+from graphmill.ingest.kg_columns import Side
+from graphmill.ingest.rejects import Reject
+from graphmill.ingest.tables import MAX_SHOWN, IngestResult
+from graphmill.settings import setting
+
+_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+_LABELS = (
+    "http://www.w3.org/2000/01/rdf-schema#label",
+    "http://www.w3.org/2004/02/skos/core#prefLabel",
+    "http://schema.org/name",
+    "https://schema.org/name",
+)
+_TERM = r'<([^<>"{}|^`\s]*)>|(_:[^\s<>"]+)'
+_STATEMENT = re.compile(
+    rf'\s*(?:{_TERM})\s*<([^<>"{{}}|^`\s]*)>\s*(?:{_TERM}|"((?:[^"\\]|\\.)*)"(?:@[\w-]+|\^\^<[^<>\s]*>)?)'
+    r"\s*(?:<[^<>\s]*>|_:[^\s<>\"]+)?\s*\.\s*(?:#.*)?"
+)
+_ESCAPE = re.compile(r"\\(u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8}|[tbnrf\"'\\])")
+_PLAIN = {"t": "\t", "b": "\b", "n": "\n", "r": "\r", "f": "\f", '"': '"', "'": "'", "\\": "\\"}
+_BLOCK_LINES = 1 << 17
+_COLUMNS = ("subject", "predicate", "object")
+
+
+class NTriplesSettings(GraphFilesSettings):
+    """How an ``ntriples`` source is read."""
+
+    short_names: bool = setting(
+        True, "relations and types by what follows the last # or / of their IRI, where that tells them apart"
+    )
+
+
+@guarded
+def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) -> IngestResult:
+    """Read a file of N-Triples into nodes, edges and rejects.
+
+    Raises :class:`InputError` where it cannot be read, or no statement joins two nodes.
+    """
+    settings = settings or NTriplesSettings()
+    reading = GraphReading(shown(path), settings)
+    edges: list[tuple[str, str, str]] = []
+    edge_lines: list[int] = []
+    types: list[tuple[str, str]] = []
+    labels: dict[str, str] = {}
+    literals, wrong = 0, list[Reject]()
+    for number, text in _lines(path):
+        if not text.strip() or text.lstrip().startswith("#"):
+            continue
+        found = _STATEMENT.fullmatch(text)
+        if found is None:
+            wrong.append(Reject(number, "", "no statement of N-Triples", text[:MAX_SHOWN].replace("\0", "\\0")))
+            if 0 < settings.max_rejects < len(wrong):
+                reading.refuse(reading.name, wrong)
+            continue
+        subject, predicate = _unescaped(found[1] or found[2]), _unescaped(found[3])
+        if found[6] is not None:
+            literals += 1
+            if predicate in _LABELS:
+                labels.setdefault(subject, _unescaped(found[6]))
+            continue
+        target = _unescaped(found[4] or found[5])
+        if predicate == _TYPE:
+            types.append((subject, target))
+        else:
+            edges.append((subject, predicate, target))
+            edge_lines.append(number)
+    reading.refuse(reading.name, wrong)
+    if literals:
+        reading.notes.append(f"{literals:,} statements have a literal; labels name nodes, the others were left out")
+    short = _short({kind for _, kind in types}) if settings.short_names else {}
+    names = _short({predicate for _, predicate, _ in edges}) if settings.short_names else {}
+    listed = _listed(reading.name, types, labels, short)
+    known = catalogue_of(listed, "", settings.type_rule, settings.missing_type)
+    source = EdgeSource(reading.name, Side("", "h", "", "", "", ""), Side("", "t", "", "", "", ""), "r")
+    blocks = ((source, block) for block in _blocks(edges, edge_lines, names))
+    return assembled(reading, known, blocks, listed_first=False)
+
+
+def _lines(path: str | Path) -> Iterator[tuple[int, str]]:
+    with Source(path) as source:
+        number, rest = 0, b""
+        while True:
+            block = source.read(1 << 22)
+            *lines, rest = (rest + block).split(b"\n") if block else (rest, b"")
+            for raw in lines:
+                number += 1
+                yield number, raw.removesuffix(b"\r").decode("utf-8", errors="backslashreplace")
+            if not block:
+                return
+
+
+def _listed(name: str, types: list[tuple[str, str]], labels: dict[str, str], short: dict[str, str]) -> list[Listed]:
+    """Typed and named nodes as rows of a node file."""
+    # Labels alone make no node: what nothing is said of but a name is in no edge.
+    rows = [(node, short.get(kind, kind), labels.get(node, "")) for node, kind in types]
+    typed = {node for node, _ in types}
+    rows += [(node, "", label) for node, label in labels.items() if node not in typed]
+    ids, kinds, names = (pa.array([row[i] for row in rows], pa.string()) for i in range(3))
+    blank = pa.repeat(pa.scalar("", pa.string()), len(rows))
+    return [Listed(name, "", ids, kinds, names, blank, np.zeros(len(rows), np.int64))] if rows else []
+
+
+def _blocks(edges: list[tuple[str, str, str]], lines: list[int], names: dict[str, str]) -> Iterator[CsvBlock]:
+    for first in range(0, len(edges), _BLOCK_LINES):
+        part = edges[first : first + _BLOCK_LINES]
+        columns = {
+            "h": pa.array([edge[0] for edge in part], pa.string()),
+            "r": pa.array([names.get(edge[1], edge[1]) for edge in part], pa.string()),
+            "t": pa.array([edge[2] for edge in part], pa.string()),
+        }
+        yield CsvBlock(pa.table(columns), Lines(1, np.array(lines[first : first + len(part)], np.int64)))
+
+
+def _short(iris: Iterable[str]) -> dict[str, str]:
+    """IRI → what follows its last # or /, for those of which it tells them apart."""
+    ends = {iri: re.split(r"[#/]", iri.rstrip("#/"))[-1] or iri for iri in iris}
+    every = list(ends.values())
+    twice = {end for end in every if every.count(end) > 1}
+    return {iri: iri if end in twice else end for iri, end in ends.items()}
+
+
+def _unescaped(text: str) -> str:
+    if "\\" not in text:
+        return text
+
+    def one(found: re.Match[str]) -> str:
+        code = found[1]
+        if code[0] not in "uU":
+            return _PLAIN[code]
+        number = int(code[1:], 16)
+        return chr(number) if number <= 0x10FFFF and not 0xD800 <= number <= 0xDFFF else found[0]
+
+    return _ESCAPE.sub(one, text)
+
+
+def _examine(path: str) -> IngestReport:
+    return examined(path, "ntriples", lambda: read_ntriples(path), {"name": "graph"}, "hgt", graph=all_types)
+
+
+def _recognises(look: Look) -> int:
+    lines: Sequence[str] = [line for line in look.lines if not line.lstrip().startswith("#")]
+    fits = sum(_STATEMENT.fullmatch(line) is not None for line in lines)
+    return 95 if fits and fits >= 0.9 * len(lines) else 0
+
+
+FORMAT = Format(
+    "ntriples",
+    NTriplesSettings,
+    "edges",
+    _examine,
+    _recognises,
+    read_ntriples,
+    preview=lambda location, settings, role: lines_preview(location, _COLUMNS, None),
+)

@@ -1,0 +1,337 @@
+"""Any table file as a stream of checked blocks: CSV text, Parquet, or JSON with one object a line. Told by its content.
+
+All give the same blocks (:class:`graphmill.ingest.csv_blocks.CsvBlock`): text columns, blank where nothing is, with a
+reject for each row that breaks the rules of its columns. Lines of Parquet are rows from 1.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from graphmill.errors import InputError
+from graphmill.ingest.csv_blocks import CsvBlock, Header, Lines, read_blocks, read_header, split_directive
+from graphmill.ingest.csv_careful import Fault, checked_value
+from graphmill.ingest.csv_parsers import BLANK, Column, CsvLayout
+from graphmill.ingest.files import PARQUET, Source, shown
+from graphmill.ingest.guard import one_line
+from graphmill.ingest.records import MAX_FIELD_BYTES
+from graphmill.ingest.rejects import Reject
+from graphmill.ingest.tables import MAX_SHOWN
+
+T = TypeVar("T")
+Digest = Callable[[CsvBlock], T]
+
+DELIMITERS = (",", "\t", ";", "|")
+LIST_MARK = "|"
+"""Stands between the values of a list that is read as text."""
+_BLOCK_ROWS = 1 << 17
+_KEYS_FROM = 1000
+"""Objects whose keys are the columns of a JSON-lines file; a key that first comes later is not read."""
+_PREVIEW_BYTES = 1 << 16
+
+
+class RowFile:
+    """An open table file; a context manager. ``header`` has the names of its columns.
+
+    ``delimiter``: as given, or for ``auto`` what the ``sep=`` line says, else the one by which the header has most of
+    ``wanted``, else most columns. ``header_line`` False: the columns are named "0", "1", ... Raises :class:`InputError`
+    for a file that is none of the kinds, or has no header.
+    """
+
+    def __init__(
+        self, path: str | Path, delimiter: str = "auto", *, header_line: bool = True, wanted: Sequence[str] = ()
+    ) -> None:
+        self.name, self._path = shown(path), path
+        self.kind = kind_of(path)
+        self.delimiter = "," if delimiter == "auto" else delimiter
+        self._source: Source | None = None
+        if self.kind == "csv":
+            self._open_csv(delimiter, header_line, wanted)
+            return
+        names = _parquet_names(path, self.name) if self.kind == "parquet" else _json_names(path, self.name)
+        self.header = Header(tuple(names), 1, bom=False, crlf=False)
+
+    def __enter__(self) -> RowFile:
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        if self._source:
+            self._source.__exit__(*_)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all columns."""
+        return self.header.names
+
+    def blocks(self, columns: Sequence[Column], digest: Digest[T]) -> Iterator[tuple[T, list[Reject]]]:
+        """What ``digest`` makes of each block of ``columns``, in order, and the rejects of the block."""
+        twice = [column.name for column in columns if self.names.count(column.name) > 1]
+        if twice:
+            raise InputError(
+                f"{self.name}: the header names column {', '.join(dict.fromkeys(twice))} more than once; rename one"
+            )
+        layout = CsvLayout(tuple(columns), self.delimiter, self.names)
+        if self._source:
+            yield from read_blocks(self._source, self.header, self._rest, layout, digest)
+            return
+        read = _parquet_blocks if self.kind == "parquet" else _json_blocks
+        for block in read(self._path, self.name, layout):
+            yield digest(block), block.rejects
+
+    def first(self, count: int) -> list[dict[str, str]]:
+        """The first rows as text, before anything is checked."""
+        if self.kind == "csv":
+            lines = self._rest[:_PREVIEW_BYTES].decode("utf-8", errors="replace").splitlines()
+            layout = CsvLayout((), self.delimiter, self.names)
+            rows = islice((layout.split_loosely(line) for line in lines if line), count)
+            return [dict(zip(self.names, row, strict=False)) for row in rows]
+        once = [name for name in self.names if self.names.count(name) == 1]
+        layout = CsvLayout(tuple(Column(name) for name in once), ",", self.names)
+        read = _parquet_blocks if self.kind == "parquet" else _json_blocks
+        for block in read(self._path, self.name, layout, count):
+            return [dict(row) for row in block.table.slice(0, count).to_pylist()]
+        return []
+
+    def _open_csv(self, delimiter: str, header_line: bool, wanted: Sequence[str]) -> None:
+        if delimiter == "auto":
+            self.delimiter = _guess_delimiter(self._path, wanted)
+        self._source = Source(self._path)
+        try:
+            self.header, self._rest = read_header(self._source, self.delimiter)
+            if not header_line:
+                self._source.__exit__(None, None, None)
+                self._source = Source(self._path)
+                names = tuple(str(place) for place in range(len(self.header.names)))
+                self.header, self._rest = replace(self.header, names=names, first_line=1), b""
+        except BaseException:
+            self._source.__exit__(None, None, None)
+            raise
+
+
+def kind_of(path: str | Path) -> str:
+    """csv, parquet or jsonl, by the first bytes. Raises :class:`InputError` where the file cannot be opened, or is JSON."""
+    with Source(path, text=False) as source:
+        start = source.read(4)
+    if start == PARQUET:
+        return "parquet"
+    with Source(path) as source:
+        start = source.read(_PREVIEW_BYTES).lstrip()
+        if start[:1] == b"[" and start[1:].lstrip()[:1] in (b"{", b"["):
+            raise InputError(
+                f"{source.name} is one JSON array; write one object a line (jq -c '.[]' FILE > FILE.jsonl, or pandas: "
+                "to_json(orient='records', lines=True))"
+            )
+        if start[:1] != b"{":
+            return "csv"
+        first, whole, _ = start.partition(b"\n")
+        try:
+            if whole:  # else the first object is longer than what was looked at
+                json.loads(first)
+        except (ValueError, RecursionError):
+            raise InputError(
+                f"{source.name} seems to be JSON, but its first line is no object; write one object a line "
+                "(jq -c '.[]' FILE > FILE.jsonl)"
+            ) from None
+        return "jsonl"
+
+
+def _guess_delimiter(path: str | Path, wanted: Sequence[str]) -> str:
+    best, most = ",", (-1, False, 0)
+    for delimiter in DELIMITERS:
+        with Source(path) as source:
+            start = source.read(1 << 20)
+        if directed := split_directive(start)[0]:
+            return directed
+        with Source(path) as source:
+            try:
+                header, rest = read_header(source, delimiter)
+            except InputError:
+                if delimiter == DELIMITERS[-1] and most[0] < 0:
+                    raise
+                continue
+        names, layout = header.names, CsvLayout((), delimiter)
+        row = next((line for line in rest[:_PREVIEW_BYTES].decode("utf-8", "replace").splitlines() if line), "")
+        fits = len(names) > 1 and (not row or len(layout.split_loosely(row)) == len(names))
+        found = sum(name in wanted for name in names), fits, len(names)
+        if found > most:
+            best, most = delimiter, found
+    return best
+
+
+# ---------------------------------------------------------------------- Parquet
+
+
+def _parquet_file(path: str | Path, name: str) -> pq.ParquetFile:
+    try:
+        if _is_plain_parquet(path):
+            return pq.ParquetFile(path, memory_map=True)
+        with Source(path, text=False) as source:
+            return pq.ParquetFile(pa.BufferReader(source.read()))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise InputError(f"{name} is no Parquet file that can be read ({one_line(error)}); write it again") from None
+
+
+def _is_plain_parquet(path: str | Path) -> bool:
+    """Whether the file is local and neither gzipped nor zipped, so that not all of it need be in memory."""
+    if "://" in str(path):
+        return False
+    with open(path, "rb") as file:
+        return file.read(len(PARQUET)) == PARQUET
+
+
+def _parquet_names(path: str | Path, name: str) -> list[str]:
+    return list(_parquet_file(path, name).schema_arrow.names)
+
+
+def _parquet_blocks(path: str | Path, name: str, layout: CsvLayout, rows: int = _BLOCK_ROWS) -> Iterator[CsvBlock]:
+    line = 1
+    try:
+        file = _parquet_file(path, name)
+        for batch in file.iter_batches(rows, columns=[c.name for c in layout.columns]):
+            columns = {c.name: _as_text(batch.column(c.name), c.name, name) for c in layout.columns}
+            lines = np.arange(line, line + batch.num_rows)
+            line += batch.num_rows
+            yield checked_block(columns, lines, layout)
+    except (pa.ArrowException, OSError) as error:
+        raise InputError(f"{name} cannot be read ({one_line(error)}); write it again") from None
+
+
+def _as_text(column: pa.Array, label: str, name: str) -> pa.StringArray:
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column, kind = column.dictionary_decode(), kind.value_type
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        values = column.flatten().cast(pa.string())
+        column = pc.binary_join(pa.ListArray.from_arrays(_offsets(column), values), LIST_MARK)
+    elif pa.types.is_nested(kind):
+        raise InputError(f"{name}: column {label!r} holds {kind}; text or numbers are expected, or lists of them")
+    return pc.fill_null(column.cast(pa.string()), "")
+
+
+def _offsets(column: pa.Array) -> pa.Array:
+    return pa.array(
+        np.concatenate(([0], np.cumsum(pc.fill_null(pc.list_value_length(column), 0).to_numpy()))), pa.int32()
+    )
+
+
+# ---------------------------------------------------------------------- JSON lines
+
+
+def _json_records(path: str | Path, name: str) -> Iterator[tuple[int, Any, str]]:
+    """Line, the object (None where it is none) and the line's text, of every line that is not blank."""
+    with Source(path) as source:
+        rest, number = b"", 0
+        while True:
+            block = source.read(1 << 22)
+            *lines, rest = (rest + block).split(b"\n") if block else (rest, b"")
+            for raw in lines:
+                number += 1
+                if not raw.strip():
+                    continue
+                text = raw.decode("utf-8", errors="replace")
+                try:
+                    found = json.loads(raw, parse_int=str, parse_float=str, parse_constant=str)
+                except (ValueError, RecursionError):
+                    found = None
+                yield number, found if isinstance(found, dict) else None, text
+            if not block:
+                return
+
+
+def _json_names(path: str | Path, name: str) -> list[str]:
+    names: dict[str, None] = {}
+    for _, record, _ in islice(_json_records(path, name), _KEYS_FROM):
+        names |= dict.fromkeys(record or ())
+    return list(names)
+
+
+def _json_blocks(path: str | Path, name: str, layout: CsvLayout, rows: int = _BLOCK_ROWS) -> Iterator[CsvBlock]:
+    records = _json_records(path, name)
+    while part := list(islice(records, rows)):
+        rejects = [
+            Reject(line, "", "no JSON object", text[:MAX_SHOWN].replace("\0", "\\0"))
+            for line, r, text in part
+            if r is None
+        ]
+        found = [(line, record) for line, record, _ in part if record is not None]
+        columns: dict[str, pa.StringArray] = {}
+        odd: dict[int, Reject] = {}
+        for column in layout.columns:
+            values = []
+            for line, record in found:
+                value = _json_text(record.get(column.name))
+                if value is None:
+                    shown_value = json.dumps(record[column.name])[:MAX_SHOWN]
+                    odd.setdefault(line, Reject(line, column.name, "neither text nor a number", shown_value))
+                values.append(value or "")
+            columns[column.name] = pa.array(values, pa.string())
+        kept = np.array([line not in odd for line, _ in found], bool)
+        lines = np.array([line for line, _ in found], np.int64)[kept]
+        block = checked_block({n: c.filter(pa.array(kept)) for n, c in columns.items()}, lines, layout)
+        yield replace(block, rejects=[*rejects, *odd.values(), *block.rejects])
+
+
+def _json_text(value: Any) -> str | None:
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()  # a lone surrogate is no text
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return LIST_MARK.join(value).encode("utf-8", "replace").decode()
+    return None
+
+
+# ---------------------------------------------------------------------- both
+
+
+def checked_block(columns: dict[str, pa.StringArray], lines: np.ndarray, layout: CsvLayout) -> CsvBlock:
+    """Text columns as a block: rows that break the rules of ``layout.columns`` become rejects."""
+    bad = np.zeros(len(lines), bool)
+    suspects = np.zeros(len(lines), bool)
+    for column in layout.columns:
+        suspects |= _suspect(columns[column.name], column)
+    rejects, values = list[Reject](), dict[tuple[str, int], Any]()
+    for row in np.flatnonzero(suspects).tolist():
+        for column in layout.columns:
+            text = columns[column.name][row].as_py()
+            found = checked_value(text, column)
+            if isinstance(found, Fault):
+                rejects.append(Reject(int(lines[row]), found.column, found.reason, found.value[:MAX_SHOWN]))
+                bad[row] = True
+                break
+            values[column.name, row] = found
+    keep = pa.array(~bad)
+    arrays = []
+    for column in layout.columns:
+        array = columns[column.name]
+        if column.kind == "whole":
+            texts = array.to_pylist()
+            whole = [values.get((column.name, row), text) for row, text in enumerate(texts)]
+            array = pa.array([0 if bad[row] else int(value) for row, value in enumerate(whole)], pa.int64())
+        array = array.filter(keep)
+        arrays.append(array.dictionary_encode() if column.kind == "category" else array)
+    table = pa.table(arrays, layout.schema)
+    return CsvBlock(table, Lines(1, lines[~bad]), rejects)
+
+
+def _suspect(text: pa.StringArray, column: Column) -> np.ndarray:
+    """Rows whose value may break the column's rules."""
+    odd = pc.or_(pc.greater(pc.binary_length(text), MAX_FIELD_BYTES // 4), pc.match_substring(text, "\0"))
+    if column.required:
+        odd = pc.or_(odd, pc.equal(pc.utf8_trim(text, BLANK), ""))
+    if column.kind == "whole":
+        odd = pc.or_(odd, pc.invert(pc.match_substring_regex(text, r"^[0-9]{1,18}$")))
+    return np.asarray(odd.to_numpy(zero_copy_only=False), bool)

@@ -1,0 +1,122 @@
+"""Times of interactions: numbers of any unit and dates, as whole seconds and the nanoseconds within them.
+
+The unit of a number is told by its own size, so that a file whose writer went from seconds to milliseconds is read right.
+Nothing is rounded before it is sorted.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from typing import NamedTuple
+
+import numpy as np
+
+from graphmill.errors import InputError
+
+UNITS = ("seconds", "milliseconds", "microseconds", "nanoseconds", "dates")
+DATE = UNITS.index("dates")
+_FROM = (100_000_000_000, 100_000_000_000_000, 100_000_000_000_000_000)
+"""Seconds reach the first number in the year 5138, milliseconds the second, microseconds the third."""
+_NANO = 1_000_000_000
+_LARGEST = 2**63 - 1
+_PLAUSIBLE = (31_536_000, 5_700_000_000)
+"""The years 1971 to 2150, in seconds: where the times of a file with two units must lie for the units to be believed."""
+_FRACTION = re.compile(r"([.,]\d{6})(\d{1,3})\d*")
+
+
+class Time(NamedTuple):
+    """Whole seconds since 1970, the nanoseconds beyond them (0 to 999,999,999), and a place in :data:`UNITS`."""
+
+    second: int
+    nano: int
+    unit: int
+
+
+@dataclass(frozen=True)
+class Times:
+    """Times of E interactions: ``second`` int64, ``nano`` int32, ``unit`` uint8 (a place in :data:`UNITS`)."""
+
+    second: np.ndarray
+    nano: np.ndarray
+    unit: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.second)
+
+    def take(self, rows: np.ndarray) -> Times:
+        """Those of ``rows`` (mask or numbers)."""
+        return Times(self.second[rows], self.nano[rows], self.unit[rows])
+
+
+def parse_time(text: str) -> Time | None:
+    """The time that ``text`` is: a number of seconds, ms, µs or ns since 1970, or a date of ISO 8601 with dashes; else None.
+
+    A date without a zone is UTC.
+    """
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        return _date(text)
+    size = number.copy_abs()  # no arithmetic before it is known to be of a size for it
+    if not number.is_finite() or size > _LARGEST:
+        return None
+    unit = sum(size >= limit for limit in _FROM)
+    nanos = int((number * 10 ** (9 - 3 * unit)).to_integral_value())
+    return Time(*divmod(nanos, _NANO), unit)
+
+
+def _date(text: str) -> Time | None:
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if "-" not in text:  # 20240131T1200 and the like: numbers, not dates
+        return None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+    # datetime knows microseconds; what a file has beyond them stands in the text.
+    finer = _FRACTION.search(text)
+    nano = since.microseconds * 1000 + (int(finer[2].ljust(3, "0")) if finer else 0)
+    return Time(since.days * 86_400 + since.seconds, nano, DATE)
+
+
+def whole_times(numbers: np.ndarray) -> Times:
+    """int64 numbers as times, each by its own size."""
+    size = np.abs(numbers)
+    unit = sum((size >= limit).astype(np.uint8) for limit in _FROM)
+    assert isinstance(unit, np.ndarray)
+    a_second = np.array([1, 1_000, 1_000_000, _NANO], np.int64)[unit]
+    second, rest = np.divmod(numbers, a_second)
+    return Times(second, (rest * (_NANO // a_second)).astype(np.int32), unit)
+
+
+def as_times(parsed: list[Time]) -> Times:
+    """Parsed times as columns."""
+    second, nano, unit = zip(*parsed, strict=True) if parsed else ((), (), ())
+    return Times(np.array(second, np.int64), np.array(nano, np.int32), np.array(unit, np.uint8))
+
+
+def unit_notes(times: Times, file: str) -> tuple[int, list[str]]:
+    """How many numbers have another unit than most of the file's, and what is to be said of the units.
+
+    Raises :class:`InputError` where numbers of several units, or beside dates, are not all between 1971 and 2150 (0 is no
+    time): then size does not tell the unit.
+    """
+    told = (times.unit == DATE) | (times.second != 0) | (times.nano != 0)
+    count = np.bincount(times.unit[told], minlength=len(UNITS))
+    found = [unit for unit in np.argsort(-count, kind="stable").tolist() if count[unit]]
+    numbers = [unit for unit in found if unit != DATE]
+    if len(found) < 2:
+        return 0, [f"timestamps are {UNITS[found[0]]}; the graph has whole seconds"] if numbers and numbers[0] else []
+    low, high = _PLAUSIBLE
+    odd = told & (times.unit != DATE) & ((times.second < low) | (times.second > high))
+    if odd.any():
+        raise InputError(
+            f"{file}: times are {' and '.join(UNITS[u] for u in found)} by their size, but {int(odd.sum()):,} numbers "
+            "would be before 1971 or after 2150, so the size does not tell the unit; write all times in one way"
+        )
+    listed = ", ".join(f"{count[unit]:,} {UNITS[unit]}" for unit in found)
+    return int(count[numbers[1:]].sum()), [f"timestamps have several units, each told by its size: {listed}"]

@@ -1,0 +1,141 @@
+"""Lines of triples: cells between tabs, or the terms of an N-Triples statement; header lines, blanks and faults are told."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from graphmill.errors import InputError
+from graphmill.ingest.files import Source, shown
+from graphmill.ingest.names import END_NAMES, RELATION_NAMES
+from graphmill.ingest.tables import MAX_SHOWN, REJECTS
+from graphmill.ingest.times import parse_time
+
+COLUMNS = ("head", "relation", "tail")
+TIMED = (*COLUMNS, "time")
+"""Lines of temporal graphs (ICEWS, GDELT, YAGO)."""
+_BLOCK = 1 << 22
+_TERM = r'(<[^<>"{}|^`\\\s]*>|_:\S+|"(?:[^"\\]|\\.)*"(?:@[\w-]+|\^\^<[^<>\s]*>)?)'
+_STATEMENT = re.compile(rf"\s*{_TERM}\s*{_TERM}\s*{_TERM}\s*\.\s*(#.*)?")
+"""A line of N-Triples."""
+
+
+@dataclass
+class Seen:
+    """What was put right while reading: lines of N-Triples, header lines, symbols with white space around them."""
+
+    statements: int = 0
+    headers: int = 0
+    padded: int = 0
+
+
+@dataclass
+class Rejects:
+    """What cannot be used, as rows of the rejects table."""
+
+    rows: list[tuple[str, int, str, str, str]] = field(default_factory=list)
+
+    def add(self, file: str, line: int, column: str, reason: str, value: str) -> None:
+        """Add one."""
+        self.rows.append((file, line, column, reason, value[:MAX_SHOWN]))
+
+    def table(self) -> pa.Table:
+        """All of them."""
+        columns: list[Any] = list(zip(*self.rows, strict=True)) or [[] for _ in REJECTS.names]
+        return pa.table([pa.array(c, t) for c, t in zip(columns, REJECTS.types, strict=True)], schema=REJECTS)
+
+
+def is_statement(line: str) -> bool:
+    """Whether the line is one of N-Triples."""
+    return _STATEMENT.fullmatch(line) is not None
+
+
+def _lines(file: str | Path) -> Iterator[tuple[int, list[bytes]]]:
+    """Lines without their ends, a block at a time, with the 1-based number of the first."""
+    with Source(file) as source:
+        number, rest = 1, b""
+        while block := source.read(_BLOCK):
+            rest += block
+            end = rest.rfind(b"\n") + 1
+            lines = rest[:end].split(b"\n")[:-1]
+            rest = rest[end:]
+            yield number, lines
+            number += len(lines)
+        if rest:
+            yield number, [rest]
+
+
+def cells_of(
+    file: str | Path, columns: tuple[str, ...], complain: "Complaint", seen: Seen
+) -> Iterator[tuple[int, list[str]]]:
+    """(line number, cells) of every line with one filled cell per column; what is wrong with others goes to ``complain``.
+
+    White space around cells is taken off.
+    """
+    order: list[int] = []
+    for first, lines in _lines(file):
+        for number, raw in enumerate(lines, first):
+            line = raw.removesuffix(b"\r")
+            if not line:
+                continue
+            try:
+                text = line.decode("utf-8")
+            except UnicodeDecodeError:
+                complain(number, "", "is not UTF-8", repr(line)[2:-1])
+                continue
+            statement = _STATEMENT.fullmatch(text) if columns is COLUMNS and text.rstrip().endswith(".") else None
+            written = list(statement.groups()[:3]) if statement else text.split("\t")
+            seen.statements += statement is not None
+            cells = [cell.strip() for cell in written]
+            if number == 1 and columns is COLUMNS and (order := _header_order(cells)):
+                seen.headers += 1
+                continue
+            if len(cells) != len(columns):
+                wanted = "<TAB>".join(columns)
+                if columns is COLUMNS and len(cells) == len(TIMED) and parse_time(cells[-1]):
+                    wanted += "; with timed: true the fourth is the time"
+                complain(number, "", f"has {len(cells)} columns, not {len(columns)} ({wanted})", line.decode("utf-8"))
+                continue
+            if order:
+                cells = [cells[place] for place in order]
+            empty = [name for name, cell in zip(columns, cells, strict=True) if not cell]
+            if empty:
+                complain(number, empty[0], "is empty", text)
+                continue
+            if "\0" in text:
+                complain(number, "", "holds a NUL byte", text.replace("\0", "\\0"))
+                continue
+            seen.padded += sum(map(str.__ne__, cells, written)) if not order else 0
+            yield number, cells
+
+
+def _header_order(cells: list[str]) -> list[int]:
+    """Where head, relation and tail stand by a header line of known names; empty where the line is none."""
+    names = [cell.lower().lstrip("#").strip() for cell in cells]
+    if len(names) != len(COLUMNS):
+        return []
+    for head, tail in END_NAMES:
+        ends = [{head, f"{head}_id", f"{head}id"}, {tail, f"{tail}_id", f"{tail}id"}]
+        wanted = (ends[0], RELATION_NAMES, ends[1])
+        found = [[place for place, name in enumerate(names) if name in known] for known in wanted]
+        places = [place[0] for place in found if place]
+        if len(set(places)) == len(COLUMNS):
+            return places
+    return []
+
+
+class Complaint:
+    """What to do with a line that cannot be used: keep it as a reject, or (no rejects given) refuse the file."""
+
+    def __init__(self, file: str | Path, rejects: Rejects | None) -> None:
+        self.file, self.rejects = shown(file), rejects
+
+    def __call__(self, line: int, column: str, reason: str, value: str) -> None:
+        """A line, the column at fault ("": the whole line), why, and what stands there."""
+        if self.rejects is None:
+            subject = f"column '{column}'" if column else "the line"
+            raise InputError(f"{self.file}, line {line}: {subject} {reason}: {value[:MAX_SHOWN]!r}")
+        self.rejects.add(self.file, line, column, reason, value)

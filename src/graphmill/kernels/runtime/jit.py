@@ -1,0 +1,100 @@
+"""How CPU kernels are compiled, and where their machine code is kept. Needs numba.
+
+numba keeps machine code by the file of one function alone: when a helper in another file changes, callers go on with
+the old code. Here the folder's name is a hash of all kernels' sources, of numba's and llvmlite's versions and of the
+processor, so that code of other sources is never found.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import llvmlite.binding
+import numba
+
+KERNELS = Path(__file__).resolve().parents[1]
+KEEP_FOLDERS, KEEP_DAYS = 4, 30
+"""Folders of other sources that are always kept, and for how long the others are."""
+
+
+def jit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """``numba.njit`` with its machine code kept in :func:`cache_folder`. As ``@jit`` or ``@jit(nogil=True, …)``."""
+    if function is None:
+        return lambda each: jit(each, **options)
+    # numba asks for the folder when a function is decorated, and only then.
+    before, numba.config.CACHE_DIR = numba.config.CACHE_DIR, str(cache_folder())
+    try:
+        return numba.njit(function, cache=True, **options)
+    finally:
+        numba.config.CACHE_DIR = before
+
+
+@cache
+def cache_folder() -> Path:
+    """The folder of these sources, made if need be; a temporary one, with one warning, where it cannot be written.
+
+    It is in ``$NUMBA_CACHE_DIR``, or else in the user's cache directory. Folders that nobody has used for a month go.
+    """
+    base = _base()
+    folder = base / source_hash()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        os.utime(folder)
+        prune(base, folder)
+    except OSError as error:
+        warnings.warn(
+            f"compiled kernels cannot be kept, so every start compiles them anew (about 30 s): {folder} cannot be "
+            f"written ({error.strerror}); name another folder by NUMBA_CACHE_DIR",
+            stacklevel=2,
+        )
+        folder = Path(tempfile.mkdtemp(prefix="graphmill-kernels-"))
+        import atexit
+
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return folder
+
+
+@cache
+def nothing_compiled() -> bool:
+    """Whether no kernel of these sources had been compiled here when this was first asked."""
+    return not any(cache_folder().rglob("*.nbi"))
+
+
+def source_hash(kernels: Path = KERNELS) -> str:
+    """16 hex digits of the sources under ``kernels``, numba's and llvmlite's versions, and the processor."""
+    digest = hashlib.sha256()
+    processor = (llvmlite.binding.get_host_cpu_name(), llvmlite.binding.get_host_cpu_features().flatten())
+    digest.update(repr((sys.version_info[:2], numba.__version__, llvmlite.__version__, processor)).encode())
+    for path in sorted(kernels.rglob("*.py")):
+        digest.update(path.relative_to(kernels).as_posix().encode() + b"\0" + path.read_bytes() + b"\0")
+    return digest.hexdigest()[:16]
+
+
+def prune(base: Path, current: Path) -> None:
+    """Remove what other sources left: all but the last few folders, once they are a month old."""
+    others = [each for each in base.iterdir() if each.is_dir() and each != current and len(each.name) == 16]
+    by_use = sorted(others, key=lambda each: each.stat().st_mtime, reverse=True)
+    for old in by_use[KEEP_FOLDERS:]:
+        if time.time() - old.stat().st_mtime > KEEP_DAYS * 86400:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _base() -> Path:
+    if numba.config.CACHE_DIR:
+        return Path(numba.config.CACHE_DIR) / "graphmill"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "graphmill" / "kernels"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "graphmill" / "kernels"

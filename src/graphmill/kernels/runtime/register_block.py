@@ -1,0 +1,244 @@
+"""A block of a matrix product that stays in registers from its first term to its last, for code compiled by numba.
+
+    six_by_four = register_block(6, 4)
+    six_by_four(left, at, row, step, right, beside, stride, terms, start, from_, leap, begun, out, to, pitch, count)
+
+adds, for six rows r and four vectors of sixteen columns c,
+
+    out[to + r · pitch + c] = Σ_t left[at + r · row + t · step] · right[beside + t · stride + c]
+
+and, with ``begun``, ``start[from_ + r · leap + c]``. Of the last vector ``count`` columns are looked at in ``start`` and
+written, all sixteen are read of ``right``. ``left``, ``right``, ``start`` and ``out`` are addresses (``vectors``), and
+places are counted in numbers.
+
+The code is written out in LLVM's language: 24 sums that a loop carries along are 24 variables and 24 statements in Python's,
+for each size of a block anew. Six by four is what 32 registers of 512 bits hold beside their operands: each turn of the loop
+has 24 fused products for ten loads, as many as a processor with two units for them finishes while it loads. Sixteen
+registers of 256 bits hold six by one, which is twelve fused products for eight loads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+from graphmill.kernels.runtime.vector_code import (
+    BFLOAT16,
+    FLAGS,
+    LANES,
+    called,
+    constant,
+    first_lanes,
+    is_whole,
+    masked_load,
+    masked_store,
+    place_of,
+    scalar,
+    spread_out,
+)
+
+_INT64 = ir.IntType(64)
+
+
+def register_block(rows: int, vectors: int) -> Any:
+    """The function for blocks of this size."""
+
+    def declare(
+        typing: Any, left: Any, at: Any, row: Any, step: Any, right: Any, beside: Any, stride: Any, terms: Any,
+        start: Any, from_: Any, leap: Any, begun: Any, out: Any, to: Any, pitch: Any, count: Any,
+    ) -> Any:  # fmt: skip
+        def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+            _Block(builder, scalar(left.dtype), rows, vectors).write(*values)
+            return context.get_dummy_value()
+
+        i = types.intp
+        return types.void(left, i, i, i, right, i, i, i, start, i, i, types.boolean, out, i, i, i), generate
+
+    return intrinsic(declare)
+
+
+class _Block:
+    """The code of one call."""
+
+    def __init__(self, builder: Any, number: ir.Type, rows: int, vectors: int) -> None:
+        self.builder, self.rows, self.vectors = builder, rows, vectors
+        self.kind = ir.VectorType(number, LANES)
+        self.size = 4 if number == ir.FloatType() else 8
+
+    def write(
+        self, left: Any, at: Any, row: Any, step: Any, right: Any, beside: Any, stride: Any, terms: Any, start: Any,
+        from_: Any, leap: Any, begun: Any, out: Any, to: Any, pitch: Any, count: Any,
+    ) -> None:  # fmt: skip
+        builder, kind = self.builder, self.kind
+        mask = first_lanes(builder, count)
+        begin = self._begin(start, from_, leap, begun, mask)
+        entry = builder.block
+        loop, done = builder.append_basic_block("terms"), builder.append_basic_block("summed")
+        builder.cbranch(builder.icmp_signed(">", terms, _INT64(0)), loop, done)
+        builder.position_at_end(loop)
+        term = builder.phi(_INT64)
+        sums = [builder.phi(kind) for _ in begin]
+        across = [
+            self._across(right, self._sum(beside, builder.mul(term, stride), LANES * v)) for v in range(self.vectors)
+        ]
+        here = builder.add(at, builder.mul(term, step))
+        added = []
+        for r in range(self.rows):
+            place = builder.add(here, builder.mul(row, _INT64(r)))
+            factor = self._factor(builder.load(builder.gep(left, [place], inbounds=True)))
+            own = sums[r * self.vectors : (r + 1) * self.vectors]
+            added += [self._with_product(total, factor, column) for total, column in zip(own, across, strict=True)]
+        following = builder.add(term, _INT64(1))
+        term.add_incoming(_INT64(0), entry)
+        term.add_incoming(following, loop)
+        for phi, first, later in zip(sums, begin, added, strict=True):
+            phi.add_incoming(first, entry)
+            phi.add_incoming(later, loop)
+        builder.cbranch(builder.icmp_signed("<", following, terms), loop, done)
+        builder.position_at_end(done)
+        found = []
+        for first, later in zip(begin, added, strict=True):
+            phi = builder.phi(kind)
+            phi.add_incoming(first, entry)
+            phi.add_incoming(later, loop)
+            found.append(phi)
+        places = [
+            self._place(out, self._sum(to, builder.mul(pitch, _INT64(r)), LANES * v))
+            for r in range(self.rows)
+            for v in range(self.vectors)
+        ]
+        last = range(self.vectors - 1, len(found), self.vectors)
+        for i, (vector, place) in enumerate(zip(found, places, strict=True)):
+            if i not in last:
+                builder.store(vector, place).align = self.size
+        # A masked store takes a dozen cycles on some processors.
+        with builder.if_else(is_whole(builder, count)) as (whole, part):
+            with whole:
+                for i in last:
+                    builder.store(found[i], places[i]).align = self.size
+            with part:
+                for i in last:
+                    masked_store(builder, found[i], places[i], mask, self.size)
+
+    def _across(self, right: Any, at: Any) -> Any:
+        """Sixteen columns of one term."""
+        return self._load(right, at)
+
+    def _factor(self, number: Any) -> Any:
+        """What a row has of that term, for each column."""
+        return spread_out(self.builder, number, self.kind)
+
+    def _with_product(self, total: Any, factor: Any, across: Any) -> Any:
+        product = self.builder.fmul(factor, across, flags=FLAGS)
+        return self.builder.fadd(total, product, flags=FLAGS)
+
+    def _begin(self, start: Any, from_: Any, leap: Any, begun: Any, mask: Any) -> list[Any]:
+        """What the sums begin with."""
+        builder, nothing, loaded = self.builder, constant(self.kind, 0.0), []
+        with builder.if_else(builder.trunc(begun, ir.IntType(1)) if begun.type != ir.IntType(1) else begun) as (
+            yes,
+            no,
+        ):
+            with yes:
+                for r in range(self.rows):
+                    for v in range(self.vectors):
+                        at = self._sum(from_, builder.mul(leap, _INT64(r)), LANES * v)
+                        if v == self.vectors - 1:
+                            loaded.append(masked_load(builder, self._place(start, at), mask, self.size))
+                        else:
+                            loaded.append(self._load(start, at))
+                one = builder.block
+            with no:
+                other = builder.block
+        out = []
+        for value in loaded:
+            phi = builder.phi(self.kind)
+            phi.add_incoming(value, one)
+            phi.add_incoming(nothing, other)
+            out.append(phi)
+        return out
+
+    def _sum(self, place: Any, more: Any, constant_part: int) -> Any:
+        return self.builder.add(self.builder.add(place, more), _INT64(constant_part))
+
+    def _place(self, pointer: Any, at: Any) -> Any:
+        return self.builder.bitcast(self.builder.gep(pointer, [at], inbounds=True), self.kind.as_pointer())
+
+    def _load(self, pointer: Any, at: Any) -> Any:
+        found = self.builder.load(self._place(pointer, at))
+        found.align = self.size
+        return found
+
+
+def pair_block(rows: int, vectors: int) -> Any:
+    """The function for blocks whose terms are pairs of bfloat16, for processors that multiply these:
+
+        six_by_four = pair_block(6, 4)
+        six_by_four(left, at, row, step, right, beside, stride, pairs, out, to, pitch, onto)
+
+    As :func:`register_block`, with 32 bits of ``left`` and ``right`` (uint32) for each two terms, and all columns of the
+    last vector written; with ``onto`` added to what is there. Sums are fp32.
+    """
+
+    def declare(
+        typing: Any, left: Any, at: Any, row: Any, step: Any, right: Any, beside: Any, stride: Any, pairs: Any, out: Any,
+        to: Any, pitch: Any, onto: Any,
+    ) -> Any:  # fmt: skip
+        def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+            target, begun = values[8:11], values[11]
+            every = [*values[:8], *target, begun, *target, _INT64(LANES)]
+            _PairBlock(builder, ir.FloatType(), rows, vectors).write(*every)
+            return context.get_dummy_value()
+
+        i = types.intp
+        return types.void(left, i, i, i, right, i, i, i, out, i, i, types.boolean), generate
+
+    return intrinsic(declare)
+
+
+class _PairBlock(_Block):
+    """Terms are pairs of bfloat16: one instruction multiplies two and adds both products."""
+
+    _PAIRS = ir.VectorType(BFLOAT16, 2 * LANES)
+    _WORDS = ir.VectorType(ir.IntType(32), LANES)
+
+    def _across(self, right: Any, at: Any) -> Any:
+        found = self.builder.load(place_of(self.builder, right, at, self._WORDS))
+        found.align = 4
+        return self.builder.bitcast(found, self._PAIRS)
+
+    def _factor(self, number: Any) -> Any:
+        return self.builder.bitcast(spread_out(self.builder, number, self._WORDS), self._PAIRS)
+
+    def _with_product(self, total: Any, factor: Any, across: Any) -> Any:
+        return called(self.builder, "llvm.x86.avx512bf16.dpbf16ps.512", self.kind, total, factor, across)
+
+
+@intrinsic
+def transpose(typing: Any, source: Any, at: Any, row: Any, out: Any, to: Any, pitch: Any) -> Any:
+    """Sixteen by sixteen numbers: out[to + c · pitch + r] = source[at + r · row + c]."""
+
+    def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        block = _Block(builder, scalar(source.dtype), LANES, 1)
+        pointer, first, step, target, place, across = values
+        rows = [block._load(pointer, builder.add(first, builder.mul(step, _INT64(r)))) for r in range(LANES)]
+        lanes = ir.VectorType(ir.IntType(32), LANES)
+        for distance in (8, 4, 2, 1):
+            # The upper part of one row changes places with the lower part of the other, in parts of ``distance``.
+            low = [i if not i & distance else LANES + i - distance for i in range(LANES)]
+            high = [i + distance if not i & distance else LANES + i for i in range(LANES)]
+            for i in range(LANES):
+                if not i & distance:
+                    pair = rows[i], rows[i + distance]
+                    rows[i] = builder.shuffle_vector(*pair, ir.Constant(lanes, low))
+                    rows[i + distance] = builder.shuffle_vector(*pair, ir.Constant(lanes, high))
+        for r, vector in enumerate(rows):
+            stored = builder.store(vector, block._place(target, builder.add(place, builder.mul(across, _INT64(r)))))
+            stored.align = block.size
+        return context.get_dummy_value()
+
+    i = types.intp
+    return types.void(source, i, i, out, i, i), generate

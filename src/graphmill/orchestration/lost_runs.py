@@ -1,0 +1,194 @@
+"""A sensor that ends runs whose process is gone.
+
+Dagster's default launcher cannot ask after its processes: a run whose code server and worker were killed (a crash, a reboot,
+the out-of-memory killer) stays STARTED for ever, counts against the run queue and keeps its slot of the accelerator pool.
+Every run's worker notes its process id in the event log when it starts; this looks whether that process is still there.
+
+A process id alone could be another process's by now, so the time at which the process began counts, too. Runs that were
+launched on other machines (Kubernetes, Docker, a code server elsewhere) are not judged.
+"""
+
+import json
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import dagster as dg
+import psutil
+from dagster import DagsterEventType, DagsterRun, DagsterRunStatus
+
+NAME = "graphmill_lost_runs"
+INTERVAL_SECONDS = 20
+STEP_GRACE_SECONDS = 75.0
+"""Longer than the grace that a step gives its worker to save a checkpoint."""
+_CLOCK_SECONDS = 30.0
+"""How far two clocks of one machine may be apart: the one of the log and the one that processes are dated by."""
+_GRPC_INFO = ".dagster/grpc_info"
+_STARTED = "Started process for run (pid:"
+_OPEN = [DagsterRunStatus.STARTING, DagsterRunStatus.STARTED, DagsterRunStatus.CANCELING]
+
+
+@dataclass(frozen=True)
+class Noted:
+    """A process as the event log knows it: its id, and a time (seconds since 1970) at which it ran."""
+
+    pid: int
+    at: float
+
+    def process(self) -> psutil.Process | None:
+        """The process, if it is still there."""
+        try:
+            found = psutil.Process(self.pid)
+            there = found.create_time() <= self.at + _CLOCK_SECONDS
+            return found if there and found.status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD) else None
+        except psutil.NoSuchProcess:
+            return None
+
+
+@dataclass
+class Memory:
+    """What one look tells the next (the sensor's cursor): runs whose worker was seen here, and since when one is gone."""
+
+    seen: list[str] = field(default_factory=list)
+    gone: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, cursor: str | None) -> "Memory":
+        """From the cursor; empty where there is none, or one of another version."""
+        with suppress(ValueError, TypeError, AttributeError):
+            content = json.loads(cursor or "{}")
+            return cls(list(content.get("seen", [])), dict(content.get("gone", {})))
+        return cls()
+
+    def write(self, open_runs: set[str]) -> str:
+        """The next cursor: only of runs that have not ended."""
+        gone = {run: since for run, since in self.gone.items() if run in open_runs}
+        return json.dumps({"seen": sorted(set(self.seen) & open_runs), "gone": gone})
+
+
+@dg.sensor(
+    name=NAME,
+    minimum_interval_seconds=INTERVAL_SECONDS,
+    default_status=dg.DefaultSensorStatus.RUNNING,
+    description=(
+        "Ends runs whose process was killed, as failed, within two minutes, so that they block neither the queue nor the "
+        "accelerator. Keep it on; the next run goes on from the last checkpoint."
+    ),
+)
+def lost_runs(context: dg.SensorEvaluationContext) -> dg.SensorResult:
+    """One look at all runs that have not ended."""
+    memory = Memory.read(context.cursor)
+    runs = context.instance.get_runs(filters=dg.RunsFilter(statuses=_OPEN))
+    told = [text for run in runs if (text := look(context.instance, run, memory, time.time()))]
+    return dg.SensorResult(
+        skip_reason="; ".join(told) or f"{len(runs)} runs, and their processes are there",
+        cursor=memory.write({run.run_id for run in runs}),
+    )
+
+
+def worker_above(instance: dg.DagsterInstance, run_id: str) -> int:
+    """The id of the run's worker where it is the parent of this process, as of a step's in the multiprocess executor; else 0.
+
+    In the in-process executor this process is the worker, and whoever is above it may go.
+    """
+    worker, _ = _processes(instance, run_id)
+    return worker.pid if worker is not None and worker.pid == os.getppid() else 0
+
+
+def look(instance: dg.DagsterInstance, run: DagsterRun, memory: Memory, now: float) -> str:
+    """Judge one run, and end it when its process was gone at two looks; what was done, or "" where all is well."""
+    if _GRPC_INFO not in run.tags:
+        return ""  # of a launcher that looks after its processes itself
+    worker, steps = _processes(instance, run.run_id)
+    if worker is None and _server_is_there(run.tags[_GRPC_INFO]):
+        return ""  # it is just starting
+    if worker is not None and worker.process() is not None:
+        memory.seen.append(run.run_id)
+        memory.gone.pop(run.run_id, None)
+        return ""
+    if not (run.run_id in memory.seen or _one_machine(instance) or _socket_is_here(run.tags[_GRPC_INFO])):
+        return ""  # perhaps on another machine
+    since = memory.gone.setdefault(run.run_id, now)
+    if now == since:
+        return f"the process of run {run.run_id[:8]} is gone"
+    if left := [process for step in steps if (process := step.process()) is not None]:
+        # They would train on without their run, beside the next one.
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGTERM if now - since < STEP_GRACE_SECONDS else signal.SIGKILL)
+        return f"stopping what is left of run {run.run_id[:8]}"
+    return _end(instance, run, worker)
+
+
+def _end(instance: dg.DagsterInstance, run: DagsterRun, worker: Noted | None) -> str:
+    current = instance.get_run_by_id(run.run_id)
+    if current is None or current.status not in _OPEN:
+        return ""  # it ended while we looked
+    which = f"process {worker.pid}" if worker else "the code server that was to start it"
+    message = f"The run's process is gone ({which}): it was killed, or the machine was restarted. The next run resumes."
+    if current.status == DagsterRunStatus.CANCELING:
+        instance.report_run_canceled(current, message)
+    else:
+        instance.report_run_failed(current, message)
+    if instance.event_log_storage.supports_global_concurrency_limits:
+        instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
+    return f"ended run {run.run_id[:8]}, whose process is gone"
+
+
+def _processes(instance: dg.DagsterInstance, run_id: str) -> tuple[Noted | None, list[Noted]]:
+    """The run's worker, and the processes of its steps, which are the worker itself in the in-process executor."""
+    entries = instance.all_logs(run_id, of_type={DagsterEventType.ENGINE_EVENT, DagsterEventType.STEP_START})
+    worker: Noted | None = None
+    steps: list[Noted] = []
+    for entry in entries:
+        event = entry.dagster_event
+        if event is None:
+            continue
+        if event.event_type == DagsterEventType.STEP_START and event.pid is not None:
+            steps.append(Noted(event.pid, entry.timestamp))
+        elif (event.message or "").startswith(_STARTED):
+            worker = Noted(int("".join(filter(str.isdigit, event.message or ""))), entry.timestamp)
+    return worker, [step for step in steps if worker is None or step.pid not in (worker.pid, os.getpid())]
+
+
+def _one_machine(instance: dg.DagsterInstance) -> bool:
+    """Whether the instance is kept in SQLite files, which only processes of one machine may use."""
+    return "sqlite" in type(instance.run_storage).__module__
+
+
+def _socket_is_here(grpc_info: str) -> bool:
+    path = _info(grpc_info).get("socket")
+    return bool(path) and os.path.exists(str(path))
+
+
+def _server_is_there(grpc_info: str) -> bool:
+    """Whether the code server that was to start the run takes connections."""
+    info = _info(grpc_info)
+    for family, address in _addresses(info):
+        with closing(socket.socket(family, socket.SOCK_STREAM)) as connection:
+            connection.settimeout(2.0)
+            try:
+                connection.connect(address)
+            except OSError:
+                return False
+            return True
+    return True  # nothing is known of it
+
+
+def _addresses(info: dict[str, Any]) -> Iterator[tuple[socket.AddressFamily, Any]]:
+    if info.get("socket"):
+        yield socket.AF_UNIX, str(info["socket"])
+    elif info.get("port"):
+        yield socket.AF_INET, (str(info.get("host") or "localhost"), int(info["port"]))
+
+
+def _info(grpc_info: str) -> dict[str, Any]:
+    with suppress(ValueError):
+        found = json.loads(grpc_info)
+        return found if isinstance(found, dict) else {}
+    return {}

@@ -1,0 +1,161 @@
+"""``graphmill init``: a new Dagster project, or a dataset more in one that is there. Nothing that exists is changed."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+
+from graphmill.errors import InputError, SettingsError
+from graphmill.ingest.samples.catalog import FILES, write_sample
+from graphmill.project.data import RAW, Ask, Dataset, Places, dataset_of
+from graphmill.project.existing import DgProject, enclosing_project
+from graphmill.project.templates import rendered
+from graphmill.version import __version__
+
+SAMPLES = ("biomed", "kg_bench", "music", "watch")
+# Where the samples' defs.yaml look for them, below data/01_raw.
+_PLACES = {"biomed": FILES["biomed"], "kg_bench": "triples", "music": "music", "watch": f"watch/{FILES['watch']}"}
+_OWNERS = re.compile(r"^  owners: .*\n", re.MULTILINE)
+
+
+@dataclass
+class Created:
+    """What ``init`` did: the project's root, files written and kept (relative to it), and lines for a person."""
+
+    root: Path
+    dataset: str
+    new: bool
+    written: list[str] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
+    found: list[str] = field(default_factory=list)
+    to_do: list[str] = field(default_factory=list)
+
+
+def init(
+    folder: str | Path,
+    *,
+    sample: str = "biomed",
+    data: Sequence[str] = (),
+    format: str = "",
+    name: str = "",
+    in_place: bool = False,
+    ask: Ask | None = None,
+) -> Created:
+    """Make a project in ``folder``, or add a dataset to the project that is there.
+
+    ``sample`` is the dataset that it begins with, unless there is ``data``: files, folders or URLs, one of edges or
+    interactions and others with features of its nodes. They are read, and copied into the project unless ``in_place``.
+
+    Raises:
+        InputError: the folder cannot be used, or a file cannot be read. Nothing has been written then.
+        SettingsError: there is no such sample.
+    """
+    if sample not in (*SAMPLES, "none"):
+        raise SettingsError(f"there is no sample '{sample}'; choose one of {', '.join(SAMPLES)}, none")
+    root = Path(folder)
+    project = enclosing_project(root)
+    if project is not None and project.root.resolve() != root.resolve():
+        raise InputError(
+            f"{root} is inside the Dagster project {project.root}: `graphmill init {project.root}` adds a dataset to it, "
+            "or choose a folder outside"
+        )
+    if project is None and root.exists():
+        _require_empty(root)
+    made = Created(root, "", project is None)
+    if project is not None and not project.defs.is_dir():
+        raise InputError(f"the Dagster project {project.root} has no folder {project.defs}; make it, then try again")
+    dataset = _dataset(root, made, sample, data, format, name, in_place, ask)
+    if project is None:
+        package = _package(root)
+        _write_all(made, _project_files(root, package, dataset))
+        defs = root / package / "defs"
+    else:
+        defs = project.defs
+        # Outputs stay out of git whatever the project's own .gitignore says.
+        _write_all(made, {"data/06_models/.gitignore": "*\n"})
+        _advise(made, project)
+    if dataset is not None:
+        made.dataset, made.found = dataset.name, dataset.found
+        _write_all(made, {f"{(defs / dataset.name / 'defs.yaml').relative_to(root).as_posix()}": dataset.defs})
+    return made
+
+
+def _require_empty(root: Path) -> None:
+    """A repository or an environment (``.git``, ``.venv``) may be there already."""
+    if root.is_dir() and all(entry.name.startswith(".") for entry in root.iterdir()):
+        return
+    if (root / "pyproject.toml").is_file() and "[tool.dagster]" in (root / "pyproject.toml").read_text(
+        encoding="utf-8"
+    ):
+        raise InputError(
+            f"the Dagster project {root} loads no components: name its package as root_module in [tool.dg.project] of its "
+            "pyproject.toml, merge dagster.load_from_defs_folder(path_within_project=…) into its definitions, then try again"
+        )
+    raise InputError(f"{root} exists and is no Dagster project; choose a new folder")
+
+
+def _dataset(
+    root: Path, made: Created, sample: str, data: Sequence[str], format: str, name: str, in_place: bool, ask: Ask | None
+) -> Dataset | None:
+    if data:
+        places = Places(root, in_place=in_place)
+        dataset = dataset_of(list(data), places.of, format=format, name=name, ask=ask)
+        made.written += places.copy()
+        return dataset
+    if sample == "none":
+        return None
+    target = root / RAW / _PLACES[sample]
+    if target.exists():
+        made.kept.append(target.relative_to(root).as_posix())
+    else:
+        write_sample(sample, "tiny", target)
+        made.written.append(target.relative_to(root).as_posix())
+    text = (files("graphmill") / "defs" / sample / "defs.yaml").read_text(encoding="utf-8")
+    return Dataset(sample, _OWNERS.sub("", text))
+
+
+def _project_files(root: Path, package: str, dataset: Dataset | None) -> dict[str, str]:
+    name = root.resolve().name
+    about = "It begins without data." if dataset is None else f"It begins with the dataset `{dataset.name}`."
+    return rendered(
+        {
+            "name": name,
+            "package": package,
+            "distribution": package.replace("_", "-"),
+            "version": __version__ if __version__[0].isdigit() and "unknown" not in __version__ else "0",
+            "about": about,
+            "what": f"the chain of `{dataset.name}`" if dataset else "the chain of a dataset, once there is one,",
+        }
+    )
+
+
+def _package(root: Path) -> str:
+    """The folder's name as a Python package's. Raises :class:`InputError` where none can be made of it."""
+    package = re.sub(r"[^a-z0-9]+", "_", root.resolve().name.lower()).strip("_")
+    if not package or package[0].isdigit() or package in ("graphmill", "dagster", "data", "tests", "src"):
+        raise InputError(f"'{root.name}' cannot be the name of a project; begin with a letter, such as my-project")
+    return package
+
+
+def _write_all(made: Created, texts: dict[str, str]) -> None:
+    """Write each file that is not there."""
+    for path, text in texts.items():
+        target = made.root / path
+        if target.exists():
+            made.kept.append(path)
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
+        made.written.append(path)
+
+
+def _advise(made: Created, project: DgProject) -> None:
+    """What only the project's owner should change."""
+    settings = [project.root / file for file in ("pyproject.toml", "requirements.txt", "setup.py")]
+    if not any(file.is_file() and "graphmill" in file.read_text(encoding="utf-8") for file in settings):
+        made.to_do.append('add "graphmill[numba]" to the dependencies of the project')
+    made.to_do.append(
+        "give the pool 'accelerator' a limit, so that one training runs at a time: "
+        "concurrency: {pools: {default_limit: 1}} in your dagster.yaml"
+    )

@@ -1,0 +1,64 @@
+"""What a Dagster project that is there says about itself, in its ``pyproject.toml`` or ``dg.toml``."""
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graphmill.errors import InputError
+
+
+@dataclass(frozen=True)
+class DgProject:
+    """A Dagster project: its root, its package, the module of its definitions, and the folder that both are below."""
+
+    root: Path
+    package: str
+    module: str
+    source: Path
+    defs: Path
+
+    @property
+    def name(self) -> str:
+        """The project's name, for messages."""
+        return self.root.resolve().name
+
+
+def dg_project(root: Path) -> DgProject | None:
+    """The Dagster project in ``root``, None where there is none.
+
+    Raises :class:`InputError` for a settings file that is not TOML, or that names no ``root_module``.
+    """
+    for file, sections in (("dg.toml", ()), ("pyproject.toml", ("tool", "dg"))):
+        if not (root / file).is_file():
+            continue
+        found: Any = _toml(root / file)
+        for section in sections:
+            found = found.get(section, {})
+        project = found.get("project")
+        if not isinstance(project, dict) or (sections and found.get("directory_type", "project") != "project"):
+            continue
+        package = project.get("root_module")
+        if not isinstance(package, str) or not package:
+            raise InputError(f"{root / file} says that this is a Dagster project, but not its root_module")
+        # As dg looks for it.
+        source = root / "src" if (root / "src").is_dir() else root
+        module = str(project.get("code_location_target_module") or f"{package}.definitions")
+        defs = str(project.get("defs_module") or f"{package}.defs")
+        return DgProject(root, package, module, source, source / Path(*defs.split(".")))
+    return None
+
+
+def enclosing_project(folder: Path) -> DgProject | None:
+    """The Dagster project that ``folder`` (which need not exist) is in, None where there is none."""
+    for directory in (folder, *folder.resolve().parents):
+        if project := dg_project(directory):
+            return project
+    return None
+
+
+def _toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise InputError(f"{path} is not valid TOML: {error}") from None

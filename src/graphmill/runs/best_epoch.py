@@ -1,0 +1,27 @@
+"""Whether a run's checkpoint is the one of its best epoch, and what is said where it is not."""
+
+from __future__ import annotations
+
+from graphmill.training.checkpoint import Loaded
+from graphmill.training.run_directory import RunDirectory
+
+
+def best_epoch(run: RunDirectory) -> int | None:
+    """The epoch that a finished run's report names as the best; None where none was chosen, or the run goes on."""
+    if not (run.path / "report.json").is_file():
+        return None
+    report = run.read_json("report.json")
+    return None if report.get("best_metric") is None else int(report["best_epoch"])
+
+
+def passed_over(run: RunDirectory, loaded: Loaded, best: int | None) -> list[str]:
+    """What the store had to say of damaged files and, where the best epoch ``best`` was wanted and is not what was
+    ``loaded``, a sentence that names both epochs."""
+    if best is None or loaded.epoch == best:
+        return list(loaded.notes)
+    damaged = any(run.checkpoints.glob(f"e{best:05d}-*.damaged"))
+    return [
+        *loaded.notes,
+        f"the best epoch is {best}, but its checkpoint {'is damaged' if damaged else 'is not there any more'}: epoch "
+        f"{loaded.epoch} is used in its place, and figures and vectors are of that one",
+    ]

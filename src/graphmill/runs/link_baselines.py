@@ -1,0 +1,202 @@
+"""The baselines of a ranking of links: nearest neighbours, spectral vectors and ComplEx, each at its best by validation.
+
+Their rankings are kept in a folder, by graph and settings, and ComplEx's trainings as the runs that they are.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from graphmill.evaluation.baselines.neighbours import (
+    TUNING_QUERIES,
+    NeighbourScorer,
+    Rows,
+    choose,
+    knn_rows,
+    spectral_rows,
+)
+from graphmill.evaluation.baselines.train_edges import TrainEdges
+from graphmill.evaluation.ranking.against import title
+from graphmill.evaluation.ranking.links import AUC_NEGATIVES, LinkRanking, rank_links
+from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
+from graphmill.evaluation.ranking.ratio import Average
+from graphmill.evaluation.ranking.saved import from_bytes, to_bytes
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.export import restore
+from graphmill.runs.messages import Outlet
+from graphmill.runs.train import train
+from graphmill.systems.complex.cost import step_cost
+from graphmill.systems.complex.recipe import BASE_BATCH, ComplexScorer
+from graphmill.systems.complex.settings import ComplexSettings
+from graphmill.training.contract import Execution
+from graphmill.training.files import write_atomically
+from graphmill.training.settings import LINK_BASELINES
+from graphmill.training.signals import StopRequest
+
+VERSION = 1
+"""Raised when a baseline's arithmetic changes: rankings that were kept before are computed anew."""
+FORMS: dict[str, dict[str, float]] = {"n3_0.03": {"n3": 0.03}, "n3_0.1": {"n3": 0.1}, "n3_0.2": {"n3": 0.2}}
+"""ComplEx's objectives that a search chooses from."""
+WIDTH, EPOCHS = 128, 24
+"""Of ComplEx as a baseline: width, and the parts of its time after each of which it is evaluated."""
+FIRST_SHARE = 0.5
+"""Part of the time in which all forms take part; the best of them has the rest."""
+MOST_PASSES = 60
+"""Over the links in all, where a graph is so small that its time would allow more."""
+FLOP_A_SECOND, BYTES_A_SECOND = 25e9, 4e9
+"""Of one core: what makes minutes of a training's work, so that every machine does the same."""
+
+
+@dataclass(frozen=True)
+class LinkBaselines:
+    """The baselines of the queries of one split.
+
+    ``sides``: "tails" of every relation, or "both", where heads are asked as tails of inverse relations M … 2M − 1.
+    ``width``: of the spectral vectors. ``minutes``: of ComplEx. ``average``: what settings are chosen by. ``folder``: where
+    everything is kept. ``device``, ``threads``: of ComplEx's trainings. ``poll`` is called between parts of the work, and
+    may raise to end it; ``stop`` ends a training.
+    """
+
+    graph: TypedGraph
+    split: str
+    folder: Path
+    width: int
+    sides: str = "tails"
+    average: Average = "macro"
+    ks: Sequence[int] = (1, 3, 10)
+    auc_negatives: int = AUC_NEGATIVES
+    seed: int = 0
+    minutes: float = 2.0
+    device: str = "cpu"
+    threads: int = 0
+    outlets: Sequence[Outlet] = ()
+    poll: Callable[[], None] = field(default=lambda: None)
+    stop: StopRequest | None = None
+
+    @cached_property
+    def queries(self) -> LinkQueries:
+        """What is ranked."""
+        return self._asked(self.split)
+
+    @cached_property
+    def edges(self) -> TrainEdges:
+        """The training edges, both ways."""
+        return TrainEdges(self.graph)
+
+    def rankings(self, names: Sequence[str] = LINK_BASELINES) -> dict[str, LinkRanking]:
+        """The named baselines' rankings, computed or as they were kept."""
+        return {name: self._ranking(name) for name in names}
+
+    def _ranking(self, name: str) -> LinkRanking:
+        path = self.folder / f"{name}-{self._digest(name)}.npz"
+        try:
+            found, about = from_bytes(path.read_bytes())
+        except (OSError, ValueError, KeyError, TypeError):  # not there yet, or damaged
+            began = time.monotonic()
+            found, about = self._complex() if name == "complex" else self._neighbours(name)
+            self._keep(path, to_bytes(found, about))
+            taken = f"in {time.monotonic() - began:.0f} s"
+        else:
+            taken = "as kept"
+        self._note(f"{title(name)}: MRR {self._mean(found):.4f} {taken} ({_shown(about)})")
+        return found
+
+    def _neighbours(self, name: str) -> tuple[LinkRanking, dict[str, Any]]:
+        rows_of = knn_rows(self.edges) if name == "knn" else spectral_rows(self.edges, self.width, self.seed)
+        self._note(f"{title(name)}: choosing its settings on {self._valid.total:,} validation links")
+        setting, _ = choose(self.edges, self._valid, rows_of, macro=self.average == "macro", poll=self.poll)
+        self._note(f"{title(name)}: ranking {self.queries.total:,} links")
+        rows: Rows = rows_of[setting.shrinkage]()
+        scorer = NeighbourScorer(self.edges, rows, setting, self.poll)
+        width = {"width": self.width} if name == "spectral" else {}
+        return self._ranked(scorer), {**width, **setting.to_dict()}
+
+    def _complex(self) -> tuple[LinkRanking, dict[str, Any]]:
+        form, found = self._best_complex()
+        restored = restore(found["run_dir"])
+        scorer = ComplexScorer(restored.model, self.edges, self.poll)  # type: ignore[arg-type]
+        about = {"width": WIDTH, **FORMS[form], "epoch": restored.epoch}
+        return self._ranked(scorer), about
+
+    def _best_complex(self) -> tuple[str, dict[str, Any]]:
+        """The chosen one of :data:`FORMS` and its training's result."""
+        first = max(1, round(EPOCHS * FIRST_SHARE / len(FORMS)))
+        found = {form: self._train(form, first) for form in FORMS}
+        best = max(found, key=lambda form: float(found[form]["best_metric"] or 0.0))
+        return best, self._train(best, first + EPOCHS - first * len(FORMS))
+
+    def _train(self, form: str, epochs: int) -> dict[str, Any]:
+        self.poll()
+        values = self._values(form)
+        values["training"]["epochs"] = epochs
+        root = str(self.folder / "complex")
+        return dict(train(values, "the baseline ComplEx", root=root, outlets=self.outlets, stop=self.stop))
+
+    def _values(self, form: str) -> dict[str, Any]:
+        values: dict[str, Any] = {
+            "recipe": "complex",
+            "data": str(self.graph.path),
+            "preset": "none",
+            "model": {"embedding_dim": WIDTH},
+            "objective": dict(FORMS[form]),
+            "training": {"seed": self.seed, "patience_epochs": 0},
+            "acceleration": {"device": self.device, "threads": self.threads, "precision": "fp32"},
+            "evaluation": {"eval_every": 2, "max_queries": TUNING_QUERIES, "final_metrics": "same"},
+            "export": {"csv": False, "parquet": False},
+        }
+        cost = step_cost(self.graph, ComplexSettings.model_validate(values), "full", Execution(), "fp32")
+        seconds = cost.flop / FLOP_A_SECOND + cost.moved / BYTES_A_SECOND
+        links = sum(len(self.edges.edges(relation).src) for relation in self.edges.relations)
+        steps = min(60 * self.minutes / seconds, MOST_PASSES * math.ceil(links / BASE_BATCH))
+        values["training"]["steps_per_epoch"] = max(1, round(steps / EPOCHS))
+        return values
+
+    def _ranked(self, scorer: Any) -> LinkRanking:
+        return rank_links(scorer, self.queries, ks=self.ks, auc_negatives=self.auc_negatives, seed=self.seed)
+
+    def _asked(self, split: str, limit: int = 0) -> LinkQueries:
+        ask = both_sides if self.sides == "both" else link_queries
+        return ask(self.graph, split, max_per_relation=limit)
+
+    @cached_property
+    def _valid(self) -> LinkQueries:
+        """What settings are chosen on; InputError where no link is held out for it."""
+        return self._asked("valid", TUNING_QUERIES)
+
+    def _mean(self, ranking: LinkRanking) -> float:
+        return (ranking.macro if self.average == "macro" else ranking.micro)["mrr"]
+
+    def _digest(self, name: str) -> str:
+        own: dict[str, Any] = {"spectral": {"width": self.width}, "complex": {"minutes": self.minutes, "forms": FORMS}}
+        content = [
+            VERSION,
+            self.graph.content_hash,
+            [self.split, self.sides, self.average, list(self.ks), self.auc_negatives, self.seed],
+            own.get(name, {}),
+        ]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:12]
+
+    def _keep(self, path: Path, content: bytes) -> None:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, content)
+        except OSError as error:
+            self._note(
+                f"the ranking could not be kept in {self.folder} ({error.strerror}): it is computed anew next time"
+            )
+
+    def _note(self, text: str) -> None:
+        for outlet in self.outlets:
+            outlet.send({"kind": "note", "text": f"baseline {text}"})
+
+
+def _shown(about: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in about.items())

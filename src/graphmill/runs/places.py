@@ -1,0 +1,86 @@
+"""Where a run's graph is, also after the project was renamed, copied or mounted elsewhere.
+
+A manifest holds the graph's path relative to the project's root and its content hash. The hash decides: a place is only
+where to look first.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from graphmill.errors import InputError
+from graphmill.graph.storage import read_manifest
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.graph.verified import Verify
+
+_ROOT_FILES = ("workspace.yaml", "pyproject.toml")
+_LEVELS = 8
+"""How many folders above a run are looked at."""
+
+
+def stored_path(path: Path, run: Path) -> str:
+    """``path`` as a run's manifest has it: relative to the project's root, or to the folder that holds both.
+
+    Absolute where they have nothing but the root of the file system in common.
+    """
+    path, run = path.resolve(), run.resolve()
+    for root in run.parents:
+        if path.is_relative_to(root) and any((root / name).is_file() for name in _ROOT_FILES):
+            return str(path.relative_to(root))
+    common = Path(os.path.commonpath([path, run]))
+    return str(path) if common == Path(common.anchor) else str(path.relative_to(common))
+
+
+def open_graph_of(run: Path, data: Mapping[str, Any], verify: Verify = "changed") -> TypedGraph:
+    """The graph that a run was trained on; ``data``: ``path`` and ``content_hash`` of its manifest.
+
+    Looked for where the manifest says, then at the same place below each folder above the run and above the working
+    directory, then among the graphs beside the run.
+
+    Raises:
+        InputError: it is not there; says where it was, and whether another graph has taken its place.
+    """
+    wanted, replaced = str(data["content_hash"]), None
+    for place in _places(run.resolve(), Path(str(data["path"]))):
+        found = _hash_of(place)
+        if found == wanted:
+            return TypedGraph.open(place, verify)
+        replaced = replaced or (place if found else None)
+    if replaced is not None:
+        raise InputError(
+            f"{replaced} is no longer the graph that {run} was trained on; rebuild that graph, or train again"
+        )
+    raise InputError(
+        f"the graph that {run} was trained on is not here: it was {data['path']} (content hash {wanted[:16]}…); copy it to "
+        "that place below the project's folder, or build it again from the same files"
+    )
+
+
+def _places(run: Path, stored: Path) -> Iterator[Path]:
+    above = dict.fromkeys((*run.parents[:_LEVELS], Path.cwd(), *Path.cwd().parents[:_LEVELS]))
+    if stored.is_absolute():
+        yield stored
+        # A run of before paths were relative: all ends of the path, the longest first.
+        tails = [Path(*stored.parts[cut:]) for cut in range(1, len(stored.parts))]
+    else:
+        tails = [stored]
+    for tail in tails:
+        yield from (folder / tail for folder in above)
+    for folder in run.parents[:3]:
+        try:
+            yield from sorted(path.parent for path in folder.glob("*/manifest.json") if path.parent != run)
+        except OSError:
+            continue
+
+
+def _hash_of(place: Path) -> str:
+    """The content hash that the graph's manifest there has; "" where there is no graph."""
+    if not (place / "manifest.json").is_file():
+        return ""
+    try:
+        return str(read_manifest(place)["content_hash"])
+    except InputError:
+        return ""

@@ -1,0 +1,1 @@
+"""Searching settings: a space of values, trials by Optuna, a leaderboard chosen on validation. A trial is a training."""

@@ -1,0 +1,165 @@
+"""What a search found: trials from the best down with intervals over seeds, what mattered, and the winner's settings."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from graphmill.errors import InputError
+from graphmill.evaluation.json_values import plain
+from graphmill.search.study import Search, seconds_of
+from graphmill.training.files import write_atomically
+
+if TYPE_CHECKING:
+    import optuna
+
+LEAST_TRIALS = 4
+"""Finished trials from which on importance is said."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A trial: its searched settings, the mean over seeds with a 95 % interval (nan for one seed), and its runs."""
+
+    place: int
+    trial: int
+    chosen: dict[str, Any]
+    value: float
+    low: float
+    high: float
+    values: list[float]
+    seconds: float
+    runs: list[str]
+
+
+@dataclass(frozen=True)
+class Leaderboard:
+    """All of a search: entries from the best down, counts, importance by setting, and the winner's test figures."""
+
+    metric: str
+    entries: list[Entry]
+    failed: int
+    pruned: int
+    seconds: float
+    importance: dict[str, float]
+    test: dict[str, float]
+    folder: str
+
+    @property
+    def best(self) -> Entry:
+        """The winner."""
+        return self.entries[0]
+
+    def rows(self, most: int = 20) -> list[list[str]]:
+        """For a table: place, value with its interval, seconds, and the searched settings."""
+        return [
+            [str(e.place), str(e.trial), f"{e.value:.4f}", _interval(e), f"{e.seconds:.0f}",
+             ", ".join(f"{path} {_number(value)}" for path, value in e.chosen.items())]
+            for e in self.entries[:most]
+        ]  # fmt: skip
+
+
+COLUMNS = ["place", "trial", "mean", "95 %", "seconds", "settings"]
+
+
+def leaderboard(search: Search, study: optuna.Study) -> Leaderboard:
+    """The leaderboard of a study; writes ``leaderboard.json``, ``best.yaml`` and ``trials.png`` into its folder.
+
+    The test split is read once, for the winner; a later call with the same winner takes what was read.
+
+    Raises:
+        InputError: no trial has finished.
+    """
+    from optuna.trial import TrialState
+
+    trials = study.get_trials(deepcopy=False)
+    done = sorted((t for t in trials if t.state == TrialState.COMPLETE), key=lambda t: -float(t.value or 0.0))
+    if not done:
+        raise InputError(f"no trial of {search.folder} has finished; run the search first")
+    entries = [_entry(search, place, trial) for place, trial in enumerate(done, 1)]
+    found = Leaderboard(
+        metric=search.metric,
+        entries=entries,
+        failed=sum(t.state == TrialState.FAIL and "problem" in t.user_attrs for t in trials),
+        pruned=sum(t.state == TrialState.PRUNED for t in trials),
+        seconds=seconds_of(study),
+        importance=_importance(study, len(done)),
+        test=_test_figures(search.folder, entries[0]),
+        folder=str(search.folder),
+    )
+    text = json.dumps(plain(asdict(found)), indent=1, ensure_ascii=False, allow_nan=False)
+    write_atomically(search.folder / "leaderboard.json", text.encode() + b"\n")
+    winner = search.settings_for(found.best.chosen)
+    head = f"# The best of {len(entries)} trials by validation {search.metric} ({found.best.value:.4f}).\n"
+    write_atomically(search.folder / "best.yaml", (head + yaml.safe_dump(winner, sort_keys=False)).encode())
+    if len(done) >= 2:
+        _draw(study, search.folder / "trials.png")
+    return found
+
+
+def _entry(search: Search, place: int, trial: optuna.trial.FrozenTrial) -> Entry:
+    values = [float(value) for value in trial.user_attrs.get("values", [])]
+    mean, half = float(trial.value or 0.0), math.nan
+    if len(values) > 1:
+        from scipy.stats import t
+
+        half = float(t.ppf(0.975, len(values) - 1)) * statistics.stdev(values) / math.sqrt(len(values))
+    seconds, runs = float(trial.user_attrs.get("seconds", 0.0)), list(trial.user_attrs.get("runs", []))
+    return Entry(place, trial.number, search.chosen(trial), mean, mean - half, mean + half, values, seconds, runs)
+
+
+def _importance(study: optuna.Study, done: int) -> dict[str, float]:
+    """How much of the figures' variance each setting explains, by Optuna; nothing for few or equal trials."""
+    import optuna
+
+    if done < LEAST_TRIALS:
+        return {}
+    try:
+        return {name: float(value) for name, value in optuna.importance.get_param_importances(study).items()}
+    except (RuntimeError, ValueError, ZeroDivisionError):
+        return {}
+
+
+def _test_figures(folder: Path, winner: Entry) -> dict[str, float]:
+    """The winner's figures on the test split, read when it became the winner."""
+    path = folder / "test.json"
+    if path.is_file():
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if kept.get("run") == winner.runs[0]:
+            return {name: float(value) for name, value in kept["figures"].items()}
+    from graphmill.runs.export import evaluate_run, restore
+
+    figures = evaluate_run(restore(winner.runs[0]))["test"]
+    write_atomically(path, json.dumps({"run": winner.runs[0], "figures": plain(figures)}).encode())
+    return {name: float(value) for name, value in figures.items()}
+
+
+def _draw(study: optuna.Study, path: Path) -> None:
+    """Parallel coordinates of all trials, drawn by Optuna."""
+    import warnings
+
+    import matplotlib as mpl
+
+    mpl.use("agg")
+    import optuna
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        axes = optuna.visualization.matplotlib.plot_parallel_coordinate(study)
+    figure = axes.figure
+    figure.set_size_inches(9, 4.5)
+    figure.savefig(path, dpi=110, bbox_inches="tight")
+
+
+def _interval(entry: Entry) -> str:
+    return f"{entry.low:.4f} to {entry.high:.4f}" if math.isfinite(entry.low) else "one seed"
+
+
+def _number(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

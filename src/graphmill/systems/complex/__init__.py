@@ -1,0 +1,1 @@
+"""ComplEx and DistMult: vectors of nodes and relations whose trilinear products score links."""

@@ -1,0 +1,71 @@
+"""The data of one ComplEx step: links, and the nodes that their targets are told from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+import numpy as np
+
+SOFTMAX, N3 = "softmax", "n3"
+
+
+@dataclass(frozen=True)
+class ComplexBatch:
+    """Links ``head``, ``relation``, ``tail`` int64 [B], global node numbers; ``kind`` int64 [B]: number of the tail's type.
+
+    ``candidates``: by type number, the global numbers that a target of the type is told from; a type that is missing has
+    all its nodes. ``own_degree`` float32 [B]: log of the training links into the tail, this one among them. ``degree``: by
+    type number the relations int64 [U], ascending, that ask for it in the step, and float32 [U, candidates] of
+    log(1 + training links into each) by them; empty where popularity takes no part.
+    """
+
+    head: np.ndarray
+    relation: np.ndarray
+    tail: np.ndarray
+    kind: np.ndarray
+    own_degree: np.ndarray
+    candidates: Mapping[int, np.ndarray] = field(default_factory=dict)
+    degree: Mapping[int, tuple[np.ndarray, np.ndarray]] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.head)
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """Links, for both terms."""
+        return {SOFTMAX: float(len(self)), N3: float(len(self))}
+
+    @property
+    def replicated(self) -> bool:
+        """There is nothing to encode."""
+        return False
+
+    def groups(self) -> Sequence[ComplexBatch]:
+        """The batch itself."""
+        return (self,)
+
+    def split(self, parts: int) -> Sequence[ComplexBatch]:
+        """Runs of links."""
+        bounds = np.linspace(0, len(self), min(parts, max(len(self), 1)) + 1).astype(int)
+        return [self._rows(slice(a, b)) for a, b in pairwise(bounds.tolist())]
+
+    def shard(self, rank: int, world: int) -> ComplexBatch:
+        """Every ``world``-th link."""
+        return self._rows(slice(rank, None, world))
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All arrays."""
+        found = {name: getattr(self, name) for name in ("head", "relation", "tail", "kind", "own_degree")}
+        return found | {f"candidates_{kind}": nodes for kind, nodes in self.candidates.items()}
+
+    def _rows(self, rows: slice) -> ComplexBatch:
+        return replace(
+            self,
+            head=self.head[rows],
+            relation=self.relation[rows],
+            tail=self.tail[rows],
+            kind=self.kind[rows],
+            own_degree=self.own_degree[rows],
+        )

@@ -1,0 +1,51 @@
+"""What a step of ComplEx holds and does, from the settings and the sizes of the graph: the planner's formulas."""
+
+from __future__ import annotations
+
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.systems.complex.settings import ComplexSettings
+from graphmill.training.contract import Execution
+from graphmill.training.planning import Cost, ranking_bytes
+
+_WIDE = 4
+_BASE_BATCH = 1024
+
+
+def scores_per_link(graph: TypedGraph, settings: ComplexSettings) -> float:
+    """Candidates that a link's target is told from: a mean over the training edges, of both directions."""
+    counts = {t.name: float(t.count) for t in graph.node_types}
+    wanted = settings.objective.candidates
+    total = weight = 0.0
+    for relation in graph.relations:
+        for end in (relation.source, relation.target):
+            total += relation.edges * (min(wanted, counts[end]) if wanted else counts[end])
+            weight += relation.edges
+    return total / max(weight, 1.0)
+
+
+def step_cost(
+    graph: TypedGraph, settings: ComplexSettings, batching: str, execution: Execution, precision: str
+) -> Cost:
+    """The cost of one process; ``batching`` is "full": there are no messages to sample."""
+    a, d = settings.acceleration, settings.model.embedding_dim
+    batch = (a.batch_size or a.batch_size_per_device * a.processes or _BASE_BATCH) // a.processes
+    parameters = (graph.num_nodes + 2 * len(graph.relations)) * d
+    candidates = scores_per_link(graph, settings)
+    chunk = batch / max(execution.loss_chunks, 1)
+    edges = sum(relation.edges for relation in graph.relations)
+    held_out = float(sum(r["split"]["valid"] + r["split"]["test"] for r in graph.manifest["relations"]))
+    products = 3 * 2.0 * batch * candidates * d
+    return Cost(
+        weights=parameters * _WIDE,
+        # The links both ways as four numbers each, their order, and the sparse edges.
+        held=int(2 * edges * 64),
+        # Scores, their exponentials and gradients; the rows that are looked up, and what is made of them; the table's
+        # gradient once for each of its three uses.
+        step=int((6 * chunk * candidates + 16 * chunk * d + 3 * parameters) * _WIDE),
+        gradients=parameters * _WIDE,
+        evaluation=int(ranking_bytes(held_out, max(t.count for t in graph.node_types)) + parameters * _WIDE),
+        flop=products,
+        low_flop=products if precision != "fp32" else 0.0,
+        moved=(10.0 * batch * candidates + 60.0 * batch * d + 8.0 * parameters) * _WIDE,
+        calls=250.0,
+    )

@@ -1,0 +1,284 @@
+"""ComplEx as the engine sees it: typed links, each target told from the nodes of its type."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from graphmill.errors import InputError
+from graphmill.evaluation.baselines.train_edges import TrainEdges
+from graphmill.evaluation.health.quick import quick_health
+from graphmill.evaluation.ranking.links import rank_links
+from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, count_links, link_queries
+from graphmill.sampling.keyed import generator, key_of
+from graphmill.systems.complex.batch import N3, SOFTMAX, ComplexBatch
+from graphmill.systems.complex.model import ComplEx
+from graphmill.systems.complex.settings import ComplexSettings
+from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, Execution, ParameterGroup, Phase, Term
+from graphmill.training.settings import LINK_METRICS
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+
+BASE_BATCH = 1024
+EXPORT_ROWS = 65_536
+
+
+class ComplexRecipe:
+    """L = mean −log softmax(score of the target among its type's candidates) + λ mean Σ|v|³, over the step's links.
+
+    A link's own part in its target's degree is left out while it is trained on.
+
+    Every relation is asked for its targets. Where the graph does not hold a relation's reverse, its inverse stands in,
+    with a vector of its own (reciprocal relations, Lacroix et al. 2018). Everything random is keyed by
+    ``settings.training.seed``.
+    """
+
+    name = "complex"
+    algorithm_version = 1
+
+    def __init__(self, graph: TypedGraph, settings: ComplexSettings, batching: str) -> None:
+        self.graph = graph
+        self.settings = settings
+        self.device = torch.device("cpu")
+        self.edges = TrainEdges(graph)
+        types = {t.name: number for number, t in enumerate(graph.node_types)}
+        offset = {t.name: t.offset for t in graph.node_types}
+        rows, own_degree = [np.zeros((0, 4), np.int64)], [np.zeros(0, np.float32)]
+        degrees = {}
+        for relation in self.edges.relations:
+            edges = self.edges.edges(relation)
+            same = np.ones(len(edges.src), np.int64)
+            degree = np.bincount(edges.dst, minlength=self.edges.ends(relation.index)[1].count)
+            reached = np.flatnonzero(degree)
+            degrees[relation.index] = reached, np.log1p(degree[reached]).astype(np.float32)
+            own_degree.append(np.log(np.maximum(degree[edges.dst], 1)).astype(np.float32))
+            rows.append(
+                np.stack(
+                    [
+                        edges.src + offset[relation.source],
+                        same * relation.index,
+                        edges.dst + offset[relation.target],
+                        same * types[relation.target],
+                    ],
+                    axis=1,
+                )
+            )
+        self.links, self.own_degree, self.log_degree = np.concatenate(rows), np.concatenate(own_degree), degrees
+        if not len(self.links):
+            raise InputError(f"{graph.path} has no training edges; reduce graph.split.valid and graph.split.test")
+        self.num_relations = (1 if self.edges.reversed else 2) * len(graph.relations)
+        world = int(os.environ.get("WORLD_SIZE", "1"))
+        asked = settings.acceleration.batch_size or settings.acceleration.batch_size_per_device * world or BASE_BATCH
+        self.batch_size = min(asked, len(self.links))
+        steps = settings.training.steps_per_epoch or -(-len(self.links) // self.batch_size)
+        self.phases = [Phase("train", steps, self.batch_size, BASE_BATCH)]
+        self._orders: dict[tuple[int, int], np.ndarray] = {}
+        self._queries: dict[tuple[str, int], LinkQueries] = {}
+
+    # ---------------------------------------------------------------- model
+
+    def build(self, execution: Execution) -> ComplEx:
+        """Initialised on the CPU from the seed, so that every device and rank starts alike."""
+        torch.manual_seed(key_of(self.settings.training.seed, "initialise") & 0x7FFF_FFFF_FFFF_FFFF)
+        m = self.settings.model
+        return ComplEx(self.graph.num_nodes, self.num_relations, m.embedding_dim, m.scoring, m.popularity)
+
+    def to(self, device: torch.device) -> None:
+        """Batches go to the device as they come; there is nothing else."""
+        self.device = device
+
+    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
+        """Tables alone: no weight decay."""
+        named = list(model.named_parameters())
+        return [ParameterGroup([n for n, _ in named], [p for _, p in named], 0.0)]
+
+    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
+        """Both tables: by node id, and by relation."""
+        names = ["|".join(r.key) for r in self.graph.relations]
+        relations = [*names, *(f"inverse of {n}" for n in names)][: self.num_relations]
+        ids = self.graph.node_table().column("id").to_pylist()
+        rows = {"entities": ids, "relations": relations, "popularity": relations}
+        return {name: (name, rows[name]) for name, _ in model.named_parameters()}
+
+    def begin_epoch(self, model: nn.Module, epoch: int) -> None:
+        """ComplEx keeps no state between steps."""
+
+    # ---------------------------------------------------------------- a step
+
+    def step(self, phase: Phase, epoch: int, index: int) -> ComplexBatch:
+        """Links of one shuffled order per epoch, in steps of even size, and the candidates of each type among them."""
+        total = len(self.links)
+        per_epoch = -(-total // self.batch_size)
+        turn, at = divmod(index, per_epoch)
+        chosen = self._order(epoch, turn)[at * total // per_epoch : (at + 1) * total // per_epoch]
+        head, relation, tail, kind = self.links[chosen].T
+        wanted, candidates = self.settings.objective.candidates, {}
+        for number in np.unique(kind).tolist() if wanted else ():
+            node_type = self.graph.node_types[number]
+            if wanted < node_type.count:
+                rng = generator(self.settings.training.seed, "candidates", epoch, index, number)
+                candidates[number] = node_type.offset + rng.choice(node_type.count, wanted, replace=False)
+        degree = {}
+        for number in np.unique(kind).tolist() if self.settings.model.popularity else ():
+            asking = np.unique(relation[kind == number])
+            node_type = self.graph.node_types[number]
+            nodes = candidates.get(number, np.arange(node_type.offset, node_type.offset + node_type.count))
+            local = nodes - node_type.offset
+            degree[number] = asking, np.stack([_looked_up(local, *self.log_degree[r]) for r in asking.tolist()])
+        return ComplexBatch(head, relation, tail, kind, self.own_degree[chosen], candidates, degree)
+
+    def _order(self, epoch: int, turn: int) -> np.ndarray:
+        order = self._orders.get((epoch, turn))
+        if order is None:
+            order = generator(self.settings.training.seed, "order", epoch, turn).permutation(len(self.links))
+            # Prefetching threads may still be at the epoch before.
+            self._orders = {k: v for k, v in self._orders.items() if k[0] >= epoch - 1} | {(epoch, turn): order}
+        return order  # not read again: another of these threads may have replaced what is kept
+
+    def encode(self, model: nn.Module, batch: ComplexBatch) -> Encoded | None:
+        """Chunks share nothing but the tables."""
+        return None
+
+    def terms(self, model: nn.Module, chunk: ComplexBatch, encoded: Encoded | None) -> list[Term]:
+        """The cross-entropy summed over links, and the cubes of their vectors."""
+        assert isinstance(model, ComplEx)
+        head, relation, tail = self._tensor(chunk.head), self._tensor(chunk.relation), self._tensor(chunk.tail)
+        x = model(head, relation)
+        loss = x.sum() * 0.0  # a process may hold no link
+        for kind in np.unique(chunk.kind).tolist():
+            loss = loss + self._cross_entropy(model, chunk, kind, x, tail)
+        count = float(len(chunk))
+        norm = sum(
+            (model.cubes(part) for part in (model.entities[head], model.relations[relation], model.entities[tail])),
+            x.new_zeros(()),
+        )
+        return [Term(SOFTMAX, loss, count), Term(N3, norm, count, self.settings.objective.n3)]
+
+    def _cross_entropy(self, model: ComplEx, chunk: ComplexBatch, kind: int, x: Tensor, tail: Tensor) -> Tensor:
+        """Σ −log softmax over the links that ask for a type.
+
+        Of drawn candidates each stands for several, and the target itself is left out of them.
+        """
+        mine = np.flatnonzero(chunk.kind == kind)
+        rows, node_type, candidates = self._tensor(mine), self.graph.node_types[kind], chunk.candidates.get(kind)
+        x, tail = x[rows], tail[rows]
+        first = node_type.offset
+        table = model.entities[first : first + node_type.count]
+        nodes = None if candidates is None else self._tensor(candidates)
+        others = _wide(x @ (table if nodes is None else model.entities[nodes]).T)
+        own = _wide((x * model.entities[tail]).sum(1, keepdim=True))
+        if model.popularity is not None:
+            asking, degree = chunk.degree[kind]
+            place = self._tensor(np.searchsorted(asking, chunk.relation[mine]))
+            weight = _wide(model.popularity[self._tensor(chunk.relation[mine])])[:, None]
+            others = others + weight * self._tensor(degree).to(weight.dtype)[place]
+            own = own + weight * self._tensor(chunk.own_degree[mine]).to(weight.dtype)[:, None]
+        if nodes is None:
+            others = others.scatter(1, (tail - first)[:, None], own)
+            return F.cross_entropy(others, tail - first, reduction="sum")
+        others = others + math.log(node_type.count / len(nodes))
+        others = others.masked_fill(nodes[None, :] == tail[:, None], -math.inf)
+        return F.cross_entropy(torch.cat([own, others], dim=1), torch.zeros_like(tail), reduction="sum")
+
+    # ---------------------------------------------------------------- evaluation and export
+
+    def scorer(self, model: nn.Module) -> ComplexScorer:
+        """Scores of the graph's relations, and of the inverses that it does not hold."""
+        assert isinstance(model, ComplEx)
+        return ComplexScorer(model, self.edges)
+
+    def ranking_queries(self, split: str, limit: int = 0) -> LinkQueries:
+        """The tails of every relation; of a graph without reverses the heads as well, as tails of the inverses."""
+        if (split, limit) not in self._queries:
+            ask = link_queries if self.edges.reversed else both_sides
+            self._queries[split, limit] = ask(self.graph, split, max_per_relation=limit)
+        return self._queries[split, limit]
+
+    def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
+        """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ..."""
+        scorer = self.scorer(model)
+        scorer.poll = poll
+        evaluation = self.settings.evaluation
+        queries = self.ranking_queries(split, 0 if final else evaluation.max_queries)
+        ranking = rank_links(scorer, queries, ks=tuple(evaluation.top_k), auc_negatives=0)
+        wanted = LINK_METRICS if final and evaluation.final_metrics == "all" else evaluation.metrics
+        return {k: v for k, v in ranking.macro.items() if k.split("@")[0] in wanted}
+
+    def held_out(self, split: str) -> int:
+        """Links; InputError where there is none, before a step is trained rather than at the first evaluation."""
+        return count_links(self.graph, split)
+
+    def health(self, model: nn.Module) -> dict[str, float]:
+        """Participation ratio, mean cosine and the smallest within-type rank of the table of nodes."""
+        assert isinstance(model, ComplEx)
+        types = np.repeat(np.arange(len(self.graph.node_types)), [t.count for t in self.graph.node_types])
+        return quick_health(model.entities.detach().float().cpu().numpy(), types, seed=self.settings.training.seed)
+
+    def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
+        """The table of nodes; of ComplEx the real halves, then the imaginary ones."""
+        assert isinstance(model, ComplEx)
+        for start in range(0, self.graph.num_nodes, EXPORT_ROWS):
+            rows = model.entities.detach()[start : start + EXPORT_ROWS].float().cpu().numpy()
+            yield EmbeddingBlock(start, rows)
+
+    def compilables(self, model: nn.Module) -> list[Compilable]:
+        """Nothing: a few products."""
+        return []
+
+    def units_per_step(self, phase: Phase) -> tuple[str, float]:
+        """Links."""
+        return "links", len(self.links) / -(-len(self.links) // self.batch_size)
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        tensor = torch.from_numpy(np.ascontiguousarray(array))
+        if self.settings.acceleration.pin_memory and self.device.type == "cuda":
+            return tensor.pin_memory().to(self.device, non_blocking=True)
+        return tensor.to(self.device)
+
+
+class ComplexScorer:
+    """Scores every candidate of a relation or an inverse relation."""
+
+    def __init__(self, model: ComplEx, edges: TrainEdges, poll: Callable[[], None] = lambda: None) -> None:
+        self.model = model.eval()
+        self.edges = edges
+        self.poll = poll
+
+    def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
+        """Local head numbers int64 [B] → fp32 [B, candidates]."""
+        self.poll()
+        source, target = self.edges.ends(relation)
+        with torch.no_grad():
+            rows = torch.from_numpy(np.ascontiguousarray(heads + source.offset)).to(self.model.entities.device)
+            x = self.model(rows, torch.full_like(rows, self.edges.known_as(relation)))
+            scores = _wide(x) @ _wide(self.model.entities[target.offset : target.offset + target.count]).T
+            if self.model.popularity is None:
+                return scores
+            return scores + self.model.popularity[self.edges.known_as(relation)] * self._log_degree(relation, scores)
+
+    def _log_degree(self, relation: int, like: Tensor) -> Tensor:
+        links = np.asarray(self.edges.matrix(relation).sum(0)).ravel()
+        return torch.from_numpy(np.log1p(links)).to(like)
+
+
+def _looked_up(wanted: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """``values`` of the ascending ``keys`` at ``wanted``, 0 where there is none."""
+    place = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
+    return (
+        np.where(keys[place] == wanted, values[place], np.float32(0))
+        if len(keys)
+        else np.zeros(len(wanted), np.float32)
+    )
+
+
+def _wide(x: Tensor) -> Tensor:
+    """At least fp32."""
+    return x if x.dtype == torch.float64 else x.float()

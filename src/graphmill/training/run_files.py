@@ -1,0 +1,188 @@
+"""The shapes of a run's JSON files, and one guard for reading them: what was damaged is a sentence, never a traceback.
+
+``manifest.json`` and ``report.json`` carry a checksum of themselves, the manifest those of ``settings.json`` and
+``parameter_rows.json``; runs from before there were checksums are read without.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, RootModel, ValidationError
+
+from graphmill.errors import InputError
+
+VERSION = 1
+CHECKSUM = "checksum"
+FILES = "files"
+_SEALED = ("manifest.json", "report.json")
+_LARGEST = 1 << 62
+_AGAIN = "run the same training again, which goes on from its checkpoints and writes it anew"
+
+
+class _Shape(BaseModel):
+    """What must be so; a file may hold more."""
+
+    model_config = ConfigDict(extra="allow", protected_namespaces=())
+
+
+class _Data(_Shape):
+    path: str
+    content_hash: str
+
+
+class _Resolved(_Shape):
+    preset: str
+    batching: str
+
+
+class RunManifest(_Shape):
+    """``manifest.json``: which training this is, and on what."""
+
+    format: Literal["graphmill-run"]
+    version: int
+    fingerprint: str = Field(pattern="[0-9a-f]{64}")
+    recipe: str
+    algorithm_version: int
+    data: _Data
+    resolved: _Resolved
+    versions: dict[str, str]
+
+
+class RunReport(_Shape):
+    """``report.json``: how a training ended. Numbers may be the words "nan" and "inf"."""
+
+    fingerprint: str
+    data_version: str
+    reason: str
+    epochs_done: int = Field(ge=0, le=_LARGEST)
+    steps_done: int = Field(ge=0, le=_LARGEST)
+    best_epoch: int = Field(ge=0, le=_LARGEST)
+    best_metric: float | None
+    selected_on: str = ""
+    exported_epoch: int = Field(0, ge=0, le=_LARGEST)
+    metrics: dict[str, float]
+    health: dict[str, float] = {}
+    final_losses: dict[str, float] = {}
+    skips: int = 0
+    seconds: float
+    seconds_per_step: float = 0.0
+    seconds_per_epoch: float = 0.0
+    peak_memory_bytes: float = 0.0
+    memory: list[tuple[float, float, float]] = []
+    compile: dict[str, Any] = {}
+    shrunk: list[str] = []
+    notes: list[str] = []
+    device: str = ""
+    precision: str = ""
+
+
+class RunSettings(_Shape):
+    """``settings.json``: what was asked for. Its sections are the recipe's business."""
+
+    recipe: str
+    data: str = ""
+    model: dict[str, Any] = {}
+    training: dict[str, Any] = {}
+    acceleration: dict[str, Any] = {}
+    evaluation: dict[str, Any] = {}
+    export: dict[str, Any] = {}
+
+
+class ParameterRows(RootModel[dict[str, tuple[str, list[str]]]]):
+    """``parameter_rows.json``: parameter → label and the keys of its rows."""
+
+
+class Ranking(_Shape):
+    """``ranking.json``."""
+
+    kind: str
+    epoch: int
+
+
+SHAPES: dict[str, type[BaseModel]] = {
+    "manifest.json": RunManifest,
+    "report.json": RunReport,
+    "settings.json": RunSettings,
+    "parameter_rows.json": ParameterRows,
+    "ranking.json": Ranking,
+}
+
+
+def sealed(name: str, value: Any) -> Any:
+    """``value`` with its checksum, where the file ``name`` has one."""
+    return {**value, CHECKSUM: _digest(value)} if name in _SEALED else value
+
+
+def read_run_file(directory: Path, name: str) -> Any:
+    """What is in the run's file ``name``, in the shape that it must have; missing fields have their defaults.
+
+    Raises:
+        InputError: there is none, or it is not what was written; with the way out.
+    """
+    path = directory / name
+    value = read_json_file(path, f"{directory} has no {name}: it is not a run directory, or its run never began")
+    if name in _SEALED and isinstance(value, dict):
+        checksum = value.pop(CHECKSUM, None)
+        if checksum is not None and checksum != _digest(value):
+            raise damaged(path, "its contents are not those that were written")
+    if name in ("settings.json", "parameter_rows.json"):
+        _require_noted(directory, name)
+    if (shape := SHAPES.get(name)) is None:
+        return value
+    return shaped(shape, value, path)
+
+
+def read_json_file(path: Path, missing: str) -> Any:
+    """The JSON in ``path``. Raises :class:`InputError`: ``missing`` where there is no file, or why it cannot be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise InputError(missing) from None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from None
+    except (ValueError, RecursionError):
+        raise damaged(path, "it is not JSON") from None
+
+
+def shaped(shape: type[BaseModel], value: Any, path: Path, remedy: str = _AGAIN) -> Any:
+    """``value`` with the defaults of ``shape``. Raises :class:`InputError` that names the first thing that is wrong."""
+    try:
+        found = shape.model_validate(value)
+    except ValidationError as error:
+        problem = error.errors()[0]
+        at = ".".join(map(str, problem["loc"]))
+        raise damaged(path, f"{at + ': ' if at else ''}{problem['msg'].lower()}"[:200], remedy) from None
+    except RecursionError:
+        raise damaged(path, "it is nested too deeply", remedy) from None
+    if isinstance(found, RunManifest) and found.version > VERSION:
+        raise InputError(f"{path} was written by a newer graphmill (version {found.version}): upgrade graphmill")
+    return {**found.model_dump(), **value} if isinstance(value, dict) and not isinstance(found, RootModel) else value
+
+
+def damaged(path: Path, what: str, remedy: str = _AGAIN) -> InputError:
+    """The sentence on a file that is not what was written."""
+    return InputError(f"{path} is damaged: {what}; {remedy}")
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a small file's bytes."""
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _require_noted(directory: Path, name: str) -> None:
+    """Compare with the manifest, where there is one that says anything of this file."""
+    try:
+        noted = read_run_file(directory, "manifest.json").get(FILES, {})
+    except InputError:
+        return
+    if isinstance(noted, Mapping) and name in noted and noted[name] != file_digest(directory / name):
+        raise damaged(directory / name, "its contents are not those that were written")
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()

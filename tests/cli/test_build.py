@@ -1,0 +1,84 @@
+"""``graphmill build``: from files to a graph on the command line, and a training by the name of a system."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from graphmill.cli import app
+from graphmill.errors import InputError, SettingsError
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.resolve import read_settings
+from tests.components.conftest import write_kg
+
+RATINGS = "userId,movieId,rating\n" + "".join(f"u{u},m{(u * 3 + i) % 7},4\n" for u in range(6) for i in range(5))
+
+
+def build(*arguments: str) -> str:
+    return CliRunner().invoke(app, ["build", *arguments], catch_exceptions=False).output
+
+
+def test_a_file_becomes_a_graph_and_what_comes_next_is_said(tmp_path: Path) -> None:
+    write_kg(tmp_path / "kg.csv")
+    told = build(str(tmp_path / "kg.csv"), "-o", str(tmp_path / "graph"), "--set", "split.valid=0.2")
+    graph = TypedGraph.open(tmp_path / "graph")
+    assert "read as kg_csv" in told
+    assert f"{graph.num_nodes:,} nodes, {graph.num_edges:,} edges" in told
+    assert f"graphmill train hgt --set data={tmp_path / 'graph'}" in told
+    held_out = sum(relation["split"]["valid"] for relation in graph.manifest["relations"])
+    assert 0.15 < held_out / graph.num_edges < 0.25
+
+
+def test_features_of_the_items_go_with_the_interactions(tmp_path: Path) -> None:
+    (tmp_path / "ratings.csv").write_text(RATINGS)
+    np.save(tmp_path / "covers.npy", np.ones((7, 3), np.float32))
+    (tmp_path / "covers.ids.txt").write_text("".join(f"m{item}\n" for item in range(7)))
+    files = (str(tmp_path / "ratings.csv"), str(tmp_path / "covers.npy"))
+    found = json.loads(build(*files, "-o", str(tmp_path / "graph"), "--json"))
+    assert (found["format"], found["counts"]["interactions"]) == ("interactions_csv", 30)
+    features = TypedGraph.open(tmp_path / "graph").features("item")
+    assert features is not None
+    assert features.shape == (7, 3)
+
+
+def test_columns_can_be_named(tmp_path: Path) -> None:
+    (tmp_path / "odd.csv").write_text("a;b;c\nx;likes;y\ny;likes;z\n")
+    named = [f"--read=columns.{part}={column}" for part, column in (
+        ("head_id", "c"), ("tail_id", "a"), ("relation", "b"), ("head_type_constant", "n"), ("tail_type_constant", "n"),
+    )]  # fmt: skip
+    none = ("--set", "split.valid=0", "--set", "split.test=0", "--set", "add_reverse=never")
+    build(str(tmp_path / "odd.csv"), "-o", str(tmp_path / "graph"), "--format", "kg_csv", *named, *none)
+    graph = TypedGraph.open(tmp_path / "graph")
+    ids = graph.node_table()["id"].to_pylist()
+    edges = graph.edges(0)
+    assert {(ids[a], ids[b]) for a, b in zip(edges.src.tolist(), edges.dst.tolist(), strict=True)} == {
+        *(("y", "x"), ("z", "y")),
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "sentence"),
+    [
+        (["nowhere.csv"], InputError, "nowhere.csv does not exist"),
+        (["odd.csv", "--format", "xlsx"], SettingsError, "no report on format 'xlsx'"),
+        (["odd.csv", "--format", "xlsx", "--read", "a=b"], SettingsError, "there is no format 'xlsx' of edges"),
+        (["odd.csv", "--set", "splits.valid=0"], SettingsError, "splits"),
+    ],
+)
+def test_a_mistake_is_a_sentence_and_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], error: type[Exception], sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("odd.csv").write_text("source,relation,target\nx,likes,y\ny,likes,z\n")
+    with pytest.raises(error, match=sentence):
+        build(*arguments, "-o", "graph")
+    assert not Path("graph").exists()
+
+
+def test_a_system_by_its_name_has_its_defaults(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert read_settings(Path("sasrec")) == {"recipe": "sasrec"}
+    Path("sasrec").write_text("recipe: conve\n")
+    assert read_settings(Path("sasrec")) == {"recipe": "conve"}, "a file of that name is the file"

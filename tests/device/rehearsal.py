@@ -1,0 +1,128 @@
+"""The whole life of a run of every training case on a pretended device, one after the other in one process.
+
+``python -m tests.device.rehearsal mps --precision fp32 --out found.json [CASE ...]`` trains, evaluates, checkpoints, is
+stopped in the middle of an epoch, goes on, ends with its final figures, and then exports, ranks, recommends and traces
+influence. Of each case it says what would have failed on that device, and what a step asks of it: launches and waits of
+the gradient and of the whole step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import tempfile
+import traceback
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.device import pretend
+
+PARTS = ("launches", "waits")
+
+
+def rehearse(name: str, kind: str, precision: str, folder: Path, device: pretend.Dispatch) -> dict[str, Any]:
+    """One case: problems, the error it ended with ("" for none), and medians a step."""
+    tally = pretend.DEVICE.tally
+    tally.clear()
+    steps: list[tuple[int, ...]] = []
+    error = ""
+    try:
+        with device:
+            _life(name, kind, precision, folder, steps)
+    except Exception as problem:
+        last = [f for f in traceback.extract_tb(problem.__traceback__) if "/graphmill/" in f.filename][-1:]
+        where = "".join(f" at {Path(f.filename).name}:{f.lineno}" for f in last)
+        error = f"{type(problem).__name__}: {str(problem)[:300]}{where}"
+    middle = [int(statistics.median(column)) for column in zip(*steps, strict=True)]
+    return {
+        "error": error,
+        "problems": dict(tally.problems),
+        "a_step": dict(zip(PARTS, middle, strict=False)),
+        "steps": len(steps),
+        "peak_bytes": tally.peak_bytes,
+        "waits": dict(tally.waits.most_common(40)),
+        "places": dict(tally.places.most_common(40)),
+    }
+
+
+def _life(name: str, kind: str, precision: str, folder: Path, steps: list[tuple[int, ...]]) -> None:
+    from graphmill.errors import StoppedError
+    from graphmill.influence.settings import InfluenceSettings
+    from graphmill.runs.export import evaluate_run, export_run, restore
+    from graphmill.runs.influence import trace_influence
+    from graphmill.runs.ranking import rank_any
+    from graphmill.runs.recommendations import Recommends, recommend_run
+    from graphmill.runs.train import train
+    from graphmill.training.engine import Engine
+    from graphmill.training.gradients import Traceable
+    from graphmill.training.signals import StopRequest
+    from tests.training.cases import CASES
+    from tests.training.runs import settings_of
+
+    case = CASES[name]
+    graph = case.graph(folder / "graph")
+    on_device = {"device": kind, "allow_fallback": False, "precision": precision, "accumulation_steps": 2}
+    short = {"epochs": 2, "steps_per_epoch": 3, "warmup_steps": 1, "lr_decay_epochs": 0}
+    kept = {"keep_influence": 2, "checkpoint_every_epochs": 1}
+    values = settings_of(case, graph, {"acceleration": on_device | kept, "training": short, "export": {"csv": False}})
+    stop, whole = StopRequest(), Engine._step
+
+    def counted(engine: Any, *rest: Any) -> None:
+        before = pretend.DEVICE.tally.counts()
+        whole(engine, *rest)
+        steps.append(tuple(b - a for a, b in zip(before, pretend.DEVICE.tally.counts(), strict=True)))
+        if len(steps) == 2:
+            stop.request()
+
+    Engine._step = counted  # type: ignore[method-assign]
+    try:
+        try:
+            train(values, "rehearsal", root=str(folder / "runs"), stop=stop)
+            raise AssertionError("it was asked to stop, and did not")
+        except StoppedError:
+            pass
+        result = train(values, "rehearsal", root=str(folder / "runs"))
+    finally:
+        Engine._step = whole  # type: ignore[method-assign]
+    assert result["device"] == kind, result["device"]
+    restored = restore(result["run_dir"])
+    export_run(restored)
+    evaluate_run(restored)
+    rank_any(restored)
+    if isinstance(restored.recipe, Recommends):
+        recommend_run(restored, 5)
+    if isinstance(restored.recipe, Traceable):
+        for more in ({}, {"mode": "self"}, {"variant": "sketch_rescored"}, {"precondition": "adam"}):
+            asked = InfluenceSettings.model_validate({"max_test_triples": 2, "top_k": 2, "checkpoints": 1, **more})
+            trace_influence(result["run_dir"], asked, out=folder / "influence")
+
+
+def main() -> None:
+    """See the module's head."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("device", choices=("cuda", "mps"))
+    parser.add_argument("cases", nargs="*")
+    parser.add_argument("--precision", default="fp32")
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    device = pretend.install(arguments.device)
+    from tests.training.cases import CASES
+
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in arguments.cases or CASES:
+            one = rehearse(name, arguments.device, arguments.precision, Path(folder) / name, device)
+            found[name] = one
+            print(f"{name}: {one['a_step']}; {one['error'] or 'no error'}", flush=True)
+            for problem, count in one["problems"].items():
+                print(f"   {count} x {problem}", flush=True)
+    if arguments.out:
+        arguments.out.write_text(json.dumps(found, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""No accelerator runs these tests, so every recipe's whole life is rehearsed on a pretended one (``pretend.py``).
+
+One process for all cases, device and precision; a case fails here where it would have failed on the device.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("device", "precision"), [("mps", "fp32"), ("cuda", "fp32"), ("cuda", "bf16"), ("cuda", "fp16")]
+)
+def test_every_case_lives_through_without_a_problem(device: str, precision: str, tmp_path: Path) -> None:
+    out = tmp_path / "found.json"
+    command = [sys.executable, "-m", "tests.device.rehearsal", device, "--precision", precision, "--out", str(out)]
+    done = subprocess.run(
+        command, cwd=ROOT, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}, check=False
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    found = json.loads(out.read_text())
+    assert {name: one["error"] for name, one in found.items() if one["error"]} == {}
+    assert {name: one["problems"] for name, one in found.items() if one["problems"]} == {}
+    assert min(one["steps"] for one in found.values()) >= 6  # two epochs of three, however often it was stopped

@@ -1,0 +1,32 @@
+"""A format is one registration: what each must bring, and that the docs and settings page have it."""
+
+from pathlib import Path
+
+import pytest
+
+from graphmill.ingest.format import Look
+from graphmill.ingest.formats import FORMATS
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_each_has_settings_a_reader_and_words_in_the_docs(name: str, repository: Path) -> None:
+    format = FORMATS[name]
+    assert format.settings.__doc__
+    assert (format.read is None) == (format.gives == "features")
+    assert f"`{name}`" in (repository / "docs/reference/ingestion.md").read_text(encoding="utf-8")
+    assert f"### Format `{name}`" in (repository / "docs/reference/settings.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_none_claims_what_is_not_there_or_empty(name: str, tmp_path: Path) -> None:
+    (tmp_path / "empty.csv").write_text("", encoding="utf-8")
+    (tmp_path / "some.csv").write_text("words without any meaning\n", encoding="utf-8")
+    for path in (tmp_path / "nothing.csv", tmp_path / "empty.csv", tmp_path / "some.csv"):
+        assert FORMATS[name].recognises(Look(str(path))) == 0
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_each_reports_in_a_sentence_on_what_is_not_there(name: str, tmp_path: Path) -> None:
+    found = FORMATS[name].examine(str(tmp_path / "nothing.csv"))
+    assert found.problem
+    assert "\n" not in found.problem

@@ -1,0 +1,85 @@
+"""Machine code is kept by all kernels' sources: a changed helper is compiled anew, and folders nobody uses go."""
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import graphmill
+
+pytest.importorskip("numba")
+
+from graphmill.kernels.runtime import jit as module
+
+CALLER = """
+import numpy as np
+from graphmill.kernels.runtime.compiled_math import exp
+from graphmill.kernels.runtime.jit import jit
+
+@jit
+def twice(x):
+    return exp(x) * np.float32(2)
+
+if __name__ == "__main__":
+    print(float(twice(np.float32(0))), sum(twice.stats.cache_hits.values()))
+"""
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """A copy of the package whose helpers can be edited, with one more kernel."""
+    folder = tmp_path / "graphmill"
+    shutil.copytree(Path(graphmill.__file__).parent, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    (folder / "kernels" / "caller.py").write_text(CALLER)
+    return folder
+
+
+def run_caller(sources: Path, cache: Path) -> tuple[float, int, str]:
+    """What the kernel says, how often its machine code was found, and what was written to standard error."""
+    environment = os.environ | {"PYTHONPATH": str(sources.parent), "NUMBA_CACHE_DIR": str(cache)}
+    command = [sys.executable, "-m", "graphmill.kernels.caller"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=250)
+    value, hits = done.stdout.split()
+    return float(value), int(hits), done.stderr
+
+
+def test_an_edited_helper_is_seen_by_its_callers(sources: Path, tmp_path: Path) -> None:
+    cache = tmp_path / "cache"
+    assert run_caller(sources, cache)[:2] == (2.0, 0)
+    assert run_caller(sources, cache)[:2] == (2.0, 1)  # kept
+    helper = sources / "kernels" / "runtime" / "compiled_math.py"
+    helper.write_text(helper.read_text().replace("else y * power", "else y * power * _ONE + _ONE"))
+    assert run_caller(sources, cache)[:2] == (4.0, 0)
+
+
+def test_a_cache_that_cannot_be_written_works_and_is_said(sources: Path, tmp_path: Path) -> None:
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("")
+    value, _, said = run_caller(sources, in_the_way)
+    assert value == 2.0
+    assert "compiled kernels cannot be kept" in said
+    assert "NUMBA_CACHE_DIR" in said
+
+
+def test_folders_of_other_sources_go_after_a_month(tmp_path: Path) -> None:
+    for number in range(8):
+        folder = tmp_path / f"{number:016x}"
+        folder.mkdir()
+        old = time.time() - (number * 10 + 1) * 86400
+        os.utime(folder, (old, old))
+    current = tmp_path / f"{7:016x}"
+    module.prune(tmp_path, current)
+    # The last four in use stay however old, the fifth (41 days) and later ones go, the current one stays.
+    assert sorted(int(each.name, 16) for each in tmp_path.iterdir()) == [0, 1, 2, 3, 7]
+
+
+def test_the_hash_goes_by_every_source(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("1")
+    before = module.source_hash(tmp_path)
+    (tmp_path / "runtime").mkdir()
+    (tmp_path / "runtime" / "b.py").write_text("2")
+    assert module.source_hash(tmp_path) != before

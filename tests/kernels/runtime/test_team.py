@@ -1,0 +1,79 @@
+"""Ranges of a compiled kernel on torch's threads: every element once, whatever the number of threads."""
+
+import threading
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("numba")
+import numba
+
+from graphmill.kernels.runtime import team
+from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.threads import SMALL
+
+
+@numba.njit(nogil=True)
+def _count(seen, by, add, first, last):
+    for i in range(first, last):
+        seen[i] += add
+        by[i] = first
+
+
+@numba.njit(nogil=True)
+def _count_ranges(arguments, first, last, team):
+    in_ranges(_count, arguments, first, last, team)
+
+
+@pytest.fixture(params=["torch's", "pool"])
+def threads(request, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "pool":
+        monkeypatch.setattr(team, "torch_team", lambda: None)
+    elif team.torch_team() is None:
+        pytest.skip("this torch brings another OpenMP library than GCC's")
+    return str(request.param)
+
+
+@pytest.fixture(params=[1, 2, 3])
+def number(request):
+    before = torch.get_num_threads()
+    torch.set_num_threads(request.param)
+    yield request.param
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("count", [0, 1, 2, 1000])
+def test_every_element_is_met_once(number, count) -> None:
+    seen, by = np.zeros(count), np.zeros(count, np.int64)
+    over_ranges(_count_ranges, (seen, by, 2.0), count, SMALL)
+    assert (seen == 2.0).all()
+    assert len(np.unique(by)) == min(number, count)
+
+
+@pytest.mark.usefixtures("threads", "number")
+def test_little_work_stays_in_one_piece() -> None:
+    seen, by = np.zeros(1000), np.zeros(1000, np.int64)
+    over_ranges(_count_ranges, (seen, by, 1.0), 1000, SMALL - 1)
+    assert (by == 0).all()
+    assert seen.sum() == 1000
+
+
+@pytest.mark.usefixtures("threads")
+def test_several_threads_of_python_may_each_have_their_team() -> None:
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    rows = np.zeros((4, 5000))
+
+    def work(row) -> None:
+        for _ in range(50):
+            over_ranges(_count_ranges, (row, np.empty(5000, np.int64), 1.0), 5000, SMALL)
+
+    workers = [threading.Thread(target=work, args=(row,)) for row in rows]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    torch.set_num_threads(before)
+    assert (rows == 50).all()

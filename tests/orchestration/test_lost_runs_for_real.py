@@ -1,0 +1,175 @@
+"""A real daemon, code server, run worker and training process, each killed in a training: nothing stays stuck."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import psutil
+import pytest
+import yaml
+from dagster import DagsterRunStatus
+
+from tests.components.conftest import write_kg
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
+REPOSITORY = Path(__file__).resolve().parents[2]
+STUCK_SECONDS = 120.0
+PATIENCE = 300.0  # for what takes long on a loaded machine, and is not what is judged here
+SMALL = {
+    "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 0},
+    "training": {"epochs": 100000, "steps_per_epoch": 3, "patience_epochs": 0},
+    "objective": {"contrastive_weight": 0.0},
+    "acceleration": {"threads": 1, "checkpoint_every_epochs": 5},
+    "evaluation": {"eval_every": 100000},
+}
+DEFS = [
+    {
+        "type": "graphmill.components.GraphDataset",
+        "attributes": {"name": "toy", "sources": [{"name": "edges", "format": "kg_csv", "path": "data/01_raw/kg.csv"}]},
+    },
+    {
+        "type": "graphmill.components.EmbeddingModel",
+        "attributes": {"dataset": "toy", "recipe": "hgt", "settings": SMALL},
+    },
+]
+
+
+class Daemon:
+    """``dagster-daemon run`` of a project of its own, and its instance."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.home = root, root / "home"
+        package = root / "src" / "tiny"
+        (package / "defs" / "toy").mkdir(parents=True)
+        (package / "__init__.py").touch()
+        shutil.copy(REPOSITORY / "src" / "graphmill" / "definitions.py", package)
+        (package / "defs" / "toy" / "defs.yaml").write_text(yaml.safe_dump_all(DEFS))
+        (root / "pyproject.toml").write_text(
+            textwrap.dedent("""
+                [tool.dg]
+                directory_type = "project"
+                [tool.dg.project]
+                root_module = "tiny"
+            """)
+        )
+        module = {"module_name": "tiny.definitions", "attribute": "defs", "working_directory": "src"}
+        (root / "workspace.yaml").write_text(yaml.safe_dump({"load_from": [{"python_module": module}]}))
+        self.home.mkdir()
+        shutil.copy(REPOSITORY / "dagster.yaml", self.home)
+        write_kg(root / "data" / "01_raw" / "kg.csv")
+        self.environment = {**os.environ, "DAGSTER_HOME": str(self.home), "OMP_NUM_THREADS": "1"}
+        self.instance = dg.DagsterInstance.from_config(str(self.home))
+        self.start()
+
+    def start(self) -> None:
+        command = [sys.executable, "-m", "dagster._daemon", "run", "-w", "workspace.yaml"]
+        with (self.root / "daemon.log").open("ab") as log:
+            self.process = subprocess.Popen(
+                command, cwd=self.root, env=self.environment, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def launch(self, job: str) -> None:
+        command = [sys.executable, "-m", "dagster", "job", "launch", "-w", "workspace.yaml", "-j", job]
+        subprocess.run(command, cwd=self.root, env=self.environment, check=True, capture_output=True, timeout=PATIENCE)
+
+    def runs(self) -> list[dg.DagsterRun]:
+        """All runs, the newest first."""
+        return list(self.instance.get_runs())
+
+    def trace(self) -> int:
+        """Steps in the run's trace."""
+        found = list((self.root / "data/06_models/toy/hgt").glob("*/metrics.jsonl"))
+        return found[0].read_text().count("\n") if found else 0
+
+    def worker_of(self, run: dg.DagsterRun) -> psutil.Process:
+        """The process of a run, from the event log."""
+        texts = [entry.message or entry.user_message for entry in self.instance.all_logs(run.run_id)]
+        pid = next(text for text in texts if "Started process for run (pid:" in text)
+        return psutil.Process(int("".join(filter(str.isdigit, pid))))
+
+    def wait(self, condition: Callable[[], Any], seconds: float = PATIENCE, what: str = "") -> Any:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if found := condition():
+                return found
+            time.sleep(0.5)
+        log = (self.root / "daemon.log").read_text()[-3000:]
+        raise AssertionError(f"{what} did not come in {seconds:g} s; runs: {[r.status for r in self.runs()]}\n{log}")
+
+    def trains(self, beyond: int = 0) -> Callable[[], bool]:
+        """Whether the trace has grown well past ``beyond`` lines."""
+        return lambda: self.trace() > beyond + 100
+
+    def stop(self) -> None:
+        processes = psutil.Process(self.process.pid).children(recursive=True) if self.process.poll() is None else []
+        for run in self.runs():
+            if not run.is_finished:
+                try:
+                    worker = self.worker_of(run)
+                    processes += [worker, *worker.children(recursive=True)]
+                except (psutil.NoSuchProcess, StopIteration):
+                    continue
+        self.process.kill()
+        for process in processes:
+            if process.is_running():
+                process.kill()
+        self.instance.dispose()
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    daemon = Daemon(tmp_path)
+    yield daemon
+    daemon.stop()
+
+
+def resumed_from(daemon: Daemon, run: dg.DagsterRun) -> int:
+    """The epoch that the run's training went on from; 0 while it has not begun."""
+    for entry in daemon.instance.all_logs(run.run_id, of_type=dg.DagsterEventType.ASSET_OBSERVATION):
+        observation = entry.asset_observation
+        if observation is not None and "resumed_from_epoch" in observation.metadata:
+            return int(str(observation.metadata["resumed_from_epoch"].value))
+    return 0
+
+
+def has_ended(daemon: Daemon, run: dg.DagsterRun) -> bool:
+    return next(r for r in daemon.runs() if r.run_id == run.run_id).status == DagsterRunStatus.FAILURE
+
+
+def test_the_next_run_starts_by_itself_and_goes_on_whatever_is_killed(daemon: Daemon) -> None:
+    daemon.launch("toy_hgt_retrain")
+    for killed in ("run worker", "code server and run worker", "daemon, code server and run worker"):
+        daemon.wait(daemon.trains(daemon.trace()), what=f"training before the {killed} was killed")
+        (run,) = (run for run in daemon.runs() if not run.is_finished)
+        worker = daemon.worker_of(run)
+        victims = [worker]
+        if "server" in killed:
+            victims.append(psutil.Process(worker.ppid()))
+        if "daemon" in killed:
+            victims.append(psutil.Process(daemon.process.pid))
+        for victim in reversed(victims):
+            victim.send_signal(signal.SIGKILL)
+        if "daemon" in killed:
+            daemon.process.wait()
+            daemon.start()  # as systemd does
+            daemon.wait(lambda: len(psutil.Process(daemon.process.pid).children()) > 0, what="the code server")
+        began = time.monotonic()
+        daemon.wait(
+            lambda: has_ended(daemon, run), seconds=PATIENCE, what=f"the end of the run whose {killed} was killed"
+        )
+        took = time.monotonic() - began
+        print(f"{killed}: ended after {took:.0f} s", flush=True)
+        assert took < STUCK_SECONDS
+        fresh = daemon.wait(lambda: [r for r in daemon.runs() if not r.is_finished], what="the next run")[0]
+        assert fresh.tags["dagster/parent_run_id"] == run.run_id
+        resumed = daemon.wait(lambda: resumed_from(daemon, fresh), what="the training going on")  # noqa: B023
+        assert resumed > 0
+        assert not worker.is_running()

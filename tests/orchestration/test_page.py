@@ -1,0 +1,99 @@
+"""An asset's page: a summary first, numbers once, what changed since the run before, and pictures by address."""
+
+import math
+from pathlib import Path
+
+import dagster as dg
+import httpx
+import pytest
+from PIL import Image
+
+from graphmill.orchestration.checks import PreviousRun
+from graphmill.orchestration.page import INLINE_CHARACTERS, PICTURES_VARIABLE, asset_page, change, sparkline
+from graphmill.orchestration.pictures import application
+
+KEY = dg.AssetKey(["toy", "graph"])
+
+
+def materialized(instance: dg.DagsterInstance, metadata: dict[str, object]) -> None:
+    instance.report_runless_asset_event(dg.AssetMaterialization(KEY, metadata=metadata))
+
+
+def page(instance: dg.DagsterInstance, plotted: dict[str, float], others: dict[str, float]) -> dict[str, object]:
+    return asset_page("All is well.", plotted=plotted, others=others, previous=PreviousRun(instance, KEY))
+
+
+def rows(shown: object) -> list[dict[str, object]]:
+    assert isinstance(shown, dg.TableMetadataValue)
+    return [dict(record.data) for record in shown.records]
+
+
+def test_the_summary_comes_first_and_every_number_stands_once() -> None:
+    with dg.instance_for_test() as instance:
+        shown = page(instance, {"loss": 0.123456789, "seconds": 12}, {"edges": 1234567, "share": 0.5})
+    assert list(shown) == ["summary", "loss", "seconds", "figures"]
+    assert (shown["loss"], shown["seconds"]) == (0.1235, 12)
+    assert [row["figure"] for row in rows(shown["figures"])] == ["edges", "share"]
+    assert rows(shown["figures"])[0]["now"] == "1,234,567"
+
+
+def test_the_table_says_what_changed_since_the_run_before() -> None:
+    with dg.instance_for_test() as instance:
+        materialized(instance, page(instance, {"loss": 2.0}, {"edges": 1000, "share": 0.5}))
+        again = rows(page(instance, {"loss": 1.0}, {"edges": 1100, "share": 0.5})["figures"])
+        assert PreviousRun(instance, KEY).figure("loss") == 2.0
+    assert [(row["previous"], row["change"]) for row in again] == [("1,000", "+10.0 %"), ("0.5", "same")]
+
+
+def test_numbers_of_an_earlier_release_are_found() -> None:
+    with dg.instance_for_test() as instance:
+        materialized(instance, {"edges": 50})
+        assert rows(page(instance, {}, {"edges": 100})["figures"])[0]["change"] == "+100.0 %"
+
+
+@pytest.mark.parametrize(("now", "before", "said"), [(1, None, ""), (3, 0.0, "was 0"), (-1.0, -2.0, "+50.0 %")])
+def test_a_change(now: float, before: float | None, said: str) -> None:
+    assert change(now, before) == said
+
+
+def test_a_long_summary_is_cut_to_what_is_shown_at_once() -> None:
+    with dg.instance_for_test() as instance:
+        text = asset_page("x" * 5000, plotted={}, previous=PreviousRun(instance, KEY))["summary"].md_str
+    assert len(text) <= INLINE_CHARACTERS
+
+
+def test_a_sparkline_ends_with_the_last_value() -> None:
+    assert sparkline([3.0, 2.0, 1.0]) == "█▅▁"
+    assert sparkline([3.0, math.nan, 1.0]) == "█·▁"
+    assert len(sparkline(range(1000))) <= 24
+    assert sparkline([*range(999), -5.0])[-1] == "▁"
+    assert sparkline([1.0]) == ""
+
+
+def test_pictures_are_shown_where_they_are_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    with dg.instance_for_test() as instance:
+        previous = PreviousRun(instance, KEY)
+        wanted = {"loss": "data/06_models/run/losses.png"}
+        assert "pictures" not in asset_page("", plotted={}, previous=previous, pictures=wanted)
+        monkeypatch.setenv(PICTURES_VARIABLE, "http://127.0.0.1:3001")
+        shown = asset_page("", plotted={}, previous=previous, pictures=wanted)["pictures"].md_str
+    assert shown == "![loss](http://127.0.0.1:3001/data/06_models/run/losses.png?width=440)"
+
+
+@pytest.mark.anyio
+async def test_only_pictures_of_the_outputs_are_served(tmp_path: Path) -> None:
+    outputs = tmp_path / "data" / "06_models"
+    outputs.mkdir(parents=True)
+    Image.new("RGB", (1000, 500)).save(outputs / "a.png")
+    Image.new("RGB", (10, 10)).save(tmp_path / "secret.png")
+    (outputs / "b.txt").write_text("text")
+    (outputs / "link.png").symlink_to(tmp_path / "secret.png")
+    transport = httpx.ASGITransport(application(tmp_path))
+    async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
+        found = await client.get("/data/06_models/a.png?width=440")
+        assert (found.status_code, found.headers["content-type"]) == (200, "image/png")
+        (tmp_path / "found.png").write_bytes(found.content)
+        assert Image.open(tmp_path / "found.png").size == (440, 220)
+        outside = ("secret.png", "data/06_models/link.png", "data/06_models/%2e%2e/%2e%2e/secret.png")
+        for path in (*outside, "data/06_models/b.txt", "data/06_models/none.png", "data/06_models/a%00.png"):
+            assert (await client.get(f"/{path}")).status_code == 404, path

@@ -1,0 +1,244 @@
+"""``graphmill init``: a project from templates, with a sample or with what its files are; nothing of others is changed."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from graphmill.cli import app
+from graphmill.components.sources import parse_sources
+from graphmill.errors import InputError, SettingsError
+from graphmill.project.create import SAMPLES, init
+from graphmill.project.existing import dg_project
+from tests.components.conftest import write_kg
+
+RATINGS = "userId,movieId,rating,timestamp\n" + "".join(
+    f"{user},{movie},4,{1_000_000 + user * 10 + movie}\n" for user in range(6) for movie in range(5)
+)
+
+
+def documents(root: Path, dataset: str) -> list[dict]:
+    package = dg_project(root)
+    assert package is not None
+    return list(yaml.safe_load_all((package.defs / dataset / "defs.yaml").read_text()))
+
+
+def state(root: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def features(path: Path, count: int) -> str:
+    """A matrix with the ids of its rows beside it."""
+    np.save(path, np.ones((count, 3), np.float32))
+    path.with_suffix(".ids.txt").write_text("".join(f"{row}\n" for row in range(count)))
+    return str(path)
+
+
+def write(path: Path, text: str) -> str:
+    path.write_text(text)
+    return str(path)
+
+
+# -- a new project ---------------------------------------------------------------------------------------------------
+
+
+def test_it_is_a_dozen_files_with_the_projects_names_filled_in(tmp_path: Path) -> None:
+    made = init(tmp_path / "My project-1", sample="none")
+    files = state(made.root)
+    assert sorted(files) == [
+        *(".github/workflows/ci.yml", ".gitignore", "Makefile", "README.md", "dagster.yaml", "data/01_raw/README.md"),
+        *("my_project_1/__init__.py", "my_project_1/definitions.py"),
+        *("my_project_1/defs/__init__.py", "my_project_1/defs/resources.py", "pyproject.toml", "tests/test_project.py"),
+        "workspace.yaml",
+    ]
+    assert not any(b"{{" in text and b"}}" in text for text in files.values())
+    settings = tomllib.loads(files["pyproject.toml"].decode())
+    assert settings["tool"]["dg"]["project"]["root_module"] == "my_project_1"
+    assert settings["project"]["dependencies"][0].startswith("graphmill[numba]>=")
+
+
+@pytest.mark.parametrize("sample", SAMPLES)
+def test_every_source_of_a_sample_is_there(tmp_path: Path, sample: str) -> None:
+    made = init(tmp_path / "mine", sample=sample)
+    dataset, *models = documents(made.root, sample)
+    assert all(Path(file).exists() for s in parse_sources(dataset["attributes"]["sources"], made.root)
+               for file in s.files().values())  # fmt: skip
+    assert models
+    assert not any("owners" in each["attributes"] for each in (dataset, *models))
+
+
+def test_the_instance_has_the_settings_of_this_checkout(tmp_path: Path, repository: Path) -> None:
+    made = init(tmp_path / "mine", sample="none")
+    assert (made.root / "dagster.yaml").read_text() == (repository / "dagster.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "sentence"),
+    [("full", "exists and is no Dagster project"), ("3d", "cannot be the name"), ("dagster", "cannot be the name")],
+)
+def test_a_folder_that_cannot_be_a_project_is_refused(tmp_path: Path, name: str, sentence: str) -> None:
+    (tmp_path / "full").mkdir()
+    write(tmp_path / "full" / "notes.txt", "mine")
+    before = state(tmp_path)
+    with pytest.raises(InputError, match=sentence):
+        init(tmp_path / name, sample="none")
+    assert state(tmp_path) == before
+
+
+def test_a_repository_without_files_may_be_there(tmp_path: Path) -> None:
+    (tmp_path / "mine" / ".git").mkdir(parents=True)
+    assert init(tmp_path / "mine", sample="none").new
+
+
+def test_an_unknown_sample_names_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="choose one of biomed, kg_bench, music, watch, none"):
+        init(tmp_path / "mine", sample="movies")
+
+
+# -- one's own data --------------------------------------------------------------------------------------------------
+
+
+def test_an_edge_csv_becomes_a_scheduled_chain(tmp_path: Path) -> None:
+    write_kg(tmp_path / "Drugs.csv")
+    made = init(tmp_path / "mine", data=[str(tmp_path / "Drugs.csv")])
+    assert (made.root / "data/01_raw/Drugs.csv").read_bytes() == (tmp_path / "Drugs.csv").read_bytes()
+    dataset, model = documents(made.root, "drugs")
+    (source,) = dataset["attributes"]["sources"]
+    assert (source["format"], source["path"]) == ("kg_csv", "data/01_raw/Drugs.csv")
+    assert model["attributes"]["dataset"] == "drugs"
+    assert model["attributes"]["schedule"] == {"cron": "0 3 * * 1", "timezone": "UTC"}
+    assert "read as kg_csv" in made.found[0]
+    assert "40 disease" in made.found[0]
+
+
+def test_ratings_and_features_of_the_items_are_one_dataset(tmp_path: Path) -> None:
+    ratings = write(tmp_path / "ratings.csv", RATINGS)
+    made = init(tmp_path / "mine", data=[ratings, features(tmp_path / "covers.npy", 5)], name="films")
+    assert (made.root / "data/01_raw/covers.ids.txt").is_file()
+    dataset, model = documents(made.root, "films")
+    formats = [(s["format"], s.get("node_type")) for s in dataset["attributes"]["sources"]]
+    assert formats == [("interactions_csv", None), ("node_features", "item")]
+    assert (model["attributes"]["dataset"], model["attributes"]["recipe"]) == ("films", "mmgcn")
+    parse_sources(dataset["attributes"]["sources"], made.root)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "format"),
+    [
+        (
+            "shop.inter",
+            "userID\titemID\trating\ttimestamp\tx_label\n0\t0\t1\t1\t0\n0\t1\t1\t2\t1\n0\t2\t1\t3\t2\n",
+            "mmrec",
+        ),
+        ("views.txt", "".join(f"{u} {i}\n" for u in range(4) for i in range(4)), "sequence"),
+    ],
+)
+def test_other_files_are_recognised(tmp_path: Path, name: str, text: str, format: str) -> None:
+    made = init(tmp_path / "mine", data=[write(tmp_path / name, text)])
+    assert documents(made.root, made.dataset)[0]["attributes"]["sources"][0]["format"] == format
+
+
+def test_a_folder_is_recognised_and_copied_whole(tmp_path: Path, repository: Path) -> None:
+    made = init(tmp_path / "mine", data=[str(repository / "data/01_raw/triples")])
+    (source,) = documents(made.root, "triples")[0]["attributes"]["sources"]
+    assert source["format"] == "triples"
+    assert len(list((made.root / source["path"]).iterdir())) == len(
+        list((repository / "data/01_raw/triples").iterdir())
+    )
+
+
+def test_data_may_stay_where_they_are(tmp_path: Path) -> None:
+    file = write(tmp_path / "ratings.csv", RATINGS)
+    made = init(tmp_path / "mine", data=[file], in_place=True)
+    assert documents(made.root, "ratings")[0]["attributes"]["sources"][0]["path"] == str(Path(file).resolve())
+
+
+def test_what_cannot_be_read_is_told_and_nothing_is_written(tmp_path: Path) -> None:
+    file = write(tmp_path / "poem.txt", "one\n")
+    with pytest.raises(InputError, match=r"poem.txt cannot be read \(as kg_csv: .*--format"):
+        init(tmp_path / "mine", data=[file])
+    with pytest.raises(InputError, match=r"nowhere\.csv does not exist"):
+        init(tmp_path / "mine", data=[str(tmp_path / "nowhere.csv")])
+    assert not (tmp_path / "mine").exists()
+
+
+def test_two_sources_of_edges_are_two_datasets(tmp_path: Path) -> None:
+    files = [write(tmp_path / f"{name}.csv", RATINGS) for name in "ab"]
+    with pytest.raises(InputError, match="make a dataset of each by a call of its own"):
+        init(tmp_path / "mine", data=files)
+    init(tmp_path / "mine", data=files[:1])
+    added = init(tmp_path / "mine", data=files[1:])
+    assert not added.new
+    assert documents(tmp_path / "mine", "b")
+
+
+def test_only_what_cannot_be_known_is_asked(tmp_path: Path) -> None:
+    write_kg(tmp_path / "kg.csv")
+    data, asked = [str(tmp_path / "kg.csv"), features(tmp_path / "shapes.npy", 120)], []
+    with pytest.raises(InputError, match="only you know"):
+        init(tmp_path / "mine", data=data)
+    assert not (tmp_path / "mine").exists()
+
+    def answer(question: str, answers: object) -> str:
+        asked.append(question)
+        return "disease"
+
+    made = init(tmp_path / "mine", data=data, ask=answer)
+    assert len(asked) == 1
+    assert documents(made.root, "kg")[0]["attributes"]["sources"][1]["node_type"] == "disease"
+
+
+# -- a project that is there -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def theirs(tmp_path: Path) -> Path:
+    """A project as `create-dagster` writes it, with an asset of its own."""
+    root = tmp_path / "theirs"
+    defs = root / "src" / "theirs" / "defs"
+    defs.mkdir(parents=True)
+    write(root / "pyproject.toml", '[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "theirs"\n')
+    write(defs / "sales.py", "import dagster as dg\n\n@dg.asset\ndef sales():\n    return 7\n")
+    return root
+
+
+def test_in_a_project_only_what_is_missing_is_added(theirs: Path, tmp_path: Path) -> None:
+    before = state(theirs)
+    made = init(theirs, data=[write(tmp_path / "ratings.csv", RATINGS)])
+    after = state(theirs)
+    assert {name: after[name] for name in before} == before
+    assert set(after) - set(before) == {
+        *("data/01_raw/ratings.csv", "data/06_models/.gitignore", "src/theirs/defs/ratings/defs.yaml"),
+    }
+    assert "graphmill[numba]" in made.to_do[0]
+    again = init(theirs, sample="watch")
+    assert init(theirs, sample="watch").written == []
+    assert "src/theirs/defs/watch/defs.yaml" in again.written
+
+
+def test_inside_a_project_no_other_is_begun(theirs: Path) -> None:
+    with pytest.raises(InputError, match=r"is inside the Dagster project .*theirs"):
+        init(theirs / "mine")
+
+
+def test_a_project_without_components_is_told_how(tmp_path: Path) -> None:
+    write(tmp_path / "pyproject.toml", '[tool.dagster]\nmodule_name = "old.definitions"\n')
+    with pytest.raises(InputError, match=r"root_module in \[tool.dg.project\]"):
+        init(tmp_path)
+
+
+# -- the command -----------------------------------------------------------------------------------------------------
+
+
+def test_the_command_says_what_is_there_and_what_comes_next(tmp_path: Path) -> None:
+    file, root = write(tmp_path / "ratings.csv", RATINGS), tmp_path / "mine"
+    told = CliRunner().invoke(app, ["init", str(root), "--data", file]).output
+    assert "read as interactions_csv; 30 rows, 30 interactions" in " ".join(told.split())
+    assert f"next: cd {root} && dg check defs && make demo" in told
+    made = json.loads(CliRunner().invoke(app, ["init", str(root), "--sample", "watch", "--json"]).output)
+    assert made["dataset"] == "watch"
+    assert "mine/defs/watch/defs.yaml" in made["written"]

@@ -1,0 +1,161 @@
+"""What people write into settings: YAML's own words, keys twice, numbers that no machine has, streams that are gone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from graphmill.components.embedding_model import launchpad_defaults
+from graphmill.errors import GraphmillError, InputError, SettingsError
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.acceleration_report import _parsed
+from graphmill.runs.messages import Terminal
+from graphmill.runs.resolve import merge, parse_settings, read_settings
+from graphmill.runs.train import prepare
+from graphmill.settings import read_yaml
+from graphmill.systems import registry
+from graphmill.training.run_directory import RunDirectory
+from tests.runs.fuzz import odd_texts
+from tests.training.cases import CASES
+from tests.training.runs import run, settings_of
+
+CHOICES = {"compile: off": "off", "deterministic: on": "on", "memory_cleanup: off": "off"}
+
+
+@pytest.mark.parametrize("line", CHOICES)
+def test_off_and_on_are_what_they_say_though_yaml_makes_booleans_of_them(line: str) -> None:
+    name = line.partition(":")[0]
+    written = read_yaml(f"acceleration: {{{line}}}", "settings.yaml")
+    assert isinstance(written["acceleration"][name], bool)
+    single = _parsed(f"acceleration.{line.replace(': ', '=')}")
+    for values in (written, single):
+        settings: Any = parse_settings({"recipe": "kgat", **values}, "settings.yaml")
+        assert getattr(settings.acceleration, name) == CHOICES[line]
+        launchpad: Any = launchpad_defaults("kgat", values).settings
+        assert getattr(launchpad.acceleration, name) == CHOICES[line]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("training: {epochs: true}", "training.epochs = True: write a number"),
+        ("training: {epochs: on}", "training.epochs = True: write a number"),
+        ("evaluation: {top_k: [true]}", "write a number"),
+        ("training: {warmup_steps: 010}", "010 in line 1 is another number to YAML"),
+        ("training: {warmup_steps: 1:30}", "1:30 in line 1 is another number to YAML"),
+        ("training: {epochs: 1}\ntraining: {epochs: 2}", "'training' is given twice, in lines 1 and 2"),
+        ("training: {epochs: 1, seed: 0, epochs: 2}", "'epochs' is given twice, in lines 1 and 1"),
+        ("training: 5", "training = 5: it is a section"),
+        ("training: {learning_rate: .inf}", "finite"),
+        (
+            "acceleration: {threads: 1099511627776}",
+            "threads = 1099511627776: input should be less than or equal to 1024",
+        ),
+        ("acceleration: {processes: 1.0e+9}", "processes"),
+        ('data: "a\\0b"', "data = 'a\\x00b': it holds a null byte"),
+        ("data: &a [*a]", "data = "),
+        ("training: {seed: 99999999999999999999}", "at most 9223372036854775807"),
+        ("evaluation: {metrics: []}", "evaluation.metrics is empty"),
+        ("evaluation: {top_k: [0]}", "evaluation.top_k needs"),
+        ("evaluation: {selection_metric: mr, metrics: [mr, mrr]}", "mr is not measured (a lower mr is better"),
+        ("evaluation: {selection_metric: hits@7}", "one of mrr, hits@1, hits@3, hits@10"),
+    ],
+)
+def test_what_would_be_taken_for_something_else_is_refused(text: str, words: str) -> None:
+    with pytest.raises(GraphmillError) as caught:
+        parse_settings({"recipe": "hgt", **read_yaml(text, "settings.yaml")}, "settings.yaml")
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_anchor_that_is_overridden_is_no_key_given_twice() -> None:
+    text = "base: &b {epochs: 1, seed: 2}\ntraining: {<<: *b, epochs: 3}"
+    assert read_yaml(text, "x")["training"] == {"epochs": 3, "seed": 2}
+
+
+@pytest.mark.parametrize(("name", "value"), [("threads", 900), ("processes", 1000)])
+def test_more_than_the_cores_can_carry_is_refused_before_anything_starts(
+    name: str, value: int, values: dict[str, Any]
+) -> None:
+    with pytest.raises(SettingsError, match=rf"acceleration.{name} = {value}, and this machine has \d+ cores: write"):
+        prepare(merge(values, {"acceleration": {name: value}}), "test")
+
+
+def test_fewer_epochs_than_a_run_has_done_are_said_to_be_so(values: dict[str, Any], tmp_path: Path) -> None:
+    long = merge(values, {"training": {"epochs": 3, "lr_decay_epochs": 3}})
+    run(long, tmp_path)
+    again = run(merge(long, {"training": {"epochs": 2}}), tmp_path)
+    said = "training.epochs is 2, but this run has been trained for 3"
+    assert again["reused"]
+    assert any(said in note for note in again["notes"])
+    assert not any(said in note for note in run(long, tmp_path)["notes"])
+
+
+@pytest.fixture(scope="module")
+def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TypedGraph]:
+    folder = tmp_path_factory.mktemp("graphs")
+    return {name: CASES[name].graph(folder / name) for name in ("hgt-full", "conve-kvsall", "bpr-mf", "kgat", "sasrec")}
+
+
+def test_three_hundred_odd_settings_files_are_used_or_refused_in_a_sentence(
+    graphs: dict[str, TypedGraph], tmp_path: Path
+) -> None:
+    file, used, refused = tmp_path / "settings.yaml", 0, []
+    for name, graph in graphs.items():
+        for text in odd_texts(settings_of(CASES[name], graph), seed=40, count=60):
+            file.write_text(text, encoding="utf-8")
+            try:
+                prepare(read_settings(file), "settings.yaml")
+                used += 1
+            except GraphmillError as error:
+                refused.append(str(error))
+    assert [text for text in refused if "\n" in text or len(text) > 2000] == []
+    assert used > 30, "most were refused for one reason"
+
+
+# -- streams ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_training_whose_streams_are_full_or_closed_goes_on_to_its_end(values: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text(yaml.safe_dump(values))
+    command = f"exec {sys.executable} -m graphmill.cli train {file} --output {tmp_path / 'runs'} --json"
+    done = subprocess.run(["sh", "-c", f"{command} >/dev/full 2>&-"], check=False, timeout=300)
+    assert done.returncode == 0
+    (found,) = (path for path in (tmp_path / "runs").iterdir())
+    assert RunDirectory(found).read_json("report.json")["epochs_done"] == 3
+    assert (found / "embeddings" / "embeddings.parquet").exists()
+    full = subprocess.run(["sh", "-c", f"{command} >/dev/full"], check=False, stderr=subprocess.PIPE, text=True)
+    assert full.returncode == 0
+    assert "the result could not be printed: No space left on device; the run and its embeddings" in full.stderr
+    assert "Traceback" not in full.stderr
+
+
+def test_a_terminal_that_is_gone_is_not_written_to() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w") as stream:
+        terminal = Terminal(stream)
+        for _ in range(3):
+            terminal.send({"kind": "note", "text": "x"})
+
+
+def test_every_system_refuses_a_metric_that_would_choose_nothing() -> None:
+    for name in registry.RECIPES:
+        with pytest.raises(SettingsError, match="selection_metric: nothing is not measured"):
+            parse_settings({"recipe": name, "evaluation": {"selection_metric": "nothing"}}, "test")
+
+
+def test_a_settings_file_that_is_none_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_bytes(b"recipe: \xff\xfe")
+    with pytest.raises(InputError, match="not text in UTF-8"):
+        read_settings(file)
+    file.write_text("\ufeffrecipe: hgt\n", encoding="utf-8")
+    assert read_settings(file) == {"recipe": "hgt"}

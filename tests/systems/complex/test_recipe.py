@@ -1,0 +1,135 @@
+"""ComplEx and DistMult: scores and losses against loops, inverses, candidates, and settings that are refused."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from graphmill.errors import SettingsError
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.settings import parse
+from graphmill.systems.complex.recipe import ComplexRecipe
+from graphmill.systems.complex.settings import ComplexSettings
+from graphmill.training.contract import Execution
+from tests.systems.conve.graphs import random_graph
+from tests.training.cases import typed_graph
+
+
+@pytest.fixture(scope="module")
+def typed(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
+    return typed_graph(tmp_path_factory.mktemp("typed") / "graph")
+
+
+@pytest.fixture(scope="module")
+def triples(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
+    return random_graph(tmp_path_factory.mktemp("triples") / "graph")
+
+
+def recipe_on(graph: TypedGraph, **sections) -> ComplexRecipe:
+    values = {"recipe": "complex", "model": {"embedding_dim": 6}, "preset": "none"}
+    values = {name: {**values.get(name, {}), **section} for name, section in sections.items()} | {
+        name: value for name, value in values.items() if name not in sections
+    }
+    return ComplexRecipe(graph, parse(ComplexSettings, values, "test"), "full")
+
+
+def score_by_hand(model, scoring: str, head: int, relation: int, tail: int) -> float:
+    h, r, t = (
+        x.detach().double().numpy() for x in (model.entities[head], model.relations[relation], model.entities[tail])
+    )
+    if scoring == "distmult":
+        return float((h * r * t).sum())
+    z = [x[:3] + 1j * x[3:] for x in (h, r, t)]
+    return float((z[0] * z[1] * z[2].conj()).sum().real)
+
+
+@pytest.mark.parametrize("scoring", ["complex", "distmult"])
+@pytest.mark.parametrize("popularity", [True, False])
+def test_scores_are_trilinear_products_and_popularity(typed: TypedGraph, scoring: str, popularity: bool) -> None:
+    recipe = recipe_on(typed, model={"scoring": scoring, "popularity": popularity})
+    model = recipe.build(Execution())
+    if popularity:
+        torch.nn.init.normal_(model.popularity)
+    for relation in typed.relations:
+        source, target = typed.node_type(relation.source), typed.node_type(relation.target)
+        edges = typed.edges(relation)
+        found = recipe.scorer(model).score_targets(relation.index, np.array([0, 3]))
+        assert found.shape == (2, target.count)
+        for row, head in enumerate((0, 3)):
+            for tail in (1, 5):
+                expected = score_by_hand(model, scoring, source.offset + head, relation.index, target.offset + tail)
+                if popularity:
+                    degree = len(set(edges.src[(edges.split == 0) & (edges.dst == tail)].tolist()))
+                    expected += model.popularity[relation.index].item() * math.log1p(degree)
+                assert float(found[row, tail]) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize("candidates", [0, 7])
+def test_the_loss_is_a_cross_entropy_among_the_targets_type(typed: TypedGraph, candidates: int) -> None:
+    recipe = recipe_on(typed, objective={"candidates": candidates, "n3": 0.1})
+    model = recipe.build(Execution())
+    batch = recipe.step(recipe.phases[0], 0, 0).shard(0, 5)
+    softmax, norm = recipe.terms(model, batch, None)
+    loss = cubes = 0.0
+    for place in range(len(batch)):
+        head, relation, tail = int(batch.head[place]), int(batch.relation[place]), int(batch.tail[place])
+        kind = typed.node_types[int(batch.kind[place])]
+        nodes = range(kind.offset, kind.offset + kind.count)
+        drawn = [int(n) for n in batch.candidates[int(batch.kind[place])]] if candidates else list(nodes)
+        edges = typed.edges(relation)
+
+        def degree(node: int, edges=edges, kind=kind) -> int:
+            return len(set(edges.src[(edges.split == 0) & (edges.dst == node - kind.offset)].tolist()))
+
+        own = score_by_hand(model, "complex", head, relation, tail) + math.log(degree(tail))
+        others = [
+            score_by_hand(model, "complex", head, relation, n) + math.log1p(degree(n)) for n in drawn if n != tail
+        ]
+        correction = math.log(kind.count / candidates) if candidates else 0.0
+        loss += math.log(math.exp(own) + sum(math.exp(s + correction) for s in others)) - own
+        for vector in (model.entities[head], model.relations[relation], model.entities[tail]):
+            v = vector.detach().double().numpy()
+            cubes += float((np.hypot(v[:3], v[3:]) ** 3).sum())
+    assert float(softmax.sum) == pytest.approx(loss, rel=1e-4)
+    assert float(norm.sum) == pytest.approx(cubes, rel=1e-4)
+    assert norm.coefficient == 0.1
+
+
+def test_triples_are_asked_on_both_sides_and_typed_graphs_for_tails(typed: TypedGraph, triples: TypedGraph) -> None:
+    both, tails = recipe_on(triples), recipe_on(typed)
+    assert len(both.ranking_queries("test").relations) == 2 * len(triples.relations)
+    assert both.num_relations == 2 * len(triples.relations)
+    assert len(tails.ranking_queries("test").relations) == len(typed.relations)
+    assert tails.num_relations == len(typed.relations)
+    assert len(both.links) == 2 * sum(
+        int((typed_split == 0).sum()) for typed_split in (triples.edges(r).split for r in triples.relations)
+    )
+
+
+def test_candidates_are_of_the_type_and_drawn_for_the_step(typed: TypedGraph) -> None:
+    recipe = recipe_on(typed, objective={"candidates": 10}, acceleration={"batch_size": 50})
+    first, again, other = (recipe.step(recipe.phases[0], 0, i) for i in (0, 0, 1))
+    for kind, nodes in first.candidates.items():
+        node_type = typed.node_types[kind]
+        assert len(set(nodes.tolist())) == 10
+        assert nodes.min() >= node_type.offset
+        assert nodes.max() < node_type.offset + node_type.count
+        np.testing.assert_array_equal(nodes, again.candidates[kind])
+        assert set(nodes.tolist()) != set(other.candidates[kind].tolist())
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"model": {"embedding_dim": 7}}, "make it even"),
+        ({"acceleration": {"batching": "edge_sampled"}}, "ComplEx passes none"),
+        ({"acceleration": {"edge_sample_size": 3}}, "acceleration.batch_size links"),
+        ({"acceleration": {"compile": "default"}}, "nothing to compile"),
+        ({"evaluation": {"metrics": ["recall"]}}, "unknown recall"),
+        ({"evaluation": {"baselines": ["knnn"]}}, "known: knn, spectral, complex"),
+    ],
+)
+def test_what_it_cannot_honour_is_refused(sections, message: str) -> None:
+    with pytest.raises(SettingsError, match=message):
+        parse(ComplexSettings, {"recipe": "complex", **sections}, "test")
