@@ -151,7 +151,8 @@ def next_item_values(
 ) -> QueryValues:
     """``metric`` (ndcg@k, hr@k, mrr) of each user's next item among all items that are new to the user.
 
-    ``repeats``: among all items, the history as well, as where people take the same again. ``score`` and ``known`` take row numbers of the queries, as :func:`full_ranks` does.
+    ``repeats``: among all items, the history as well, as where people take the same again. ``score`` and ``known`` take
+    row numbers of the queries, as :func:`full_ranks` does.
     """
     name, k = parse_metric(metric, NEXT_ITEM_METRICS)
     out = leave_out(0, users + offsets[0], targets + offsets[1])
