@@ -8,7 +8,7 @@ JOBS   ?= 2
 STATE  := $(CURDIR)/.dagster_home
 BENCHMARKS := ingest validation engine hgt conve sequences sequence_quality recommenders recommenders_step multimodal_quality
 
-.PHONY: setup demo test ui check docs format bench bench-report tensorboard clean
+.PHONY: setup demo test ui check docs format bench bench-report release tensorboard clean
 
 setup: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -52,6 +52,9 @@ bench: setup  ## the main benchmarks one after the other (hours); one that fails
 
 bench-report: setup  ## the table of the committed results, then every row that misses its target
 	@$(BIN)/python -m benchmarks.report
+
+release: setup  ## sdist and wheel into dist/, tried in an empty environment; notes from CHANGELOG.md. Uploads nothing
+	@$(BIN)/python .ci/release.py --tag "$(TAG)"
 
 tensorboard: setup
 	@$(BIN)/tensorboard --logdir data/06_models

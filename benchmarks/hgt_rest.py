@@ -11,7 +11,7 @@ went target by target could read some rows fewer times), at the best rate that t
   adds to the sums of its source. Bytes, at the rate at which every thread reads the second cache.
 * ``operators``, in place of both where the edges are done by torch's sparse operators (``kernels/hgt_sparse.py``):
   ``sampled_addmm`` and ``embedding_bag`` on all relations into a type, as often as a step needs them; and in place of
-  ``edges`` where they are done by dense ones (``kernels/hgt_torch.py``): ``embedding_bag`` and the gradients of its weights
+  ``edges`` where they are done by dense ones (``kernels/segments.py``): ``embedding_bag`` and the gradients of its weights
   on each relation.
 * ``activations``: GELU on what was attended to, and its gradient.
 * ``loss``: the workload's own, squares of all outputs, and its gradient.
@@ -34,9 +34,9 @@ import torch
 
 from benchmarks import hgt_floor, hgt_graphs
 from benchmarks.hgt_floor import WIDTHS, Clock
-from graphmill.kernels.hgt_edges_into import runs, weight_gradients, weighted_sums
 from graphmill.kernels.hgt_plan import MessageGraph
 from graphmill.kernels.hgt_sparse import inbox_of
+from graphmill.kernels.segments import edge_products, runs, weighted_sums
 
 Way = Literal["compiled", "sparse", "dense"]
 _CACHED = 1 << 20
@@ -146,7 +146,7 @@ def _dense_operators(graph: MessageGraph, widths: tuple[int, ...], clock: Clock)
         of_targets, weights = r.indptr.int(), torch.ones(r.num_edges)
         for width in widths[1:]:
             q, k = (torch.randn(n.numel(), width // hgt_floor.HEADS) for n in (r.target_nodes, r.source_nodes))
-            dots = _best(partial(weight_gradients, q, k, r.source, of_targets, r.target, 0), clock, 2)
+            dots = _best(partial(edge_products, q, k, r.source, of_targets, r.target), clock, 2)
             onto_targets = _best(partial(weighted_sums, r.source, of_targets, weights, k), clock, 2)
             onto_sources = _best(partial(weighted_sums, target, bounds, weights, q), clock, 2)
             total += hgt_floor.HEADS * (2 * dots + (2 + r.on_target) * onto_targets + 2 * onto_sources)

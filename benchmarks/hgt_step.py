@@ -31,7 +31,7 @@ MICRO_BATCHES, EDGE_SAMPLE = 4, 5000
 class Ours(nn.Module):
     """The workload on our layer.
 
-    ``options``: bf16, checkpoint, edge_sampled, returned (heap); torch, sparse, numba or triton for the edges; parts:
+    ``options``: bf16, checkpoint, edge_sampled, returned (heap); torch, sparse or numba for the edges; parts:
     what is compiled takes a relation in calls of its own for each operation, as on processors without blocks for
     products; alone: numba is not there, for no operation; compiled: GELU and the output's product by torch's compiler in
     place of our own function.
@@ -58,7 +58,7 @@ class Ours(nn.Module):
             hgt_relations.own_blocks = lambda: False  # type: ignore[assignment]
         for layer in self.layers:
             layer.backend = next(  # type: ignore[assignment]
-                (b for b in ("torch", "sparse", "numba", "triton") if b in options), "auto"
+                (b for b in ("torch", "sparse", "numba") if b in options), "auto"
             )
 
     def sample(self, step: int, micro: int) -> tuple[MessageGraph, list[Tensor]]:

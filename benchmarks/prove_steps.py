@@ -82,7 +82,7 @@ def recipes(device: torch.device, tiny: bool) -> str:
         for precision in ("fp32",) if tiny else ("fp32", "tf32", "bf16", "fp16"):
             try:
                 graph = graphs.get(source) or graphs.setdefault(source, _graph(source, tiny))
-                chosen = _TINY.get(label, {"acceleration": {"batch_size": 50}}) if tiny else own
+                chosen: Any = _TINY.get(label, {"acceleration": {"batch_size": 50}}) if tiny else own
                 _recipe(label, {"data": str(graph.path), **chosen}, graph, precision, device, 2 if tiny else 10)
             except Exception as error:
                 row(recipe=label.replace(" ", "_"), precision=precision, failed=short(error))

@@ -40,11 +40,15 @@ class Task(NamedTuple):
     test: np.ndarray
 
     @classmethod
-    def drawn(cls, users: int) -> Task:
-        """The same in every process."""
+    def drawn(cls, users: int, kind: str = "random") -> Task:
+        """The same in every process. ``kind``: random scores; counts of items, the same for all users, many of them equal
+        (popularity); or all equal (constant)."""
         torch.manual_seed(0)
         rng = np.random.default_rng(0)
         scores = torch.randn(DISTINCT, ITEMS).repeat(4, 1)
+        if kind != "random":
+            counts = rng.geometric(0.05, ITEMS) if kind == "popularity" else np.ones(ITEMS)
+            scores = torch.from_numpy(counts.astype(np.float32)).repeat(4 * DISTINCT, 1)
         items = rng.permuted(np.tile(np.arange(1000), (DISTINCT, 1)), axis=1)[:, : SEEN + HELD] * 25
         items = np.tile(items, (users // DISTINCT, 1))
         return cls(scores, np.sort(items[:, :SEEN], axis=1), np.sort(items[:, SEEN:], axis=1))
@@ -141,8 +145,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--variant", choices=["ours", "recbole", "dense", "loop"], default="ours")
     parser.add_argument("--users", type=int, default=USERS, help=f"a multiple of {DISTINCT:,}")
+    parser.add_argument(
+        "--scores", choices=["random", "popularity", "constant"], default="random", help="ties: none to all"
+    )
     arguments = parser.parse_args()
-    task = Task.drawn(arguments.users)
+    task = Task.drawn(arguments.users, arguments.scores)
     if arguments.variant == "ours":
         print(json.dumps(ours(task)))
     elif arguments.variant == "recbole":

@@ -13,8 +13,6 @@ STARTED = {"dagster-webserver", "dagster-dg-cli", "pyarrow", "tensorboard"}
 """Used as commands, or through pandas and fsspec, beside what is imported."""
 BY_NUMBA = {"llvmlite"}
 """numba brings exactly the version that it was built for."""
-OPTIONAL = {"triton"}
-"""torch brings it with CUDA."""
 
 
 def name_of(requirement: str) -> str:
@@ -45,7 +43,7 @@ def imported(repository: Path) -> set[str]:
 
 def test_every_import_is_declared(project: dict[str, set[str]], imported: set[str]) -> None:
     declared = set().union(*(rows for extra, rows in project.items() if extra not in ("dev", "docs")))
-    assert imported - declared - BY_NUMBA - OPTIONAL == set()
+    assert imported - declared - BY_NUMBA == set()
 
 
 def test_every_requirement_is_used(project: dict[str, set[str]], imported: set[str]) -> None:

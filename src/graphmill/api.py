@@ -254,6 +254,7 @@ def generate_hgt_embeddings_batched(
     node_batch_size: int = 2048,
     num_neighbors: Sequence[int] = (10, 10),
     accumulation_steps: int = 4,
+    loss: str = "softmax",
     contrastive_weight: float = 0.5,
     similarity_threshold: float = 0.1,
     include_node_types: Sequence[str] = ("drug", "disease", "gene/protein", "pathway", "biological_process"),
@@ -264,6 +265,8 @@ def generate_hgt_embeddings_batched(
 ) -> dict[str, Any]:
     """From a PrimeKG-like edge CSV to an embedding CSV in one call, with the origin's parameters.
 
+    ``loss``: "softmax", or "link_contrastive", the origin's, which ``contrastive_weight`` and ``similarity_threshold``
+    are for.
     ``use_batched_mps`` chooses batching: edge_sampled (else full); ``node_batch_size`` and ``num_neighbors`` are
     recorded and take effect in neighbor_sampled batching alone, as in the settings. Widths are rounded up to a multiple
     of ``num_heads``. Files are kept in ``work_dir`` (default: a folder named after ``output_csv`` beside it), so that
@@ -301,7 +304,11 @@ def generate_hgt_embeddings_batched(
                 "num_layers": num_layers,
                 "num_heads": num_heads,
             },
-            "objective": {"contrastive_weight": contrastive_weight, "similarity_threshold": similarity_threshold},
+            "objective": {
+                "loss": loss,
+                "contrastive_weight": contrastive_weight,
+                "similarity_threshold": similarity_threshold,
+            },
             "training": {"epochs": num_epochs, "learning_rate": learning_rate, "seed": seed},
             "acceleration": {
                 "device": device or "auto",

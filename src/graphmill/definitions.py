@@ -4,8 +4,10 @@ from pathlib import Path
 
 import dagster as dg
 
+from graphmill.orchestration.loading import load_project
+
 
 @dg.definitions
 def defs() -> dg.Definitions:
     """All components, resources and automation below ``defs/``."""
-    return dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
+    return load_project(Path(__file__).parent)

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import graphmill
 from graphmill.cli import app, entry
 from graphmill.errors import GraphmillError
+from graphmill.runs.resolve import merge
 from graphmill.training.run_directory import RunDirectory
 from tests.graph.test_interactions import built
 from tests.training.cases import CASES, typed_graph
@@ -28,7 +29,8 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("cli")
     graph = typed_graph(folder / "graph")
     path = folder / "settings.yaml"
-    path.write_text(yaml.safe_dump({"recipe": "hgt", "data": str(graph.path), **CASES["hgt-full"].settings}))
+    own = merge(CASES["hgt-full"].settings, {"evaluation": {"baselines": ["knn"]}})
+    path.write_text(yaml.safe_dump({"recipe": "hgt", "data": str(graph.path), **own}))
     return path
 
 
@@ -87,7 +89,9 @@ def test_recommend_writes_the_best_new_items_and_a_model_of_links_has_none(
 
 def test_rank_has_the_floors_beside_the_model(trained: dict[str, Any], tmp_path: Path) -> None:
     found = json.loads(run("rank", trained["run_dir"], "--json").stdout)
-    assert set(found["figures"]) == {"model", "degree", "random", "no_message"}
+    assert set(found["figures"]) == {"model", "degree", "knn", "random", "no_message"}
+    assert found["against"]["best"] in ("degree", "knn")
+    assert {verdict["name"] for verdict in found["verdicts"]} >= {"mrr_over_best_baseline", "mrr_over_no_message"}
     assert found["figures"]["model"]["mrr"] == pytest.approx(trained["metrics"]["test_mrr"])
     pairs = [(u, i, (u + i) % 5 // 3 + (u + i) % 5 // 4) for u in range(20) for i in range(12) if (u + i) % 3]
     values = {"recipe": "kgat", "data": str(built(tmp_path / "graph", pairs, 20, 12).path), "training": {"epochs": 1}}

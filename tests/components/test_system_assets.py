@@ -75,7 +75,13 @@ def names(definitions: dg.Definitions) -> set[str]:
 
 @pytest.mark.parametrize(
     ("recipe", "own"),
-    [("hgt", set()), ("conve", {"influence"}), ("sasrec", {"recommendations"}), ("tisasrec", {"recommendations"})],
+    [
+        ("hgt", set()),
+        ("complex", set()),
+        ("conve", {"influence"}),
+        ("sasrec", {"recommendations"}),
+        ("tisasrec", {"recommendations"}),
+    ],
 )
 def test_a_system_has_the_assets_that_make_sense_for_it(project: Project, recipe: str, own: set[str]) -> None:
     common = {"model", "embeddings", "validation", "ranking", "drift", "promoted", "acceleration_report"}
@@ -113,12 +119,32 @@ def triple_report(mrr: float) -> dict[str, Any]:
     bins = [{"low": 10, "high": 99, "queries": 80, **figures(mrr), "baseline_mrr": 0.1}]
     sides = {"both": {**figures(mrr), "amri": 0.5}, "tail": figures(mrr), "head": figures(mrr / 2)}
     about = {"kind": "triples", "epoch": 3, "split": "test", "queries": 80, "baseline": figures(0.1)}
-    return {**about, **sides, "relations": relations, "by_degree": bins}
+    scorers = {"model": mrr, "degree": 0.1, "knn": 0.08}
+    rest = {
+        "micro": {name: figures(value) for name, value in scorers.items()},
+        "macro": {name: figures(value) for name, value in scorers.items()},
+        "against": {
+            "average": "micro",
+            "mrr": scorers,
+            "best": "degree",
+            "ratios": {"degree": {"value": mrr / 0.1, "low": mrr / 0.2, "high": mrr / 0.05}},
+            "sentence": "Frequency against the model.",
+        },
+        "strata": {
+            "by_degree": [{"low": 10, "high": 99, "queries": 80, "mrr": scorers}],
+            "by_half_link": [{"seen": "none", "queries": 80, "mrr": scorers}],
+        },
+    }
+    return {**about, **sides, **rest, "relations": relations, "by_degree": bins}
 
 
 @pytest.mark.parametrize(
     ("mrr", "failing"),
-    [(0.3, set()), (0.12, {"beats_frequency"}), (0.05, {"beats_frequency", "most_relations_beat_frequency"})],
+    [
+        (0.3, set()),
+        (0.12, {"beats_frequency"}),
+        (0.05, {"beats_frequency", "most_relations_beat_frequency", "beats_baselines"}),
+    ],
 )
 def test_triples_are_ranked_beside_frequency(project: Project, mrr: float, failing: set[str]) -> None:
     system = System(project, "conve")
@@ -128,6 +154,7 @@ def test_triples_are_ranked_beside_frequency(project: Project, mrr: float, faili
     shown = project.metadata("toy/conve_ranking")
     assert (shown["mrr"], shown["head_mrr"], shown["hits@10"]) == (mrr, mrr / 2, 0.6)
     assert shown["mrr_over_frequency"] == pytest.approx(mrr / 0.1)
+    assert shown["summary"] == "Frequency against the model."
     assert "optimistic_mrr" not in shown
     assert [row.data["relation"] for row in shown["by_relation"].records] == ["targets", "treats"]
     assert "| 10 to 99 | 80 |" in shown["by_degree"]

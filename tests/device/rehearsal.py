@@ -13,6 +13,7 @@ import json
 import statistics
 import tempfile
 import traceback
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -28,13 +29,14 @@ def rehearse(name: str, kind: str, precision: str, folder: Path, device: pretend
     tally = pretend.DEVICE.tally
     tally.clear()
     steps: list[tuple[int, ...]] = []
+    last: dict[str, Counter[str]] = {}
     error = ""
     try:
         with device:
-            _life(name, kind, precision, folder, steps)
+            _life(name, kind, precision, folder, steps, last)
     except Exception as problem:
-        last = [f for f in traceback.extract_tb(problem.__traceback__) if "/graphmill/" in f.filename][-1:]
-        where = "".join(f" at {Path(f.filename).name}:{f.lineno}" for f in last)
+        frames = [f for f in traceback.extract_tb(problem.__traceback__) if "/graphmill/" in f.filename][-1:]
+        where = "".join(f" at {Path(f.filename).name}:{f.lineno}" for f in frames)
         error = f"{type(problem).__name__}: {str(problem)[:300]}{where}"
     middle = [int(statistics.median(column)) for column in zip(*steps, strict=True)]
     return {
@@ -43,12 +45,18 @@ def rehearse(name: str, kind: str, precision: str, folder: Path, device: pretend
         "a_step": dict(zip(PARTS, middle, strict=False)),
         "steps": len(steps),
         "peak_bytes": tally.peak_bytes,
-        "waits": dict(tally.waits.most_common(40)),
-        "places": dict(tally.places.most_common(40)),
+        "last_step": {name: dict(counter.most_common(60)) for name, counter in last.items()},
     }
 
 
-def _life(name: str, kind: str, precision: str, folder: Path, steps: list[tuple[int, ...]]) -> None:
+def _life(
+    name: str,
+    kind: str,
+    precision: str,
+    folder: Path,
+    steps: list[tuple[int, ...]],
+    last: dict[str, Counter[str]],
+) -> None:
     from graphmill.errors import StoppedError
     from graphmill.influence.settings import InfluenceSettings
     from graphmill.runs.export import evaluate_run, export_run, restore
@@ -71,9 +79,11 @@ def _life(name: str, kind: str, precision: str, folder: Path, steps: list[tuple[
     stop, whole = StopRequest(), Engine._step
 
     def counted(engine: Any, *rest: Any) -> None:
-        before = pretend.DEVICE.tally.counts()
+        tally = pretend.DEVICE.tally
+        before, waits, places = tally.counts(), tally.waits.copy(), tally.places.copy()
         whole(engine, *rest)
-        steps.append(tuple(b - a for a, b in zip(before, pretend.DEVICE.tally.counts(), strict=True)))
+        steps.append(tuple(b - a for a, b in zip(before, tally.counts(), strict=True)))
+        last.update(waits=tally.waits - waits, places=tally.places - places)
         if len(steps) == 2:
             stop.request()
 

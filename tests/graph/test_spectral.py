@@ -51,3 +51,9 @@ def test_the_same_seed_gives_the_same_vectors_and_a_node_without_edges_the_zero_
     assert alone.any()
     assert np.all(length[alone] == 0)
     np.testing.assert_allclose(length[~alone], 1, rtol=1e-5)
+
+
+def test_relations_that_go_one_way_are_read_from_both_ends(build):
+    graph = build(*random_tables(4, *SHAPE), add_reverse="never")
+    both = build(*random_tables(4, *SHAPE))
+    assert (np.diff(neighbourhood_matrix(graph).indptr) > 0).tolist() == (~both.cold_nodes()).tolist()

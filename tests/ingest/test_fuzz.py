@@ -107,7 +107,8 @@ TARGETS: dict[str, tuple[str, dict[str, bytes], str, dict]] = {
 TOKENS = [
     b"\0", b'"', b"\r", b"\n", b"\t", b",", b";", b"\xff", b"\xef\xbb\xbf", b"\xff\xfe", b"9" * 25, b"99999999999",
     b"2147483646", b"-1", b"1e999", b"nan", b"1_0", b"\xe2\x80\xa8", b"sep=;\n", b"\x1f\x8b", b"PK\x03\x04", b"PAR1", b"{",
-    b"[[[[", b"\\u", b"\xed\xa0\x80", b"x" * 300_000, b"\n" * 50,
+    b"[[[[", b"\\u", b"\xed\xa0\x80", b"x" * 300_000, b"\n" * 50, b" " * 200_000,
+    b'"' * 5_000, b"\\" * 5_000,
 ]  # fmt: skip
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphmill.kernels import hgt, hgt_plan, one_to_n
+from graphmill.kernels import hgt, one_to_n
 from graphmill.kernels.hgt_plan import MessageGraph
 from graphmill.kernels.hgt_reference import hgt_attention_reference
 from graphmill.kernels.normed_convolution import rectified_linear, windows
@@ -45,13 +45,10 @@ def run(attend, x: Inputs, graph: MessageGraph, masked: Tensor | None, **options
     return [t.detach().cpu() for t in (*outputs, *gradients)]
 
 
-@pytest.mark.parametrize("piece", [4, 128])
-@pytest.mark.parametrize("backend", ["triton", "torch"])
 @pytest.mark.parametrize("shape", [*SHAPES, "hub"])
 def test_hgt_attention_is_the_reference(
-    shape: str, backend: hgt.Backend, piece: int, monkeypatch: pytest.MonkeyPatch
+    shape: str,
 ) -> None:
-    monkeypatch.setattr(hgt_plan, "PIECE", piece)
     counts, relations, heads, width = SHAPES.get(shape, ([5, 4], None, 2, 8))
     graph = MessageGraph.build(counts, hub(3000) if relations is None else random_edges(counts, relations, 1))
     x = inputs(graph, heads, width, torch.float64)
@@ -59,12 +56,11 @@ def test_hgt_attention_is_the_reference(
     there = graph.to(CUDA)
     for mask in (None, masked):
         theirs = run(hgt_attention_reference, x, graph, mask)
-        ours = run(hgt.hgt_attention, on_cuda(x), there, None if mask is None else mask.to(CUDA), backend=backend)
+        ours = run(hgt.hgt_attention, on_cuda(x), there, None if mask is None else mask.to(CUDA))
         assert_close(ours, theirs, 1e-10)
 
 
-@pytest.mark.parametrize("backend", ["triton", "torch"])
-def test_hgt_attention_in_single_and_half_precision(backend: hgt.Backend) -> None:
+def test_hgt_attention_in_single_and_half_precision() -> None:
     counts, relations, heads, width = SHAPES["three types"]
     graph = MessageGraph.build(counts, random_edges(counts, relations, 1))
     x = inputs(graph, heads, width, torch.float32)
@@ -73,23 +69,22 @@ def test_hgt_attention_in_single_and_half_precision(backend: hgt.Backend) -> Non
         *(t.detach().double().requires_grad_() for t in x[3:]),
     )
     theirs = run(hgt_attention_reference, exact, graph, None)
-    ours = run(hgt.hgt_attention, on_cuda(x), graph.to(CUDA), None, backend=backend)
+    ours = run(hgt.hgt_attention, on_cuda(x), graph.to(CUDA), None)
     for a, b in zip(ours, theirs, strict=True):
         assert (a - b).norm() <= 1e-5 * b.norm()
     low = on_cuda(x)
     half = low._replace(
         **{n: [None if t is None else t.detach().bfloat16().requires_grad_() for t in getattr(low, n)] for n in "qkv"}
     )
-    for a, b in zip(run(hgt.hgt_attention, half, graph.to(CUDA), None, backend=backend), theirs, strict=True):
+    for a, b in zip(run(hgt.hgt_attention, half, graph.to(CUDA), None), theirs, strict=True):
         assert (a.double() - b).norm() <= 0.03 * b.norm()
 
 
-@pytest.mark.parametrize("backend", ["triton", "torch"])
-def test_a_device_gives_the_same_bits_twice(backend: hgt.Backend) -> None:
+def test_a_device_gives_the_same_bits_twice() -> None:
     counts, relations, heads, width = SHAPES["wide"]
     graph = MessageGraph.build(counts, random_edges(counts, relations, 1)).to(CUDA)
     x = on_cuda(inputs(graph.to("cpu"), heads, width, torch.float32))
-    first, second = (run(hgt.hgt_attention, x, graph, None, backend=backend) for _ in range(2))
+    first, second = (run(hgt.hgt_attention, x, graph, None) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 

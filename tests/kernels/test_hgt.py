@@ -14,11 +14,11 @@ import torch
 from hypothesis import given, settings
 from torch import Tensor
 
-from graphmill.kernels import hgt, hgt_edges_into, hgt_relations, hgt_torch
+from graphmill.kernels import hgt, hgt_relations, segments
 from graphmill.kernels.hgt_plan import MessageGraph, TypedEdges
 from graphmill.kernels.hgt_reference import hgt_attention_reference
+from graphmill.kernels.hgt_torch_plan import flat_graph
 from tests.kernels.graphs import Inputs, Shape, hub, inputs, random_edges, shapes
-from tests.kernels.triton_interpreter import FEW, INTERPRETED, TRITON, interpret, light, run_tests, starts_the_process
 
 
 def numba_installed() -> bool:
@@ -26,7 +26,7 @@ def numba_installed() -> bool:
 
 
 NUMBA = pytest.param("numba", marks=pytest.mark.skipif(not numba_installed(), reason="numba is optional"))
-BACKENDS = ["torch", "sparse", NUMBA, *TRITON]
+BACKENDS = ["torch", "sparse", NUMBA]
 PARTS = pytest.param("numba in parts", marks=NUMBA.marks)
 """numba where registers are narrow: each operation of a relation in a call of its own."""
 
@@ -41,8 +41,6 @@ def chosen(backend: str, monkeypatch: pytest.MonkeyPatch) -> Any:
     """What ``hgt_attention`` is to be told for one of the names above, with what has to be changed for it."""
     if backend == "numba in parts":
         narrow(monkeypatch)
-    elif backend == "triton":
-        interpret(monkeypatch)
     return backend.partition(" ")[0]
 
 
@@ -67,7 +65,7 @@ def assert_close(ours: list[Tensor], theirs: list[Tensor], tolerance: float) -> 
 
 
 @pytest.mark.parametrize("backend", [*BACKENDS, PARTS])
-@(FEW if INTERPRETED else settings(max_examples=60, deadline=None))
+@settings(max_examples=60, deadline=None)
 @given(shape=shapes())
 def test_values_and_gradients_equal_the_reference(backend: str, shape: Shape) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -87,7 +85,7 @@ def equal_the_reference(backend: str, shape: Shape) -> None:
 
 
 def test_single_precision_agrees_to_one_part_in_a_hundred_thousand(hgt_attention) -> None:
-    counts, relations = light([30, 50, 4], [(0, 1, 300), (1, 0, 300), (2, 1, 90), (1, 1, 500)])
+    counts, relations = [30, 50, 4], [(0, 1, 300), (1, 0, 300), (2, 1, 90), (1, 1, 500)]
     graph = MessageGraph.build(counts, random_edges(counts, relations, 1))
     x = inputs(graph, 4, 16, torch.float32)
     exact = Inputs(
@@ -210,7 +208,7 @@ def test_groups_of_heads_change_nothing(hgt_attention, monkeypatch: pytest.Monke
     """As many heads at a time as there are threads."""
     width, heads = 5, 2 * torch.get_num_threads()
     monkeypatch.setattr(hgt_relations, "_GROUP_BYTES", 1)
-    counts, relations = light([30, 50, 4], [(0, 1, 300), (1, 0, 300), (2, 1, 90), (1, 1, 500)])
+    counts, relations = [30, 50, 4], [(0, 1, 300), (1, 0, 300), (2, 1, 90), (1, 1, 500)]
     graph = MessageGraph.build(counts, random_edges(counts, relations, 1))
     assert all(len(list(hgt_relations.cache_groups(r, heads, width, torch.float64))) == 2 for r in graph.relations)
     assert {r.on_target for r in graph.relations} == {True, False}
@@ -219,32 +217,6 @@ def test_groups_of_heads_change_nothing(hgt_attention, monkeypatch: pytest.Monke
     for mask in (None, masked):
         ours, theirs = run(hgt_attention, x, graph, mask), run(hgt_attention_reference, x, graph, mask)
         assert_close([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], 1e-10)
-
-
-@pytest.mark.parametrize("counts", [[30, 50, 4], [700, 900, 400]], ids=["all occur", "few occur"])
-@pytest.mark.parametrize("together", [5, 2])
-def test_heads_that_go_together_are_those_one_after_the_other(
-    together: int, counts: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As on accelerators: all five at once, and as many as can be numbered."""
-    graph = MessageGraph.build(counts, random_edges(counts, [(0, 1, 300), (1, 0, 300), (2, 1, 90), (1, 1, 60)], 1))
-    gathered = [
-        side.nodes is not None for part in hgt_edges_into.EdgesInto(graph, (0, 3)).parts for side in sides(part)
-    ]
-    assert all(gathered) if max(counts) > 100 else not any(gathered[:2])
-    x = inputs(graph, 5, 8)
-    masked = torch.rand(graph.num_pairs, generator=torch.Generator().manual_seed(1)) < 0.3
-    attend = partial(hgt.hgt_attention, backend="torch")
-    theirs = run(attend, x, graph, masked)
-    largest = max(max(r.num_edges, r.source_nodes.numel(), r.target_nodes.numel()) for r in graph.relations)
-    monkeypatch.setattr(hgt_torch, "_ONE_BY_ONE", frozenset())
-    monkeypatch.setattr(hgt_torch, "_MOST", together * largest)
-    ours = run(attend, x, graph, masked)
-    assert_close([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], 1e-12)
-
-
-def sides(part: hgt_edges_into.Part) -> list[hgt_edges_into.Side]:
-    return [part.sources, part.targets]
 
 
 @pytest.mark.parametrize("gathered", [False, True])
@@ -256,9 +228,9 @@ def test_products_of_an_edges_ends_piece_by_piece(gathered: bool, monkeypatch: p
     masked = torch.rand(graph.num_pairs, generator=torch.Generator().manual_seed(1)) < 0.3
     attend = partial(hgt.hgt_attention, backend="torch")
     theirs = run(attend, x, graph, masked)
-    monkeypatch.setattr(hgt_edges_into, "_MOST_PRODUCTS", 37)
-    monkeypatch.setattr(hgt_edges_into, "_GATHERED_NUMBERS", 8 * 41)
-    monkeypatch.setattr(hgt_edges_into, "_GATHERS", frozenset({"cpu"} if gathered else ()))
+    monkeypatch.setattr(segments, "_MOST_PRODUCTS", 37)
+    monkeypatch.setattr(segments, "_GATHERED_NUMBERS", 8 * 41)
+    monkeypatch.setattr(segments, "_GATHERS", frozenset({"cpu"} if gathered else ()))
     ours = run(attend, x, graph, masked)
     assert_close([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], 1e-12)
 
@@ -281,7 +253,7 @@ def test_what_is_kept_for_the_backward_pass(hgt_attention) -> None:
 
 
 def test_one_hub_that_receives_every_edge(hgt_attention) -> None:
-    graph = MessageGraph.build([5, 4], hub(600 if INTERPRETED else 3000))
+    graph = MessageGraph.build([5, 4], hub(3000))
     x = inputs(graph, 2, 8)
     ours, theirs = run(hgt_attention, x, graph, None), run(hgt_attention_reference, x, graph, None)
     assert_close([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], 1e-10)
@@ -297,8 +269,7 @@ def test_gradients_agree_with_finite_differences(hgt_attention) -> None:
         q, k, v = list(flat[:2]), list(flat[2:4]), list(flat[4:6])
         return tuple(t for t in hgt_attention(q, k, v, *flat[6:], graph, masked) if t is not None)
 
-    # In the interpreter along one direction in place of each: two hundred calls of it would take minutes.
-    assert torch.autograd.gradcheck(attend, x.leaves(), fast_mode=INTERPRETED)
+    assert torch.autograd.gradcheck(attend, x.leaves())
 
 
 def test_a_masked_pair_is_as_good_as_an_absent_edge(hgt_attention) -> None:
@@ -312,7 +283,7 @@ def test_a_masked_pair_is_as_good_as_an_absent_edge(hgt_attention) -> None:
 
 
 def test_bfloat16_rows_keep_float32_sums(hgt_attention) -> None:
-    counts, relations = light([30, 50], [(0, 1, 300), (1, 0, 300), (1, 1, 500)])
+    counts, relations = [30, 50], [(0, 1, 300), (1, 0, 300), (1, 1, 500)]
     graph = MessageGraph.build(counts, random_edges(counts, relations, 1))
     x = inputs(graph, 2, 16, torch.float32)
     half = [[None if t is None else t.detach().bfloat16() for t in part] for part in x[:3]]
@@ -330,7 +301,7 @@ def test_bfloat16_rows_keep_float32_sums(hgt_attention) -> None:
 
 def test_thousands_of_bfloat16_rows_add_up_in_float32(hgt_attention) -> None:
     """A hub that hears from every node of a type, and is heard by every one: in bf16 a sum of ones ends at 256."""
-    many = 300 if INTERPRETED else 4000
+    many = 4000
     nodes = torch.arange(many)
     first = torch.zeros(many, dtype=torch.int64)
     edges = [TypedEdges(0, 1, nodes, first, nodes), TypedEdges(1, 0, first, nodes, nodes)]
@@ -376,8 +347,8 @@ def test_large_logits_do_not_overflow(hgt_attention, share: float) -> None:
 def test_float16_rows_are_summed_in_float32() -> None:
     """What ``auto`` takes for fp16; products of two rows can be beyond what fp16 holds."""
     large = torch.full((1, 32), 200.0, dtype=torch.float16)
-    assert hgt_torch.head_products(large, large, 2).tolist() == [[640_000.0, 640_000.0]]
-    counts, relations = light([30, 50], [(0, 1, 300), (1, 0, 300)])
+    assert segments.head_products(large, large, 2).tolist() == [[640_000.0, 640_000.0]]
+    counts, relations = [30, 50], [(0, 1, 300), (1, 0, 300)]
     graph = MessageGraph.build(counts, random_edges(counts, relations, 1))
     x = inputs(graph, 2, 16, torch.float32)
     rows = [[None if t is None else t.detach().half().requires_grad_() for t in part] for part in x[:3]]
@@ -394,7 +365,7 @@ def test_float16_rows_are_summed_in_float32() -> None:
 
 
 def test_two_backward_passes_are_equal_bit_by_bit(hgt_attention) -> None:
-    counts, relations = light([60, 50], [(0, 1, 900), (1, 0, 900)])
+    counts, relations = [60, 50], [(0, 1, 900), (1, 0, 900)]
     graph = MessageGraph.build(counts, random_edges(counts, relations, 2))
     x = inputs(graph, 4, 8, torch.float32)
     first, second = run(hgt_attention, x, graph, None), run(hgt_attention, x, graph, None)
@@ -413,19 +384,16 @@ def test_no_tensor_of_edges_times_width_is_made(hgt_attention) -> None:
                 self.size = max(self.size, out.numel() * out.element_size())
             return out
 
-    edges, heads, width = 600 if INTERPRETED else 150_000, 4, 16
-    counts = [18, 20] if INTERPRETED else [900, 1000]
+    edges, heads, width = 150_000, 4, 16
+    counts = [900, 1000]
     graph = MessageGraph.build(counts, random_edges(counts, [(0, 1, edges), (1, 0, edges // 30)], 3))
+    if hgt_attention.keywords["backend"] == "torch":
+        flat_graph(graph, heads)  # its indices, some numbers an edge and head, are packed once
     with Largest() as seen:
         run(hgt_attention, inputs(graph, heads, width, torch.float32), graph, None)
     # Two numbers an edge and head are scratch; rows of all edges would be eight times as many.
     number = torch.float32.itemsize
-    assert seen.size <= 2 * heads * edges * number < heads * width * edges * number // 4
-
-
-@starts_the_process
-def test_triton_in_its_interpreter() -> None:
-    run_tests(__file__)
+    assert seen.size <= 2 * heads * graph.num_edges * number < heads * width * edges * number // 4
 
 
 @pytest.mark.parametrize("backend", ["torch", "sparse"])
@@ -451,11 +419,24 @@ def test_torchs_operators_gather_few_sources_and_take_all_of_many(backend: Liter
     if backend == "sparse":
         inbox = graph.compiled["inbox", (0, 1, 2)]
         found = [(part.nodes is None, part.last - part.first) for part in inbox.parts]
-    else:
-        parts = graph.compiled["edges into", (0, 1, 2)].parts
-        found = [(part.sources.nodes is None, part.sources.count) for part in parts]
-        assert {(part.targets.nodes is None, part.on_target) for part in parts} == {(True, True), (False, False)}
-    assert found == [(False, 7), (True, 40), (True, 6)]
+        assert found == [(False, 7), (True, 40), (True, 6)]
+
+
+def test_relations_of_about_one_size_are_multiplied_together() -> None:
+    counts = [300, 70, 60]
+    graph = MessageGraph.build(
+        counts, random_edges(counts, [(0, 1, 3000), (1, 0, 500), (2, 0, 300), (0, 2, 900), (1, 2, 0)], 1)
+    )
+    flat = flat_graph(graph, 3)
+    sizes = [graph.relations[n].source_nodes.numel() for n in flat.order.tolist()]
+    assert sorted(flat.order.tolist()) == [0, 1, 2, 3], "a relation without edges is not there"
+    assert len(flat.classes) < len(sizes)
+    for c in flat.classes:
+        own = sizes[c.first : c.first + c.count]
+        assert max(own) == c.size
+        assert min(own) * 2 >= c.size or c.size <= 64
+    assert flat.edges == 3 * graph.num_edges
+    assert flat_graph(graph, 3) is flat, "made once"
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,8 @@ def test_other_settings_and_a_complete_report_start_anew(
         "seconds": 1.0,
         "epochs_done": 1,
         "peak_memory_bytes": 9,
+        "peak_device_memory_bytes": 7,
+        "planned_memory_bytes": 8,
         "memory": [[0.0, 5, 0], [1.0, 6, 7]],
         "skips": 0,
     }
@@ -112,6 +114,7 @@ def test_other_settings_and_a_complete_report_start_anew(
     asked = AccelerationReportSettings(epochs=2, singles=[])
     found = acceleration_report(values, "test", asked, out=tmp_path)
     assert [row.peak_memory_bytes for row in found.rows] == [7.0, 7.0], "the device's, where there is one"
+    assert [row.planned_memory_bytes for row in found.rows] == [8.0, 8.0]
     acceleration_report(values, "test", asked, out=tmp_path)
     assert [values["training"]["epochs"] for values, *_ in calls] == [1, 2, 2] * 2, "with an epoch to warm up"
     acceleration_report(values, "test", quick("acceleration.num_workers=1"), out=tmp_path)

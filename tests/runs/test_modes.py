@@ -25,6 +25,7 @@ def conve(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("conve")
     model = {"embedding_dim": 12, "output_channels": 3}
     values = QUICK | {"recipe": "conve", "model": model, "data": str(random_graph(folder / "graph").path)}
+    values["evaluation"] = {"baselines": ["knn"]}
     return Path(train(values, "test", root=str(folder / "runs"))["run_dir"])
 
 

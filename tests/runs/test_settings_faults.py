@@ -14,6 +14,7 @@ import yaml
 from graphmill.components.embedding_model import launchpad_defaults
 from graphmill.errors import GraphmillError, InputError, SettingsError
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.__main__ import main
 from graphmill.runs.acceleration_report import _parsed
 from graphmill.runs.messages import Terminal
 from graphmill.runs.resolve import merge, parse_settings, read_settings
@@ -85,6 +86,13 @@ def test_more_than_the_cores_can_carry_is_refused_before_anything_starts(
 ) -> None:
     with pytest.raises(SettingsError, match=rf"acceleration.{name} = {value}, and this machine has \d+ cores: write"):
         prepare(merge(values, {"acceleration": {name: value}}), "test")
+
+
+def test_the_workers_own_option_is_held_to_it_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--processes", "1000000000", "settings.yaml"]) == 2
+    assert "error: --processes: acceleration.processes = 1000000000, and this machine has" in capsys.readouterr().err
+    assert main(["--job", "nowhere.json"]) == 2
+    assert "the job nowhere.json cannot be read" in capsys.readouterr().err
 
 
 def test_fewer_epochs_than_a_run_has_done_are_said_to_be_so(values: dict[str, Any], tmp_path: Path) -> None:

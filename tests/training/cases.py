@@ -180,6 +180,13 @@ _HGT = {
     "evaluation": {"eval_every": 2},
 }
 
+_SOFTMAX = {
+    "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 2, "learned_share": 0.5},
+    "objective": {"loss": "softmax", "candidates": 20},
+    "training": {"epochs": 4, "steps_per_epoch": 5, "warmup_steps": 3, "learning_rate": 0.01},
+    "evaluation": {"eval_every": 2},
+}
+
 _CONVE = {
     "model": {"embedding_dim": 12, "output_channels": 3, "kernel_height": 2},
     "objective": {"negatives_per_positive": 4},
@@ -214,6 +221,7 @@ _KGAT = merge(_RECOMMENDERS, {"model": {"relation_dim": 6, "layer_dims": [8, 4]}
 
 CASES = {
     "bpr-mf": Case("bpr_mf", _RECOMMENDERS, graph=recommender_graph),
+    "lightgcn": Case("lightgcn", merge(_RECOMMENDERS, {"model": {"num_layers": 2}}), graph=recommender_graph),
     "kgat": Case("kgat", _KGAT, graph=recommender_graph),
     "kgat-graphsage": Case(
         "kgat",
@@ -281,6 +289,31 @@ CASES = {
     ),
     "hgt-features": Case("hgt", merge(_HGT, {"acceleration": {"batching": "full"}}), graph=featured_graph),
     "hgt-no-messages": Case("hgt", merge(_HGT, {"model": {"num_layers": 0}, "acceleration": {"batching": "full"}})),
+    "hgt-softmax": Case("hgt", merge(_SOFTMAX, {"acceleration": {"batching": "full"}}), graph=featured_graph),
+    "hgt-softmax-edge-sampled": Case(
+        "hgt",
+        merge(
+            _SOFTMAX, {"acceleration": {"batching": "edge_sampled", "edge_sample_size": 80, "accumulation_steps": 3}}
+        ),
+    ),
+    "hgt-softmax-neighbor-sampled": Case(
+        "hgt",
+        merge(
+            _SOFTMAX,
+            {
+                "acceleration": {
+                    "batching": "neighbor_sampled",
+                    "num_neighbors": [3, 2],
+                    "node_batch_size": 60,
+                    "accumulation_steps": 3,
+                }
+            },
+        ),
+    ),
+    "hgt-softmax-alone": Case(
+        "hgt",
+        merge(_SOFTMAX, {"model": {"num_layers": 0, "neighbour_sums": False}, "acceleration": {"batching": "full"}}),
+    ),
     "sasrec": Case("sasrec", _SEQUENCES, graph=sequence_graph),
     "tisasrec-mhc": Case(
         "tisasrec",

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import torch
 
-from graphmill.errors import ResourceError
+from graphmill.errors import ResourceError, SettingsError
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.training.device import available_devices, choose_device
+from graphmill.training.device import available_devices, choose_device, limit_mps_memory
+from graphmill.training.memory import device_memory
+from graphmill.training.precision import Precision, resolve_precision, safer_precision
 from graphmill.training.run_directory import RunDirectory
 from tests.training.cases import CASES
 from tests.training.runs import run, settings_of
@@ -67,6 +70,60 @@ def test_an_absent_device_falls_back_or_is_refused(kind: str, why: str, monkeypa
     assert "acceleration.device: auto" in str(refused.value)
     assert "acceleration.allow_fallback: true" in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+@pytest.fixture
+def _tf32() -> Iterator[None]:
+    """Puts torch's switches for TF32 back."""
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    yield
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+@pytest.mark.usefixtures("_tf32")
+def test_tf32_is_cudas_and_is_beside_half_precision_there() -> None:
+    with pytest.raises(SettingsError, match="tf32 is of CUDA's matrix products; mps has fp32"):
+        resolve_precision("tf32", torch.device("mps"))
+    assert resolve_precision("tf32", torch.device("cuda")) == "tf32"
+    for name, rounded in (("tf32", True), ("fp32", False), ("bf16", True)):
+        precision = Precision(name, torch.device("cuda"))
+        assert torch.backends.cuda.matmul.allow_tf32 is rounded
+    assert (precision.dtype, Precision("tf32", torch.device("cuda")).dtype) == (torch.bfloat16, torch.float32)
+    assert safer_precision("tf32", torch.device("cuda")) == "fp32"
+
+
+def test_mps_needs_a_torch_that_has_what_a_training_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, mps=True)
+    monkeypatch.setattr(torch, "__version__", "2.9.1")
+    choice = choose_device("auto", allow_fallback=True)
+    assert choice.device.type == "cpu"
+    assert "mps: torch 2.9.1, whose MPS has no gradient of embedding_bag" in choice.reason
+    assert "pip install -U 'torch>=2.10'" in choice.reason
+
+
+@pytest.mark.parametrize(
+    ("available", "held", "part"),
+    [(2 << 30, 0, 0.225), (100 << 30, 0, 0.9), (100 << 30, 7 << 30, 0.9875), (0, 0, 0.05)],
+)
+def test_mps_memory_is_limited_to_what_the_system_has_left(
+    available: int, held: int, part: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A recommended maximum of 8 GiB, of which other programs may have taken the most."""
+    said: list[float] = []
+    monkeypatch.setattr(torch.mps, "current_allocated_memory", lambda: held)
+    monkeypatch.setattr(torch.mps, "driver_allocated_memory", lambda: held)
+    monkeypatch.setattr(torch.mps, "recommended_max_memory", lambda: 8 << 30)
+    monkeypatch.setattr(torch.mps, "set_per_process_memory_fraction", said.append)
+    monkeypatch.setattr("graphmill.training.memory.available_memory", lambda: available)
+    assert device_memory(torch.device("mps")).free == min(available, (8 << 30) - held)
+    assert limit_mps_memory() == said[0] == pytest.approx(part)
+
+
+def test_ranks_beyond_the_devices_share_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine(monkeypatch, cuda=True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    ranks = [choose_device("cuda", allow_fallback=False, local_rank=rank).device.index for rank in range(4)]
+    assert ranks == [0, 1, 0, 1], "with gloo"
 
 
 def test_a_run_records_what_it_asked_for_what_it_got_and_why(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from graphmill.errors import OutOfMemoryError, ResourceError
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.training.contract import Execution
-from graphmill.training.ladder import shrink, with_ladder
+from graphmill.training.contract import ENCODING, GRADIENTS, LOSS, Execution
+from graphmill.training.ladder import in_smaller_blocks, once_more, shrink, with_ladder
+from graphmill.training.optimizers import PhaseOptimizer
 from graphmill.training.run_directory import RunDirectory
 from tests.training.cases import CASES
 from tests.training.runs import Hooks, assert_same, outcome, run, settings_of
@@ -19,17 +21,23 @@ REFUSAL = "DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 b
 
 
 class Steps:
-    """An attempt that runs out of memory until ``fits`` says that the execution is small enough."""
+    """An attempt that runs out of memory at ``where`` until ``fits`` says that the execution is small enough."""
 
-    def __init__(self, fits: Callable[[Execution], bool], error: Exception | None = None) -> None:
-        self.fits, self.error = fits, error or RuntimeError(REFUSAL)
+    def __init__(
+        self,
+        fits: Callable[[Execution], bool],
+        error: Exception | None = None,
+        where: Callable[[Execution], str] = lambda e: LOSS,
+    ) -> None:
+        self.fits, self.error, self.where = fits, error or RuntimeError(REFUSAL), where
         self.execution = Execution()
-        self.attempts: list[dict[str, int | bool]] = []
+        self.attempts: list[tuple[int | bool, ...]] = []
         self.cleared = 0
         self.notes: list[str] = []
 
     def attempt(self) -> str:
-        self.attempts.append(self.execution.sizes())
+        self.attempts.append(tuple(self.execution.sizes().values()))
+        self.execution.at = self.where(self.execution)
         if not self.fits(self.execution):
             raise self.error
         return "a gradient"
@@ -37,12 +45,11 @@ class Steps:
     def clear(self) -> None:
         self.cleared += 1
 
-    def climb(self, policy: str = "shrink", *, repeatable: bool = True, chunks: int = 4) -> str:
+    def climb(self, policy: str = "shrink", *, repeatable: bool = True) -> str:
         return with_ladder(
             self.attempt,
             execution=self.execution,
             policy=policy,
-            max_loss_chunks=chunks,
             clear=self.clear,
             note=self.notes.append,
             remedy="Reduce something",
@@ -56,26 +63,40 @@ def test_what_fits_takes_no_rung() -> None:
     assert (steps.cleared, steps.notes, steps.execution.history) == (0, [], [])
 
 
-def test_chunks_are_halved_first_and_checkpointing_is_the_last_rung() -> None:
+def test_the_loss_is_cut_first_and_then_layers_are_recomputed_in_as_few_chunks_as_there_were() -> None:
     steps = Steps(lambda execution: execution.checkpointing)
-    assert steps.climb(chunks=6) == "a gradient"
-    assert [tuple(sizes.values()) for sizes in steps.attempts] == [
-        (1, False),
-        (2, False),
-        (4, False),
-        (6, False),
-        (6, True),
+    assert steps.climb() == "a gradient"
+    assert steps.attempts == [(1, False), (8, False), (64, False), (1, True)]
+    assert steps.cleared == 3, "what was half done is cleared before every repetition"
+    assert steps.execution.history == ["loss in 1 chunks, gradient checkpointing on"]
+    assert steps.notes == [
+        f"out of memory in the loss ({REFUSAL.splitlines()[0]}): going on with loss in 1 chunks, gradient checkpointing on; "
+        "the gradient stays the same"
     ]
-    assert steps.cleared == 4, "what was half done is cleared before every repetition"
-    assert steps.execution.history == [
-        "loss in 2 chunks",
-        "loss in 4 chunks",
-        "loss in 6 chunks",
-        "gradient checkpointing on",
-    ]
-    assert steps.notes[-1] == (
-        f"out of memory ({REFUSAL.splitlines()[0]}): going on with gradient checkpointing on; the gradient stays the same"
+
+
+def test_chunks_are_not_tried_where_the_encoding_takes_the_memory() -> None:
+    steps = Steps(lambda execution: execution.checkpointing, where=lambda e: ENCODING)
+    assert steps.climb() == "a gradient"
+    assert steps.attempts == [(1, False), (1, True)]
+
+
+def test_the_loss_may_come_after_the_encoding() -> None:
+    steps = Steps(
+        lambda execution: execution.checkpointing and execution.loss_chunks > 1,
+        where=lambda e: LOSS if e.checkpointing else ENCODING,
     )
+    assert steps.climb() == "a gradient"
+    assert steps.attempts == [(1, False), (1, True), (8, True)]
+
+
+@pytest.mark.parametrize("where", [LOSS, ENCODING, GRADIENTS])
+def test_what_did_not_help_is_taken_back_after_a_handful_of_attempts(where: str) -> None:
+    steps = Steps(lambda execution: False, where=lambda e: where)
+    with pytest.raises(OutOfMemoryError, match=f"out of memory \\(in {where}: "):
+        steps.climb()
+    assert len(steps.attempts) == {LOSS: 6, ENCODING: 2, GRADIENTS: 1}[where]
+    assert (steps.execution.sizes(), steps.execution.history) == (Execution().sizes(), [])
 
 
 def test_a_rung_that_the_settings_took_is_not_taken_again() -> None:
@@ -93,10 +114,11 @@ def test_the_end_says_what_was_tried_and_may_be_attempted_again() -> None:
     said = str(caught.value)
     assert "\n" not in said
     assert said.startswith(
-        "out of memory (DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes); in use "
+        "out of memory (in the loss: DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes); in use "
     )
-    assert "tried: loss in 2 chunks; loss in 4 chunks; gradient checkpointing on. Reduce " in said
-    assert steps.cleared == len(steps.attempts) == 4
+    assert "tried: loss in 8 chunks; loss in 64 chunks; loss in 1 chunks, gradient checkpointing on; " in said
+    assert said.endswith(". Reduce something")
+    assert steps.cleared == len(steps.attempts) == 6
 
 
 @pytest.mark.parametrize(
@@ -112,10 +134,48 @@ def test_where_it_must_not_shrink_the_first_failure_is_the_end(policy: str, repe
     assert steps.execution.sizes() == Execution().sizes()
 
 
+class TestWithoutASmallerForm:
+    def fail(self, times: int) -> Callable[[], str]:
+        left = [times]
+
+        def attempt() -> str:
+            left[0] -= 1
+            if left[0] >= 0:
+                raise RuntimeError(REFUSAL)
+            return "done"
+
+        return attempt
+
+    def test_it_is_tried_once_more_with_the_cache_given_back(self) -> None:
+        cleared: list[int] = []
+        for times in (0, 1):
+            assert once_more(self.fail(times), clear=lambda: cleared.append(1), what="it", remedy="Reduce") == "done"
+        assert len(cleared) == 1
+        with pytest.raises(OutOfMemoryError, match="out of memory \\(in it: Default"):
+            once_more(self.fail(2), clear=lambda: None, what="it", remedy="Reduce")
+
+    def test_an_evaluation_goes_on_in_smaller_blocks(self) -> None:
+        asked: list[int] = []
+        notes: list[str] = []
+
+        def evaluate(parts: int) -> str:
+            asked.append(parts)
+            if parts < 64:
+                raise RuntimeError(REFUSAL)
+            return "figures"
+
+        options: dict[str, Any] = {"clear": lambda: None, "note": notes.append, "remedy": "Reduce", "repeatable": True}
+        assert in_smaller_blocks(evaluate, parts=1, **options) == ("figures", 64)
+        assert asked == [1, 8, 64]
+        assert notes == ["out of memory in the evaluation: going on in blocks of 1/64; the figures stay the same"]
+        with pytest.raises(OutOfMemoryError, match="in the evaluation"):
+            in_smaller_blocks(evaluate, parts=1, **options | {"repeatable": False})
+
+
 def test_an_interpreter_without_memory_says_nothing_and_is_understood() -> None:
-    steps = Steps(lambda execution: execution.loss_chunks == 2, MemoryError())
+    steps = Steps(lambda execution: execution.loss_chunks == 8, MemoryError())
     assert steps.climb() == "a gradient"
-    assert steps.notes == ["out of memory (MemoryError): going on with loss in 2 chunks; the gradient stays the same"]
+    assert steps.notes[0].startswith("out of memory in the loss (MemoryError): going on with loss in 8 chunks; ")
 
 
 def test_other_errors_pass() -> None:
@@ -142,21 +202,46 @@ def refuse(patch: pytest.MonkeyPatch, until: Callable[[int], bool]) -> None:
     hooks.install(patch)
 
 
-def test_checkpointing_as_a_rung_gives_the_same_training_bit_for_bit(
+def test_recomputing_layers_gives_the_same_training_bit_for_bit(
     graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Recomputing changes no bit; the chunks are already as many as there may be, so that it is the only rung left."""
-    monkeypatch.setattr("graphmill.training.engine._MAX_LOSS_CHUNKS", 3)
+    """The loss fails twice more, in more chunks; recomputing changes no bit, and the chunks are as they were."""
     values = settings_of(CASES["hgt-full"], graphs["hgt-full"])
     plain = outcome(run(values, tmp_path / "plain"))
-    refuse(monkeypatch, until=lambda failures: failures == 1)
+    refuse(monkeypatch, until=lambda failures: failures == 3)
     result = run(values, tmp_path / "shrunk")
-    assert result["shrunk"] == ["gradient checkpointing on"]
-    assert any("going on with gradient checkpointing on" in note for note in result["notes"])
+    assert result["shrunk"] == ["loss in 3 chunks, gradient checkpointing on"]
+    assert any("gradient checkpointing on" in note for note in result["notes"])
     found = outcome(result)
     reached = [each.state.pop("execution")["reached"] for each in (plain, found)]
     assert [each["checkpointing"] for each in reached] == [False, True]
     assert_same(found, plain)
+
+
+@pytest.mark.parametrize("failing", ["allocate", "evaluate"])
+def test_moments_and_evaluations_are_inside_the_ladder_and_store_no_rung(
+    failing: str, graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = settings_of(CASES["bpr-mf"], graphs["bpr-mf"])
+    plain = outcome(run(values, tmp_path / "plain"))
+    failed = []
+
+    def once(*_: Any) -> None:
+        if not failed:
+            failed.append(True)
+            raise RuntimeError(REFUSAL)
+
+    if failing == "evaluate":
+        hooks = Hooks()
+        hooks.on_evaluation = once
+        hooks.install(monkeypatch)
+    else:
+        allocate = PhaseOptimizer.allocate
+        monkeypatch.setattr(PhaseOptimizer, "allocate", lambda self: (once(), allocate(self)))
+    result = run(values, tmp_path / "failed")
+    assert failed
+    assert result["shrunk"] == []
+    assert_same(outcome(result), plain)
 
 
 def test_on_oom_stop_ends_with_the_sentence_and_the_run_goes_on_later(

@@ -185,6 +185,9 @@ def _figures(report: WorkerReport, losses: list[float]) -> dict[str, Any]:
             "seconds_per_epoch": result.get("seconds_per_epoch"),
             "estimated_seconds_total": estimate.get("seconds_total"),
             "peak_memory_bytes": result.get("peak_memory_bytes"),
+            # Of the device where there is one, and what was planned for it: else for the process.
+            "peak_device_memory_bytes": result.get("peak_device_memory_bytes") or None,
+            "planned_memory_bytes": result.get("planned_memory_bytes") or None,
         }
     )
 

@@ -14,6 +14,7 @@ import dagster as dg
 import yaml
 
 from graphmill.errors import SettingsError
+from graphmill.orchestration.loading import in_a_run
 from graphmill.settings import read_yaml_documents
 
 RESERVED = {
@@ -58,6 +59,8 @@ def require_own_names(context: dg.ComponentLoadContext) -> None:
 
     Also for a key that this component's file has twice: the second would win without a word.
     """
+    if in_a_run():
+        return  # a chain that runs depends on its own file alone; the code server has said what there is to say
     own = context.path if context.path.is_file() else context.path / "defs.yaml"
     if own.is_file() and own.suffix in (".yaml", ".yml"):
         read_yaml_documents(own.read_text(encoding="utf-8"), _shown(own, context.project_root))
@@ -72,7 +75,8 @@ def require_own_names(context: dg.ComponentLoadContext) -> None:
 
 def is_first_dataset(context: dg.ComponentLoadContext) -> bool:
     """Whether this dataset is the first of the project's files, or no file names any: it brings what there is once."""
-    first = next((at for *at, kind, _ in _documents(context.defs_module_path) if kind == "GraphDataset"), None)
+    found = _documents(context.defs_module_path)
+    first = next(((file, number) for file, number, kind, _ in found if kind == "GraphDataset"), None)
     if first is None:
         return True
     file, number = first

@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
 from pydantic import BaseModel, ConfigDict
+from safetensors.numpy import save_file
 
 from graphmill.errors import TrainingError
 from graphmill.export.writers import CsvEmbeddings, EmbeddingWriter, NpyEmbeddings, ParquetEmbeddings
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from graphmill.training.settings import ExportSettings
 
 MANIFEST = "manifest.json"
+SCORING = "relations.safetensors"
+"""Beside the vectors, where a model's links can be scored from its export: the relations' parameters and training edges."""
 _AGAIN = "run `graphmill train` with the same settings, or materialize the embeddings"
 
 
@@ -37,10 +40,12 @@ def export_embeddings(
     directory: Path,
     formats: ExportSettings,
     about: dict[str, Any],
+    beside: Mapping[str, Mapping[str, np.ndarray]] | None = None,
 ) -> dict[str, Any]:
     """Stream ``blocks`` (in row order) beside the node table into ``directory``; returns the manifest.
 
-    ``about`` (fingerprint, settings, data hashes, versions) goes into the manifest as it is.
+    ``beside``: arrays by name for each further file, written as safetensors. ``about`` (fingerprint, settings, data hashes,
+    versions) goes into the manifest as it is.
 
     Raises:
         TrainingError: a vector is not finite, or the rows do not match the node table. Nothing is left behind.
@@ -49,7 +54,7 @@ def export_embeddings(
     with writing(directory):
         directory.mkdir(parents=True, exist_ok=True)
         with only_writer(directory):
-            return _export(blocks, nodes, dim, directory, formats, about)
+            return _export(blocks, nodes, dim, directory, formats, about, beside or {})
 
 
 def _export(
@@ -59,6 +64,7 @@ def _export(
     directory: Path,
     formats: ExportSettings,
     about: dict[str, Any],
+    beside: Mapping[str, Mapping[str, np.ndarray]],
 ) -> dict[str, Any]:
     (directory / MANIFEST).unlink(missing_ok=True)
     writers: list[EmbeddingWriter] = []
@@ -72,6 +78,10 @@ def _export(
         rows = _stream(blocks, nodes, writers)
         if rows != nodes.num_rows:
             raise TrainingError(f"{rows} embeddings for {nodes.num_rows} nodes; the run and the graph do not match")
+        # What an earlier export left would be another model's.
+        (directory / SCORING).unlink(missing_ok=True)
+        for name, arrays in beside.items():
+            save_file({key: np.ascontiguousarray(array) for key, array in arrays.items()}, directory / name)
         for writer in writers:
             writer.commit()
     except BaseException:
@@ -84,7 +94,10 @@ def _export(
         "version": 1,
         "rows": nodes.num_rows,
         "dim": dim,
-        "files": {writer.path.name: describe_file(writer.path) for writer in writers},
+        "files": {
+            path.name: describe_file(path)
+            for path in [*(w.path for w in writers), *(directory / name for name in beside)]
+        },
         **about,
     }
     temporary = directory / f".{MANIFEST}{PART}"

@@ -26,7 +26,7 @@ _ITERATIONS = 4
 
 @dataclass(frozen=True)
 class Neighbourhoods:
-    """Distinct typed training edges, from their sources: ``matrix`` float32 [nodes, columns] CSR, rows not yet scaled.
+    """Distinct typed training edges: ``matrix`` float32 [nodes, columns] CSR, rows not yet scaled.
 
     A column stands for a (relation, neighbour); an entry is 1 / log(1 + the column's degree). ``pair`` int32 [entries]:
     the undirected pair of each, in the matrix's order.
@@ -37,24 +37,33 @@ class Neighbourhoods:
 
 
 def neighbourhoods(graph: TypedGraph) -> Neighbourhoods:
-    """The entries of :func:`neighbourhood_matrix` before rows are scaled. Columns without an edge are left out."""
+    """The entries of :func:`neighbourhood_matrix` before rows are scaled. Columns without an edge are left out.
+
+    A relation whose edges the graph does not hold in the other direction as well is read from both of its ends.
+    """
     offset = {t.name: t.offset for t in graph.node_types}
-    none = np.zeros(0, np.int64)
-    rows, columns, pairs = [none], [none], [none]
+    found = []
     for place, relation in enumerate(graph.relations):
         edges = graph.edges(relation.index)
         train = np.asarray(edges.split) == TRAIN
-        rows.append(np.asarray(edges.src)[train] + np.int64(offset[relation.source]))
-        columns.append(np.asarray(edges.dst)[train] + np.int64(offset[relation.target] + place * graph.num_nodes))
-        pairs.append(np.asarray(edges.pair)[train])
-    used, column = np.unique(np.concatenate(columns), return_inverse=True)
+        source = np.asarray(edges.src)[train] + np.int64(offset[relation.source])
+        target = np.asarray(edges.dst)[train] + np.int64(offset[relation.target])
+        found.append((place, source, target, np.asarray(edges.pair)[train]))
+    count = graph.num_nodes
+    there = np.unique(np.concatenate([np.zeros(0, np.int64), *(s * count + t for _, s, t, _ in found)]))
+    for place, source, target, pair in found[:]:
+        if len(source) and not np.isin(target * count + source, there).all():
+            found.append((len(graph.relations) + place, target, source, pair))
+    none = np.zeros(0, np.int64)
+    rows = np.concatenate([none, *(s for _, s, _, _ in found)])
+    used, column = np.unique(np.concatenate([none, *(t + p * count for p, _, t, _ in found)]), return_inverse=True)
     # Ascending by row and column, which is the order of a CSR; repeated edges count once.
-    key, first = np.unique(np.concatenate(rows) * max(len(used), 1) + column, return_index=True)
+    key, first = np.unique(rows * max(len(used), 1) + column, return_index=True)
     row, column = np.divmod(key, max(len(used), 1))
     degree = np.bincount(column, minlength=len(used))
     values = (1.0 / np.maximum(np.log1p(degree), _LEAST_LOG)).astype(np.float32)[column]
-    matrix = sp.csr_matrix((values, (row, column)), (graph.num_nodes, len(used)))
-    return Neighbourhoods(matrix, np.concatenate(pairs)[first].astype(np.int32))
+    pairs = np.concatenate([none, *(p for _, _, _, p in found)])[first].astype(np.int32)
+    return Neighbourhoods(sp.csr_matrix((values, (row, column)), (count, len(used))), pairs)
 
 
 def neighbourhood_matrix(graph: TypedGraph, shrinkage: float = SHRINKAGE) -> sp.csr_matrix:

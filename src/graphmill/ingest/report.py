@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from graphmill.errors import SettingsError
+from graphmill.errors import InputError, SettingsError
 from graphmill.ingest.files import shown
 from graphmill.ingest.findings import IngestReport
 from graphmill.ingest.format import Look
 from graphmill.ingest.formats import FORMATS
+from graphmill.ingest.guard import guarded
 
 __all__ = ["IngestReport", "ingest_report", "recognised"]
 
@@ -20,7 +21,7 @@ _CLOSE = 15
 def recognised(path: str | Path) -> list[str]:
     """The formats that a file or folder may be of, the likeliest first."""
     look = Look(str(path))
-    sure = {name: format.recognises(look) for name, format in FORMATS.items()}
+    sure = {name: _sure(name, look) for name in FORMATS}
     best = max(sure.values())
     return sorted((n for n, s in sure.items() if s and s >= best - _CLOSE), key=lambda name: -sure[name])
 
@@ -34,13 +35,27 @@ def ingest_report(path: str | Path, format: str = "auto") -> IngestReport:
     if format != "auto":
         if format not in FORMATS:
             raise SettingsError(f"there is no report on format '{format}'; choose one of auto, {', '.join(FORMATS)}")
-        return FORMATS[format].examine(str(path))
+        return _examined(str(path), format)
     found = recognised(path)
     if not found and Look(str(path)).is_folder:
         names = ", ".join(list(Look(str(path)).files)[:8]) or "no file"
         problem = f"no format is known by its files ({names}); name a file in it, or say which with --format"
         return IngestReport(shown(path), "auto", problem=problem)
     name, *others = found or ["kg_csv"]
-    report = FORMATS[name].examine(str(path))
+    report = _examined(str(path), name)
     other = [f"the format, {name}, by the content; it may also be {' or '.join(others)} (--format)"] if others else []
     return replace(report, remarks=[*other, *report.remarks])
+
+
+def _sure(format: str, look: Look) -> int:
+    try:
+        return FORMATS[format].recognises(look)
+    except Exception:  # what trips over a damaged file does not know it
+        return 0
+
+
+def _examined(path: str, format: str) -> IngestReport:
+    try:
+        return guarded(FORMATS[format].examine)(path)
+    except InputError as error:  # a damage that the format's own look did not expect
+        return IngestReport(shown(path), format, problem=str(error))

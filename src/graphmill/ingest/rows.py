@@ -58,9 +58,12 @@ class RowFile:
         self._source: Source | None = None
         if self.kind == "csv":
             self._open_csv(delimiter, header_line, wanted)
-            return
-        names = _parquet_names(path, self.name) if self.kind == "parquet" else _json_names(path, self.name)
-        self.header = Header(tuple(names), 1, bom=False, crlf=False)
+        else:
+            names = _parquet_names(path, self.name) if self.kind == "parquet" else _json_names(path, self.name)
+            self.header = Header(tuple(names), 1, bom=False, crlf=False)
+        if any("\0" in name for name in self.names):
+            self.__exit__(None, None, None)
+            raise InputError(f"{self.name}: the header holds a NUL byte; is this a table, and whole?")
 
     def __enter__(self) -> RowFile:
         return self

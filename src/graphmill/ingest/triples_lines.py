@@ -18,8 +18,8 @@ COLUMNS = ("head", "relation", "tail")
 TIMED = (*COLUMNS, "time")
 """Lines of temporal graphs (ICEWS, GDELT, YAGO)."""
 _BLOCK = 1 << 22
-_TERM = r'(<[^<>"{}|^`\\\s]*>|_:\S+|"(?:[^"\\]|\\.)*"(?:@[\w-]+|\^\^<[^<>\s]*>)?)'
-_STATEMENT = re.compile(rf"\s*{_TERM}\s*{_TERM}\s*{_TERM}\s*\.\s*(#.*)?")
+_TERM = r'(<[^<>"{}|^`\s]*>|_:\S+|"(?:[^"\\]|\\.)*"(?:@[\w-]+|\^\^<[^<>\s]*>)?)'
+_STATEMENT = re.compile(rf"\s*+{_TERM}\s*+{_TERM}\s*+{_TERM}\s*+\.\s*+(#.*)?")
 """A line of N-Triples."""
 
 

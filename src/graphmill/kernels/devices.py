@@ -21,6 +21,13 @@ def part_bytes(device: torch.device, on_cpu: int) -> int:
     return on_cpu if device.type == "cpu" else ACCELERATOR_BYTES
 
 
+def to_device(x: Tensor, device: torch.device) -> Tensor:
+    """A tensor of the host on a device, without waiting for it where that is CUDA."""
+    if device.type == "cuda" and x.device.type == "cpu":
+        return x.pin_memory().to(device, non_blocking=True)
+    return x.to(device)
+
+
 def own_copy(array: np.ndarray) -> Tensor:
     """A copy of the numbers, of their dtype, in torch's own memory, which begins with a cache line.
 

@@ -16,10 +16,10 @@ from torch.autograd.function import once_differentiable
 
 from graphmill.kernels import hgt_sparse, hgt_torch
 from graphmill.kernels.hgt_plan import MessageGraph
-from graphmill.kernels.hgt_relations import Rows, Saved, Weights, attend, attend_backward, deltas, side_by_side
+from graphmill.kernels.hgt_relations import Rows, Saved, Weights, attend_backward, attend_types, deltas, side_by_side
 from graphmill.kernels.runtime.threads import has_numba
 
-Backend = Literal["auto", "torch", "sparse", "numba", "triton"]
+Backend = Literal["auto", "torch", "sparse", "numba"]
 
 
 def hgt_attention(
@@ -107,17 +107,9 @@ def edge_backend(name: Backend, device: torch.device, dtype: torch.dtype = torch
     """The module that does the edges: on the CPU auto takes numba or else torch's sparse operators (torch's dense ones for
     float16, which neither has); elsewhere torch.
 
-    Triton is to be asked for: it has been held against the reference, but not timed on a device yet.
-
-    Raises ValueError for numba and sparse off the CPU and Triton off CUDA, ImportError where one is missing.
+    Raises ValueError for numba and sparse off the CPU, ImportError where numba is missing.
     """
-    if name == "triton" and device.type != "cuda":
-        raise ValueError(f"backend triton works on CUDA, not on {device.type}; use torch or auto")
-    if name == "triton":
-        from graphmill.kernels import hgt_triton
-
-        return hgt_triton
-    if name == "auto" and dtype == torch.float16:
+    if name == "auto" and dtype == torch.float16 and device.type == "cpu":
         return hgt_torch
     if name == "numba" and device.type != "cpu":
         raise ValueError(f"backend numba works on the CPU, not on {device.type}; use torch or auto")
@@ -173,9 +165,10 @@ def _forward(
     logits: list[Tensor | None] = [None] * n
     assert weights[0] is not None
     with torch.autocast(weights[0].device.type, enabled=False):
-        for t in sorted(graph.target_types):
-            found = attend(t, *parts, Weights(*weights), graph, masked_pairs, edges)  # type: ignore[arg-type]
-            outputs[t], log_totals[t], logits[t] = found
+        found = attend_types(*parts, Weights(*weights), graph, masked_pairs, edges, outputs)  # type: ignore[arg-type]
+        for t, of_type in enumerate(found):
+            if of_type is not None:
+                outputs[t], log_totals[t], logits[t] = of_type
     ctx.graph, ctx.edges = graph, edges
     ctx.save_for_backward(masked_pairs, *weights, *inputs, *outputs, *log_totals, *logits)
     return tuple(outputs)

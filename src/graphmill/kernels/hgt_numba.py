@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.kernels import hgt_torch
+from graphmill.kernels import segments
 from graphmill.kernels.hgt_passes_numba import EMPTY, all_backward, all_forward
 from graphmill.kernels.hgt_passes_numba import serves as serves_relations
 from graphmill.kernels.hgt_plan import RelationPlan
@@ -44,9 +44,9 @@ _AHEAD, _LINE = _U(8), _U(16)
 
 
 def head_products(left: Tensor, right: Tensor, heads: int) -> Tensor:
-    """See :func:`graphmill.kernels.hgt_torch.head_products`; rows lie side by side."""
+    """See :func:`graphmill.kernels.segments.head_products`; rows lie side by side."""
     if left.dtype != right.dtype or left.dtype not in EMPTY:
-        return hgt_torch.head_products(left, right, heads)
+        return segments.head_products(left, right, heads)
     kind = torch.float32 if left.dtype == torch.bfloat16 else left.dtype
     out = left.new_empty(len(left), heads, dtype=kind)
     tables = (left.data_ptr(), left.stride(0), right.data_ptr(), right.stride(0), out.data_ptr())

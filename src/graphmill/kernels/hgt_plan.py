@@ -28,36 +28,6 @@ class TypedEdges(NamedTuple):
     pair: IndexLike
 
 
-PIECE = 128
-"""Edges of a node that are summed in one go where many sums run side by side."""
-
-
-class Pieces(NamedTuple):
-    """The edges of each node of one side, in pieces of at most :data:`PIECE`, all int64.
-
-    Piece i has the entries ``start[i]:stop[i]`` of ``place`` (an edge's position) and ``other`` (int32: its other end);
-    node n has the pieces ``bounds[n]:bounds[n + 1]``. ``single``: every node has one.
-    """
-
-    place: Tensor
-    other: Tensor
-    start: Tensor
-    stop: Tensor
-    bounds: Tensor
-    single: bool
-
-    @staticmethod
-    def of(counts: Tensor, place: Tensor, other: Tensor) -> Pieces:
-        """``counts`` [n] edges of each node, which lie one after the other in ``place`` and ``other``."""
-        pieces = (counts + PIECE - 1) // PIECE
-        bounds, ends = (torch.cat([c.new_zeros(1), c.cumsum(0)]) for c in (pieces, counts))
-        owner = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), pieces)
-        number = torch.arange(len(owner), device=counts.device) - bounds[owner]
-        start = ends[owner] + number * PIECE
-        stop = torch.minimum(start + PIECE, ends[owner + 1])
-        return Pieces(place, other, start, stop, bounds, len(owner) == len(counts))
-
-
 @dataclass(frozen=True)
 class RelationPlan:
     """One relation's edges in destination order, in terms of the nodes that occur in it.
@@ -98,19 +68,6 @@ class RelationPlan:
         return torch.argsort(self.source, stable=True)
 
     @cached_property
-    def target_pieces(self) -> Pieces:
-        """The edges of each target."""
-        place = torch.arange(self.num_edges, device=self.source.device)
-        return Pieces.of(self.indptr.diff(), place, self.source)
-
-    @cached_property
-    def source_pieces(self) -> Pieces:
-        """The edges of each source."""
-        order = self.by_source
-        counts = torch.bincount(self.source, minlength=self.source_nodes.numel())
-        return Pieces.of(counts, order, self.target[order])
-
-    @cached_property
     def source_row(self) -> Tensor:
         """int32 [E]: local node number of each edge's source."""
         return self.source_nodes.to(torch.int32)[self.source]
@@ -140,6 +97,8 @@ class MessageGraph:
     target_counts: tuple[int, ...]
     relations: tuple[RelationPlan, ...]
     num_pairs: int = field(default=0)
+    place: torch.device | None = None
+    """Where the messages are computed; None: where the index tensors are. See :meth:`on`."""
 
     @staticmethod
     def build(
@@ -185,7 +144,13 @@ class MessageGraph:
 
     @property
     def device(self) -> torch.device:
-        """Where the index tensors are."""
+        """Where the messages are computed."""
+        if self.place is not None:
+            return self.place
+        return self._index_device
+
+    @property
+    def _index_device(self) -> torch.device:
         return self.relations[0].source.device if self.relations else torch.device("cpu")
 
     @cached_property
@@ -211,6 +176,15 @@ class MessageGraph:
         """The same graph with its index tensors on ``device``."""
         return replace(self, relations=tuple(r.to(device) for r in self.relations))
 
+    def on(self, device: torch.device) -> MessageGraph:
+        """The same graph, computed on ``device``: there its indices stay on the host, where they are cut and planned.
+
+        ``hgt_torch`` makes of them what an accelerator needs, in one copy. Index tensors that the methods take and return
+        are the host's.
+        """
+        # Tensors name their device with its index.
+        return self if device.type == "cpu" else replace(self, place=torch.device(device.type, device.index or 0))
+
     def target_slice(self, node_type: int, start: int, stop: int) -> MessageGraph:
         """The messages into nodes ``start:stop`` of one type, renumbered from 0; no other type receives any.
 
@@ -223,7 +197,9 @@ class MessageGraph:
             if r.target_type != node_type:
                 plans.append(_empty(r))
                 continue
-            first, last = torch.searchsorted(r.target_nodes, torch.tensor([start, stop], device=self.device)).tolist()
+            first, last = torch.searchsorted(
+                r.target_nodes, torch.tensor([start, stop], device=self._index_device)
+            ).tolist()
             edges = slice(int(r.indptr[first]), int(r.indptr[last]))
             source_nodes, source = _occurring(r.source_row[edges], self.source_counts[r.source_type])
             plans.append(
@@ -269,7 +245,7 @@ class MessageGraph:
 
     def touched(self, edges: Sequence[Tensor], node_type: int) -> Tensor:
         """Ascending int64 local numbers of the nodes of one type at the ends of ``edges`` (see :meth:`edge_subgraph`)."""
-        marks = torch.zeros(self.source_counts[node_type], dtype=torch.bool, device=self.device)
+        marks = torch.zeros(self.source_counts[node_type], dtype=torch.bool, device=self._index_device)
         for r, chosen in zip(self.relations, edges, strict=True):
             if r.source_type == node_type:
                 marks[r.source_nodes[r.source[chosen]]] = True
@@ -288,7 +264,7 @@ class MessageGraph:
             (r.source_nodes[r.source[chosen]], r.target_nodes[r.target[chosen]])
             for r, chosen in zip(self.relations, edges, strict=True)
         ]
-        wanted = [torch.zeros(n, dtype=torch.bool, device=self.device) for n in self.source_counts]
+        wanted = [torch.zeros(n, dtype=torch.bool, device=self._index_device) for n in self.source_counts]
         for marks, some in zip(wanted, nodes, strict=True):
             marks[some] = True
         for _ in range(layers - 1):
@@ -308,7 +284,7 @@ class MessageGraph:
         numbers of nodes that must be there although no edge touches them. Returns the graph, whose pairs keep their
         numbers, and per type the int64 local numbers of its nodes, ascending.
         """
-        touched = [torch.zeros(n, dtype=torch.bool, device=self.device) for n in self.source_counts]
+        touched = [torch.zeros(n, dtype=torch.bool, device=self._index_device) for n in self.source_counts]
         ends = []
         for r, chosen in zip(self.relations, edges, strict=True):
             src = r.source_nodes[r.source[chosen]]
@@ -334,7 +310,7 @@ class MessageGraph:
             )
             for r, chosen, (src, dst) in zip(self.relations, edges, ends, strict=True)
         )
-        return MessageGraph(tuple(counts), tuple(counts), plans, self.num_pairs), rows
+        return MessageGraph(tuple(counts), tuple(counts), plans, self.num_pairs, self.place), rows
 
 
 def _plan(

@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from graphmill.kernels import hgt
 from graphmill.kernels.hgt import Backend, unpack
 from graphmill.kernels.hgt_plan import MessageGraph
-from graphmill.kernels.hgt_relations import Rows, Saved, Weights, attend, attend_backward, deltas, side_by_side
+from graphmill.kernels.hgt_relations import Rows, Saved, Weights, attend_backward, attend_types, deltas, side_by_side
 from graphmill.kernels.products import add_product_, own_pairs, product, rounded_product
 
 _MOST_GROUPS = 4
@@ -127,18 +127,13 @@ class _Projected(torch.autograd.Function):
                 packed = _project(x, weights, biases, (a, b, heads, width), low)
                 parts = unpack(packed, graph, w_k[:, a:b])
                 own = Weights(w_k[:, a:b], w_v[:, a:b], prior[:, a:b])
-                for t in range(n):
-                    if t not in graph.target_types:
-                        totals.append(None)
-                        logits.append(None)
-                        continue
-                    whole = outputs[t]
-                    if whole is None:
-                        whole = outputs[t] = w_k.new_empty(graph.target_counts[t], heads * width, dtype=low)
-                    columns = whole[:, a * width : b * width]
-                    _, total, of_edges = attend(t, *parts, own, graph, masked_pairs, edges, columns)
-                    totals.append(total)
-                    logits.append(None if recompute else of_edges)
+                for t in graph.target_types:
+                    if outputs[t] is None:
+                        outputs[t] = w_k.new_empty(graph.target_counts[t], heads * width, dtype=low)
+                columns = [None if whole is None else whole[:, a * width : b * width] for whole in outputs]
+                for found in attend_types(*parts, own, graph, masked_pairs, edges, columns):
+                    totals.append(None if found is None else found[1])
+                    logits.append(None if found is None or recompute else found[2])
                 kept += [] if recompute else packed
         ctx.graph, ctx.edges, ctx.low, ctx.groups, ctx.recompute = graph, edges, low, groups, recompute
         ctx.save_for_backward(masked_pairs, w_k, w_v, prior, *inputs, *totals, *logits, *kept)

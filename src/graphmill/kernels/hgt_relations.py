@@ -3,9 +3,9 @@
 Per relation the matrices are applied on the cheaper side (``RelationPlan.on_target``), as q·(k W) = (q Wᵀ)·k and
 Σ α (v W) = (Σ α v) W; the softmax runs over all relations of a target by streaming: each relation adds its unnormalised
 sums, total and highest logit. The backward pass recomputes the logits from the inputs and the softmax's log-total.
-Where a backend takes all relations at once (``hgt_passes_numba``, ``hgt_sparse``, ``hgt_torch``), it is given them, and may
-have one softmax for them and keep their logits (``hgt_torch``); else
-(``hgt_numba``, ``hgt_triton``) heads go in groups, so that a relation's working set stays near the cache.
+A backend that takes all relations into a type at once (``hgt_passes_numba``, ``hgt_sparse``) is given them; one that takes
+all types (``hgt_torch``) is given those, and keeps their logits; else (``hgt_numba``) heads go in groups, so that what a
+relation works on stays near the cache.
 """
 
 from __future__ import annotations
@@ -106,6 +106,82 @@ def attend(
     return out, (highest + total.log()).masked_fill_(total == 0, math.inf), logits
 
 
+def attend_types(
+    q: Rows,
+    k: Rows,
+    v: Rows,
+    weights: Weights,
+    graph: MessageGraph,
+    masked_pairs: Tensor | None,
+    edges: ModuleType,
+    outs: Rows,
+) -> list[tuple[Tensor, Tensor, Tensor | None] | None]:
+    """:func:`attend` for every type that receives, None for the others; a backend may take all types at once."""
+    if not hasattr(edges, "whole_forward"):
+        return [
+            attend(t, q, k, v, weights, graph, masked_pairs, edges, outs[t]) if t in graph.target_types else None
+            for t in range(graph.num_types)
+        ]
+    types = sorted(graph.target_types)
+    given = (_whole(q, types, weights), *(_whole(x, sorted(graph.source_types), weights) for x in (k, v)))
+    out, total, logits = edges.whole_forward(graph, *given, weights, masked_pairs)
+    sizes = [graph.target_counts[t] for t in types]
+    found: list[tuple[Tensor, Tensor, Tensor | None] | None] = [None] * graph.num_types
+    for t, rows, totals in zip(types, out.split(sizes), total.split(sizes), strict=True):
+        into = outs[t]
+        rows = rows.to(_present(q[t]).dtype) if into is None else into.copy_(rows)
+        found[t] = rows, totals, logits if t == types[0] else None
+    return found
+
+
+def _whole(rows: Rows, types: Sequence[int], weights: Weights) -> Tensor:
+    """The rows of some types, one type after the other, in the weights' precision."""
+    heads, width = weights.w_k.shape[1:3]
+    if not types:
+        return weights.w_k.new_zeros(0, heads * width)
+    return torch.cat([_present(rows[t]) for t in types]).to(weights.w_k.dtype)
+
+
+def _whole_backward(
+    saved: Saved,
+    d_out: Rows,
+    d_rows: tuple[Rows, Rows, Rows],
+    weights: Weights,
+    graph: MessageGraph,
+    edges: ModuleType,
+    masked_pairs: Tensor | None,
+) -> Weights:
+    """:func:`attend_backward` for a backend that takes all types at once."""
+    targets, sources = sorted(graph.target_types), sorted(graph.source_types)
+    # What has no gradient of its own takes no part.
+    slopes = [
+        torch.zeros_like(_present(saved.q[t]), dtype=weights.w_k.dtype) if d_out[t] is None else d_out[t]
+        for t in targets
+    ]
+    rows = (_whole(saved.q, targets, weights), *(_whole(x, sources, weights) for x in (saved.k, saved.v)))
+    if not targets:
+        return Weights(*(torch.zeros_like(w) for w in weights))
+    log_total = torch.cat([_present(saved.log_total[t]) for t in targets])
+    delta = torch.cat(
+        [
+            torch.zeros_like(_present(saved.log_total[t])) if saved.delta[t] is None else _present(saved.delta[t])
+            for t in targets
+        ]
+    )
+    d_whole = torch.cat([_present(d) for d in slopes]).to(weights.w_k.dtype)
+    found, d_weights = edges.whole_backward(
+        graph, rows, weights, d_whole, (log_total, delta, saved.logits[targets[0]]), masked_pairs
+    )
+    for into, whole, types, counts in (
+        (d_rows[0], found[0], targets, graph.target_counts),
+        (d_rows[1], found[1], sources, graph.source_counts),
+        (d_rows[2], found[2], sources, graph.source_counts),
+    ):
+        for t, part in zip(types, whole.split([counts[t] for t in types]), strict=True):
+            _present(into[t]).add_(part)
+    return Weights(*d_weights)
+
+
 def _relation_forward(
     number: int,
     r: RelationPlan,
@@ -172,6 +248,8 @@ def attend_backward(
 
     ``d_out`` has its rows :func:`side_by_side`.
     """
+    if hasattr(edges, "whole_backward"):
+        return _whole_backward(saved, d_out, (d_q, d_k, d_v), weights, graph, edges, masked_pairs)
     heads, width = weights.w_k.shape[1], weights.w_k.shape[2]
     d_weights = Weights(*(torch.zeros_like(w) for w in weights))
     chosen = tuple(

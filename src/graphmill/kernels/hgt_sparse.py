@@ -21,14 +21,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from graphmill.kernels.hgt_edges_into import ALL, present, runs, weighted_sums
 from graphmill.kernels.hgt_plan import MessageGraph
-from graphmill.kernels.hgt_torch import head_products
 from graphmill.kernels.products import add_product_, product
+from graphmill.kernels.segments import head_products, runs, weighted_sums
 
 __all__ = ["Inbox", "all_backward", "all_forward", "head_products", "inbox_of", "serves_relations"]
 
 _PART = 4096
+ALL = 0.7
+"""From this part of a type's nodes on, all of them are taken: no row is gathered then, and no gradient put back."""
 
 Rows = Sequence[Tensor | None]
 Matrices = tuple[Tensor, Tensor, Tensor]
@@ -271,3 +272,9 @@ def _without_warning() -> None:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state")
         torch.sparse_csr_tensor([0, 0], [], [], (1, 1), check_invariants=False)
+
+
+def present(x: Tensor | None) -> Tensor:
+    """What is there: types without rows have no edges."""
+    assert x is not None
+    return x

@@ -58,7 +58,8 @@ def info_nce_sums(
         logits = (left @ right.T) / temperature
     not_self = torch.zeros_like(logits).scatter_(1, own[:, None], float("-inf"))
     total = torch.logsumexp(logits + not_self, dim=1)
-    count = torch.bincount(positive_rows, minlength=len(anchors)).to(logits.dtype)
+    # Not bincount, which makes the host wait for the largest number.
+    count = logits.new_zeros(len(anchors)).scatter_add_(0, positive_rows, logits.new_ones(len(positive_rows)))
     gathered = logits[positive_rows, positive_columns] / count[positive_rows]
     return total.sum() - gathered.sum()
 

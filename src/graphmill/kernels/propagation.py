@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from graphmill.kernels.devices import ACCELERATOR_BYTES
+from graphmill.kernels.devices import to_device
 from graphmill.kernels.runtime.threads import has_numba
 
 Backend = Literal["auto", "numba", "torch"]
@@ -32,7 +32,7 @@ class Rows:
 
     def to(self, device: torch.device) -> Rows:
         """A copy on the device."""
-        return Rows(self.indptr.to(device), self.row.to(device), self.column.to(device), self.value.to(device))
+        return Rows(*(to_device(x, device) for x in (self.indptr, self.row, self.column, self.value)))
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,9 @@ class SparseMatrix:
 
     def to(self, device: torch.device) -> SparseMatrix:
         """A copy on the device."""
-        return SparseMatrix(self.shape, self.forward.to(device), self.transpose.to(device), self.order.to(device))
+        return SparseMatrix(
+            self.shape, self.forward.to(device), self.transpose.to(device), to_device(self.order, device)
+        )
 
     def with_values(self, value: Tensor) -> SparseMatrix:
         """The same entries with other values [E], in the order of ``forward``."""
@@ -133,24 +135,11 @@ class _Propagate(torch.autograd.Function):
 
 
 def _plain(rows: Rows, x: Tensor) -> Tensor:
-    """On the CPU the weighted sums that torch has for bags of embeddings, which add in the rows' order."""
-    if x.device.type != "cpu":
-        return _in_parts(rows, x)
+    """The weighted sums that torch has for bags of embeddings, which add in the rows' order and write no row an edge."""
     weights = rows.value.to(x.dtype)
     return F.embedding_bag(
         rows.column, x, rows.indptr, mode="sum", per_sample_weights=weights, include_last_offset=True
     )
-
-
-def _in_parts(rows: Rows, x: Tensor) -> Tensor:
-    """Gather and add, some edges at a time; deterministic under deterministic algorithms."""
-    out = x.new_zeros(len(rows.indptr) - 1, x.shape[1])
-    step = max(ACCELERATOR_BYTES // (x.element_size() * max(x.shape[1], 1)), 1)
-    for start in range(0, len(rows.column), step):
-        part = slice(start, start + step)
-        messages = x.index_select(0, rows.column[part]) * rows.value[part, None].to(x.dtype)
-        out.index_add_(0, rows.row[part], messages)
-    return out
 
 
 def _compiled(rows: Rows, x: Tensor, onto: Tensor | None) -> Tensor:

@@ -67,7 +67,7 @@ def _given(context: dg.ComponentLoadContext) -> Iterator[tuple[Path, dict[str, A
             continue
         reset = _BUILDING.set(building | {file})
         try:
-            yield file.relative_to(context.project_root), dict(tree.build_defs_at_path(file).resources or {})
+            yield file.relative_to(tree.defs_module_path.parent), dict(tree.build_defs_at_path(file).resources or {})
         finally:
             _BUILDING.reset(reset)
 

@@ -92,7 +92,7 @@ def lost_runs(context: dg.SensorEvaluationContext) -> dg.SensorResult:
 
 
 def worker_above(instance: dg.DagsterInstance, run_id: str) -> int:
-    """The id of the run's worker where it is the parent of this process, as of a step's in the multiprocess executor; else 0.
+    """The id of the run's worker where it is this process's parent, as of a step in the multiprocess executor; else 0.
 
     In the in-process executor this process is the worker, and whoever is above it may go.
     """

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from graphmill.errors import EXIT_OK, EXIT_USER_ERROR, GraphmillError, ResourceError, StoppedError
+from graphmill.errors import EXIT_OK, EXIT_USER_ERROR, GraphmillError, InputError, ResourceError, StoppedError
 
 Outcome = tuple[int, dict[str, Any]]
 Modes = Mapping[str, Callable[[Mapping[str, Any], list[Any], Any], dict[str, Any]]]
@@ -37,8 +37,14 @@ def main(arguments: list[str] | None = None, modes: Modes | None = None) -> int:
     code: int
     result: dict[str, Any]
     if arguments[:1] == ["--processes"] and arguments[1:2] and arguments[1].isdigit():
+        from graphmill.training.machine import require_processes
         from graphmill.training.signals import StopRequest
 
+        try:
+            require_processes(int(arguments[1]), "--processes")
+        except GraphmillError as error:
+            print(f"error: {error}", file=sys.stderr)
+            return error.exit_code
         with StopRequest() as stop:
             code, result = supervise(int(arguments[1]), arguments[2:], stop)
         leave_outcome(code, result)
@@ -77,7 +83,10 @@ def _job(arguments: list[str]) -> dict[str, Any] | None:
     if len(arguments) == 1 and not arguments[0].startswith("-"):
         return {"settings": read_settings(Path(arguments[0])), "where": arguments[0]}
     if len(arguments) == 2 and arguments[0] == "--job":
-        job: dict[str, Any] = json.loads(Path(arguments[1]).read_text(encoding="utf-8"))
+        try:
+            job: dict[str, Any] = json.loads(Path(arguments[1]).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise InputError(f"the job {arguments[1]} cannot be read: {error}") from None
         return job
     return None
 

@@ -73,7 +73,8 @@ class Row:
     """One configuration. ``status``: "ok", or what went wrong in a sentence; ``changes``: what differs from the baseline.
 
     ``finite``: false where the training met a number that is not; figures are nan where there are none.
-    ``peak_memory_bytes``: of the device where there is one, else of the process.
+    ``peak_memory_bytes``: of the device where there is one, else of the process; ``planned_memory_bytes``: what the planner
+    had expected of it, nan where the recipe has no formulas.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Row:
     finite: bool = True
     seconds_per_epoch: float = math.nan
     peak_memory_bytes: float = math.nan
+    planned_memory_bytes: float = math.nan
     metrics: dict[str, float] = field(default_factory=dict)
     compile: dict[str, Any] = field(default_factory=dict)
     precision: str = ""
@@ -103,11 +105,13 @@ class AccelerationReport:
         measured = [n for row in self.rows for n in row.metrics if n.startswith("test_")]
         # Those first that most rows have: configurations may differ in their cut-offs.
         names = sorted(dict.fromkeys(measured), key=lambda name: -measured.count(name))[:4]
-        columns = ["configuration", "seconds per epoch", "speed-up", "peak memory (MiB)", *names, "finite", "status"]
+        memory = ("peak memory (MiB)", "planned (MiB)")
+        columns = ["configuration", "seconds per epoch", "speed-up", *memory, *names, "finite", "status"]
         base, out = self.rows[0].seconds_per_epoch, []
         for row in self.rows:
             speed = base / row.seconds_per_epoch if row.seconds_per_epoch else math.nan
             cells = [_shown(row.seconds_per_epoch), _shown(speed), _shown(row.peak_memory_bytes / 2**20)]
+            cells.append(_shown(row.planned_memory_bytes / 2**20))
             cells += [_shown(row.metrics.get(name, math.nan)) for name in names]
             out.append([row.name, *cells, "yes" if row.finite else "NO", row.status])
         return columns, out
@@ -210,7 +214,8 @@ class _Book:
 
 
 def _row_from(values: Mapping[str, Any]) -> Row:
-    numbers = {name: float(values[name]) for name in ("seconds_per_epoch", "peak_memory_bytes")}
+    names = ("seconds_per_epoch", "peak_memory_bytes", "planned_memory_bytes")
+    numbers = {name: float(values.get(name, math.nan)) for name in names}
     metrics = {name: float(value) for name, value in values["metrics"].items()}
     return Row(**{**values, **numbers, "metrics": metrics})
 
@@ -291,14 +296,14 @@ def _measure(
     result, why = run_trial(values, where, tell, stop)
     if why:
         return Row(name, dict(changes), why, finite="is not finite" not in why)
-    on_device = max((float(device) for _, _, device in result["memory"]), default=0.0)
     return Row(
         name,
         dict(changes),
         "ok",
         finite=not result["skips"] or result["precision"] == "fp16",
         seconds_per_epoch=float(result["seconds"]) / max(int(result["epochs_done"]), 1),
-        peak_memory_bytes=on_device or float(result["peak_memory_bytes"]),
+        peak_memory_bytes=float(result.get("peak_device_memory_bytes") or result["peak_memory_bytes"]),
+        planned_memory_bytes=float(result.get("planned_memory_bytes") or math.nan),
         metrics={name: float(value) for name, value in result["metrics"].items()},
         compile=result["compile"],
         precision=result["precision"],

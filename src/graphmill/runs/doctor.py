@@ -41,9 +41,9 @@ def examine(processes: int = 0) -> list[Finding]:
     out.append(
         Finding("compile on the CPU", compiler is not None, compiler or "no C++ compiler; acceleration.compile: off")
     )
-    for package, what in (("numba", "fast CPU kernels"), ("triton", "fast CUDA kernels")):
-        there = importlib.util.find_spec(package) is not None
-        out.append(Finding(what, there, f"{package} is installed" if there else f"pip install {package} to have them"))
+    there = importlib.util.find_spec("numba") is not None
+    said = "numba is installed" if there else "pip install graphmill[numba] to have them"
+    out.append(Finding("fast CPU kernels", there, said))
     out.append(_writable(Path.cwd()))
     if processes:
         out.append(_all_reduce(processes))

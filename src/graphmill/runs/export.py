@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 
 from graphmill.export.alignment import ALIGNED, fit_alignment, rotated, write_aligned
 from graphmill.export.embeddings import MANIFEST as EXPORT_MANIFEST
-from graphmill.export.embeddings import export_embeddings
+from graphmill.export.embeddings import SCORING, export_embeddings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.best_epoch import best_epoch, passed_over
 from graphmill.runs.champion import champion_reference
@@ -92,8 +93,19 @@ class OriginFiles(Protocol):
         """Write them into ``out``; returns their paths."""
 
 
+@runtime_checkable
+class ScoresLinks(Protocol):
+    """A recipe whose links can be scored from the exported vectors and a few arrays more."""
+
+    def scoring(self, model: torch.nn.Module) -> dict[str, np.ndarray]:
+        """The arrays by name; ``graphmill.runs.exported`` reads them."""
+
+
 def export_run(restored: Restored, formats: ExportSettings | None = None) -> dict[str, Any]:
-    """Write the run's embeddings; returns the export's manifest (files, rows, fingerprint, settings, versions)."""
+    """Write the run's embeddings, and what scores links with them where there is such.
+
+    Returns the export's manifest (files, rows, fingerprint, settings, versions).
+    """
     settings = restored.job.settings
     about: dict[str, Any] = {
         "fingerprint": restored.manifest["fingerprint"],
@@ -109,6 +121,10 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
             for path in restored.recipe.write_origin_files(restored.run, restored.run.path / "origin")
         ]
     _correct_report(restored)
+    beside = {}
+    if isinstance(restored.recipe, ScoresLinks):
+        about["relations"] = [list(relation.key) for relation in restored.graph.relations]
+        beside[SCORING] = restored.recipe.scoring(restored.model)
     formats, nodes = formats or settings.export, restored.graph.node_table()
     width = getattr(restored.recipe, "embedding_width", settings.model.embedding_dim)
     folder = restored.run.embeddings
@@ -128,7 +144,7 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
             (folder / EXPORT_MANIFEST).unlink(missing_ok=True)  # it would vouch for another copy
             copy = write_aligned(rotated(blocks, found.rotation), nodes, width, folder)
             about["aligned"] = {copy.name: describe_file(copy)}
-    return export_embeddings(blocks, nodes, width, folder, formats, about)
+    return export_embeddings(blocks, nodes, width, folder, formats, about, beside)
 
 
 def _correct_report(restored: Restored) -> None:

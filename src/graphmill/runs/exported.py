@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,13 +11,14 @@ import numpy as np
 
 from graphmill.errors import InputError
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
-from graphmill.export.embeddings import read_manifest, require_whole
+from graphmill.export.embeddings import SCORING, read_manifest, require_whole
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from graphmill.evaluation.health.report import HealthReport
     from graphmill.runs.export import Restored
+    from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
 
 
 class Run:
@@ -33,6 +34,7 @@ class Run:
             path = path.resolve()
         self.path = path
         directory = path / "embeddings" if (path / "embeddings").is_dir() else path
+        self._directory = directory
         self.manifest = read_manifest(directory)
         require_whole(directory, self.manifest)
         self.embeddings: Embeddings = read_embeddings(directory)
@@ -88,6 +90,65 @@ class Run:
         row = self.row(node, node_type)
         nearby = nearest(self.embeddings.vectors, np.array([row]), k)
         return pd.DataFrame({**self._about(nearby.rows[0], "node_"), "cosine": nearby.similarities[0]})
+
+    def score(self, heads: Sequence[str], relation: str, tails: Sequence[str]) -> np.ndarray:
+        """float32 [n]: the model's score of each link, from this export alone; higher is likelier, within one relation.
+
+        ``relation``: its name, or source|name|target where several have that name. ``heads`` and ``tails``: n node ids
+        each, of the relation's two types.
+
+        Raises:
+            InputError: the export cannot score (another system, another loss), or there is no such relation or node.
+        """
+        scorer, number, (source, target) = self._scorer, *self._relation(relation)
+        if len(heads) != len(tails):
+            raise InputError(f"{len(heads)} heads and {len(tails)} tails were given; a link has one of each")
+        first, second = scorer.sums.offsets[number]
+        left = np.array([self.row(h, source) for h in heads], np.int64) - first
+        right = np.array([self.row(t, target) for t in tails], np.int64) - second
+        found: np.ndarray = scorer.score(number, left, right).numpy()
+        return found
+
+    def _links_of_export(self, head: str, relation: str, k: int, known: bool) -> pd.DataFrame:
+        """The ``k`` likeliest targets of a head, by the export alone; without links that the model was trained on."""
+        import pandas as pd
+
+        scorer, number, (source, _) = self._scorer, *self._relation(relation)
+        first, second = scorer.sums.offsets[number]
+        row = self.row(head, source)
+        own = np.array([row - first], np.int64)
+        scores = scorer.score_targets(number, own)[0].numpy().copy()
+        if not known:
+            scores[scorer.sums.known(number, own)[1]] = -np.inf
+        best = np.argsort(-scores, kind="stable")[:k]
+        best = best[np.isfinite(scores[best])]
+        heads = self._about(np.full(len(best), row), "head_")
+        name = str(self.manifest["relations"][number][1])
+        return pd.DataFrame({**heads, "relation": name, **self._about(best + second, "tail_"), "score": scores[best]})
+
+    def _relation(self, relation: str) -> tuple[int, tuple[str, str]]:
+        keys = [tuple(key) for key in self.manifest["relations"]]
+        found = [n for n, key in enumerate(keys) if relation in (key[1], "|".join(key))]
+        if len(found) != 1:
+            names = ", ".join("|".join(keys[n]) for n in found or range(len(keys)))
+            what = f"is the name of {len(found)} relations" if found else "is no relation of this model"
+            raise InputError(f"'{relation}' {what}; write one of {names}")
+        source, _, target = keys[found[0]]
+        return found[0], (source, target)
+
+    @cached_property
+    def _scorer(self) -> SoftmaxScorer:
+        from safetensors.numpy import load_file
+
+        from graphmill.systems.hgt.softmax_scorer import scorer_of
+
+        path = self._directory / SCORING
+        if not path.is_file():
+            raise InputError(
+                f"{self.path} has vectors and no {SCORING}: links are scored from exports of HGT with objective.loss "
+                "softmax; train that and export it"
+            )
+        return scorer_of(load_file(path), np.asarray(self.embeddings.vectors, dtype=np.float32))
 
     def to_pandas(self) -> pd.DataFrame:
         """One row a node: node_index, node_id, node_name, node_type, and the dimensions d0 … as float32."""
@@ -180,12 +241,14 @@ class Run:
     # -- what it is for ----------------------------------------------------------------------------------------------
 
     def links(
-        self, head: str = "", relation: str = "", *, k: int = 10, node_type: str = "", known: bool = False
+        self, head: str = "", relation: str = "", k: int = 10, *, node_type: str = "", known: bool = False
     ) -> pd.DataFrame:
         """Predicted links: the ``k`` best of each relation from ``head``, or from all nodes, that the graph lacks.
 
         Columns: head_id, head_name, head_type, relation, tail_id, tail_name, tail_type, score (comparable within a
         relation only). ``known``: also links that the graph has. ``node_type``: of ``head``, where types share ids.
+        With a head and a relation, an export that can score needs neither the graph nor a checkpoint; it leaves out the
+        links that the model was trained on.
 
         Raises:
             SettingsError: the system recommends items instead.
@@ -195,6 +258,8 @@ class Run:
 
         from graphmill.runs.links import predict_links
 
+        if head and relation and k > 0 and (self._directory / SCORING).is_file():
+            return self._links_of_export(head, relation, k, known)
         restored = self._restored
         row = self.row(head, node_type) if head else -1
         parts = []

@@ -106,6 +106,8 @@ def resolve(values: Mapping[str, Any], where: str) -> Job:
             acceleration = settings.acceleration
     notes = [f"device: {choice.reason}", f"preset: {preset} ({why})"]
     precision = resolve_precision(acceleration.precision, choice.device)
+    if acceleration.precision == "auto" and choice.device.type == "cuda":
+        notes.append(f"precision: auto took {precision}, and TF32 for the matrix products that stay fp32")
     batching = "full" if acceleration.batching == "auto" else acceleration.batching
     parse_size(acceleration.memory_budget, auto=0, name=f"{where}: acceleration.memory_budget")
     return Job(settings, choice.device, choice.reason, preset, why, precision, batching, notes)

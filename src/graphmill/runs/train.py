@@ -10,11 +10,11 @@ from typing import Any
 
 import torch
 
-from graphmill.evaluation.ranking.sharing import shared
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.runtime.threads import has_numba
 from graphmill.runs.best_epoch import passed_over
 from graphmill.runs.champion import champion_folder
+from graphmill.runs.fallback import KEY, failure_of, fell_back_before, on_the_cpu
 from graphmill.runs.messages import Message, Outlet
 from graphmill.runs.places import stored_path
 from graphmill.runs.planning import Plan, open_graph, plan_run
@@ -52,6 +52,8 @@ class Prepared:
     run: RunDirectory
     warm_start: WarmStart | None
     plan: Plan
+    left: str = ""
+    """The device that it left for the CPU when that failed."""
 
     @property
     def data_version(self) -> str:
@@ -116,10 +118,26 @@ def train(
     ranks = join(str(wanted.get("backend", "auto")), str(wanted.get("device", "auto")))
     try:
         prepared = prepare(values, where, root=root, agree=ranks.broadcast)
-        if not ranks.main:
-            return _fit(prepared, ranks, [], stop)
-        with prepared.run.lock():
-            return _fit(prepared, ranks, outlets, stop)
+        if ranks.world > 1:
+            if not ranks.main:
+                return _fit(prepared, ranks, [], stop)
+            with prepared.run.lock():
+                return _fit(prepared, ranks, outlets, stop)
+        why = fell_back_before(prepared) if prepared.job.settings.acceleration.allow_fallback else ""
+        if not why:
+            try:
+                with prepared.run.lock():
+                    return _fit(prepared, ranks, outlets, stop)
+            except Exception as error:
+                why = failure_of(prepared.job.device.type, error)
+                if not why or not prepared.job.settings.acceleration.allow_fallback:
+                    raise
+                why = f"{prepared.job.device.type} failed in the middle of the run ({why}); fell back to the CPU"
+        # Once: what fails there, too, is no device's failure.
+        other = prepare(on_the_cpu(values, prepared.job), where, root=root)
+        job = replace(other.job, device_reason=why, notes=[f"device: {why}", *other.job.notes[1:]])
+        with other.run.lock():
+            return _fit(replace(other, job=job, left=prepared.job.device.type), ranks, outlets, stop)
     finally:
         ranks.close()
 
@@ -185,8 +203,8 @@ def _fit(prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: Stop
     notes = list(job.notes)
     if start == "resume":
         notes += engine.resume("last")
-        if said := longer(engine.state.epoch, settings):
-            notes.append(said)
+        if sentence := longer(engine.state.epoch, settings):
+            notes.append(sentence)
     if ranks.main:
         store.check_writable(_checkpoint_bytes(engine))
         listener.attach_tensorboard(run.tensorboard, engine.state.steps)
@@ -232,6 +250,7 @@ def _write_head(prepared: Prepared, ranks: Ranks, threads: int) -> None:
             "resolved": {
                 "device": str(job.device),
                 "device_reason": job.device_reason,
+                **({KEY: prepared.left} if prepared.left else {}),
                 "preset": job.preset,
                 "preset_reason": job.preset_reason,
                 "precision": job.precision,
@@ -265,8 +284,7 @@ def _final_figures(
     engine.model.eval()
     metrics: dict[str, float] = {}
     for split in ("valid", "test"):
-        with torch.no_grad(), shared(engine.share()):
-            found = recipe.evaluate(engine.model, split, final=True, poll=lambda: None)
+        found = engine.evaluated(split, final=True, poll=lambda: None)
         metrics |= {f"{split}_{name}": value for name, value in found.items()}
     return metrics, epoch
 
@@ -304,6 +322,8 @@ def _finish(
         "seconds_per_step": estimate.get("seconds_per_step", 0.0),
         "seconds_per_epoch": estimate.get("seconds_per_epoch", 0.0),
         "peak_memory_bytes": peak_memory(),
+        "peak_device_memory_bytes": sampler.device_peak(),
+        "planned_memory_bytes": prepared.plan.option.estimate.peak if prepared.plan.option else 0,
         "memory": [[s.seconds, s.resident, s.device] for s in sampler.samples()],
         "bytes_reduced": engine.ranks.bytes_reduced,
         "compile": fit.compile.to_json() if fit.compile else {},

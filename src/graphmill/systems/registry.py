@@ -64,13 +64,21 @@ RECIPES = {
         recommends=True,
     ),
     "hgt": Entry(
-        "graphmill.systems.hgt", "HgtSettings", "HgtRecipe", "Heterogeneous Graph Transformer on a typed graph"
+        "graphmill.systems.hgt", "HgtSettings", "recipe_of", "Heterogeneous Graph Transformer on a typed graph"
     ),
     "kgat": Entry(
         "graphmill.systems.kgat",
         "KgatSettings",
         "KgatRecipe",
         "KGAT: recommendation on the collaborative knowledge graph, with attention",
+        ranks="items",
+        recommends=True,
+    ),
+    "lightgcn": Entry(
+        "graphmill.systems.lightgcn",
+        "LightGcnSettings",
+        "LightGcnRecipe",
+        "LightGCN: vectors of users and items, smoothed over the user-item graph",
         ranks="items",
         recommends=True,
     ),

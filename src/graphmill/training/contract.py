@@ -95,6 +95,10 @@ class ParameterGroup:
     decay: float = 1.0
 
 
+ENCODING, LOSS, GRADIENTS = "the encoding", "the loss", "adding up the gradients"
+"""Where in a step memory can run out."""
+
+
 @dataclass
 class Execution:
     """The rungs of the shrink ladder: sizes that change memory and time but never the gradient."""
@@ -102,6 +106,8 @@ class Execution:
     loss_chunks: int = 1
     checkpointing: bool = False
     history: list[str] = field(default_factory=list)
+    at: str = ""
+    """Where the step is: :data:`ENCODING`, :data:`LOSS` or "adding up the gradients"."""
 
     def sizes(self) -> dict[str, int | bool]:
         """The rungs as plain values."""

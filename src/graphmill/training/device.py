@@ -9,7 +9,13 @@ import torch
 
 from graphmill.errors import ResourceError
 from graphmill.training.machine import allowed_cores
+from graphmill.training.memory import device_memory
 from graphmill.training.settings import AccelerationSettings
+
+MPS_TORCH = (2, 10)
+"""The first torch whose MPS has all that a training calls."""
+_MPS_SHARE = 0.9
+"""Of what is free when a run begins, its limit on MPS."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +33,17 @@ def available_devices() -> dict[str, str]:
     out["cuda"] = "" if torch.cuda.is_available() else "no CUDA device, or a CPU build of torch"
     built = torch.backends.mps.is_built()
     out["mps"] = "" if torch.backends.mps.is_available() else ("no Apple GPU" if built else "torch built without MPS")
+    if not out["mps"] and _release() < MPS_TORCH:
+        out["mps"] = (
+            f"torch {torch.__version__}, whose MPS has no gradient of embedding_bag, which every graph system here needs; "
+            f"pip install -U 'torch>={MPS_TORCH[0]}.{MPS_TORCH[1]}'"
+        )
     return out
+
+
+def _release() -> tuple[int, int]:
+    major, minor = torch.__version__.split(".")[:2]
+    return int(major), int(minor)
 
 
 def choose_device(requested: str, *, allow_fallback: bool, local_rank: int = 0) -> DeviceChoice:
@@ -50,7 +66,8 @@ def choose_device(requested: str, *, allow_fallback: bool, local_rank: int = 0) 
             f"device '{requested}' was asked for, but there is {state[requested]}; set acceleration.device: auto, "
             "or acceleration.allow_fallback: true to use the CPU instead"
         )
-    device = torch.device("cuda", local_rank) if kind == "cuda" else torch.device(kind)
+    count = torch.cuda.device_count() if kind == "cuda" else 0
+    device = torch.device("cuda", local_rank % count if count else local_rank) if kind == "cuda" else torch.device(kind)
     return DeviceChoice(device, requested, reason)
 
 
@@ -65,7 +82,22 @@ def configure_torch(settings: AccelerationSettings, device: torch.device, proces
     torch.use_deterministic_algorithms(deterministic, warn_only=settings.deterministic == "auto")
     # Otherwise torch writes into every array that it allocates, to show up code that reads what it has not written.
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    elif device.type == "mps":
+        limit_mps_memory()
     return threads
+
+
+def limit_mps_memory() -> float:
+    """Let an allocation fail before macOS swaps, so that the ladder sees it; returns the part of the recommended memory.
+
+    torch's own limit is 1.7 times what Metal recommends, and knows of no other program.
+    """
+    memory = device_memory(torch.device("mps"))
+    part = min(max((memory.peak + memory.free * _MPS_SHARE) / max(memory.total, 1), 0.05), 1.0)
+    torch.mps.set_per_process_memory_fraction(part)
+    return part
 
 
 def empty_device_cache(device: torch.device) -> None:

@@ -7,20 +7,18 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NoReturn
 
 import torch
 
 from graphmill.errors import StoppedError, TrainingError
-from graphmill.evaluation.ranking.sharing import Share, shared
 from graphmill.training.allocator import HeapWatch
 from graphmill.training.compiling import CompileReport, compile_with_probe, require_compiler
 from graphmill.training.contract import Phase, StepBatch
 from graphmill.training.device import empty_device_cache
 from graphmill.training.guards import REMEDIES, NonFiniteError, first_nonfinite, nonfinite_parameter, save_batch
-from graphmill.training.ladder import with_ladder
+from graphmill.training.ladder import once_more, with_ladder
 from graphmill.training.precision import safer_precision
 from graphmill.training.reporting import epoch_record
 from graphmill.training.run_state import TrainState
@@ -28,8 +26,6 @@ from graphmill.training.settings import CHOSEN_ON_TEST
 from graphmill.training.step import Gradient, clip_, compute_gradient
 from graphmill.training.stopping import out_of_patience, record_metric, unselected
 from graphmill.training.trainee import Session
-
-_MAX_LOSS_CHUNKS = 4096
 
 
 @dataclass
@@ -160,7 +156,6 @@ class Engine(Session):
                 lambda: self._gradient(phase, batch, epoch, index),
                 execution=self.execution,
                 policy=self.acceleration.on_oom,
-                max_loss_chunks=_MAX_LOSS_CHUNKS,
                 # Once the ranks have begun to add up, one of them cannot start the step again by itself.
                 repeatable=lambda: self.ranks.collectives == calls,
                 clear=self._clear_after_oom,
@@ -179,6 +174,8 @@ class Engine(Session):
         self._steps_here += 1
         if gradient.finite:
             clip_(optimizer.parameters, gradient.norm, self.acceleration.clip_norm)
+            remedy = self.acceleration.LESS_MEMORY
+            once_more(optimizer.allocate, clear=self._clear_cache, what="the optimizer's first step", remedy=remedy)
             optimizer.step(rate)
             state.updates[phase.name] += 1
             state.skips_in_row = 0
@@ -215,9 +212,6 @@ class Engine(Session):
         # Several ranks agree between steps instead: a step that one of them gives up would leave the others waiting.
         if self.ranks.world == 1 and self._asked_to_stop():
             raise _AbandonedError
-
-    def _asked_to_stop(self) -> bool:
-        return self.stop is not None and self.stop.requested
 
     def _between_steps(self) -> None:
         every = self.acceleration.checkpoint_every_seconds
@@ -260,8 +254,7 @@ class Engine(Session):
             if self.ranks.world == 1 and self._asked_to_stop():
                 stop()
 
-        with torch.no_grad(), shared(self.share(stop)):
-            metrics = self.recipe.evaluate(self.model, self.evaluation.selected_on, final=False, poll=poll)
+        metrics = self.evaluated(self.evaluation.selected_on, final=False, poll=poll, stop=stop)
         with torch.no_grad():
             health = self.recipe.health(self.model) if self.ranks.main else {}
         metrics, health = self.ranks.broadcast((metrics, health))
@@ -272,10 +265,6 @@ class Engine(Session):
         if best or self._epoch_save_is_due():
             self.save(metric=selection)
         self._cleanup("phase")
-
-    def share(self, stop: Callable[[], None] = lambda: None) -> Share:
-        """This rank's share of an evaluation; ``stop`` is called on all ranks once any has been asked to stop."""
-        return Share(self.ranks.rank, self.ranks.world, self.ranks.sum_array, self._asked_to_stop, stop)
 
     def _metric_now(self) -> float | None:
         if self.state.evaluated_epoch != self.state.epoch:
@@ -350,7 +339,7 @@ class Engine(Session):
 
     def _clear_after_oom(self) -> None:
         self._drop_gradients()
-        empty_device_cache(self.device)
+        self._clear_cache()
 
     # ------------------------------------------------------------------ small parts
 
@@ -389,8 +378,3 @@ class Engine(Session):
         chosen = self.acceleration.memory_cleanup
         if chosen == when or (chosen == "steps" and when == "phase"):
             empty_device_cache(self.device)
-
-    def _note(self, text: str) -> None:
-        self.state.notes.append(text)
-        if self.ranks.main:
-            self.listener.on_note(text)

@@ -52,13 +52,20 @@ def require_cores(acceleration: Any, where: str) -> None:
 
     Some more than there are cores are harmless, thousands end as "out of memory" or never start.
     """
-    cores = allowed_cores()
-    for name, most in (("threads", max(64, 4 * cores)), ("processes", max(16, 2 * cores))):
-        asked = getattr(acceleration, name)
-        if asked > most:
-            raise SettingsError(
-                f"{where}: acceleration.{name} = {asked}, and this machine has {cores} cores: write {most} at most"
-            )
+    require_count("acceleration.threads", acceleration.threads, max(64, 4 * allowed_cores()), where)
+    require_processes(acceleration.processes, where)
+
+
+def require_processes(count: int, where: str) -> None:
+    """Raise :class:`SettingsError` for more processes than this machine's cores could carry."""
+    require_count("acceleration.processes", count, max(16, 2 * allowed_cores()), where)
+
+
+def require_count(name: str, asked: int, most: int, where: str) -> None:
+    """Raise :class:`SettingsError` where ``asked`` is more than ``most``."""
+    if asked > most:
+        cores = allowed_cores()
+        raise SettingsError(f"{where}: {name} = {asked}, and this machine has {cores} cores: write {most} at most")
 
 
 def torch_is_built_for_cuda() -> bool:

@@ -185,7 +185,8 @@ def device_memory(device: Any) -> DeviceMemory:
 
         used, held = torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory()
         total = torch.mps.recommended_max_memory()
-        return DeviceMemory(used, held, max(0, total - held), total)
+        # It is the machine's own memory: what other programs have is not free.
+        return DeviceMemory(used, held, max(0, min(total - held, available_memory())), total)
     return DeviceMemory()
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
-from graphmill.training.memory import device_memory, process_memory
+from graphmill.training.memory import DeviceMemory, device_memory, process_memory
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,7 @@ class MemorySampler:
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
         self._started = 0.0
+        self._device_peak = 0
 
     def __enter__(self) -> MemorySampler:
         self._started = time.monotonic()
@@ -63,14 +64,19 @@ class MemorySampler:
         """Largest resident bytes seen; shorter peaks than the interval can be missed."""
         return max((sample.resident for sample in self.samples()), default=0)
 
+    def device_peak(self) -> int:
+        """Most bytes on the device: CUDA's own high-water mark; on MPS the largest that the driver was seen to hold."""
+        return self._device_peak
+
     def _run(self) -> None:
         while not self._end.wait(self.interval):
             self._take()
 
     def _take(self) -> None:
-        device = device_memory(self._device).allocated if self._device is not None else 0
-        sample = MemorySample(time.monotonic() - self._started, process_memory(), device)
+        device = device_memory(self._device) if self._device is not None else DeviceMemory()
+        sample = MemorySample(time.monotonic() - self._started, process_memory(), device.allocated)
         with self._lock:
+            self._device_peak = max(self._device_peak, device.peak)
             if len(self._samples) >= self.capacity:
                 pairs = zip(self._samples[::2], self._samples[1::2], strict=True)
                 self._samples = [max(pair, key=lambda one: (one.resident, one.device)) for pair in pairs]

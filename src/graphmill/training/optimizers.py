@@ -24,12 +24,28 @@ class PhaseOptimizer:
             by_decay.setdefault(settings.weight_decay * group.decay, []).extend(group.parameters)
         options = [{"params": found, "weight_decay": decay} for decay, found in by_decay.items() if found]
         self.optimizer = _build(settings, options, device)
+        self._allocated = False
 
     def step(self, learning_rate: float) -> None:
         """Apply the accumulated gradients at this rate."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
         self.optimizer.step()
+
+    def allocate(self) -> None:
+        """Make the moments of what has a gradient and none yet, all before any parameter moves.
+
+        Memory can run out here, and then it can be tried again; in the middle of an update it could not.
+        """
+        if self._allocated or not isinstance(self.optimizer, torch.optim.Adam):
+            return
+        for parameter in self.parameters:
+            state = self.optimizer.state[parameter] if parameter.grad is not None else None
+            if state is not None and not state:
+                made = {name: torch.zeros_like(parameter) for name in ("exp_avg", "exp_avg_sq")}
+                beside = parameter.device if self.optimizer.defaults.get("fused") else torch.device("cpu")
+                state.update(step=torch.zeros((), dtype=torch.float32, device=beside), **made)
+        self._allocated = all(p.grad is not None for p in self.parameters)
 
     def zero_grad(self) -> None:
         """Drop the gradients (set to None, so that untouched parameters cost nothing)."""
@@ -46,6 +62,7 @@ class PhaseOptimizer:
 
     def load(self, prefix: str, tensors: dict[str, Tensor]) -> None:
         """Restore :meth:`tensors`."""
+        self._allocated = False
         if not isinstance(self.optimizer, torch.optim.Adagrad):  # whose state is there from the start
             self.optimizer.state.clear()
         for name, parameter in zip(self.names, self.parameters, strict=True):
@@ -67,12 +84,11 @@ def _build(settings: TrainingSettings, options: list[dict[str, Any]], device: to
     rate = settings.learning_rate
     betas = (settings.beta1, settings.beta2)
     # One fused pass over parameter, gradient and moments instead of about ten: these models are mostly tables, so the
-    # optimizer is bound by memory traffic. MPS has no fused form in every torch that we support.
-    fused = device.type in ("cpu", "cuda")
+    # optimizer is bound by memory traffic. Every torch that is taken on MPS (``device.MPS_TORCH``) has it there, too.
     if settings.optimizer == "sgd":
-        return torch.optim.SGD(options, lr=rate, momentum=settings.beta1, fused=fused)
+        return torch.optim.SGD(options, lr=rate, momentum=settings.beta1, fused=True)
     if settings.optimizer == "adagrad":
         return torch.optim.Adagrad(options, lr=rate, fused=device.type == "cpu")
     if settings.optimizer == "adamw":
-        return torch.optim.AdamW(options, lr=rate, betas=betas, fused=fused)
-    return torch.optim.Adam(options, lr=rate, betas=betas, fused=fused)
+        return torch.optim.AdamW(options, lr=rate, betas=betas, fused=True)
+    return torch.optim.Adam(options, lr=rate, betas=betas, fused=True)

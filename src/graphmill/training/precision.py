@@ -7,12 +7,22 @@ from dataclasses import dataclass
 
 import torch
 
-SAFER = {"fp16": ("bf16", "fp32"), "bf16": ("fp32",), "fp32": ()}
-_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+from graphmill.errors import SettingsError
+
+SAFER = {"fp16": ("bf16", "fp32"), "bf16": ("fp32",), "tf32": ("fp32",), "fp32": ()}
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32, "tf32": torch.float32}
 
 
 def resolve_precision(requested: str, device: torch.device) -> str:
-    """``auto``: bf16 on CUDA that has it, fp16 on older CUDA, fp32 on CPU and MPS."""
+    """``auto``: bf16 on CUDA that has it, fp16 on older CUDA, fp32 on CPU and MPS.
+
+    Raises:
+        SettingsError: TF32 off CUDA.
+    """
+    if requested == "tf32" and device.type != "cuda":
+        raise SettingsError(
+            f"acceleration.precision: tf32 is of CUDA's matrix products; {device.type} has fp32 and bf16"
+        )
     if requested != "auto":
         return requested
     if device.type != "cuda":
@@ -72,9 +82,12 @@ class Precision:
         self.scaler = LossScaler(enabled=name == "fp16")
         if name != "fp16":
             self.scaler.scale = 1.0
+        if device.type == "cuda":
+            # What stays in fp32 beside half precision may be rounded as well: to ten bits of TF32, not to seven of bfloat16.
+            torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = name != "fp32"
 
     def autocast(self) -> AbstractContextManager[object]:
         """The region in which matrix products run in the low precision; losses leave it themselves."""
-        if self.name == "fp32":
+        if self.dtype == torch.float32:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=self.dtype)

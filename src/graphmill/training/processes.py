@@ -174,9 +174,14 @@ def join(backend: str, device: str = "auto", *, timeout_seconds: float = 600.0) 
                     f"acceleration.processes is {ranks.local_world}, but there are {there} CUDA devices here and nccl "
                     "needs one for each; lower it, or set acceleration.device: cpu"
                 )
-            torch.cuda.set_device(ranks.local_rank)
+        own: torch.device | None = None
+        if on_cuda:
+            # Also with gloo: else every process would keep something on the first device.
+            torch.cuda.set_device(ranks.local_rank % torch.cuda.device_count())
+            own = torch.device("cuda", ranks.local_rank) if chosen == "nccl" else None
         try:
-            dist.init_process_group(chosen, timeout=timedelta(seconds=timeout_seconds))
+            # nccl connects at once, and to the right device, where it is told which.
+            dist.init_process_group(chosen, timeout=timedelta(seconds=timeout_seconds), device_id=own)
         except RuntimeError as error:
             raise PeerLostError(" ".join(str(error).split())[:200]) from None
     return ranks

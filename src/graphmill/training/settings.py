@@ -64,7 +64,7 @@ class AccelerationSettings(Settings):
     """What to do where a step does not fit, in settings that the recipe has."""
 
     device: Literal["auto", "cuda", "mps", "cpu"] = setting("auto", "cuda, then mps, then cpu", identity=False)
-    allow_fallback: bool = setting(True, "Use the CPU when the device asked for is absent", identity=False)
+    allow_fallback: bool = setting(True, "Use the CPU when the device asked for is absent, or fails", identity=False)
     batching: Literal["auto", "full", "edge_sampled", "neighbor_sampled"] = setting(
         "auto", "What one step's messages run over: the whole graph, or a sample per micro-batch"
     )
@@ -79,8 +79,10 @@ class AccelerationSettings(Settings):
     batch_size: int = setting(0, "Rows per optimizer step over all processes; 0 = the recipe's", ge=0)
     batch_size_per_device: int = setting(0, "Rows per optimizer step and process; 0 = use batch_size", ge=0)
     accumulation_steps: int = setting(1, "Micro-batches per optimizer step", ge=1)
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = setting(
-        "auto", "bf16 on CUDA that has it, fp16 on older CUDA, else fp32; losses and softmax are always fp32"
+    precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = setting(
+        "auto",
+        "bf16 on CUDA that has it, fp16 on older CUDA, else fp32; losses and softmax are always fp32. tf32: fp32 whose "
+        "matrix products CUDA rounds",
     )
     gradient_checkpointing: bool = setting(False, "Recompute each layer in the backward pass", identity=False)
     compile: Literal["off", "default", "reduce-overhead"] = setting(
@@ -99,8 +101,12 @@ class AccelerationSettings(Settings):
     lr_scaling: Literal["none", "sqrt", "linear"] = setting(
         "none", "Scale the rate with batch / base batch (sqrt suits Adam, linear SGD)"
     )
-    num_workers: int = setting(0, "Threads that prepare batches ahead", identity=False, ge=0, le=256)
-    pin_memory: bool = setting(False, "Page-locked host batches (CUDA)", identity=False)
+    num_workers: int = setting(
+        0, "Threads that prepare batches ahead; 0 = one on CUDA, none elsewhere", identity=False, ge=0, le=256
+    )
+    pin_memory: bool = setting(
+        True, "Page-locked host batches (CUDA), so that no copy makes a step wait", identity=False
+    )
     processes: int = setting(1, "Processes on this machine, started with torchrun", identity=False, ge=1, le=1024)
     backend: Literal["auto", "nccl", "gloo"] = setting("auto", "auto: nccl on CUDA, else gloo", identity=False)
     checkpoint_every_seconds: int = setting(300, "Save at least this often; 0 = off", identity=False, ge=0)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.sampling.keyed import key_of
-from graphmill.training.contract import Encoded, Execution, Recipe, StepBatch
+from graphmill.training.contract import ENCODING, GRADIENTS, LOSS, Encoded, Execution, Recipe, StepBatch
 from graphmill.training.guards import gradient_norm
 from graphmill.training.memory import allocation_is_limited, check_allocation
 from graphmill.training.precision import Precision
@@ -78,10 +78,12 @@ def compute_gradient(
     groups = list(local.groups())
     for number, group in enumerate(groups):
         poll()
+        execution.at = ENCODING
         _seed(seed_parts, number, ranks, replicated, precision.device)
         with precision.autocast():
             encoded = recipe.encode(model, group)
         detached = _detach(encoded)
+        execution.at = LOSS
         for part, chunk in enumerate(group.split(execution.loss_chunks)):
             poll()
             if allocation_is_limited():
@@ -99,6 +101,7 @@ def compute_gradient(
                 (loss * scale).backward()
         # What the loop's names still hold of this group would stay while the next one is encoded.
         terms, loss, chunk = [], None, group
+        execution.at = ENCODING
         if encoded is None or detached is None:
             continue
         if replicated:
@@ -106,11 +109,10 @@ def compute_gradient(
         else:
             _backward_through(encoded, detached.tensors, {})
         encoded = detached = None
+    execution.at = GRADIENTS
     _reduce(parameters, pending, ranks)
     if scale != 1.0:
-        for parameter in parameters:
-            if parameter.grad is not None:
-                parameter.grad.div_(scale)
+        torch._foreach_div_([p.grad for p in parameters if p.grad is not None], scale)
     norm = gradient_norm(parameters, norm_type)
     return _read(norm, sums, weights, ranks)
 

@@ -13,8 +13,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from graphmill.evaluation.ranking.sharing import Share, shared
 from graphmill.training.checkpoint import CheckpointStore, Loaded, Snapshot
 from graphmill.training.contract import Execution, Phase, Recipe
+from graphmill.training.device import empty_device_cache
+from graphmill.training.ladder import in_smaller_blocks
 from graphmill.training.optimizers import PhaseOptimizer
 from graphmill.training.precision import Precision
 from graphmill.training.prefetch import Batches
@@ -62,8 +65,9 @@ class Session:
         self.initialise = initialise
         self.before_save = before_save
         self.asked = execution.sizes()
-        self.batches = Batches(recipe, acceleration.num_workers)
+        self.batches = Batches(recipe, acceleration.num_workers or int(device.type == "cuda"))
         self.resumed = False
+        self._evaluation_parts = 1
         recipe.to(device)
         self._fresh(precision)
 
@@ -154,3 +158,38 @@ class Session:
         scale = batch_scale(self.acceleration.lr_scaling, phase.batch_size, phase.base_batch_size)
         total = self.state.decay_epochs * phase.steps_per_epoch
         return learning_rate(self.training, self.state.updates[phase.name], total, scale)
+
+    def evaluated(
+        self, split: str, *, final: bool, poll: Callable[[], None], stop: Callable[[], None] = lambda: None
+    ) -> dict[str, float]:
+        """The recipe's figures on a split, over all ranks; in smaller blocks where memory runs out.
+
+        ``stop`` is called on all ranks once any has been asked to stop.
+        """
+
+        def evaluate(parts: int) -> dict[str, float]:
+            ranks, on_device = self.ranks, self.device.type != "cpu"
+            mine = Share(ranks.rank, ranks.world, ranks.sum_array, self._asked_to_stop, stop, 0, on_device, parts)
+            with torch.no_grad(), shared(mine):
+                return self.recipe.evaluate(self.model, split, final=final, poll=poll)
+
+        metrics, self._evaluation_parts = in_smaller_blocks(
+            evaluate,
+            parts=self._evaluation_parts,
+            clear=self._clear_cache,
+            note=self._note,
+            remedy=self.acceleration.LESS_MEMORY,
+            repeatable=self.ranks.world == 1 and self.acceleration.on_oom == "shrink",
+        )
+        return metrics
+
+    def _asked_to_stop(self) -> bool:
+        return self.stop is not None and self.stop.requested
+
+    def _clear_cache(self) -> None:
+        empty_device_cache(self.device)
+
+    def _note(self, text: str) -> None:
+        self.state.notes.append(text)
+        if self.ranks.main:
+            self.listener.on_note(text)

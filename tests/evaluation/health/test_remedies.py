@@ -47,7 +47,10 @@ def test_no_verdict_on_a_collapsed_embedding_names_a_setting_that_its_system_lac
 @pytest.mark.parametrize(
     ("manifest", "spoken_of"),
     [
-        ('{"settings": {"model": {"hidden_dim": 8}}}', False),
+        (
+            '{"format": "graphmill-embeddings", "rows": 50, "dim": 2, "files": {}, "settings": {"model": {"hidden_dim": 8}}}',
+            False,
+        ),
         ("not JSON", True),
         ("[1]", True),
         ('{"settings": 3}', True),
@@ -65,3 +68,9 @@ def test_a_files_manifest_says_what_its_remedies_may_name(
     told = " ".join(verdict.remedy for verdict in report.verdicts)
     assert report.status == "fail"
     assert ("contrastive_weight" in told) is spoken_of
+
+
+def test_what_a_softmax_does_not_read_is_no_remedy_beside_it() -> None:
+    objective = {"contrastive_weight": 0.5, "temperature": 0.07}
+    assert setting_names({"objective": {"loss": "softmax", **objective}}) == {"loss", "temperature"}
+    assert "contrastive_weight" in setting_names({"objective": {"loss": "link_contrastive", **objective}})

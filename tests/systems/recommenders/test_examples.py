@@ -1,4 +1,4 @@
-"""The settings files of ``examples/recommenders`` for BPR-MF and KGAT: each trains, as it is written, on a small graph."""
+"""The settings files of ``examples/recommenders`` for BPR-MF, LightGCN and KGAT: each trains as it is written."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from graphmill.runs.train import train
 from tests.training.cases import recommender_graph
 
 FOLDER = Path(__file__).resolve().parents[3] / "examples" / "recommenders"
-NAMES = sorted(p.stem for p in FOLDER.glob("*.yaml") if yaml.safe_load(p.read_text())["recipe"] in ("bpr_mf", "kgat"))
+SYSTEMS = ("bpr_mf", "lightgcn", "kgat")
+NAMES = sorted(p.stem for p in FOLDER.glob("*.yaml") if yaml.safe_load(p.read_text())["recipe"] in SYSTEMS)
 
 
-def test_both_systems_have_examples() -> None:
-    assert {"kgat_per_gpu", "kgat_by_facts", "last_fm_kgat", "music_bpr_mf", "music_kgat"} <= set(NAMES)
+def test_all_of_them_have_examples() -> None:
+    assert {"kgat_per_gpu", "kgat_by_facts", "last_fm_kgat", "music_bpr_mf", "music_lightgcn", "music_kgat"} <= set(
+        NAMES
+    )
 
 
 def test_kgat_of_last_fm_is_the_one_that_the_benchmark_measures() -> None:

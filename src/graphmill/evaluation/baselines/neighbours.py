@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 from functools import cache as cached
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 Float32 = NDArray[np.float32]
 Int64 = NDArray[np.int64]
-Rows = sp.csr_matrix | Float32
+Rows: TypeAlias = sp.csr_matrix | Float32
 """Of every node in global order, sparse [nodes, columns] or dense [nodes, width]: similarity is the product of two rows."""
 
 SHRINKAGES = {"knn": (1.0, 3.0), "spectral": (0.0, 3.0)}
@@ -90,13 +90,11 @@ class NeighbourScorer:
         links = self.edges.matrix(relation)
         incoming = np.asarray(links.sum(0)).ravel()
         total = np.zeros((len(heads), len(incoming)), np.float32)
-        for side, scale in (
-            ("source", (1.0 + incoming) ** -setting.damping),
-            ("target", (1.0 + np.diff(links.indptr)[heads][:, None]) ** -setting.damping),
-        ):
+        scales: dict[Side, Any] = {"source": incoming, "target": np.diff(links.indptr)[heads][:, None]}
+        for side, known in scales.items():
             if setting.side in (side, "both"):
-                factor = np.float32(setting.strength or 1.0) * scale.astype(np.float32)
-                total += parts[side] * factor
+                damped = (1.0 + known) ** -setting.damping * (setting.strength or 1.0)
+                total += parts[side] * damped.astype(np.float32)
         total += np.float32(1.0 if setting.strength else _TIE_BREAK) * np.log1p(incoming).astype(np.float32)
         return total
 
@@ -105,10 +103,10 @@ class NeighbourScorer:
         self.poll()
         source, target = self.edges.ends(relation)
         links = self.edges.matrix(relation)
-        own = self.rows[source.offset : source.offset + source.count]
-        theirs = self.rows[target.offset : target.offset + target.count]
+        own: Any = self.rows[source.offset : source.offset + source.count]
+        theirs: Any = self.rows[target.offset : target.offset + target.count]
         found: dict[Side, Float32] = {}
-        if sp.issparse(self.rows):
+        if not isinstance(self.rows, np.ndarray):
             turned = {"source": own.T.tocsr(), "target": theirs.T.tocsr()}
             for name in ("source", "target") if side == "both" else (side,):
                 out = np.zeros((len(heads), target.count), np.float32)

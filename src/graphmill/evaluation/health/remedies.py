@@ -4,15 +4,19 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
+_NOT_BY_SOFTMAX = {"contrastive_weight", "negatives_per_positive"}
 _SETTING = re.compile(r"[a-z]+(?:_[a-z0-9]+)+|regularisation")
 
 
 def setting_names(values: Mapping[str, Any]) -> frozenset[str]:
-    """The names in a run's settings, sections opened: {"model": {"num_layers": 2}} gives num_layers."""
+    """The names in a run's settings, sections opened: {"model": {"num_layers": 2}} gives num_layers.
+
+    Those that a softmax does not read are left out beside ``loss: softmax``.
+    """
     names: set[str] = set()
     for name, value in values.items():
         names |= setting_names(value) if isinstance(value, Mapping) else {name}
-    return frozenset(names)
+    return frozenset(names - _NOT_BY_SOFTMAX if values.get("loss") == "softmax" else names)
 
 
 def remedy_of(*ways: str, settings: Collection[str] | None = None) -> str:

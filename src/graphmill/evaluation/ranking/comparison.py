@@ -127,14 +127,14 @@ def _share_above(model: LinkRanking, other: LinkRanking) -> float:
 
 
 def _verdicts(ratios: dict[str, float], thresholds: RankingThresholds, against: AgainstBaselines) -> list[Verdict]:
-    learn = "Train longer, raise embedding_dim or negatives_per_positive, or look at the relations below the baseline."
+    learn = "Train longer, raise embedding_dim, or look at the relations below the baseline."
     rows = [
         (
             "mrr_over_degree",
             thresholds.degree_ratio_min,
             "The model ranks links better than popularity alone.",
             "The model ranks links little better than popularity alone: what it learned is mostly degrees.",
-            "Draw degree-matched negatives while training, train longer, or raise negatives_per_positive.",
+            "Train longer or raise embedding_dim; HGT with loss link_contrastive: raise negatives_per_positive as well.",
         ),
         (
             "share_above_degree",

@@ -78,14 +78,16 @@ def ranks_of(
     import torch
 
     total = len(queries.heads)
-    rows = batch_rows or max(1, BLOCK_BYTES // (BYTES_PER_SCORE * max(queries.candidates, 1)))
+    share, error = current_share(), None
+    rows = batch_rows or max(
+        1, share.at_once(BLOCK_BYTES, BLOCK_BYTES) // (BYTES_PER_SCORE * max(queries.candidates, 1))
+    )
     above, tied = np.zeros(total, dtype=np.int64), np.zeros(total, dtype=np.int64)
     scores = np.zeros(total)
     asked = negatives or {}
     found = {kind: np.full(tails.shape, np.nan) for kind, tails in asked.items()}
     heads, first = np.unique(queries.heads, return_index=True)
     bounds = np.append(first, total)
-    share, error = current_share(), None
     done = np.zeros(total, dtype=bool)
     with torch.no_grad():
         for start in range(0, len(heads), rows):

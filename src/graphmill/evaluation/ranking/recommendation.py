@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.errors import TrainingError
+from graphmill.evaluation.ranking.sharing import current_share
 from graphmill.kernels.hits import hits
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ ExcludeSeen = Literal["auto", "always", "never"]
 
 BLOCK_NUMBERS = 4 << 20
 """Scores in memory at a time. They are read once only, and a block has costs of its own: few blocks are best."""
+ACCELERATOR_NUMBERS = 64 << 20
+"""The same on an accelerator, which has more memory, and where calls cost more."""
 
 
 @dataclass(frozen=True)
@@ -107,8 +110,8 @@ def usable(scores: torch.Tensor) -> torch.Tensor:
 
 
 def blocks(rows: int, columns: int) -> list[tuple[int, int]]:
-    """Ranges of rows that have at most :data:`BLOCK_NUMBERS` scores."""
-    size = max(BLOCK_NUMBERS // max(columns, 1), 1)
+    """Ranges of rows that have at most :data:`BLOCK_NUMBERS` scores, :data:`ACCELERATOR_NUMBERS` on an accelerator."""
+    size = max(current_share().at_once(BLOCK_NUMBERS, ACCELERATOR_NUMBERS) // max(columns, 1), 1)
     return [(start, min(start + size, rows)) for start in range(0, rows, size)]
 
 

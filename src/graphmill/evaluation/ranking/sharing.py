@@ -25,7 +25,8 @@ def _alone(values: NDArray[np.float64]) -> NDArray[np.float64]:
 @dataclass
 class Share:
     """This process's part. ``add``: the elementwise sum over all ranks; ``interrupted`` and ``stop``: a polite request
-    to end, which all ranks must follow together.
+    to end, which all ranks must follow together. ``accelerator``: whether scores are made on one; ``parts``: how many times
+    smaller than usual a block is to be, where memory has run out.
     """
 
     rank: int = 0
@@ -34,6 +35,12 @@ class Share:
     interrupted: Callable[[], bool] = lambda: False
     stop: Callable[[], None] = lambda: None
     blocks: int = 0
+    accelerator: bool = False
+    parts: int = 1
+
+    def at_once(self, on_cpu: int, on_accelerator: int) -> int:
+        """How much a block holds: a CPU's cache decides there, the price of a call on an accelerator."""
+        return max((on_accelerator if self.accelerator else on_cpu) // self.parts, 1)
 
     def takes_next(self) -> bool:
         """Whether the next block is ours. Every rank asks once for every block, in the same order."""

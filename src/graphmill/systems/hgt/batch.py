@@ -36,6 +36,7 @@ class HgtBatch:
     ``read`` int64: in ``full`` batching the nodes whose embeddings the loss of the whole step reads, ascending; None in the
     other modes, whose parts read their own (:meth:`seeds`).
     ``messages``: per relation the positions of its edges that carry messages, or None for all.
+    ``candidate`` int64: the wrong targets of every link of a softmax, ascending; a relation's are those of its target type.
     ``sample``: the neighbourhood of the batch's nodes, its seeds, without the masked pairs; None in the other modes.
     """
 
@@ -52,6 +53,7 @@ class HgtBatch:
     masked: np.ndarray
     read: np.ndarray | None = None
     messages: tuple[np.ndarray, ...] | None = None
+    candidate: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     sample: NeighborSample | None = None
     micro: tuple[HgtBatch, ...] = field(default=())
 
@@ -95,13 +97,13 @@ class HgtBatch:
         out = {}
         for number, part in enumerate(self.micro or (self,)):
             prefix = f"micro{number}." if self.micro else ""
-            for name in ("relation", "head", "tail", "negative", "share", "anchor", "positive", "masked"):
+            for name in ("relation", "head", "tail", "negative", "share", "anchor", "positive", "masked", "candidate"):
                 out[prefix + name] = getattr(part, name)
         return out
 
     def seeds(self) -> np.ndarray:
         """int64: the nodes whose embeddings the loss reads, ascending."""
-        parts = [self.head, self.tail, self.negative.ravel(), self.anchor, self.positive]
+        parts = [self.head, self.tail, self.negative.ravel(), self.anchor, self.positive, self.candidate]
         nodes = sorted_unique(np.concatenate(parts))
         return nodes[nodes >= 0]
 

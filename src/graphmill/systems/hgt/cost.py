@@ -18,6 +18,14 @@ from graphmill.kernels.products import own_pairs
 from graphmill.kernels.runtime.threads import has_numba
 from graphmill.systems.hgt.expected_sizes import Degrees, Layer, Pass, degrees_of, pass_of, read_first
 from graphmill.systems.hgt.settings import HgtSettings
+from graphmill.systems.hgt.softmax_cost import (
+    learned_width,
+    ranked_sums,
+    softmax_bytes,
+    softmax_flop,
+    softmax_held,
+    spectral_width,
+)
 from graphmill.training.contract import Execution
 from graphmill.training.device import allowed_cores, choose_device
 from graphmill.training.planning import Cost, ranking_bytes
@@ -33,6 +41,8 @@ def step_cost(graph: TypedGraph, settings: HgtSettings, batching: str, execution
     anchor_type = next((n for n, t in enumerate(graph.node_types) if t.name == settings.objective.contrastive_type), -1)
     one, repeats = pass_of(batching, settings, counts, degrees, anchor_type)
     features = {n: r.shape[1] for n, t in enumerate(graph.node_types) if (r := graph.features(t.name)) is not None}
+    if spectral := spectral_width(settings):
+        features = {n: features.get(n, 0) + spectral for n in range(len(counts))}
     weights = _weights(settings, counts, degrees, features)
     edges = sum(r.edges for r in degrees)
     # Training edges for supervision and filters (src, dst, pair, key, order), for messages (source, target, pair), what
@@ -40,6 +50,8 @@ def step_cost(graph: TypedGraph, settings: HgtSettings, batching: str, execution
     # Without numba the edges are kept by type, in the order of their targets and of their sources.
     per_edge = 80 if has_numba() else 108
     held = int(edges * per_edge + 24 * counts.sum() + sum(counts[n] * f * _WIDE for n, f in features.items()))
+    if settings.objective.loss == "softmax":
+        held += int(softmax_held(settings, counts, degrees))
     width = m.hidden_dim * _WIDE
     inference = _inference_bytes(settings, counts, degrees)
     chunks = max(execution.loss_chunks, 1) if batching == "full" else 1
@@ -50,8 +62,12 @@ def step_cost(graph: TypedGraph, settings: HgtSettings, batching: str, execution
         held=held,
         step=int(_step_bytes(settings, one, execution.checkpointing, precision, chunks, batching)) + table,
         gradients=weights if batching != "full" else 0,
-        evaluation=int(inference + max(ranking_bytes(r.held_out, counts[r.target_type]) for r in degrees)),
-        flop=(flop + relation_flop) * repeats,
+        evaluation=int(
+            inference
+            + ranked_sums(settings, counts, degrees)
+            + max(ranking_bytes(r.held_out, counts[r.target_type]) for r in degrees)
+        ),
+        flop=(flop + relation_flop + softmax_flop(settings, one, counts, degrees)) * repeats,
         low_flop=flop * repeats if precision != "fp32" else 0.0,
         moved=_moved(settings, one, chunks, batching, counts, precision) * repeats,
         calls=repeats
@@ -66,7 +82,7 @@ def step_cost(graph: TypedGraph, settings: HgtSettings, batching: str, execution
 
 def _weights(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees], features: dict[int, int]) -> int:
     m = settings.model
-    d, e, types = m.hidden_dim, m.embedding_dim, len(counts)
+    d, e, types = m.hidden_dim, learned_width(settings), len(counts)
     sources, targets = {r.source_type for r in degrees}, {r.target_type for r in degrees}
     per_type = (2 * len(targets) + 2 * len(sources)) * (d * d + d) + types * (1 + 2 * d * m.layer_norm)
     layer = per_type + len(degrees) * (2 * d * (d // m.num_heads) + m.num_heads)
@@ -81,7 +97,7 @@ def _step_bytes(
     """The higher of two moments: in the loss, and in the backward pass of a layer's attention."""
     m = settings.model
     low = _WIDE if precision == "fp32" else 2
-    width, out = m.hidden_dim, float(one.outputs.sum()) * m.embedding_dim * low
+    width, out = m.hidden_dim, float(one.outputs.sum()) * learned_width(settings) * low
     saved, inputs, messages, attention = [], [], [], []
     threads, cast = _threads(settings), low < _WIDE and not _rounds(settings, precision)
     wholes = [
@@ -139,7 +155,7 @@ def _inference_bytes(settings: HgtSettings, counts: np.ndarray, degrees: Sequenc
     chunk = Layer(counts, counts, edges, np.minimum(sources, edges), targets)
     # Forward only: of the backward pass's workspace the half without gradients.
     beside = min(rows, counts.max(initial=0.0)) * 6 * width + _workspace(settings, chunk) / 2
-    return float(counts.sum() * max(4 * width, width + 2 * m.embedding_dim * _WIDE) + beside)
+    return float(counts.sum() * max(4 * width, width + 2 * learned_width(settings) * _WIDE) + beside)
 
 
 def _threads(settings: HgtSettings) -> int:
@@ -195,14 +211,16 @@ def _workspace(settings: HgtSettings, layer: Layer) -> float:
 
 
 def _loss_bytes(settings: HgtSettings, one: Pass, chunks: int, precision: str) -> float:
-    e, o = settings.model.embedding_dim, settings.objective
+    e, o = learned_width(settings), settings.objective
+    if o.loss == "softmax":
+        return softmax_bytes(settings, one, chunks)
     # Gathered heads, tails and relation vectors, their products and gradients, for positives and each negative; where their
     # rows are read in place, numbers of links and scores.
     in_place = _links_in_place(settings)
     per_score = 64 if in_place else 6 * e * _WIDE
     # Embeddings of half precision are scored as a copy in fp32, which has a gradient in fp32.
     copies = float(one.outputs.sum()) * e * 2 * _WIDE if in_place and precision != "fp32" else 0.0
-    links = copies + one.links / chunks * (1 + o.negatives_per_positive) * per_score
+    links = copies + one.links / chunks * (1 + o.negatives_a_link) * per_score
     similar = float(one.outputs.max(initial=0.0)) if one.anchors else 0.0
     contrastive = one.anchors / chunks * similar * 5 * _WIDE + similar * e * 3 * _WIDE
     return max(links, contrastive)
@@ -214,7 +232,7 @@ def _loss_bytes(settings: HgtSettings, one: Pass, chunks: int, precision: str) -
 def _flop(settings: HgtSettings, one: Pass, degrees: Sequence[Degrees], checkpointing: bool) -> tuple[float, float]:
     """Dense products (types and heads), and those of the relations, which stay in fp32."""
     m = settings.model
-    d, e = m.hidden_dim, m.embedding_dim
+    d, e = m.hidden_dim, learned_width(settings)
     forward = relation = 0.0
     for layer in one.layers:
         forward += 2.0 * d * d * (2 * float(layer.computed.sum()) + 2 * float(layer.read.sum()))
@@ -230,7 +248,7 @@ def _flop(settings: HgtSettings, one: Pass, degrees: Sequence[Degrees], checkpoi
 
 def _moved(settings: HgtSettings, one: Pass, chunks: int, batching: str, counts: np.ndarray, precision: str) -> float:
     m = settings.model
-    d, out = m.hidden_dim, float(one.outputs.sum()) * m.embedding_dim * _WIDE
+    d, out = m.hidden_dim, float(one.outputs.sum()) * learned_width(settings) * _WIDE
     total = 0.0
     # Of a relation's nodes and edges: what goes from one operation to the next, unless it is done in one pass.
     per_node, per_edge = (12, 7) if _one_pass(settings) else (40, 14)
@@ -242,7 +260,7 @@ def _moved(settings: HgtSettings, one: Pass, chunks: int, batching: str, counts:
     in_place = _links_in_place(settings)
     gathers = (chunks if one.anchors else 0) + (1 if in_place else chunks)
     per_row = 4 if in_place else 6
-    links = one.links * per_row * (1 + settings.objective.negatives_per_positive) * m.embedding_dim * _WIDE
+    links = one.links * per_row * (1 + settings.objective.negatives_a_link) * learned_width(settings) * _WIDE
     contrastive = one.anchors * float(one.outputs.max(initial=0.0)) * 16 * _WIDE
     tables = counts.sum() * d * _WIDE * 6 if batching != "full" else 0.0
     return total + out * (20 + 4 * gathers) + links + contrastive + tables

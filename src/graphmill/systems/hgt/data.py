@@ -104,7 +104,7 @@ class HgtData:
 
     def _similar(self, graph: TypedGraph, types: dict[str, int], objective: HgtObjective) -> Similar | None:
         anchor, via = objective.contrastive_type, objective.contrastive_via
-        if objective.contrastive_weight == 0.0 or anchor not in types or via not in types:
+        if objective.contrast == 0.0 or anchor not in types or via not in types:
             return None
         from graphmill.graph.jaccard import shared_neighbour_jaccard
 

@@ -86,7 +86,7 @@ def _links(settings: HgtSettings, degrees: Sequence[Degrees]) -> np.ndarray:
 
 
 def _anchors(settings: HgtSettings, counts: np.ndarray) -> float:
-    return settings.objective.contrastive_anchors if settings.objective.contrastive_weight else 0.0
+    return settings.objective.contrastive_anchors if settings.objective.contrast else 0.0
 
 
 def _full(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees], anchor_type: int) -> tuple[Pass, int]:
@@ -96,7 +96,7 @@ def _full(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees],
     links = _links(settings, degrees)
     free = _untouched(settings, counts, degrees, links)
     outputs = np.array([float(rounded((1 - f).sum(), len(f))) for f in free])
-    if settings.objective.contrastive_weight and anchor_type >= 0:
+    if settings.objective.contrast and anchor_type >= 0:
         outputs[anchor_type] = counts[anchor_type]
     if outputs.sum() > NEARLY_ALL * counts.sum():
         outputs = counts
@@ -113,7 +113,7 @@ def _edge_sampled(
     drawn = np.array([min(size, r.edges) for r in degrees])
     # Anchors and their positives are among the candidates of the contrastive term.
     free = _untouched(settings, counts, degrees, links)
-    if settings.objective.contrastive_weight:
+    if settings.objective.contrast:
         # The candidates of the contrastive term are all nodes of its type that a message touches.
         for r, d in zip(degrees, drawn, strict=True):
             for end, degree in ((r.source_type, r.outgoing), (r.target_type, r.incoming)):
@@ -152,7 +152,7 @@ def _neighbor_sampled(
 ) -> tuple[Pass, int]:
     a = settings.acceleration
     wanted = [int(n) for n in _links(settings, degrees)]
-    plan = plan_seeds(settings, wanted, int(_anchors(settings, counts)))
+    plan = plan_seeds(settings, wanted, int(_anchors(settings, counts)), len({r.target_type for r in degrees}))
     links = np.array(plan.links) / a.accumulation_steps
     free = _untouched(settings, counts, degrees, links)
     if plan.anchors and anchor_type >= 0:
@@ -196,7 +196,7 @@ def _untouched(
         share = n / max(r.edges, 1.0)
         free[r.source_type] *= _missed(r.outgoing, share)
         free[r.target_type] *= _missed(r.incoming, share)
-        wrong = n * settings.objective.negatives_per_positive
+        wrong = n * settings.objective.negatives_a_link
         free[r.target_type] *= np.exp(-wrong / max(counts[r.target_type], 1.0))
     return free
 

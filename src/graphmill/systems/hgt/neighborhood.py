@@ -24,31 +24,37 @@ class SeedPlan:
     """How the ``node_batch_size`` seeds of a micro-batch are shared out.
 
     ``links`` [relations]: links per *step*, each with a head, a tail and its negatives. ``anchors``: per step, at most.
-    ``positives``: at most so many of an anchor's positives are read (0: there is no contrastive term).
+    ``positives``: at most so many of an anchor's positives are read (0: there is no contrastive term). ``candidates``: wrong
+    targets of a softmax, of each type that links end in, at most (0: there is no softmax).
     """
 
     links: list[int]
     anchors: int
     positives: int
+    candidates: int = 0
 
 
-def plan_seeds(settings: HgtSettings, wanted: Sequence[int], anchors: int) -> SeedPlan:
+def plan_seeds(settings: HgtSettings, wanted: Sequence[int], anchors: int, target_types: int = 1) -> SeedPlan:
     """Share out the seeds of a step: the contrastive weight says which part is for anchors and their positives.
 
     ``wanted`` [relations]: links per step as in the other modes; each relation with links keeps at least one.
-    ``anchors``: nodes with a positive. Where the seeds suffice, the step has the links and anchors of a full one.
+    ``anchors``: nodes with a positive. ``target_types``: types that links end in; up to half of the seeds are their
+    candidates in a softmax. Where the seeds suffice, the step has the links and anchors of a full one.
     """
     acceleration, objective = settings.acceleration, settings.objective
     micros = acceleration.accumulation_steps
-    share = int(acceleration.node_batch_size * objective.contrastive_weight) if anchors else 0
-    room = (acceleration.node_batch_size - share) * micros // (2 + objective.negatives_per_positive)
+    share = int(acceleration.node_batch_size * objective.contrast) if anchors else 0
+    candidates = min(objective.drawn_candidates, max(acceleration.node_batch_size // (2 * target_types), 1))
+    room = (
+        (acceleration.node_batch_size - share - candidates * target_types) * micros // (2 + objective.negatives_a_link)
+    )
     total = sum(wanted)
     links = list(wanted) if total <= room else [max(n * room // total, min(n, 1)) for n in wanted]
     if not anchors:
-        return SeedPlan(links, 0, 0)
+        return SeedPlan(links, 0, 0, candidates)
     most = min(objective.contrastive_anchors, anchors)
     per_micro = max(min(-(-most // micros), share // (1 + _LEAST_POSITIVES)), 1)
-    return SeedPlan(links, min(most, per_micro * micros), max(share // per_micro - 1, 1))
+    return SeedPlan(links, min(most, per_micro * micros), max(share // per_micro - 1, 1), candidates)
 
 
 def fanouts_of(settings: HgtSettings, relations: Sequence[tuple[str, str, str]]) -> list[list[int]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,28 +75,32 @@ class HgtRecipe:
 
     def build(self, execution: Execution) -> HgtModule:
         """Initialised on the CPU from the seed, so that every device and rank starts alike."""
-        torch.manual_seed(key_of(self.settings.training.seed, "initialise") & 0x7FFF_FFFF_FFFF_FFFF)
         m = self.settings.model
-        encoder = HGT(
+        encoder = self._encoder(execution, m.embedding_dim, {n: rows.shape[1] for n, rows in self.features.items()})
+        return HgtModule(encoder, LinkDecoder(len(self.data.relations), m.embedding_dim, m.decoder, m.popularity))
+
+    def _encoder(self, execution: Execution, width: int, features: dict[int, int]) -> HGT:
+        torch.manual_seed(key_of(self.settings.training.seed, "initialise") & 0x7FFF_FFFF_FFFF_FFFF)
+        self.execution = execution
+        m = self.settings.model
+        return HGT(
             [t.count for t in self.graph.node_types],
             [(r.source_type, r.target_type) for r in self.data.relations],
             m.hidden_dim,
-            m.embedding_dim,
+            width,
             m.num_layers,
             m.num_heads,
             m.dropout,
             m.layer_norm,
-            {number: rows.shape[1] for number, rows in self.features.items()},
+            features,
             execution.checkpointing,
             m.output_norm,
         )
-        self.execution = execution
-        return HgtModule(encoder, LinkDecoder(len(self.data.relations), m.embedding_dim, m.decoder, m.popularity))
 
     def to(self, device: torch.device) -> None:
         """Graph, features and degrees to the device."""
         self.device = device
-        self.messages = self.messages.to(device)
+        self.messages = self.messages.on(device)
         self.features = {number: rows.to(device) for number, rows in self.features.items()}
         self.log_degree = [rows.to(device) for rows in self.log_degree]
 
@@ -162,17 +166,26 @@ class HgtRecipe:
         encoder.gradient_checkpointing = (
             self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
         )
+        return self._encoded(encoder, batch, self.features)
+
+    def _encoded(self, encoder: HGT, batch: HgtBatch, features: Mapping[int, Tensor]) -> Encoded:
         if batch.sample is not None:
-            return self._encode_neighborhood(encoder, batch, batch.sample)
+            return self._encode_neighborhood(encoder, batch.sample, features)
         if batch.messages is None:
             masked = torch.zeros(max(self.messages.num_pairs, 1), dtype=torch.bool, device=self.device)
-            masked[self._tensor(batch.masked)] = True
-            wanted = self._read_by_loss(batch)
-            if wanted is None:
-                return Encoded({"z": encoder(self.messages, self.features, masked)})
-            few = sum(len(rows) for rows in wanted) < FEW * self.graph.num_nodes
-            return self._encoded_rows(encoder(self.messages, self.features, masked, None, wanted, few), wanted)
-        return self._encode_sample(encoder, batch)
+            masked.index_fill_(0, self._tensor(batch.masked), True)
+            read = self._read_by_loss(batch)
+            if read is None:
+                return Encoded({"z": encoder(self.messages, features, masked)})
+            few = self._cuts and sum(len(rows) for rows in read) < FEW * self.graph.num_nodes
+            wanted = self._placed(read)
+            return self._encoded_rows(encoder(self.messages, features, masked, None, wanted, few), read)
+        return self._encode_sample(encoder, batch, features)
+
+    @property
+    def _cuts(self) -> bool:
+        """Whether a graph is cut to the receivers that are read: not on an accelerator, which would wait for the cut."""
+        return self.device.type == "cpu"
 
     def _read_by_loss(self, batch: HgtBatch) -> list[Tensor] | None:
         """In ``full`` batching: the rows that the step's loss reads, per type; None where that is nearly all of them.
@@ -190,20 +203,20 @@ class HgtRecipe:
             rows[self._anchor_type(similar)] = np.arange(similar.count)
         if sum(len(part) for part in rows) > NEARLY_ALL * self.graph.num_nodes:
             return None
-        return [self._tensor(part) for part in rows]
+        return [_host(part) for part in rows]
 
     def _anchor_type(self, similar: Similar) -> int:
         return next(n for n, t in enumerate(self.graph.node_types) if t.offset == similar.first and t.count)
 
-    def _encode_sample(self, encoder: HGT, batch: HgtBatch) -> Encoded:
-        wanted = [self._tensor(rows) for rows in self.data.by_type(batch.seeds())]
+    def _encode_sample(self, encoder: HGT, batch: HgtBatch, features: Mapping[int, Tensor]) -> Encoded:
+        wanted = [_host(rows) for rows in self.data.by_type(batch.seeds())]
         assert batch.messages is not None
-        messages = [self._tensor(m) for m in batch.messages]
+        messages = [_host(m) for m in batch.messages]
         similar = self.data.similar
         if similar is not None and len(batch.anchor):
             # The contrastive term's candidates: all nodes of the anchors' type that the sample touches.
             kind = self._anchor_type(similar)
-            held = torch.zeros(similar.count, dtype=torch.bool, device=self.device)
+            held = torch.zeros(similar.count, dtype=torch.bool)
             held[wanted[kind]] = True
             held[self.messages.touched(messages, kind)] = True
             wanted[kind] = held.nonzero().squeeze(1)
@@ -211,22 +224,24 @@ class HgtRecipe:
         graph, rows = self.messages.edge_subgraph(messages, wanted)
         # The last layer and the heads go over what the loss reads alone.
         needed = [torch.searchsorted(kept, some) for kept, some in zip(rows, wanted, strict=True)]
-        return self._encoded_rows(encoder(graph, self.features, None, rows, needed), wanted)
+        placed = self._placed([*rows, *needed])
+        own, chosen = placed[: len(rows)], placed[len(rows) :]
+        return self._encoded_rows(encoder(graph, features, None, own, chosen, self._cuts), wanted)
 
-    def _encode_neighborhood(self, encoder: HGT, batch: HgtBatch, sample: NeighborSample) -> Encoded:
-        blocks = [block.to(self.device) for block in message_blocks(sample, self.data)]
-        rows = [self._tensor(nodes) for nodes in sample.nodes]
-        z = encoder.forward_sampled(blocks, rows, self.features)
+    def _encode_neighborhood(self, encoder: HGT, sample: NeighborSample, features: Mapping[int, Tensor]) -> Encoded:
+        blocks = [block.on(self.device) for block in message_blocks(sample, self.data)]
+        rows = [_host(nodes) for nodes in sample.nodes]
+        z = encoder.forward_sampled(blocks, self._placed(rows), features)
         seeds = [nodes[:count] for nodes, count in zip(rows, sample.counts[-1], strict=True)]
         return self._encoded_rows(z, seeds)
 
     def _encoded_rows(self, z: Tensor, rows: list[Tensor]) -> Encoded:
-        """Embeddings of some nodes (per type their local numbers), and where each node's is (−1: nowhere)."""
-        lookup = torch.full((self.graph.num_nodes,), -1, dtype=torch.int64, device=self.device)
+        """Embeddings of some nodes (per type their local numbers, on the host), and where each node's is (−1: nowhere)."""
+        lookup = torch.full((self.graph.num_nodes,), -1, dtype=torch.int64)
         lookup[torch.cat([r + t.offset for r, t in zip(rows, self.graph.node_types, strict=True)])] = torch.arange(
-            len(z), device=self.device
+            len(z)
         )
-        return Encoded({"z": z, "lookup": lookup})
+        return Encoded({"z": z, "lookup": self._placed([lookup])[0], "on host": lookup})
 
     def terms(self, model: nn.Module, chunk: HgtBatch, encoded: Encoded | None) -> list[Any]:
         """The link term (mean over relations of the mean over links) and the contrastive term."""
@@ -234,13 +249,14 @@ class HgtRecipe:
 
         assert encoded is not None
         z, lookup = encoded.tensors["z"], encoded.tensors.get("lookup")
-        w = self.settings.objective.contrastive_weight if self.data.similar is not None else 0.0
+        w = self.settings.objective.contrast if self.data.similar is not None else 0.0
         out = []
         if len(chunk.relation):
             share = float(chunk.share.sum())
             out.append(Term(LINK, self._link_sum(model.decoder, chunk, z, lookup), share, 1.0 - w))  # type: ignore[arg-type]
         if len(chunk.anchor):
-            out.append(Term(CONTRASTIVE, self._contrastive_sum(chunk, z, lookup), float(len(chunk.anchor)), w))
+            places = encoded.tensors.get("on host")
+            out.append(Term(CONTRASTIVE, self._contrastive_sum(chunk, z, places), float(len(chunk.anchor)), w))
         return out
 
     def _link_sum(self, decoder: LinkDecoder, chunk: HgtBatch, z: Tensor, lookup: Tensor | None) -> Tensor:
@@ -264,10 +280,10 @@ class HgtRecipe:
             # A sample's candidates are the nodes of the anchors' type that it holds.
             inside = lookup[similar.first : similar.first + similar.count]
             held = (inside >= 0).nonzero().squeeze(1)
-            candidates = z[inside[held]]
-            place = torch.full((similar.count,), -1, dtype=torch.int64, device=z.device)
-            place[held] = torch.arange(len(held), device=z.device)
-            places = place.cpu().numpy()
+            candidates = z[self._placed([inside[held]])[0]]
+            place = torch.full((similar.count,), -1, dtype=torch.int64)
+            place[held] = torch.arange(len(held))
+            places = place.numpy()
             own, columns = places[chunk.anchor - similar.first], places[chunk.positive - similar.first]
         rows = np.repeat(np.arange(len(chunk.anchor)), np.diff(chunk.positive_indptr))
         mine = self._tensor(own)
@@ -368,9 +384,20 @@ class HgtRecipe:
             return tensor.pin_memory().to(self.device, non_blocking=True)
         return tensor.to(self.device)
 
+    def _placed(self, indices: Sequence[Tensor]) -> list[Tensor]:
+        """Index tensors of the host on the device, in one copy."""
+        if self.device.type == "cpu":
+            return list(indices)
+        whole = self._tensor(torch.cat(list(indices)).numpy())
+        return list(whole.split([len(part) for part in indices]))
+
     def _rows(self, nodes: np.ndarray, lookup: Tensor | None) -> Tensor:
         rows = self._tensor(nodes)
         return rows if lookup is None else lookup[rows]
+
+
+def _host(array: np.ndarray) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(array))
 
 
 class HgtScorer:
@@ -393,3 +420,11 @@ class HgtScorer:
 
 
 _PER_TYPE = ("projections", "outputs", "features", "heads")
+
+
+def recipe_of(graph: TypedGraph, settings: HgtSettings, batching: str) -> HgtRecipe:
+    """The recipe of ``objective.loss``."""
+    from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
+
+    kind = HgtSoftmaxRecipe if settings.objective.loss == "softmax" else HgtRecipe
+    return kind(graph, settings, batching)

@@ -30,10 +30,12 @@ class HgtSampler:
         self.links = [self._wanted(r) for r in data.relations]
         anchors = 0 if data.similar is None else len(data.similar.anchors)
         self.anchors, self.positives = min(self.objective.contrastive_anchors, anchors), 0
+        self.candidates = self.objective.drawn_candidates
         if mode == "neighbor_sampled":
             self.neighborhoods = Neighborhoods(data, settings)
-            plan = plan_seeds(settings, self.links, anchors)
+            plan = plan_seeds(settings, self.links, anchors, len({r.target_type for r in data.relations}))
             self.links, self.anchors, self.positives = plan.links, plan.anchors, plan.positives
+            self.candidates = plan.candidates
 
     def _wanted(self, relation: RelationEdges) -> int:
         """At most ``edge_sample_size`` links, at most ``supervision_fraction`` of the relation, at least one."""
@@ -90,7 +92,7 @@ class HgtSampler:
         micro: int,
         messages: tuple[np.ndarray, ...] | None = None,
     ) -> HgtBatch:
-        k = self.objective.negatives_per_positive
+        k = self.objective.negatives_a_link
         columns: dict[str, list[np.ndarray]] = {name: [] for name in _COLUMNS}
         for number, (relation, rows) in enumerate(zip(self.data.relations, chosen, strict=True)):
             if not len(rows):
@@ -98,7 +100,9 @@ class HgtSampler:
             head, tail = relation.src[rows].astype(np.int64), relation.dst[rows].astype(np.int64)
             rng = generator(self.seed, "negatives", epoch, index, micro, number)
             popular = relation.dst if self.objective.negatives == "degree" else None
-            negative = corrupt_tails(rng, head, relation.keys, relation.num_targets, k, popular=popular)
+            negative = np.zeros((len(head), 0), dtype=np.int64)
+            if k:
+                negative = corrupt_tails(rng, head, relation.keys, relation.num_targets, k, popular=popular)
             columns["relation"].append(np.full(len(rows), number, dtype=np.int64))
             columns["head"].append(head + relation.source_offset)
             columns["tail"].append(tail + relation.target_offset)
@@ -113,7 +117,22 @@ class HgtSampler:
             else np.zeros((0, k) if name.startswith("negative") else 0, dtype=_COLUMNS[name])
             for name, parts in columns.items()
         }
-        return HgtBatch(**joined, **anchors, masked=masked, messages=messages)
+        candidate = self._candidates(joined["relation"], epoch, index, micro)
+        return HgtBatch(**joined, **anchors, masked=masked, messages=messages, candidate=candidate)
+
+    def _candidates(self, relations: np.ndarray, epoch: int, index: int, micro: int) -> np.ndarray:
+        """int64, ascending global numbers: of each type that a link of the batch ends in, so many or all nodes."""
+        if not self.candidates:
+            return np.zeros(0, dtype=np.int64)
+        parts = [np.zeros(0, dtype=np.int64)]
+        for number in sorted({self.data.relations[r].target_type for r in np.unique(relations)}):
+            node_type = self.data.graph.node_types[number]
+            rows = np.arange(node_type.count)
+            if node_type.count > self.candidates:
+                rng = generator(self.seed, "candidates", epoch, index, micro, number)
+                rows = np.sort(rng.choice(node_type.count, self.candidates, replace=False))
+            parts.append(rows + node_type.offset)
+        return np.concatenate(parts)
 
     def _anchors(self, epoch: int, index: int, micro: int, micros: int) -> dict[str, Any]:
         similar = self.data.similar

@@ -9,7 +9,7 @@ from graphmill.training.settings import AccelerationSettings, ExportSettings, Li
 
 
 class HgtModel(Settings):
-    """The network: a table per node type, HGT layers, a two-layer head, a decoder."""
+    """The network: a table per node type, HGT layers, a two-layer head, a decoder; spectral vectors beside, by a softmax."""
 
     embedding_dim: int = setting(512, "Width of the exported embedding", ge=1)
     hidden_dim: int = setting(256, "Width of tables and layers; a multiple of num_heads", ge=1)
@@ -21,6 +21,18 @@ class HgtModel(Settings):
         True, "LayerNorm of the embedding itself, so that no vector is long because its node has many links"
     )
     decoder: Literal["distmult", "dot"] = setting("distmult", "Link score: Σ z_h r z_t, or the origin's z_h · z_t")
+    learned_share: float = setting(
+        0.125,
+        "Loss softmax: part of the embedding's width that the layers learn; the rest are spectral vectors of the typed "
+        "neighbourhoods, which are not trained (0: those alone, 1: none of them)",
+        ge=0.0,
+        le=1.0,
+    )
+    neighbour_sums: bool = setting(
+        True,
+        "Loss softmax: score a link by how much its target is like the head's other targets in the relation, and its head "
+        "like the target's other heads; false: by the two ends alone",
+    )
     popularity: bool = setting(
         True,
         "Add w_r · log(1 + degree of the target in the relation) to the score, so that the vectors need not hold it",
@@ -30,6 +42,11 @@ class HgtModel(Settings):
         "Rank with each relation's vectors scaled against popularity by the factor that its validation links rank best "
         "with (0.02 to 1, chosen anew at every evaluation); embeddings and training are the same without",
     )
+
+    @property
+    def learned_dim(self) -> int:
+        """With a softmax: width of the part that the layers learn, at the end of an embedding."""
+        return round(self.embedding_dim * self.learned_share)
 
     @model_validator(mode="after")
     def _divisible(self) -> "HgtModel":
@@ -42,8 +59,19 @@ class HgtModel(Settings):
 
 
 class HgtObjective(Settings):
-    """The loss: (1 − w) · link + w · contrastive."""
+    """The loss: a softmax over candidate targets, or (1 − w) · link + w · contrastive."""
 
+    loss: Literal["softmax", "link_contrastive"] = setting(
+        "softmax",
+        "softmax: the right target against candidates of its type, by spectral vectors and learned ones; link_contrastive: "
+        "a few wrong targets a link, and nodes that share neighbours drawn together (what a file without this field means "
+        "that sets anything below about negatives or the contrastive term)",
+    )
+    candidates: int = setting(
+        1024,
+        "softmax: wrong targets drawn a step from each node type, shared by all its links; of a smaller type all",
+        ge=1,
+    )
     negatives_per_positive: int = setting(1, "Corrupted targets per supervised edge", ge=1, le=1000)
     negatives: Literal["uniform", "degree"] = setting("uniform", "Corrupt uniformly, or in proportion to degree")
     contrastive_weight: float = setting(0.5, "w: share of the contrastive term; 0 = links only", ge=0.0, le=1.0)
@@ -54,6 +82,31 @@ class HgtObjective(Settings):
     contrastive_type: str = setting("disease", "Node type of the contrastive term")
     contrastive_via: str = setting("gene/protein", "Node type whose shared neighbours make two of them similar")
     contrastive_anchors: int = setting(1024, "Anchors per step, at most", ge=1)
+
+    @property
+    def contrast(self) -> float:
+        """Share of the contrastive term; 0 with a softmax."""
+        return self.contrastive_weight if self.loss == "link_contrastive" else 0.0
+
+    @property
+    def negatives_a_link(self) -> int:
+        """Wrong targets that a link has of its own; 0 with a softmax."""
+        return self.negatives_per_positive if self.loss == "link_contrastive" else 0
+
+    @property
+    def drawn_candidates(self) -> int:
+        """Wrong targets of a node type that its links share; 0 without a softmax."""
+        return self.candidates if self.loss == "softmax" else 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _files_of_before(cls, values: Any) -> Any:
+        """Until the softmax came there was no ``loss``, and what these fields say was the only one."""
+        before = ("negatives_per_positive", "negatives", "temperature", "similarity_threshold")
+        if not isinstance(values, dict) or "loss" in values:
+            return values
+        named = any(name in before or name.startswith("contrastive_") for name in values)
+        return {"loss": "link_contrastive", **values} if named else values
 
 
 class HgtTraining(TrainingSettings):
@@ -144,7 +197,8 @@ class HgtSettings(Settings):
 
     def without_messages(self) -> "HgtSettings":
         """The same training without message passing: what a link ranking is held against."""
-        return self.model_copy(update={"model": self.model.model_copy(update={"num_layers": 0})})
+        none = {"num_layers": 0, "neighbour_sums": False}
+        return self.model_copy(update={"model": self.model.model_copy(update=none)})
 
     @model_validator(mode="after")
     def _honoured(self) -> "HgtSettings":

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch import Tensor, nn
 
 from graphmill.evaluation.ranking.queries import LinkQueries
 from graphmill.evaluation.ranking.ranks import Scorer, ranks_of
-from graphmill.systems.hgt.decoder import LinkDecoder
 
 #: Factors tried, from nearly popularity alone to what training made.
 STRENGTHS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0)
@@ -21,18 +21,39 @@ STRENGTHS = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.7, 1.0)
 STRENGTH_QUERIES = 1000
 
 
-def fit_strength(decoder: LinkDecoder, scorer: Scorer, queries: LinkQueries) -> None:
+def fit_strength(decoder: nn.Module, scorer: Scorer, queries: LinkQueries) -> None:
     """Set ``decoder.strength`` to the factor of :data:`STRENGTHS` with the highest MRR, relation by relation.
 
-    ``scorer`` scores with ``decoder``; relations without queries keep 1. Equal MRRs take the smaller factor.
+    ``scorer`` scores with ``decoder``, whose scores are linear in ``strength`` [relations]. Relations without queries keep
+    1; equal MRRs take the smaller factor.
     """
-    chosen = torch.ones_like(decoder.strength)
+    strength: Tensor = decoder.strength  # type: ignore[assignment]
+    chosen = torch.ones_like(strength)
     for relation in queries.relations:
         if not len(relation.heads):
             continue
-        mrr = []
+        scaled, mrr = _Scaled(scorer, strength), []
         for factor in STRENGTHS:
-            decoder.strength[relation.relation] = factor
-            mrr.append(np.mean(1.0 / ranks_of(scorer, relation).realistic))
+            scaled.factor = factor
+            mrr.append(np.mean(1.0 / ranks_of(scaled, relation).realistic))
         chosen[relation.relation] = STRENGTHS[int(np.argmax(mrr))]
-    decoder.strength.copy_(chosen)
+    strength.copy_(chosen)
+
+
+class _Scaled:
+    """Scores at any strength from those at 0 and at 1, which are computed once for each block of heads."""
+
+    def __init__(self, scorer: Scorer, strength: Tensor) -> None:
+        self.scorer, self.strength, self.factor = scorer, strength, 1.0
+        self.parts: dict[bytes, tuple[Tensor, Tensor]] = {}
+
+    def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
+        key = heads.tobytes()
+        if key not in self.parts:
+            found = []
+            for factor in (0.0, 1.0):
+                self.strength[relation] = factor
+                found.append(self.scorer.score_targets(relation, heads))
+            self.parts[key] = (found[0], found[1] - found[0])
+        popularity, vectors = self.parts[key]
+        return popularity + self.factor * vectors

@@ -1,0 +1,219 @@
+"""HGT by a softmax over candidate targets: spectral vectors that are not trained, and beside them what the layers learn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from graphmill.graph.spectral import neighbourhoods
+from graphmill.systems.hgt.batch import LINK, HgtBatch
+from graphmill.systems.hgt.inference import infer
+from graphmill.systems.hgt.model import HGT
+from graphmill.systems.hgt.recipe import HgtRecipe
+from graphmill.systems.hgt.settings import HgtSettings
+from graphmill.systems.hgt.softmax_decoder import Ends, SoftmaxDecoder
+from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer, scoring_arrays
+from graphmill.systems.hgt.spectral import NeighbourSums, SpectralTable, SpectralVectors
+from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, Execution, Term
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+
+LEARNED_LENGTH = 0.5
+"""Length of the learned part of a vector, beside a spectral part of at most 1."""
+
+
+class SoftmaxModule(nn.Module):
+    """What a checkpoint stores: the spectral table, the encoder of the learned part (if there is one) and the decoder."""
+
+    def __init__(self, table: SpectralTable, encoder: HGT | None, decoder: SoftmaxDecoder) -> None:
+        super().__init__()
+        self.table = table
+        self.encoder = encoder
+        self.decoder = decoder
+
+
+class HgtSoftmaxRecipe(HgtRecipe):
+    """The same graph, steps and layers as :class:`HgtRecipe`; another loss, decoder, and vectors in two parts.
+
+    An embedding is the spectral part [embedding_dim − learned_dim] and the learned one [learned_dim] side by side. The
+    layers read the spectral part as a feature of every node.
+    """
+
+    algorithm_version = 7
+
+    def __init__(self, graph: TypedGraph, settings: HgtSettings, batching: str) -> None:
+        super().__init__(graph, settings, batching)
+        self.learned = settings.model.learned_dim
+        self.width = settings.model.embedding_dim - self.learned
+        self.entries = neighbourhoods(graph)
+        self.sums = NeighbourSums.of_data(self.data)
+        self._vectors: tuple[Tensor, SpectralVectors] | None = None
+
+    # ---------------------------------------------------------------- model
+
+    def build(self, execution: Execution) -> SoftmaxModule:  # type: ignore[override]
+        """Initialised on the CPU from the seed; the spectral table is computed here."""
+        m = self.settings.model
+        self.execution = execution
+        table = SpectralTable(self.graph.num_nodes, self.width)
+        if self.width:
+            table.fill(self.entries, self.settings.training.seed & 0xFFFF_FFFF)
+        encoder = None
+        if self.learned:
+            own = {n: rows.shape[1] for n, rows in self.features.items()}
+            widths = {n: own.get(n, 0) + self.width for n in range(len(self.graph.node_types))}
+            encoder = self._encoder(execution, self.learned, {n: width for n, width in widths.items() if width})
+        decoder = SoftmaxDecoder(
+            len(self.data.relations),
+            self.width,
+            self.learned,
+            sums=m.neighbour_sums,
+            weighted=m.decoder == "distmult",
+            popularity=m.popularity,
+        )
+        return SoftmaxModule(table, encoder, decoder)
+
+    def parameter_groups(self, model: nn.Module, phase: Any) -> list[Any]:
+        """As for any HGT; the decoder's few numbers a relation are not decayed, what does not train is left out."""
+        groups = super().parameter_groups(model, phase)
+        trained = [(g, [i for i, p in enumerate(g.parameters) if p.requires_grad]) for g in groups]
+        kept = [
+            type(g)([g.names[i] for i in rows], [g.parameters[i] for i in rows], g.decay) for g, rows in trained if rows
+        ]
+        return kept
+
+    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
+        """The layers' input of spectral vectors means something in the basis of one graph's table alone."""
+        relations = ["|".join(r.key) for r in self.graph.relations]
+        out = super().row_keys(model)
+        for name in list(out):
+            if name.startswith("decoder."):
+                out[name] = (f"softmax.{name}", relations)
+            elif name.startswith("encoder.features.") and self.width:
+                out[name] = (f"{out[name][0]}@{self.graph.content_hash}", [])
+        return out
+
+    # ---------------------------------------------------------------- a step
+
+    def encode(self, model: nn.Module, batch: HgtBatch) -> Encoded:
+        """Spectral vectors of all nodes without the step's pairs (on the host), and what the layers learn of some."""
+        masked = np.zeros(max(self.graph.num_pairs, 1), dtype=bool)
+        masked[batch.masked] = True
+        spectral = torch.from_numpy(self._spectral(model).all(masked))
+        encoder: HGT | None = model.encoder  # type: ignore[assignment]
+        if encoder is None:
+            return Encoded({"spectral": spectral})
+        encoder.gradient_checkpointing = (
+            self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
+        )
+        found = self._encoded(encoder, batch, self._inputs(encoder, spectral))
+        return Encoded({**found.tensors, "spectral": spectral})
+
+    def _inputs(self, encoder: HGT, spectral: Tensor) -> dict[int, Tensor]:
+        """Per type what its nodes are told: the data's features and the spectral vectors, side by side."""
+        out = {}
+        for number, t in enumerate(self.graph.node_types):
+            parts = [self.features[number]] if number in self.features else []
+            if self.width:
+                parts.append(spectral[t.offset : t.offset + t.count].to(self.device))
+            if parts:
+                out[number] = torch.cat([part.to(encoder.tables[number].dtype) for part in parts], 1)
+        return out
+
+    def _spectral(self, model: nn.Module) -> SpectralVectors:
+        table: SpectralTable = model.table  # type: ignore[assignment]
+        # The columns follow from the table: made once, and anew when other weights were loaded.
+        if self._vectors is None or not torch.equal(self._vectors[0], table.values):
+            self._vectors = (table.values.clone(), SpectralVectors(self.entries, table))
+        return self._vectors[1]
+
+    def terms(self, model: nn.Module, chunk: HgtBatch, encoded: Encoded | None) -> list[Any]:
+        """The mean over relations of the mean over links of −log softmax."""
+        assert encoded is not None
+        if not len(chunk.relation):
+            return []
+        masked = np.zeros(max(self.graph.num_pairs, 1), dtype=bool)
+        masked[chunk.masked] = True
+        decoder: SoftmaxDecoder = model.decoder  # type: ignore[assignment]
+        total = None
+        with torch.autocast(self.device.type, enabled=False):
+            for number in np.unique(chunk.relation).tolist():
+                part = self._relation_sum(decoder, chunk, number, encoded, masked)
+                total = part if total is None else total + part
+        assert total is not None
+        return [Term(LINK, total, float(chunk.share.sum()))]
+
+    def _relation_sum(
+        self, decoder: SoftmaxDecoder, chunk: HgtBatch, number: int, encoded: Encoded, masked: np.ndarray
+    ) -> Tensor:
+        r = self.data.relations[number]
+        mine = np.flatnonzero(chunk.relation == number)
+        first, last = np.searchsorted(chunk.candidate, [r.target_offset, r.target_offset + r.num_targets])
+        candidate = chunk.candidate[first:last] - r.target_offset
+        heads, tails = chunk.head[mine] - r.source_offset, chunk.tail[mine] - r.target_offset
+        left = self._ends(encoded, number, heads, masked, sources=False)
+        own = self._ends(encoded, number, tails, masked, sources=True)
+        wrong = self._ends(encoded, number, candidate, masked, sources=True)
+        right = decoder.pairs(number, left, own, self._tensor(chunk.tail_degree[mine]))
+        scores = decoder(number, left, wrong, self.log_degree[number][self._tensor(candidate)])
+        rows, known = self.sums.known(number, heads)
+        place = np.searchsorted(candidate, known)
+        hit = place < len(candidate)
+        hit[hit] = candidate[place[hit]] == known[hit]
+        # What is known to be right is no wrong answer; the asked target stands apart.
+        barred = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
+        barred[self._tensor(rows[hit]), self._tensor(place[hit])] = True
+        scores = scores.masked_fill(barred, -torch.inf)
+        losses = torch.logsumexp(torch.cat([right[:, None], scores], 1), 1) - right
+        return (losses * self._tensor(chunk.share[mine]).to(losses.dtype)).sum()
+
+    def _ends(self, encoded: Encoded, number: int, nodes: np.ndarray, masked: np.ndarray, *, sources: bool) -> Ends:
+        """Nodes of a relation by their local numbers; ``sources``: they are its targets, whose sources are summed."""
+        r = self.data.relations[number]
+        spectral = encoded.tensors["spectral"].numpy()
+        rows = nodes + (r.target_offset if sources else r.source_offset)
+        learned = None
+        if "z" in encoded.tensors:
+            learned = encoded.tensors["z"][self._rows(rows, encoded.tensors.get("lookup"))] * self._scale()
+        vectors = self._tensor(spectral[rows])
+        if not (self.settings.model.neighbour_sums and self.width):
+            return Ends(vectors, learned, vectors[:, :0], vectors.new_zeros(len(nodes)))
+        sums, counts = self.sums.of(number, nodes, spectral, masked, sources=sources)
+        return Ends(vectors, learned, self._tensor(sums), self._tensor(counts))
+
+    def _scale(self) -> float:
+        return float(LEARNED_LENGTH / max(self.learned, 1) ** 0.25)
+
+    # ---------------------------------------------------------------- evaluation and export
+
+    def scorer(self, model: nn.Module) -> SoftmaxScorer:  # type: ignore[override]
+        """Scores from embeddings that are computed once, in eval mode, and their sums over all training edges."""
+        vectors = np.concatenate([b.vectors for b in self.embeddings(model)])
+        return SoftmaxScorer(vectors, self.width, model.decoder, self.sums, self.device)  # type: ignore[arg-type]
+
+    def scoring(self, model: nn.Module) -> dict[str, np.ndarray]:
+        """What a score needs beside the exported vectors: :func:`graphmill.systems.hgt.softmax_scorer.scoring_arrays`."""
+        return scoring_arrays(self.width, model.decoder, self.sums)  # type: ignore[arg-type]
+
+    def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
+        """The spectral part, then the learned one, in chunks of nodes."""
+        spectral = self._spectral(model).all()
+        encoder: HGT | None = model.encoder  # type: ignore[assignment]
+        if encoder is None:
+            yield EmbeddingBlock(0, spectral)
+            return
+        inputs = self._inputs(encoder, torch.from_numpy(spectral))
+        for chunk in infer(encoder, self.messages, inputs, self.settings.acceleration.inference_rows):
+            start = self.graph.node_types[chunk.node_type].offset + chunk.start
+            learned = (chunk.rows.float() * self._scale()).cpu().numpy()
+            yield EmbeddingBlock(start, np.concatenate([spectral[start : start + len(learned)], learned], 1))
+
+    def compilables(self, model: nn.Module) -> list[Compilable]:
+        """The heads: dense and of fixed shapes."""
+        encoder: HGT | None = model.encoder  # type: ignore[assignment]
+        return [] if encoder is None else [Compilable(head, "forward") for head in encoder.heads]

@@ -1,0 +1,64 @@
+"""What HGT's softmax holds and does beside the layers: the planner's formulas, after softmax.py and spectral.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from graphmill.systems.hgt.expected_sizes import Degrees, Pass
+from graphmill.systems.hgt.settings import HgtSettings
+
+_WIDE = 4  # bytes of fp32
+
+
+def learned_width(settings: HgtSettings) -> int:
+    """Width of what the layers' heads give."""
+    return settings.model.learned_dim if settings.objective.loss == "softmax" else settings.model.embedding_dim
+
+
+def spectral_width(settings: HgtSettings) -> int:
+    """Width of the spectral part of an embedding; 0 without a softmax."""
+    return settings.model.embedding_dim - learned_width(settings)
+
+
+def softmax_held(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees]) -> float:
+    """Bytes: the table, the columns (one for each neighbour in each relation), a step's vectors, and edges from both ends.
+
+    Making the table takes, for a while, as much again as table and columns: the randomized SVD's two sides.
+    """
+    width = spectral_width(settings)
+    columns = sum(float(np.count_nonzero(r.incoming)) for r in degrees)
+    edges = sum(r.edges for r in degrees)
+    return 2 * (counts.sum() + columns) * width * _WIDE + counts.sum() * width * _WIDE + edges * (2 * 12 + 24)
+
+
+def softmax_bytes(settings: HgtSettings, one: Pass, chunks: int) -> float:
+    """Bytes in the loss of one chunk: of the relation with most links its scores, seven times, and rows of its ends."""
+    links, candidates = largest_block(settings, one, chunks)
+    rows = (2 * links + candidates) * (2 * spectral_width(settings) + 4 * learned_width(settings)) * _WIDE
+    return 7 * links * candidates * _WIDE + rows
+
+
+def largest_block(settings: HgtSettings, one: Pass, chunks: int) -> tuple[float, float]:
+    """Links and candidates of the largest relation of a chunk, at most."""
+    links = min(float(settings.acceleration.edge_sample_size), one.links) / max(chunks, 1)
+    return links, min(float(settings.objective.candidates), float(one.outputs.max(initial=1.0)))
+
+
+def softmax_flop(settings: HgtSettings, one: Pass, counts: np.ndarray, degrees: Sequence[Degrees]) -> float:
+    """Scores of all links with their candidates (two spectral products, the learned one and its gradients), and the sums."""
+    if settings.objective.loss != "softmax":
+        return 0.0
+    width = spectral_width(settings)
+    candidates = min(float(settings.objective.candidates), float(counts.max(initial=1.0)))
+    scores = 2.0 * one.links * candidates * (2 * width + 3 * learned_width(settings))
+    return scores + 4.0 * sum(r.edges for r in degrees) * width
+
+
+def ranked_sums(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees]) -> float:
+    """Bytes while links are ranked: all vectors, their spectral part, and one relation's sums at all of its targets."""
+    if settings.objective.loss != "softmax":
+        return 0.0
+    targets = max(counts[r.target_type] for r in degrees)
+    return float((counts.sum() + 2 * targets) * (settings.model.embedding_dim + spectral_width(settings)) * _WIDE)

@@ -1,0 +1,117 @@
+"""Scores of links from vectors, the relations' parameters and the training edges alone: in a run, and from its export."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from graphmill.systems.hgt.softmax_decoder import Ends, SoftmaxDecoder
+from graphmill.systems.hgt.spectral import NeighbourSums
+
+_PARAMETERS = ("sums", "exponents", "direct", "relation", "popularity", "strength")
+
+
+class SoftmaxScorer:
+    """Scores every candidate target of a relation.
+
+    ``vectors`` float32 [nodes, embedding_dim]: ``width`` spectral columns, then learned ones.
+    """
+
+    def __init__(
+        self,
+        vectors: np.ndarray,
+        width: int,
+        decoder: SoftmaxDecoder,
+        sums: NeighbourSums,
+        device: torch.device | None = None,
+    ) -> None:
+        self.decoder, self.vectors, self.sums = decoder, vectors, sums
+        self.device = device or torch.device("cpu")
+        self.spectral = np.ascontiguousarray(vectors[:, :width])
+        self.learned = np.ascontiguousarray(vectors[:, width:])
+        self.poll: Callable[[], None] = lambda: None
+        self._targets: tuple[int, Ends, Tensor] | None = None
+
+    def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
+        """Local head numbers int64 [B] → fp32 [B, candidates]."""
+        self.poll()
+        if self._targets is None or self._targets[0] != relation:
+            incoming = self.sums.incoming[relation]
+            degree = self._tensor(np.log1p(np.diff(incoming.indptr)).astype(np.float32))
+            self._targets = (relation, self._ends(relation, np.arange(incoming.shape[0]), sources=True), degree)
+        _, targets, degree = self._targets
+        training = self.decoder.training
+        self.decoder.eval()
+        with torch.no_grad():
+            scores: Tensor = self.decoder(relation, self._ends(relation, heads, sources=False), targets, degree)
+        self.decoder.train(training)
+        return scores
+
+    def score(self, relation: int, heads: np.ndarray, tails: np.ndarray) -> Tensor:
+        """One score a link, local numbers int64 [B] → fp32 [B]."""
+        incoming = self.sums.incoming[relation]
+        degree = self._tensor(np.log1p(np.diff(incoming.indptr)[tails]).astype(np.float32))
+        training = self.decoder.training
+        self.decoder.eval()
+        with torch.no_grad():
+            left, right = self._ends(relation, heads, sources=False), self._ends(relation, tails, sources=True)
+            found = self.decoder.pairs(relation, left, right, degree)
+        self.decoder.train(training)
+        return found
+
+    def _ends(self, relation: int, nodes: np.ndarray, *, sources: bool) -> Ends:
+        rows = nodes + self.sums.offsets[relation][1 if sources else 0]
+        vectors, learned = self._tensor(self.spectral[rows]), self._tensor(self.learned[rows])
+        if self.decoder.sums is None:
+            return Ends(vectors, learned, vectors[:, :0], vectors.new_zeros(len(nodes)))
+        sums, counts = self.sums.of(relation, nodes, self.spectral, sources=sources)
+        return Ends(vectors, learned, self._tensor(sums), self._tensor(counts))
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        return torch.from_numpy(array).to(self.device)
+
+
+def scoring_arrays(width: int, decoder: SoftmaxDecoder, sums: NeighbourSums) -> dict[str, np.ndarray]:
+    """The relations' parameters by name [relations, …], ``spectral_width`` [1], and training edges as CSR by source.
+
+    ``edges.N.indptr`` int64 [sources + 1] and ``edges.N.targets`` int32 are of relation N, local numbers; ``shape.N`` [2]:
+    sources and targets; ``offsets`` int64 [relations, 2]: where the two types start among all rows.
+    """
+    arrays = {"spectral_width": np.array([width], np.int64), "offsets": np.array(sums.offsets, np.int64).reshape(-1, 2)}
+    for name in _PARAMETERS:
+        value = getattr(decoder, name)
+        if value is not None:
+            arrays[name] = value.detach().float().cpu().numpy()
+    for number, matrix in enumerate(sums.outgoing):
+        arrays[f"edges.{number}.indptr"] = matrix.indptr.astype(np.int64)
+        arrays[f"edges.{number}.targets"] = matrix.indices.astype(np.int32)
+        arrays[f"shape.{number}"] = np.array(matrix.shape, np.int64)
+    return arrays
+
+
+def scorer_of(arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> SoftmaxScorer:
+    """The scorer of an export: its vectors float32 [nodes, embedding_dim] and :func:`scoring_arrays`."""
+    width, relations = int(arrays["spectral_width"][0]), len(arrays["offsets"])
+    decoder = SoftmaxDecoder(
+        relations,
+        width,
+        vectors.shape[1] - width,
+        sums="sums" in arrays,
+        weighted=True,
+        popularity="popularity" in arrays,
+    )
+    with torch.no_grad():
+        for name in _PARAMETERS:
+            if name in arrays:
+                getattr(decoder, name).copy_(torch.from_numpy(np.array(arrays[name])))
+    outgoing = []
+    for number in range(relations):
+        indptr, targets = arrays[f"edges.{number}.indptr"], arrays[f"edges.{number}.targets"]
+        shape = tuple(arrays[f"shape.{number}"].tolist())
+        outgoing.append(sp.csr_matrix((np.ones(len(targets), np.int64), targets, indptr), shape))
+    offsets = [(int(a), int(b)) for a, b in arrays["offsets"]]
+    return SoftmaxScorer(vectors, width, decoder.eval(), NeighbourSums(outgoing, offsets))

@@ -1,0 +1,119 @@
+"""The part of HGT's vectors that needs no training: spectral vectors, and sums of them over a relation's neighbours.
+
+Everything here is arithmetic of numpy on the host, without gradients. What a step asks about is left out: the vectors of a
+step are those of the graph without the masked pairs, in the same basis, and so are the sums.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor, nn
+
+from graphmill.graph.spectral import Neighbourhoods, factors, scaled
+from graphmill.systems.hgt.data import HgtData
+
+SHORTENING = 0.3
+"""How much shorter than 1 the vectors of nodes are whose neighbourhoods say little: n / (n + this) is a length's square."""
+_ALMOST_ZERO = 1e-4
+"""Part of the largest singular value below which a direction is rounding."""
+
+
+class SpectralTable(nn.Module):
+    """What the vectors are made from, as buffers, so that a checkpoint has them: one basis for a run, wherever it goes on.
+
+    ``vectors`` float32 [nodes, width]: left singular vectors times singular values; ``values`` [width].
+    """
+
+    def __init__(self, nodes: int, width: int) -> None:
+        super().__init__()
+        self.vectors: Tensor
+        self.values: Tensor
+        self.register_buffer("vectors", torch.zeros(nodes, width))
+        self.register_buffer("values", torch.zeros(width))
+
+    def fill(self, entries: Neighbourhoods, seed: int) -> None:
+        """Compute the factors of a graph's neighbourhoods."""
+        vectors, values = factors(scaled(entries.matrix), self.vectors.shape[1], seed)
+        self.vectors.copy_(torch.from_numpy(vectors))
+        self.values.copy_(torch.from_numpy(values))
+
+
+class SpectralVectors:
+    """Vectors of all nodes, with or without some pairs.
+
+    A node's vector is the sum of its neighbours' columns (right singular vectors), so that a pair is left out by leaving
+    out its two entries; the columns follow from the table.
+    """
+
+    def __init__(self, entries: Neighbourhoods, table: SpectralTable) -> None:
+        self.entries = entries
+        values = table.values.cpu().double().numpy()
+        kept = values > _ALMOST_ZERO * max(float(values.max(initial=0.0)), 1e-30)
+        inverse = np.where(kept, 1.0 / np.where(kept, values, 1.0) ** 2, 0.0).astype(np.float32)
+        left = table.vectors.cpu().float().numpy() * inverse
+        self.columns: np.ndarray = np.asarray(scaled(entries.matrix).T.tocsr() @ left, dtype=np.float32)
+
+    def all(self, masked: np.ndarray | None = None) -> np.ndarray:
+        """float32 [nodes, width], shorter than 1 (0 without a neighbour). ``masked`` bool [pairs]: left out."""
+        matrix = self.entries.matrix
+        if masked is not None:
+            # Entries of 0 add nothing, and the matrix's structure is shared.
+            values = np.where(masked[self.entries.pair], np.float32(0), matrix.data)
+            matrix = sp.csr_matrix((values, matrix.indices, matrix.indptr), matrix.shape)
+        vectors: np.ndarray = np.asarray(scaled(matrix) @ self.columns, dtype=np.float32)
+        length = np.linalg.norm(vectors, axis=1, keepdims=True)
+        vectors /= np.maximum(np.sqrt(length * (length + SHORTENING)), 1e-6)
+        return vectors
+
+
+class NeighbourSums:
+    """Per relation the training edges as CSR from either end, and sums of vectors along them.
+
+    ``outgoing`` [sources, targets]: an entry for each distinct edge, its pair + 1 (or 1, where no pair is ever left out);
+    ``offsets``: (first source, first target) of a relation among all nodes.
+    """
+
+    def __init__(self, outgoing: list[sp.csr_matrix], offsets: list[tuple[int, int]]) -> None:
+        self.outgoing, self.offsets = outgoing, offsets
+        self.incoming = [matrix.T.tocsr() for matrix in outgoing]
+
+    @classmethod
+    def of_data(cls, data: HgtData) -> NeighbourSums:
+        """Those of a graph's training edges."""
+        outgoing = []
+        for r, relation in zip(data.relations, data.graph.relations, strict=True):
+            shape = (data.graph.node_type(relation.source).count, r.num_targets)
+            _, first = np.unique(r.src.astype(np.int64) * r.num_targets + r.dst, return_index=True)
+            # Stored pairs start at 1: an entry of 0 would be none to scipy.
+            entries = (r.pair[first].astype(np.int64) + 1, (r.src[first], r.dst[first]))
+            outgoing.append(sp.csr_matrix(entries, shape))
+        return cls(outgoing, [(r.source_offset, r.target_offset) for r in data.relations])
+
+    def known(self, relation: int, heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Training targets of some heads (local numbers): row of ``heads`` and local target of each."""
+        found = self.outgoing[relation][heads].tocoo()
+        return found.row.astype(np.int64), found.col.astype(np.int64)
+
+    def of(
+        self,
+        relation: int,
+        nodes: np.ndarray,
+        vectors: np.ndarray,
+        masked: np.ndarray | None = None,
+        *,
+        sources: bool = False,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Σ of the targets' vectors over the links of some heads (local numbers) [n, width], and how many [n], float32.
+
+        ``vectors`` [nodes of the graph, width]; ``sources``: of the sources' vectors over the links into some targets.
+        """
+        matrix = (self.incoming if sources else self.outgoing)[relation][nodes]
+        first = self.offsets[relation][0 if sources else 1]
+        keep = (
+            np.ones(len(matrix.data), np.float32) if masked is None else (~masked[matrix.data - 1]).astype(np.float32)
+        )
+        weights = sp.csr_matrix((keep, matrix.indices, matrix.indptr), matrix.shape)
+        sums = weights @ vectors[first : first + matrix.shape[1]]
+        return np.asarray(sums, dtype=np.float32), np.asarray(weights.sum(1), dtype=np.float32).ravel()

@@ -1,0 +1,33 @@
+"""LightGCN: a vector for each user and item, and its mean over the layers of a graph without weights."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from graphmill.systems.recommenders.user_item_graph import UserItemGraph
+
+
+class LightGCN(nn.Module):
+    """``user`` [U, d] and ``item`` [I, d]; with Â the symmetrically normalised user-item graph and L layers
+
+        E = 1 / (L + 1) · Σ_{ℓ ≤ L} Â^ℓ [user ; item]
+
+    There are no matrices and no activations (He et al. 2020, arXiv 2002.02126, equation 7 with equal weights).
+    """  # fmt: skip
+
+    def __init__(self, num_users: int, num_items: int, dim: int, num_layers: int) -> None:
+        super().__init__()
+        self.num_layers = num_layers
+        self.user = nn.Parameter(torch.empty(num_users, dim))
+        self.item = nn.Parameter(torch.empty(num_items, dim))
+        nn.init.xavier_uniform_(self.user)
+        nn.init.xavier_uniform_(self.item)
+
+    def forward(self, graph: UserItemGraph) -> tuple[Tensor, Tensor]:
+        """Final vectors of users [U, d] and items [I, d]."""
+        users: Tensor = self.user
+        items: Tensor = self.item
+        for _ in range(self.num_layers):  # Horner's rule: R ← X + Â R
+            users, items = graph.to_users(items, self.user), graph.to_items(users, self.item)
+        return users / (self.num_layers + 1), items / (self.num_layers + 1)

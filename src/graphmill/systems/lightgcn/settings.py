@@ -1,0 +1,58 @@
+"""Everything that a LightGCN training can be told beyond what recommenders share. Importable without torch."""
+
+from typing import Any, ClassVar, Literal
+
+from graphmill.settings import Settings, setting
+from graphmill.systems.recommenders.settings import (
+    RecommenderObjective,
+    RecommenderSettings,
+    RecommenderTraining,
+    choose_preset,
+)
+
+__all__ = ["PRESETS", "LightGcnSettings", "choose_preset"]
+
+
+class LightGcnModel(Settings):
+    """Two tables and a number of layers."""
+
+    embedding_dim: int = setting(64, "Width of the vectors of users and items", ge=1)
+    num_layers: int = setting(3, "Layers over which the vectors are smoothed; 0: matrix factorisation", ge=0, le=16)
+
+
+class LightGcnObjective(RecommenderObjective):
+    """The loss of the pairs, with the norm of the tables' rows that the step has."""
+
+    regularisation: float = setting(
+        0.0001, "λ of ½‖·‖² of the table rows of the user, the item and the negatives, a mean over the step", ge=0.0
+    )
+
+
+class LightGcnTraining(RecommenderTraining):
+    """Training defaults, as published."""
+
+    learning_rate: float = setting(0.001, "Peak learning rate at the recipe's base batch", gt=0.0)
+    epochs: int = setting(400, "Passes to make; raising it continues a finished run", identity=False, ge=1)
+
+
+class LightGcnSettings(RecommenderSettings):
+    """One LightGCN run: the shape of ``settings.yaml``."""
+
+    compiles: ClassVar[bool] = False
+
+    recipe: Literal["lightgcn"] = setting("lightgcn", "The system to train")
+    preset: Literal["auto", "none", "softmax"] = setting(
+        "auto", "Fills the fields that are not written", identity=False
+    )
+    model: LightGcnModel = setting(LightGcnModel(), "The network")
+    objective: LightGcnObjective = setting(LightGcnObjective(), "The loss")
+    training: LightGcnTraining = setting(LightGcnTraining(), "Length and optimizer")
+
+
+PRESETS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "softmax": {
+        "objective": {"loss": "sampled_softmax", "negatives_per_positive": 64, "regularisation": 0.1},
+        "training": {"learning_rate": 0.005, "epochs": 100},
+    },
+}

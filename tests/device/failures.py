@@ -1,0 +1,151 @@
+"""What fails on a pretended device, and what becomes of the run: ``python -m tests.device.failures cuda`` (or ``mps``).
+
+Prints one JSON line: for each failure what the run says of it. The device of the test is pretended for the whole process.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tests.device import pretend
+
+FAILURES: dict[str, Exception] = {
+    "a dtype": TypeError("Cannot convert a MPS Tensor to float64 dtype as the MPS framework doesn't support float64"),
+    "an operator": NotImplementedError("The operator 'aten::_foo' is not currently implemented for the MPS device"),
+    "a kernel": RuntimeError("CUDA error: an illegal memory access was encountered"),
+}
+
+
+@contextmanager
+def failing(step: int, error: Exception) -> Iterator[None]:
+    """The gradient of a step on the device fails; the CPU's never does."""
+    from graphmill.training import engine
+
+    compute, seen = engine.compute_gradient, [0]
+
+    def failed(*arguments: Any, **options: Any) -> Any:
+        seen[0] += 1
+        if seen[0] > step and options["precision"].device.type != "cpu":
+            raise error
+        return compute(*arguments, **options)
+
+    engine.compute_gradient = failed
+    try:
+        yield
+    finally:
+        engine.compute_gradient = compute
+
+
+def falls_back(kind: str, values: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Each failure in the second epoch, then the same command once more, and once without leave to fall back."""
+    from graphmill.runs.export import export_run, restore
+    from graphmill.runs.train import train
+    from graphmill.training.run_directory import RunDirectory
+
+    found: dict[str, Any] = {}
+    for name, error in FAILURES.items():
+        root = str(folder / name.replace(" ", "_"))
+        with failing(4, error):
+            result = train(values, "failing", root=root)
+            again = train(values, "failing", root=root)
+            more = train({**values, "training": {**values["training"], "epochs": 3}}, "failing", root=root)
+        resolved = RunDirectory(result["run_dir"]).read_json("manifest.json")["resolved"]
+        export_run(restore(result["run_dir"]))
+        found[name] = {
+            "device": result["device"],
+            "reason": resolved["device_reason"],
+            "steps": result["steps_done"],
+            "reused": again["reused"],
+            "later": more["device"],
+        }
+    strict = {**values, "acceleration": {**values["acceleration"], "allow_fallback": False}}
+    try:
+        with failing(4, FAILURES["a kernel"]):
+            train(strict, "failing", root=str(folder / "strict"))
+    except RuntimeError as error:
+        found["without leave"] = str(error)
+    return found
+
+
+def runs_short(kind: str, values: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """A device with less memory than the run takes: the ladder, and the losses with and without."""
+    from graphmill.runs.train import train
+    from graphmill.training.run_directory import RunDirectory
+
+    def losses(result: dict[str, Any]) -> list[float]:
+        return [r["losses"]["total"] for r in RunDirectory(result["run_dir"]).metrics.read("step")]
+
+    one = {**values, "acceleration": {**values["acceleration"], "allow_fallback": False, "accumulation_steps": 1}}
+    pretend.DEVICE.tally.clear()
+    plain = train(one, "plain", root=str(folder / "plain"))
+    peak, whole = pretend.DEVICE.tally.peak_bytes, pretend.DEVICE.total
+    pretend.DEVICE.total = int(0.93 * peak)
+    try:
+        short = train(one, "short", root=str(folder / "short"))
+    finally:
+        pretend.DEVICE.total = whole
+    pairs = zip(losses(plain), losses(short), strict=True)
+    return {
+        "shrunk": short["shrunk"],
+        "apart": max(abs(a - b) / abs(a) for a, b in pairs),
+        "peak": plain["peak_device_memory_bytes"],
+        "notes": short["notes"],
+    }
+
+
+def rolls_back(kind: str, values: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """A loss that is not finite in half precision: back to the checkpoint, and on in fp32."""
+    from graphmill.runs.train import train
+    from graphmill.training import engine
+
+    low = {"precision": "bf16", "on_nonfinite": "safer_precision", "allow_fallback": False}
+    compute, broken = engine.compute_gradient, [0]
+
+    def bad(*arguments: Any, **options: Any) -> Any:
+        gradient = compute(*arguments, **options)
+        broken[0] += 1
+        if broken[0] == 5:
+            gradient.norm = float("nan")
+        return gradient
+
+    engine.compute_gradient = bad
+    try:
+        result = train({**values, "acceleration": {**values["acceleration"], **low}}, "bad", root=str(folder / "back"))
+    finally:
+        engine.compute_gradient = compute
+    return {"precision": result["precision"], "steps": result["steps_done"], "notes": result["notes"]}
+
+
+def main(kind: str) -> None:
+    """See the module's head."""
+    torch.set_num_threads(1)
+    device = pretend.install(kind)
+    from tests.training.cases import CASES
+    from tests.training.runs import settings_of
+
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(temporary)
+        graphs = {name: CASES[name].graph(folder / name) for name in ("bpr-mf", "hgt-full")}
+        on = {"acceleration": {"device": kind, "precision": "fp32", "accumulation_steps": 1}}
+        length = {"training": {"epochs": 2, "steps_per_epoch": 4, "warmup_steps": 1, "lr_decay_epochs": 2}}
+        values = {name: settings_of(CASES[name], graphs[name], on, length) for name in graphs}
+        with device:
+            found = {"falls back": falls_back(kind, values["bpr-mf"], folder)}
+            found["runs short"] = runs_short(kind, values["hgt-full"], folder)
+            if kind == "cuda":
+                pretend.DEVICE.tally.clear()
+                found["rolls back"] = rolls_back(kind, values["bpr-mf"], folder)
+                found["rolls back"]["problems"] = dict(pretend.DEVICE.tally.problems)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,163 @@
+"""HGT's softmax: what a score is, that a link never gives itself away, and that an export scores as the ranking does."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import graphmill
+from graphmill.errors import InputError
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.export import export_run, restore
+from graphmill.runs.resolve import parse_settings
+from graphmill.runs.train import train
+from graphmill.systems.hgt.recipe import HgtRecipe
+from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
+from tests.training.cases import CASES, typed_graph
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
+    return typed_graph(Path(tmp_path_factory.mktemp("hgt")) / "graph")
+
+
+def built(graph: TypedGraph, **sections: object) -> tuple[HgtSoftmaxRecipe, torch.nn.Module]:
+    _, recipe = CASES["hgt-softmax"].build(graph, **sections)  # type: ignore[arg-type]
+    assert isinstance(recipe, HgtSoftmaxRecipe)
+    return recipe, CASES["hgt-softmax"].model(recipe, torch.float64).eval()
+
+
+def test_a_score_is_the_sum_over_the_other_links_of_both_ends(graph: TypedGraph) -> None:
+    recipe, model = built(graph)
+    scorer, decoder = recipe.scorer(model), model.decoder
+    relation = 1
+    r = recipe.data.relations[relation]
+    spectral, learned = scorer.spectral.astype(float), scorer.learned.astype(float)
+    scores = scorer.score_targets(relation, np.arange(5)).numpy()
+    a, b = decoder.sums[relation].tolist()
+    alpha, beta = decoder.exponents[relation].tolist()
+    for head in range(5):
+        for tail in range(0, r.num_targets, 7):
+            s_h, s_t = spectral[head + r.source_offset], spectral[tail + r.target_offset]
+            targets, heads = r.dst[r.src == head], r.src[r.dst == tail]
+            expected = a * (1 + len(targets)) ** -alpha * spectral[targets + r.target_offset].sum(0) @ s_t
+            expected += b * (1 + len(heads)) ** -beta * spectral[heads + r.source_offset].sum(0) @ s_h
+            y_h, y_t = learned[head + r.source_offset], learned[tail + r.target_offset]
+            expected += (y_h * decoder.relation[relation].detach().numpy()) @ y_t
+            expected += float(decoder.popularity[relation].detach()) * np.log1p(len(heads))
+            assert scores[head, tail] == pytest.approx(expected, rel=1e-4, abs=1e-5)
+
+
+def test_the_loss_is_a_mean_over_relations_of_the_softmax_among_what_is_not_known(graph: TypedGraph) -> None:
+    recipe, model = built(graph)
+    batch = recipe.step(recipe.phases[0], 0, 1)
+    with torch.no_grad():
+        encoded = recipe.encode(model, batch)
+        (term,) = recipe.terms(model, batch, encoded)
+    masked = np.zeros(graph.num_pairs, bool)
+    masked[batch.masked] = True
+    means = []
+    for number in np.unique(batch.relation):
+        r, losses = recipe.data.relations[number], []
+        known = set(zip(r.src.tolist(), r.dst.tolist(), strict=True))
+        inside = (batch.candidate >= r.target_offset) & (batch.candidate < r.target_offset + r.num_targets)
+        for link in np.flatnonzero(batch.relation == number):
+            head, tail = batch.head[link] - r.source_offset, batch.tail[link] - r.target_offset
+            others = [c for c in batch.candidate[inside] - r.target_offset if (head, c) not in known]
+            nodes = np.array([tail, *others])
+            left = recipe._ends(encoded, number, np.array([head]), masked, sources=False)
+            right = recipe._ends(encoded, number, nodes, masked, sources=True)
+            # The asked link is not counted among its target's.
+            degree = np.log([max(r.degree[tail], 1), *(r.degree[others] + 1)])
+            with torch.no_grad():
+                scores = model.decoder(number, left, right, torch.from_numpy(degree))[0]
+            losses.append(float(torch.logsumexp(scores, 0) - scores[0]))
+        means.append(np.mean(losses))
+    assert float(term.sum) / batch.weights["link"] == pytest.approx(np.mean(means), rel=1e-6)
+
+
+def test_a_link_of_the_step_is_in_nothing_that_it_is_scored_with(graph: TypedGraph) -> None:
+    """Vectors of a step are those of the graph without its pairs, in the same basis."""
+    recipe, model = built(graph)
+    vectors = recipe._spectral(model)
+    masked = np.zeros(graph.num_pairs, bool)
+    masked[recipe.data.relations[0].pair[:10]] = True
+    kept = recipe.entries.matrix.copy()
+    kept.data[masked[recipe.entries.pair]] = 0
+    rows = np.asarray(kept @ vectors.columns)
+    length = np.sqrt(np.asarray(kept.multiply(kept).sum(1)) + 3.0)
+    norm = np.linalg.norm(rows / length, axis=1, keepdims=True)
+    np.testing.assert_allclose(
+        vectors.all(masked), rows / length / np.maximum(np.sqrt(norm * (norm + 0.3)), 1e-6), atol=1e-5
+    )
+    sums, counts = recipe.sums.of(0, np.arange(30), vectors.all(), masked)
+    r = recipe.data.relations[0]
+    for head in range(30):
+        targets = r.dst[(r.src == head) & ~masked[r.pair]] + r.target_offset
+        assert counts[head] == len(targets)
+        np.testing.assert_allclose(sums[head], vectors.all()[targets].sum(0), atol=1e-5)
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+def test_vectors_may_be_spectral_alone_or_learned_alone(graph: TypedGraph, share: float) -> None:
+    recipe, model = built(graph, model={"learned_share": share})
+    vectors = np.concatenate([block.vectors for block in recipe.embeddings(model)])
+    assert vectors.shape == (graph.num_nodes, 16)
+    assert np.isfinite(recipe.scorer(model).score_targets(0, np.arange(4)).numpy()).all()
+    batch = recipe.step(recipe.phases[0], 0, 0)
+    (term,) = recipe.terms(model, batch, recipe.encode(model, batch))
+    assert float(term.sum) > 0
+
+
+@pytest.mark.parametrize(
+    ("objective", "loss"),
+    [
+        ({}, "softmax"),
+        ({"candidates": 7}, "softmax"),
+        ({"contrastive_weight": 0.5}, "link_contrastive"),
+        ({"negatives_per_positive": 4}, "link_contrastive"),
+        ({"negatives_per_positive": 4, "loss": "softmax"}, "softmax"),
+    ],
+)
+def test_files_from_before_there_was_a_choice_mean_the_loss_that_there_was(
+    objective: dict[str, float], loss: str
+) -> None:
+    settings = parse_settings({"recipe": "hgt", "objective": objective}, "settings.yaml")
+    assert settings.objective.loss == loss  # type: ignore[attr-defined]
+
+
+def test_the_old_loss_has_the_recipe_of_before(graph: TypedGraph) -> None:
+    _, recipe = CASES["hgt-full"].build(graph)
+    assert type(recipe) is HgtRecipe
+
+
+def test_an_export_scores_links_as_the_ranking_does(graph: TypedGraph, tmp_path: Path) -> None:
+    values = CASES["hgt-softmax"].job(graph, training={"epochs": 1}).settings.model_dump() | {"preset": "none"}
+    result = train(values, "test", root=str(tmp_path))
+    restored = restore(result["run_dir"])
+    manifest = export_run(restored)
+    run = graphmill.load(result["run_dir"])
+    assert manifest["files"]["relations.safetensors"]["bytes"] > 0
+    relation = graph.relations[0]
+    expected = restored.recipe.scorer(restored.model).score_targets(0, np.arange(8)).numpy()
+    ids = graph.node_table().column("id").to_pylist()
+    first, second = graph.node_type(relation.source).offset, graph.node_type(relation.target).offset
+    name = "|".join(relation.key)
+    for head in range(8):
+        found = run.score([ids[first + head]] * 20, name, ids[second : second + 20])
+        np.testing.assert_allclose(found, expected[head, :20], atol=1e-5)
+    best = run.links(ids[first], name, 5, known=True)
+    assert best["score"].tolist() == pytest.approx(sorted(expected[0], reverse=True)[:5], abs=1e-5)
+    known = {ids[second + t] for t in restored.recipe.data.relations[0].dst[restored.recipe.data.relations[0].src == 0]}
+    assert not known & set(run.links(ids[first], name, 1000)["tail_id"])
+    with pytest.raises(InputError, match="no relation of this model"):
+        run.links(ids[first], "cures")
+
+
+def test_an_export_that_cannot_score_says_which_can(graph: TypedGraph, tmp_path: Path) -> None:
+    values = CASES["hgt-no-messages"].job(graph, training={"epochs": 1}).settings.model_dump() | {"preset": "none"}
+    result = train(values, "test", root=str(tmp_path))
+    export_run(restore(result["run_dir"]))
+    with pytest.raises(InputError, match=r"objective\.loss softmax"):
+        graphmill.load(result["run_dir"]).score(["n0"], "disease_protein", ["n1"])
