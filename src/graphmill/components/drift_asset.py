@@ -10,6 +10,7 @@ import dagster as dg
 from graphmill.components.plan import POOL, ModelPlan
 from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import markdown_table, picture, records, scalars
 from graphmill.orchestration.pipes import WorkerClient
@@ -53,6 +54,7 @@ def drift_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
+        io_manager_key=STORE,
         ins={"embeddings": dg.AssetIn(plan.key("embeddings"))},
         group_name=plan.group("validation"),
         kinds={"numpy", "markdown"},

@@ -15,6 +15,7 @@ from graphmill.components.ranking_asset import KINDS
 from graphmill.components.validation_asset import NAMED, checks_of
 from graphmill.errors import InputError, SettingsError
 from graphmill.orchestration.checks import Check, specs
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.promotion import data_version, metadata
@@ -40,6 +41,7 @@ def promoted_asset(plan: ModelPlan) -> dg.AssetsDefinition:
 
     @dg.asset(
         key=key,
+        io_manager_key=STORE,
         ins={part: dg.AssetIn(plan.key(part)) for part in ("embeddings", "validation", "ranking", "drift")},
         group_name=plan.group("release"),
         kinds={"parquet"},
