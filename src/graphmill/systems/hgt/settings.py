@@ -197,7 +197,7 @@ class HgtSettings(Settings):
 
     @property
     def unread(self) -> dict[str, list[str]]:
-        """By section what the loss does not read: no part of what a run is, so that runs of before keep their fingerprint."""
+        """By section what the loss does not read: no part of what a run is, so that runs of before keep theirs."""
         if self.objective.loss == "link_contrastive":
             return {"model": ["learned_share", "neighbour_sums"], "objective": ["loss", "candidates"]}
         before = ["negatives_per_positive", "negatives", "temperature", "similarity_threshold"]
