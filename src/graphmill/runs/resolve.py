@@ -136,6 +136,9 @@ def fingerprint(job: Job, data_hash: str, algorithm_version: int, init: str = ""
         for name in ("num_neighbors", "node_batch_size", "neighbor_sampler", "relation_neighbors"):
             acceleration.pop(name, None)
     identity["training"]["init_from"] = init
+    for section, names in getattr(job.settings, "unread", {}).items():
+        for name in names:
+            del identity[section][name]
     # How a run is evaluated is not what it is; but figures whose epoch was chosen on the test split must never be taken for
     # others, so such a run has a directory of its own. Left out where it is not so: runs of before keep their fingerprint.
     if job.settings.evaluation.selected_on == "test":

@@ -249,6 +249,6 @@ def test_a_sample_of_edges_computes_what_its_loss_reads_and_nothing_else(graph: 
     assert len(micro.anchor)
     lookup = torch.full((graph.num_nodes,), -1, dtype=torch.int64)
     lookup[ids] = torch.arange(len(ids))
-    both = [recipe.terms(model, micro, e) for e in (encoded, Encoded({"z": z, "lookup": lookup}))]
+    both = [recipe.terms(model, micro, e) for e in (encoded, Encoded({"z": z, "lookup": lookup, "on host": lookup}))]
     for ours, theirs in zip(*both, strict=True):
         torch.testing.assert_close(ours.sum, theirs.sum, rtol=1e-10, atol=1e-12)

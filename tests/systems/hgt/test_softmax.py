@@ -10,7 +10,7 @@ import graphmill
 from graphmill.errors import InputError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import export_run, restore
-from graphmill.runs.resolve import parse_settings
+from graphmill.runs.resolve import fingerprint, parse_settings
 from graphmill.runs.train import train
 from graphmill.systems.hgt.recipe import HgtRecipe
 from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
@@ -125,6 +125,17 @@ def test_files_from_before_there_was_a_choice_mean_the_loss_that_there_was(
 ) -> None:
     settings = parse_settings({"recipe": "hgt", "objective": objective}, "settings.yaml")
     assert settings.objective.loss == loss  # type: ignore[attr-defined]
+
+
+def test_what_a_loss_does_not_read_is_no_part_of_what_a_run_is(graph: TypedGraph) -> None:
+    def digest(**objective: object) -> str:
+        return fingerprint(CASES["hgt-softmax"].job(graph, objective=objective), graph.content_hash, 7)
+
+    assert digest() == digest(contrastive_weight=0.2, temperature=0.5)
+    assert digest() != digest(candidates=7)
+    before = {"loss": "link_contrastive"}
+    assert digest(**before) == digest(**before, candidates=7)
+    assert len({digest(), digest(**before), digest(**before, contrastive_weight=0.2)}) == 3
 
 
 def test_the_old_loss_has_the_recipe_of_before(graph: TypedGraph) -> None:

@@ -19,6 +19,7 @@ from graphmill.kernels.runtime.threads import has_numba
 from graphmill.systems.hgt.expected_sizes import Degrees, Layer, Pass, degrees_of, pass_of, read_first
 from graphmill.systems.hgt.settings import HgtSettings
 from graphmill.systems.hgt.softmax_cost import (
+    decoder_numbers,
     learned_width,
     ranked_sums,
     softmax_bytes,
@@ -87,7 +88,9 @@ def _weights(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degree
     per_type = (2 * len(targets) + 2 * len(sources)) * (d * d + d) + types * (1 + 2 * d * m.layer_norm)
     layer = per_type + len(degrees) * (2 * d * (d // m.num_heads) + m.num_heads)
     heads = types * (d * e + e + e * e + e)
-    rest = len(degrees) * (e + 2) + sum(f * d + d for f in features.values())
+    rest = len(degrees) * decoder_numbers(settings) + sum(f * d + d for f in features.values())
+    if not e:  # nothing is learned but the decoder
+        return _WIDE * len(degrees) * decoder_numbers(settings)
     return int(_WIDE * (counts.sum() * d + m.num_layers * layer + heads + rest))
 
 

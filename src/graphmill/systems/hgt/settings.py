@@ -195,6 +195,15 @@ class HgtSettings(Settings):
     )
     export: ExportSettings = setting(ExportSettings(), "What is written afterwards", identity=False)
 
+    @property
+    def unread(self) -> dict[str, list[str]]:
+        """By section what the loss does not read: no part of what a run is, so that runs of before keep theirs."""
+        if self.objective.loss == "link_contrastive":
+            return {"model": ["learned_share", "neighbour_sums"], "objective": ["loss", "candidates"]}
+        before = ["negatives_per_positive", "negatives", "temperature", "similarity_threshold"]
+        contrast = [name for name in HgtObjective.model_fields if name.startswith("contrastive_")]
+        return {"objective": [*before, *contrast]}
+
     def without_messages(self) -> "HgtSettings":
         """The same training without message passing: what a link ranking is held against."""
         none = {"num_layers": 0, "neighbour_sums": False}

@@ -22,6 +22,15 @@ def spectral_width(settings: HgtSettings) -> int:
     return settings.model.embedding_dim - learned_width(settings)
 
 
+def decoder_numbers(settings: HgtSettings) -> int:
+    """Parameters of the decoder for one relation."""
+    m = settings.model
+    if settings.objective.loss != "softmax":
+        return m.embedding_dim * (m.decoder == "distmult") + 1 + m.popularity
+    spectral = spectral_width(settings)
+    return m.learned_dim + m.popularity + ((4 if m.neighbour_sums else spectral) if spectral else 0)
+
+
 def softmax_held(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees]) -> float:
     """Bytes: the table, the columns (one for each neighbour in each relation), a step's vectors, and edges from both ends.
 
