@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -60,19 +61,19 @@ def build() -> Path:
 
 def try_out(wheel: Path) -> None:
     """Install the wheel with all that it needs into an empty environment, and make a project there that loads."""
-    shutil.rmtree(WORK, ignore_errors=True)
-    WORK.mkdir(parents=True)
-    _run(sys.executable, "-m", "venv", str(WORK / "env"))
-    programs = WORK / "env" / "bin"
-    _run(str(programs / "python"), "-m", "pip", "install", "-q", str(wheel))
-    environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
-    environment["PATH"] = f"{programs}:{environment['PATH']}"
-    for command, folder in (
-        (["graphmill", "--version"], WORK),
-        (["graphmill", "init", "project", "--sample", "kg_bench"], WORK),
-        (["dg", "check", "defs", "--use-active-venv"], WORK / "project"),
-    ):
-        _run(*command, cwd=folder, env=environment)
+    with tempfile.TemporaryDirectory(prefix="graphmill-release-") as outside:  # this checkout is a project itself
+        folder = Path(outside)
+        _run(sys.executable, "-m", "venv", str(folder / "env"))
+        programs = folder / "env" / "bin"
+        _run(str(programs / "python"), "-m", "pip", "install", "-q", str(wheel))
+        environment = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "VIRTUAL_ENV")}
+        environment["PATH"] = f"{programs}:{environment['PATH']}"
+        for command, place in (
+            (["graphmill", "--version"], folder),
+            (["graphmill", "init", "project", "--sample", "kg_bench"], folder),
+            (["dg", "check", "defs", "--use-active-venv"], folder / "project"),
+        ):
+            _run(*command, cwd=place, env=environment)
 
 
 def _run(*command: str, **options: object) -> None:
@@ -93,6 +94,7 @@ def main() -> int:
         notes = notes_of((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), version)
         wheel = build()
         try_out(wheel)
+        WORK.mkdir(parents=True, exist_ok=True)
         (WORK / "notes.md").write_text(notes, encoding="utf-8")
     except ReleaseError as error:
         print(f"no release: {error}", file=sys.stderr)

@@ -109,11 +109,21 @@ class Run:
         found: np.ndarray = scorer.score(number, left, right).numpy()
         return found
 
-    def _links_of_export(self, head: str, relation: str, k: int, known: bool) -> pd.DataFrame:
-        """The ``k`` likeliest targets of a head, by the export alone; without links that the model was trained on."""
+    def _links_of_export(self, head: str, relation: str, node_type: str, k: int, known: bool) -> pd.DataFrame:
+        """The ``k`` likeliest targets of a head, by the export alone; without links that the model was trained on.
+
+        Of the relations with this name it is the one that begins at the head's type.
+        """
         import pandas as pd
 
-        scorer, number, (source, _) = self._scorer, *self._relation(relation)
+        names = [tuple(key) for key in self.manifest["relations"]]
+        named = [key for key in names if relation in (key[1], "|".join(key))]
+        kind = node_type or self.type_of(self.row(head)) if len({key[0] for key in named}) > 1 else ""
+        fitting = [key for key in named if kind in ("", key[0])]
+        scorer, number, (source, _) = (
+            self._scorer,
+            *self._relation("|".join(fitting[0]) if len(fitting) == 1 else relation),
+        )
         first, second = scorer.sums.offsets[number]
         row = self.row(head, source)
         own = np.array([row - first], np.int64)
@@ -259,7 +269,7 @@ class Run:
         from graphmill.runs.links import predict_links
 
         if head and relation and k > 0 and (self._directory / SCORING).is_file():
-            return self._links_of_export(head, relation, k, known)
+            return self._links_of_export(head, relation, node_type, k, known)
         restored = self._restored
         row = self.row(head, node_type) if head else -1
         parts = []
