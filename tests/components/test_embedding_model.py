@@ -101,6 +101,8 @@ def test_assets_carry_what_the_ui_shows(project: Project) -> None:
         "hgt_embeddings": "toy_training",
         "hgt_validation": "toy_validation",
         "hgt_ranking": "toy_validation",
+        "hgt_promoted": "toy_release",
+        "hgt_drift": "toy_validation",
         "hgt_acceleration_report": "toy_acceleration",
     }
     for node in nodes.values():
@@ -112,6 +114,8 @@ def test_assets_carry_what_the_ui_shows(project: Project) -> None:
         "hgt_model": {"accelerator"},
         "hgt_embeddings": {"accelerator"},
         "hgt_ranking": {"accelerator"},
+        "hgt_promoted": {"accelerator"},
+        "hgt_drift": {"accelerator"},
         "hgt_acceleration_report": {"accelerator"},
         "hgt_validation": set(),
     }
@@ -124,7 +128,7 @@ def test_blocking_checks_guard_the_embeddings_and_only_those(project: Project) -
     graph = dg.Definitions.merge(project.model(), project.dataset(), RESOURCES).resolve_asset_graph()
     own = [key for key in graph.asset_check_keys if key.asset_key.path[-1].startswith("hgt_")]
     blocking = {key.name for key in own if graph.get_check_spec(key).blocking}
-    assert blocking == {"finite", "shape", "ids_aligned", "no_dead_rows", "not_collapsed"}
+    assert blocking == {"finite", "shape", "ids_aligned", "no_dead_rows", "not_collapsed", "version_is_whole"}
 
 
 def test_the_launchpad_shows_every_setting_with_the_yamls_values(project: Project) -> None:

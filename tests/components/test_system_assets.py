@@ -84,7 +84,7 @@ def names(definitions: dg.Definitions) -> set[str]:
     ],
 )
 def test_a_system_has_the_assets_that_make_sense_for_it(project: Project, recipe: str, own: set[str]) -> None:
-    common = {"model", "embeddings", "validation", "ranking", "acceleration_report"}
+    common = {"model", "embeddings", "validation", "ranking", "drift", "promoted", "acceleration_report"}
     assert names(project.model(recipe=recipe)) == {f"{recipe}_{part}" for part in common | own}
 
 

@@ -18,10 +18,31 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from benchmarks.made_up_graphs import typed
 
+from graphmill.graph.typed_graph import TypedGraph
 from tests.device import pretend
+from tests.training.cases import CASES, Case
 
 PARTS = ("launches", "waits")
+
+
+def _typed(out: Path) -> TypedGraph:
+    graph: TypedGraph = typed(out, 200, 900, 26)
+    return graph
+
+
+_SAMPLED: dict[str, dict[str, Any]] = {
+    "full": {},
+    "edge_sampled": {"edge_sample_size": 40},
+    "neighbor_sampled": {"num_neighbors": [2, 2], "node_batch_size": 40},
+}
+_SIZES = {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 2}
+MANY_RELATIONS = {
+    f"{mode}, 26 relations": Case("hgt", {"model": _SIZES, "acceleration": {"batching": mode, **sizes}}, graph=_typed)
+    for mode, sizes in _SAMPLED.items()
+}
+"""Steps only: what they launch must not grow with the relations."""
 
 
 def rehearse(name: str, kind: str, precision: str, folder: Path, device: pretend.Dispatch) -> dict[str, Any]:
@@ -67,12 +88,12 @@ def _life(
     from graphmill.training.engine import Engine
     from graphmill.training.gradients import Traceable
     from graphmill.training.signals import StopRequest
-    from tests.training.cases import CASES
     from tests.training.runs import settings_of
 
-    case = CASES[name]
+    case = {**CASES, **MANY_RELATIONS}[name]
     graph = case.graph(folder / "graph")
-    on_device = {"device": kind, "allow_fallback": False, "precision": precision, "accumulation_steps": 2}
+    on_device = {"device": kind, "allow_fallback": False, "precision": precision}
+    on_device["accumulation_steps"] = 4 if name in MANY_RELATIONS else 2
     short = {"epochs": 2, "steps_per_epoch": 3, "warmup_steps": 1, "lr_decay_epochs": 0}
     kept = {"keep_influence": 2, "checkpoint_every_epochs": 1}
     values = settings_of(case, graph, {"acceleration": on_device | kept, "training": short, "export": {"csv": False}})
@@ -98,6 +119,8 @@ def _life(
     finally:
         Engine._step = whole  # type: ignore[method-assign]
     assert result["device"] == kind, result["device"]
+    if name in MANY_RELATIONS:
+        return
     restored = restore(result["run_dir"])
     export_run(restored)
     evaluate_run(restored)
@@ -120,11 +143,9 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     device = pretend.install(arguments.device)
-    from tests.training.cases import CASES
-
     found = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name in arguments.cases or CASES:
+        for name in arguments.cases or [*CASES, *MANY_RELATIONS]:
             one = rehearse(name, arguments.device, arguments.precision, Path(folder) / name, device)
             found[name] = one
             print(f"{name}: {one['a_step']}; {one['error'] or 'no error'}", flush=True)

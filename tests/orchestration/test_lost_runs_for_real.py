@@ -18,6 +18,7 @@ import pytest
 import yaml
 from dagster import DagsterRunStatus
 
+from graphmill.orchestration.lost_runs import INTERVAL_SECONDS
 from tests.components.conftest import write_kg
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
@@ -173,7 +174,7 @@ def test_a_run_whose_daemon_was_killed_lives_on_and_is_left_alone(daemon: Daemon
     run, worker = daemon.training()
     daemon.process.kill()
     daemon.start_again()
-    time.sleep(STUCK_SECONDS)
+    time.sleep(3 * INTERVAL_SECONDS)  # looks of the sensor
     before = daemon.trace()
     daemon.wait(lambda: daemon.trace() > before, what="the training, which nobody has stopped,")
     assert worker.is_running()

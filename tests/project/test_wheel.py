@@ -18,6 +18,8 @@ import yaml
 
 from tests.components.conftest import write_kg
 
+# Two dozen processes that import everything, one after the other: a loaded machine takes minutes.
+pytestmark = pytest.mark.timeout(900)
 PACKAGES = Path(dagster.__file__).parents[1]
 SCRIPTS = PACKAGES.parents[2] / "bin"
 TICK = """

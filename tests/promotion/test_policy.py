@@ -45,6 +45,6 @@ def figures(low: float, high: float = 0.1, left_out: int = 0) -> dict[str, Any]:
 def test_decisions(settings: dict[str, Any], facts: dict[str, Any], outcome: str, reason: str) -> None:
     import re
 
-    found = decide(PromotionSettings(**settings), Facts(**facts))
+    found = decide(PromotionSettings(**{"when": "better", **settings}), Facts(**facts))
     assert found.outcome == outcome
     assert re.search(reason, found.reason), found.reason

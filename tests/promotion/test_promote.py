@@ -20,6 +20,7 @@ from graphmill.runs.export import restore
 from tests.promotion.conftest import TrainRun
 
 BY = {"by": "a test"}
+ALWAYS = PromotionSettings(when="checks_pass")
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def live(store: Versions) -> Version:
 
 
 def test_a_version_holds_the_export_byte_for_byte_and_says_what_it_is(store: Versions, first: Path) -> None:
-    found = promote_run(first, store, **BY)
+    found = promote_run(first, store, ALWAYS, **BY)
     assert found["outcome"] == "promoted"
     version = live(store)
     assert (found["version"], found["path"]) == (version.name, str(version.path))
@@ -81,11 +82,11 @@ def test_a_better_candidate_goes_live_and_a_worse_one_does_not(store: Versions, 
     again = promote_run(better, store, settings, **BY)
     assert (again["outcome"], again["version"]) == ("kept", up["version"])
     assert "is this run already" in again["reason"]
-    assert len(store.list()) == 2
+    assert len(store.all()) == 2
 
 
 def test_the_candidates_figure_is_the_one_of_its_report(store: Versions, first: Path, better: Path) -> None:
-    promote_run(first, store, **BY)
+    promote_run(first, store, ALWAYS, **BY)
     found = compare(restore(better), live(store), "mrr").to_dict()
     for run, who in ((better, "candidate"), (first, "champion")):
         assert found[who] == pytest.approx(json.loads((run / "report.json").read_text())["metrics"]["valid_mrr"])
@@ -108,7 +109,7 @@ def test_a_person_decides_against_the_figures_but_not_for_a_broken_embedding(
     store: Versions, first: Path, better: Path
 ) -> None:
     """Twelve steps leave every type a point, which the health report names."""
-    promote_run(better, store, **BY)
+    promote_run(better, store, ALWAYS, **BY)
     with pytest.raises(CheckFailedError, match=r"not sound \(type_only: .*--force"):
         promote_run(first, store, person=True, **BY)
     found = promote_run(first, store, person=True, force=True, why="older names", **BY)
@@ -121,15 +122,15 @@ def test_an_export_that_is_not_whole_is_not_promoted(store: Versions, trained: T
     vectors = run / "embeddings" / "embeddings.parquet"
     vectors.write_bytes(vectors.read_bytes()[:-1])
     with pytest.raises(InputError, match=r"embeddings\.parquet is not what was exported"):
-        promote_run(run, store, **BY)
+        promote_run(run, store, ALWAYS, **BY)
     vectors.unlink()
     with pytest.raises(InputError, match=r"embeddings\.parquet is missing"):
-        promote_run(run, store, **BY)
-    assert store.list() == []
+        promote_run(run, store, ALWAYS, **BY)
+    assert store.all() == []
 
 
 def test_on_its_own_graph_the_champion_is_exactly_itself(store: Versions, first: Path, better: Path) -> None:
-    promote_run(first, store, **BY)
+    promote_run(first, store, ALWAYS, **BY)
     champion, own = load_champion(live(store), restore(better)), restore(first)
     for name, tensor in own.model.state_dict().items():
         assert torch.equal(champion.model.state_dict()[name], tensor)
@@ -140,7 +141,7 @@ def test_on_a_grown_graph_what_the_champion_was_trained_on_is_left_out_and_count
     store: Versions, outputs: Path, first: Path, trained: TrainRun
 ) -> None:
     """Another split of the same edges: most of its validation links were training links of the champion."""
-    promote_run(first, store, **BY)
+    promote_run(first, store, ALWAYS, **BY)
     old = TypedGraph.open(outputs / "toy" / "graph")
     regraph(old, outputs / "toy" / "other", seed=1, valid=0.4)
     candidate = restore(trained("other"))
@@ -158,7 +159,7 @@ def test_on_a_grown_graph_what_the_champion_was_trained_on_is_left_out_and_count
 def test_a_candidate_of_another_split_with_nothing_left_is_a_sentence(
     store: Versions, outputs: Path, first: Path, trained: TrainRun
 ) -> None:
-    promote_run(first, store, **BY)
+    promote_run(first, store, ALWAYS, **BY)
     regraph(TypedGraph.open(outputs / "toy" / "graph"), outputs / "toy" / "few", seed=2, valid=0.1)
     found = promote_run(trained("few"), store, PromotionSettings(when="better"), **BY)
     assert found["outcome"] == "kept"
@@ -170,10 +171,10 @@ def test_mistakes_are_one_sentence_and_change_nothing(store: Versions, first: Pa
     with pytest.raises(InputError, match="metric 'accuracy' is not measured"):
         promote_run(first, store, PromotionSettings(metric="accuracy"), **BY)
     with pytest.raises(InputError, match="it is not a run directory"):
-        promote_run(tmp_path, store, **BY)
+        promote_run(tmp_path, store, ALWAYS, **BY)
     with pytest.raises(InputError, match="toy/hgt has no versions"):
         roll_back(store, **BY)
-    promote_run(first, store, **BY)
+    promote_run(first, store, ALWAYS, **BY)
     name = live(store).name
     with pytest.raises(InputError, match="is the live version of toy/hgt already"):
         roll_back(store, "1", **BY)

@@ -14,7 +14,6 @@ from graphmill.training.contract import Execution
 from tests.training.cases import CASES, Case
 
 FIRST = {case.recipe: case for case in reversed(CASES.values())}
-METRIC = {"hgt": "mrr", "conve": "hits@10", "sasrec": "ndcg@10", "tisasrec": "mrr"}
 
 
 @pytest.fixture(scope="module", params=sorted(FIRST))
@@ -28,8 +27,8 @@ def built(
 
 
 def test_the_mean_over_queries_is_the_figure_of_the_system(built: tuple[Case, Any, torch.nn.Module]) -> None:
-    case, recipe, model = built
-    metric = METRIC.get(case.recipe, "recall@5")
+    _, recipe, model = built
+    metric = recipe.settings.evaluation.selection_metric
     found = query_values(recipe, model, "valid", metric, keep_all)
     with torch.no_grad():
         expected = recipe.evaluate(model, "valid", final=True, poll=lambda: None)
@@ -38,8 +37,8 @@ def test_the_mean_over_queries_is_the_figure_of_the_system(built: tuple[Case, An
 
 
 def test_what_is_left_out_is_not_asked_and_is_counted(built: tuple[Case, Any, torch.nn.Module]) -> None:
-    case, recipe, model = built
-    metric = METRIC.get(case.recipe, "recall@5")
+    _, recipe, model = built
+    metric = recipe.settings.evaluation.selection_metric
     whole = query_values(recipe, model, "valid", metric, keep_all)
 
     def every_other_head(relation: int, heads: np.ndarray, tails: np.ndarray) -> np.ndarray:

@@ -35,8 +35,8 @@ def change_for_ever(path: Path) -> None:
     store, rng = Versions(path), random.Random(os.getpid())
     while True:
         with store.lock():
-            if rng.random() < 0.3 and len(store.list()) > 1:
-                target = rng.choice(store.list())
+            if rng.random() < 0.3 and len(store.all()) > 1:
+                target = rng.choice(store.all())
                 store.switch(target, kind="rolled back", by=str(os.getpid()), why="storm")
             else:
                 version = write_version(store, f"{rng.random():.12f}")
@@ -90,7 +90,7 @@ def test_kills_during_promotions_and_rollbacks(tmp_path: Path, kills: int) -> No
         live = store.current()
         assert live is not None
         live.verify()
-        for version in store.list():
+        for version in store.all():
             version.verify()
     stop.value = 1
     for reader in readers:
@@ -122,7 +122,7 @@ def test_two_promotions_at_once_both_happen_one_after_the_other(tmp_path: Path) 
     for process in both:
         process.join(60)
         assert process.exitcode == 0
-    assert [version.number for version in store.list()] == [1, 2]
+    assert [version.number for version in store.all()] == [1, 2]
     history = store.history()
     assert [entry.before for entry in history] == ["", history[0].after]
     with pytest.raises(InputError, match="no version '3'"):

@@ -34,7 +34,7 @@ def store(tmp_path: Path) -> Versions:
 
 def test_nothing_is_live_at_first(store: Versions) -> None:
     assert store.current() is None
-    assert store.list() == store.history() == []
+    assert store.all() == store.history() == []
 
 
 def test_a_version_is_made_then_goes_live(store: Versions) -> None:
@@ -56,7 +56,7 @@ def test_a_version_is_made_then_goes_live(store: Versions) -> None:
 def test_the_same_content_is_not_stored_twice(store: Versions) -> None:
     first = promote(store, "one")
     assert promote(store, "one").name == first.name
-    assert len(store.list()) == len(store.history()) == 1
+    assert len(store.all()) == len(store.history()) == 1
 
 
 def test_who_opened_the_old_version_finishes_on_it(store: Versions) -> None:
@@ -93,7 +93,7 @@ def test_old_versions_go_but_never_the_live_one_or_the_one_before(store: Version
     with store.lock():
         store.switch(store.find(names[1]), kind="rolled back", by="a test", why="")
         gone = store.prune(1)
-    assert [v.name for v in store.list()] == [names[1], names[5]]
+    assert [v.name for v in store.all()] == [names[1], names[5]]
     assert gone == [names[0], names[2], names[3], names[4]]
 
 
@@ -102,7 +102,7 @@ def test_what_a_killed_process_left_is_removed_and_was_never_a_version(store: Ve
     (store.path / ".partial-1").mkdir()
     (store.path / ".partial-1" / "vectors.txt").write_text("torn")
     os.symlink("nowhere", store.path / ".current-1")
-    assert [v.name for v in store.list()] == [live.name]
+    assert [v.name for v in store.all()] == [live.name]
     with store.lock():
         pass
     assert sorted(p.name for p in store.path.iterdir()) == sorted([".lock", "current", "history.json", live.name])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -71,9 +72,16 @@ def test_an_absent_device_falls_back_or_is_refused(kind: str, why: str, monkeypa
     assert "\n" not in str(refused.value)
 
 
-def test_tf32_is_cudas_and_is_beside_half_precision_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cuda.matmul, "allow_tf32", False)
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+@pytest.fixture
+def _tf32() -> Iterator[None]:
+    """Puts torch's switches for TF32 back."""
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
+    yield
+    torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = before
+
+
+@pytest.mark.usefixtures("_tf32")
+def test_tf32_is_cudas_and_is_beside_half_precision_there() -> None:
     with pytest.raises(SettingsError, match="tf32 is of CUDA's matrix products; mps has fp32"):
         resolve_precision("tf32", torch.device("mps"))
     assert resolve_precision("tf32", torch.device("cuda")) == "tf32"

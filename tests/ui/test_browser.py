@@ -17,7 +17,7 @@ FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"),
     *("--disable-sync", "--no-first-run"),
 )
-GROUPS = ("ingest", "graph", "training", "validation")
+GROUPS = ("ingest", "graph", "training", "validation", "release")
 PATIENCE_MS = 60_000
 
 
@@ -56,9 +56,11 @@ def test_the_asset_graph_is_green(page: Page, server: Server, finished_run: str)
         "hgt_embeddings",
         "hgt_validation",
         "hgt_ranking",
+        "hgt_drift",
+        "hgt_promoted",
     ):
         expect(page.get_by_text(name, exact=True).first).to_be_visible()
-    expect(page.get_by_text("Materialized")).to_have_count(8)
+    expect(page.get_by_text("Materialized")).to_have_count(10)
     if folder := os.environ.get("GRAPHMILL_SCREENSHOTS"):
         Path(folder).mkdir(parents=True, exist_ok=True)
         page.wait_for_timeout(1000)  # the graph moves into place

@@ -11,6 +11,7 @@ from tests.ui.conftest import SMALL, Server
 
 SELECTOR = {"repositoryLocationName": "graphmill", "repositoryName": "__repository__"}
 CHAIN = ("raw_edges", "nodes", "edges", "graph", "hgt_model", "hgt_embeddings", "hgt_validation", "hgt_ranking")
+CHAIN += ("hgt_drift", "hgt_promoted")
 METADATA = """metadataEntries { label
   ... on FloatMetadataEntry { floatValue } ... on IntMetadataEntry { intValue } ... on TextMetadataEntry { text }
   ... on MarkdownMetadataEntry { mdStr } ... on PathMetadataEntry { path } ... on BoolMetadataEntry { boolValue } }"""
@@ -44,7 +45,8 @@ def test_the_location_loads_with_its_chain(server: Server) -> None:
     by_name = {node["assetKey"]["path"][-1]: node for node in nodes}
     assert set(by_name) == {*CHAIN, "hgt_acceleration_report"}
     assert {node["groupName"] for node in nodes} == {
-        *("biomed_ingest", "biomed_graph", "biomed_training", "biomed_validation", "biomed_acceleration")
+        *("biomed_ingest", "biomed_graph", "biomed_training", "biomed_validation", "biomed_acceleration"),
+        "biomed_release",
     }
     assert all(node["description"] and node["kinds"] and node["owners"] for node in nodes)
     assert [key["path"] for key in by_name["hgt_model"]["dependencyKeys"]] == [["biomed", "graph"]]

@@ -7,9 +7,10 @@ from graphmill.cli.entry import app, main
 from graphmill.cli import training
 from graphmill.cli import search
 from graphmill.cli import results
+from graphmill.cli import promotion
 from graphmill.cli import data
 from graphmill.cli import project
 from graphmill.cli import machine
 # isort: on
 
-__all__ = ["app", "data", "machine", "main", "project", "results", "search", "training"]
+__all__ = ["app", "data", "machine", "main", "project", "promotion", "results", "search", "training"]

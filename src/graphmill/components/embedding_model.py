@@ -7,20 +7,24 @@ import dagster as dg
 from pydantic import Field
 
 from graphmill.components.acceleration_asset import acceleration_asset
+from graphmill.components.drift_asset import drift_asset
 from graphmill.components.embeddings_asset import embeddings_asset
 from graphmill.components.fields import Freshness, Schedule, as_settings, checked_name, section
 from graphmill.components.influence_asset import influence_asset
 from graphmill.components.model_asset import model_asset
 from graphmill.components.names import checked_model_name, require_own_names
 from graphmill.components.plan import ModelChecks, ModelPlan, RecommendationSettings
+from graphmill.components.promoted_asset import promoted_asset
 from graphmill.components.ranking_asset import ranking_asset
 from graphmill.components.recommendations_asset import recommendations_asset
 from graphmill.components.scaffolding import EmbeddingModelScaffolder
 from graphmill.components.validation_asset import validation_asset
 from graphmill.errors import SettingsError
+from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.automation import chain_job, freshness_policy, retraining_schedule
 from graphmill.orchestration.defaults import shared_resources
+from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.acceleration_report import AccelerationReportSettings
 from graphmill.runs.resolve import parse_settings
 from graphmill.settings import Settings
@@ -85,6 +89,8 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
     recommendations: Annotated[Any, section(RecommendationSettings, "recommendations")] = Field(
         default_factory=RecommendationSettings
     )
+    promote: Annotated[Any, section(PromotionSettings, "promote")] = Field(default_factory=PromotionSettings)
+    drift: Annotated[Any, section(DriftThresholds, "drift")] = Field(default_factory=DriftThresholds)
     schedule: Schedule | None = Field(None, description="Retrain by the clock.")
     freshness: Freshness | None = Field(None, description="How old the embeddings may become.")
     publish: str = Field("", description="Where the CSV is copied when its blocking checks pass; empty: nowhere.")
@@ -111,6 +117,8 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             ),
             influence=as_settings(InfluenceSettings, self.influence, "influence"),
             recommendations=as_settings(RecommendationSettings, self.recommendations, "recommendations"),
+            promotion=as_settings(PromotionSettings, self.promote, "promote"),
+            drift=as_settings(DriftThresholds, self.drift, "drift"),
         )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
@@ -126,6 +134,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
                 assets.append(factory(plan))
             elif name in self.model_fields_set:
                 raise SettingsError(f"{name}: {plan.recipe} has no such asset; remove the section")
+        assets += [drift_asset(plan), promoted_asset(plan)]
         own = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
         prefix = f"{plan.dataset}_{plan.name}"
         job = chain_job(

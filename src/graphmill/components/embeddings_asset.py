@@ -94,6 +94,8 @@ def _materialized(
         raise InputError("export.parquet is off, but the assets downstream read it: set export.parquet: true")
     rows, vectors = read_vectors(plan.root / files["parquet"])
     graph = TypedGraph.open(plan.root / str(model["graph"]["path"]))
+    alignment = exported.get("alignment") or {}
+    space = "" if "problem" in alignment else alignment.get("to", "")
     results = _check_results(plan, rows, vectors, graph, int(exported["dim"]))
     notes = [str(note) for note in exported.get("notes", ())]
     published = _publish(plan, files) if all(result.passed for result in results) else ""
@@ -110,13 +112,14 @@ def _materialized(
     return dg.MaterializeResult(
         asset_key=plan.key("embeddings"),
         value={**{name: model[name] for name in ("run_dir", "fingerprint", "graph")}, "files": files},
-        data_version=dg.DataVersion(f"{model['data_version']}-e{exported['epoch']}"),
+        data_version=dg.DataVersion(f"{model['data_version']}-e{exported['epoch']}" + (f"-{space}" if space else "")),
         metadata={
             "summary": dg.MetadataValue.md(_summary(plan, vectors, exported, results)),
             "dagster/row_count": rows.num_rows,
             "dagster/column_schema": column_schema(schema, COLUMNS),
             "dimensions": vectors.shape[1],
             "epoch": int(exported["epoch"]),
+            **_alignment_shown(alignment),
             **({"best_epoch": exported.get("best_epoch"), "notes": "; ".join(notes)} if notes else {}),
             "bytes": sum(int(file["bytes"]) for file in exported["files"].values()),
             **{f"{kind}_file": dg.MetadataValue.path(path) for kind, path in files.items()},
@@ -125,6 +128,16 @@ def _materialized(
         },
         check_results=results,
     )
+
+
+def _alignment_shown(alignment: Mapping[str, Any]) -> dict[str, Any]:
+    if not alignment:
+        return {}
+    if "problem" in alignment:
+        return {"not_aligned": f"to {alignment['to']}: {alignment['problem']}"}
+    where = "the vectors are turned" if alignment["in_place"] else "embeddings_aligned.parquet is turned"
+    shown = {"aligned_to": f"{alignment['to']}: {where}", "alignment_residual": float(alignment["residual"])}
+    return {**shown, "shared_nodes": int(alignment["shared"])}
 
 
 def _summary(

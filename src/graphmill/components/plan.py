@@ -11,11 +11,13 @@ from typing import Literal
 import dagster as dg
 
 from graphmill.components.sources import SourceFile
+from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.evaluation.health.thresholds import HealthThresholds
 from graphmill.evaluation.ranking.comparison import RankingThresholds
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.checks import SeverityName
-from graphmill.orchestration.home import OUTPUTS
+from graphmill.orchestration.home import OUTPUTS, PROMOTED
+from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.acceleration_report import AccelerationReportSettings
 from graphmill.settings import Settings, SettingsT, setting
 from graphmill.systems.registry import Entry, entry
@@ -91,6 +93,8 @@ class ModelPlan:
     acceleration_report: AccelerationReportSettings
     influence: InfluenceSettings
     recommendations: RecommendationSettings
+    promotion: PromotionSettings
+    drift: DriftThresholds
 
     @property
     def preset(self) -> str:
@@ -115,6 +119,11 @@ class ModelPlan:
     def run_root(self) -> str:
         """Where its run directories are, relative to ``root``."""
         return f"{OUTPUTS}/{self.dataset}/{self.name}"
+
+    @property
+    def versions_folder(self) -> str:
+        """Where its promoted versions are, relative to ``root``."""
+        return f"{PROMOTED}/{self.dataset}/{self.name}"
 
     def group(self, stage: str) -> str:
         """The asset group of a stage ("training", "validation")."""

@@ -100,7 +100,7 @@ def validation_asset(plan: ModelPlan) -> dg.AssetsDefinition:
             "name. What each check means and what to do: docs/reference/checks.md."
         ),
         code_version=CODE_VERSION,
-        check_specs=specs(key, [NAMED, *(each.check for each in _checks_of(plan))]),
+        check_specs=specs(key, [NAMED, *(each.check for each in checks_of(plan))]),
     )
     def validation(
         context: dg.AssetExecutionContext, embeddings: dict[str, Any]
@@ -113,7 +113,8 @@ def validation_asset(plan: ModelPlan) -> dg.AssetsDefinition:
     return validation
 
 
-def _checks_of(plan: ModelPlan) -> list[HealthCheck]:
+def checks_of(plan: ModelPlan) -> list[HealthCheck]:
+    """The checks of the health report that this kind of system has."""
     return [each for each in HEALTH_CHECKS if each.of_items or plan.system.ranks != "items"]
 
 
@@ -186,7 +187,7 @@ def _materialized(
                 named if report.failure else "the embedding has none of the named failures",
                 severity=plan.checks.severity,
             ),
-            *(_check_result(plan, each, report.verdicts, previous, pictures) for each in _checks_of(plan)),
+            *(_check_result(plan, each, report.verdicts, previous, pictures) for each in checks_of(plan)),
         ],
     )
 

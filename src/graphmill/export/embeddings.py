@@ -6,7 +6,6 @@ A reader that finds the manifest finds whole files; one that is killed in betwee
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 from collections.abc import Iterable, Mapping
@@ -21,7 +20,7 @@ from safetensors.numpy import save_file
 from graphmill.errors import TrainingError
 from graphmill.export.writers import CsvEmbeddings, EmbeddingWriter, NpyEmbeddings, ParquetEmbeddings
 from graphmill.graph.verified import damaged_file
-from graphmill.training.files import PART, only_writer, writing
+from graphmill.training.files import PART, describe_file, only_writer, writing
 from graphmill.training.run_files import damaged, read_json_file, shaped
 
 if TYPE_CHECKING:
@@ -96,7 +95,8 @@ def _export(
         "rows": nodes.num_rows,
         "dim": dim,
         "files": {
-            path.name: _describe(path) for path in [*(w.path for w in writers), *(directory / name for name in beside)]
+            path.name: describe_file(path)
+            for path in [*(w.path for w in writers), *(directory / name for name in beside)]
         },
         **about,
     }
@@ -162,11 +162,3 @@ def _stream(blocks: Iterable[EmbeddingBlock], nodes: pa.Table, writers: list[Emb
             writer.write(rows, block.vectors)
         expected += len(block.vectors)
     return expected
-
-
-def _describe(path: Path) -> dict[str, Any]:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while chunk := file.read(1 << 22):
-            digest.update(chunk)
-    return {"bytes": path.stat().st_size, "sha256": digest.hexdigest()}

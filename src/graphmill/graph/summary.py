@@ -100,3 +100,54 @@ def summarise(graph: TypedGraph) -> GraphSummary:
         in_sorted(pairs, sorted_unique(np.concatenate([none, *in_train]))),
         degrees.astype(np.int32),
     )
+
+
+@dataclass(frozen=True)
+class GraphDifference:
+    """What changed from one graph to another. ``lost``, ``added``: node pairs, of ``before`` and of ``after``.
+
+    ``node_types`` and ``relations``: name → (count before, count after), for all that either has. ``mean_degree``,
+    ``largest_degree``: before and after.
+    """
+
+    before: int
+    after: int
+    lost: int
+    added: int
+    node_types: dict[str, tuple[int, int]]
+    relations: dict[str, tuple[int, int]]
+    mean_degree: tuple[float, float]
+    largest_degree: tuple[int, int]
+
+    @property
+    def lost_share(self) -> float:
+        """Part of the pairs before that are gone."""
+        return self.lost / self.before if self.before else 0.0
+
+    @property
+    def added_share(self) -> float:
+        """New pairs over those before."""
+        return self.added / self.before if self.before else 0.0
+
+
+def graph_difference(before: GraphSummary, after: GraphSummary) -> GraphDifference:
+    """Compare by node pairs and by counts."""
+    kept = int(in_sorted(after.pairs, before.pairs).sum())
+
+    def both(a: dict[str, int], b: dict[str, int]) -> dict[str, tuple[int, int]]:
+        return {name: (a.get(name, 0), b.get(name, 0)) for name in (*a, *(n for n in b if n not in a))}
+
+    return GraphDifference(
+        len(before.pairs),
+        len(after.pairs),
+        len(before.pairs) - kept,
+        len(after.pairs) - kept,
+        both(before.node_types, after.node_types),
+        both(before.relations, after.relations),
+        (_mean(before.degrees), _mean(after.degrees)),
+        (int(before.degrees.max(initial=0)), int(after.degrees.max(initial=0))),
+    )
+
+
+def _mean(degrees: npt.NDArray[np.int32]) -> float:
+    return float(degrees.mean()) if len(degrees) else 0.0

@@ -182,7 +182,8 @@ class MessageGraph:
         ``hgt_torch`` makes of them what an accelerator needs, in one copy. Index tensors that the methods take and return
         are the host's.
         """
-        return self if device.type == "cpu" else replace(self, place=device)
+        # Tensors name their device with its index.
+        return self if device.type == "cpu" else replace(self, place=torch.device(device.type, device.index or 0))
 
     def target_slice(self, node_type: int, start: int, stop: int) -> MessageGraph:
         """The messages into nodes ``start:stop`` of one type, renumbered from 0; no other type receives any.

@@ -38,6 +38,7 @@ FIGURES = (
     ),
     *("mrr", "hits@10", "ndcg@10", "hr@10", "recall@20", "ndcg@20", "mrr_over_degree", "mrr_over_frequency"),
     *("over_best_floor", "explained_triples", "items_recommended", "catalogue_coverage", "speed_up"),
+    *("decision", "live_version"),
 )
 SHOWN_FIGURES = 4
 

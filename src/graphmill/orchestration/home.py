@@ -12,6 +12,8 @@ from graphmill.project.existing import dg_project
 
 OUTPUTS = "data/06_models"
 """Where all outputs go, below the project's root: tables and references of assets, typed graphs, run directories."""
+PROMOTED = "data/07_promoted"
+"""Where promoted versions are, below the project's root."""
 
 
 @dataclass(frozen=True)

@@ -21,16 +21,15 @@ from graphmill.errors import InputError
 from graphmill.export.embeddings import MANIFEST as EXPORT
 from graphmill.export.embeddings import read_manifest
 from graphmill.graph.summary import GraphSummary, summarise
-from graphmill.promotion.versions import Version, describe_file
+from graphmill.promotion.versions import Version
 from graphmill.runs.export import Restored
 from graphmill.runs.resolve import merge, resolve
-from graphmill.runs.warm_start import ROWS_FILE, WarmStart
+from graphmill.runs.warm_start import ROWS_FILE, WEIGHTS_FILE, read_champion
 from graphmill.systems import registry
 from graphmill.training.contract import Execution, Recipe
+from graphmill.training.files import describe_file
 
-WEIGHTS = "weights.safetensors"
 SETTINGS = "settings.json"
-EXPORTED = "export.json"
 
 
 def fill_from(restored: Restored) -> Callable[[Path], dict[str, Any]]:
@@ -39,7 +38,7 @@ def fill_from(restored: Restored) -> Callable[[Path], dict[str, Any]]:
     def fill(folder: Path) -> dict[str, Any]:
         exported = _copy_export(restored, folder)
         tensors = {name: t.detach().cpu().contiguous().clone() for name, t in restored.model.state_dict().items()}
-        save_file(tensors, folder / WEIGHTS)
+        save_file(tensors, folder / WEIGHTS_FILE)
         rows = restored.recipe.row_keys(restored.model)
         (folder / ROWS_FILE).write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
         settings = restored.job.settings.model_dump(mode="json")
@@ -54,6 +53,7 @@ def fill_from(restored: Restored) -> Callable[[Path], dict[str, Any]]:
             "epoch": restored.epoch,
             "rows": exported["rows"],
             "dim": exported["dim"],
+            "selection_metric": str(restored.job.settings.evaluation.selection_metric),
             "metrics": {n: v for n, v in report["metrics"].items() if isinstance(v, int | float)},
             "graph": {
                 "content_hash": graph.content_hash,
@@ -76,7 +76,7 @@ def _copy_export(restored: Restored, folder: Path) -> dict[str, Any]:
         raise InputError(
             f"{source} is of epoch {exported['epoch']}, the run's best is {restored.epoch}: export it again"
         )
-    for name, expected in exported["files"].items():
+    for name, expected in {**exported["files"], **exported.get("aligned", {})}.items():
         if not (source / name).is_file():
             raise InputError(f"{source / name} is missing, though the export's manifest lists it: export the run again")
         shutil.copyfile(source / name, folder / name)
@@ -85,7 +85,7 @@ def _copy_export(restored: Restored, folder: Path) -> dict[str, Any]:
     ids = source / "embeddings.ids.txt"
     if "embeddings.npy" in exported["files"] and ids.is_file():
         shutil.copyfile(ids, folder / ids.name)
-    shutil.copyfile(source / EXPORT, folder / EXPORTED)
+    shutil.copyfile(source / EXPORT, folder / EXPORT)  # so that whatever reads a run's export reads a version
     return exported
 
 
@@ -129,7 +129,7 @@ def load_champion(version: Version, like: Restored) -> Champion:
     recipe = registry.create(job.settings.recipe, like.graph, job.settings, job.batching)
     recipe.to(like.job.device)
     model = recipe.build(Execution())
-    tensors = load_file(version.path / WEIGHTS)
+    tensors = load_file(version.path / WEIGHTS_FILE)
     summary = GraphSummary.load(version.path)
     new = 0
     if summary.content_hash == like.graph.content_hash:
@@ -138,10 +138,7 @@ def load_champion(version: Version, like: Restored) -> Champion:
         except RuntimeError as error:
             raise InputError(f"{version.name} does not fit the code of today: {str(error).splitlines()[-1]}") from None
     else:
-        stored: dict[str, tuple[str, list[str]]] = json.loads((version.path / ROWS_FILE).read_text(encoding="utf-8"))
-        start = WarmStart(
-            version.name, {label: tensors[name] for name, (label, _) in stored.items()}, dict(stored.values())
-        )
+        start = read_champion(version.path)
         start.applied_to(recipe)(model)
         new = start.total - start.copied
         with torch.no_grad():

@@ -18,9 +18,9 @@ class PromotionSettings(Settings):
     """When a run goes live by itself, and how many versions are kept."""
 
     when: Literal["checks_pass", "better", "manual"] = setting(
-        "better",
-        "checks_pass: every check passed; better: they passed, and the metric is above the live version's; manual: only by "
-        "graphmill promote. Without a live version checks_pass and better are the same",
+        "manual",
+        "manual: only by graphmill promote; checks_pass: every check passed; better: they passed, and the metric is above "
+        "the live version's (without one, as checks_pass)",
     )
     metric: str = setting("", "What is compared, on validation queries; empty: the metric that chose the best epoch")
     min_gain: float = setting(

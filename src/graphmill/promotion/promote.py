@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,7 @@ from graphmill.promotion.contents import fill_from
 from graphmill.promotion.policy import Decision, Facts, PromotionSettings, decide, gain_sentence
 from graphmill.promotion.queries import check_metric
 from graphmill.promotion.versions import Version, VersionChangedError, Versions
+from graphmill.runs.champion import promoted_folder
 from graphmill.runs.export import Restored, restore
 from graphmill.runs.validation import validate
 
@@ -55,7 +57,7 @@ def promote_run(
         _require_health(restored)
     for _ in range(_ATTEMPTS):
         champion = store.current()
-        facts = _facts(restored, exported, champion, store, settings, failed_checks, drift, poll)
+        facts = _facts(restored, exported, champion, store, settings, failed_checks, drift, person, poll)
         decision = _by_hand(facts, why) if person else decide(settings, facts)
         found = _told(decision, facts, champion, restored)
         if decision.outcome != "promoted":
@@ -97,14 +99,31 @@ def versions_folder(run_dir: str | Path, to: str = "") -> Versions:
     Raises:
         InputError: the run is in no ``06_models``, and ``to`` is empty.
     """
-    path = Path(run_dir).resolve()
-    dataset, model = path.parent.parent.name, path.parent.name
+    runs = Path(run_dir).resolve().parent
     if to:
-        return Versions(Path(to) / dataset / model)
-    for folder in path.parents:
-        if folder.name == "06_models":
-            return Versions(folder.parent / "07_promoted" / dataset / model)
+        return Versions(Path(to) / runs.parent.name / runs.name)
+    if (folder := promoted_folder(runs)) is not None:
+        return Versions(folder)
     raise InputError(f"{run_dir} is in no folder 06_models; say where versions go with --to FOLDER")
+
+
+def dagster_home(versions: Path) -> Path | None:
+    """Where Dagster keeps its history: ``$DAGSTER_HOME``, or ``.dagster_home`` in the project that the versions are in.
+
+    None where there is neither.
+    """
+    if home := os.environ.get("DAGSTER_HOME"):
+        return Path(home) if Path(home).is_dir() else None
+    for folder in versions.resolve().parents:
+        if (folder / "workspace.yaml").is_file():
+            return folder / ".dagster_home" if (folder / ".dagster_home").is_dir() else None
+    return None
+
+
+def health_failures(run_dir: str | Path) -> list[str]:
+    """What the health report finds to fail in a run's embeddings; the names of its verdicts."""
+    report = validate(read_embeddings(Path(run_dir) / "embeddings"), settings=())
+    return [verdict.name for verdict in report.verdicts if verdict.status == "fail"]
 
 
 def somebody() -> str:
@@ -133,9 +152,10 @@ def _facts(
     settings: PromotionSettings,
     failed_checks: Sequence[str],
     drift: float | None,
+    person: bool,
     poll: Callable[[], None],
 ) -> Facts:
-    again = [version for version in store.list() if _same(version, restored, exported)]
+    again = [version for version in store.all() if _same(version, restored, exported if person else {})]
     common: dict[str, Any] = {
         "champion": champion.name if champion else "",
         "is_champion": champion is not None and any(v.name == champion.name for v in again),
@@ -153,9 +173,10 @@ def _facts(
 
 
 def _same(version: Version, restored: Restored, exported: Mapping[str, Any]) -> bool:
+    """The same weights; for a person, who may have exported them in other formats, also the same files."""
     own, files = version.about, version.about["files"]
     return (own["fingerprint"], own["epoch"]) == (restored.manifest["fingerprint"], restored.epoch) and all(
-        files.get(name) == expected for name, expected in exported["files"].items()
+        files.get(name) == expected for name, expected in exported.get("files", {}).items()
     )
 
 

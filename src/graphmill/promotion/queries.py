@@ -60,6 +60,7 @@ def query_values(
             (sequences.user_offset, sequences.item_offset),
             metric,
             leave_out,
+            repeats=sequences.repeats,
         )
     if not hasattr(recipe, "scorer"):
         raise InputError(f"{recipe.name} cannot be compared query by query: it has no scorer")

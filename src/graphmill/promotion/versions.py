@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from graphmill.errors import InputError, ResourceError, RunLockedError
-from graphmill.training.files import sync_directory, write_atomically
+from graphmill.training.files import describe_file, sync_directory, write_atomically
 
 MANIFEST = "version.json"
 CURRENT = "current"
@@ -119,7 +119,7 @@ class Versions:
         except OSError as error:
             raise InputError(f"{self.path / CURRENT} is not a symbolic link ({error.strerror}); remove it") from None
 
-    def list(self) -> list[Version]:
+    def all(self) -> list[Version]:
         """All versions, the oldest first."""
         if not self.path.is_dir():
             return []
@@ -136,7 +136,7 @@ class Versions:
         Raises:
             InputError: there is none, or there are several; says which there are.
         """
-        known = self.list()
+        known = self.all()
         number = int(wanted) if wanted.isdigit() and len(wanted) <= 6 else -1
         found = [v for v in known if v.name == wanted] or [v for v in known if v.number == number]
         if not found and wanted:
@@ -232,7 +232,7 @@ class Versions:
             about = dict(fill(scratch))
             files = {path.name: describe_file(path) for path in sorted(scratch.iterdir())}
             content = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
-            known = self.list()
+            known = self.all()
             for version in known:
                 if version.about["content"] == content:
                     return version
@@ -280,7 +280,7 @@ class Versions:
         if live is None:
             raise InputError(f"{self.label} has no version that is live, so there is nothing to roll back")
         once = {name for entry in self.history() for name in (entry.before, entry.after)}
-        older = [v for v in self.list() if v.number < live.number and v.name in once]
+        older = [v for v in self.all() if v.number < live.number and v.name in once]
         if not older:
             raise InputError(
                 f"{live.name} is the oldest version of {self.label} that is kept; there is none to go back to"
@@ -292,7 +292,7 @@ class Versions:
 
         Never removed: the one that is live, and the one that was before it.
         """
-        known, history = self.list(), self.history()
+        known, history = self.all(), self.history()
         spared = {version.name for version in known[max(len(known) - keep, 0) :]} | {self.current_name()}
         if history:
             spared.add(history[-1].before)
@@ -302,12 +302,6 @@ class Versions:
             os.replace(version.path, aside)
             shutil.rmtree(aside, ignore_errors=True)
         return [version.name for version in gone]
-
-
-def describe_file(path: Path) -> dict[str, Any]:
-    """``{"bytes": …, "sha256": …}``."""
-    with path.open("rb") as file:
-        return {"bytes": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 
 def now() -> str:

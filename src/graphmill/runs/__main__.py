@@ -3,8 +3,8 @@
 With ``--processes N`` it starts N of itself under torchrun, passes signals on, and ends as the first of them does. The
 job comes from a settings file (the only argument), from ``--job FILE`` (JSON: settings, run_root, mode), or, under
 Dagster, from the Pipes extras of the same names. Modes: "train" (default); "acceleration_report" (settings, report,
-out); and with ``run_dir`` "export", "evaluate", "rank", "recommend" (k, exclude_seen) and "influence" (influence). Exit
-codes: docs/reference/exit_codes.md.
+out); and with ``run_dir`` "export", "evaluate", "rank", "recommend" (k, exclude_seen) and "influence" (influence). What
+comes after a run ("promote", "drift") is handed in by :mod:`graphmill.worker`. Exit codes: docs/reference/exit_codes.md.
 """
 
 from __future__ import annotations
@@ -12,17 +12,19 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from graphmill.errors import EXIT_OK, EXIT_USER_ERROR, GraphmillError, InputError, ResourceError, StoppedError
 
 Outcome = tuple[int, dict[str, Any]]
+Modes = Mapping[str, Callable[[Mapping[str, Any], list[Any], Any], dict[str, Any]]]
+"""Further modes by name: from the job, the outlets and the request to stop to the result."""
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the job; returns the exit code."""
+def main(arguments: list[str] | None = None, modes: Modes | None = None) -> int:
+    """Run the job, one of ours or of ``modes``; returns the exit code."""
     # Before torch is imported, because it reads this when it loads.
     os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
     from dagster_pipes import PipesEnvVarParamsLoader
@@ -53,15 +55,15 @@ def main(arguments: list[str] | None = None) -> int:
     code, result = 1, {}
     try:
         if PipesEnvVarParamsLoader().is_dagster_pipes_process():
-            code, result = _under_dagster(main_rank)
+            code, result = _under_dagster(main_rank, modes or {})
         else:
-            code, result = _from_arguments(arguments, main_rank)
+            code, result = _from_arguments(arguments, main_rank, modes or {})
     finally:
         leave_outcome(code, result)
     return code
 
 
-def _from_arguments(arguments: list[str], main_rank: bool) -> Outcome:
+def _from_arguments(arguments: list[str], main_rank: bool, modes: Modes) -> Outcome:
     from graphmill.runs.messages import Terminal
 
     try:
@@ -72,7 +74,7 @@ def _from_arguments(arguments: list[str], main_rank: bool) -> Outcome:
     if job is None:
         print("usage: python -m graphmill.worker [--processes N] SETTINGS.yaml | --job JOB.json", file=sys.stderr)
         return EXIT_USER_ERROR, {}
-    return _run(job, [Terminal()] if main_rank else [])
+    return _run(job, [Terminal()] if main_rank else [], modes)
 
 
 def _job(arguments: list[str]) -> dict[str, Any] | None:
@@ -89,28 +91,28 @@ def _job(arguments: list[str]) -> dict[str, Any] | None:
     return None
 
 
-def _under_dagster(main_rank: bool) -> Outcome:
+def _under_dagster(main_rank: bool, modes: Modes) -> Outcome:
     from dagster_pipes import PipesDefaultContextLoader, PipesEnvVarParamsLoader, open_dagster_pipes
 
     if main_rank:
         from graphmill.runs.pipes import PipesOutlet
 
         with open_dagster_pipes() as context:
-            return _run(dict(context.extras), [PipesOutlet(context)])
+            return _run(dict(context.extras), [PipesOutlet(context)], modes)
     # Only rank 0 talks to Dagster, but every rank needs the job.
     params = PipesEnvVarParamsLoader().load_context_params()
     with PipesDefaultContextLoader().load_context(params) as data:
-        return _run(dict(data.get("extras") or {}), [])
+        return _run(dict(data.get("extras") or {}), [], modes)
 
 
-def _run(job: Mapping[str, Any], outlets: list[Any]) -> Outcome:
+def _run(job: Mapping[str, Any], outlets: list[Any], modes: Modes) -> Outcome:
     """Do the job; errors with a sentence become an ``error`` message and an exit code, others a traceback."""
     from graphmill.training.memory import memory_in_a_sentence
     from graphmill.training.signals import StopRequest
 
     try:
         with StopRequest() as stop, memory_in_a_sentence():
-            result = _dispatch(job, outlets, stop)
+            result = _dispatch(job, outlets, stop, modes)
     except GraphmillError as error:
         for outlet in outlets:
             outlet.send({"kind": "error", "type": type(error).__name__, "message": str(error)})
@@ -128,7 +130,7 @@ def _run(job: Mapping[str, Any], outlets: list[Any]) -> Outcome:
             outlet.close()
 
 
-def _dispatch(job: Mapping[str, Any], outlets: list[Any], stop: Any) -> dict[str, Any]:
+def _dispatch(job: Mapping[str, Any], outlets: list[Any], stop: Any, modes: Modes) -> dict[str, Any]:
     mode = job.get("mode", "train")
     where = job.get("where", "run config")
     if mode == "train":
@@ -142,6 +144,8 @@ def _dispatch(job: Mapping[str, Any], outlets: list[Any], stop: Any) -> dict[str
         asked = parse(AccelerationReportSettings, dict(job.get("report", {})), where)
         report = acceleration_report(job["settings"], where, asked, out=job["out"], outlets=outlets, stop=stop)
         return {"kind": "result", "rows": len(report.rows), "failed": sum(row.status != "ok" for row in report.rows)}
+    if mode in modes:
+        return {"kind": "result", **modes[mode](job, outlets, stop)}
     return {"kind": "result", **_on_a_run(mode, job, outlets, stop)}
 
 

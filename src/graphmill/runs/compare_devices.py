@@ -77,9 +77,18 @@ def compare(values: Mapping[str, Any], where: str) -> Comparison:
     sentence = (
         f"{' and '.join(devices)} {verdict}: largest difference of a test metric {largest:.4f} (allowed "
         f"{METRIC_TOLERANCE}), {K} nearest neighbours shared {overlap:.3f} (two seeds share {seeds:.3f}), "
-        f"loss traces within {difference:.2%}"
+        f"loss traces within {difference:.2%}; {_faster(devices, [run['seconds_per_step'] for run in runs])}"
     )
     return Comparison(devices, runs, sentence, agree, overlap, seeds, difference, metrics)
+
+
+def _faster(devices: list[str], seconds: list[float]) -> str:
+    """Which device a step takes less time on, and what to write for it."""
+    fast, slow = sorted(range(2), key=lambda n: seconds[n])
+    if not seconds[fast]:
+        return "a step was too short to time"
+    times = seconds[slow] / seconds[fast]
+    return f"a step is {times:.2g} times as fast on {devices[fast]} (acceleration.device: {devices[fast]})"
 
 
 def _run(values: Mapping[str, Any], where: str, device: str, seed_step: int, root: str) -> dict[str, Any]:

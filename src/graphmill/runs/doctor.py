@@ -15,7 +15,7 @@ import torch
 
 from graphmill.kernels.products import multiplies_bfloat16
 from graphmill.training.device import allowed_cores, available_devices
-from graphmill.training.memory import available_memory
+from graphmill.training.memory import available_memory, device_memory
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def examine(processes: int = 0) -> list[Finding]:
         Finding("memory", True, f"{available_memory() / 2**30:.1f} GiB available (limits of the container count)")
     )
     for name, why in available_devices().items():
-        out.append(Finding(f"device {name}", not why, why or "usable"))
+        out.append(Finding(f"device {name}", not why, why or _usable(name)))
     out += [_matmul("bf16", torch.bfloat16), _matmul("fp16", torch.float16)]
     compiler = next((path for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None)
     out.append(
@@ -48,6 +48,17 @@ def examine(processes: int = 0) -> list[Finding]:
     if processes:
         out.append(_all_reduce(processes))
     return out
+
+
+def _usable(name: str) -> str:
+    """What there is to say of a device that can be used: an accelerator is taken by itself, with so much memory."""
+    if name == "cpu":
+        return "usable"
+    memory = device_memory(torch.device(name))
+    return (
+        f"usable, and taken by device: auto; {memory.free / 2**30:.1f} of {memory.total / 2**30:.1f} GiB free; "
+        "graphmill compare-devices SETTINGS holds it against the CPU"
+    )
 
 
 def _matmul(name: str, dtype: torch.dtype) -> Finding:

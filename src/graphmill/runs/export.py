@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -10,15 +10,19 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 
+from graphmill.export.alignment import ALIGNED, fit_alignment, rotated, write_aligned
+from graphmill.export.embeddings import MANIFEST as EXPORT_MANIFEST
 from graphmill.export.embeddings import SCORING, export_embeddings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.best_epoch import best_epoch, passed_over
+from graphmill.runs.champion import champion_reference
 from graphmill.runs.places import open_graph_of
 from graphmill.runs.resolve import Job, merge, resolve
 from graphmill.systems import registry
 from graphmill.training.checkpoint import CheckpointStore
-from graphmill.training.contract import Execution, Recipe
+from graphmill.training.contract import EmbeddingBlock, Execution, Recipe
 from graphmill.training.device import configure_torch
+from graphmill.training.files import describe_file
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.run_state import load_model
 from graphmill.training.settings import ExportSettings
@@ -103,7 +107,7 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
     Returns the export's manifest (files, rows, fingerprint, settings, versions).
     """
     settings = restored.job.settings
-    about = {
+    about: dict[str, Any] = {
         "fingerprint": restored.manifest["fingerprint"],
         "recipe": restored.manifest["recipe"],
         **restored.used,
@@ -121,15 +125,26 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
     if isinstance(restored.recipe, ScoresLinks):
         about["relations"] = [list(relation.key) for relation in restored.graph.relations]
         beside[SCORING] = restored.recipe.scoring(restored.model)
-    return export_embeddings(
-        restored.recipe.embeddings(restored.model),
-        restored.graph.node_table(),
-        getattr(restored.recipe, "embedding_width", settings.model.embedding_dim),
-        restored.run.embeddings,
-        formats or settings.export,
-        about,
-        beside,
-    )
+    formats, nodes = formats or settings.export, restored.graph.node_table()
+    width = getattr(restored.recipe, "embedding_width", settings.model.embedding_dim)
+    folder = restored.run.embeddings
+    (folder / ALIGNED).unlink(missing_ok=True)
+    blocks: Iterable[EmbeddingBlock] = restored.recipe.embeddings(restored.model)
+    reference = None
+    if formats.align == "champion":
+        reference = champion_reference(restored.run.path, about["fingerprint"], restored.epoch)
+    if reference is not None:
+        blocks = list(blocks)
+        found = fit_alignment(reference, blocks, nodes)
+        in_place = bool(getattr(restored.recipe, "rotation_keeps_scores", False))
+        about["alignment"] = found.about(in_place)
+        if found.rotation is not None and in_place:
+            blocks = rotated(blocks, found.rotation)
+        elif found.rotation is not None:
+            (folder / EXPORT_MANIFEST).unlink(missing_ok=True)  # it would vouch for another copy
+            copy = write_aligned(rotated(blocks, found.rotation), nodes, width, folder)
+            about["aligned"] = {copy.name: describe_file(copy)}
+    return export_embeddings(blocks, nodes, width, folder, formats, about, beside)
 
 
 def _correct_report(restored: Restored) -> None:

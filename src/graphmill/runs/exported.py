@@ -30,6 +30,8 @@ class Run:
 
     def __init__(self, path: str | Path) -> None:
         path = Path(path)
+        if path.is_symlink():  # `current` of promoted versions: stay in the version that it names now
+            path = path.resolve()
         self.path = path
         directory = path / "embeddings" if (path / "embeddings").is_dir() else path
         self._directory = directory

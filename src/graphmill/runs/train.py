@@ -13,6 +13,7 @@ import torch
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.runtime.threads import has_numba
 from graphmill.runs.best_epoch import passed_over
+from graphmill.runs.champion import champion_folder
 from graphmill.runs.fallback import KEY, failure_of, fell_back_before, on_the_cpu
 from graphmill.runs.messages import Message, Outlet
 from graphmill.runs.places import stored_path
@@ -20,7 +21,7 @@ from graphmill.runs.planning import Plan, open_graph, plan_run
 from graphmill.runs.recorder import RunListener
 from graphmill.runs.resolve import Job, fingerprint, resolve, run_root
 from graphmill.runs.start import choose_start, evaluated_otherwise, longer
-from graphmill.runs.warm_start import ROWS_FILE, WarmStart, read_warm_start
+from graphmill.runs.warm_start import CHAMPION, ROWS_FILE, WarmStart, read_champion, read_warm_start
 from graphmill.systems import registry
 from graphmill.training.allocator import describe_allocator, heaps, return_large_blocks
 from graphmill.training.checkpoint import CheckpointStore
@@ -79,7 +80,14 @@ def prepare(
     if plan.option is not None and plan.option.heap == "returned" and "returned" in heaps():
         return_large_blocks()
     job = replace(job, batching=plan.batching, notes=[*job.notes, f"memory: {plan.reason}"])
-    warm_start = read_warm_start(settings.training.init_from) if settings.training.init_from else None
+    warm_start = None
+    if settings.training.init_from == CHAMPION:
+        live = champion_folder(run_root(settings, root))
+        warm_start = read_champion(live) if live else None
+        if live is None:
+            job = replace(job, notes=[*job.notes, "init_from: champion: nothing is live yet, so this starts fresh"])
+    elif settings.training.init_from:
+        warm_start = read_warm_start(settings.training.init_from)
     recipe = registry.create(settings.recipe, graph, settings, job.batching)
     job.notes.extend(getattr(recipe, "advice", ()))
     init = warm_start.identity if warm_start else ""

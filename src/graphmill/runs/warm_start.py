@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from graphmill.errors import InputError
@@ -16,6 +18,9 @@ from graphmill.training.contract import Recipe
 from graphmill.training.run_directory import RunDirectory
 
 ROWS_FILE = "parameter_rows.json"
+WEIGHTS_FILE = "weights.safetensors"
+"""A promoted version's parameters by name; their rows are in :data:`ROWS_FILE` beside it."""
+CHAMPION = "champion"
 
 
 @dataclass
@@ -67,6 +72,15 @@ class WarmStart:
                 here, there = (torch.tensor(side) for side in zip(*pairs, strict=True))
                 parameter[here] = old[there].to(parameter.dtype)
             return len(pairs)
+
+
+def read_champion(folder: Path) -> WarmStart:
+    """The parameters of the version in ``folder``."""
+    about = json.loads((folder / "version.json").read_text(encoding="utf-8"))
+    stored: dict[str, tuple[str, list[str]]] = json.loads((folder / ROWS_FILE).read_text(encoding="utf-8"))
+    weights = load_file(folder / WEIGHTS_FILE)
+    tensors = {label: weights[name] for name, (label, _) in stored.items()}
+    return WarmStart(f"{about['fingerprint'][:16]}@{about['epoch']}", tensors, dict(stored.values()))
 
 
 def read_warm_start(reference: str) -> WarmStart:

@@ -48,7 +48,9 @@ class TrainingSettings(Settings):
         20, "Stop after this many epochs without a better selection metric; 0 = never", identity=False, ge=0
     )
     min_delta: float = setting(0.0, "Smallest gain that counts as better", identity=False, ge=0.0)
-    init_from: str = setting("", "RUN or RUN@EPOCH whose vectors to start from, by node id; empty = fresh")
+    init_from: str = setting(
+        "", "RUN or RUN@EPOCH whose vectors to start from, by node id; champion = the live version; empty = fresh"
+    )
     force: bool = setting(False, "Start over even where the same training has been done", identity=False)
     seed: int = setting(0, "Seed of every random number of the run", ge=0)
 
@@ -202,3 +204,8 @@ class ExportSettings(Settings):
     csv: bool = setting(True, "The origin's CSV: node_index, node_id, node_name, node_type, embedding", identity=False)
     parquet: bool = setting(True, "Parquet with a fixed-size list of float32 per node", identity=False)
     npy: bool = setting(False, "A .npy matrix and the ids beside it", identity=False)
+    align: Literal["champion", "none"] = setting(
+        "champion",
+        "Turn the vectors onto those of the live version, where one is; a turned copy where that would change scores",
+        identity=False,
+    )

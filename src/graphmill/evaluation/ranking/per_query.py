@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.errors import InputError
+from graphmill.evaluation.baselines.next_item import chosen_ranks
 from graphmill.evaluation.ranking.bootstrap import grouped_mean
 from graphmill.evaluation.ranking.items import METRICS as ITEM_METRICS
 from graphmill.evaluation.ranking.items import rank_items
@@ -145,15 +146,18 @@ def next_item_values(
     metric: str,
     leave_out: LeaveOut,
     poll: Callable[[], None] = lambda: None,
+    *,
+    repeats: bool = False,
 ) -> QueryValues:
-    """``metric`` (ndcg@k, hr@k, mrr) of each user's next item among all items that the user does not know.
+    """``metric`` (ndcg@k, hr@k, mrr) of each user's next item among all items that are new to the user.
 
-    ``score`` and ``known`` take row numbers of the queries, as :func:`full_ranks` does.
+    ``repeats``: among all items, the history as well, as where people take the same again. ``score`` and ``known`` take
+    row numbers of the queries, as :func:`full_ranks` does.
     """
     name, k = parse_metric(metric, NEXT_ITEM_METRICS)
     out = leave_out(0, users + offsets[0], targets + offsets[1])
     asked = np.flatnonzero(~out)
-    ranks = full_ranks(score, asked, targets[asked], num_items, known, poll=poll)
+    ranks = chosen_ranks(full_ranks(score, asked, targets[asked], num_items, known, poll=poll), repeats)
     values = ranks.values([name], [k])[metric]
     return QueryValues(metric, values, np.zeros(len(asked), np.int64), users[asked], int(out.sum()))
 

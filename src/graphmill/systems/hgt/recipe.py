@@ -339,6 +339,11 @@ class HgtRecipe:
         masked = sorted_unique(self.step(self.phases[0], 0, 0).masked)
         return float(min(1.0 - in_sorted(r.pair, masked).mean() for r in self.data.relations if len(r.src)))
 
+    @property
+    def rotation_keeps_scores(self) -> bool:
+        """DistMult's relations are vectors of the axes; a dot product does not know the axes."""
+        return self.settings.model.decoder == "dot"
+
     def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
         """Layer by layer in chunks of targets, equal to the full forward."""
         encoder: HGT = model.encoder  # type: ignore[assignment]

@@ -240,6 +240,9 @@ class RecommenderRecipe(ABC):
         types = np.repeat([0, 1], [len(users), len(items)])
         return quick_health(np.concatenate((users, items)), types, seed=self.settings.training.seed)
 
+    rotation_keeps_scores = True
+    """Scores are dot products of the exported vectors."""
+
     @property
     def embedding_width(self) -> int:
         """Width of the exported vectors, where it is not ``model.embedding_dim``."""

@@ -269,6 +269,9 @@ class SequenceRecipe:
         items = model.network.items.weight.detach().float().cpu().numpy()  # type: ignore[union-attr, operator]
         return quick_health(items, np.zeros(len(items), np.int64), seed=self.settings.training.seed)
 
+    rotation_keeps_scores = True
+    """Scores are dot products of the exported vectors."""
+
     def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
         """Items: the table. Users: the state after their whole history (zero for a user without interactions)."""
         model.eval()

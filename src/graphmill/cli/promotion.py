@@ -1,0 +1,241 @@
+"""``graphmill promote``, ``rollback``, ``versions`` and ``drift``: which version is live, why, and whether it moved."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from graphmill.cli.entry import Json, app
+from graphmill.cli.output import number, print_json, print_table
+from graphmill.errors import EXIT_CHECK_FAILED, InputError
+
+if TYPE_CHECKING:
+    from graphmill.promotion.versions import Versions
+
+Model = Annotated[str, typer.Argument(help="DATASET/MODEL, such as biomed/hgt")]
+Folder = Annotated[Path, typer.Option(help="Where the versions of all models are")]
+Why = Annotated[str, typer.Option(help="The reason, for those who look at the versions later")]
+PROMOTED = Path("data/07_promoted")
+
+
+@app.command()
+def promote(
+    run: Annotated[Path, typer.Argument(help="Run directory")],
+    policy: Annotated[
+        str, typer.Option("--if", help="Only if the policy says so: better, or checks_pass (its health)")
+    ] = "",
+    metric: Annotated[str, typer.Option(help="What is compared; empty: what chose the best epoch")] = "",
+    min_gain: Annotated[float, typer.Option(help="--if better: the gain's lower end must be above this")] = 0.0,
+    keep: Annotated[int, typer.Option(help="Versions to keep", min=1)] = 5,
+    to: Annotated[
+        str, typer.Option(help="Where the versions of all models are; default 07_promoted beside 06_models")
+    ] = "",
+    why: Why = "",
+    force: Annotated[bool, typer.Option(help="Although its embeddings are not sound")] = False,
+    as_json: Json = False,
+) -> None:
+    """Make a run's export the live version of its model, beside a comparison with the one before.
+
+    Exit code 1 where --if decides for the one that is live.
+    """
+    from graphmill.promotion.policy import PromotionSettings
+    from graphmill.promotion.promote import health_failures, promote_run, somebody, versions_folder
+    from graphmill.settings import parse
+
+    if policy not in ("", "better", "checks_pass"):
+        raise InputError(f"--if {policy}: better or checks_pass")
+    values = {"when": policy or "manual", "metric": metric, "min_gain": min_gain, "keep": keep}
+    settings = parse(PromotionSettings, values, "promote")
+    store = versions_folder(run, to)
+    failed = health_failures(run) if policy and not force else []
+    found = promote_run(
+        run, store, settings, by=somebody(), why=why, person=not policy, force=force, failed_checks=failed
+    )
+    _record(store, found)
+    if as_json:
+        print_json(found)
+    else:
+        _show_promotion(store, found)
+    if found["outcome"] != "promoted" and policy:
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+@app.command()
+def rollback(
+    model: Model,
+    version: Annotated[str, typer.Argument(help="Name or number; empty: the one before")] = "",
+    folder: Folder = PROMOTED,
+    why: Why = "",
+    as_json: Json = False,
+) -> None:
+    """Make an older version live again."""
+    from graphmill.promotion.promote import roll_back, somebody
+
+    store = _versions(model, folder)
+    found = roll_back(store, version, by=somebody(), why=why)
+    _record(store, {**found, "outcome": "rolled back", "champion": found["before"]})
+    if as_json:
+        print_json(found)
+    else:
+        print(f"{store.label}: {found['version']} is live, {found['before']} was ({found['path']})")
+
+
+@app.command()
+def versions(model: Model, folder: Folder = PROMOTED, as_json: Json = False) -> None:
+    """The versions of a model: which is live, when, with what figures, why, and by whom."""
+    store = _versions(model, folder)
+    rows = version_rows(store)
+    if as_json:
+        print_json(rows)
+        return
+    shown = [
+        [
+            ("→ " if row["live"] else "  ") + row["version"],
+            row["when"],
+            f"{row['metric']} {number(row['valid'])}" if row["valid"] is not None else "",
+            number(row["test"]),
+            f"{row['kind']}: {row['why']}" if row["why"] else row["kind"],
+            row["by"],
+        ]
+        for row in rows
+    ]
+    print_table(f"Versions of {store.label}", ["version", "when", "valid", "test", "why", "who"], shown)
+
+
+@app.command()
+def drift(
+    before: Annotated[str, typer.Argument(help="Run directory, DATASET/MODEL[/VERSION], or a file of embeddings")],
+    after: Annotated[str, typer.Argument(help="The same: what is compared with it")],
+    seeds: Annotated[
+        int,
+        typer.Option(
+            help="Train so many further seeds of the second run, once, as the unit; 0: as far as known", min=0
+        ),
+    ] = 0,
+    out: Annotated[Path | None, typer.Option(help="Folder for drift.json and the pictures")] = None,
+    folder: Folder = PROMOTED,
+    as_json: Json = False,
+) -> None:
+    """How far an embedding moved, in multiples of what another seed does, and why. Exit code 1 when it fails."""
+    from graphmill.evaluation.drift.verdicts import DriftThresholds
+    from graphmill.promotion.drift import compare_sides, side_of, write_report
+    from graphmill.runs.messages import Terminal
+
+    terminal = Terminal()
+    try:
+        first, second = side_of(before, folder), side_of(after, folder)
+        report = compare_sides(first, second, DriftThresholds(seeds=seeds), outlets=[terminal])
+    finally:
+        terminal.close()
+    found = {"before": before, "after": after, **report.to_dict()}
+    if out is not None:
+        write_report(report, found, out)
+    if as_json:
+        print_json(found)
+    else:
+        _show_drift(found)
+    if report.status == "fail":
+        raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def version_rows(store: "Versions") -> list[dict[str, Any]]:
+    """One row a version, the newest first: what it is, and what last made it live."""
+    history, live, rows = store.history(), store.current_name(), []
+    for version in reversed(store.all()):
+        last = next((entry for entry in reversed(history) if entry.after == version.name), None)
+        metric, figures = version.about["selection_metric"], version.about["metrics"]
+        rows.append(
+            {
+                "version": version.name,
+                "live": version.name == live,
+                "when": last.when if last else version.about["made"],
+                "kind": last.kind if last else "never live",
+                "why": last.why if last else "",
+                "by": last.by if last else "",
+                "metric": metric,
+                "valid": figures.get(f"valid_{metric}"),
+                "test": figures.get(f"test_{metric}"),
+                "run_dir": version.about["run_dir"],
+                "path": str(version.path),
+            }
+        )
+    return rows
+
+
+def _versions(model: str, folder: Path) -> "Versions":
+    from graphmill.promotion.versions import Versions
+
+    dataset, slash, name = model.strip("/").partition("/")
+    if not (dataset and slash and name) or "/" in name or ".." in (dataset, name):
+        raise InputError(f"'{model}' is no DATASET/MODEL, such as biomed/hgt")
+    store = Versions(folder / dataset / name)
+    if not store.all():
+        there = ", ".join(sorted(f"{p.parent.parent.name}/{p.parent.name}" for p in folder.glob("*/*/current")))
+        raise InputError(f"{folder} has no version of {model}; it has versions of: {there or 'nothing'}")
+    return store
+
+
+def _show_promotion(store: "Versions", found: dict[str, Any]) -> None:
+    rows = [
+        ["outcome", found["outcome"]],
+        ["reason", found["reason"]],
+        ["live version", found["version"] or "none"],
+        ["where", found["path"]],
+        ["live before", found["champion"] or "none"],
+    ]
+    compared = found["comparison"]
+    if compared:
+        interval = f"{compared['difference']:+.4f} ({compared['low']:+.4f} to {compared['high']:+.4f})"
+        rows += [
+            [f"valid {compared['metric']}", f"{number(compared['candidate'])}, before {number(compared['champion'])}"],
+            ["gain and its 95 % interval", interval],
+            ["queries, left out", f"{compared['queries']:,}, {compared['left_out']:,}"],
+        ]
+        name = compared["metric"]
+        test = [number(found["test"][who].get(name)) for who in ("candidate", "champion")]
+        rows.append([f"test {name} (decides nothing)", f"{test[0]}, before {test[1]}"])
+    elif found["problem"]:
+        rows.append(["not compared", found["problem"]])
+    if found["removed"]:
+        rows.append(["removed", ", ".join(found["removed"])])
+    print_table(f"Promotion to {store.label}", ["what", "value"], rows)
+
+
+def _show_drift(found: dict[str, Any]) -> None:
+    rows = [[f["name"], f["status"], f"{f['meaning']} {f['remedy']}".strip()] for f in found["findings"]]
+    print_table(f"{found['after']} against {found['before']}", ["finding", "verdict", "meaning"], rows)
+    names = ("shared", "new", "vanished", "overlap_10", "overlap_50", "cka", "cosine_raw", "cosine_aligned")
+    sides = [found["overall"], *found["types"]]
+    rows = [[own["name"] or "all", *(number(own[name]) for name in names)] for own in sides]
+    print_table("By node type", ["type", *(name.replace("_", " ") for name in names)], rows)
+    rows = [
+        [n["name"] or n["id"], n["type"], number(n["cosine"]), number(n["overlap_10"])] for n in found["moved"][:10]
+    ]
+    print_table("Moved most", ["node", "type", "cosine with itself", "neighbours kept"], rows)
+    if found["graph"]:
+        changed = found["graph"]
+        pairs = f"{changed['before']:,} → {changed['after']:,} node pairs"
+        print(f"graph: {pairs}, {changed['lost']:,} gone, {changed['added']:,} new")
+
+
+def _record(store: "Versions", found: dict[str, Any]) -> None:
+    """Tell Dagster's event log where there is one: in a process of its own, as nothing here may import Dagster."""
+    from graphmill.promotion.promote import dagster_home, somebody
+
+    home = dagster_home(store.path)
+    if home is None:
+        return
+    event = {"dataset": store.path.parent.name, "model": store.path.name, "by": somebody(), "decision": found}
+    done = subprocess.run(
+        [sys.executable, "-m", "graphmill.orchestration.promotion", str(home)],
+        input=json.dumps(event, default=str),
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    if done.returncode:
+        last = (done.stderr.strip().splitlines() or ["no reason given"])[-1]
+        print(f"note: Dagster's event log ({home}) was not told: {last}", file=sys.stderr)

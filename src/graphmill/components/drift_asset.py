@@ -1,0 +1,169 @@
+"""The asset ``<dataset>/<model>_drift``: how far the run's vectors lie from those of the live version, and why."""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from graphmill.components.plan import POOL, ModelPlan
+from graphmill.evaluation.drift.verdicts import DriftThresholds
+from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
+from graphmill.orchestration.defaults import STORE
+from graphmill.orchestration.failures import user_errors
+from graphmill.orchestration.metadata import markdown_table, picture, records, scalars
+from graphmill.orchestration.pipes import WorkerClient
+from graphmill.orchestration.run_config import config_class, to_settings
+from graphmill.promotion.versions import Versions
+
+CODE_VERSION = "1"
+FOLDER = "drift"
+SHOWN_MOVED = 20
+
+
+@dataclass(frozen=True)
+class DriftCheck:
+    """One check of the UI, the findings that it stands for, and the picture beside it."""
+
+    check: Check
+    findings: tuple[str, ...]
+    picture: str = ""
+
+
+STAYED = Check("neighbours_stayed", "Neighbours changed no more than another seed would have changed them.")
+DRIFT_CHECKS = (
+    DriftCheck(STAYED, ("moved",), "overlap"),
+    DriftCheck(
+        Check(
+            "data_not_lost", "The graph, and the nodes, have not shrunk since the live version; no warm start hides it."
+        ),
+        ("data_lost", "data_lost_hidden", "nodes_vanished"),
+    ),
+    DriftCheck(Check("same_ids", "Vectors belong to the same ids as before."), ("ids_permuted",), "moved"),
+    DriftCheck(Check("no_type_collapsed", "No type's vectors have become one point."), ("type_collapsed",), "overlap"),
+)
+
+Reference = dict[str, Any]
+
+
+def drift_asset(plan: ModelPlan) -> dg.AssetsDefinition:
+    """The drift asset; it materializes whatever the findings, also where nothing is live to compare with."""
+    key = plan.key("drift")
+    run_config = config_class(plan.drift)
+
+    @dg.asset(
+        key=key,
+        io_manager_key=STORE,
+        ins={"embeddings": dg.AssetIn(plan.key("embeddings"))},
+        group_name=plan.group("validation"),
+        kinds={"numpy", "markdown"},
+        owners=list(plan.owners),
+        description=(
+            f"How far the vectors lie from those of the live version of {plan.name}: neighbours kept, by type and by name, "
+            "in multiples of what another seed does, and what happened to the graph. "
+            "What it means: docs/how-to/did_my_embeddings_move.md."
+        ),
+        code_version=CODE_VERSION,
+        pool=POOL,
+        check_specs=specs(key, [each.check for each in DRIFT_CHECKS]),
+    )
+    def drift(
+        context: dg.AssetExecutionContext,
+        config: run_config,  # type: ignore[valid-type]
+        embeddings: dict[str, Any],
+        worker: WorkerClient,
+    ) -> Iterator[dg.MaterializeResult[Reference]]:
+        previous = PreviousRun(context.instance, key)
+        with user_errors():
+            asked: DriftThresholds = to_settings(config, plan.drift)
+            live = Versions(plan.root / plan.versions_folder).current()
+        run_dir = str(embeddings["run_dir"])
+        if live is None:
+            yield _nothing_live(plan, run_dir)
+            return
+        extras = {"mode": "drift", "run_dir": run_dir, "folder": plan.versions_folder, "drift": asked.model_dump()}
+        worker.run(context, extras=extras, asset_key=key, cwd=str(plan.root))
+        report = json.loads((plan.root / run_dir / FOLDER / "drift.json").read_text(encoding="utf-8"))
+        yield _materialized(plan, run_dir, report, previous)
+
+    return drift
+
+
+def _nothing_live(plan: ModelPlan, run_dir: str) -> dg.MaterializeResult[Reference]:
+    key, said = plan.key("drift"), "nothing is live to compare with"
+    return dg.MaterializeResult(
+        asset_key=key,
+        value={"run_dir": run_dir, "against": "", "multiple": None},
+        metadata={"finding": said},
+        check_results=[each.check.result(key, True, said) for each in DRIFT_CHECKS],
+    )
+
+
+def _materialized(
+    plan: ModelPlan, run_dir: str, report: Mapping[str, Any], previous: PreviousRun
+) -> dg.MaterializeResult[Reference]:
+    key, folder = plan.key("drift"), f"{run_dir}/{FOLDER}"
+    overall = report["overall"]
+    names = ("overlap_10", "overlap_50", "cka", "cosine_raw", "cosine_aligned", "shared", "new", "vanished")
+    figures = scalars(
+        {"multiple": report["multiple"], **{n: overall[n] for n in names}, "residual": report["residual"]}
+    )
+    noise = report["seed_noise"]
+    unit = {"another seed": {name: noise[name] for name in ("overlap_10", "overlap_50", "cka", "cosine_aligned")}}
+    drawn = {
+        name: picture((plan.root / folder / f"{name}.png").read_bytes(), plan.root, f"{folder}/{name}.png", title)
+        for name, title in (("overlap", "neighbours kept"), ("moved", "the nodes that moved most"))
+    }
+    findings = [{"finding": f["name"], "verdict": f["status"], "meaning": f["meaning"]} for f in report["findings"]]
+    by_type = [{"type": own["name"], **{name: own[name] for name in names}} for own in report["types"]]
+    moved = [
+        {"node": n["name"] or n["id"], "type": n["type"], "cosine with itself": n["cosine"], "kept": n["overlap_10"]}
+        for n in report["moved"][:SHOWN_MOVED]
+    ]
+    return dg.MaterializeResult(
+        asset_key=key,
+        value={"run_dir": run_dir, "against": report["against"], "multiple": report["multiple"]},
+        metadata={
+            **figures,
+            "against": report["against"],
+            "finding": report["name"],
+            "status": report["status"],
+            "seed_effect": f"measured on {noise['pairs']} pairs of runs" if noise["pairs"] else "assumed, not measured",
+            "findings": dg.MetadataValue.md(markdown_table(findings)),
+            "figures": compared(figures, previous, unit),
+            "by_type": records(by_type),
+            "moved_most": records(moved),
+            "graph": dg.MetadataValue.md(_graph_table(report["graph"])),
+            "report": dg.MetadataValue.path(f"{folder}/drift.json"),
+            **drawn,
+        },
+        check_results=[_check_result(plan, each, report, drawn) for each in DRIFT_CHECKS],
+    )
+
+
+def _graph_table(changed: Mapping[str, Any] | None) -> str:
+    if changed is None:
+        return "what the graph was before is not known"
+    pairs = (changed["before"], changed["after"])
+    rows = [("node pairs", *pairs), ("pairs gone", "", changed["lost"]), ("pairs new", "", changed["added"])]
+    rows += [(f"nodes: {name}", *counts) for name, counts in changed["node_types"].items()]
+    rows += [(f"edges: {name}", *counts) for name, counts in changed["relations"].items()]
+    rows += [("mean degree", *changed["mean_degree"]), ("largest degree", *changed["largest_degree"])]
+    return markdown_table([{"what": what, "live version": before, "now": after} for what, before, after in rows])
+
+
+def _check_result(
+    plan: ModelPlan, each: DriftCheck, report: Mapping[str, Any], drawn: Mapping[str, dg.MetadataValue]
+) -> dg.AssetCheckResult:
+    own = [finding for finding in report["findings"] if finding["name"] in each.findings]
+    bad = [finding for finding in own if finding["status"] != "pass"]
+    told = " ".join(f"{finding['meaning']} {finding['remedy']}" for finding in bad)
+    only_warned = all(finding["status"] == "warn" for finding in bad)
+    return each.check.result(
+        plan.key("drift"),
+        not bad,
+        told.strip() or f"nothing of the kind; compared with {report['against']}",
+        severity="warn" if only_warned else plan.checks.severity,
+        metadata={"picture": drawn[each.picture]} if each.picture else {},
+    )

@@ -1,0 +1,162 @@
+"""The asset ``<dataset>/<model>_promoted``: whether the run goes live, by the policy in the YAML, and what is live now.
+
+The decision is the asset's own: a job that selects everything, the schedule and a person's click come to the same.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import dagster as dg
+
+from graphmill.components import embeddings_asset
+from graphmill.components.drift_asset import DRIFT_CHECKS, STAYED
+from graphmill.components.plan import POOL, ModelPlan
+from graphmill.components.ranking_asset import KINDS
+from graphmill.components.validation_asset import NAMED, checks_of
+from graphmill.errors import InputError, SettingsError
+from graphmill.orchestration.checks import Check, specs
+from graphmill.orchestration.defaults import STORE
+from graphmill.orchestration.failures import user_errors
+from graphmill.orchestration.pipes import WorkerClient
+from graphmill.orchestration.promotion import data_version, metadata
+from graphmill.orchestration.run_config import config_class, to_settings
+from graphmill.promotion.policy import Facts, PromotionSettings, decide
+from graphmill.promotion.versions import Versions
+
+CODE_VERSION = "1"
+WHOLE = Check("version_is_whole", "Every file of the live version is as it was promoted.", blocking=True)
+NOT_WORSE = Check("not_worse_than_the_live_one", "The run is not surely worse than the live version on validation.")
+CHECKS = (WHOLE, NOT_WORSE)
+
+Reference = dict[str, Any]
+
+
+def promoted_asset(plan: ModelPlan) -> dg.AssetsDefinition:
+    """The promotion asset; it succeeds whatever the decision, and its data version is the version that is live."""
+    key, gates = plan.key("promoted"), gating_checks(plan)
+    names = [gate.name for gate in gates]
+    if unknown := [name for name in plan.promotion.except_checks if name not in names]:
+        raise SettingsError(f"promote.except_checks: there is no check '{unknown[0]}' (known: {', '.join(names)})")
+    run_config = config_class(plan.promotion)
+
+    @dg.asset(
+        key=key,
+        io_manager_key=STORE,
+        ins={part: dg.AssetIn(plan.key(part)) for part in ("embeddings", "validation", "ranking", "drift")},
+        group_name=plan.group("release"),
+        kinds={"parquet"},
+        owners=list(plan.owners),
+        description=(
+            f"The version of {plan.name} that is live, in `{plan.versions_folder}/current`. A run goes live when the policy "
+            f"says so (promote.when: {plan.promotion.when}), or by `graphmill promote`; `graphmill rollback "
+            f"{plan.dataset}/{plan.name}` takes it back. What it means: docs/how-to/promote_and_roll_back.md."
+        ),
+        code_version=CODE_VERSION,
+        pool=POOL,
+        check_specs=specs(key, CHECKS),
+    )
+    def promoted(
+        context: dg.AssetExecutionContext,
+        config: run_config,  # type: ignore[valid-type]
+        embeddings: dict[str, Any],
+        validation: dict[str, Any],
+        ranking: dict[str, Any],
+        drift: dict[str, Any],
+        worker: WorkerClient,
+    ) -> Iterator[dg.MaterializeResult[Reference]]:
+        with user_errors():
+            asked: PromotionSettings = to_settings(config, plan.promotion)
+        by = f"Dagster run {context.run.run_id}"
+        failed = failed_checks(context.instance, gates)
+        for part, value in (("validation", validation), ("ranking", ranking), ("drift", drift)):
+            if value["run_dir"] != embeddings["run_dir"]:
+                failed.append(f"{part} (of another run)")
+        store = Versions(plan.root / plan.versions_folder)
+        with user_errors():
+            nothing_to_ask = asked.when == "manual" and store.current() is None
+            compared_with = store.current_name()
+        if nothing_to_ask:
+            found = _waits(asked)
+        else:
+            extras = {
+                "mode": "promote",
+                "run_dir": str(embeddings["run_dir"]),
+                "folder": plan.versions_folder,
+                "promote": asked.model_dump(),
+                "failed_checks": failed,
+                "drift": drift["multiple"] if drift["against"] == compared_with else None,
+                "by": by,
+            }
+            found = dict(worker.run(context, extras=extras, asset_key=key, cwd=str(plan.root)).result)
+        context.log.info(f"{found['outcome']}: {found['reason']}")
+        yield _materialized(plan, found, by, store)
+
+    return promoted
+
+
+def gating_checks(plan: ModelPlan) -> list[dg.AssetCheckKey]:
+    """The checks that have to pass: those of the embeddings, the validation, the ranking, and the drift.
+
+    How far neighbours may move is ``promote.max_drift``'s to say.
+    """
+    parts = {
+        "embeddings": embeddings_asset.CHECKS,
+        "validation": (NAMED, *(each.check for each in checks_of(plan))),
+        "ranking": KINDS[plan.system.ranks].checks,
+        "drift": [each.check for each in DRIFT_CHECKS if each.check is not STAYED],
+    }
+    return [dg.AssetCheckKey(plan.key(part), check.name) for part, checks in parts.items() for check in checks]
+
+
+def failed_checks(instance: dg.DagsterInstance, checks: Sequence[dg.AssetCheckKey]) -> list[str]:
+    """Names of the checks whose last evaluation did not pass, warnings included, or that have none."""
+    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(checks)
+    found = []
+    for check in checks:
+        record = records.get(check)
+        status = record.status.value if record else "PLANNED"
+        if status != "SUCCEEDED":
+            found.append(check.name if status == "FAILED" else f"{check.name} (not evaluated)")
+    return found
+
+
+def _waits(asked: PromotionSettings) -> dict[str, Any]:
+    decision = decide(asked, Facts())
+    return {
+        "outcome": decision.outcome,
+        "reason": decision.reason,
+        "version": "",
+        "path": "",
+        "champion": "",
+        "comparison": {},
+        "problem": "",
+    }
+
+
+def _materialized(
+    plan: ModelPlan, found: Mapping[str, Any], by: str, store: Versions
+) -> dg.MaterializeResult[Reference]:
+    key, compared = plan.key("promoted"), found["comparison"]
+    try:
+        live = store.current()
+        if live is not None:
+            live.verify()
+        whole, said = True, f"{live.name} is whole" if live else "nothing is live yet"
+    except InputError as error:
+        whole, said = False, str(error)
+    worse = bool(compared) and compared["high"] < 0
+    return dg.MaterializeResult(
+        asset_key=key,
+        value={name: found[name] for name in ("outcome", "version", "path")},
+        data_version=dg.DataVersion(data_version(found)),
+        metadata=metadata(found, by),
+        check_results=[
+            WHOLE.result(key, whole, said),
+            NOT_WORSE.result(
+                key,
+                not worse,
+                found["reason"] if compared else found["problem"] or "nothing to compare with",
+                severity=plan.checks.severity,
+            ),
+        ],
+    )

@@ -1,0 +1,311 @@
+"""How far an embedding has moved from another one: neighbours kept, CKA, what a rotation leaves, and which nodes moved.
+
+Neighbours and CKA (Kornblith et al. 2019) do not see a rotation, which is all that another seed need bring; the cosine of
+a node with itself is given raw and after the best rotation (:mod:`.procrustes`). Before is A, after is B.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.errors import InputError
+from graphmill.evaluation.drift.procrustes import ROWS, fit_rotation, in_blocks
+from graphmill.evaluation.embedding_files import Embeddings
+from graphmill.evaluation.health.neighbours import nearest
+from graphmill.evaluation.json_values import plain
+from graphmill.sampling.keyed import generator
+
+KS = (10, 50)
+QUERIES = 2000
+TYPE_QUERIES = 200
+"""Queries of a type at least, where it has so many nodes."""
+MOVED = 50
+SHORTEST = 1e-6
+"""Length, over the median length, up to which a vector has no direction."""
+Int64 = NDArray[np.int64]
+Key = tuple[str, str]
+"""Type and id of a node."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Of one node type, or of all (``name`` ""). Means over its shared nodes.
+
+    ``overlap_10``, ``overlap_50``: part of the nearest neighbours by cosine, among all shared nodes, that stayed;
+    ``chance_10``: what they would keep if the vectors of a type had changed places. ``cka``: linear, centred;
+    ``chance_cka``: the same after they have. ``cosine_raw``, ``cosine_aligned``: of a node with itself. ``spread_ratio``:
+    variance around the type's mean over the mean squared length, after against before.
+    """
+
+    name: str
+    shared: int
+    new: int
+    vanished: int
+    overlap_10: float
+    overlap_50: float
+    chance_10: float
+    cka: float
+    chance_cka: float
+    cosine_raw: float
+    cosine_aligned: float
+    spread_ratio: float
+
+
+@dataclass(frozen=True)
+class MovedNode:
+    """A shared node, with the cosine between its vectors after alignment and the part of its neighbours that stayed."""
+
+    type: str
+    id: str
+    name: str
+    cosine: float
+    overlap_10: float
+
+
+@dataclass(frozen=True)
+class DriftFigures:
+    """``overall``; ``types``; ``residual`` of the alignment; the ``moved`` nodes, farthest first.
+
+    ``spectrum_change``: half the sum of differences of the shares of variance by component, 0 for the same spectrum.
+    ``new``, ``vanished``: names of some. ``overlaps``: per query its type number and overlap@10, for the picture;
+    ``before_2d``, ``after_2d``: a projection of the moved nodes and some others.
+    """
+
+    overall: Agreement
+    types: tuple[Agreement, ...]
+    residual: float
+    spectrum_change: float
+    moved: tuple[MovedNode, ...]
+    new: tuple[str, ...]
+    vanished: tuple[str, ...]
+    overlaps: tuple[Int64, NDArray[np.float64]]
+    projection: Projection
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON, without what is for pictures only."""
+        return plain(
+            {
+                "overall": asdict(self.overall),
+                "types": [asdict(own) for own in self.types],
+                "residual": self.residual,
+                "spectrum_change": self.spectrum_change,
+                "moved": [asdict(own) for own in self.moved],
+                "new": list(self.new),
+                "vanished": list(self.vanished),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Projection:
+    """Places in the first two principal components of A: ``before``, ``after`` float (n × 2) of the nodes ``names``.
+
+    ``background`` (m × 2): other nodes, after.
+    """
+
+    names: tuple[str, ...]
+    before: NDArray[np.float64]
+    after: NDArray[np.float64]
+    background: NDArray[np.float64]
+
+
+def drift_figures(a: Embeddings, b: Embeddings, *, seed: int = 0) -> DriftFigures:
+    """All figures; at most about 2,000 nodes are asked for their neighbours, drawn by ``seed``, 200 of each type first.
+
+    Raises :class:`InputError` when fewer than 52 usable nodes, matched by type and id, are in both.
+    """
+    rows_a = a.rows_of([b.type_names[t] for t in b.types], [str(i) for i in b.ids])
+    rows_b = np.flatnonzero(rows_a >= 0)
+    rows_a = rows_a[rows_b]
+    usable = _usable(a.vectors, rows_a) & _usable(b.vectors, rows_b)
+    rows_a, rows_b = rows_a[usable], rows_b[usable]
+    if len(rows_a) <= max(KS) + 1:
+        raise InputError(
+            f"the two embeddings share {len(rows_a)} nodes by type and id; drift needs at least {max(KS) + 2}"
+        )
+    both = _Matched(
+        _padded(np.asarray(a.vectors)[rows_a], b),
+        _padded(np.asarray(b.vectors)[rows_b], a),
+        b.types[rows_b],
+        b.type_names,
+        seed,
+    )
+    known_a, known_b = _keys(a), _keys(b)
+    new, vanished = known_b - known_a, known_a - known_b
+    same_width = a.vectors.shape[1] == b.vectors.shape[1]
+    types = both.by_type(new, vanished)
+    moved = np.argsort(both.cosine_aligned, kind="stable")[:MOVED]
+    stayed = _overlap(nearest(both.A, moved, KS[0]).rows, nearest(both.B, moved, KS[0]).rows)
+    nodes = tuple(
+        MovedNode(
+            b.type_names[both.types[row]],
+            str(b.ids[rows_b[row]]),
+            str(b.names[rows_b[row]]),
+            float(both.cosine_aligned[row]),
+            float(own),
+        )
+        for row, own in zip(moved, stayed, strict=True)
+    )
+    return DriftFigures(
+        both.overall(types, len(new), len(vanished), same_width),
+        types,
+        both.rotation.residual,
+        _spectrum_change(both.A, both.B),
+        nodes,
+        tuple(" ".join(key) for key in sorted(new)[:MOVED]),
+        tuple(" ".join(key) for key in sorted(vanished)[:MOVED]),
+        (both.types[both.queries].astype(np.int64), both.overlaps[KS[0]]),
+        _projection(both.aligned, both.B, moved[:20], [n.name or n.id for n in nodes[:20]], seed),
+    )
+
+
+class _Matched:
+    """The rows of the shared nodes, before and after, and what is measured of each row."""
+
+    def __init__(
+        self,
+        A: NDArray[np.float32],
+        B: NDArray[np.float32],
+        types: NDArray[np.int32],
+        type_names: tuple[str, ...],
+        seed: int,
+    ) -> None:
+        self.A, self.B, self.types, self.type_names, self.seed = A, B, types, type_names, seed
+        self.queries = _queries(types, seed)
+        near_a, near_b = (nearest(X, self.queries, max(KS)).rows for X in (A, B))
+        self.overlaps = {k: _overlap(near_a[:, :k], near_b[:, :k]) for k in KS}
+        self.rotation = fit_rotation(in_blocks(A, B), A.shape[1])
+        self.aligned = np.concatenate([self.rotation.apply(A[i : i + ROWS]) for i in range(0, len(A), ROWS)])
+        self.cosine_raw, self.cosine_aligned = _cosines(A, B), _cosines(self.aligned, B)
+
+    def by_type(self, new: set[Key], vanished: set[Key]) -> tuple[Agreement, ...]:
+        """One for each type with shared nodes, in the order of the types' numbers."""
+        found = []
+        for number, name in enumerate(self.type_names):
+            own, asked = self.types == number, self.types[self.queries] == number
+            count = int(own.sum())
+            if not count:
+                continue
+            A, B = self.A[own], self.B[own]
+            turned = generator("drift chance", self.seed, name).permutation(count)
+            found.append(
+                Agreement(
+                    name=name,
+                    shared=count,
+                    new=sum(key[0] == name for key in new),
+                    vanished=sum(key[0] == name for key in vanished),
+                    overlap_10=_mean(self.overlaps[10][asked]),
+                    overlap_50=_mean(self.overlaps[50][asked]),
+                    chance_10=min(10 / max(count - 1, 1), 1.0),
+                    cka=_cka(A, B),
+                    chance_cka=_cka(A, B[turned]),
+                    cosine_raw=float(self.cosine_raw[own].mean()),
+                    cosine_aligned=float(self.cosine_aligned[own].mean()),
+                    spread_ratio=_ratio(_spread(B), _spread(A)),
+                )
+            )
+        return tuple(found)
+
+    def overall(self, types: tuple[Agreement, ...], new: int, vanished: int, same_width: bool) -> Agreement:
+        """What was measured on a sample is weighed by the types' sizes, as each type has a sample of its own."""
+        weights = np.array([own.shared for own in types], float)
+
+        def mean_of(figure: str) -> float:
+            return float(np.average([getattr(own, figure) for own in types], weights=weights))
+
+        return Agreement(
+            name="",
+            shared=len(self.A),
+            new=new,
+            vanished=vanished,
+            overlap_10=mean_of("overlap_10"),
+            overlap_50=mean_of("overlap_50"),
+            chance_10=mean_of("chance_10"),
+            cka=_cka(self.A, self.B),
+            chance_cka=mean_of("chance_cka"),
+            cosine_raw=float(self.cosine_raw.mean()) if same_width else float("nan"),
+            cosine_aligned=float(self.cosine_aligned.mean()),
+            spread_ratio=_ratio(_spread(self.B), _spread(self.A)),
+        )
+
+
+def _keys(e: Embeddings) -> set[Key]:
+    return {(e.type_names[t], str(i)) for t, i in zip(e.types, e.ids, strict=True)}
+
+
+def _usable(vectors: NDArray[Any], rows: Int64) -> NDArray[np.bool_]:
+    """Finite, and not so short beside the others that its direction is rounding."""
+    chosen = np.asarray(vectors)[rows]
+    lengths = np.sqrt(np.square(chosen, dtype=np.float64).sum(axis=1))
+    finite = np.isfinite(lengths)
+    usual = np.median(lengths[finite]) if finite.any() else 0.0
+    return np.asarray(finite & (lengths > SHORTEST * usual))
+
+
+def _padded(rows: NDArray[Any], other: Embeddings) -> NDArray[np.float32]:
+    """Zeros on the right of the narrower one: lengths and angles stay."""
+    missing = max(other.vectors.shape[1] - rows.shape[1], 0)
+    return np.pad(np.asarray(rows, np.float32), ((0, 0), (0, missing)))
+
+
+def _queries(types: NDArray[Any], seed: int) -> Int64:
+    rng, chosen = generator("drift", seed), []
+    for number in np.unique(types):
+        own = np.flatnonzero(types == number)
+        wanted = max(TYPE_QUERIES, round(QUERIES * len(own) / len(types)))
+        chosen.append(rng.choice(own, min(wanted, len(own)), replace=False))
+    return np.sort(np.concatenate(chosen)).astype(np.int64)
+
+
+def _overlap(first: Int64, second: Int64) -> NDArray[np.float64]:
+    """Part of each row's k-set that the other has."""
+    return np.array([len(np.intersect1d(x, y, assume_unique=True)) for x, y in zip(first, second, strict=True)]) / max(
+        first.shape[1], 1
+    )
+
+
+def _cosines(A: NDArray[Any], B: NDArray[Any]) -> NDArray[np.float64]:
+    dots = np.einsum("ij,ij->i", A, B, dtype=np.float64)
+    return dots / np.maximum(np.linalg.norm(A, axis=1) * np.linalg.norm(B, axis=1), 1e-30)
+
+
+def _cka(A: NDArray[Any], B: NDArray[Any]) -> float:
+    """‖Aᵀ B‖² / (‖Aᵀ A‖ ‖Bᵀ B‖) of the centred rows."""
+    a, b = (np.asarray(X, np.float64) - X.mean(axis=0, dtype=np.float64) for X in (A, B))
+    below = np.linalg.norm(a.T @ a) * np.linalg.norm(b.T @ b)
+    return float(np.square(np.linalg.norm(a.T @ b)) / below) if below > 0 else float("nan")
+
+
+def _spread(X: NDArray[Any]) -> float:
+    rows = np.asarray(X, np.float64)
+    length = np.square(rows).sum(axis=1).mean()
+    return float(np.square(rows - rows.mean(axis=0)).sum(axis=1).mean() / length) if length else 0.0
+
+
+def _spectrum_change(A: NDArray[Any], B: NDArray[Any]) -> float:
+    shares = []
+    for X in (A, B):
+        values = np.linalg.eigvalsh(np.cov(np.asarray(X, np.float64), rowvar=False))[::-1]
+        shares.append(values / max(values.sum(), 1e-30))
+    return float(np.abs(shares[0] - shares[1]).sum() / 2)
+
+
+def _projection(A: NDArray[Any], B: NDArray[Any], moved: Int64, names: list[str], seed: int) -> Projection:
+    middle = A.mean(axis=0, dtype=np.float64)
+    values, axes = np.linalg.eigh(np.cov(np.asarray(A, np.float64), rowvar=False))
+    plane = axes[:, np.argsort(values)[::-1][:2]]
+    others = generator("drift background", seed).choice(len(A), min(2000, len(A)), replace=False)
+    before, after, background = ((X - middle) @ plane for X in (A[moved], B[moved], B[others]))
+    return Projection(tuple(names), before, after, background)
+
+
+def _mean(values: NDArray[np.float64]) -> float:
+    return float(values.mean()) if len(values) else float("nan")
+
+
+def _ratio(after: float, before: float) -> float:
+    return after / before if before > 0 else float("nan")

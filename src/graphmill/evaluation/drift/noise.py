@@ -1,0 +1,28 @@
+"""What another seed alone does to an embedding: the unit in which drift is measured."""
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import numpy as np
+
+from graphmill.evaluation.drift.figures import drift_figures
+from graphmill.evaluation.drift.verdicts import SeedNoise
+from graphmill.evaluation.embedding_files import Embeddings
+
+
+def seed_noise(runs: Sequence[Embeddings]) -> SeedNoise:
+    """The mean of every pair of embeddings that differ in their seed alone (two or more)."""
+    found = [drift_figures(a, b) for a, b in combinations(runs, 2)]
+    overall = [each.overall for each in found]
+    names = {own.name for each in found for own in each.types}
+    return SeedNoise(
+        overlap_10=float(np.mean([each.overlap_10 for each in overall])),
+        overlap_50=float(np.mean([each.overlap_50 for each in overall])),
+        cka=float(np.mean([each.cka for each in overall])),
+        cosine_aligned=float(np.mean([each.cosine_aligned for each in overall])),
+        by_type={
+            name: float(np.mean([own.overlap_10 for each in found for own in each.types if own.name == name]))
+            for name in sorted(names)
+        },
+        pairs=len(found),
+    )

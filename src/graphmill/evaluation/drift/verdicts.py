@@ -1,0 +1,239 @@
+"""What the drift figures come to, by name. Distances are multiples of the seed's own effect, and data are compared as well.
+
+By vectors alone drift misleads: another seed on the same data changes half of the neighbours, five per cent of the data no
+more than that, and a warm start hides half of the data. So the first thing that is said is what happened to the graph.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from graphmill.evaluation.drift.figures import Agreement, DriftFigures
+from graphmill.evaluation.json_values import plain
+from graphmill.graph.summary import GraphDifference
+from graphmill.settings import Settings, setting
+
+Status = Literal["pass", "warn", "fail"]
+Name = Literal[
+    "unchanged",
+    "rotation_only",
+    "seed_only",
+    "moved",
+    "ids_permuted",
+    "type_collapsed",
+    "data_lost",
+    "data_lost_hidden",
+    "nodes_vanished",
+]
+SAME = 0.999
+"""Mean cosine from which vectors are taken to be the same."""
+ASSUMED_OVERLAP = 0.5
+"""Neighbours that another seed keeps, where it was not measured."""
+
+
+class DriftThresholds(Settings):
+    """From where on an embedding has drifted."""
+
+    moved_warn: float = setting(1.2, "Neighbours lost, over those that another seed loses: a warning from here", gt=0)
+    moved_fail: float = setting(1.4, "The same: a failure from here", gt=0)
+    lost_warn: float = setting(
+        0.02, "Part of the graph's node pairs, or nodes, that are gone: a warning from here", ge=0
+    )
+    lost_fail: float = setting(0.2, "The same: a failure from here", ge=0)
+    hidden_max: float = setting(
+        0.7, "With lost data: fewer neighbours lost than this times another seed's are a warm start that hides it", ge=0
+    )
+    collapsed_max: float = setting(0.1, "Spread of a type, after over before, from which it has collapsed", gt=0, lt=1)
+    seeds: int = setting(
+        2,
+        "Further seeds to train once, whose effect is the unit; 0: assume that a seed changes half of the neighbours",
+        ge=0,
+    )
+
+
+@dataclass(frozen=True)
+class SeedNoise:
+    """What another seed alone does: means over ``pairs`` of runs of the same data and settings. ``measured``: or assumed.
+
+    ``by_type``: overlap@10 of each type.
+    """
+
+    overlap_10: float = ASSUMED_OVERLAP
+    overlap_50: float = ASSUMED_OVERLAP
+    cka: float = math.nan
+    cosine_aligned: float = math.nan
+    by_type: dict[str, float] | None = None
+    pairs: int = 0
+
+    @property
+    def measured(self) -> bool:
+        """Whether runs were trained for it."""
+        return self.pairs > 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return plain(asdict(self))
+
+
+@dataclass(frozen=True)
+class DriftVerdict:
+    """One finding, with its sentence and what to do about it ("" where nothing)."""
+
+    name: Name
+    status: Status
+    meaning: str
+    remedy: str = ""
+
+
+@dataclass(frozen=True)
+class DriftReport:
+    """``findings``, the gravest first. ``multiple``: neighbours lost over those that another seed loses."""
+
+    figures: DriftFigures
+    noise: SeedNoise
+    graph: GraphDifference | None
+    multiple: float
+    findings: tuple[DriftVerdict, ...]
+
+    @property
+    def name(self) -> Name:
+        """The gravest finding's."""
+        return self.findings[0].name
+
+    @property
+    def status(self) -> Status:
+        """The gravest finding's."""
+        return self.findings[0].status
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        changed = None
+        if self.graph is not None:
+            changed = asdict(self.graph) | {"lost_share": self.graph.lost_share, "added_share": self.graph.added_share}
+        return plain(
+            {
+                "name": self.name,
+                "status": self.status,
+                "multiple": self.multiple,
+                "findings": [asdict(finding) for finding in self.findings],
+                "seed_noise": self.noise.to_dict(),
+                "graph": changed,
+                **self.figures.to_dict(),
+            }
+        )
+
+
+def drift_report(
+    figures: DriftFigures,
+    noise: SeedNoise | None = None,
+    graph: GraphDifference | None = None,
+    thresholds: DriftThresholds | None = None,
+) -> DriftReport:
+    """Put figures, the seed's effect and the graph's change together. ``graph`` None: not known, as of plain files."""
+    bounds, unit = thresholds or DriftThresholds(), noise or SeedNoise()
+    multiple = (1 - figures.overall.overlap_10) / max(1 - unit.overlap_10, 0.01)
+    found = [*_ids(figures, unit), *_collapsed(figures, bounds), *_lost(figures, multiple, graph, bounds)]
+    explained = bool(found)
+    if not any(finding.name == "ids_permuted" for finding in found):
+        found.append(_moved(figures, multiple, unit, bounds, explained))
+    gravity = {"fail": 0, "warn": 1, "pass": 2}
+    found.sort(key=lambda finding: gravity[finding.status])
+    return DriftReport(figures, unit, graph, multiple, tuple(found))
+
+
+def _ids(figures: DriftFigures, unit: SeedNoise) -> list[DriftVerdict]:
+    """Neighbours at chance level although the cloud of points is the same: the rows belong to other ids.
+
+    Where another seed leaves no neighbours either, as after hardly any training, nobody can tell.
+    """
+    all_of_it = figures.overall
+    # Within each type, as the types themselves may have kept their places.
+    cka = sum(own.cka * own.shared for own in figures.types) / all_of_it.shared
+    by_chance = all_of_it.overlap_10 <= 1.3 * all_of_it.chance_10 and cka <= 1.5 * all_of_it.chance_cka
+    telling = unit.overlap_10 > 1.5 * all_of_it.chance_10
+    if not (by_chance and telling) or all_of_it.chance_10 > 0.3 or figures.spectrum_change > 0.1:
+        return []
+    return [
+        DriftVerdict(
+            "ids_permuted",
+            "fail",
+            f"Neighbours agree no better than by chance ({all_of_it.overlap_10:.3f}), but the vectors have the same "
+            "spectrum: they belong to other ids than before.",
+            "Compare how ids and rows are paired in both exports; nothing that looks vectors up by id may use this.",
+        )
+    ]
+
+
+def _collapsed(figures: DriftFigures, bounds: DriftThresholds) -> list[DriftVerdict]:
+    return [
+        DriftVerdict(
+            "type_collapsed",
+            "fail",
+            f"The vectors of type '{own.name}' spread {own.spread_ratio:.2g} times as much as before: they have collapsed.",
+            "See the type's checks in the validation, and which of its relations the graph still has.",
+        )
+        for own in figures.types
+        if own.shared >= 10 and own.spread_ratio < bounds.collapsed_max
+    ]
+
+
+def _lost(
+    figures: DriftFigures, multiple: float, graph: GraphDifference | None, bounds: DriftThresholds
+) -> list[DriftVerdict]:
+    found = []
+    gone = figures.overall.vanished / max(figures.overall.vanished + figures.overall.shared, 1)
+    if gone >= bounds.lost_warn:
+        found.append(
+            DriftVerdict(
+                "nodes_vanished",
+                "fail" if gone >= bounds.lost_fail else "warn",
+                f"{figures.overall.vanished:,} nodes ({gone:.1%}) have no vector any more.",
+                "See which types in the table; a source may be missing, or filtered by graph.include_node_types.",
+            )
+        )
+    if graph is None or graph.lost_share < bounds.lost_warn:
+        return found
+    largest = sorted(graph.relations.items(), key=lambda item: item[1][0] - item[1][1], reverse=True)
+    where = ", ".join(f"{name} {a:,} → {b:,}" for name, (a, b) in largest[:3] if a > b)
+    said = f"{graph.lost_share:.1%} of the graph's node pairs are gone" + (f" ({where})" if where else "")
+    remedy = "If the data should not have shrunk: look at the sources and their rejected rows before this goes live."
+    if multiple < bounds.hidden_max:
+        found.append(
+            DriftVerdict(
+                "data_lost_hidden",
+                "fail" if graph.lost_share >= bounds.lost_fail else "warn",
+                f"{said}, and the vectors do not show it: neighbours changed {multiple:.2g} times as much as by another "
+                "seed, as after a warm start (training.init_from).",
+                remedy + " Train afresh to see what the data say.",
+            )
+        )
+    else:
+        status: Status = "fail" if graph.lost_share >= bounds.lost_fail else "warn"
+        found.append(DriftVerdict("data_lost", status, said + ".", remedy))
+    return found
+
+
+def _moved(
+    figures: DriftFigures, multiple: float, unit: SeedNoise, bounds: DriftThresholds, explained: bool
+) -> DriftVerdict:
+    all_of_it = figures.overall
+    kept = f"{all_of_it.overlap_10:.0%} of the 10 nearest neighbours stayed"
+    if all_of_it.cosine_aligned >= SAME:
+        if all_of_it.cosine_raw >= SAME:
+            return DriftVerdict("unchanged", "pass", "The vectors are the same.")
+        return DriftVerdict("rotation_only", "pass", f"The vectors are the same but for a rotation ({kept}).")
+    how = "" if unit.measured else ", the seed's effect being assumed, not measured"
+    said = f"{kept}: {multiple:.2g} times the change that another seed brings{how}."
+    if multiple < bounds.moved_warn:
+        return DriftVerdict("seed_only", "pass", said)
+    remedy = "The findings before this one say why." if explained else "Compare settings and data of the two runs."
+    # What has a cause with a name of its own is not failed twice.
+    status: Status = "fail" if multiple >= bounds.moved_fail and not explained else "warn"
+    return DriftVerdict("moved", status, said, remedy)
+
+
+def agreement_rows(figures: DriftFigures) -> list[Agreement]:
+    """All of it first, then the types."""
+    return [figures.overall, *figures.types]

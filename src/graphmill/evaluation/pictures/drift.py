@@ -1,0 +1,47 @@
+"""Pictures of drift: how many neighbours each type kept, and where the most moved nodes went."""
+
+import numpy as np
+
+from graphmill.evaluation.drift.figures import DriftFigures
+from graphmill.evaluation.pictures.canvas import COLOURS, GREY, INLINE_BYTES, blank, shrink
+
+
+def overlap_histogram(figures: DriftFigures, usual: float, *, max_bytes: int = INLINE_BYTES) -> bytes:
+    """The part of each node's 10 nearest neighbours that stayed, a line a type; ``usual``: what another seed keeps."""
+    figure, axes = blank()
+    types, kept = figures.overlaps
+    bins = np.linspace(-0.05, 1.05, 12)
+    # ``types`` of the figures are those that have shared nodes, in the order of their numbers.
+    for number, (of_type, own) in enumerate(zip(np.unique(types), figures.types, strict=True)):
+        values = kept[types == of_type]
+        heights, _ = np.histogram(values, bins)
+        axes.plot(
+            (bins[:-1] + bins[1:]) / 2,
+            heights / max(len(values), 1),
+            color=COLOURS[number % len(COLOURS)],
+            linestyle=("-", "--", ":")[number // len(COLOURS) % 3],
+            label=f"{own.name} {values.mean():.2f}",
+        )
+    axes.axvline(usual, color=GREY, linewidth=0.8, label=f"another seed {usual:.2f}")
+    axes.set_xlabel("part of the 10 nearest neighbours that stayed")
+    axes.set_ylabel("part of the nodes")
+    axes.set_title(f"{figures.overall.overlap_10:.0%} of the neighbours stayed")
+    axes.legend(fontsize="small", frameon=False)
+    return shrink(figure, max_bytes)
+
+
+def moved_arrows(figures: DriftFigures, *, max_bytes: int = INLINE_BYTES) -> bytes:
+    """The most moved nodes in the first two principal components of before, after the alignment; all others in grey."""
+    figure, axes = blank(7.0, 5.5)
+    found = figures.projection
+    axes.scatter(found.background[:, 0], found.background[:, 1], s=3, color=GREY, alpha=0.35, linewidths=0)
+    for name, start, end in zip(found.names, found.before, found.after, strict=True):
+        axes.annotate("", xy=end, xytext=start, arrowprops={"arrowstyle": "->", "color": COLOURS[5], "linewidth": 0.9})
+        axes.text(end[0], end[1], name[:24], fontsize="x-small")
+    # annotate() does not widen the axes.
+    axes.update_datalim(np.concatenate((found.before, found.after)))
+    axes.autoscale_view()
+    axes.set_xlabel("first principal component")
+    axes.set_ylabel("second principal component")
+    axes.set_title(f"The {len(found.names)} nodes that moved most")
+    return shrink(figure, max_bytes)

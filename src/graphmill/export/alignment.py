@@ -1,0 +1,108 @@
+"""Turns a run's vectors so that they lie over those of the live version: retrains differ by a rotation first of all.
+
+Where dot products are the scores, a rotation leaves them as they are, and the vectors themselves are turned; for other
+scores the vectors stay, and a turned copy is written beside them. Which version is live is ``runs.champion``'s business.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from graphmill.evaluation.drift.procrustes import Rotation, fit_rotation
+from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
+from graphmill.export.embeddings import MANIFEST
+from graphmill.export.writers import ParquetEmbeddings
+from graphmill.training.contract import EmbeddingBlock
+
+ALIGNED = "embeddings_aligned.parquet"
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The vectors that others are laid over, and the name of the version whose space that is."""
+
+    space: str
+    embeddings: Embeddings
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """A rotation onto a reference, or the reason why there is none."""
+
+    space: str
+    shared: int
+    rotation: Rotation | None
+    problem: str = ""
+
+    def about(self, in_place: bool) -> dict[str, Any]:
+        """What the export's manifest says of it."""
+        if self.rotation is None:
+            return {"to": self.space, "shared": self.shared, "problem": self.problem}
+        return {"to": self.space, "shared": self.shared, "residual": self.rotation.residual, "in_place": in_place}
+
+
+def aligned_file(folder: Path) -> Path:
+    """The file of an export (or version) whose vectors are in the common space: the turned copy, or the vectors."""
+    copy = folder / ALIGNED
+    return copy if copy.is_file() else folder
+
+
+def read_reference(folder: Path, space: str) -> Reference:
+    """The vectors of a version in the common space, which is called ``space``."""
+    return Reference(space, read_embeddings(aligned_file(folder)))
+
+
+def manifest_alignment(folder: Path) -> dict[str, Any]:
+    """What an export's manifest says of its alignment; {} where it was not aligned."""
+    found = json.loads((folder / MANIFEST).read_text(encoding="utf-8")).get("alignment") or {}
+    return dict(found) if "problem" not in found else {}
+
+
+def fit_alignment(reference: Reference, blocks: Sequence[EmbeddingBlock], nodes: pa.Table) -> Alignment:
+    """The rotation of the blocks (in row order of ``nodes``) onto the reference, on nodes that both have."""
+    dim, known = blocks[0].vectors.shape[1], reference.embeddings
+    rows = known.rows_of(nodes.column("type").to_pylist(), nodes.column("id").to_pylist())
+    shared = int((rows >= 0).sum())
+    if known.vectors.shape[1] != dim:
+        return Alignment(
+            reference.space, shared, None, f"it has {known.vectors.shape[1]} dimensions, the live version {dim}"
+        )
+    if shared < dim:
+        return Alignment(
+            reference.space, shared, None, f"{shared} shared nodes do not fix a rotation of {dim} dimensions"
+        )
+
+    def pairs() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for block in blocks:
+            own = rows[block.start : block.start + len(block.vectors)]
+            there = own >= 0
+            yield block.vectors[there], np.asarray(known.vectors)[own[there]]
+
+    return Alignment(reference.space, shared, fit_rotation(pairs(), dim))
+
+
+def rotated(blocks: Iterable[EmbeddingBlock], rotation: Rotation) -> Iterator[EmbeddingBlock]:
+    """The blocks, turned."""
+    for block in blocks:
+        yield EmbeddingBlock(block.start, rotation.apply(block.vectors))
+
+
+def write_aligned(blocks: Iterable[EmbeddingBlock], nodes: pa.Table, dim: int, directory: Path) -> Path:
+    """Write blocks as ``embeddings_aligned.parquet``, whole or not at all; returns its path."""
+    directory.mkdir(parents=True, exist_ok=True)
+    writer = ParquetEmbeddings(directory / ALIGNED, dim)
+    try:
+        for block in blocks:
+            writer.write(nodes.slice(block.start, len(block.vectors)), block.vectors)
+        writer.commit()
+    except BaseException:
+        writer.abort()
+        raise
+    return writer.path

@@ -1,0 +1,90 @@
+"""How a promotion or rollback is shown in Dagster, by the asset or after a command: metadata, and the event itself.
+
+``python -m graphmill.orchestration.promotion DAGSTER_HOME`` (the event as JSON on stdin) is how ``graphmill promote`` and
+``graphmill rollback`` put what they did into the event log.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import dagster as dg
+
+from graphmill.orchestration.metadata import markdown_table, scalars, snippet
+
+NO_VERSION = "none"
+
+
+def data_version(found: Mapping[str, Any]) -> str:
+    """The live version: the same as before where the champion was kept."""
+    return str(found["version"]) or NO_VERSION
+
+
+def metadata(found: Mapping[str, Any], by: str) -> dict[str, Any]:
+    """What the asset shows of a decision: outcome, reason, both figures, and how to read the version that is live."""
+    compared = found.get("comparison") or {}
+    figures = ("candidate", "champion", "difference", "low", "high", "queries", "left_out")
+    shown: dict[str, Any] = {
+        "decision": found["outcome"],
+        "reason": found["reason"],
+        "live_version": found["version"] or NO_VERSION,
+        "live_before": found["champion"] or NO_VERSION,
+        "by": by,
+        **scalars({name: compared.get(name) for name in figures}),
+    }
+    if compared:
+        shown["metric"] = compared["metric"]
+        shown["figures"] = dg.MetadataValue.md(markdown_table(_figure_rows(found, compared)))
+    elif found.get("problem"):
+        shown["not_compared"] = found["problem"]
+    if found["version"]:
+        shown["version_path"] = dg.MetadataValue.path(str(found["path"]))
+        link = f"{os.path.dirname(found['path'])}/current"
+        shown["how_to_load"] = snippet(f"import graphmill\n\nlive = graphmill.load({link!r})\nframe = live.to_pandas()")
+    return shown
+
+
+def _figure_rows(found: Mapping[str, Any], compared: Mapping[str, Any]) -> list[dict[str, Any]]:
+    name = compared["metric"]
+    interval = f"{compared['difference']:+.4f} ({compared['low']:+.4f} to {compared['high']:+.4f})"
+    rows = [
+        {
+            "figure": f"{name}, validation, the same {compared['queries']:,} queries",
+            "candidate": compared["candidate"],
+            "live before": compared["champion"],
+            "gain (95 % interval)": interval,
+        }
+    ]
+    test = found["test"]
+    if name in test["candidate"]:
+        mine, theirs = test["candidate"][name], test["champion"].get(name)
+        label = f"{name}, test, each on its own data: decides nothing"
+        rows.append({"figure": label, "candidate": mine, "live before": theirs, "gain (95 % interval)": ""})
+    return rows
+
+
+def record(instance: dg.DagsterInstance, event: Mapping[str, Any]) -> None:
+    """Put what a command did into the event log as a materialization of ``<dataset>/<model>_promoted``."""
+    found = event["decision"]
+    instance.report_runless_asset_event(
+        dg.AssetMaterialization(
+            asset_key=dg.AssetKey([event["dataset"], f"{event['model']}_promoted"]),
+            description=f"by command: {found['reason']}",
+            metadata=metadata(found, str(event["by"])),
+            tags={"dagster/data_version": data_version(found)},
+        )
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """Record the event on stdin in the instance of the given DAGSTER_HOME."""
+    os.environ["DAGSTER_HOME"] = os.path.abspath(arguments[0])
+    with dg.DagsterInstance.get() as instance:
+        record(instance, json.load(sys.stdin))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,138 @@
+"""Drift between runs, versions and files: finds the vectors and what is known of their graphs, and writes the report."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from graphmill.errors import GraphmillError, InputError
+from graphmill.evaluation.drift.figures import drift_figures
+from graphmill.evaluation.drift.verdicts import DriftReport, DriftThresholds, SeedNoise, drift_report
+from graphmill.evaluation.embedding_files import read_embeddings
+from graphmill.evaluation.pictures.drift import moved_arrows, overlap_histogram
+from graphmill.export.alignment import aligned_file
+from graphmill.graph.summary import GraphSummary, graph_difference, summarise
+from graphmill.promotion.seed_noise import known_noise, measured_noise
+from graphmill.promotion.versions import MANIFEST, Versions
+from graphmill.runs.messages import Outlet
+from graphmill.runs.places import open_graph_of
+from graphmill.training.run_directory import RunDirectory
+from graphmill.training.signals import StopRequest
+
+FOLDER = "drift"
+REPORT = "drift.json"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two: ``vectors`` is what is read; ``graph`` None where it is not known; ``run`` None for other files."""
+
+    name: str
+    vectors: Path
+    graph: GraphSummary | None = None
+    run: Path | None = None
+
+
+def side_of(what: str, folder: Path) -> Side:
+    """A run directory, a version (its folder, ``D/M`` for the live one, ``D/M/VERSION``), or a file of embeddings.
+
+    ``folder``: where the versions of all models are. Raises :class:`InputError` for what is none of these.
+    """
+    path = Path(what)
+    if path.is_symlink():
+        path = path.resolve()
+    if (path / MANIFEST).is_file():
+        return _version(path)
+    if (path / "embeddings").is_dir() and (path / "manifest.json").is_file():
+        return Side(what, aligned_file(path / "embeddings"), _graph_of(path), path)
+    if path.exists():
+        return Side(what, path)
+    parts = [part for part in what.split("/") if part]
+    if len(parts) in (2, 3) and ".." not in parts:
+        store = Versions(folder / parts[0] / parts[1])
+        if store.path.is_dir():
+            found = store.find(parts[2]) if len(parts) == 3 else store.current()
+            if found is not None:
+                return _version(found.path)
+    raise InputError(f"{what} is no run directory, no version (DATASET/MODEL or DATASET/MODEL/VERSION), and no file")
+
+
+def _version(path: Path) -> Side:
+    about = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    run = Path(about["run_dir"])
+    return Side(
+        path.name, aligned_file(path), GraphSummary.load(path), run if (run / "settings.json").is_file() else None
+    )
+
+
+def _graph_of(run: Path) -> GraphSummary | None:
+    """The summary of the graph that a run was trained on, where it is still there."""
+    try:
+        return summarise(open_graph_of(run, RunDirectory(run).read_json("manifest.json")["data"]))
+    except InputError:
+        return None
+
+
+def compare_sides(
+    before: Side,
+    after: Side,
+    thresholds: DriftThresholds | None = None,
+    *,
+    outlets: Sequence[Outlet] = (),
+    stop: StopRequest | None = None,
+) -> DriftReport:
+    """The report of ``after`` against ``before``. The seed's effect is that of ``after``'s run, else of ``before``'s.
+
+    Where it was not measured before, it is now if ``thresholds.seeds`` is above 0 and there is a run to repeat.
+    """
+    bounds = thresholds or DriftThresholds(seeds=0)
+    figures = drift_figures(read_embeddings(before.vectors), read_embeddings(after.vectors))
+    noise: SeedNoise | None = None
+    for run in (after.run, before.run):
+        if run is not None and noise is None:
+            noise = _known(run)
+    if noise is None and bounds.seeds and after.run is not None:
+        noise = measured_noise(after.run, bounds.seeds, outlets=outlets, stop=stop)
+    changed = graph_difference(before.graph, after.graph) if before.graph and after.graph else None
+    return drift_report(figures, noise, changed, bounds)
+
+
+def _known(run: Path) -> SeedNoise | None:
+    try:
+        return known_noise(run)
+    except GraphmillError:  # a run of an older release may have settings that are no more
+        return None
+
+
+def drift_of_run(
+    run_dir: str | Path,
+    store: Versions,
+    thresholds: DriftThresholds | None = None,
+    *,
+    outlets: Sequence[Outlet] = (),
+    stop: StopRequest | None = None,
+) -> dict[str, Any]:
+    """A run's export against the live version: writes ``drift/drift.json`` and its pictures into the run.
+
+    Returns the report's values, with ``against``: the version's name. Raises :class:`InputError` where nothing is live.
+    """
+    live = store.current()
+    if live is None:
+        raise InputError(f"nothing of {store.label} is live, so there is nothing that it could have moved from")
+    run = Path(run_dir)
+    report = compare_sides(_version(live.path), side_of(str(run), store.path), thresholds, outlets=outlets, stop=stop)
+    found = {"against": live.name, **report.to_dict()}
+    write_report(report, found, run / FOLDER)
+    return found
+
+
+def write_report(report: DriftReport, values: dict[str, Any], folder: Path) -> None:
+    """``drift.json``, ``overlap.png`` and ``moved.png`` in ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False)
+    (folder / REPORT).write_text(text + "\n", encoding="utf-8")
+    (folder / "overlap.png").write_bytes(overlap_histogram(report.figures, report.noise.overlap_10))
+    (folder / "moved.png").write_bytes(moved_arrows(report.figures))

@@ -1,0 +1,99 @@
+"""The effect of another seed on a run's vectors, measured once for each family of settings and kept beside the runs.
+
+A family is what the fingerprint holds but for seed, data and start: the same settings on other data need not be measured
+again. The runs are trained like any other, go on where they were stopped, and are removed when they were measured.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from graphmill.evaluation.drift.noise import seed_noise
+from graphmill.evaluation.drift.verdicts import SeedNoise
+from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
+from graphmill.promotion.versions import now
+from graphmill.runs.export import export_run, restore
+from graphmill.runs.messages import Outlet
+from graphmill.runs.places import open_graph_of
+from graphmill.runs.resolve import merge, parse_settings
+from graphmill.runs.train import train
+from graphmill.settings import identity_of
+from graphmill.training.files import write_atomically
+from graphmill.training.run_directory import RunDirectory
+from graphmill.training.settings import ExportSettings
+from graphmill.training.signals import StopRequest
+
+FOLDER = "seed_noise"
+
+
+def family_of(run: RunDirectory) -> str:
+    """16 hex digits of a run's identity settings without seed and start, its batching, precision and recipe."""
+    manifest, values = run.read_json("manifest.json"), run.read_json("settings.json")
+    settings = parse_settings({**values, "preset": "none"}, str(run.path / "settings.json"))
+    identity = identity_of(settings)
+    for name in ("seed", "init_from"):
+        del identity["training"][name]
+    identity.pop("data", None)
+    resolved = {name: manifest["resolved"][name] for name in ("batching", "precision")}
+    content = {"identity": identity, "version": manifest["algorithm_version"], **resolved}
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def known_noise(run_dir: Path) -> SeedNoise | None:
+    """What was measured for a run's family before; None where nothing was."""
+    run = RunDirectory(run_dir)
+    path = run.path.parent / FOLDER / f"{family_of(run)}.json"
+    if not path.is_file():
+        return None
+    return SeedNoise(**json.loads(path.read_text(encoding="utf-8"))["noise"])
+
+
+def measured_noise(
+    run_dir: Path, seeds: int, *, outlets: Sequence[Outlet] = (), stop: StopRequest | None = None
+) -> SeedNoise:
+    """:func:`known_noise`, or train ``seeds`` further seeds of the run's settings on its graph, and measure.
+
+    Raises what a training raises; what was trained until then is gone on with the next time.
+    """
+    if (known := known_noise(run_dir)) is not None:
+        return known
+    run = RunDirectory(run_dir)
+    family, values, manifest = family_of(run), run.read_json("settings.json"), run.read_json("manifest.json")
+    values["data"] = str(open_graph_of(run.path, manifest["data"]).path)
+    root = run.path.parent / FOLDER / family
+    found: list[Embeddings] = [] if values["training"]["init_from"] else [read_embeddings(run.embeddings)]
+    first = int(values["training"]["seed"])
+    for number in range(1, max(seeds, 2 - len(found)) + 1):
+        for outlet in outlets:
+            outlet.send({"kind": "note", "text": f"seed {first + number}: the unit of drift is measured, once"})
+        found.append(_another_seed(values, manifest, first + number, root, outlets, stop))
+    noise = seed_noise(found)
+    about = {"family": family, "measured": now(), "data": manifest["data"]["content_hash"], "noise": noise.to_dict()}
+    text = json.dumps(about, indent=2) + "\n"
+    write_atomically(root.parent / f"{family}.json", text.encode())
+    shutil.rmtree(root, ignore_errors=True)
+    return noise
+
+
+def _another_seed(
+    values: dict[str, Any],
+    manifest: dict[str, Any],
+    seed: int,
+    root: Path,
+    outlets: Sequence[Outlet],
+    stop: StopRequest | None,
+) -> Embeddings:
+    resolved = manifest["resolved"]
+    changed = {
+        "preset": "none",
+        "training": {"seed": seed, "init_from": "", "force": False},
+        "acceleration": {"batching": resolved["batching"], "processes": 1, "keep_runs": 100},
+    }
+    result = train(merge(values, changed), "the unit of drift", root=str(root), outlets=outlets, stop=stop)
+    export_run(restore(result["run_dir"]), ExportSettings(csv=False, parquet=True, npy=False, align="none"))
+    return read_embeddings(Path(result["run_dir"]) / "embeddings")

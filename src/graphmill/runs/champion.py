@@ -1,0 +1,46 @@
+"""Where the live version of a model is: its runs are in ``06_models/D/M``, its versions in ``07_promoted/D/M``.
+
+How versions come about is the business of ``promotion``, which is above this; here they are only found.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from graphmill.export.alignment import Reference, manifest_alignment, read_reference
+
+MODELS, PROMOTED = "06_models", "07_promoted"
+
+
+def promoted_folder(runs: Path) -> Path | None:
+    """The folder of the versions of a model whose runs are in ``runs``; None where those are in no ``06_models``."""
+    runs = runs.resolve()
+    for folder in runs.parents:
+        if folder.name == MODELS:
+            return folder.parent / PROMOTED / runs.parent.name / runs.name
+    return None
+
+
+def champion_folder(runs: Path) -> Path | None:
+    """The folder of the live version, with the link resolved; None where nothing is live."""
+    versions = promoted_folder(runs)
+    if versions is None or not (versions / "current").exists():
+        return None
+    return (versions / "current").resolve()
+
+
+def champion_reference(run: Path, fingerprint: str, epoch: int) -> Reference | None:
+    """What a run's export is laid over: the live version in its space; None where nothing is live.
+
+    The live version's own run is laid over its own vectors, and its space keeps its name: exporting it again changes
+    nothing.
+    """
+    folder = champion_folder(run.parent)
+    if folder is None:
+        return None
+    about = json.loads((folder / "version.json").read_text(encoding="utf-8"))
+    before = manifest_alignment(folder)
+    if (about["fingerprint"], about["epoch"]) == (fingerprint, epoch):
+        return read_reference(folder, before["to"]) if before else None
+    return read_reference(folder, folder.name)

@@ -1,0 +1,115 @@
+"""``graphmill promote``, ``rollback`` and ``versions`` as a user meets them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+from typer.testing import CliRunner
+
+import graphmill
+from graphmill.cli import app
+from graphmill.errors import GraphmillError, InputError
+from graphmill.runs.export import export_run, restore
+from graphmill.runs.train import train
+from tests.training.cases import CASES, typed_graph
+from tests.training.runs import settings_of
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(app, list(arguments), catch_exceptions=True)
+
+
+def mistake(*arguments: str) -> str:
+    found = run(*arguments)
+    assert isinstance(found.exception, InputError), found.exception
+    return str(found.exception)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Two runs of ``toy/hgt``, the second one far better."""
+    folder = tmp_path_factory.mktemp("project") / "data" / "06_models" / "toy"
+    graph, out = typed_graph(folder / "graph"), []
+    for more in ({"seed": 1}, {"epochs": 40, "learning_rate": 0.02}):
+        values = settings_of(CASES["hgt-no-messages"], graph, {"training": more}, {"export": {"csv": False}})
+        path = Path(train(values, "test", root=str(folder / "hgt"))["run_dir"])
+        export_run(restore(path))
+        out.append(path)
+    return out
+
+
+def test_from_promotion_to_rollback(runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    folder = tmp_path / "promoted"
+    found = run("promote", str(runs[0]), "--to", str(folder))
+    assert isinstance(found.exception, GraphmillError)
+    assert found.exception.exit_code == 1
+    assert "embeddings are not sound" in str(found.exception)
+    first = json.loads(run("promote", str(runs[0]), "--to", str(folder), "--force", "--json").stdout)
+    assert (first["outcome"], first["reason"]) == ("promoted", "by hand")
+    second = json.loads(run("promote", str(runs[1]), "--to", str(folder), "--if", "better", "--json").stdout)
+    assert second["outcome"] == "promoted"
+    again = run("promote", str(runs[1]), "--to", str(folder), "--if", "better")
+    assert again.exit_code == 1
+    assert "is this run already" in again.stdout
+
+    rows = json.loads(run("versions", "toy/hgt", "--folder", str(folder), "--json").stdout)
+    assert [row["version"] for row in rows] == [second["version"], first["version"]]
+    assert [row["live"] for row in rows] == [True, False]
+    assert all(row["by"] and row["when"] and row["why"] for row in rows)
+    shown = run("versions", "toy/hgt", "--folder", str(folder)).stdout
+    assert f"→ {second['version']}" in shown
+
+    back = json.loads(run("rollback", "toy/hgt", "--folder", str(folder), "--why", "complaints", "--json").stdout)
+    assert (back["version"], back["before"], back["reason"]) == (first["version"], second["version"], "complaints")
+    moved = run("drift", "toy/hgt", str(runs[1]), "--folder", str(folder), "--out", str(tmp_path / "report"), "--json")
+    report = json.loads(moved.stdout)
+    assert moved.exit_code == (report["status"] == "fail")
+    assert report["seed_noise"]["pairs"] == 0
+    assert {path.name for path in (tmp_path / "report").iterdir()} == {"drift.json", "overlap.png", "moved.png"}
+    shown = run("drift", "toy/hgt", f"toy/hgt/{second['version']}", "--folder", str(folder)).stdout
+    assert "Moved most" in shown
+    assert "node pairs, 0 gone, 0 new" in shown
+
+    live = graphmill.load(folder / "toy" / "hgt" / "current")
+    assert live.path.name == first["version"]
+    assert len(live["n1"]) == 16
+
+
+def test_it_is_recorded_where_dagster_has_an_instance(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "dagster.yaml").write_text("telemetry: {enabled: false}\n")
+    monkeypatch.setenv("DAGSTER_HOME", str(home))
+    made = json.loads(
+        run("promote", str(runs[1]), "--to", str(tmp_path / "promoted"), "--why", "looks good", "--json").stdout
+    )
+    with dg.DagsterInstance.from_config(str(home)) as instance:
+        event = instance.get_latest_materialization_event(dg.AssetKey(["toy", "hgt_promoted"]))
+    assert event is not None
+    materialization = event.asset_materialization
+    shown = {name: value.value for name, value in materialization.metadata.items()}
+    assert (shown["decision"], shown["reason"], shown["live_version"]) == ("promoted", "looks good", made["version"])
+    assert materialization.tags["dagster/data_version"] == made["version"]
+
+
+def test_mistakes_are_one_sentence(runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DAGSTER_HOME", raising=False)
+    folder = str(tmp_path / "promoted")
+    assert mistake("versions", "toy") == "'toy' is no DATASET/MODEL, such as biomed/hgt"
+    assert "../hgt' is no DATASET/MODEL" in mistake("versions", "../hgt")
+    assert "has no version of toy/hgt; it has versions of: nothing" in mistake(
+        "versions", "toy/hgt", "--folder", folder
+    )
+    run("promote", str(runs[1]), "--to", folder)
+    assert "it has versions of: toy/hgt" in mistake("rollback", "toy/ht", "--folder", folder)
+    assert "has no version '7'" in mistake("rollback", "toy/hgt", "7", "--folder", folder)
+    assert "there is none to go back to" in mistake("rollback", "toy/hgt", "--folder", folder)
+    assert mistake("promote", str(runs[1]), "--if", "worse") == "--if worse: better or checks_pass"
+    assert "is not measured for each query" in mistake("promote", str(runs[1]), "--to", folder, "--metric", "auc")
+    assert "is no run directory, no version" in mistake("drift", "toy/none", str(runs[0]), "--folder", folder)
+    assert "not a run directory" in mistake("promote", str(tmp_path), "--to", folder)

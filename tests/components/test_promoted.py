@@ -1,0 +1,183 @@
+"""Promotion through Dagster, with real runs: the asset decides, commands and asset see the same versions."""
+
+import contextlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pytest
+
+from graphmill.components.promoted_asset import failed_checks, gating_checks
+from graphmill.errors import GraphmillError, SettingsError
+from graphmill.orchestration import promotion
+from graphmill.orchestration.pipes import WorkerClient, WorkerReport
+from graphmill.promotion.modes import MODES
+from graphmill.promotion.promote import roll_back
+from graphmill.promotion.versions import Versions
+from graphmill.runs import __main__ as worker
+from graphmill.training.signals import StopRequest
+from tests.components.conftest import Project, checks
+
+SMALL: dict[str, Any] = {
+    "preset": "none",
+    "model": {"embedding_dim": 8, "hidden_dim": 8, "num_heads": 2, "num_layers": 0},
+    "objective": {"contrastive_weight": 0.0},
+    "training": {"epochs": 2, "steps_per_epoch": 2},
+    "acceleration": {"threads": 1},
+}
+
+
+class WorkerHere(WorkerClient):
+    """Does the worker's job in this process, and remembers the modes that it was asked for."""
+
+    asked: list[str] = []  # noqa: RUF012
+
+    def run(self, context: dg.AssetExecutionContext, *, extras: Mapping[str, Any], cwd: str, **_: Any) -> WorkerReport:
+        self.asked.append(str(extras.get("mode", "train")))
+        with contextlib.chdir(cwd), StopRequest() as stop:
+            try:
+                return WorkerReport(result=worker._dispatch(extras, [], stop, MODES))
+            except GraphmillError as error:
+                raise dg.Failure(str(error), allow_retries=False) from None
+
+
+class Chain:
+    """A project with a dataset and a small HGT, and the policy as it is changed from run to run."""
+
+    def __init__(self, project: Project) -> None:
+        self.project, self.worker = project, WorkerHere()
+        self.versions = Versions(project.root / "data" / "07_promoted" / "toy" / "hgt")
+        assert project.materialize(project.dataset()).success
+
+    def run(self, *parts: str, settings: dict[str, Any] | None = None, **promote: Any) -> dg.ExecuteInProcessResult:
+        only = " or ".join(
+            f'key:"toy/hgt_{part}"'
+            for part in parts or ("model", "embeddings", "validation", "ranking", "drift", "promoted")
+        )
+        values = {**SMALL, "training": {**SMALL["training"], **(settings or {})}}
+        definitions = self.project.model(settings=values, promote=promote)
+        return self.project.materialize(self.project.dataset(), definitions, only=only, worker=self.worker)
+
+    @property
+    def shown(self) -> dict[str, Any]:
+        return self.project.metadata("toy/hgt_promoted")
+
+    @property
+    def data_version(self) -> str:
+        return self.project.data_version("toy/hgt_promoted")
+
+
+@pytest.fixture
+def chain(project: Project) -> Chain:
+    return Chain(project)
+
+
+def test_the_policys_decisions_from_the_first_run_to_a_rollback(chain: Chain) -> None:
+    result = chain.run()  # manual is the default: nothing goes live, and no process is started to say so
+    assert result.success
+    assert (chain.shown["decision"], chain.data_version) == ("waits", "none")
+    assert chain.project.metadata("toy/hgt_drift")["finding"] == "nothing is live to compare with"
+    assert "promote" not in chain.worker.asked
+
+    result = chain.run("promoted", when="better")
+    assert result.success
+    assert chain.shown["decision"] == "kept"
+    assert "checks did not pass" in chain.shown["reason"]
+    failing = [name for name in failed_checks(chain.project.instance, gating_checks_of(chain)) if "(" not in name]
+    assert failing
+    assert all(name in chain.shown["reason"] for name in failing)
+
+    policy = {"when": "better", "except_checks": failing}
+    assert chain.run("promoted", **policy).success
+    first = chain.versions.current()
+    assert first is not None
+    assert (chain.shown["decision"], chain.shown["live_version"], chain.data_version) == (
+        "promoted",
+        first.name,
+        first.name,
+    )
+    assert chain.project.value("toy/hgt_promoted")["version"] == first.name
+    assert chain.versions.history()[-1].by.startswith("Dagster run ")
+
+    # Another seed is not surely better: a success, and the same data version.
+    result = chain.run(settings={"seed": 1}, **policy)
+    assert result.success
+    assert chain.shown["decision"] == "kept"
+    assert chain.data_version == first.name
+    assert chain.shown["low"] < chain.shown["difference"] < chain.shown["high"]
+    assert "validation, the same" in chain.shown["figures"]
+    assert set(checks(result)) >= {"version_is_whole", "not_worse_than_the_live_one"}
+
+    # The seed's effect is measured once, and is the unit in which the same run has moved.
+    drift = chain.project.metadata("toy/hgt_drift")
+    assert drift["against"] == first.name
+    assert drift["seed_effect"] == "measured on 3 pairs of runs"
+    assert drift["finding"] in ("seed_only", "moved", "unchanged", "rotation_only", "ids_permuted")
+    assert "data:image/png;base64," in drift["overlap"]
+    assert "node pairs" in drift["graph"]
+    assert {"neighbours_stayed", "data_not_lost", "same_ids", "no_type_collapsed"} <= set(checks(result))
+    kept = chain.run("promoted", **policy, max_drift=1e-6)
+    assert kept.success
+    assert "promote.max_drift = 1e-06" in chain.shown["reason"]
+
+    # What is at most a little worse goes live if the policy says so.
+    assert chain.run(settings={"seed": 1}, **{**policy, "min_gain": -1.0}).success
+    second = chain.versions.current()
+    assert second is not None
+    assert (chain.data_version, second.number) == (second.name, 2)
+
+    found = roll_back(chain.versions, by="me")
+    event = {
+        "dataset": "toy",
+        "model": "hgt",
+        "by": "me",
+        "decision": {**found, "outcome": "rolled back", "champion": found["before"]},
+    }
+    promotion.record(chain.project.instance, event)
+    assert (chain.shown["decision"], chain.data_version) == ("rolled back", first.name)
+    assert chain.run("promoted", **{**policy, "min_gain": -1.0}).success
+    assert "was rolled back" in chain.shown["reason"]
+    assert chain.data_version == first.name
+
+    # A damaged version is found, and nothing downstream would run on it.
+    (first.path / "embeddings.parquet").write_bytes(b"")
+    result = chain.run("promoted")
+    assert not checks(result)["version_is_whole"].passed
+
+
+def test_a_check_that_was_not_evaluated_has_not_passed(chain: Chain) -> None:
+    missing = failed_checks(chain.project.instance, gating_checks_of(chain))
+    assert missing
+    assert all(name.endswith("(not evaluated)") for name in missing)
+
+
+def test_a_validation_of_another_run_does_not_vouch_for_this_one(chain: Chain) -> None:
+    assert chain.run().success
+    chain.run("model", "embeddings", settings={"seed": 2})
+    assert chain.run("promoted", settings={"seed": 2}, when="checks_pass").success
+    assert "validation (of another run)" in chain.shown["reason"]
+
+
+def test_a_policy_that_cannot_be_is_one_sentence(project: Project) -> None:
+    for promote, sentence in (
+        ({"when": "sometimes"}, "promote: when = 'sometimes'"),
+        ({"except_checks": ["finit"]}, "there is no check 'finit' .known: finite, shape"),
+        ({"keep": 0}, "promote: keep = 0"),
+    ):
+        with pytest.raises(SettingsError, match=sentence):
+            project.model(promote=promote)
+
+
+def test_a_wrong_metric_fails_the_step_with_its_sentence(chain: Chain, tmp_path: Path) -> None:
+    assert chain.run().success
+    result = chain.run("promoted", when="better", metric="accuracy")
+    assert not result.success
+    (failure,) = [event for event in result.all_events if event.is_step_failure]
+    assert "metric 'accuracy' is not measured for each query" in str(failure.step_failure_data)
+
+
+def gating_checks_of(chain: Chain) -> list[dg.AssetCheckKey]:
+    from graphmill.components import EmbeddingModel
+
+    return gating_checks(EmbeddingModel(dataset="toy", recipe="hgt").plan(chain.project.context))

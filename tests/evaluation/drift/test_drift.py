@@ -1,0 +1,139 @@
+"""Drift: what the figures are on cases worked out by hand, and that every change is called by its name."""
+
+import numpy as np
+import pytest
+
+from graphmill.errors import InputError
+from graphmill.evaluation.drift.figures import drift_figures
+from graphmill.evaluation.drift.noise import seed_noise
+from graphmill.evaluation.drift.procrustes import fit_rotation, in_blocks
+from graphmill.evaluation.drift.selftest import self_test
+from graphmill.evaluation.drift.synthetic import CASES, edges_of, embed, embeddings, summary, thinned
+from graphmill.evaluation.drift.verdicts import DriftThresholds, SeedNoise, drift_report
+from graphmill.evaluation.embedding_files import Embeddings
+from graphmill.evaluation.health.neighbours import neighbour_overlap
+from graphmill.evaluation.pictures.drift import moved_arrows, overlap_histogram
+from graphmill.graph.summary import graph_difference
+
+
+def embedding(vectors: np.ndarray, first: int = 0, kinds: int = 2) -> Embeddings:
+    count = len(vectors)
+    ids = np.array([f"n{first + i}" for i in range(count)], dtype=object)
+    types = (np.arange(first, first + count) % kinds).astype(np.int32)
+    names = tuple(f"kind {i}" for i in range(kinds))
+    return Embeddings(ids, ids, types, names, vectors.astype(np.float32), np.arange(count))
+
+
+def random_rotation(dim: int, rng: np.random.Generator) -> np.ndarray:
+    return np.linalg.qr(rng.normal(size=(dim, dim)))[0]
+
+
+def test_procrustes_finds_the_rotation_and_says_what_is_left() -> None:
+    rng = np.random.default_rng(0)
+    A, R = rng.normal(size=(500, 12)), random_rotation(12, rng)
+    found = fit_rotation(in_blocks(A, A @ R), 12)
+    assert found.matrix == pytest.approx(R, abs=1e-9)
+    assert found.matrix @ found.matrix.T == pytest.approx(np.eye(12), abs=1e-12)
+    assert found.residual == pytest.approx(0, abs=1e-6)
+    noise = 0.1 * rng.normal(size=A.shape)
+    noisy = fit_rotation(in_blocks(A, A @ R + noise), 12)
+    expected = np.linalg.norm(A @ noisy.matrix - A @ R - noise) / np.linalg.norm(A @ R + noise)
+    assert noisy.residual == pytest.approx(expected, rel=1e-6)
+
+
+def test_figures_of_a_rotation_and_of_an_equal_copy() -> None:
+    rng = np.random.default_rng(1)
+    A = rng.normal(size=(300, 8))
+    turned = drift_figures(embedding(A), embedding(A @ random_rotation(8, rng)))
+    assert turned.overall.overlap_10 == turned.overall.overlap_50 == 1.0
+    assert turned.overall.cka == pytest.approx(1, abs=1e-6)
+    assert turned.overall.cosine_aligned == pytest.approx(1, abs=1e-5)
+    assert abs(turned.overall.cosine_raw) < 0.5
+    assert turned.residual == pytest.approx(0, abs=1e-3)
+    assert turned.spectrum_change == pytest.approx(0, abs=1e-6)
+
+
+def test_overlap_is_that_of_the_health_reports_neighbours() -> None:
+    """There it is the Jaccard index j; of two sets of k, the part that stayed is 2j / (1 + j)."""
+    rng = np.random.default_rng(2)
+    A, B = rng.normal(size=(2, 200, 6))
+    B = A + 0.5 * B
+    found, ids = drift_figures(embedding(A), embedding(B)), np.arange(200).astype(str)
+    jaccard = neighbour_overlap(A.astype(np.float32), B.astype(np.float32), ids, ids, k=10).by_query
+    assert found.overall.overlap_10 == pytest.approx((2 * jaccard / (1 + jaccard)).mean())
+
+
+def test_nodes_are_matched_by_type_and_id_and_moved_ones_are_named() -> None:
+    rng = np.random.default_rng(3)
+    A = rng.normal(size=(200, 6))
+    B = A[20:].copy()
+    B[5] = -B[5]
+    found = drift_figures(embedding(A), embedding(np.concatenate((B, rng.normal(size=(7, 6)))), first=20))
+    assert (found.overall.shared, found.overall.new, found.overall.vanished) == (180, 7, 20)
+    assert {own.name: (own.new, own.vanished) for own in found.types} == {"kind 0": (4, 10), "kind 1": (3, 10)}
+    assert (found.moved[0].id, found.moved[0].type) == ("n25", "kind 1")
+    assert found.moved[0].cosine < -0.9 < 0.9 < found.moved[1].cosine
+    assert found.vanished[0].startswith("kind 0 n")
+
+
+def test_another_dimension_can_be_compared_but_not_by_raw_cosine() -> None:
+    A = np.random.default_rng(4).normal(size=(150, 6))
+    found = drift_figures(embedding(A), embedding(np.pad(A, ((0, 0), (0, 2)))))
+    assert found.overall.overlap_10 == 1.0
+    assert found.overall.cosine_aligned == pytest.approx(1, abs=1e-5)
+    assert np.isnan(found.overall.cosine_raw)
+
+
+def test_too_few_shared_nodes_are_a_sentence() -> None:
+    A = np.random.default_rng(5).normal(size=(100, 4))
+    with pytest.raises(InputError, match="share 40 nodes by type and id; drift needs at least 52"):
+        drift_figures(embedding(A), embedding(A, first=60))
+
+
+def test_every_change_is_called_by_its_name() -> None:
+    result = self_test(draws=2, seed=1)
+    assert result.mistakes == {}
+    assert set(result.confusion) == set(CASES)
+
+
+def test_the_graphs_own_difference_is_counted() -> None:
+    rng = np.random.default_rng(6)
+    edges = edges_of(rng)
+    fewer = thinned(edges, 0.3, rng)
+    found = graph_difference(summary(edges), summary(np.concatenate((fewer, [[0, 449]]))))
+    assert found.lost in (len(edges) - len(fewer), len(edges) - len(fewer) - 1)
+    assert found.lost_share == pytest.approx(0.3, abs=0.03)
+    assert found.added <= 1
+    assert found.relations == {"all": (len(edges), len(fewer) + 1)}
+
+
+def test_the_unit_is_the_seeds_own_effect_measured_or_assumed() -> None:
+    rng = np.random.default_rng(7)
+    edges = edges_of(rng)
+    runs = [embeddings(embed(edges, rng)) for _ in range(3)]
+    unit = seed_noise(runs)
+    assert (unit.pairs, unit.measured, SeedNoise().measured) == (3, True, False)
+    figures = drift_figures(runs[0], runs[1])
+    assert drift_report(figures, unit).multiple == pytest.approx(1, abs=0.05)
+    assumed = drift_report(figures)
+    assert assumed.multiple == pytest.approx((1 - figures.overall.overlap_10) / 0.5)
+    assert "assumed, not measured" in assumed.findings[0].meaning
+    assert drift_report(figures, unit, thresholds=DriftThresholds(moved_warn=0.5, moved_fail=0.8)).status == "fail"
+
+
+def test_vectors_that_no_seed_repeats_are_not_taken_for_permuted_ids() -> None:
+    """After hardly any training every seed has other neighbours."""
+    rng = np.random.default_rng(9)
+    runs = [embeddings(rng.normal(size=(450, 16)).astype(np.float32)) for _ in range(3)]
+    figures = drift_figures(runs[0], runs[1])
+    assert drift_report(figures).name == "ids_permuted", "if a seed kept half of the neighbours"
+    assert drift_report(figures, seed_noise(runs)).name == "seed_only"
+
+
+def test_pictures_are_small_and_drawn() -> None:
+    rng = np.random.default_rng(8)
+    edges = edges_of(rng)
+    figures = drift_figures(embeddings(embed(edges, rng)), embeddings(embed(edges, rng)))
+    for drawn in (overlap_histogram(figures, 0.3), moved_arrows(figures)):
+        assert drawn.startswith(b"\x89PNG")
+        assert 2_000 < len(drawn) <= 80_000

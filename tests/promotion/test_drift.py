@@ -1,0 +1,83 @@
+"""Drift between real runs and versions: what is compared with what, the seed's effect measured once, files written."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from graphmill.errors import InputError
+from graphmill.evaluation.drift.verdicts import DriftThresholds
+from graphmill.promotion.drift import compare_sides, drift_of_run, side_of
+from graphmill.promotion.promote import promote_run
+from graphmill.promotion.seed_noise import FOLDER, family_of, known_noise
+from graphmill.promotion.versions import Versions
+from graphmill.training.run_directory import RunDirectory
+from tests.promotion.conftest import TrainRun
+
+
+@pytest.fixture(scope="module")
+def first(trained: TrainRun) -> Path:
+    return trained()
+
+
+@pytest.fixture(scope="module")
+def second(trained: TrainRun) -> Path:
+    return trained(training={"seed": 9})
+
+
+@pytest.fixture(scope="module")
+def store(first: Path, tmp_path_factory: pytest.TempPathFactory) -> Versions:
+    found = Versions(tmp_path_factory.mktemp("promoted") / "toy" / "hgt")
+    promote_run(first, found, by="a test", person=True, force=True)
+    return found
+
+
+def test_a_side_is_a_run_a_version_or_a_file(store: Versions, first: Path) -> None:
+    folder, live = store.path.parents[1], store.current()
+    assert live is not None
+    assert side_of(str(first), folder).run == first
+    for name in ("toy/hgt", "toy/hgt/1", f"toy/hgt/{live.name}", str(live.path), str(store.path / "current")):
+        side = side_of(name, folder)
+        assert (side.name, side.run) == (live.name, first)
+        assert side.graph is not None
+    plain = side_of(str(first / "embeddings" / "embeddings.parquet"), folder)
+    assert (plain.graph, plain.run) == (None, None)
+    for wrong in ("nowhere", "toy/none", "a/b/c/d", "../hgt"):
+        with pytest.raises(InputError, match="is no run directory, no version"):
+            side_of(wrong, folder)
+    with pytest.raises(InputError, match="has no version '5'"):
+        side_of("toy/hgt/5", folder)
+
+
+def test_the_live_versions_own_run_has_not_moved(store: Versions, first: Path) -> None:
+    found = drift_of_run(first, store, DriftThresholds(seeds=0))
+    assert (found["name"], found["status"], found["multiple"]) == ("unchanged", "pass", 0.0)
+    assert found["graph"]["lost"] == found["graph"]["added"] == 0
+    assert json.loads((first / "drift" / "drift.json").read_text()) == found
+    assert {path.name for path in (first / "drift").iterdir()} == {"drift.json", "overlap.png", "moved.png"}
+
+
+def test_the_seeds_effect_is_measured_once_for_a_family_of_settings(store: Versions, first: Path, second: Path) -> None:
+    assert known_noise(second) is None
+    found = drift_of_run(second, store, DriftThresholds(seeds=2))
+    noise = found["seed_noise"]
+    assert noise["pairs"] == 3, "the run and two more"
+    assert 0 < noise["overlap_10"] < 1
+    assert found["multiple"] == pytest.approx((1 - found["overall"]["overlap_10"]) / (1 - noise["overlap_10"]))
+    folder = second.parent / FOLDER
+    assert [path.name for path in folder.iterdir()] == [f"{family_of(RunDirectory(second))}.json"], "the runs are gone"
+    # Another seed is of the same family; other settings are not.
+    assert family_of(RunDirectory(first)) == family_of(RunDirectory(second))
+    assert known_noise(first) == known_noise(second)
+    report = compare_sides(side_of(str(first), store.path), side_of(str(second), store.path))
+    assert report.noise.measured
+
+
+def test_other_settings_are_another_family(first: Path, trained: TrainRun) -> None:
+    other = trained(training={"learning_rate": 0.02})
+    assert family_of(RunDirectory(first)) != family_of(RunDirectory(other))
+
+
+def test_without_a_live_version_there_is_nothing_to_compare_with(first: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="nothing of toy/hgt is live"):
+        drift_of_run(first, Versions(tmp_path / "toy" / "hgt"))
