@@ -8,7 +8,7 @@ JOBS   ?= 2
 STATE  := $(CURDIR)/.dagster_home
 BENCHMARKS := ingest validation engine hgt conve sequences sequence_quality recommenders recommenders_step multimodal_quality
 
-.PHONY: setup demo test ui check docs format bench bench-report release tensorboard clean
+.PHONY: setup demo test test-long ui check docs format bench bench-report release tensorboard clean
 
 setup: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -30,7 +30,10 @@ ui: setup $(STATE)/dagster.yaml  ## webserver and daemon on http://localhost:300
 	@$(BIN)/python -m graphmill.orchestration.ui
 
 test: setup
-	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m "not long"
+
+test-long: setup  ## storms and long matrices, which `make test` leaves out
+	@$(BIN)/python -m pytest -n $(JOBS) --dist worksteal -m long
 
 check: setup
 	@$(BIN)/ruff check .

@@ -31,7 +31,7 @@ KERNELS = {
 
 def mps_lacks() -> set[str]:
     """Operators without an MPS kernel, by the table in every torch wheel; those composed of others are not among them."""
-    import torchgen
+    import torchgen  # type: ignore[import-untyped]
     import yaml
 
     table = Path(torchgen.__file__).parent / "packaged" / "ATen" / "native" / "native_functions.yaml"

@@ -334,7 +334,8 @@ def install(kind: str, *, total: int = 80 << 30) -> Dispatch:
     tensor.numpy, tensor.__array__ = _host_only("numpy()", _real["numpy"]), _host_only("an array", _real_array)
     for name in _FACTORIES.split():
         setattr(torch, name, _factory(name, getattr(torch, name)))
-    torch.nn.functional.scaled_dot_product_attention = _attention
+    functional: Any = torch.nn.functional
+    functional.scaled_dot_product_attention = _attention
     _library(kind)
     _autocast()
     return Dispatch()
@@ -355,7 +356,8 @@ def _library(kind: str) -> None:
         library.max_memory_allocated = lambda *_: DEVICE.tally.peak_bytes
         library.reset_peak_memory_stats = lambda *_: None
     else:
-        torch.backends.mps.is_available = torch.backends.mps.is_built = lambda: True
+        backend: Any = torch.backends.mps
+        backend.is_available = backend.is_built = lambda: True
         library.current_allocated_memory = lambda: DEVICE.tally.live_bytes
         library.driver_allocated_memory = lambda: DEVICE.tally.live_bytes
         library.recommended_max_memory = lambda: DEVICE.total
@@ -368,5 +370,6 @@ def _autocast() -> None:
     begin = region.__init__
     region.__init__ = lambda self, device_type, *rest, **options: begin(self, "cpu", *rest, **options)
     enabled, dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
-    torch.is_autocast_enabled = lambda device_type=None: enabled("cpu")  # type: ignore[assignment]
-    torch.get_autocast_dtype = lambda device_type=None: dtype("cpu")  # type: ignore[assignment]
+    library: Any = torch
+    library.is_autocast_enabled = lambda device_type=None: enabled("cpu")
+    library.get_autocast_dtype = lambda device_type=None: dtype("cpu")

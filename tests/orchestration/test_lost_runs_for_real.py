@@ -154,7 +154,14 @@ def resumed_from(daemon: Daemon, run: dg.DagsterRun) -> int:
     return 0
 
 
-@pytest.mark.parametrize("killed", ["run worker", "code server, run worker", "daemon, code server, run worker"])
+@pytest.mark.parametrize(
+    "killed",
+    [
+        "run worker",
+        pytest.param("code server, run worker", marks=pytest.mark.long),
+        pytest.param("daemon, code server, run worker", marks=pytest.mark.long),
+    ],
+)
 def test_the_next_run_starts_by_itself_and_goes_on_whatever_is_killed(killed: str, daemon: Daemon) -> None:
     run, worker = daemon.training()
     server = psutil.Process(worker.ppid())
@@ -170,6 +177,7 @@ def test_the_next_run_starts_by_itself_and_goes_on_whatever_is_killed(killed: st
     assert daemon.wait(lambda: resumed_from(daemon, fresh), what="the training going on") > 0
 
 
+@pytest.mark.long
 def test_a_run_whose_daemon_was_killed_lives_on_and_is_left_alone(daemon: Daemon) -> None:
     run, worker = daemon.training()
     daemon.process.kill()

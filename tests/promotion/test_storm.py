@@ -68,7 +68,7 @@ def read_for_ever(path: Path, stop: "Synchronized[int]", reads: "Synchronized[in
                 bad.put(str(error))
 
 
-@pytest.mark.parametrize("kills", [15, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [15, pytest.param(100, marks=pytest.mark.long)])
 def test_kills_during_promotions_and_rollbacks(tmp_path: Path, kills: int) -> None:
     store, rng = Versions(tmp_path / "toy" / "hgt"), random.Random(3)
     with store.lock():

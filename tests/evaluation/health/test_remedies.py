@@ -48,7 +48,7 @@ def test_no_verdict_on_a_collapsed_embedding_names_a_setting_that_its_system_lac
     ("manifest", "spoken_of"),
     [
         (
-            '{"format": "graphmill-embeddings", "rows": 50, "dim": 2, "files": {}, "settings": {"model": {"hidden_dim": 8}}}',  # noqa: E501
+            '{"format": "graphmill-embeddings", "rows": 50, "dim": 2, "files": {}, "settings": {"a": {"b_c": 8}}}',
             False,
         ),
         ("not JSON", True),
