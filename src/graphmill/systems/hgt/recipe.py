@@ -28,15 +28,7 @@ from graphmill.systems.hgt.sampler import HgtSampler
 from graphmill.systems.hgt.scorer import HgtScorer
 from graphmill.systems.hgt.settings import HgtSettings
 from graphmill.systems.hgt.strength import STRENGTH_QUERIES, fit_strength
-from graphmill.training.contract import (
-    Compilable,
-    EmbeddingBlock,
-    Encoded,
-    Execution,
-    ParameterGroup,
-    Phase,
-    Term,
-)
+from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, Execution, ParameterGroup, Phase, Term
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
