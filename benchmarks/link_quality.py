@@ -21,9 +21,9 @@ import numpy as np
 
 from benchmarks import card
 from benchmarks.hetionet import TYPES
-from graphmill.evaluation.baselines.links import DegreeScorer
+from benchmarks.link_baselines import baseline_rankings
 from graphmill.evaluation.ranking.bootstrap import paired_bootstrap
-from graphmill.evaluation.ranking.links import LinkQueries, LinkRanking, link_queries, rank_links
+from graphmill.evaluation.ranking.links import LinkQueries, LinkRanking, link_queries
 from graphmill.evaluation.ranking.ranks import Scorer, ranks_of
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings, SplitSettings
@@ -70,11 +70,6 @@ def reciprocal_ranks(scorer: Scorer, queries: LinkQueries) -> tuple[np.ndarray, 
 
 def baselines_of(graph: TypedGraph, folder: Path, width: int) -> dict[str, LinkRanking]:
     """Degree, kNN, spectral vectors of the model's width and ComplEx, each at its best settings by validation."""
-    try:
-        from benchmarks.link_baselines import baseline_rankings
-    except ImportError:
-        queries = link_queries(graph, "test")
-        return {"degree": rank_links(DegreeScorer(queries), queries)}
     return baseline_rankings(graph, "test", width, folder)
 
 

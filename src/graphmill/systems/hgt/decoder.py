@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.kernels.link_scores import link_scores
+from graphmill.systems.hgt.model import HGT
 
 
 class LinkDecoder(nn.Module):
@@ -49,6 +50,15 @@ class LinkDecoder(nn.Module):
         if self.popularity is not None:
             rest = rest + self.popularity[relations] * log_degree
         return rest
+
+
+class HgtModule(nn.Module):
+    """Encoder and decoder together: what a checkpoint stores."""
+
+    def __init__(self, encoder: HGT, decoder: LinkDecoder) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.decoder = decoder
 
 
 def _wide(x: Tensor) -> Tensor:

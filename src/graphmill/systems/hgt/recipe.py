@@ -20,35 +20,20 @@ from graphmill.sampling.keyed import key_of
 from graphmill.sampling.neighbors import NeighborSample
 from graphmill.systems.hgt.batch import CONTRASTIVE, FEW, LINK, NEARLY_ALL, HgtBatch, round_up
 from graphmill.systems.hgt.data import HgtData, Similar
-from graphmill.systems.hgt.decoder import LinkDecoder
+from graphmill.systems.hgt.decoder import HgtModule, LinkDecoder
 from graphmill.systems.hgt.inference import infer
 from graphmill.systems.hgt.model import HGT
 from graphmill.systems.hgt.neighborhood import message_blocks
 from graphmill.systems.hgt.sampler import HgtSampler
+from graphmill.systems.hgt.scorer import HgtScorer
 from graphmill.systems.hgt.settings import HgtSettings
 from graphmill.systems.hgt.strength import STRENGTH_QUERIES, fit_strength
-from graphmill.training.contract import (
-    Compilable,
-    EmbeddingBlock,
-    Encoded,
-    Execution,
-    ParameterGroup,
-    Phase,
-)
+from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, Execution, ParameterGroup, Phase, Term
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
 
 ALL_METRICS = ("mrr", "mr", "amri", "hits")
-
-
-class HgtModule(nn.Module):
-    """Encoder and decoder together: what a checkpoint stores."""
-
-    def __init__(self, encoder: HGT, decoder: LinkDecoder) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.decoder = decoder
 
 
 class HgtRecipe:
@@ -245,8 +230,6 @@ class HgtRecipe:
 
     def terms(self, model: nn.Module, chunk: HgtBatch, encoded: Encoded | None) -> list[Any]:
         """The link term (mean over relations of the mean over links) and the contrastive term."""
-        from graphmill.training.contract import Term
-
         assert encoded is not None
         z, lookup = encoded.tensors["z"], encoded.tensors.get("lookup")
         w = self.settings.objective.contrast if self.data.similar is not None else 0.0
@@ -400,25 +383,6 @@ def _host(array: np.ndarray) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(array))
 
 
-class HgtScorer:
-    """Scores every candidate target of a relation from embeddings computed once."""
-
-    def __init__(self, recipe: HgtRecipe, model: nn.Module) -> None:
-        self.recipe = recipe
-        self.decoder: LinkDecoder = model.decoder  # type: ignore[assignment]
-        self.z = torch.cat([torch.from_numpy(b.vectors) for b in recipe.embeddings(model)]).to(recipe.device)
-        self.poll: Callable[[], None] = lambda: None
-
-    def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
-        """Local head numbers int64 [B] → fp32 [B, candidates]."""
-        self.poll()
-        r = self.recipe.data.relations[relation]
-        left = self.z[torch.from_numpy(heads + r.source_offset).to(self.z.device)]
-        right = self.z[r.target_offset : r.target_offset + r.num_targets]
-        with torch.no_grad():
-            return self.decoder.against_all(left, relation, right, self.recipe.log_degree[relation])
-
-
 _PER_TYPE = ("projections", "outputs", "features", "heads")
 
 
@@ -426,5 +390,4 @@ def recipe_of(graph: TypedGraph, settings: HgtSettings, batching: str) -> HgtRec
     """The recipe of ``objective.loss``."""
     from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
 
-    kind = HgtSoftmaxRecipe if settings.objective.loss == "softmax" else HgtRecipe
-    return kind(graph, settings, batching)
+    return (HgtSoftmaxRecipe if settings.objective.loss == "softmax" else HgtRecipe)(graph, settings, batching)
