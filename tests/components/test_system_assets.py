@@ -323,8 +323,8 @@ def test_configurations_stand_side_by_side(project: Project) -> None:
     assert result.success, failure(result)
     shown = project.metadata("toy/conve_acceleration_report")
     assert (shown["configurations"], shown["epochs"], shown["speed_up"]) == (3, 2, 4.0)
-    assert "| accelerated | 0.5 | 4 | 256 | 0.5 | yes | ok |" in shown["table"]
-    assert "| acceleration.precision=fp16 |  |  |  |  | NO | a loss is not finite |" in shown["table"]
+    assert "| accelerated | 0.5 | 4 | 256 |  | 0.5 | yes | ok |" in shown["table"]
+    assert "| acceleration.precision=fp16 |  |  |  |  |  | NO | a loss is not finite |" in shown["table"]
     assert "data:image/png;base64," in shown["bars"]
     assert len(shown["bars"]) <= INLINE_IMAGE_BYTES
     found = checks(result)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.complex.settings import ComplexSettings
 from graphmill.training.contract import Execution
@@ -28,8 +29,9 @@ def step_cost(
 ) -> Cost:
     """The cost of one process; ``batching`` is "full": there are no messages to sample."""
     a, d = settings.acceleration, settings.model.embedding_dim
+    relations = (1 if TrainEdges(graph).reversed else 2) * len(graph.relations)
     batch = (a.batch_size or a.batch_size_per_device * a.processes or _BASE_BATCH) // a.processes
-    parameters = (graph.num_nodes + 2 * len(graph.relations)) * d
+    parameters = (graph.num_nodes + relations) * d + relations * settings.model.popularity
     candidates = scores_per_link(graph, settings)
     chunk = batch / max(execution.loss_chunks, 1)
     edges = sum(relation.edges for relation in graph.relations)
