@@ -94,7 +94,7 @@ def view_of(pairs: list[tuple[int, int]], users: int, items: int) -> Interaction
     user, item = (np.array(side, np.int32) for side in zip(*pairs, strict=True))
     none = to_rows(user[:0], item[:0], users, items)
     by_user, by_item = to_rows(user, item, users, items), to_rows(item, user, items, users)
-    return Interactions(users, items, 0, users, by_user, by_item, none, none, {}, {}, {})
+    return Interactions(users, items, 0, users, by_user, by_item, none, none, {}, {}, {}, {})
 
 
 def test_users_weigh_by_how_many_items_they_share() -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from graphmill import cli
+from graphmill.cli.entry import overrides
 from graphmill.errors import InputError, SettingsError
 from graphmill.graph.build import build_graph
 from graphmill.graph.knowledge import knowledge_view
@@ -281,7 +281,7 @@ def test_the_file_of_the_convention_per_gpu_takes_as_many_times_its_batch(proces
     command = "graphmill train examples/recommenders/kgat_per_gpu.yaml --set acceleration.processes=N"
     assert command in path.read_text(encoding="utf-8")
     given = command.partition("--set ")[2].replace("N", str(processes))
-    settings: Any = parse_settings(merge(read_settings(path), cli._overrides([given])), str(path))
+    settings: Any = parse_settings(merge(read_settings(path), overrides([given])), str(path))
     assert settings.step_size() == 1024 * processes
     assert settings.objective.facts_per_step(settings.step_size(), 652_514, 2_557_746) == 2048 * processes
     protocol = (settings.training.epochs, settings.training.patience_epochs, settings.evaluation.eval_every)

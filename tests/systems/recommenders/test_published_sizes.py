@@ -35,7 +35,7 @@ def view_of(users: int, items: int, pairs: int, item_offset: int) -> Interaction
     nothing: Any = {}
     features = {"audio": np.zeros((items, 1), np.float32), "text": np.zeros((items, 1), np.float32)}
     present = {name: np.ones(items, bool) for name in features}
-    return Interactions(users, items, 0, item_offset, train, none, none, none, features, present, nothing)
+    return Interactions(users, items, 0, item_offset, train, none, none, none, features, present, nothing, {})
 
 
 def test_steps_of_music4all(monkeypatch: pytest.MonkeyPatch) -> None:
