@@ -20,7 +20,7 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 SPARKS = 24
 PICTURES_VARIABLE = "GRAPHMILL_PICTURES"
 """Where ``make ui`` serves pictures of run directories, such as ``http://127.0.0.1:3001``."""
-PICTURE_WIDTH = 440
+PICTURE_WIDTH = 360
 
 
 def asset_page(
