@@ -127,6 +127,7 @@ def test_the_model_shows_its_loss_curve_and_code_to_paste(page: Page, server: Se
     [
         ("hgt_validation", "components carry 90 % of the variance", 3),
         ("hgt_model", "Loss ", 2),
+        ("hgt_ranking", "queries)", 1),
         ("graph", "edges are held out for validation", 0),
         ("edges", "Every row could be used", 0),
     ],
