@@ -107,6 +107,7 @@ def test_a_run_that_lives_is_left_alone_also_when_its_code_server_is_gone(instan
         assert status(instance, run) == DagsterRunStatus.STARTED
     finally:
         worker.kill()
+    os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)  # until it is dead, and leave it to be waited for
     assert look_twice(instance, run).startswith("ended"), "a killed process that nobody has waited for is gone, too"
     worker.wait()
 

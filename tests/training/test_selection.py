@@ -73,6 +73,9 @@ def test_a_run_of_before_is_opened_as_what_it_was(published: dict[str, Any], tmp
     del content["evaluation"]["selection_split"]
     content["acceleration"]["compile"] = "default"
     (old / "settings.json").write_text(json.dumps(content), encoding="utf-8")
+    manifest = json.loads((old / "manifest.json").read_text(encoding="utf-8"))
+    kept = {name: value for name, value in manifest.items() if name not in ("checksum", "files")}
+    (old / "manifest.json").write_text(json.dumps(kept), encoding="utf-8")
     found = evaluate_run(restore(old))
     assert found["selected_on"] == "valid"
     assert found["test"] == evaluate_run(restore(published["run_dir"]))["test"]

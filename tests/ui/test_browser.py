@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Locator, Page, ViewportSize, expect, sync_playwright
 
 from tests.ui.conftest import Server
 
@@ -18,6 +18,7 @@ FLAGS = (
     *("--disable-sync", "--no-first-run"),
 )
 GROUPS = ("ingest", "graph", "training", "validation", "release")
+GRAPH_SIZE: ViewportSize = {"width": 2800, "height": 1000}
 PATIENCE_MS = 60_000
 
 
@@ -45,6 +46,7 @@ def page(browser: Browser) -> Iterator[Page]:
 
 
 def test_the_asset_graph_is_green(page: Page, server: Server, finished_run: str) -> None:
+    page.set_viewport_size(GRAPH_SIZE)  # smaller, the graph is shown from so far that its nodes are names alone
     expanded = ",".join(f"global@global:biomed_{group}" for group in GROUPS)
     page.goto(f"{server.address}/asset-groups?expanded={expanded}")
     for name in (
@@ -68,15 +70,26 @@ def test_the_asset_graph_is_green(page: Page, server: Server, finished_run: str)
         graph.screenshot(path=str(Path(folder) / "asset_graph.png"))
 
 
+def scroll_down_to(page: Page, editor: Locator, text: str) -> None:
+    """An editor renders the lines that one sees, and few more."""
+    editor.hover()
+    for _ in range(100):
+        if text in (editor.text_content() or ""):
+            return
+        page.mouse.wheel(0, 200)
+        page.wait_for_timeout(100)
+    expect(editor).to_contain_text(text, timeout=1)
+
+
 def test_the_launchpad_shows_the_acceleration_settings_and_accepts_them(
     page: Page, server: Server, finished_run: str
 ) -> None:
     page.goto(f"{server.address}/locations/graphmill/jobs/biomed_hgt_retrain/playground")
-    editor = page.locator(".CodeMirror-code").first
-    for setting in ("accumulation_steps: 4", "edge_sample_size: 5000", "memory_cleanup: phase"):
-        expect(editor).to_contain_text(setting)
     expect(page.get_by_text("No errors")).to_be_visible()
     expect(page.get_by_text("All defaults expanded")).to_be_visible()
+    editor = page.locator(".CodeMirror-code").first
+    for setting in ("accumulation_steps: 4", "edge_sample_size: 5000", "memory_cleanup: phase"):
+        scroll_down_to(page, editor, setting)
     expect(page.get_by_role("button", name="Launch Run")).to_be_enabled()
 
 
@@ -114,6 +127,7 @@ def test_the_model_shows_its_loss_curve_and_code_to_paste(page: Page, server: Se
     [
         ("hgt_validation", "components carry 90 % of the variance", 3),
         ("hgt_model", "Loss ", 2),
+        ("hgt_ranking", "queries)", 1),
         ("graph", "edges are held out for validation", 0),
         ("edges", "Every row could be used", 0),
     ],

@@ -22,7 +22,7 @@ from graphmill.systems import registry
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import EmbeddingBlock, Execution, Recipe
 from graphmill.training.device import configure_torch
-from graphmill.training.files import describe_file
+from graphmill.training.files import describe_file, writing
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.run_state import load_model
 from graphmill.training.settings import ExportSettings
@@ -128,7 +128,8 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
     formats, nodes = formats or settings.export, restored.graph.node_table()
     width = getattr(restored.recipe, "embedding_width", settings.model.embedding_dim)
     folder = restored.run.embeddings
-    (folder / ALIGNED).unlink(missing_ok=True)
+    with writing(folder):
+        (folder / ALIGNED).unlink(missing_ok=True)
     blocks: Iterable[EmbeddingBlock] = restored.recipe.embeddings(restored.model)
     reference = None
     if formats.align == "champion":
@@ -141,9 +142,10 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
         if found.rotation is not None and in_place:
             blocks = rotated(blocks, found.rotation)
         elif found.rotation is not None:
-            (folder / EXPORT_MANIFEST).unlink(missing_ok=True)  # it would vouch for another copy
-            copy = write_aligned(rotated(blocks, found.rotation), nodes, width, folder)
-            about["aligned"] = {copy.name: describe_file(copy)}
+            with writing(folder):
+                (folder / EXPORT_MANIFEST).unlink(missing_ok=True)  # it would vouch for another copy
+                copy = write_aligned(rotated(blocks, found.rotation), nodes, width, folder)
+                about["aligned"] = {copy.name: describe_file(copy)}
     return export_embeddings(blocks, nodes, width, folder, formats, about, beside)
 
 

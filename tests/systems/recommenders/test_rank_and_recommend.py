@@ -131,16 +131,16 @@ def test_a_simpler_model_that_is_better_on_validation_is_named(
     """By validation alone, whatever the test says."""
     run = RunDirectory(tmp_path / "run")
     run.create()
-    settings = {"evaluation": {"selection_split": "valid"}}
+    settings = {"recipe": "kgat", "evaluation": {"selection_split": "valid"}}
     metrics = {f"valid_{name}": value for name, value in valid.items()} | {"test_ease_recall@20": 0.9}
-    run.write_json("report.json", {"metrics": metrics})
+    run.write_json("report.json", kgat.run.read_json("report.json") | {"metrics": metrics})
     run.write_json("settings.json", settings)
     found = simpler(replace(kgat, run=run), {"best_metric": rival, "run_dir": "runs/mf"})
     assert found.endswith(advice)
     assert bool(found) == bool(advice)
     if advice:
         assert found.startswith("kgat does not pay on these data: by recall@20 on validation it has 0.3000, ")
-    run.write_json("settings.json", {"evaluation": {"selection_split": "test"}})
+    run.write_json("settings.json", settings | {"evaluation": {"selection_split": "test"}})
     assert simpler(replace(kgat, run=run), {"best_metric": rival, "run_dir": "runs/mf"}) == ""
 
 
