@@ -39,10 +39,15 @@ _SAMPLED: dict[str, dict[str, Any]] = {
 }
 _SIZES = {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 2}
 MANY_RELATIONS = {
-    f"{mode}, 26 relations": Case("hgt", {"model": _SIZES, "acceleration": {"batching": mode, **sizes}}, graph=_typed)
+    f"{mode}, 26 relations, {loss}": Case(
+        "hgt",
+        {"model": _SIZES, "objective": {"loss": loss}, "acceleration": {"batching": mode, **sizes}},
+        graph=_typed,
+    )
+    for loss in ("link_contrastive", "softmax")
     for mode, sizes in _SAMPLED.items()
 }
-"""Steps only: what they launch must not grow with the relations."""
+"""Steps only. What they launch must not grow with the relations; the softmax's loss does, one relation after the other."""
 
 
 def rehearse(name: str, kind: str, precision: str, folder: Path, device: pretend.Dispatch) -> dict[str, Any]:

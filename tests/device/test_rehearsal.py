@@ -18,6 +18,20 @@ MOST_WAITS = 2
 """In a step on CUDA: one reads the losses and the norm."""
 
 
+def most_launches(name: str) -> int:
+    """In a step on CUDA: 1,500, or 4,000 in four micro-batches.
+
+    The softmax's loss does not meet that yet, as it goes through one relation after the other: its bounds are what was
+    measured, rounded up.
+    """
+    sampled = "sampled" in name
+    if "softmax" not in name:
+        return 4000 if sampled else 1500
+    if "26 relations" in name:
+        return {"edge_sampled": 17_000, "neighbor_sampled": 10_000, "full": 6000}[name.split(",")[0]]
+    return 4000 if sampled else 2500
+
+
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("device", "precision"), [("mps", "fp32"), ("cuda", "fp32"), ("cuda", "bf16"), ("cuda", "fp16")]
@@ -34,9 +48,7 @@ def test_every_case_lives_through_without_a_problem(device: str, precision: str,
     assert {name: one["problems"] for name, one in found.items() if one["problems"]} == {}
     assert min(one["steps"] for one in found.values()) >= 6  # two epochs of three, however often it was stopped
     if device == "cuda":
-        found = {name: one for name, one in found.items() if "softmax" not in name}  # its loss is not counted yet
         waits = {name: one["a_step"]["waits"] for name, one in found.items()}
         assert {name: count for name, count in waits.items() if count > MOST_WAITS} == {}
         launches = {name: one["a_step"]["launches"] for name, one in found.items()}
-        limits = {name: 4000 if "sampled" in name else 1500 for name in launches}
-        assert {name: count for name, count in launches.items() if count > limits[name]} == {}
+        assert {name: count for name, count in launches.items() if count > most_launches(name)} == {}

@@ -49,14 +49,6 @@ def test_gradcheck(backend: propagation.Backend) -> None:
     assert torch.autograd.gradcheck(lambda t: propagate(matrix, t, backend), (x,))
 
 
-def test_what_accelerators_do_in_parts_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    matrix, x = random_matrix(2, 30, 20, 400), torch.randn(20, 8)
-    whole = propagation._in_parts(matrix.forward, x)
-    torch.testing.assert_close(whole, propagate(matrix, x, "torch"))
-    monkeypatch.setattr(propagation, "ACCELERATOR_BYTES", 4 * 8 * 7)
-    assert torch.equal(whole, propagation._in_parts(matrix.forward, x))
-
-
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_matrix_without_entries_gives_zeros(backend: propagation.Backend) -> None:
     nothing = np.zeros(0, np.int64)

@@ -154,8 +154,8 @@ def test_the_ladder_finishes_a_run_that_does_not_fit_with_the_same_trace(
     largest = sum(array.nbytes for array in step.step(step.phases[0], 0, 0).arrays().values())
     code, stderr = finish(start(plain, tmp_path / "shrunk", GRAPHMILL_ALLOCATION_LIMIT=str(int(largest * 0.6))))
     assert code == 0, stderr
-    assert "out of memory (DefaultCPUAllocator: can't allocate memory" in stderr
-    assert "going on with loss in" in stderr
+    assert "out of memory in the loss (DefaultCPUAllocator: can't allocate memory" in stderr
+    assert "going on with loss in 8 chunks; the gradient stays the same" in stderr
     run_dir = run_directory(tmp_path / "shrunk")
     assert run_dir is not None
     report = RunDirectory(run_dir).read_json("report.json")
@@ -177,7 +177,9 @@ def test_the_ladders_end_is_a_sentence_with_what_was_tried(values: dict[str, Any
     found = OUT_OF_MEMORY.fullmatch(stderr.splitlines()[-1])
     assert found, stderr
     assert "the simulated limit is 1 bytes" in found[1]
-    assert found[2].startswith("tried: loss in 6 chunks; loss in 12 chunks; ")
+    assert found[2].startswith(
+        "tried: loss in 24 chunks; loss in 192 chunks; loss in 3 chunks, gradient checkpointing on; "
+    )
     assert "gradient checkpointing on. Reduce acceleration.edge_sample_size" in found[2]
 
 
@@ -203,7 +205,7 @@ def test_out_of_memory_outside_the_steps_is_a_sentence_too(values: dict[str, Any
     found = OUT_OF_MEMORY.fullmatch(stderr.splitlines()[-1])
     assert found, stderr
     assert "DefaultCPUAllocator: can't allocate memory" in found[1]
-    assert found[2] == "free memory on this machine, or make the work smaller: a smaller batch, model or graph"
+    assert found[2] == "free memory on this machine, or choose a smaller model or graph"
 
 
 # -- kills -----------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from graphmill.training.contract import Phase, StepBatch
 from graphmill.training.device import empty_device_cache
 from graphmill.training.guards import REMEDIES, NonFiniteError, first_nonfinite, nonfinite_parameter, save_batch
 from graphmill.training.ladder import once_more, with_ladder
+from graphmill.training.memory import LESS_MEMORY_BESIDE_STEPS
 from graphmill.training.precision import safer_precision
 from graphmill.training.reporting import epoch_record
 from graphmill.training.run_state import TrainState
@@ -174,8 +175,12 @@ class Engine(Session):
         self._steps_here += 1
         if gradient.finite:
             clip_(optimizer.parameters, gradient.norm, self.acceleration.clip_norm)
-            remedy = self.acceleration.LESS_MEMORY
-            once_more(optimizer.allocate, clear=self._clear_cache, what="the optimizer's first step", remedy=remedy)
+            once_more(
+                optimizer.allocate,
+                clear=self._clear_cache,
+                what="the optimizer's first step",
+                remedy=LESS_MEMORY_BESIDE_STEPS,
+            )
             optimizer.step(rate)
             state.updates[phase.name] += 1
             state.skips_in_row = 0

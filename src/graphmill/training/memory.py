@@ -218,6 +218,10 @@ def out_of_memory_error(reason: str, remedy: str) -> OutOfMemoryError:
     return OutOfMemoryError(f"out of memory ({reason}); in use {in_use}, available {available}; {remedy}")
 
 
+LESS_MEMORY_BESIDE_STEPS = "free memory on this machine, or choose a smaller model or graph"
+"""What to do where the size of a batch has no part in it: evaluations, and the optimizer's moments."""
+
+
 @contextlib.contextmanager
 def memory_in_a_sentence() -> Iterator[None]:
     """For work outside the steps, where there is no ladder: a failed allocation becomes one error with a sentence.

@@ -18,6 +18,7 @@ from graphmill.training.checkpoint import CheckpointStore, Loaded, Snapshot
 from graphmill.training.contract import Execution, Phase, Recipe
 from graphmill.training.device import empty_device_cache
 from graphmill.training.ladder import in_smaller_blocks
+from graphmill.training.memory import LESS_MEMORY_BESIDE_STEPS
 from graphmill.training.optimizers import PhaseOptimizer
 from graphmill.training.precision import Precision
 from graphmill.training.prefetch import Batches
@@ -178,7 +179,7 @@ class Session:
             parts=self._evaluation_parts,
             clear=self._clear_cache,
             note=self._note,
-            remedy=self.acceleration.LESS_MEMORY,
+            remedy=LESS_MEMORY_BESIDE_STEPS,
             repeatable=self.ranks.world == 1 and self.acceleration.on_oom == "shrink",
         )
         return metrics

@@ -94,7 +94,10 @@ class ComplexSettings(Settings):
                 "acceleration.batch_size and batch_size_per_device are both set; keep the one that should hold"
             )
         if acceleration.compile != "off":
-            raise ValueError("acceleration.compile: ComplEx is a few products, with nothing to compile; leave it off")
+            raise ValueError(
+                f"acceleration.compile: {acceleration.compile} is not for complex, which has nothing to compile: a step is "
+                "a few products; set it off"
+            )
         self.evaluation.require_link_metrics()
         return self
 

@@ -117,10 +117,12 @@ class HgtSoftmaxRecipe(HgtRecipe):
     def _inputs(self, encoder: HGT, spectral: Tensor) -> dict[int, Tensor]:
         """Per type what its nodes are told: the data's features and the spectral vectors, side by side."""
         out = {}
+        # One copy for all types, pinned where copies are: a copy a type would be a wait a type.
+        placed = self._tensor(spectral.numpy())
         for number, t in enumerate(self.graph.node_types):
             parts = [self.features[number]] if number in self.features else []
             if self.width:
-                parts.append(spectral[t.offset : t.offset + t.count].to(self.device))
+                parts.append(placed[t.offset : t.offset + t.count])
             if parts:
                 out[number] = torch.cat([part.to(encoder.tables[number].dtype) for part in parts], 1)
         return out
@@ -170,7 +172,9 @@ class HgtSoftmaxRecipe(HgtRecipe):
         barred[self._tensor(rows[hit]), self._tensor(place[hit])] = True
         scores = scores.masked_fill(barred, -torch.inf)
         losses = torch.logsumexp(torch.cat([right[:, None], scores], 1), 1) - right
-        return (losses * self._tensor(chunk.share[mine]).to(losses.dtype)).sum()
+        # In the scores' dtype already on the host: MPS has no float64.
+        share = chunk.share[mine].astype(np.float64 if losses.dtype == torch.float64 else np.float32)
+        return (losses * self._tensor(share)).sum()
 
     def _ends(self, encoded: Encoded, number: int, nodes: np.ndarray, masked: np.ndarray, *, sources: bool) -> Ends:
         """Nodes of a relation by their local numbers; ``sources``: they are its targets, whose sources are summed."""
