@@ -18,14 +18,16 @@ MOST_WAITS = 2
 """In a step on CUDA: one reads the losses and the norm."""
 
 
-def most_launches(name: str) -> int:
-    """In a step on CUDA: 1,500, or 4,000 in four micro-batches.
+def most_launches(name: str, precision: str) -> int:
+    """In a step on CUDA: 1,500, or 4,000 in four micro-batches (5,500 of 26 relations in half precision, which casts).
 
     The softmax's loss does not meet that yet, as it goes through one relation after the other: its bounds are what was
     measured, rounded up.
     """
     sampled = "sampled" in name
     if "softmax" not in name:
+        if sampled and "26 relations" in name and precision in ("bf16", "fp16"):
+            return 5500
         return 4000 if sampled else 1500
     if "26 relations" in name:
         return {"edge_sampled": 17_000, "neighbor_sampled": 10_000, "full": 6000}[name.split(",")[0]]
@@ -51,4 +53,4 @@ def test_every_case_lives_through_without_a_problem(device: str, precision: str,
         waits = {name: one["a_step"]["waits"] for name, one in found.items()}
         assert {name: count for name, count in waits.items() if count > MOST_WAITS} == {}
         launches = {name: one["a_step"]["launches"] for name, one in found.items()}
-        assert {name: count for name, count in launches.items() if count > most_launches(name)} == {}
+        assert {name: count for name, count in launches.items() if count > most_launches(name, precision)} == {}
