@@ -158,7 +158,7 @@ def _only_member(file: io.BufferedReader, name: str) -> io.BufferedReader:
         raise InputError(f"{name} is a zip archive of {len(members)} files ({listed}); unpack it, and name the file")
     try:
         return io.BufferedReader(cast(io.RawIOBase, archive.open(members[0])), _BUFFER)
-    except (RuntimeError, NotImplementedError) as error:
+    except (RuntimeError, NotImplementedError) as error:  # zipfile: a password is asked for; an unknown compression
         raise InputError(f"{name} cannot be unpacked ({error}); unpack it yourself") from None
 
 

@@ -29,6 +29,7 @@ def from_bytes(content: bytes) -> tuple[LinkRanking, dict[str, Any]]:
         with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
             report = json.loads(arrays["report"].tobytes())
             reciprocal = np.asarray(arrays["reciprocal"], np.float64)
+    # NotImplementedError is zipfile's word for a compression that it does not know, as of damaged bytes.
     except (OSError, EOFError, NotImplementedError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(str(error)) from None
     found = report["ranking"]
