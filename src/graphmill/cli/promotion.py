@@ -33,6 +33,7 @@ def promote(
     to: Annotated[
         str, typer.Option(help="Where the versions of all models are; default 07_promoted beside 06_models")
     ] = "",
+    index: Annotated[str, typer.Option(help="How neighbours are searched: exact, faiss or usearch")] = "exact",
     why: Why = "",
     force: Annotated[bool, typer.Option(help="Although its embeddings are not sound")] = False,
     as_json: Json = False,
@@ -47,7 +48,7 @@ def promote(
 
     if policy not in ("", "better", "checks_pass"):
         raise InputError(f"--if {policy}: better or checks_pass")
-    values = {"when": policy or "manual", "metric": metric, "min_gain": min_gain, "keep": keep}
+    values = {"when": policy or "manual", "metric": metric, "min_gain": min_gain, "keep": keep, "index": index}
     settings = parse(PromotionSettings, values, "promote")
     store = versions_folder(run, to)
     failed = health_failures(run) if policy and not force else []
@@ -86,6 +87,8 @@ def rollback(
 @app.command()
 def versions(model: Model, folder: Folder = PROMOTED, as_json: Json = False) -> None:
     """The versions of a model: which is live, when, with what figures, why, and by whom."""
+    from graphmill.promotion.versions import version_rows
+
     store = _versions(model, folder)
     rows = version_rows(store)
     if as_json:
@@ -141,30 +144,6 @@ def drift(
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-def version_rows(store: "Versions") -> list[dict[str, Any]]:
-    """One row a version, the newest first: what it is, and what last made it live."""
-    history, live, rows = store.history(), store.current_name(), []
-    for version in reversed(store.all()):
-        last = next((entry for entry in reversed(history) if entry.after == version.name), None)
-        metric, figures = version.about["selection_metric"], version.about["metrics"]
-        rows.append(
-            {
-                "version": version.name,
-                "live": version.name == live,
-                "when": last.when if last else version.about["made"],
-                "kind": last.kind if last else "never live",
-                "why": last.why if last else "",
-                "by": last.by if last else "",
-                "metric": metric,
-                "valid": figures.get(f"valid_{metric}"),
-                "test": figures.get(f"test_{metric}"),
-                "run_dir": version.about["run_dir"],
-                "path": str(version.path),
-            }
-        )
-    return rows
-
-
 def _versions(model: str, folder: Path) -> "Versions":
     from graphmill.promotion.versions import Versions
 
@@ -179,6 +158,8 @@ def _versions(model: str, folder: Path) -> "Versions":
 
 
 def _show_promotion(store: "Versions", found: dict[str, Any]) -> None:
+    from graphmill.export.index import index_sentence
+
     rows = [
         ["outcome", found["outcome"]],
         ["reason", found["reason"]],
@@ -199,6 +180,8 @@ def _show_promotion(store: "Versions", found: dict[str, Any]) -> None:
         rows.append([f"test {name} (decides nothing)", f"{test[0]}, before {test[1]}"])
     elif found["problem"]:
         rows.append(["not compared", found["problem"]])
+    if found["index"]:
+        rows.append(["index", index_sentence(found["index"])])
     if found["removed"]:
         rows.append(["removed", ", ".join(found["removed"])])
     print_table(f"Promotion to {store.label}", ["what", "value"], rows)

@@ -21,6 +21,7 @@ from graphmill.orchestration.checks import Check, specs
 from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import column_schema, snippet
+from graphmill.orchestration.page import explorer_link
 from graphmill.orchestration.pipes import WorkerClient
 
 CODE_VERSION = "1"
@@ -115,6 +116,7 @@ def _materialized(
         data_version=dg.DataVersion(f"{model['data_version']}-e{exported['epoch']}" + (f"-{space}" if space else "")),
         metadata={
             "summary": dg.MetadataValue.md(_summary(plan, vectors, exported, results)),
+            **explorer_link(plan.key("embeddings")),
             "dagster/row_count": rows.num_rows,
             "dagster/column_schema": column_schema(schema, COLUMNS),
             "dimensions": vectors.shape[1],

@@ -16,6 +16,7 @@ from graphmill.orchestration import files
 from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import records
+from graphmill.orchestration.page import explorer_link
 
 CODE_VERSION = "2"
 BINARY = (".npy", ".parquet", ".pq", ".zip")
@@ -48,6 +49,7 @@ def raw_asset(plan: TablePlan, source: SourceFile) -> dg.AssetsDefinition:
             data_version=dg.DataVersion(digest),
             metadata={
                 "summary": dg.MetadataValue.md(_summary(source, size, about)),
+                **explorer_link(key),
                 "file": dg.MetadataValue.path(shown(source.path)),
                 "bytes": size,
                 **about,

@@ -40,6 +40,17 @@ def recommend_run(restored: Restored, k: int = 20, exclude_seen: str = "auto") -
 
     Raises :class:`SettingsError` for a recipe that does not recommend.
     """
+    table, users = recommendation_table(restored, k, exclude_seen)
+    path = restored.run.path / FILE
+    temporary = path.with_name(f".{FILE}{PART}")
+    with writing(path):
+        pq.write_table(table, temporary)
+        os.replace(temporary, path)
+    return {"file": str(path), "users": users, "rows": table.num_rows, "k": k}
+
+
+def recommendation_table(restored: Restored, k: int = 20, exclude_seen: str = "auto") -> tuple[pa.Table, int]:
+    """The table that :func:`recommend_run` writes, and the number of users; raises as it does."""
     if not isinstance(restored.recipe, Recommends):
         raise SettingsError(f"the recipe {restored.recipe.name} does not recommend items; see the ranking of its links")
     if exclude_seen not in get_args(ExcludeSeen):
@@ -64,9 +75,4 @@ def recommend_run(restored: Restored, k: int = 20, exclude_seen: str = "auto") -
             "score": pa.array(scores[there].astype(np.float32)),
         }
     )
-    path = restored.run.path / FILE
-    temporary = path.with_name(f".{FILE}{PART}")
-    with writing(path):
-        pq.write_table(table, temporary)
-        os.replace(temporary, path)
-    return {"file": str(path), "users": len(users), "rows": table.num_rows, "k": k}
+    return table, len(users)
