@@ -203,3 +203,32 @@ def regraph(graph: TypedGraph, out: Path, *, seed: int, valid: float) -> None:
     }
     settings = GraphSettings.model_validate({"split": {"valid": valid, "test": 0.05, "seed": seed}})
     build_graph(graph.node_table(), pa.table(columns), settings, out)
+
+
+def test_an_index_and_what_the_run_has_to_show_are_part_of_the_version(
+    store: Versions, first: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("faiss")
+    plain = promote_run(first, store, ALWAYS, **BY)
+    names = {path.name for path in live(store).path.iterdir()}
+    assert {"curves.json", "report.json"} <= names
+    indexed = PromotionSettings(when="checks_pass", index="faiss")
+    again = promote_run(first, store, indexed, **BY)
+    assert (again["outcome"], again["reason"]) == ("promoted", "the run that is live, made again with index faiss")
+    assert again["index"]["recall_at_10"] >= 0.95
+    version = live(store)
+    assert version.about["index"]["kind"] == "faiss"
+    assert "index.faiss" in version.about["files"]
+    version.verify()
+    assert promote_run(first, store, indexed, **BY)["outcome"] == "kept"
+    back = promote_run(first, store, ALWAYS, **BY)
+    assert (back["version"], back["reason"]) == (plain["version"], "the run that is live, made again with index exact")
+    monkeypatch.setattr("graphmill.export.index.REQUIRED_RECALL", 1.01)
+    kept = promote_run(first, store, PromotionSettings(when="checks_pass", index="usearch"), **BY)
+    assert (kept["outcome"], kept["version"]) == ("kept", plain["version"])
+    assert "usearch finds" in kept["reason"]
+
+
+def test_the_health_of_a_run_that_a_person_promotes_is_in_the_version(store: Versions, better: Path) -> None:
+    promote_run(better, store, person=True, **BY)
+    assert json.loads((live(store).path / "health.json").read_text())["status"] in ("pass", "warn")

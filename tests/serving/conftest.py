@@ -1,7 +1,10 @@
 """Versions of a small made-up model, as promotion writes them: vectors in clusters, and links that its export scores."""
 
 import json
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
 import torch
+import uvicorn
 from starlette.testclient import TestClient
 
 from graphmill.export.embeddings import SCORING, export_embeddings
 from graphmill.export.index import Vectors, write_index
 from graphmill.promotion.versions import Version, Versions
 from graphmill.serving.application import application
+from graphmill.serving.server import bound
 from graphmill.systems.hgt.softmax_decoder import SoftmaxDecoder
 from graphmill.systems.hgt.softmax_scorer import scoring_arrays
 from graphmill.systems.hgt.spectral import NeighbourSums
@@ -29,12 +34,12 @@ RELATIONS = [["drug", "indication", "disease"], ["gene", "associated", "disease"
 MakeVersion = Callable[..., Version]
 
 
-def nodes() -> pa.Table:
+def nodes(first_name: str = "Drug 0") -> pa.Table:
     kinds = [kind for kind in TYPES for _ in range(OF_TYPE)]
     ids = [f"{kind[:2].upper()}{number}" for kind in TYPES for number in range(OF_TYPE)]
     names = [f"{kind.capitalize()} {number}" for kind in TYPES for number in range(OF_TYPE)]
     ids[OF_TYPE] = ids[0]  # an id that two types share
-    names[1] = names[2] = "Twin"
+    names[0], names[1], names[2] = first_name, "Twin", "Twin"
     return pa.table({"index": np.arange(len(ids)), "id": ids, "name": names, "type": kinds})
 
 
@@ -89,13 +94,13 @@ DRIFT = {
 }
 
 
-def fill(seed: int, links: bool, index: str, items: int) -> Callable[[Path], Mapping[str, Any]]:
+def fill(seed: int, links: bool, index: str, items: int, first_name: str) -> Callable[[Path], Mapping[str, Any]]:
     def write(folder: Path) -> Mapping[str, Any]:
         beside = {SCORING: scoring(seed)} if links else {}
         about = {"fingerprint": f"run{seed}", "epoch": 1, "recipe": "hgt", "relations": RELATIONS if links else []}
         formats = ExportSettings(csv=False)
         values = vectors(seed)
-        export_embeddings([EmbeddingBlock(0, values)], nodes(), DIM, folder, formats, about, beside)
+        export_embeddings([EmbeddingBlock(0, values)], nodes(first_name), DIM, folder, formats, about, beside)
         for name, found in (("health", HEALTH), ("ranking", RANKING), ("drift", DRIFT)):
             (folder / f"{name}.json").write_text(json.dumps(found))
         epochs = [{"epoch": n, "losses": {"total": 2.0 / (n + 1)}, "valid": {"mrr": 0.1 * n}} for n in range(4)]
@@ -142,11 +147,17 @@ def make(promoted: Path) -> MakeVersion:
     """Makes a version of ``toy/hgt``, or of another model, live."""
 
     def make(
-        seed: int = 1, model: str = "toy/hgt", *, links: bool = True, index: str = "exact", items: int = 0
+        seed: int = 1,
+        model: str = "toy/hgt",
+        *,
+        links: bool = True,
+        index: str = "exact",
+        items: int = 0,
+        first_name: str = "Drug 0",
     ) -> Version:
         store = Versions(promoted / model)
         with store.lock():
-            version = store.add(fill(seed, links, index, items))
+            version = store.add(fill(seed, links, index, items, first_name))
             store.switch(version, kind="promoted", by="a test", why=f"seed {seed}")
         return version
 
@@ -157,3 +168,19 @@ def make(promoted: Path) -> MakeVersion:
 def client(promoted: Path) -> Iterator[TestClient]:
     with TestClient(application(promoted), base_url="http://127.0.0.1") as opened:
         yield opened
+
+
+@contextmanager
+def served_here(promoted: Path, token: str = "") -> Iterator[str]:
+    """The address of a server in a thread of this process."""
+    with bound("127.0.0.1", 0) as listening:
+        server = uvicorn.Server(uvicorn.Config(application(promoted, token), log_level="warning"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]}, daemon=True)
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = server.force_exit = True
+            thread.join()
