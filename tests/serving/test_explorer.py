@@ -1,4 +1,4 @@
-"""What a person sees and does in the explorer, in a real browser: by mouse, by keyboard, on a phone. Saves pictures on request."""
+"""What a person sees and does in the explorer, in a real browser: by mouse, keyboard, on a phone. Saves pictures on request."""
 
 import os
 import shutil
@@ -51,8 +51,9 @@ def picture(page: Page, name: str) -> None:
 def ink(page: Page) -> int:
     """Pixels of the map that are drawn on."""
     return page.evaluate(
-        "() => { const c = document.getElementById('map'); "
-        "return c.getContext('2d').getImageData(0, 0, c.width, c.height).data.filter((v, i) => i % 4 === 3 && v > 0).length }"
+        "() => { const map = document.getElementById('map'); const pen = map.getContext('2d'); "
+        "const drawn = pen.getImageData(0, 0, map.width, map.height).data; "
+        "return drawn.filter((value, i) => i % 4 === 3 && value > 0).length }"
     )
 
 
