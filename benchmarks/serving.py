@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from benchmarks.card import Row, replace_rows, row
+from benchmarks.card import Row, row, store
 from benchmarks.validation import DIM, ROWS, draw
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.export.index import Kind, Vectors, write_index
@@ -44,9 +44,9 @@ def promote(folder: Path, kind: Kind) -> dict[str, Any]:
         figures = {"selection_metric": "mrr", "metrics": {}, "run_dir": "", "recipe": "drawn", "rows": ROWS, "dim": DIM}
         return {**figures, "index": said or None}
 
-    store = Versions(folder / "drawn" / kind)
-    with store.lock():
-        store.switch(store.add(fill), kind="promoted", by="a benchmark", why="")
+    versions = Versions(folder / "drawn" / kind)
+    with versions.lock():
+        versions.switch(versions.add(fill), kind="promoted", by="a benchmark", why="")
     return said
 
 
@@ -77,6 +77,15 @@ def ask(port: int, kind: str, seed: int, count: int) -> list[float]:
     return taken
 
 
+def load(port: int, kind: str, clients: int) -> tuple[np.ndarray, float]:
+    """Milliseconds of each request of so many clients at once, and answers a second."""
+    begun = time.perf_counter()
+    with ThreadPoolExecutor(clients) as pool:
+        parts = pool.map(lambda seed: ask(port, kind, seed, REQUESTS // clients), range(2, 2 + clients))
+        taken = np.array([value for part in parts for value in part])
+    return taken, len(taken) / (time.perf_counter() - begun)
+
+
 def measured(folder: Path, kind: Kind) -> list[Row]:
     said, rows = promote(folder, kind), []
     with served(folder) as (port, process):
@@ -85,15 +94,12 @@ def measured(folder: Path, kind: Kind) -> list[Row]:
         opening = time.perf_counter() - begun
         ask(port, kind, 1, WARM)
         for clients in CLIENTS:
-            begun = time.perf_counter()
-            with ThreadPoolExecutor(clients) as pool:
-                parts = pool.map(lambda seed: ask(port, kind, seed, REQUESTS // clients), range(2, 2 + clients))
-                taken = np.array([value for part in parts for value in part])
-            rate = len(taken) / (time.perf_counter() - begun)
-            note = f"p50 {np.percentile(taken, 50):.1f}, p99.9 {np.percentile(taken, 99.9):.1f} ms; {rate:.0f} answers a second"
+            taken, rate = load(port, kind, clients)
+            note = f"p50 {np.percentile(taken, 50):.1f}, p99.9 {np.percentile(taken, 99.9):.1f} ms; {rate:.0f} a second"
             note += f"; {process.memory_info().rss / 2**30:.2f} GiB; first answer after {opening:.1f} s"
             if said:
-                note += f"; recall@10 {said['recall_at_10']:.4f} looking at {said['breadth']}, built in {said['seconds']:.0f} s"
+                note += f"; recall@10 {said['recall_at_10']:.4f} looking at {said['breadth']}"
+                note += f", built in {said['seconds']:.0f} s"
             workload = f"{ROWS:,} x {DIM}, {kind}, {clients} client{'s' if clients > 1 else ''}"
             rows.append(row(workload, "neighbors, p99", "ms", float(np.percentile(taken, 99)), note=note))
     return rows
@@ -110,12 +116,9 @@ def main() -> None:
         for r in rows:
             print(f"{r.workload}: p99 {r.ours:.1f} ms; {r.note}", flush=True)
         if options.json:
-            names = {r.workload for r in rows}
-            print(
-                replace_rows(
-                    "serving", rows, "python -m benchmarks.serving --json", lambda old, n=names: old.workload in n
-                )
-            )
+            for r in rows:
+                path = store("serving", r, "python -m benchmarks.serving --json")
+            print(path)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What a person sees and does in the explorer, in a real browser: by mouse, keyboard, on a phone. Saves pictures on request."""
+"""What a person sees and does in the explorer, in a real browser. Saves pictures on request."""
 
 import os
 import shutil

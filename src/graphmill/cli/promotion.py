@@ -33,6 +33,9 @@ def promote(
     to: Annotated[
         str, typer.Option(help="Where the versions of all models are; default 07_promoted beside 06_models")
     ] = "",
+    sink: Annotated[
+        list[str] | None, typer.Option(help="Write its vectors there, too (see graphmill export); again for more")
+    ] = None,
     index: Annotated[str, typer.Option(help="How neighbours are searched: exact, faiss or usearch")] = "exact",
     why: Why = "",
     force: Annotated[bool, typer.Option(help="Although its embeddings are not sound")] = False,
@@ -49,6 +52,7 @@ def promote(
     if policy not in ("", "better", "checks_pass"):
         raise InputError(f"--if {policy}: better or checks_pass")
     values = {"when": policy or "manual", "metric": metric, "min_gain": min_gain, "keep": keep, "index": index}
+    values["sinks"] = sink or []
     settings = parse(PromotionSettings, values, "promote")
     store = versions_folder(run, to)
     failed = health_failures(run) if policy and not force else []
@@ -62,6 +66,36 @@ def promote(
         _show_promotion(store, found)
     if found["outcome"] != "promoted" and policy:
         raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+@app.command()
+def export(
+    what: Annotated[str, typer.Argument(help="Run directory, DATASET/MODEL[/VERSION], or a file of embeddings")],
+    target: Annotated[
+        str, typer.Argument(help="A file ending in .duckdb, .parquet, .csv or .npy, or postgresql:SCHEMA.TABLE")
+    ],
+    folder: Folder = PROMOTED,
+    as_json: Json = False,
+) -> None:
+    """Write vectors with their ids, names and types to a file or a database, in place of what is there."""
+    from graphmill.evaluation.embedding_files import read_embeddings
+    from graphmill.export.targets import check_target, write_to
+
+    check_target(target)
+    path = Path(what)
+    if not path.exists():
+        model, _, version = what.rpartition("/") if what.count("/") == 2 else (what, "", "")
+        store = _versions(model, folder)
+        found = store.find(version) if version else store.current()
+        if found is None:
+            raise InputError(f"no version of {model} is live; name one: {model}/VERSION")
+        path = found.path
+    written = write_to(target, read_embeddings(path))
+    if as_json:
+        print_json(written)
+    else:
+        note = f" ({written['note']})" if written["note"] else ""
+        print(f"{written['rows']:,} vectors of {path} are in {target}{note}")
 
 
 @app.command()

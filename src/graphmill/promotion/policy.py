@@ -41,6 +41,11 @@ class PromotionSettings(Settings):
     recommendations: int = setting(
         20, "Best items of each user that a recommender's version holds for `graphmill serve`; 0: none", ge=0, le=1000
     )
+    sinks: list[str] = setting(
+        [],
+        "Where the vectors are written, too, before a version goes live: files ending in .duckdb, .parquet, .csv or .npy, "
+        "or postgresql:SCHEMA.TABLE on the server that GRAPHMILL_POSTGRES names",
+    )
     keep: int = setting(5, "Versions to keep; the live one and the one before it always stay", ge=1)
 
     def made_with(self) -> dict[str, Any]:

@@ -9,11 +9,12 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from graphmill.errors import CheckFailedError, GraphmillError, InputError
+from graphmill.errors import CheckFailedError, GraphmillError, InputError, ResourceError
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.health.report import HealthReport
 from graphmill.export.embeddings import read_manifest
 from graphmill.export.index import index_problem, require_index
+from graphmill.export.targets import check_target, write_to
 from graphmill.promotion.compare import compare
 from graphmill.promotion.contents import fill_from
 from graphmill.promotion.policy import Decision, Facts, PromotionSettings, decide, gain_sentence
@@ -50,10 +51,13 @@ def promote_run(
     Raises:
         InputError: not a finished run, or its graph or export is no longer what it was.
         SettingsError: the index's package is not installed.
+        ResourceError: a sink could not be written.
         CheckFailedError: ``person``, and the embeddings are not sound.
     """
     settings = settings or PromotionSettings()
     require_index(settings.index)
+    for target in settings.sinks:
+        check_target(target)
     restored = restore(run_dir)
     exported = read_manifest(restored.run.embeddings)
     if settings.metric:
@@ -72,6 +76,7 @@ def promote_run(
             version = store.add(fill_from(restored, settings, health))
             if why_not := index_problem(version.about.get("index")):
                 return {**found, "outcome": "kept", "reason": why_not, "index": version.about["index"]}
+            write_sinks(version, settings.sinks)
             store.switch(version, kind="promoted", by=by, why=decision.reason)
             removed = store.prune(settings.keep)
         index = version.about.get("index") or {}
@@ -94,8 +99,30 @@ def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> d
             raise InputError(f"{target.name} is the live version of {store.label} already")
         target.verify()
         reason = why or "rolled back by hand"
+        live = store.current()
+        write_sinks(target, live.about.get("sinks", ()) if live else ())
         store.switch(target, kind="rolled back", by=by, why=reason)
     return {"version": target.name, "path": str(target.path), "before": before, "reason": reason}
+
+
+def write_sinks(version: Version, sinks: Sequence[str]) -> None:
+    """Write a version's vectors to every sink, files relative to the working directory.
+
+    Raises:
+        ResourceError: one could not be written; says which have the new vectors already.
+    """
+    done: list[str] = []
+    found = read_embeddings(version.path) if sinks else None
+    for target in sinks:
+        try:
+            assert found is not None
+            write_to(target, found)
+        except GraphmillError as error:
+            also = f"; {', '.join(done)} {'has' if len(done) == 1 else 'have'} its vectors already" if done else ""
+            raise ResourceError(
+                f"{version.name} did not go live, because of its sink {target}: {error}{also}"
+            ) from None
+        done.append(target)
 
 
 def versions_folder(run_dir: str | Path, to: str = "") -> Versions:
