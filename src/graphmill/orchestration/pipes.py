@@ -17,6 +17,7 @@ from typing import Any
 
 import dagster as dg
 from pydantic import Field
+from sqlalchemy.exc import SQLAlchemyError
 
 from graphmill.errors import EXIT_OK, EXIT_STOPPED, OutOfMemoryError
 from graphmill.orchestration.lost_runs import worker_above
@@ -35,6 +36,8 @@ from graphmill.training.waiting import waiting_environment
 POLL_SECONDS = 0.2
 NOTE_DESCENDANTS_EVERY_SECONDS = 1.0
 WORKER_MODULE = "graphmill.worker"
+DATABASE_PATIENCE_SECONDS = 60.0
+"""How long the end of a step waits for the instance's database to take the last figures."""
 _ERROR_LINE = re.compile(r"(\[rank\d+\]: *)?[\w.]+(Error|Exception|Interrupt)\b")
 # The worker's name for "the machine had too little memory this time"; all else that it names would fail again.
 MEMORY_ERROR = OutOfMemoryError.__name__
@@ -118,7 +121,7 @@ class WorkerClient(dg.ConfigurableResource):
                 raise
             tree.kill()  # what the worker may have left behind
         inbox.read()  # the session's end is when the last messages are there
-        observe.last(report.progress)
+        observe.last()
         self._judge(context, code, report, tree.stderr_tail())
         return report
 
@@ -228,28 +231,46 @@ def _watch(tree: ChildTree, inbox: _Inbox, above: int = 0) -> int:
 
 
 class _Observer:
-    """Turns progress messages into observations of the asset, not faster than the event log should grow."""
+    """Turns progress messages into observations of the asset, not faster than the event log should grow.
+
+    A database that is away for a while ends no training: what could not be written is written later, of progress the newest.
+    """
 
     def __init__(self, context: dg.AssetExecutionContext, asset_key: dg.AssetKey, every_seconds: float) -> None:
         self._context, self._asset_key, self._every = context, asset_key, every_seconds
         self._next = 0.0
-        self._shown: Message = {}
+        self._started: list[Message] = []
+        self._progress: Message = {}
 
     def __call__(self, message: Message) -> None:
         kind = message.get("kind")
         if kind == "started":
-            self._context.log.info(started_line(message))
-            self._context.log_event(dg.AssetObservation(asset_key=self._asset_key, metadata=started_metadata(message)))
-        elif kind == "progress" and time.monotonic() >= self._next:
-            self._show(message)
+            self._started.append(message)
+            self._next = 0.0
+        elif kind == "progress":
+            self._progress = message
+        if (self._started or self._progress) and time.monotonic() >= self._next:
+            self._show()
 
-    def last(self, message: Message) -> None:
-        """Show the last progress message, which may have come too soon after the one before."""
-        if message and message != self._shown:
-            self._show(message)
+    def last(self) -> None:
+        """Show what has not been shown, which may have come too soon after the one before."""
+        until = time.monotonic() + DATABASE_PATIENCE_SECONDS
+        while (self._started or self._progress) and not self._show() and time.monotonic() < until:
+            time.sleep(1.0)
 
-    def _show(self, message: Message) -> None:
+    def _show(self) -> bool:
         self._next = time.monotonic() + self._every
-        self._shown = message
-        self._context.log.info(progress_line(message))
-        self._context.log_event(dg.AssetObservation(asset_key=self._asset_key, metadata=progress_metadata(message)))
+        try:
+            while self._started:
+                self._write(started_line(self._started[0]), started_metadata(self._started[0]))
+                self._started.pop(0)
+            if self._progress:
+                self._write(progress_line(self._progress), progress_metadata(self._progress))
+                self._progress = {}
+        except SQLAlchemyError:
+            return False
+        return True
+
+    def _write(self, line: str, metadata: Mapping[str, Any]) -> None:
+        self._context.log_event(dg.AssetObservation(asset_key=self._asset_key, metadata=metadata))
+        self._context.log.info(line)
