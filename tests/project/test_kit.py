@@ -340,8 +340,9 @@ class TestTheComposeFilesCommandsOnPostgres:
         worker = server.worker()
         assert worker is not None
         worker.kill()
-        resumed = lambda: any(int(str(seen.get("resumed_from_epoch", 0))) for seen in server.observed(run)[3:])  # noqa: E731
-        server.wait(resumed, "the training going on")
+        starts = lambda: [s["resumed_from_epoch"] for s in server.observed(run) if "resumed_from_epoch" in s]  # noqa: E731
+        server.wait(lambda: len(starts()) == 2, "the training going on")
+        assert starts()[1] > 0
         worker = server.wait(server.worker, "the new worker")
         server.postgres.stop()
         time.sleep(8)

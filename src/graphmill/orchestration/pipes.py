@@ -13,16 +13,20 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import dagster as dg
 from pydantic import Field
 from sqlalchemy.exc import SQLAlchemyError
 
-from graphmill.errors import EXIT_OK, EXIT_STOPPED, OutOfMemoryError
+from graphmill.errors import EXIT_OK, EXIT_STOPPED, GraphmillError, OutOfMemoryError
+from graphmill.orchestration.home import OUTPUTS
+from graphmill.orchestration.launchers import start
+from graphmill.orchestration.launchers.contract import UNSEEN, Job, Worker
+from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.orchestration.lost_runs import worker_above
 from graphmill.orchestration.message_file import MessageFile
-from graphmill.orchestration.processes import ChildTree
 from graphmill.orchestration.progress import (
     Message,
     progress_line,
@@ -30,8 +34,6 @@ from graphmill.orchestration.progress import (
     started_line,
     started_metadata,
 )
-from graphmill.training.allocator import allocator_environment
-from graphmill.training.waiting import waiting_environment
 
 POLL_SECONDS = 0.2
 NOTE_DESCENDANTS_EVERY_SECONDS = 1.0
@@ -80,6 +82,11 @@ class WorkerClient(dg.ConfigurableResource):
         description="How often the step is repeated after a kill, a stop or too little memory; it resumes each time.",
     )
     retry_wait_seconds: float = Field(default=5.0, description="Pause before such a repetition, in seconds.")
+    launcher: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Where trainings run whose model says nothing of it: kind (local, torchrun, ray, k8s, slurm) and what "
+        "it needs; empty: on this machine. See docs/how-to/train_elsewhere.md.",
+    )
 
     def run(
         self,
@@ -91,29 +98,39 @@ class WorkerClient(dg.ConfigurableResource):
         processes: int = 1,
         environment: Mapping[str, str] | None = None,
         command: Sequence[str] | None = None,
+        launcher: LauncherSettings | None = None,
     ) -> WorkerReport:
         """Run one job in the worker and return what it reported.
 
         ``extras`` is the job, as JSON; ``cwd`` the directory that its relative paths start from; observations go to
-        ``asset_key``. Raises ``Failure`` without retries for what would fail again (exit codes 1 and 2), and
-        ``RetryRequested`` for what may not (a signal, exit code 75, too little memory) while attempts are left.
+        ``asset_key``; ``launcher`` says where, without it here. Raises ``Failure`` without retries for what would fail
+        again (exit codes 1 and 2), and ``RetryRequested`` for what may not (a signal, exit code 75, too little memory) while
+        attempts are left.
         """
+        launcher = launcher or LauncherSettings()
         report = WorkerReport()
         observe = _Observer(context, asset_key, self.observe_seconds)
         with contextlib.ExitStack() as stack:
-            session = _open_session(stack, context, extras)
+            # Another machine sees the project's folder, not our temporary files.
+            messages = _shared_messages(cwd, launcher.root) if launcher.elsewhere else MessageFile()
+            session = _open_session(stack, context, extras, messages, elsewhere=launcher.elsewhere)
             inbox = _Inbox(session, (report.take, observe))
-            env = {
-                **_WORKER_DEFAULTS,
-                **allocator_environment(),
-                **waiting_environment(),
-                **os.environ,
-                **(environment or {}),
-                **session.get_bootstrap_env_vars(),
-            }
-            tree = ChildTree(command or worker_command(processes), env=env, cwd=cwd)
+            ours = {} if launcher.elsewhere else os.environ
+            job = Job(
+                command=command or worker_command(processes if launcher.kind != "ray" else 1),
+                environment={
+                    **{key: value for key, value in _WORKER_DEFAULTS.items() if key not in ours},
+                    **(environment or {}),
+                    **session.get_bootstrap_env_vars(),
+                },
+                cwd=(launcher.root or cwd) if launcher.elsewhere else cwd,
+                messages=messages.seen_as,
+                processes=processes,
+                name="-".join(("graphmill", *asset_key.path)),
+            )
+            tree = _start(launcher, job)
             try:
-                code = _watch(tree, inbox, worker_above(context.instance, context.run_id))
+                code = _watch(tree, inbox, worker_above(context.instance, context.run.run_id))
             except BaseException as interrupt:
                 # Not only a cancellation: whatever ends the watching must end the worker.
                 context.log.info(f"stopping the worker ({type(interrupt).__name__}): {self.grace_seconds:g} s of grace")
@@ -150,6 +167,8 @@ def explain(code: int, report: WorkerReport, stderr: str = "") -> tuple[str, boo
     if report.error and code > 0 and code != EXIT_STOPPED:
         name, message = report.error.get("type", "error"), report.error.get("message", "")
         return f"{name}: {message}", name == MEMORY_ERROR
+    if code == UNSEEN:
+        return stderr.strip().rpartition("\n")[2].removeprefix("graphmill: "), False
     if code == EXIT_STOPPED:
         return "the worker was told to stop and saved a checkpoint", True
     if code < 0 or code > 128:
@@ -180,8 +199,29 @@ _WORKER_DEFAULTS = {
 }
 
 
+def _start(launcher: LauncherSettings, job: Job) -> Worker:
+    try:
+        return start(launcher, job)
+    except GraphmillError as error:
+        raise dg.Failure(str(error), allow_retries=False) from None
+
+
+def _shared_messages(cwd: str, root: str) -> MessageFile:
+    """A file below the project's outputs, which are on storage that the worker's machine shares."""
+
+    def seen(path: Path) -> str:
+        return str(PurePosixPath(root) / path.relative_to(cwd).as_posix()) if root else str(path)
+
+    return MessageFile(Path(cwd) / OUTPUTS / ".messages", seen)
+
+
 def _open_session(
-    stack: contextlib.ExitStack, context: dg.AssetExecutionContext, extras: Mapping[str, Any]
+    stack: contextlib.ExitStack,
+    context: dg.AssetExecutionContext,
+    extras: Mapping[str, Any],
+    messages: MessageFile,
+    *,
+    elsewhere: bool,
 ) -> dg.PipesSession:
     with warnings.catch_warnings():
         # Dagster warns of its own preview and deprecated parts here, at every step; the user can do nothing about it.
@@ -190,8 +230,8 @@ def _open_session(
         return stack.enter_context(
             dg.open_pipes_session(
                 context=context,
-                context_injector=dg.PipesTempFileContextInjector(),
-                message_reader=MessageFile(),
+                context_injector=dg.PipesEnvContextInjector() if elsewhere else dg.PipesTempFileContextInjector(),
+                message_reader=messages,
                 extras=dict(extras),
             )
         )
@@ -212,7 +252,7 @@ class _Inbox:
         self._seen = len(messages)
 
 
-def _watch(tree: ChildTree, inbox: _Inbox, above: int = 0) -> int:
+def _watch(tree: Worker, inbox: _Inbox, above: int = 0) -> int:
     """Wait for the end of the worker, handing on its messages; return the exit code.
 
     ``above``: the run's process, where this step has one of its own. Without it the run has ended, and the training would go
