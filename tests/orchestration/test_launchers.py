@@ -6,7 +6,6 @@ Kubernetes a stub of its API server that checks the manifest and runs the pod's 
 
 import json
 import os
-import shutil
 import signal
 import stat
 import subprocess
@@ -42,7 +41,8 @@ signal.signal(signal.SIGTERM, asked)
 signal.signal(signal.SIGINT, asked)
 with open_dagster_pipes() as pipes:
     what = pipes.extras["what"]
-    pipes.report_custom_message({"kind": "started", "device": "cpu", "resumed_from_epoch": int(os.path.exists("checkpoint"))})
+    saved = int(os.path.exists("checkpoint"))
+    pipes.report_custom_message({"kind": "started", "device": "cpu", "resumed_from_epoch": saved})
     if what == "wait" and not os.path.exists("checkpoint"):
         open("pid", "w").write(str(os.getpid()))
         time.sleep(600)
@@ -134,39 +134,42 @@ class Cluster:
 def ray_cluster() -> Iterator[str]:
     """A local Ray of two CPUs, by its command."""
     pytest.importorskip("ray")
-    program = shutil.which("ray", path=str(Path(sys.executable).parent)) or "ray"
+    program = [sys.executable, "-m", "ray.scripts.scripts"]
     environment = {**os.environ, "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "240", "RAY_DISABLE_IMPORT_WARNING": "1"}
     environment |= {"RAY_AUTH_MODE": "disabled", "PYTHONPATH": os.pathsep.join(sys.path)}
     command = ["start", "--head", "--num-cpus=2", "--port=0", "--dashboard-port=8267", "--disable-usage-stats"]
     done = subprocess.run(
-        [program, *command], env=environment, capture_output=True, text=True, timeout=400, check=False
+        [*program, *command], env=environment, capture_output=True, text=True, timeout=400, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     yield "http://127.0.0.1:8267"
-    subprocess.run([program, "stop", "--force"], env=environment, capture_output=True, timeout=120, check=False)
+    subprocess.run([*program, "stop", "--force"], env=environment, capture_output=True, timeout=120, check=False)
 
 
 @pytest.fixture(
     params=["local", "slurm", "k8s", pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
 )
-def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LauncherSettings:
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[LauncherSettings]:
     """Settings of a launcher whose machines see ``tmp_path``."""
     kind = request.param
-    if kind == "local":
-        return LauncherSettings()
     if kind == "slurm":
         program = tmp_path / "srun"
         program.write_text(f"#!{sys.executable}\n{SRUN}")
         program.chmod(program.stat().st_mode | stat.S_IXUSR)
-        return LauncherSettings(kind="slurm", srun=f"{program} --gres=gpu:1", python=sys.executable)
-    if kind == "k8s":
+        yield LauncherSettings(kind="slurm", srun=f"{program} --gres=gpu:1", python=sys.executable)
+    elif kind == "k8s":
         config = pytest.importorskip("kubernetes").config.kube_config
         cluster = Cluster(tmp_path)
         monkeypatch.setattr(config, "KUBE_CONFIG_DEFAULT_LOCATION", str(cluster.config()))
-        request.addfinalizer(cluster.server.shutdown)
-        return LauncherSettings(kind="k8s", image="shop:1", python=sys.executable, gpus=1, memory_gib=8)
-    address = request.getfixturevalue("ray_cluster")
-    return LauncherSettings(kind="ray", address=address, python=sys.executable)
+        yield LauncherSettings(kind="k8s", image="shop:1", python=sys.executable, gpus=1, memory_gib=8)
+        cluster.server.shutdown()
+    elif kind == "ray":
+        address = request.getfixturevalue("ray_cluster")
+        yield LauncherSettings(kind="ray", address=address, python=sys.executable)
+    else:
+        yield LauncherSettings()
 
 
 class Materialize:
