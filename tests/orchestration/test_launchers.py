@@ -24,11 +24,15 @@ import pytest
 import yaml
 
 from graphmill.errors import SettingsError
+from graphmill.graph.typed_graph import TypedGraph
 from graphmill.orchestration.launchers import start
 from graphmill.orchestration.launchers.contract import Job
 from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport, explain
+from graphmill.runs.resolve import merge
 from graphmill.settings import parse
+from tests.training.cases import CASES, typed_graph
+from tests.training.runs import settings_of
 
 KEY = dg.AssetKey(["toy", "model"])
 WORKER = """
@@ -311,3 +315,44 @@ def test_a_pod_that_cannot_start_ends_with_the_reason() -> None:
         78, WorkerReport(), "launcher: the pod cannot start (ErrImagePull): look at launcher.image"
     )
     assert (cause, may_pass) == ("launcher: the pod cannot start (ErrImagePull): look at launcher.image", False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_two_workers_of_a_ray_cluster_train_together_and_go_on_when_one_is_killed(
+    ray_cluster: str, tmp_path: Path
+) -> None:
+    """Two actors of a placement group, with torchrun's variables; the loss of one ends both, and both go on."""
+    typed_graph(tmp_path / "graph")
+    values = settings_of(CASES["hgt-no-messages"], TypedGraph.open(tmp_path / "graph"))
+    more = {"training": {"epochs": 60}, "acceleration": {"processes": 2, "checkpoint_every_epochs": 1}}
+    values = {**merge(values, more), "data": "graph"}
+    instance = dg.DagsterInstance.ephemeral()
+    reports: list[WorkerReport] = []
+
+    @dg.asset(key=KEY)
+    def model(context: dg.AssetExecutionContext, worker: WorkerClient) -> dg.MaterializeResult:
+        place = LauncherSettings(kind="ray", address=ray_cluster, python=sys.executable)
+        job = {"settings": values, "run_root": "runs"}
+        reports.append(worker.run(context, extras=job, asset_key=KEY, cwd=str(tmp_path), processes=2, launcher=place))
+        return dg.MaterializeResult()
+
+    def ranks() -> list[psutil.Process]:
+        running = psutil.process_iter(["cmdline", "status"])
+        named = [process for process in running if "graphmill.worker" in (process.info["cmdline"] or [])]
+        return [process for process in named if process.cwd() == str(tmp_path)]
+
+    def kill() -> None:
+        while not list(tmp_path.glob("runs/*/checkpoints/*")):
+            time.sleep(0.05)
+        ranks()[-1].kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    worker = WorkerClient(observe_seconds=0.0, retry_wait_seconds=0.0)
+    result = dg.materialize([model], resources={"worker": worker}, instance=instance, raise_on_error=False)
+    killer.join()
+    assert result.success, failure_of(result)
+    assert reports[-1].started["resumed_from_epoch"] > 0
+    assert reports[-1].result["run_dir"].startswith("runs/")
+    assert not ranks()
