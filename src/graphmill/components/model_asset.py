@@ -261,7 +261,7 @@ def _messages_result(plan: ModelPlan, result: Mapping[str, Any]) -> dg.AssetChec
         plan.key("model"),
         share >= bound,
         f"the relation with the least has {share:.0%} of its training edges, bound {bound:.0%}; "
-        "lower acceleration.supervision_fraction to raise it",
+        "lower sampling.supervision_fraction to raise it",
         severity=plan.checks.severity,
         metadata=scalars({"least_share": share, "bound": bound}),
     )

@@ -6,7 +6,7 @@ Filled by the components, read by the asset factories.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 import dagster as dg
 
@@ -19,7 +19,7 @@ from graphmill.orchestration.checks import SeverityName
 from graphmill.orchestration.home import OUTPUTS, PROMOTED
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.acceleration_report import AccelerationReportSettings
-from graphmill.settings import Settings, SettingsT, setting
+from graphmill.settings import Renamed, Settings, SettingsT, setting
 from graphmill.systems.registry import Entry, entry
 
 POOL = "accelerator"
@@ -30,15 +30,14 @@ ON_DEMAND = ("graphmill/on_demand", "yes")
 class ModelChecks(HealthThresholds, RankingThresholds):
     """Bounds of the checks on a model, its embeddings and its rankings, and how loudly they fail."""
 
+    RENAMED: ClassVar[Renamed] = {"floor_ratio_min": "baseline_ratio_min"}
+
     severity: SeverityName = setting("warn", "What a check on health, ranking or loss says when it fails")
     baseline_severity: SeverityName = setting(
         "warn", "What beats_baselines says when it fails; error also where `severity` is"
     )
     loss_swing_max: float = setting(
         0.1, "Scatter of the epochs' losses about their trend, relative to the loss, in the second half", gt=0
-    )
-    floor_ratio_min: float = setting(
-        1.0, "Rankings of items: the model's figure over that of the best floor (popularity, ...)", ge=0
     )
     message_share_min: float = setting(0.7, "Part of a relation's edges that must carry messages", ge=0, le=1)
 

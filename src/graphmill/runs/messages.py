@@ -131,7 +131,7 @@ def progress_outlet() -> Outlet:
 
 
 def progress_line(message: Message) -> str:
-    """``link: 0.4521  contr: 0.3245  total: 0.3883  …`` as the origin prints it, with throughput and time left."""
+    """``link: 0.4521  contr: 0.3245  total: 0.3883  …``, with throughput and time left."""
     short = {"contrastive": "contr"}
     parts = [f"{short.get(name, name)}: {value:.4f}" for name, value in message["losses"].items()]
     parts += [f"{amount:,.0f} {unit}/s" for unit, amount in message.get("per_second", {}).items()]

@@ -20,7 +20,7 @@ class RankingThresholds(Settings):
     degree_share_min: float = setting(0.7, "Share of relations whose MRR is above degree-only's.", ge=0, le=1)
     random_ratio_min: float = setting(2.0, "Macro MRR over that of random scores.", ge=0)
     baseline_ratio_min: float = setting(
-        1.0, "MRR over that of the best baseline (degree, kNN, spectral vectors, ComplEx).", ge=0
+        1.0, "The model's figure over that of the best baseline (kNN, ComplEx, popularity, EASE, …).", ge=0
     )
     message_ratio_min: float = setting(1.0, "Macro MRR over that of the same model without message passing.", ge=0)
 

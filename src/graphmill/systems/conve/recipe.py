@@ -255,11 +255,11 @@ class ConveRecipe:
         vectors = model.entities.detach().float().cpu().numpy()
         return quick_health(vectors, types, seed=self.settings.training.seed)
 
-    def write_origin_files(self, run: RunDirectory, out: Path) -> list[Path]:
-        """``config.json``, ``.pt`` checkpoints and history as the origin documents them."""
-        from graphmill.systems.conve.interchange import write_origin_files
+    def write_torch_files(self, run: RunDirectory, out: Path) -> list[Path]:
+        """``config.json``, ``.pt`` checkpoints and history (:mod:`~graphmill.systems.conve.interchange`)."""
+        from graphmill.systems.conve.interchange import write_torch_files
 
-        return write_origin_files(self, run, out)
+        return write_torch_files(self, run, out)
 
     def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
         """The entity table."""

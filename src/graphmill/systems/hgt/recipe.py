@@ -346,9 +346,9 @@ class HgtRecipe:
         if self.batching == "neighbor_sampled":
             first = self.step(phase, 0, 0)
             return "edges", float(sum(m.sample.num_edges for m in first.micro if m.sample is not None))
-        size = max(self.settings.acceleration.edge_sample_size // self.settings.acceleration.accumulation_steps, 1)
+        size = max(self.settings.sampling.edge_sample_size // self.settings.sampling.accumulation_steps, 1)
         per_micro = sum(min(size, len(r.src)) for r in self.data.relations)
-        return "edges", float(per_micro * self.settings.acceleration.accumulation_steps)
+        return "edges", float(per_micro * self.settings.sampling.accumulation_steps)
 
     # ---------------------------------------------------------------- small parts
 

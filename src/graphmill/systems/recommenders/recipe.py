@@ -212,7 +212,7 @@ class RecommenderRecipe(ABC):
         return RecommenderScorer(*self.vectors(model))
 
     def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
-        """Full-ranking metrics; with ``final`` also the catalogue's figures and the floors."""
+        """Full-ranking metrics; with ``final`` also the catalogue's figures and the baselines."""
         score = self.scorer(model)
         return self.evaluator.evaluate(score.of_users, split, final=final, poll=poll)
 

@@ -31,7 +31,7 @@ from graphmill.systems.sequences.hyper_connections import HyperConnection
 from graphmill.systems.sequences.layers import SequenceInputs
 from graphmill.systems.sequences.sampler import SequenceSampler
 from graphmill.systems.sequences.sasrec import SASRec
-from graphmill.systems.sequences.settings import BATCH_SIZE, SasrecSettings, TisasrecModel
+from graphmill.systems.sequences.settings import SasrecSettings, TisasrecModel
 from graphmill.systems.sequences.tisasrec import TiSASRec
 from graphmill.training.contract import (
     Compilable,
@@ -73,7 +73,7 @@ class SequenceRecipe:
         size = settings.step_size()
         self.sampler = SequenceSampler(self.data, settings.objective, size, settings.training.seed)
         steps = settings.training.steps_per_epoch or self.sampler.steps_per_epoch
-        self.phases = [Phase("train", steps, size, BATCH_SIZE)]
+        self.phases = [Phase("train", steps, size, settings.base_batch)]
         logs = expected_log_counts(torch.from_numpy(self.sampler.probability), settings.objective.sampled_items)
         self.log_expected = logs.float()
         self.evaluator = SequenceEvaluator(self.data.sequences, settings)
@@ -221,7 +221,7 @@ class SequenceRecipe:
         return SequenceScorer(self, model)
 
     def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
-        """Full-ranking metrics; with ``final`` also the sampled protocol, ties of time left out, and the floors."""
+        """Full-ranking metrics; with ``final`` also the sampled protocol, ties of time left out, and the baselines."""
         return self.evaluator.evaluate(self.score_at(model, poll), split, final=final)
 
     def score_at(self, model: nn.Module, poll: Callable[[], None]) -> Callable[[np.ndarray, np.ndarray], Tensor]:
