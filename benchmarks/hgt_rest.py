@@ -1,8 +1,8 @@
 """What a training step of the kernel workload that goes relation by relation does besides its products, part by part.
 
 The limit of ``benchmarks.hgt_products`` is matrix products alone. Where these take four seconds the rest hardly counts;
-where a machine does them in less than two, it does. Each part is counted for the scheme of ``kernels/hgt_relations.py`` (one that
-went target by target could read some rows fewer times), at the best rate that torch's own operators reach here for it:
+where a machine does them in less than two, it does. Each part is counted for the scheme of ``kernels/hgt_relations.py`` (one
+that went target by target could read some rows fewer times), at the best rate that torch's own operators reach here for it:
 
 * ``rows``: each relation reads the rows of the nodes that occur in it, once a pass: forward k and v of its sources and q of
   its targets, and the targets' sums are read and written; backward k, v, q and the output's gradient are read, and the

@@ -122,6 +122,6 @@ def number(value: Any) -> str:
 
 def print_json(value: Any) -> None:
     """JSON on stdout, for programs."""
-    from graphmill.training.metrics_log import readable
+    from graphmill.evaluation.json_values import readable
 
     print(json.dumps(readable(value), indent=2, ensure_ascii=False))

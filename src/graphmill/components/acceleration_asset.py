@@ -14,7 +14,7 @@ from graphmill.orchestration.checks import Check, PreviousRun, specs
 from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import OUTPUTS
-from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, picture, scalars
+from graphmill.orchestration.metadata import picture, scalars
 from graphmill.orchestration.page import asset_page
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.resources import AcceleratorResource
@@ -106,7 +106,7 @@ def _materialized(
                 pictures={"time and memory": f"{folder}/bars.png"},
             ),
             "table": dg.MetadataValue.md(report.markdown()),
-            "bars": picture(report.picture(FULL_IMAGE_BYTES), plan.root, f"{folder}/bars.png", "time and memory"),
+            "bars": picture(report.picture(), plan.root, f"{folder}/bars.png", "time and memory"),
             "report": dg.MetadataValue.path(f"{folder}/{FILE}"),
         },
         check_results=[

@@ -8,7 +8,7 @@ import dagster as dg
 from graphmill.components.plan import ModelPlan
 from graphmill.evaluation.pictures.comparisons import grouped_bars
 from graphmill.orchestration.checks import Check, PreviousRun, compared
-from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, markdown_table, picture, scalars
+from graphmill.orchestration.metadata import markdown_table, picture, scalars
 from graphmill.training.settings import CHOSEN_ON_TEST
 
 BEATS = Check("beats_baselines", "The held-out items rank better than by popularity and the other simple predictors.")
@@ -71,7 +71,6 @@ def shown(
         title=f"{judged}: {plan.name} {model[judged]:.3g}"
         + (", its epoch chosen on test" if on_test else "")
         + (f", best baseline {best} {rival:.3g}" if best else ""),
-        max_bytes=FULL_IMAGE_BYTES,
     )
     table = [{"full ranking": ABOUT.get(name, name), **own} for name, own in everyone.items()]
     under = [{"protocol": "full ranking (primary)", **model}]

@@ -19,7 +19,7 @@ from graphmill.components.plan import ModelPlan
 from graphmill.evaluation.pictures.embedding import ranking_bars
 from graphmill.evaluation.ranking.comparison import ComparedRelation, RankingThresholds
 from graphmill.orchestration.checks import Check, PreviousRun
-from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, picture, records, scalars
+from graphmill.orchestration.metadata import picture, records, scalars
 from graphmill.orchestration.page import asset_page
 
 BASELINES = {
@@ -127,7 +127,7 @@ def _bars(comparison: Mapping[str, Any]) -> bytes:
         ComparedRelation(**{**row, "mrr": _numbers(row["mrr"]), "auc_degree": _numbers(row["auc_degree"])})
         for row in comparison["relations"]
     )
-    return ranking_bars(rows, max_bytes=FULL_IMAGE_BYTES)
+    return ranking_bars(rows)
 
 
 def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:

@@ -13,7 +13,7 @@ from graphmill.orchestration.checks import Check, PreviousRun, specs
 from graphmill.orchestration.curves import Curve, total_loss
 from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
-from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, picture, scalars
+from graphmill.orchestration.metadata import picture, scalars
 from graphmill.orchestration.page import asset_page, sparkline
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport
 from graphmill.orchestration.progress import duration
@@ -197,17 +197,17 @@ def _pictures(
 ) -> dict[str, dg.MetadataValue]:
     root, shown = plan.root, {}
     if epochs:
-        png = loss_curve(epochs, max_bytes=FULL_IMAGE_BYTES)
+        png = loss_curve(epochs)
         shown["loss_curve"] = picture(png, root, f"{result['run_dir']}/losses.png", "loss")
     if any(record.get("valid") for record in epochs):
         wanted = str(plan.settings.evaluation.selection_metric)  # type: ignore[attr-defined]
-        png = metric_curve(epochs, selection=wanted, max_bytes=FULL_IMAGE_BYTES)
+        png = metric_curve(epochs, selection=wanted)
         splits = {str(record.get("split", "valid")) for record in epochs if record.get("valid")}
         about = "validation metrics" if splits == {"valid"} else "metrics that chose the epoch"
         shown["metric_curve"] = picture(png, root, f"{result['run_dir']}/metrics.png", about)
     if memory := result.get("memory"):
         samples = [dict(zip(("seconds", "resident", "device"), sample, strict=True)) for sample in memory]
-        png = memory_curve(samples, max_bytes=FULL_IMAGE_BYTES)
+        png = memory_curve(samples)
         shown["memory_curve"] = picture(png, root, f"{result['run_dir']}/memory.png", "memory")
     return shown
 

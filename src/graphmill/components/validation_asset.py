@@ -26,7 +26,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.orchestration.checks import Check, PreviousRun, specs
 from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
-from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, markdown_table, picture, records, scalars
+from graphmill.orchestration.metadata import markdown_table, picture, records, scalars
 from graphmill.orchestration.page import asset_page
 
 CODE_VERSION = "1"
@@ -136,9 +136,9 @@ def _measured(plan: ModelPlan, embeddings: Mapping[str, Any]) -> tuple[HealthRep
     text = json.dumps(report.to_dict(), indent=1, allow_nan=False)
     (plan.root / folder / "health.json").write_text(text + "\n", encoding="utf-8")
     drawn = {
-        "pca": pca_scatter(vectors, codes, type_names, max_bytes=FULL_IMAGE_BYTES),
-        "cosines": cosine_histograms(vectors, codes, max_bytes=FULL_IMAGE_BYTES),
-        "spectrum": spectrum_curve(report.figures.spectrum, max_bytes=FULL_IMAGE_BYTES),
+        "pca": pca_scatter(vectors, codes, type_names),
+        "cosines": cosine_histograms(vectors, codes),
+        "spectrum": spectrum_curve(report.figures.spectrum),
     }
     return report, {name: picture(png, plan.root, f"{folder}/{name}.png", name) for name, png in drawn.items()}
 

@@ -24,11 +24,11 @@ from graphmill.orchestration.message_file import MessageFile
 from graphmill.orchestration.processes import ChildTree
 from graphmill.orchestration.progress import (
     Message,
-    progress_line,
     progress_metadata,
     started_line,
     started_metadata,
 )
+from graphmill.runs.messages import progress_line
 from graphmill.training.allocator import allocator_environment
 from graphmill.training.waiting import waiting_environment
 
@@ -251,5 +251,6 @@ class _Observer:
     def _show(self, message: Message) -> None:
         self._next = time.monotonic() + self._every
         self._shown = message
-        self._context.log.info(progress_line(message))
+        place = f"epoch {message.get('epoch', '?')}/{message.get('epochs', '?')}, step {message.get('step', '?')}"
+        self._context.log.info(f"{place}  {progress_line(message)}")
         self._context.log_event(dg.AssetObservation(asset_key=self._asset_key, metadata=progress_metadata(message)))
