@@ -12,7 +12,7 @@ from graphmill.components import embeddings_asset
 from graphmill.components.drift_asset import DRIFT_CHECKS, STAYED
 from graphmill.components.plan import POOL, ModelPlan
 from graphmill.components.ranking_asset import KINDS
-from graphmill.components.validation_asset import NAMED, checks_of
+from graphmill.components.validation_asset import NAMED, groups_of
 from graphmill.errors import InputError, SettingsError
 from graphmill.orchestration.checks import Check, specs
 from graphmill.orchestration.defaults import STORE
@@ -101,7 +101,7 @@ def gating_checks(plan: ModelPlan) -> list[dg.AssetCheckKey]:
     """
     parts = {
         "embeddings": embeddings_asset.CHECKS,
-        "validation": (NAMED, *(each.check for each in checks_of(plan))),
+        "validation": (NAMED, *(Check(each.name, each.text) for each in groups_of(plan))),
         "ranking": KINDS[plan.system.ranks].checks,
         "drift": [each.check for each in DRIFT_CHECKS if each.check is not STAYED],
     }
