@@ -252,5 +252,5 @@ class _Observer:
         self._next = time.monotonic() + self._every
         self._shown = message
         place = f"epoch {message.get('epoch', '?')}/{message.get('epochs', '?')}, step {message.get('step', '?')}"
-        self._context.log.info(f"{place}  {progress_line(message)}")
+        self._context.log.info(f"{place}  {progress_line(dict(message))}")
         self._context.log_event(dg.AssetObservation(asset_key=self._asset_key, metadata=progress_metadata(message)))

@@ -73,8 +73,9 @@ def say_warnings_in_a_line() -> None:
     """Print a setting's warnings as one line each. Processes that another one started leave that to it."""
     from graphmill.settings import RenamedSetting
 
-    def line(message: Any, category: type[Warning], *place: Any) -> str:
-        return f"warning: {message}\n" if issubclass(category, RenamedSetting) else usual(message, category, *place)
+    def line(message: Any, category: type[Warning], *place: Any, **more: Any) -> str:
+        ours = issubclass(category, RenamedSetting)
+        return f"warning: {message}\n" if ours else usual(message, category, *place, **more)
 
     usual = warnings.formatwarning
     warnings.formatwarning = line

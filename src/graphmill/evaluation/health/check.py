@@ -78,7 +78,7 @@ class Threshold:
     """
 
     def __init__(
-        self, name: str, default: float, text: str, *, figure: str = "", per_type: bool = False, **bounds: float
+        self, name: str, default: float, text: str, *, figure: str = "", per_type: bool = False, **bounds: Any
     ) -> None:
         self.name, self.default, self.text, self.bounds = name, default, text, bounds
         self.figure, self.per_type = figure, per_type

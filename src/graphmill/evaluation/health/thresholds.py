@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 from graphmill.evaluation.health.check import settings_of_thresholds
 from graphmill.evaluation.health.checks import CHECKS
-from graphmill.settings import setting
+from graphmill.settings import Settings, setting
 
-_OfChecks = settings_of_thresholds(own for check in CHECKS for own in check.thresholds)
+if TYPE_CHECKING:
+    _OfChecks = Settings
+else:
+    _OfChecks = settings_of_thresholds(own for check in CHECKS for own in check.thresholds)
 
 
-class HealthThresholds(_OfChecks):  # type: ignore[misc]
+class HealthThresholds(_OfChecks):
     """Bounds of :func:`graphmill.evaluation.health.report.health_report`. A figure exactly at its bound passes."""
 
     type_rows_min: int = setting(30, "Types with fewer rows are shown but not judged.", ge=3)

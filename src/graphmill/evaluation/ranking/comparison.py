@@ -10,6 +10,7 @@ from graphmill.evaluation.health.check import Status, Threshold, Verdict, settin
 from graphmill.evaluation.json_values import plain
 from graphmill.evaluation.ranking.against import AgainstBaselines, against_baselines, strata, title
 from graphmill.evaluation.ranking.links import LinkRanking
+from graphmill.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -102,10 +103,13 @@ RATIO_CHECKS = (
     ),
 )
 
-_OfChecks = settings_of_thresholds(each.threshold for each in RATIO_CHECKS)
+if TYPE_CHECKING:
+    _OfChecks = Settings
+else:
+    _OfChecks = settings_of_thresholds(each.threshold for each in RATIO_CHECKS)
 
 
-class RankingThresholds(_OfChecks):  # type: ignore[misc]
+class RankingThresholds(_OfChecks):
     """What a link ranking has to reach beside its baselines; below any of them is a warning."""
 
     if TYPE_CHECKING:

@@ -198,7 +198,7 @@ class HgtAcceleration(AccelerationSettings):
         "Reduce sampling.edge_sample_size, raise acceleration.loss_chunks, choose acceleration.batching: edge_sampled, or "
         "a smaller model"
     )
-    batching: Literal["auto", "full", "edge_sampled", "neighbor_sampled"] = setting(
+    batching: Literal["auto", "full", "edge_sampled", "neighbor_sampled"] = setting(  # type: ignore[assignment]
         "auto", "What one step's messages run over: the whole graph, or a sample per micro-batch"
     )
     loss_chunks: int = setting(4, LOSS_CHUNKS, identity=False, ge=1)

@@ -71,7 +71,7 @@ class RecommenderRecipe(ABC):
     negatives: Pool = "seen"
 
     def __init__(self, graph: TypedGraph, settings: RecommenderSettings, batching: str) -> None:
-        self.name = str(settings.recipe)  # type: ignore[attr-defined]
+        self.name = str(settings.recipe)
         self.graph, self.settings = graph, settings
         self.view = interaction_view(graph)
         self._check_cut_off()
@@ -83,7 +83,7 @@ class RecommenderRecipe(ABC):
             settings.training.seed,
             draw=self.draw,
             negatives=self.negatives,
-            per_positive=settings.objective.negatives_per_positive,  # type: ignore[attr-defined]
+            per_positive=settings.objective.negatives_per_positive,
         )
         self.phases = [Phase("train", self.steps(), size, settings.base_batch)]
         self.evaluator = RecommenderEvaluator(self.view, settings)
@@ -167,7 +167,7 @@ class RecommenderRecipe(ABC):
     @property
     def objective(self) -> RecommenderObjective:
         """What the system is trained by."""
-        found: RecommenderObjective = self.settings.objective  # type: ignore[attr-defined]
+        found: RecommenderObjective = self.settings.objective
         return found
 
     @property

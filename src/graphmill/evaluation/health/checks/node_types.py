@@ -22,7 +22,9 @@ def _with_enough_rows(e: Evidence) -> list[TypeFigures]:
 
 def _type_cosine(e: Evidence) -> Outcome | None:
     tightest = max(_with_enough_rows(e), key=lambda own: own.cosine, default=None)
-    return tightest and judged(
+    if tightest is None:
+        return None
+    return judged(
         tightest.cosine,
         e.thresholds.type_cosine_max,
         not at_a_point(tightest, e.thresholds),
@@ -36,7 +38,9 @@ def _type_rank(e: Evidence) -> Outcome | None:
         return own.effective_rank / type_rank_needed(e.thresholds, own.available)
 
     thinnest = min(_with_enough_rows(e), key=over_needed, default=None)
-    return thinnest and judged(
+    if thinnest is None:
+        return None
+    return judged(
         thinnest.rank_share,
         type_rank_needed(e.thresholds, thinnest.available) / thinnest.available,
         not narrow(thinnest, e.thresholds),
@@ -47,7 +51,9 @@ def _type_rank(e: Evidence) -> Outcome | None:
 
 def _type_top1(e: Evidence) -> Outcome | None:
     flattest = max(_with_enough_rows(e), key=lambda own: own.top1_ratio, default=None)
-    return flattest and judged(
+    if flattest is None:
+        return None
+    return judged(
         flattest.top1_ratio,
         e.thresholds.type_top1_max,
         flattest.top1_ratio <= e.thresholds.type_top1_max,
