@@ -73,8 +73,8 @@ def shown(
         metadata={
             **asset_page(
                 against["sentence"],
-                plotted={name: figures[name] for name in PLOTTED if name in figures},
-                others={name: value for name, value in figures.items() if name not in PLOTTED},
+                plotted=PLOTTED,
+                others=figures,
                 previous=previous,
                 baselines=baselines,
                 pictures={"MRR by relation": f"{run_dir}/ranking.png"},

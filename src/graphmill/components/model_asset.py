@@ -6,12 +6,11 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.plan import POOL, ModelPlan
+from graphmill.components.plan import POOL, ModelPlan, plan_asset
 from graphmill.errors import SettingsError
 from graphmill.evaluation.pictures.embedding import loss_curve, memory_curve, metric_curve
-from graphmill.orchestration.checks import Check, PreviousRun, specs
+from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.curves import Curve, total_loss
-from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import picture, scalars
 from graphmill.orchestration.page import asset_page, sparkline
@@ -22,7 +21,6 @@ from graphmill.orchestration.run_config import config_class, to_settings
 from graphmill.training.machine import require_cores
 from graphmill.training.metrics_log import MetricsLog
 
-CODE_VERSION = "1"
 # The component, the upstream asset and the accelerator resource decide these.
 NOT_IN_LAUNCHPAD = ("recipe", "data", "preset", "acceleration.device", "acceleration.allow_fallback")
 
@@ -40,21 +38,19 @@ def model_asset(plan: ModelPlan) -> dg.AssetsDefinition:
     key = plan.key("model")
     run_config = config_class(plan.settings, without=NOT_IN_LAUNCHPAD)
 
-    @dg.asset(
-        key=key,
-        io_manager_key=STORE,
-        ins={"graph": dg.AssetIn(plan.graph_key)},
-        group_name=plan.group("training"),
+    @plan_asset(
+        plan,
+        "model",
+        "training",
+        inputs=("graph",),
         kinds={"pytorch", plan.recipe},
-        owners=list(plan.owners),
         description=(
             f"{plan.recipe} trained on the graph of {plan.dataset}, in a process of its own. A run with the same data "
             "and settings is reused; `training.force` starts over; more `training.epochs` continue it. "
             f"The Launchpad's defaults are those of preset `{plan.preset}` ({plan.preset_reason})."
         ),
-        code_version=CODE_VERSION,
+        checks=CHECKS,
         pool=POOL,
-        check_specs=specs(key, CHECKS),
     )
     def model(
         context: dg.AssetExecutionContext,
@@ -113,8 +109,8 @@ def _materialized(
         metadata={
             **asset_page(
                 _summary(plan, losses, result),
-                plotted={name: figures[name] for name in _plotted(plan, figures)},
-                others={name: value for name, value in figures.items() if name not in _plotted(plan, figures)},
+                plotted=_plotted(plan, figures),
+                others=figures,
                 previous=previous,
                 pictures={name: f"{result['run_dir']}/{name}.png" for name in ("losses", "metrics") if epochs},
             ),

@@ -3,10 +3,10 @@
 Filled by the components, read by the asset factories.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import dagster as dg
 
@@ -15,7 +15,8 @@ from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.evaluation.health.thresholds import HealthThresholds
 from graphmill.evaluation.ranking.comparison import RankingThresholds
 from graphmill.influence.settings import InfluenceSettings
-from graphmill.orchestration.checks import SeverityName
+from graphmill.orchestration.checks import Check, SeverityName, specs
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.home import OUTPUTS, PROMOTED
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.acceleration_report import AccelerationReportSettings
@@ -127,3 +128,36 @@ class ModelPlan:
     def group(self, stage: str) -> str:
         """The asset group of a stage ("training", "validation")."""
         return f"{self.dataset}_{stage}"
+
+
+def plan_asset(
+    plan: Any,
+    part: str,
+    stage: str,
+    *,
+    description: str,
+    kinds: set[str],
+    inputs: Iterable[str] = (),
+    checks: Iterable[Check] = (),
+    code_version: str = "1",
+    **more: Any,
+) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    """The decorator of every asset of a data set or model: ``@plan_asset(plan, "ranking", "validation", …)``.
+
+    ``inputs``: parts of the same plan, by the names of the function's arguments; the graph is the data set's.
+    ``more``: arguments of ``dg.asset`` beside them (``pool``, ``tags``).
+    """
+    key = plan.key(part)
+    keys = {name: plan.graph_key if name == "graph" else plan.key(name) for name in inputs}
+    return dg.asset(
+        key=key,
+        io_manager_key=STORE,
+        ins={name: dg.AssetIn(own) for name, own in keys.items()},
+        group_name=f"{plan.dataset}_{stage}",
+        kinds=kinds,
+        owners=list(plan.owners),
+        description=description,
+        code_version=code_version,
+        check_specs=specs(key, checks),
+        **more,
+    )

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from graphmill.components.embeddings_asset import read_vectors, types_without_vectors
-from graphmill.components.plan import ModelPlan
+from graphmill.components.plan import ModelPlan, plan_asset
 from graphmill.errors import InputError
 from graphmill.evaluation.baselines.links import SimilarityScorer
 from graphmill.evaluation.health.check import Group, Verdict
@@ -23,13 +23,11 @@ from graphmill.evaluation.pictures.embedding import cosine_histograms, pca_scatt
 from graphmill.evaluation.ranking.links import LinkRanking, rank_links
 from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.orchestration.checks import Check, PreviousRun, specs
-from graphmill.orchestration.defaults import STORE
+from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import markdown_table, picture, records, scalars
 from graphmill.orchestration.page import asset_page
 
-CODE_VERSION = "1"
 # Links per relation that the vectors are tried on: enough to tell shuffled ids from sound ones within seconds.
 SIGNAL_QUERIES = 200
 FOLDER = "validation"
@@ -45,19 +43,17 @@ def validation_asset(plan: ModelPlan) -> dg.AssetsDefinition:
     """The validation asset; it always materializes, whatever the verdicts."""
     key = plan.key("validation")
 
-    @dg.asset(
-        key=key,
-        io_manager_key=STORE,
-        ins={"embeddings": dg.AssetIn(plan.key("embeddings"))},
-        group_name=plan.group("validation"),
+    @plan_asset(
+        plan,
+        "validation",
+        "validation",
+        inputs=("embeddings",),
         kinds={"numpy", "markdown"},
-        owners=list(plan.owners),
         description=(
             "Cosine similarity, PCA variance and what else shows a collapsed embedding; if something is wrong, its "
             "name. What each check means and what to do: docs/reference/checks.md."
         ),
-        code_version=CODE_VERSION,
-        check_specs=specs(key, [NAMED, *(Check(each.name, each.text) for each in groups_of(plan))]),
+        checks=[NAMED, *(Check(each.name, each.text) for each in groups_of(plan))],
     )
     def validation(
         context: dg.AssetExecutionContext, embeddings: dict[str, Any]
@@ -125,8 +121,8 @@ def _materialized(
         metadata={
             **asset_page(
                 _summary(report),
-                plotted={name: figures[name] for name in PLOTTED if name in figures},
-                others={name: value for name, value in figures.items() if name not in PLOTTED},
+                plotted=PLOTTED,
+                others=figures,
                 previous=previous,
                 pictures={name: f"{folder}/{name}.png" for name in pictures},
             ),
