@@ -41,7 +41,7 @@ def _options(
 
 def main() -> None:
     """Entry point: errors with a sentence end with their exit code and no traceback."""
-    from graphmill.runs.streams import lost_output, say_warnings_in_a_line, spare_streams
+    from graphmill.runs.standard_streams import lost_output, say_warnings_in_a_line, spare_streams
     from graphmill.training.memory import memory_in_a_sentence
     from graphmill.training.waiting import machine_is_quiet, waiting_environment
 

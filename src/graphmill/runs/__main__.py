@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None, modes: Modes | None = None) -> int:
     from dagster_pipes import PipesEnvVarParamsLoader
 
     from graphmill.runs.launch import end_with_parent, leave_outcome, supervise
-    from graphmill.runs.streams import say_warnings_in_a_line, spare_streams
+    from graphmill.runs.standard_streams import say_warnings_in_a_line, spare_streams
 
     spare_streams()
     say_warnings_in_a_line()

@@ -24,11 +24,11 @@ from graphmill.evaluation.baselines.neighbours import (
     spectral_rows,
 )
 from graphmill.evaluation.baselines.train_edges import TrainEdges
-from graphmill.evaluation.ranking.against import title
+from graphmill.evaluation.ranking.against_baselines import title
 from graphmill.evaluation.ranking.links import AUC_NEGATIVES, LinkRanking, rank_links
+from graphmill.evaluation.ranking.mrr_ratio import Average
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
-from graphmill.evaluation.ranking.ratio import Average
-from graphmill.evaluation.ranking.saved import from_bytes, to_bytes
+from graphmill.evaluation.ranking.ranking_bytes import from_bytes, to_bytes
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import restore
 from graphmill.runs.messages import Outlet

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, TextIO
 
-from graphmill.runs.streams import Spared
+from graphmill.runs.standard_streams import Spared
 
 Message = dict[str, Any]
 

@@ -17,7 +17,7 @@ from graphmill.evaluation.ranking import items as item_ranking
 from graphmill.evaluation.ranking import recommendation
 from graphmill.evaluation.ranking.items import METRICS, ItemLists, rank_items
 from graphmill.evaluation.ranking.recommendation import KnownItems
-from graphmill.evaluation.ranking.sharing import Share, shared
+from graphmill.evaluation.ranking.shared_queries import Share, shared
 
 
 def known(*items: list[int]) -> KnownItems:

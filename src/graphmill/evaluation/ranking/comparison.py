@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from graphmill.errors import InputError
 from graphmill.evaluation.health.check import Status, Threshold, Verdict, settings_of_thresholds
 from graphmill.evaluation.json_values import plain
-from graphmill.evaluation.ranking.against import AgainstBaselines, against_baselines, strata, title
+from graphmill.evaluation.ranking.against_baselines import AgainstBaselines, against_baselines, strata, title
 from graphmill.evaluation.ranking.links import LinkRanking
 from graphmill.settings import Settings
 
@@ -135,7 +135,7 @@ class RankingComparison:
     ``ratios``: ``mrr_over_degree``, ``mrr_over_random``, ``mrr_over_no_message`` (of macro MRR),
     ``mrr_over_best_baseline``, ``share_above_degree``, ``share_above_no_message`` (of relations, strictly above); those
     without message passing only where it was run. ``against``: the best of the baselines, with intervals; random scores
-    and the model without messages are none. ``strata``: :func:`graphmill.evaluation.ranking.against.strata`.
+    and the model without messages are none. ``strata``: :func:`graphmill.evaluation.ranking.against_baselines.strata`.
     """
 
     relations: tuple[ComparedRelation, ...]

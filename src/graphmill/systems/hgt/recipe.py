@@ -24,10 +24,10 @@ from graphmill.systems.hgt.decoder import HgtModule, LinkDecoder
 from graphmill.systems.hgt.inference import infer
 from graphmill.systems.hgt.model import HGT
 from graphmill.systems.hgt.neighborhood import message_blocks
+from graphmill.systems.hgt.relation_strength import STRENGTH_QUERIES, fit_strength
 from graphmill.systems.hgt.sampler import HgtSampler
 from graphmill.systems.hgt.scorer import HgtScorer
 from graphmill.systems.hgt.settings import HgtSettings
-from graphmill.systems.hgt.strength import STRENGTH_QUERIES, fit_strength
 from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, Execution, ParameterGroup, Phase, Term
 
 if TYPE_CHECKING:
