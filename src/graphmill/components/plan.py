@@ -138,7 +138,7 @@ def plan_asset(
     description: str,
     kinds: set[str],
     inputs: Iterable[str] = (),
-    checks: Iterable[Check] = (),
+    checks: Sequence[Check] = (),
     code_version: str = "1",
     **more: Any,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:

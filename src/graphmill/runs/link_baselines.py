@@ -34,7 +34,7 @@ from graphmill.runs.export import restore
 from graphmill.runs.messages import Outlet
 from graphmill.runs.train import train
 from graphmill.systems.complex.cost import step_cost
-from graphmill.systems.complex.recipe import BASE_BATCH, ComplexScorer
+from graphmill.systems.complex.recipe import ComplexScorer
 from graphmill.systems.complex.settings import ComplexSettings
 from graphmill.training.contract import Execution
 from graphmill.training.files import write_atomically
@@ -157,7 +157,7 @@ class LinkBaselines:
         cost = step_cost(self.graph, ComplexSettings.model_validate(values), "full", Execution(), "fp32")
         seconds = cost.flop / FLOP_A_SECOND + cost.moved / BYTES_A_SECOND
         links = sum(len(self.edges.edges(relation).src) for relation in self.edges.relations)
-        steps = min(60 * self.minutes / seconds, MOST_PASSES * math.ceil(links / BASE_BATCH))
+        steps = min(60 * self.minutes / seconds, MOST_PASSES * math.ceil(links / ComplexSettings.base_batch))
         values["training"]["steps_per_epoch"] = max(1, round(steps / EPOCHS))
         return values
 

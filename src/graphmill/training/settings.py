@@ -10,7 +10,6 @@ from pydantic import field_validator, model_validator
 
 from graphmill.settings import Retired, Settings, setting
 
-LINK_METRICS = ("mrr", "mr", "amri", "hits")
 OptimizerName = Literal["adamw", "adam", "adagrad", "sgd"]
 LOSS_CHUNKS = "full: parts in which a step's loss is computed, for less memory; the gradient is the same"
 OPTIMIZER = "Optimizer; weight decay never acts on lookup tables"

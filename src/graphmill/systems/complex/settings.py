@@ -51,6 +51,7 @@ class ComplexTraining(SteadyTraining):
 class ComplexSettings(LinkSettings):
     """One ComplEx run: the shape of ``settings.yaml``."""
 
+    base_batch: ClassVar[int] = 1024
     compiles: ClassVar[bool] = False
 
     recipe: Literal["complex"] = setting("complex", "The system to train")

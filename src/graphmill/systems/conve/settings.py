@@ -1,6 +1,6 @@
 """Everything that a ConvE training can be told. Importable without torch: the Launchpad is generated from it."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
@@ -96,6 +96,8 @@ class ConveAcceleration(AccelerationSettings):
 
 class ConveSettings(LinkSettings):
     """One ConvE run: the shape of ``settings.yaml``."""
+
+    base_batch: ClassVar[int] = 256
 
     recipe: Literal["conve"] = setting("conve", "The system to train")
     preset: Literal["auto", "none", "fast", "low_memory", "small_graph", "small_model", "stable"] = setting(
