@@ -118,7 +118,7 @@ def write_sinks(version: Version, sinks: Sequence[str]) -> None:
             assert found is not None
             write_to(target, found)
         except GraphmillError as error:
-            also = f"; {', '.join(done)} {'has' if len(done) == 1 else 'have'} its vectors already" if done else ""
+            also = f"; its vectors are already in {', '.join(done)}" if done else ""
             raise ResourceError(
                 f"{version.name} did not go live, because of its sink {target}: {error}{also}"
             ) from None
