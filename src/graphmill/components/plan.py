@@ -18,6 +18,7 @@ from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.checks import Check, SeverityName, specs
 from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.home import OUTPUTS, PROMOTED
+from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.acceleration_report import AccelerationReportSettings
 from graphmill.settings import Renamed, Settings, SettingsT, setting
@@ -94,6 +95,7 @@ class ModelPlan:
     influence: InfluenceSettings
     recommendations: RecommendationSettings
     promotion: PromotionSettings
+    launcher: LauncherSettings | None
     drift: DriftThresholds
 
     @property
