@@ -34,10 +34,6 @@ from graphmill.orchestration.progress import (
     started_line,
     started_metadata,
 )
-<<<<<<< HEAD
-=======
-from graphmill.runs.messages import progress_line
->>>>>>> main
 
 POLL_SECONDS = 0.2
 NOTE_DESCENDANTS_EVERY_SECONDS = 1.0
@@ -309,13 +305,7 @@ class _Observer:
                 self._write(started_line(self._started[0]), started_metadata(self._started[0]))
                 self._started.pop(0)
             if self._progress:
-<<<<<<< HEAD
                 self._write(epoch_line(self._progress), progress_metadata(self._progress))
-=======
-                at = self._progress
-                place = f"epoch {at.get('epoch', '?')}/{at.get('epochs', '?')}, step {at.get('step', '?')}"
-                self._write(f"{place}  {progress_line(dict(at))}", progress_metadata(at))
->>>>>>> main
                 self._progress = {}
         except SQLAlchemyError:
             return False
