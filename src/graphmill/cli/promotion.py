@@ -42,7 +42,7 @@ def promote(
     Exit code 1 where --if decides for the one that is live.
     """
     from graphmill.promotion.policy import PromotionSettings
-    from graphmill.promotion.promote import health_failures, promote_run, somebody, versions_folder
+    from graphmill.promotion.promote import export_trial, health_failures, promote_run, somebody, versions_folder
     from graphmill.settings import parse
 
     if policy not in ("", "better", "checks_pass"):
@@ -50,6 +50,8 @@ def promote(
     values = {"when": policy or "manual", "metric": metric, "min_gain": min_gain, "keep": keep}
     settings = parse(PromotionSettings, values, "promote")
     store = versions_folder(run, to)
+    if policy and not force:
+        export_trial(run)
     failed = health_failures(run) if policy and not force else []
     found = promote_run(
         run, store, settings, by=somebody(), why=why, person=not policy, force=force, failed_checks=failed

@@ -18,15 +18,18 @@ from graphmill.components.promoted_asset import promoted_asset
 from graphmill.components.ranking_asset import ranking_asset
 from graphmill.components.recommendations_asset import recommendations_asset
 from graphmill.components.scaffolding import EmbeddingModelScaffolder
+from graphmill.components.search_assets import search_definitions, search_of
 from graphmill.components.validation_asset import validation_asset
 from graphmill.errors import SettingsError
 from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.automation import chain_job, freshness_policy, retraining_schedule
 from graphmill.orchestration.defaults import shared_resources
+from graphmill.orchestration.home import OUTPUTS
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.acceleration_report import AccelerationReportSettings
 from graphmill.runs.resolve import parse_settings
+from graphmill.search.space import parse_search
 from graphmill.settings import Settings
 from graphmill.systems.registry import RECIPES, choose_preset
 from graphmill.training.machine import this_machine
@@ -38,10 +41,18 @@ class Defaults:
 
     settings: Settings
     preset_reason: str
+    written: dict[str, Any]
+    """What the YAML says, with the preset that its ``auto`` stands for."""
 
 
 def _resolve_settings(context: dg.ResolutionContext, model: Any) -> Defaults:
     return launchpad_defaults(str(model.recipe), context.resolve_value(model.settings))
+
+
+def _resolve_search(context: dg.ResolutionContext, value: Any) -> dict[str, Any]:
+    written = context.resolve_value(value)
+    parse_search(written, "the component")  # here, so that a mistake is shown with its line
+    return dict(written)
 
 
 def launchpad_defaults(recipe: str, written: dict[str, Any]) -> Defaults:
@@ -54,7 +65,8 @@ def launchpad_defaults(recipe: str, written: dict[str, Any]) -> Defaults:
         if name in written:
             raise SettingsError(f"settings.{name} is decided by the component; remove it from the settings")
     preset, reason = chosen_preset(recipe, str(written.get("preset", "auto")))
-    return Defaults(parse_settings({**written, "recipe": recipe, "preset": preset}, "settings"), reason)
+    known = {**written, "recipe": recipe, "preset": preset}
+    return Defaults(parse_settings(known, "settings"), reason, known)
 
 
 def chosen_preset(recipe: str, preset: str) -> tuple[str, str]:
@@ -91,6 +103,14 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
     )
     promote: Annotated[Any, section(PromotionSettings, "promote")] = Field(default_factory=PromotionSettings)
     drift: Annotated[Any, section(DriftThresholds, "drift")] = Field(default_factory=DriftThresholds)
+    search: Annotated[
+        Any,
+        dg.Resolver(
+            _resolve_search,
+            model_field_type=dict[str, Any],
+            description="Settings to try: space, sampler, trials, budget_seconds, metric, seeds (how-to: Search settings).",
+        ),
+    ] = Field(default_factory=dict)
     schedule: Schedule | None = Field(None, description="Retrain by the clock.")
     freshness: Freshness | None = Field(None, description="How old the embeddings may become.")
     publish: str = Field("", description="Where the CSV is copied when its blocking checks pass; empty: nowhere.")
@@ -101,7 +121,8 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         given = self.settings
         defaults = given if isinstance(given, Defaults) else launchpad_defaults(self.recipe, given)
         fresh = self.freshness
-        return ModelPlan(
+        data = f"{OUTPUTS}/{self.dataset}/graph"
+        plan = ModelPlan(
             dataset=checked_name(self.dataset, "dataset"),
             name=checked_model_name(checked_name(self.name or self.recipe, "name")),
             recipe=self.recipe,
@@ -119,7 +140,11 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             recommendations=as_settings(RecommendationSettings, self.recommendations, "recommendations"),
             promotion=as_settings(PromotionSettings, self.promote, "promote"),
             drift=as_settings(DriftThresholds, self.drift, "drift"),
+            search={**defaults.written, "data": data, "search": self.search} if self.search else {},
         )
+        if plan.search:
+            search_of(plan)  # so that its mistakes are found here
+        return plan
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The assets, the retraining job, and the schedule if one is asked for."""
@@ -135,19 +160,20 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             elif name in self.model_fields_set:
                 raise SettingsError(f"{name}: {plan.recipe} has no such asset; remove the section")
         assets += [drift_asset(plan), promoted_asset(plan)]
-        own = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
+        selection = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
         prefix = f"{plan.dataset}_{plan.name}"
         job = chain_job(
             f"{prefix}_retrain",
-            own.upstream(),
+            selection.upstream(),
             f"From the files of {plan.dataset} to the checked embeddings of {plan.name}.",
         )
         schedules = []
         if self.schedule:
             schedules.append(retraining_schedule(f"{prefix}_schedule", job, self.schedule.cron, self.schedule.timezone))
-        return dg.Definitions(
+        own = dg.Definitions(
             assets=[*assets, acceleration_asset(plan)],
             jobs=[job],
             schedules=schedules,
             resources=shared_resources(context),
         )
+        return dg.Definitions.merge(own, search_definitions(plan)) if plan.search else own

@@ -3,10 +3,10 @@
 Filled by the components, read by the asset factories.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import dagster as dg
 
@@ -95,6 +95,8 @@ class ModelPlan:
     recommendations: RecommendationSettings
     promotion: PromotionSettings
     drift: DriftThresholds
+    search: Mapping[str, Any] = field(default_factory=dict)
+    """The settings with the section ``search``, as :func:`graphmill.search.study.open_search` takes them; {}: none."""
 
     @property
     def preset(self) -> str:

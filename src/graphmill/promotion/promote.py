@@ -11,14 +11,15 @@ from typing import Any
 
 from graphmill.errors import CheckFailedError, GraphmillError, InputError
 from graphmill.evaluation.embedding_files import read_embeddings
+from graphmill.export.embeddings import MANIFEST as EXPORT
 from graphmill.export.embeddings import read_manifest
 from graphmill.promotion.compare import compare
 from graphmill.promotion.contents import fill_from
 from graphmill.promotion.policy import Decision, Facts, PromotionSettings, decide, gain_sentence
 from graphmill.promotion.queries import check_metric
 from graphmill.promotion.versions import Version, VersionChangedError, Versions
-from graphmill.runs.champion import promoted_folder
-from graphmill.runs.export import Restored, restore
+from graphmill.runs.champion import is_of_a_search, promoted_folder
+from graphmill.runs.export import Restored, export_run, restore
 from graphmill.runs.validation import validate
 
 _ATTEMPTS = 3
@@ -49,7 +50,7 @@ def promote_run(
         CheckFailedError: ``person``, and the embeddings are not sound.
     """
     settings = settings or PromotionSettings()
-    restored = restore(run_dir)
+    restored = export_trial(run_dir)
     exported = read_manifest(restored.run.embeddings)
     if settings.metric:
         check_metric(restored.recipe, settings.metric)
@@ -70,6 +71,14 @@ def promote_run(
             removed = store.prune(settings.keep)
         return {**found, "version": version.name, "path": str(version.path), "removed": removed}
     raise VersionChangedError(f"{store.label} was switched by others {_ATTEMPTS} times meanwhile; promote again")
+
+
+def export_trial(run_dir: str | Path) -> Restored:
+    """The run; one of a search, which is trained and no more, is exported first where it is not yet."""
+    restored = restore(run_dir)
+    if is_of_a_search(restored.run.path.resolve().parent) and not (restored.run.embeddings / EXPORT).exists():
+        export_run(restored)
+    return restored
 
 
 def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> dict[str, Any]:
@@ -101,7 +110,8 @@ def versions_folder(run_dir: str | Path, to: str = "") -> Versions:
     """
     runs = Path(run_dir).resolve().parent
     if to:
-        return Versions(Path(to) / runs.parent.name / runs.name)
+        model = runs.parents[1] if is_of_a_search(runs) else runs
+        return Versions(Path(to) / model.parent.name / model.name)
     if (folder := promoted_folder(runs)) is not None:
         return Versions(folder)
     raise InputError(f"{run_dir} is in no folder 06_models; say where versions go with --to FOLDER")
