@@ -83,6 +83,8 @@ def rollback(
         print_json(found)
     else:
         print(f"{store.label}: {found['version']} is live, {found['before']} was ({found['path']})")
+        if found["tracker"]:
+            print(f"note: the tracker was not told: {found['tracker']}", file=sys.stderr)
 
 
 @app.command()
@@ -201,6 +203,8 @@ def _show_promotion(store: "Versions", found: dict[str, Any]) -> None:
         rows.append([f"test {name} (decides nothing)", f"{test[0]}, before {test[1]}"])
     elif found["problem"]:
         rows.append(["not compared", found["problem"]])
+    if found["tracker"]:
+        rows.append(["the tracker was not told", found["tracker"]])
     if found["removed"]:
         rows.append(["removed", ", ".join(found["removed"])])
     print_table(f"Promotion to {store.label}", ["what", "value"], rows)

@@ -20,6 +20,7 @@ from graphmill.promotion.queries import check_metric
 from graphmill.promotion.versions import Version, VersionChangedError, Versions
 from graphmill.runs.champion import is_of_a_search, promoted_folder
 from graphmill.runs.export import Restored, export_run, restore
+from graphmill.runs.tracking.mirror import mirror_alias
 from graphmill.runs.validation import validate
 
 _ATTEMPTS = 3
@@ -43,7 +44,8 @@ def promote_run(
     ``person``: somebody asked for it, so it goes live whatever the comparison says, unless its health fails and ``force``
     is not given. Returns ``outcome`` (promoted, kept, waits), ``reason``, ``version`` (live afterwards, "" for none),
     ``path``, ``champion`` (live before), ``comparison`` ({} where there is none, with the reason in ``problem``),
-    ``test`` (test figures of both, which decide nothing), ``removed`` (older versions).
+    ``test`` (test figures of both, which decide nothing), ``removed`` (older versions), ``tracker`` (why it was not told, or
+    "").
 
     Raises:
         InputError: not a finished run, or its graph or export is no longer what it was.
@@ -69,7 +71,8 @@ def promote_run(
             version = store.add(fill_from(restored))
             store.switch(version, kind="promoted", by=by, why=decision.reason)
             removed = store.prune(settings.keep)
-        return {**found, "version": version.name, "path": str(version.path), "removed": removed}
+        tracker = mirror_alias(version.path, version.about)
+        return {**found, "version": version.name, "path": str(version.path), "removed": removed, "tracker": tracker}
     raise VersionChangedError(f"{store.label} was switched by others {_ATTEMPTS} times meanwhile; promote again")
 
 
@@ -82,7 +85,8 @@ def export_trial(run_dir: str | Path) -> Restored:
 
 
 def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> dict[str, Any]:
-    """Make an older version live: ``wanted``, or the one before. Returns ``version``, ``path``, ``before``, ``reason``.
+    """Make an older version live: ``wanted``, or the one before. Returns ``version``, ``path``, ``before``, ``reason``,
+    ``tracker`` (why it was not told, or "").
 
     Raises:
         InputError: there is no such version, it is damaged, it is live already, or there is none to go back to.
@@ -97,7 +101,14 @@ def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> d
         target.verify()
         reason = why or "rolled back by hand"
         store.switch(target, kind="rolled back", by=by, why=reason)
-    return {"version": target.name, "path": str(target.path), "before": before, "reason": reason}
+    tracker = mirror_alias(target.path, target.about)
+    return {
+        "version": target.name,
+        "path": str(target.path),
+        "before": before,
+        "reason": reason,
+        "tracker": tracker,
+    }
 
 
 def versions_folder(run_dir: str | Path, to: str = "") -> Versions:
@@ -223,4 +234,5 @@ def _told(decision: Decision, facts: Facts, champion: Version | None, restored: 
             for who, own in metrics.items()
         },
         "removed": [],
+        "tracker": "",
     }

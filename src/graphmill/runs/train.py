@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -21,6 +22,8 @@ from graphmill.runs.planning import Plan, open_graph, plan_run
 from graphmill.runs.recorder import RunListener
 from graphmill.runs.resolve import Job, fingerprint, resolve, run_root
 from graphmill.runs.start import choose_start, evaluated_otherwise, longer
+from graphmill.runs.tracking.mirror import mirrored
+from graphmill.runs.tracking.protocol import require_tracker
 from graphmill.runs.warm_start import CHAMPION, ROWS_FILE, WarmStart, read_champion, read_warm_start
 from graphmill.systems import registry
 from graphmill.training.allocator import describe_allocator, heaps, return_large_blocks
@@ -74,6 +77,7 @@ def prepare(
     job = resolve(values, where)
     settings = job.settings
     require_cores(settings.acceleration, where)
+    require_tracker(settings.tracker)
     graph = open_graph(job, where)
     plan = agree(plan_run(job, graph, where))
     # Another process's plan may ask for what is not possible, or not wanted, on this machine.
@@ -215,17 +219,24 @@ def _fit(prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: Stop
         notes.append(prepared.warm_start.summary)
     for note in notes if ranks.main else ():
         listener.on_note(note)
-    sampler = MemorySampler(device=job.device if job.device.type != "cpu" else None)
-    try:
-        with sampler:
-            fit = engine.fit()
-            metrics, epoch = _final_figures(recipe, engine, listener, run)
-    finally:
-        listener.close()
-    # All stay until the report is written: torchrun would take one that leaves early for a reason to end the others.
-    report = _finish(prepared, engine, fit, listener, sampler, began, metrics, epoch) if ranks.main else {}
+    report = _fit_to_the_end(prepared, engine, ranks, listener, began)
     ranks.barrier()
     return report
+
+
+def _fit_to_the_end(prepared: Prepared, engine: Engine, ranks: Ranks, listener: RunListener, began: float) -> Message:
+    """Train, measure, and on the first process write the report, while the tracker is kept up to date."""
+    run, device = prepared.run, prepared.job.device
+    sampler = MemorySampler(device=device if device.type != "cpu" else None)
+    with mirrored(run.path, prepared.job.settings.tracker, listener.on_note) if ranks.main else nullcontext():
+        try:
+            with sampler:
+                fit = engine.fit()
+                metrics, epoch = _final_figures(prepared.recipe, engine, listener, run)
+        finally:
+            listener.close()
+        # All stay until the report is written: torchrun would take one that leaves early for a reason to end the others.
+        return _finish(prepared, engine, fit, listener, sampler, began, metrics, epoch) if ranks.main else {}
 
 
 def _write_head(prepared: Prepared, ranks: Ranks, threads: int) -> None:

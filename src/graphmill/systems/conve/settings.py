@@ -7,10 +7,12 @@ from pydantic import model_validator
 from graphmill.settings import Settings, setting
 from graphmill.training.settings import (
     OPTIMIZER,
+    TRACKER,
     AccelerationSettings,
     ExportSettings,
     LinkEvaluationSettings,
     OptimizerName,
+    TrackerSettings,
     TrainingSettings,
 )
 
@@ -121,6 +123,7 @@ class ConveSettings(Settings):
         LinkEvaluationSettings(), "What is measured while training", identity=False
     )
     export: ExportSettings = setting(ExportSettings(), "What is written afterwards", identity=False)
+    tracker: TrackerSettings = setting(TrackerSettings(), TRACKER, identity=False)
 
     @model_validator(mode="after")
     def _honoured(self) -> "ConveSettings":

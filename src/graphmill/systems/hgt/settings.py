@@ -5,7 +5,14 @@ from typing import Any, ClassVar, Literal
 from pydantic import model_validator
 
 from graphmill.settings import Settings, setting
-from graphmill.training.settings import AccelerationSettings, ExportSettings, LinkEvaluationSettings, TrainingSettings
+from graphmill.training.settings import (
+    TRACKER,
+    AccelerationSettings,
+    ExportSettings,
+    LinkEvaluationSettings,
+    TrackerSettings,
+    TrainingSettings,
+)
 
 
 class HgtModel(Settings):
@@ -194,6 +201,7 @@ class HgtSettings(Settings):
         LinkEvaluationSettings(), "What is measured while training", identity=False
     )
     export: ExportSettings = setting(ExportSettings(), "What is written afterwards", identity=False)
+    tracker: TrackerSettings = setting(TrackerSettings(), TRACKER, identity=False)
 
     @property
     def unread(self) -> dict[str, list[str]]:

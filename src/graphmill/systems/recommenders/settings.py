@@ -7,10 +7,12 @@ from pydantic import model_validator
 from graphmill.settings import Settings, setting
 from graphmill.training.settings import (
     OPTIMIZER,
+    TRACKER,
     AccelerationSettings,
     EvaluationSettings,
     ExportSettings,
     OptimizerName,
+    TrackerSettings,
     TrainingSettings,
 )
 
@@ -89,6 +91,7 @@ class RecommenderSettings(Settings):
         RecommenderEvaluation(), "What is measured while training", identity=False
     )
     export: ExportSettings = setting(ExportSettings(), "What is written afterwards", identity=False)
+    tracker: TrackerSettings = setting(TrackerSettings(), TRACKER, identity=False)
 
     @model_validator(mode="after")
     def _recommender_can_do_it(self) -> "RecommenderSettings":

@@ -7,10 +7,12 @@ from pydantic import model_validator
 from graphmill.settings import Settings, setting
 from graphmill.training.settings import (
     OPTIMIZER,
+    TRACKER,
     AccelerationSettings,
     EvaluationSettings,
     ExportSettings,
     OptimizerName,
+    TrackerSettings,
     TrainingSettings,
 )
 
@@ -133,6 +135,7 @@ class SasrecSettings(Settings):
     acceleration: SequenceAcceleration = setting(SequenceAcceleration(), "How the arithmetic is done")
     evaluation: SequenceEvaluation = setting(SequenceEvaluation(), "What is measured while training", identity=False)
     export: ExportSettings = setting(ExportSettings(), "What is written afterwards", identity=False)
+    tracker: TrackerSettings = setting(TrackerSettings(), TRACKER, identity=False)
 
     @model_validator(mode="after")
     def _honoured(self) -> "SasrecSettings":
