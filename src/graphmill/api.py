@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphmill.errors import InputError, SettingsError
+from graphmill.export.remote import fetched, is_url
 from graphmill.ingest.tables import IngestResult
 from graphmill.runs.exported import Run
 
@@ -160,8 +161,11 @@ def train(
 
 
 def load(path: str | Path) -> Run:
-    """A run by its directory, or exported embeddings by their folder."""
-    return Run(path)
+    """A run by its directory, exported embeddings by their folder, or either, or a promoted version, by its URL.
+
+    A URL such as ``s3://bucket/promoted/biomed/hgt/current`` is copied into ``$GRAPHMILL_CACHE`` (``~/.cache/graphmill``).
+    """
+    return Run(fetched(str(path)) if is_url(path) else path)
 
 
 def _known(gives: str) -> list[str]:

@@ -195,9 +195,9 @@ def test_a_failed_run_is_told_of_with_its_reason(watched: Watched, receiver: Rec
     ("attributes", "sentence"),
     [
         ({"targets": []}, "targets is empty"),
-        ({"targets": [""]}, r"target 1 \(without ://\) is no address that Apprise knows"),
+        ({"targets": [None]}, r"target 1 \(without ://\) is no address that Apprise knows"),
         ({"targets": ["slak://secret-token"]}, r"target 1 \(slak://…\) is no address that Apprise knows"),
-        ({"on": []}, "'on' is empty"),
+        ({"events": []}, "'events' is empty"),
         ({"name": "two words"}, "name 'two words' must be letters"),
     ],
 )
@@ -213,3 +213,9 @@ def test_a_missing_extra_is_one_sentence(receiver: Receiver, monkeypatch: pytest
     monkeypatch.setattr(alerts, "find_spec", lambda name: None)
     with pytest.raises(SettingsError, match=r'pip install "graphmill\[alerts\]"'):
         Watched(receiver)
+
+
+def test_targets_come_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOOK", "json://127.0.0.1:9/hook")
+    written = 'targets: ["{{ env.HOOK }}"]\nevents: [failed_run]\n'
+    assert Alerts.resolve_from_yaml(written).targets == ["json://127.0.0.1:9/hook"]

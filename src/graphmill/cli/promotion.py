@@ -33,6 +33,9 @@ def promote(
     to: Annotated[
         str, typer.Option(help="Where the versions of all models are; default 07_promoted beside 06_models")
     ] = "",
+    copy_to: Annotated[
+        str, typer.Option(help="Folder or URL that live versions are copied to from now on; a rollback follows")
+    ] = "",
     why: Why = "",
     force: Annotated[bool, typer.Option(help="Although its embeddings are not sound")] = False,
     as_json: Json = False,
@@ -47,7 +50,7 @@ def promote(
 
     if policy not in ("", "better", "checks_pass"):
         raise InputError(f"--if {policy}: better or checks_pass")
-    values = {"when": policy or "manual", "metric": metric, "min_gain": min_gain, "keep": keep}
+    values = {"when": policy or "manual", "metric": metric, "min_gain": min_gain, "keep": keep, "copy_to": copy_to}
     settings = parse(PromotionSettings, values, "promote")
     store = versions_folder(run, to)
     if policy and not force:
@@ -85,6 +88,8 @@ def rollback(
         print(f"{store.label}: {found['version']} is live, {found['before']} was ({found['path']})")
         if found["tracker"]:
             print(f"note: the tracker was not told: {found['tracker']}", file=sys.stderr)
+        if found["copy"]:
+            print(f"note: the copy does not follow yet: {found['copy']}", file=sys.stderr)
 
 
 @app.command()
@@ -205,6 +210,8 @@ def _show_promotion(store: "Versions", found: dict[str, Any]) -> None:
         rows.append(["not compared", found["problem"]])
     if found["tracker"]:
         rows.append(["the tracker was not told", found["tracker"]])
+    if found["copy"]:
+        rows.append(["not copied", found["copy"]])
     if found["removed"]:
         rows.append(["removed", ", ".join(found["removed"])])
     print_table(f"Promotion to {store.label}", ["what", "value"], rows)

@@ -22,6 +22,7 @@ from graphmill.components.search_assets import search_definitions, search_of
 from graphmill.components.validation_asset import validation_asset
 from graphmill.errors import SettingsError
 from graphmill.evaluation.drift.verdicts import DriftThresholds
+from graphmill.export.remote import require_target
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.automation import chain_job, freshness_policy, retraining_schedule
 from graphmill.orchestration.defaults import shared_resources
@@ -69,6 +70,12 @@ def launchpad_defaults(recipe: str, written: dict[str, Any]) -> Defaults:
     return Defaults(parse_settings(known, "settings"), reason, known)
 
 
+def _promotion(written: Any) -> PromotionSettings:
+    settings = as_settings(PromotionSettings, written, "promote")
+    require_target(settings.copy_to, "promote.copy_to")
+    return settings
+
+
 def chosen_preset(recipe: str, preset: str) -> tuple[str, str]:
     """The preset that ``preset`` stands for, and why: for auto by device and memory of the machine that loads this."""
     if preset != "auto":
@@ -113,7 +120,9 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
     ] = Field(default_factory=dict)
     schedule: Schedule | None = Field(None, description="Retrain by the clock.")
     freshness: Freshness | None = Field(None, description="How old the embeddings may become.")
-    publish: str = Field("", description="Where the CSV is copied when its blocking checks pass; empty: nowhere.")
+    publish: str = Field(
+        "", description="File or URL that the CSV is copied to when its blocking checks pass; empty: nowhere."
+    )
     owners: list[str] = Field(default_factory=list, description='People ("a@b.org") or teams ("team:ml").')
 
     def plan(self, context: dg.ComponentLoadContext) -> ModelPlan:
@@ -130,7 +139,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             preset_reason=defaults.preset_reason,
             checks=as_settings(ModelChecks, self.checks, "checks"),
             root=context.project_root,
-            publish=self.publish,
+            publish=require_target(self.publish, "publish"),
             owners=self.owners,
             freshness=freshness_policy(fresh.warn_hours, fresh.fail_hours) if fresh else None,
             acceleration_report=as_settings(
@@ -138,7 +147,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             ),
             influence=as_settings(InfluenceSettings, self.influence, "influence"),
             recommendations=as_settings(RecommendationSettings, self.recommendations, "recommendations"),
-            promotion=as_settings(PromotionSettings, self.promote, "promote"),
+            promotion=_promotion(self.promote),
             drift=as_settings(DriftThresholds, self.drift, "drift"),
             search={**defaults.written, "data": data, "search": self.search} if self.search else {},
         )

@@ -13,12 +13,15 @@ from graphmill.errors import CheckFailedError, GraphmillError, InputError
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.export.embeddings import MANIFEST as EXPORT
 from graphmill.export.embeddings import read_manifest
+from graphmill.export.remote import require_target
 from graphmill.promotion.compare import compare
 from graphmill.promotion.contents import fill_from
+from graphmill.promotion.copies import copy_live, note_target
 from graphmill.promotion.policy import Decision, Facts, PromotionSettings, decide, gain_sentence
 from graphmill.promotion.queries import check_metric
 from graphmill.promotion.versions import Version, VersionChangedError, Versions
 from graphmill.runs.champion import is_of_a_search, promoted_folder
+from graphmill.runs.copies import copy_run
 from graphmill.runs.export import Restored, export_run, restore
 from graphmill.runs.tracking.mirror import mirror_alias
 from graphmill.runs.validation import validate
@@ -44,14 +47,15 @@ def promote_run(
     ``person``: somebody asked for it, so it goes live whatever the comparison says, unless its health fails and ``force``
     is not given. Returns ``outcome`` (promoted, kept, waits), ``reason``, ``version`` (live afterwards, "" for none),
     ``path``, ``champion`` (live before), ``comparison`` ({} where there is none, with the reason in ``problem``),
-    ``test`` (test figures of both, which decide nothing), ``removed`` (older versions), ``tracker`` (why it was not told, or
-    "").
+    ``test`` (test figures of both, which decide nothing), ``removed`` (older versions), ``tracker`` and ``copy``
+    (why they were not told and not made, or "").
 
     Raises:
         InputError: not a finished run, or its graph or export is no longer what it was.
         CheckFailedError: ``person``, and the embeddings are not sound.
     """
     settings = settings or PromotionSettings()
+    require_target(settings.copy_to, "promote.copy_to")
     restored = export_trial(run_dir)
     exported = read_manifest(restored.run.embeddings)
     if settings.metric:
@@ -63,16 +67,24 @@ def promote_run(
         facts = _facts(restored, exported, champion, store, settings, failed_checks, drift, person, poll)
         decision = _by_hand(facts, why) if person else decide(settings, facts)
         found = _told(decision, facts, champion, restored)
+        note_target(store, settings.copy_to)
         if decision.outcome != "promoted":
-            return found
+            return {**found, "copy": copy_live(store)}
         with store.lock():
             if store.current_name() != (champion.name if champion else ""):
                 continue  # somebody was faster: compare with what is live now
             version = store.add(fill_from(restored))
             store.switch(version, kind="promoted", by=by, why=decision.reason)
             removed = store.prune(settings.keep)
-        tracker = mirror_alias(version.path, version.about)
-        return {**found, "version": version.name, "path": str(version.path), "removed": removed, "tracker": tracker}
+        copy_run(restored)
+        return {
+            **found,
+            "version": version.name,
+            "path": str(version.path),
+            "removed": removed,
+            "tracker": mirror_alias(version.path, version.about),
+            "copy": copy_live(store, removed),
+        }
     raise VersionChangedError(f"{store.label} was switched by others {_ATTEMPTS} times meanwhile; promote again")
 
 
@@ -86,7 +98,7 @@ def export_trial(run_dir: str | Path) -> Restored:
 
 def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> dict[str, Any]:
     """Make an older version live: ``wanted``, or the one before. Returns ``version``, ``path``, ``before``, ``reason``,
-    ``tracker`` (why it was not told, or "").
+    ``tracker`` and ``copy`` (why they were not told and not made, or "").
 
     Raises:
         InputError: there is no such version, it is damaged, it is live already, or there is none to go back to.
@@ -101,13 +113,13 @@ def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> d
         target.verify()
         reason = why or "rolled back by hand"
         store.switch(target, kind="rolled back", by=by, why=reason)
-    tracker = mirror_alias(target.path, target.about)
     return {
         "version": target.name,
         "path": str(target.path),
         "before": before,
         "reason": reason,
-        "tracker": tracker,
+        "tracker": mirror_alias(target.path, target.about),
+        "copy": copy_live(store),
     }
 
 
@@ -235,4 +247,5 @@ def _told(decision: Decision, facts: Facts, champion: Version | None, restored: 
         },
         "removed": [],
         "tracker": "",
+        "copy": "",
     }

@@ -16,6 +16,7 @@ from graphmill.export.embeddings import SCORING, export_embeddings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.best_epoch import best_epoch, passed_over
 from graphmill.runs.champion import champion_reference
+from graphmill.runs.copies import copy_run
 from graphmill.runs.places import open_graph_of
 from graphmill.runs.resolve import Job, merge, resolve
 from graphmill.runs.tracking.mirror import send_soon
@@ -150,6 +151,7 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
     found = export_embeddings(blocks, nodes, width, folder, formats, about, beside)
     if (restored.run.path / "report.json").is_file() and (problem := send_soon(restored.run.path)):
         restored.run.log("train").warning(f"tracker: {problem}")
+    copy_run(restored)
     return found
 
 

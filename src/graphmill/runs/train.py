@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from graphmill.export.remote import require_target
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.runtime.threads import has_numba
 from graphmill.runs.best_epoch import passed_over
@@ -78,6 +79,7 @@ def prepare(
     settings = job.settings
     require_cores(settings.acceleration, where)
     require_tracker(settings.tracker)
+    require_target(settings.export.copy_to, f"{where}: export.copy_to")
     graph = open_graph(job, where)
     plan = agree(plan_run(job, graph, where))
     # Another process's plan may ask for what is not possible, or not wanted, on this machine.

@@ -208,6 +208,11 @@ class ExportSettings(Settings):
     csv: bool = setting(True, "The origin's CSV: node_index, node_id, node_name, node_type, embedding", identity=False)
     parquet: bool = setting(True, "Parquet with a fixed-size list of float32 per node", identity=False)
     npy: bool = setting(False, "A .npy matrix and the ids beside it", identity=False)
+    copy_to: str = setting(
+        "",
+        "Folder or URL (s3://BUCKET/FOLDER) that the run directory is copied to when it is exported, ranked or promoted",
+        identity=False,
+    )
     align: Literal["champion", "none"] = setting(
         "champion",
         "Turn the vectors onto those of the live version, where one is; a turned copy where that would change scores",
