@@ -17,6 +17,7 @@ from graphmill.evaluation.ranking.comparison import RankingThresholds
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.checks import SeverityName
 from graphmill.orchestration.home import OUTPUTS, PROMOTED
+from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.acceleration_report import AccelerationReportSettings
 from graphmill.settings import Settings, SettingsT, setting
@@ -94,6 +95,7 @@ class ModelPlan:
     influence: InfluenceSettings
     recommendations: RecommendationSettings
     promotion: PromotionSettings
+    launcher: LauncherSettings | None
     drift: DriftThresholds
     search: Mapping[str, Any] = field(default_factory=dict)
     """The settings with the section ``search``, as :func:`graphmill.search.study.open_search` takes them; {}: none."""
