@@ -300,7 +300,7 @@ DEFS = [
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_a_killed_command_goes_on_with_its_trial(tmp_path: Path, repository: Path) -> None:
+def test_a_killed_command_goes_on_with_its_trial(project: Project, tmp_path: Path, repository: Path) -> None:
     package = tmp_path / "src" / "tiny"
     (package / "defs" / "toy").mkdir(parents=True)
     (package / "__init__.py").touch()
@@ -321,9 +321,7 @@ def test_a_killed_command_goes_on_with_its_trial(tmp_path: Path, repository: Pat
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "DAGSTER_HOME": str(tmp_path / "home")}
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "dagster.yaml").write_bytes((repository / "dagster.yaml").read_bytes())
-    launch = [sys.executable, "-m", "dagster._cli", "asset", "materialize", "--select", "+toy/graph"]
-    launch += ["-m", "tiny.definitions", "-d", "src"]
-    subprocess.run(launch, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    assert project.materialize(project.dataset(sources=[SOURCE])).success
 
     command = [sys.executable, "-m", "graphmill.cli", "search", "toy/bpr_mf", "--json"]
     first = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
