@@ -89,7 +89,7 @@ def best_by_trials(
 
     found: list[tuple[float, float]] = []
 
-    def run(values: Mapping[str, Any], *_: Any) -> tuple[dict[str, Any], str]:
+    def run(values: Mapping[str, Any], *_: Any, **__: Any) -> tuple[dict[str, Any], str]:
         valid, test = figures(values)
         found.append(max((valid, test), found[-1] if found else (-1.0, 0.0)))
         return {"metrics": {f"valid_{METRIC}": valid}, "run_dir": str(len(found))}, ""

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.export.remote import fetched, is_url
 from graphmill.ingest.tables import IngestResult
 from graphmill.runs.exported import Run
 
@@ -165,7 +164,11 @@ def load(path: str | Path) -> Run:
 
     A URL such as ``s3://bucket/promoted/biomed/hgt/current`` is copied into ``$GRAPHMILL_CACHE`` (``~/.cache/graphmill``).
     """
-    return Run(fetched(str(path)) if is_url(path) else path)
+    if "://" in str(path):
+        from graphmill.export.remote import fetched
+
+        path = fetched(str(path))
+    return Run(path)
 
 
 def _known(gives: str) -> list[str]:

@@ -73,9 +73,11 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Trainings happen in this process; the settings of each. ``"stop"`` in ``fail`` ends one."""
     made: list[dict[str, Any]] = []
 
-    def run(values: Mapping[str, Any], where: str, root: Path, tell: Callable[..., None], stop: Any) -> Any:
+    def run(
+        values: Mapping[str, Any], where: str, root: Path, tell: Callable[..., None], stop: Any, **more: Any
+    ) -> Any:
         made.append(dict(values))
-        result = train(values, where, root=str(root))
+        result = train(values, where, root=str(root), **more)
         for record in MetricsLog(Path(result["run_dir"]) / "metrics.jsonl").read("epoch"):
             tell(record)
         return result, ""

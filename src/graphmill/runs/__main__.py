@@ -134,9 +134,10 @@ def _dispatch(job: Mapping[str, Any], outlets: list[Any], stop: Any, modes: Mode
     mode = job.get("mode", "train")
     where = job.get("where", "run config")
     if mode == "train":
-        from graphmill.runs.train import train
+        from graphmill.runs.train import SPLITS, train
 
-        return train(job["settings"], where, root=job.get("run_root", ""), outlets=outlets, stop=stop)
+        splits = job.get("splits", SPLITS)
+        return train(job["settings"], where, root=job.get("run_root", ""), outlets=outlets, stop=stop, splits=splits)
     if mode == "acceleration_report":
         from graphmill.runs.acceleration_report import AccelerationReportSettings, acceleration_report
         from graphmill.settings import parse

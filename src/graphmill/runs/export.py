@@ -148,11 +148,11 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
                 (folder / EXPORT_MANIFEST).unlink(missing_ok=True)  # it would vouch for another copy
                 copy = write_aligned(rotated(blocks, found.rotation), nodes, width, folder)
                 about["aligned"] = {copy.name: describe_file(copy)}
-    found = export_embeddings(blocks, nodes, width, folder, formats, about, beside)
+    exported = export_embeddings(blocks, nodes, width, folder, formats, about, beside)
     if (restored.run.path / "report.json").is_file() and (problem := send_soon(restored.run.path)):
         restored.run.log("train").warning(f"tracker: {problem}")
     copy_run(restored)
-    return found
+    return exported
 
 
 def _correct_report(restored: Restored) -> None:

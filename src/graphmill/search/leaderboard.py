@@ -177,6 +177,10 @@ def _test(search: Search, winner: Entry, outlets: Sequence[Outlet], stop: StopRe
 
     restored = restore(winner.runs[0])
     figures = evaluate_run(restored, poll=poll)["test"]
+    # Now that it has been read, the run is one like any other.
+    report = restored.run.read_json("report.json")
+    report["metrics"] |= {f"test_{name}": value for name, value in figures.items()}
+    restored.run.write_json("report.json", report)
     ranked = rank_any(restored, outlets=outlets, poll=poll, stop=stop)
     found = {"run": winner.runs[0], "figures": plain(figures), "beside": _beside(search.metric, ranked)}
     write_atomically(path, json.dumps(found).encode())

@@ -273,7 +273,7 @@ def _train(
                     raise _PrunedError
 
         wanted = search.trial_values(values, seed)
-        result, problem = run_process(wanted, "search", search.folder / "runs", watch, stop)
+        result, problem = run_process(wanted, "search", search.folder / "runs", watch, stop, splits=["valid"])
         if problem:
             raise TrainingError(problem)
         figure = result["metrics"].get(f"valid_{search.metric}")
