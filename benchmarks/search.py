@@ -37,7 +37,7 @@ SPACE: dict[str, Any] = {
 }
 BASE: dict[str, Any] = {
     "training": {"epochs": 40, "seed": 0},
-    "evaluation": {"floors": False, "eval_every": 5, "final_metrics": "same"},
+    "evaluation": {"baselines": False, "eval_every": 5, "final_metrics": "same"},
 }
 METRIC = "recall@20"
 SEEDS = range(10)

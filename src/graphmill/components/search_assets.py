@@ -11,10 +11,9 @@ from typing import Any
 import dagster as dg
 import yaml
 
-from graphmill.components.plan import ON_DEMAND, POOL, ModelPlan
+from graphmill.components.plan import ON_DEMAND, POOL, ModelPlan, plan_asset
 from graphmill.orchestration.automation import chain_job
-from graphmill.orchestration.checks import Check, PreviousRun, specs
-from graphmill.orchestration.defaults import STORE
+from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import markdown_table, picture, records, scalars
 from graphmill.orchestration.page import asset_page
@@ -26,7 +25,6 @@ from graphmill.search.space import nested
 from graphmill.search.storage import VARIABLE
 from graphmill.search.study import Search, open_search
 
-CODE_VERSION = "1"
 LOOK_SECONDS = 30
 TRAINED = Check("trials_trained", "At most half of the trials failed.")
 WINNER = Check("winner_is_apart", "The winner's interval over seeds lies above the mean of the second trial.")
@@ -79,14 +77,13 @@ def trials_asset(plan: ModelPlan, partitions: dg.DynamicPartitionsDefinition) ->
         "pool": POOL,
     }
 
-    @dg.asset(
-        key=key,
-        io_manager_key=STORE,
+    @plan_asset(
+        plan,
+        "trials",
+        "search",
         partitions_def=partitions,
-        ins={"graph": dg.AssetIn(plan.graph_key)},
-        group_name=plan.group("search"),
+        inputs=("graph",),
         kinds={"pytorch", "optuna"},
-        owners=list(plan.owners),
         tags=dict([ON_DEMAND]),
         metadata={SEARCH_METADATA: dg.MetadataValue.json(about)},
         description=(
@@ -94,7 +91,6 @@ def trials_asset(plan: ModelPlan, partitions: dg.DynamicPartitionsDefinition) ->
             f"`{plan.run_root}/search-…/trials/KEY.yaml`. Switch on the sensor `{plan.dataset}_{plan.name}_search`, or run "
             f"`graphmill search {plan.dataset}/{plan.name}`. What it means: docs/how-to/search_settings.md."
         ),
-        code_version=CODE_VERSION,
         pool=POOL,
     )
     def trials(
@@ -123,21 +119,19 @@ def leaderboard_asset(plan: ModelPlan) -> dg.AssetsDefinition:
     """The trials from the best down, and the winner on the test, which is read for it alone."""
     key = plan.key("leaderboard")
 
-    @dg.asset(
-        key=key,
-        io_manager_key=STORE,
+    @plan_asset(
+        plan,
+        "leaderboard",
+        "search",
         deps=[dg.AssetDep(plan.key("trials"), partition_mapping=dg.AllPartitionMapping())],
-        group_name=plan.group("search"),
         kinds={"optuna", "markdown"},
-        owners=list(plan.owners),
         tags=dict([ON_DEMAND]),
         description=(
             f"Trials of {plan.recipe} on {plan.dataset} by validation, what mattered, what they cost, the winner's "
             "settings, and the command that promotes it. The test split is read for the winner alone."
         ),
-        code_version=CODE_VERSION,
         pool=POOL,
-        check_specs=specs(key, CHECKS),
+        checks=CHECKS,
     )
     def leaderboard(
         context: dg.AssetExecutionContext, accelerator: AcceleratorResource, worker: WorkerClient

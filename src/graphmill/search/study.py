@@ -25,10 +25,9 @@ import psutil
 from graphmill.errors import InputError, TrainingError
 from graphmill.graph.storage import read_manifest
 from graphmill.runs.measured_run import run_process
-from graphmill.runs.resolve import merge, parse_settings, run_root
+from graphmill.runs.resolve import identity, merge, parse_settings, run_root
 from graphmill.search.space import Dimension, SearchSettings, dimensions_of, metric_of, nested, parse_search
 from graphmill.search.storage import VARIABLE, open_storage
-from graphmill.settings import identity_of
 
 if TYPE_CHECKING:
     import optuna
@@ -129,7 +128,7 @@ def open_search(
     parsed: Any = parse_settings(rest, where)
     dimensions = dimensions_of(search, rest, where)
     metric = metric_of(search, rest, where)
-    about = {"space": search.space, "metric": metric, "seeds": search.seeds, "settings": identity_of(parsed)}
+    about = {"space": search.space, "metric": metric, "seeds": search.seeds, "settings": identity(parsed)}
     folder = base / run_root(parsed, root)
     before = folder / f"search-{_digest(about)}"  # of release 0.2, which did not look at the data
     if not before.is_dir():
