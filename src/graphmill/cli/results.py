@@ -38,6 +38,35 @@ def rank(
 
 
 @app.command()
+def embed(
+    run: Annotated[Path, typer.Argument(help="Run directory (HGT)")],
+    edges: Annotated[str, typer.Option(help="File of edges between new nodes and known ones; with header, or triples")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder; default inside the run")] = None,
+    format_: Annotated[str, typer.Option("--format", help="Format of the edges; default: by the content")] = "",
+    read: Annotated[list[str] | None, typer.Option(help="Setting of the format, such as columns.head_id=from")] = None,
+    as_json: Json = False,
+) -> None:
+    """Vectors for nodes that joined the graph after the training; an export in which they can be scored and compared."""
+    from graphmill.api import read_edges
+    from graphmill.runs.embed import NEW, embed_run
+
+    restored = restored_run(run, "")
+    tables = read_edges(edges, format_, **overrides(read or []))
+    rejects = f"; first: line {tables.rejects['line'][0]}, {tables.rejects['reason'][0]}" if len(tables.rejects) else ""
+    for note in [*tables.notes, *([f"{len(tables.rejects)} rows not used{rejects}"] if rejects else [])]:
+        print(f"note: {note}", file=sys.stderr)
+    found = embed_run(restored, tables, edges, output)
+    folder = output or run / "embeddings_later"
+    about = {"folder": str(folder), "new_nodes": found["joined"]["nodes"], "nodes": found["rows"], "dim": found["dim"]}
+    if as_json:
+        print_json(about)
+        return
+    rows = [["folder", str(folder)], ["new nodes alone", str(folder / NEW)], ["nodes", f"{found['rows']:,}"]]
+    rows += [[f"new of type {kind}", f"{count:,}"] for kind, count in about["new_nodes"].items()]
+    print_table(f"Nodes of {edges} in the space of {run}", ["what", "value"], rows)
+
+
+@app.command()
 def recommend(
     run: Annotated[Path, typer.Argument(help="Run directory of a recommender or a sequence model")],
     k: Annotated[int, typer.Option("--k", help="Items for each user", min=1)] = 20,
