@@ -47,7 +47,7 @@ def embed(
     as_json: Json = False,
 ) -> None:
     """Vectors for nodes that joined the graph after the training; an export in which they can be scored and compared."""
-    from graphmill.api import read_edges
+    from graphmill.ingest.read import read_edges
     from graphmill.runs.embed import NEW, embed_run
 
     restored = restored_run(run, "")

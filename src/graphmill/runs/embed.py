@@ -156,9 +156,10 @@ def _require_neighbours(
         ids[row] for r, there in zip(rows, reached, strict=True) for row, ok in zip(r, there, strict=True) if not ok
     ]
     if lost:
+        shown = ", ".join(lost[:3]) + ", …" * (len(lost) > 3)
         raise InputError(
-            f"{source}: {len(lost)} new node{'s' * (len(lost) > 1)} ({', '.join(lost[:3])}{', …' * (len(lost) > 3)}) have no "
-            "edge to a node of the model; give such edges, or leave them out"
+            f"{source}: {len(lost):,} of its new nodes have no edge to a node of the model ({shown}); give such edges, or leave "
+            "them out"
         )
 
 

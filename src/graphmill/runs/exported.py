@@ -294,7 +294,7 @@ class Run:
             SettingsError: the system has no vectors for nodes that it was not trained with.
             InputError: the file cannot be used, or has no new node, or one without an edge to a known one.
         """
-        from graphmill.api import read_edges
+        from graphmill.ingest.read import read_edges
         from graphmill.runs.embed import FOLDER, embed_run
 
         folder = Path(output) if str(output) else self.path / FOLDER

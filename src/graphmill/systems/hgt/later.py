@@ -90,10 +90,8 @@ def learned_later(
         order = np.lexsort((sources, targets))
         edges.append(TypedEdges(r.source_type, r.target_type, sources[order], targets[order], np.zeros_like(order)))
     messages = MessageGraph.build(grown.type_counts, edges).on(recipe.device)
-    parts = []
-    for chunk in infer(grown, messages, told, recipe.settings.acceleration.inference_rows):
-        parts.append(chunk.rows[max(known[chunk.node_type] - chunk.start, 0) :].float().cpu().numpy())
-    return np.concatenate(parts)
+    chunks = infer(grown, messages, told, recipe.settings.acceleration.inference_rows)
+    return np.concatenate([c.rows[max(known[c.node_type] - c.start, 0) :].float().cpu().numpy() for c in chunks])
 
 
 def grown_sums(later: LaterNodes, sums: NeighbourSums, graph: TypedGraph) -> NeighbourSums:

@@ -83,7 +83,7 @@ class SpectralVectors:
 
 
 def _columns(rows: sp.csr_matrix, left: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """float32 [columns, width]: right singular vectors, from the left ones times the ``values``; 0 where those are rounding."""
+    """float32 [columns, width]: right singular vectors, from left ones times ``values``; 0 where those are rounding."""
     kept = values > _ALMOST_ZERO * max(float(values.max(initial=0.0)), 1e-30)
     inverse = np.where(kept, 1.0 / np.where(kept, values, 1.0) ** 2, 0.0).astype(np.float32)
     return np.asarray(rows.T.tocsr() @ (left * inverse), dtype=np.float32)
