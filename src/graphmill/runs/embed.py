@@ -158,8 +158,8 @@ def _require_neighbours(
     if lost:
         shown = ", ".join(lost[:3]) + ", …" * (len(lost) > 3)
         raise InputError(
-            f"{source}: {len(lost):,} of its new nodes have no edge to a node of the model ({shown}); give such edges, or leave "
-            "them out"
+            f"{source}: {len(lost):,} of its new nodes have no edge to a node of the model ({shown}); give such edges, or "
+            "leave them out"
         )
 
 
