@@ -73,14 +73,32 @@ def recommend(
     exclude_seen: Annotated[
         str, typer.Option(help="Leave out what a user has met: always, never, auto (unless people take the same again)")
     ] = "auto",
+    history: Annotated[str, typer.Option(help="File of interactions: for the people in it, new ones too")] = "",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="With --history: the file to write")] = None,
+    format_: Annotated[str, typer.Option("--format", help="Format of the history; default: by the content")] = "",
+    read: Annotated[list[str] | None, typer.Option(help="Setting of the format, such as columns.user=customer")] = None,
     checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
     as_json: Json = False,
 ) -> None:
-    """The best items of every user, with names and scores, as recommendations.parquet in the run directory."""
+    """The best items of every user, with names and scores, as recommendations.parquet in the run directory.
+
+    With --history for the users in that file, who need not have been there in the training: as
+    recommendations_of_history.parquet.
+    """
+    from graphmill.ingest.read import read_interactions
+    from graphmill.runs.fold_in import recommend_history
     from graphmill.runs.recommendations import recommend_run
 
+    if not history and (output or format_ or read):
+        raise InputError("--output, --format and --read go with --history")
     restored = restored_run(run, checkpoint)
-    found = {**restored.used, **recommend_run(restored, k, exclude_seen)}
+    if history:
+        tables = read_interactions(history, format_, **overrides(read or []))
+        for note in tables.notes:
+            print(f"note: {note}", file=sys.stderr)
+        found = {**restored.used, **recommend_history(restored, tables, history, k, exclude_seen, output)}
+    else:
+        found = {**restored.used, **recommend_run(restored, k, exclude_seen)}
     if as_json:
         print_json(found)
     else:

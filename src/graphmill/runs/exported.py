@@ -301,20 +301,40 @@ class Run:
         embed_run(self._restored, read_edges(edges, format, **settings), str(edges), folder)
         return Run(folder)
 
-    def recommend(self, user: str = "", *, k: int = 20) -> pd.DataFrame:
+    def recommend(
+        self,
+        user: str = "",
+        *,
+        k: int = 20,
+        history: str | Path | Sequence[str] = "",
+        format: str = "",
+        **settings: Any,
+    ) -> pd.DataFrame:
         """The ``k`` best new items of ``user``, or of every user: user_id, user_name, rank, item_id, item_name, score.
+
+        ``history``: a file of interactions as :func:`graphmill.read_interactions` reads (``format``, ``settings``), or
+        the item ids of one person, oldest first. Then they are for the people in it, who need not have been there in the
+        training.
 
         Raises:
             SettingsError: the system does not recommend.
-            InputError: no such user.
+            InputError: no such user, or a history that cannot be used.
         """
         import pyarrow.parquet as pq
 
+        from graphmill.ingest.read import read_interactions
+        from graphmill.runs.fold_in import recommend_history
         from graphmill.runs.recommendations import recommend_run
 
-        if user:
-            self.row(user, "user")
-        written = recommend_run(self._restored, k)
+        if not isinstance(history, str | Path):
+            written = recommend_history(self._restored, list(history), "history", k)
+        elif str(history):
+            tables = read_interactions(history, format, **settings)
+            written = recommend_history(self._restored, tables, str(history), k)
+        else:
+            if user:
+                self.row(user, "user")
+            written = recommend_run(self._restored, k)
         chosen = [("user_id", "=", user)] if user else None
         table: pd.DataFrame = pq.read_table(written["file"], filters=chosen).to_pandas()
         return table
