@@ -17,6 +17,7 @@ from graphmill.evaluation.ranking.comparison import RankingThresholds
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.checks import SeverityName
 from graphmill.orchestration.home import OUTPUTS, PROMOTED
+from graphmill.predictions.settings import LinkSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.acceleration_report import AccelerationReportSettings
 from graphmill.settings import Settings, SettingsT, setting
@@ -39,6 +40,12 @@ class ModelChecks(HealthThresholds, RankingThresholds):
     )
     floor_ratio_min: float = setting(
         1.0, "Rankings of items: the model's figure over that of the best floor (popularity, ...)", ge=0
+    )
+    top_tail_share_max: float = setting(
+        0.5, "Predicted links: part of a relation's heads whose best tail may be the same one", ge=0, le=1
+    )
+    ece_max: float = setting(
+        0.1, "Predicted links: expected calibration error of the tails that are shown, mean over relations", ge=0, le=1
     )
     message_share_min: float = setting(0.7, "Part of a relation's edges that must carry messages", ge=0, le=1)
 
@@ -93,6 +100,7 @@ class ModelPlan:
     acceleration_report: AccelerationReportSettings
     influence: InfluenceSettings
     recommendations: RecommendationSettings
+    links: LinkSettings
     promotion: PromotionSettings
     drift: DriftThresholds
 

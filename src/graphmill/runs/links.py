@@ -66,6 +66,15 @@ class Predicted:
     calibration: Calibration
     counted: dict[str, Any]
 
+    def about(self) -> dict[str, Any]:
+        """All figures, with what the probabilities assume."""
+        return {
+            "relation": _name(self.asked),
+            **self.counted,
+            "calibration": self.calibration.about,
+            "bins": [list(own) for own in self.calibration.bins],
+        }
+
 
 def link_model(run: str | Path) -> LinkModel:
     """The model of a run directory, or of a folder with an export that can score.
@@ -252,7 +261,7 @@ def _write_tables(predictor: Predictor, folder: Path, outlets: Sequence[Outlet])
             for chunk in each.rows.chunks():
                 for writer in writers:
                     writer.write_table(chunk)
-            relations.append(_about(each))
+            relations.append(each.about())
             shown.append(_best_rows(each, settings.shown_links))
             for outlet in outlets:
                 outlet.send({"kind": "note", "text": f"{_name(each.asked)}: {len(each.rows):,} links"})
@@ -266,15 +275,6 @@ def _part(folder: Path, name: str) -> Path:
 
 def _name(asked: Asked) -> str:
     return " | ".join(asked.relation.key)
-
-
-def _about(each: Predicted) -> dict[str, Any]:
-    return {
-        "relation": _name(each.asked),
-        **each.counted,
-        "calibration": each.calibration.about,
-        "bins": [list(own) for own in each.calibration.bins],
-    }
 
 
 def _by_score(best: BestTails) -> np.ndarray:
