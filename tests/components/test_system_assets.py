@@ -344,19 +344,24 @@ def test_predicted_links_are_a_readable_table_and_figures(project: Project) -> N
     ("report", "failing"),
     [({"top_tail_share": 0.9}, {"tails_differ"}), ({"ece": 0.3}, {"probabilities_hold"})],
 )
-def test_links_that_cannot_be_trusted_fail_a_check(project: Project, report: dict[str, float], failing: set[str]) -> None:
+def test_links_that_cannot_be_trusted_fail_a_check(
+    project: Project, report: dict[str, float], failing: set[str]
+) -> None:
     system = System(project, "conve", links={"k": 2})
     write_link_report(system, **report)
     found = checks(system.run("links", links={}))
     assert {name for name, evaluation in found.items() if not evaluation.passed} == failing
 
 
-def test_the_worker_is_told_what_the_launchpad_says_of_links(
-    project: Project, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_worker_is_told_what_the_launchpad_says_of_links(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, Any]] = []
     run = FakeWorker.run
-    monkeypatch.setattr(FakeWorker, "run", lambda self, context, *, extras, **rest: (seen.append(extras), run(self, context, extras=extras, **rest))[1])  # fmt: skip
+
+    def spy(self: FakeWorker, context: Any, *, extras: dict[str, Any], **rest: Any) -> Any:
+        seen.append(extras)
+        return run(self, context, extras=extras, **rest)
+
+    monkeypatch.setattr(FakeWorker, "run", spy)
     system = System(project, "conve", links={"relations": ["treats"], "k": 2})
     write_link_report(system)
     assert system.run("links", {"k": 7}, links={}).success

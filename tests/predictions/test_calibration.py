@@ -24,7 +24,7 @@ def test_the_population_has_every_open_tail_by_weight(candidates, monkeypatch: p
     monkeypatch.setattr(calibration, "TOP", 5)
     monkeypatch.setattr(calibration, "DRAWN", 4)
     points = population(candidates, 10**6, seed=0)
-    heads, tails = candidates.links_of(1)
+    heads, _ = candidates.links_of(1)
     closed = np.concatenate([candidates.links_of(split)[0] for split in (0, 2)])
     assert int(points.positive.sum()) == len(heads)
     for head in np.unique(heads):

@@ -18,8 +18,8 @@ from graphmill.cli import app
 from graphmill.errors import GraphmillError, InputError, SettingsError
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.predictions import calibration
-from graphmill.predictions.settings import LinkSettings
 from graphmill.predictions.columns import COLUMNS
+from graphmill.predictions.settings import LinkSettings
 from graphmill.runs.export import export_run, restore
 from graphmill.runs.links import Predictor, link_model, write_links
 from graphmill.runs.train import train
@@ -104,9 +104,7 @@ def test_held_out_links_are_found_where_only_training_is_left_out(runs: dict[str
     assert len(flagged) > len(found)
 
 
-def test_an_export_without_its_graph_still_ranks_a_heads_tails(
-    runs: dict[str, graphmill.Run], tmp_path: Path
-) -> None:
+def test_an_export_without_its_graph_still_ranks_a_heads_tails(runs: dict[str, graphmill.Run], tmp_path: Path) -> None:
     shutil.copytree(runs["hgt"].path / "embeddings", tmp_path / "alone")
     alone = graphmill.load(tmp_path / "alone")
     alone.manifest["data"]["path"] = "nowhere"
@@ -144,7 +142,10 @@ def test_parquet_csv_and_report_say_the_same(runs: dict[str, graphmill.Run]) -> 
     report = write_links(link_model(run.path), LinkSettings(relations=["disease_protein"], k=3))
     folder = run.path / "links"
     table = pq.read_table(folder / "links.parquet").to_pandas()
-    pd.testing.assert_frame_equal(table, pd.read_csv(folder / "links.csv", dtype=table.dtypes.to_dict(), keep_default_na=False, na_values={n: "" for n in table.columns if n not in ("known", "paths")}), check_exact=False)  # fmt: skip
+    texts = {name: "" for name in table.columns if name not in ("known", "paths")}
+    kinds = table.dtypes.to_dict()
+    again = pd.read_csv(folder / "links.csv", dtype=kinds, keep_default_na=False, na_values=texts)
+    pd.testing.assert_frame_equal(table, again, check_exact=False)
     assert json.loads((folder / "links.json").read_text())["rows"] == report["rows"] == len(table) == 3 * 90
     assert [each["heads"] for each in report["relations"]] == [30, 60]
     for each in report["relations"]:
@@ -157,9 +158,7 @@ def test_parquet_csv_and_report_say_the_same(runs: dict[str, graphmill.Run]) -> 
     assert sorted(path.name for path in folder.iterdir()) == ["links.csv", "links.json", "links.parquet"]
 
 
-def test_a_failure_leaves_the_tables_of_before(
-    runs: dict[str, graphmill.Run], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_failure_leaves_the_tables_of_before(runs: dict[str, graphmill.Run], monkeypatch: pytest.MonkeyPatch) -> None:
     run = runs["complex"]
     model = link_model(run.path)
     write_links(model, LinkSettings(relations=["drug_protein"], k=1))
@@ -195,7 +194,8 @@ def test_the_command_writes_all_links(runs: dict[str, graphmill.Run], tmp_path: 
     assert "48 links in" in shown.stdout.replace("\n", " ")
     assert sorted(path.name for path in (of / "links").iterdir()) == ["links.json", "links.parquet"]
     (tmp_path / "heads").write_text("n90\nn91\n")
-    found = json.loads(command(str(of), "--relation", "drug_protein", "--heads-file", str(tmp_path / "heads"), "--json").stdout)  # fmt: skip
+    file = str(tmp_path / "heads")
+    found = json.loads(command(str(of), "--relation", "drug_protein", "--heads-file", file, "--json").stdout)
     assert found["rows"] == 20
 
 

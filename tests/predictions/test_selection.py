@@ -42,7 +42,10 @@ def test_heads_come_from_a_file(graph: TypedGraph, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"relations": ["cures"]}, r"has no relation 'cures' \(it has disease_protein, drug_protein, protein_protein\)"),
+        (
+            {"relations": ["cures"]},
+            r"has no relation 'cures' \(it has disease_protein, drug_protein, protein_protein\)",
+        ),
         ({"heads": ["aspirin"]}, "has no node 'aspirin'; give its id or name"),
         (
             {"relations": ["disease_protein"], "heads": ["n90"]},

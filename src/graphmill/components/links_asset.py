@@ -143,7 +143,9 @@ def _summary(figures: Mapping[str, Any], asked: LinkSettings) -> str:
     if "supported_share" in figures:
         text += f". Of the best {figures['supported_share']:.0%} are supported by a path of length 2 or 3"
     if "ece_top" in figures:
-        text += f". Probabilities miss by {figures['ece_top']:.3f} on average, at base rates about {figures['base_rate']:.2g}"
+        text += (
+            f". Probabilities miss by {figures['ece_top']:.3f} on average, at base rates of {figures['base_rate']:.2g}"
+        )
     return text + "."
 
 

@@ -7,8 +7,8 @@ probability is that an open tail is a held-out link, and it assumes their share:
 weights all negatives alike.
 
 How far they can be trusted is measured on heads that had no part in the fit, in :data:`FOLDS` folds of heads; the test is
-not read. The expected calibration error (Naeini et al. 2015) is of bins with equally many pairs: ``ece`` over the population, in which
-almost all are near 0, ``ece_top`` over each head's k best tails, which are what a table shows.
+not read. The expected calibration error (Naeini et al. 2015) is of bins with equally many pairs: ``ece`` over the
+population, in which almost all are near 0, ``ece_top`` over each head's k best tails, which are what a table shows.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ LEAST_LINKS = 20
 """Validation links below which a relation gets no probabilities."""
 TOP, DRAWN, FOLDS, BINS = 64, 64, 5, 10
 NEGATIVES = (
-    f"open tails of heads with validation links: the {TOP} best scored of each, and {DRAWN} drawn from the rest, weighted"
+    f"open tails of heads with validation links: the {TOP} best scored of each, and {DRAWN} drawn from the rest, "
+    "weighted for all of it"
 )
 
 
@@ -104,7 +105,11 @@ def population(candidates: Candidates, most_heads: int, seed: int) -> Pairs:
 
 
 def _of_head(
-    head: int, scores: NDArray[np.float32], top: NDArray[np.int64], positive: NDArray[np.int64], rng: np.random.Generator
+    head: int,
+    scores: NDArray[np.float32],
+    top: NDArray[np.int64],
+    positive: NDArray[np.int64],
+    rng: np.random.Generator,
 ) -> tuple[Float, NDArray[np.bool_], Float, NDArray[np.int64], NDArray[np.int64]]:
     there = np.isfinite(scores)
     top, positive = top[there[top]], positive[there[positive]]
@@ -160,11 +165,11 @@ def expected_calibration_error(
 ) -> tuple[float, tuple[tuple[float, float, int], ...]]:
     """Σ over bins of their weight · |mean probability − part positive| / all weight, and the bins.
 
-    Points are ordered by probability and cut into :data:`BINS` parts of equal weight; points of one probability stay together.
+    Points are ordered by probability and cut into :data:`BINS` parts of equal weight; points of one probability stay in one.
     """
     if not len(probabilities):
         return float("nan"), ()
-    values, place = np.unique(probabilities, return_inverse=True)
+    _, place = np.unique(probabilities, return_inverse=True)
     weight = np.bincount(place, weights)
     middle = np.cumsum(weight) - weight / 2
     bin_of = np.minimum((middle / weight.sum() * BINS).astype(int), BINS - 1)[place]

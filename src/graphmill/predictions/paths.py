@@ -85,7 +85,7 @@ class TrainingPaths:
         return int(self.relation[self.indptr[a] + np.searchsorted(self.of(a), b)])
 
     def best(self, head: int, tails: Int64, most: int = BEST) -> list[list[Path]]:
-        """For each tail its ``most`` best paths from ``head``, of length 2 or 3, the best first; ties by the nodes' numbers."""
+        """For each tail its ``most`` best paths from ``head``, best first; ties by length, then by the nodes' numbers."""
         near = self.of(head)
         middle, reached = self._steps(head, near)
         return [self._between(head, int(tail), near, middle, reached, most) for tail in tails]
@@ -123,14 +123,14 @@ class TrainingPaths:
         fits = (a != tail) & (b != head)
         a, b = a[fits], b[fits]
         weights = self.degree[a].astype(float) * self.degree[b]
-        for at in _lowest(weights, np.arange(len(a)), most, (b, a)):
-            found.append(Path((head, int(a[at]), int(b[at]), tail), float(weights[at])))
+        found += [
+            Path((head, int(a[at]), int(b[at]), tail), float(weights[at]))
+            for at in _lowest(weights, np.arange(len(a)), most, (b, a))
+        ]
         return sorted(found, key=lambda path: (path.weight, path.length, path.nodes))[:most]
 
 
-def _lowest(
-    weights: NDArray[Any], items: NDArray[Any], most: int, ties: Sequence[NDArray[Any]] = ()
-) -> NDArray[Any]:
+def _lowest(weights: NDArray[Any], items: NDArray[Any], most: int, ties: Sequence[NDArray[Any]] = ()) -> NDArray[Any]:
     """The ``most`` items of the lowest weights; ties by ``ties``, the last of them first, else by the items."""
     if len(weights) > most:
         bound = np.partition(weights, most - 1)[most - 1]

@@ -103,7 +103,7 @@ def relations_of(graph: TypedGraph, names: Sequence[str] = ()) -> list[Relation]
 
 
 def asked_for(nodes: Nodes, settings: LinkSettings, root: Path = Path()) -> list[Asked]:
-    """What ``settings`` ask for; a relative ``heads_file`` is looked up from ``root``. Relations without a head are left out.
+    """What ``settings`` ask for; a relative ``heads_file`` is looked up from ``root``. Relations without a head are no part.
 
     Raises:
         InputError: an unknown relation, head or type, a head that no chosen relation begins at, or nothing is left.

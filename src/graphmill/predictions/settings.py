@@ -12,7 +12,9 @@ class LinkSettings(Settings):
         [], "Relations by name (or source|name|target, where several have that name); empty: all of the graph"
     )
     heads: list[str] = setting([], "Heads by id or name, of all that the relations can begin at; empty: all of them")
-    heads_file: str = setting("", "A text file with a head a line, in place of `heads`; empty lines and #… are left out")
+    heads_file: str = setting(
+        "", "A text file with a head a line, in place of `heads`; empty lines and #… are left out"
+    )
     head_type: str = setting("", "Node type of the heads; decides where nodes of several types share an id or a name")
     k: int = setting(10, "Tails for each head and relation", ge=1)
     known: Literal["exclude", "exclude_train", "flag"] = setting(

@@ -20,7 +20,10 @@ def schema(evidence: pa.Schema) -> pa.Schema:
     """Of the file: the columns that every table has, and those of the evidence."""
     text = pa.string()
     fields = [
-        *((name, text) for name in ("head_id", "head_name", "head_type", "relation", "tail_id", "tail_name", "tail_type")),
+        *(
+            (name, text)
+            for name in ("head_id", "head_name", "head_type", "relation", "tail_id", "tail_name", "tail_type")
+        ),
         ("score", pa.float32()),
         ("rank", pa.int32()),
         *((name, pa.float32()) for name in ("usual_rank", "relative_rank", "probability")),

@@ -4,7 +4,8 @@ With ``--processes N`` it starts N of itself under torchrun, passes signals on, 
 job comes from a settings file (the only argument), from ``--job FILE`` (JSON: settings, run_root, mode), or, under
 Dagster, from the Pipes extras of the same names. Modes: "train" (default); "acceleration_report" (settings, report,
 out); and with ``run_dir`` "export", "evaluate", "rank", "recommend" (k, exclude_seen), "links" (links) and "influence"
-(influence). What comes after a run ("promote", "drift") is handed in by :mod:`graphmill.worker`. Exit codes: docs/reference/exit_codes.md.
+(influence). What comes after a run ("promote", "drift") is handed in by :mod:`graphmill.worker`. Exit codes:
+docs/reference/exit_codes.md.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ class Run:
             "known": np.where(np.isin(best, trained), "train", ""),
         }
         columns = schema(PathEvidence.schema).names
-        return pd.DataFrame({name: found.get(name, None) for name in columns}, index=range(len(best)))
+        return pd.DataFrame({name: found.get(name) for name in columns}, index=range(len(best)))
 
     def _relation(self, relation: str) -> tuple[int, tuple[str, str]]:
         keys = [tuple(key) for key in self.manifest["relations"]]

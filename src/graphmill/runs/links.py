@@ -226,7 +226,9 @@ def write_links(
     the files beside it.
     """
     if not (model.path / "checkpoints").is_dir():
-        raise InputError(f"{model.path} is no run directory, and tables of links are kept in one; ask for heads by name")
+        raise InputError(
+            f"{model.path} is no run directory, and tables of links are kept in one; ask for heads by name"
+        )
     predictor = Predictor(model, settings, root=root, poll=poll)
     folder = model.path / FOLDER
     with writing(folder):
