@@ -35,6 +35,7 @@ from graphmill.graph.settings import GraphSettings
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.graph.splits import TEST, TRAIN
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.ingest.samples.biomed import NODE_COUNTS, RELATIONS
 from graphmill.predictions.settings import LinkSettings
 from graphmill.predictions.top_tails import Candidates, best_tails
 from graphmill.runs.links import link_model, write_links
@@ -46,26 +47,6 @@ from graphmill.training.contract import EmbeddingBlock
 from graphmill.training.settings import LINK_BASELINES, ExportSettings
 
 KS = (10, 50)
-TYPES = {
-    "biological_process": 28_642, "gene/protein": 27_671, "disease": 17_080, "effect/phenotype": 15_311,
-    "anatomy": 14_035, "molecular_function": 11_169, "drug": 7_957, "cellular_component": 4_176, "pathway": 2_516,
-    "exposure": 818,
-}  # fmt: skip
-_B, _G, _D, _P, _A, _M, _R, _C, _W, _E = TYPES
-RELATIONS = [
-    ("anatomy_protein_present", _A, _G, 3_036_406), ("drug_drug", _R, _R, 2_672_628), ("protein_protein", _G, _G, 642_150),
-    ("disease_phenotype_positive", _D, _P, 300_634), ("bioprocess_protein", _B, _G, 289_610),
-    ("cellcomp_protein", _C, _G, 166_804), ("disease_protein", _D, _G, 160_822), ("molfunc_protein", _M, _G, 139_060),
-    ("drug_effect", _R, _P, 129_568), ("bioprocess_bioprocess", _B, _B, 105_772), ("pathway_protein", _W, _G, 85_292),
-    ("disease_disease", _D, _D, 64_388), ("contraindication", _R, _D, 61_350), ("drug_protein", _R, _G, 51_306),
-    ("anatomy_protein_absent", _A, _G, 39_774), ("phenotype_phenotype", _P, _P, 37_472), ("anatomy_anatomy", _A, _A, 28_064),
-    ("molfunc_molfunc", _M, _M, 27_148), ("indication", _R, _D, 18_776), ("cellcomp_cellcomp", _C, _C, 9_690),
-    ("phenotype_protein", _P, _G, 6_660), ("off-label use", _R, _D, 5_136), ("pathway_pathway", _W, _W, 5_070),
-    ("exposure_disease", _E, _D, 4_608), ("exposure_exposure", _E, _E, 4_140), ("exposure_bioprocess", _E, _B, 3_250),
-    ("exposure_protein", _E, _G, 2_424), ("disease_phenotype_negative", _D, _P, 2_386), ("exposure_molfunc", _E, _M, 90),
-    ("exposure_cellcomp", _E, _C, 20),
-]  # fmt: skip
-"""PrimeKG's, with the rows of its file: each link stands there twice."""
 WIDTH, SPECTRAL = 512, 448
 ASKED = ["indication", "anatomy_protein_present"]
 
@@ -105,22 +86,21 @@ def quality(folder: Path) -> list[card.Row]:
 
 def made_up(folder: Path) -> None:
     """The graph of PrimeKG's shape, and beside it an export of HGT with random values."""
-    rng = np.random.default_rng(0)
-    first = dict(zip(TYPES, np.cumsum([0, *TYPES.values()][:-1]), strict=True))
+    rng, types = np.random.default_rng(0), NODE_COUNTS["paper"]
+    total, first = sum(types.values()), dict(zip(types, np.cumsum([0, *types.values()][:-1]), strict=True))
     names: list[str] = []
     heads, tails = [], []
-    for name, source, target, size in RELATIONS:
+    for each in RELATIONS:
         # Distinct pairs, skewed as in the file; more are drawn than are needed.
-        drawn = 3 * size // 2 + 10
-        head, tail = made_up_graphs.ends(rng, TYPES[source], drawn), made_up_graphs.ends(rng, TYPES[target], drawn)
-        head, tail = head + first[source], tail + first[target]
-        pair = np.unique((head * sum(TYPES.values()) + tail)[head != tail])
-        pair = rng.permutation(pair)[: size // 2]
-        names += [name] * len(pair)
-        heads.append(pair // sum(TYPES.values()))
-        tails.append(pair % sum(TYPES.values()))
+        drawn = 2 * each.paper + 10
+        head = made_up_graphs.ends(rng, types[each.head], drawn) + first[each.head]
+        tail = made_up_graphs.ends(rng, types[each.tail], drawn) + first[each.tail]
+        pair = rng.permutation(sorted_unique((head * total + tail)[head != tail]))[: each.paper]
+        names += [each.name] * len(pair)
+        heads.append(pair // total)
+        tails.append(pair % total)
     edges = made_up_graphs.edges(names, np.concatenate(heads), np.concatenate(tails))
-    graph = build_graph(made_up_graphs.nodes(TYPES), edges, GraphSettings(), folder / "graph")
+    graph = build_graph(made_up_graphs.nodes(types), edges, GraphSettings(), folder / "graph")
     (folder / "run" / "checkpoints").mkdir(parents=True, exist_ok=True)
     vectors = rng.standard_normal((graph.num_nodes, WIDTH), dtype=np.float32) / np.float32(WIDTH**0.5)
     blocks = (EmbeddingBlock(start, vectors[start : start + 4096]) for start in range(0, len(vectors), 4096))
