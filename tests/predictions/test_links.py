@@ -121,17 +121,19 @@ def test_evidence_of_another_kind_stands_beside_the_best_rows(runs: dict[str, gr
 
     class Told:
         schema = pa.schema([("because", pa.string())])
+        most = 2
 
         def __call__(self, relation: int, heads: np.ndarray, tails: np.ndarray) -> dict[str, Any]:
             return {"because": [f"{relation}:{head}-{tail}" for head, tail in zip(heads, tails, strict=True)]}
 
-    asked = LinkSettings(relations=["drug_protein"], heads=["n90"], k=3, path_links=2)
-    (found,) = Predictor(link_model(runs["complex"].path), asked, evidence=Told()).predict()
+    asked = LinkSettings(relations=["drug_protein"], heads=["n90"], k=3)
+    (found,) = Predictor(link_model(runs["complex"].path), asked, evidence=[Told()]).predict()
     (table,) = found.rows.chunks()
-    assert table.column_names[-1] == "because"
+    assert table.column_names == [*COLUMNS, "because"]
     relation = found.asked.relation.index
     tails = [int(tail[1:]) for tail in table["tail_id"].to_pylist()]
     assert table["because"].to_pylist() == [f"{relation}:90-{tails[0]}", f"{relation}:90-{tails[1]}", None]
+    assert None not in table["paths"].to_pylist()
 
 
 # -- files -----------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -30,9 +31,13 @@ BEST = 3
 
 
 class Evidence(Protocol):
-    """What can be said of some links beside their scores, column by column."""
+    """What can be said of the best links of a relation beside their scores, column by column.
+
+    ``schema``: the columns; ``most``: links of each relation that it is asked of, those with the best scores.
+    """
 
     schema: pa.Schema
+    most: int
 
     def __call__(self, relation: int, heads: Int64, tails: Int64) -> Mapping[str, Sequence[Any]]:
         """A value for each link, by column. ``heads``, ``tails`` int64 [N]: global node numbers."""
@@ -141,13 +146,20 @@ def _lowest(weights: NDArray[Any], items: NDArray[Any], most: int, ties: Sequenc
 
 
 class PathEvidence:
-    """Columns on the paths that support a link: ``path_length`` (2 or 3, 0 for none), and the best paths by name."""
+    """Columns on the paths that support a link: ``path_length`` (2 or 3, 0 for none), and the best paths by name.
+
+    The training edges are read when they are first asked for.
+    """
 
     schema = pa.schema([("path_length", pa.int8()), ("paths", pa.string())])
 
-    def __init__(self, graph: TypedGraph, name_of: Callable[[int], str]) -> None:
-        self._paths, self._name_of = TrainingPaths(graph), name_of
+    def __init__(self, graph: TypedGraph, name_of: Callable[[int], str], most: int = 1000) -> None:
+        self.most, self._graph, self._name_of = most, graph, name_of
         self._relations = [relation.name for relation in graph.relations]
+
+    @cached_property
+    def _paths(self) -> TrainingPaths:
+        return TrainingPaths(self._graph)
 
     def __call__(self, relation: int, heads: Int64, tails: Int64) -> dict[str, list[Any]]:
         """Of each link; ``paths`` is "head –relation– node –relation– tail", joined by " ; "."""

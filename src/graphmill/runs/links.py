@@ -112,7 +112,9 @@ def exported_scorer(folder: Path) -> Any:
 
 
 class Predictor:
-    """Predicts links of a model by settings. ``evidence`` says what stands beside the best of them; default: paths."""
+    """Predicts links of a model by settings. ``evidence``: what stands beside the best links of each relation, after the
+    paths that support them.
+    """
 
     def __init__(
         self,
@@ -120,27 +122,14 @@ class Predictor:
         settings: LinkSettings,
         *,
         root: Path = Path(),
-        evidence: Evidence | None = None,
+        evidence: Sequence[Evidence] = (),
         poll: Callable[[], None] = lambda: None,
     ) -> None:
         self.model, self.settings, self.poll = model, settings, poll
         self.asked = asked_for(Nodes(model.graph), settings, root)
-        self._evidence = evidence
-
-    @cached_property
-    def evidence(self) -> Evidence:
-        """Made when it is first needed: it reads all training edges."""
-        return self._evidence or PathEvidence(self.model.graph, self._name_of)
-
-    @property
-    def evidence_schema(self) -> pa.Schema:
-        """The evidence's columns."""
-        return (self._evidence or PathEvidence).schema
-
-    @property
-    def schema(self) -> pa.Schema:
-        """The table's columns."""
-        return schema(self.evidence_schema)
+        self.evidence = (PathEvidence(model.graph, self._name_of, settings.path_links), *evidence)
+        self.evidence_schema = pa.unify_schemas([each.schema for each in self.evidence])
+        self.schema = schema(self.evidence_schema)
 
     def predict(self, *, overall: bool = False) -> Iterator[Predicted]:
         """The links of each relation that is asked for; ``overall``: the k best over all its heads, not of each head."""
@@ -172,7 +161,7 @@ class Predictor:
             "heads": len(asked.heads),
             "candidates": candidates.count,
             "known_rows": int((best.known >= 0).sum()),
-            "looked_for_paths": len(evidence),
+            "looked_for_paths": min(len(best), settings.path_links),
             "supported_rows": sum(bool(each.get("path_length")) for each in evidence.values()),
             "diversity": [diversity(best, candidates.count, n) for n in sorted({1, settings.k})],
             "frequent_tails": self._frequent(asked, best, candidates.count, usual),
@@ -181,13 +170,16 @@ class Predictor:
 
     def _evidence_of(self, asked: Asked, best: BestTails) -> dict[int, dict[str, Any]]:
         """Row → column → value, of the rows with the best scores."""
-        top = _by_score(best)[: self.settings.path_links]
-        if not len(top):
-            return {}
-        offsets = [self.model.graph.node_type(kind).offset for kind in (asked.relation.source, asked.relation.target)]
-        heads, tails = best.heads[top] + offsets[0], best.tails[top] + offsets[1]
-        found = self.evidence(asked.relation.index, heads, tails)
-        return {int(row): {name: column[at] for name, column in found.items()} for at, row in enumerate(top)}
+        ends = [self.model.graph.node_type(kind).offset for kind in (asked.relation.source, asked.relation.target)]
+        found: dict[int, dict[str, Any]] = {}
+        for each in self.evidence:
+            top = _by_score(best)[: each.most]
+            if not len(top):
+                continue
+            columns = each(asked.relation.index, best.heads[top] + ends[0], best.tails[top] + ends[1])
+            for at, row in enumerate(top.tolist()):
+                found.setdefault(row, {}).update({name: column[at] for name, column in columns.items()})
+        return found
 
     def _frequent(self, asked: Asked, best: BestTails, candidates: int, usual: np.ndarray) -> list[dict[str, Any]]:
         counts = tail_counts(best, candidates, self.settings.k)
