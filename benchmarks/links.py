@@ -92,9 +92,11 @@ def made_up(folder: Path) -> None:
     heads, tails = [], []
     for each in RELATIONS:
         # Distinct pairs, skewed as in the file; more are drawn than are needed.
-        drawn = 2 * each.paper + 10
+        drawn = 3 * each.paper + 10
         head = made_up_graphs.ends(rng, types[each.head], drawn) + first[each.head]
         tail = made_up_graphs.ends(rng, types[each.tail], drawn) + first[each.tail]
+        if each.head == each.tail:
+            head, tail = np.minimum(head, tail), np.maximum(head, tail)
         pair = rng.permutation(sorted_unique((head * total + tail)[head != tail]))[: each.paper]
         names += [each.name] * len(pair)
         heads.append(pair // total)
