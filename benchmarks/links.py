@@ -4,7 +4,7 @@
 lists the best tails of every drug and of every disease that has a held-out ``indication`` link, without training and
 validation links: recall@k is the part of the test links that are among them. Baselines are at their best by validation.
 Then a made-up graph of PrimeKG's node types and relations (129,375 nodes, 8.1 million edges) with an HGT export of the
-default width, whose values are random: tables of its indications and of its largest relation, in a fresh process.
+default width, whose values are random: tables of indications and of drugs with drugs (2.7 million edges), in a new process.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from graphmill.training.settings import LINK_BASELINES, ExportSettings
 
 KS = (10, 50)
 WIDTH, SPECTRAL = 512, 448
-ASKED = ["indication", "anatomy_protein_present"]
+ASKED = ["indication", "drug_drug"]
 
 
 def recall_at(scorer: Scorer, graph: TypedGraph, source: str, name: str = "indication") -> dict[int, tuple[int, int]]:
@@ -119,7 +119,6 @@ def made_up(folder: Path) -> None:
     scoring = {SCORING: scoring_arrays(SPECTRAL, decoder, _sums(graph))}
     formats = ExportSettings(csv=False)
     export_embeddings(blocks, graph.node_table(), WIDTH, folder / "run" / "embeddings", formats, about, scoring)
-    print(json.dumps({"nodes": graph.num_nodes, "edges": graph.num_edges}))
 
 
 def _sums(graph: TypedGraph) -> NeighbourSums:
@@ -136,11 +135,16 @@ def _sums(graph: TypedGraph) -> NeighbourSums:
 def predicted(folder: Path) -> None:
     """The tables of :data:`ASKED`, as an asset writes them."""
     torch.set_num_threads(1)
-    began = time.perf_counter()
-    report = write_links(link_model(folder / "run"), LinkSettings(relations=ASKED, k=10))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    about = {each["relation"]: each["rows"] for each in report["relations"]}
-    print(json.dumps({"peak": peak, "seconds": time.perf_counter() - began, "rows": report["rows"], "about": about}))
+    model = link_model(folder / "run")
+    report = write_links(model, LinkSettings(relations=ASKED, k=10))
+    found = {
+        "nodes": model.graph.num_nodes,
+        "edges": model.graph.num_edges,
+        "rows": report["rows"],
+        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        "seconds": time.process_time(),
+    }
+    print(json.dumps(found))
 
 
 def size(folder: Path) -> list[card.Row]:
@@ -151,18 +155,19 @@ def size(folder: Path) -> list[card.Row]:
         done = subprocess.run(command, cwd=card.ROOT, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(done.stderr[-2000:])
-        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1]) if done.stdout else {}
         return found
 
-    shape = run("graph")
+    if not (folder / "run" / "embeddings" / "manifest.json").is_file():
+        run("graph")
     found = run("links")
-    workload = f"PrimeKG's shape, {shape['nodes']:,} nodes, {shape['edges']:,} edges"
+    workload = f"PrimeKG's shape, {found['nodes']:,} nodes, {found['edges']:,} edges"
     note = f"{found['rows']:,} links of {', '.join(ASKED)} in both directions, k 10, width {WIDTH}, with paths"
     return [
         card.row(
             workload, "peak memory", "GiB", found["peak"], target="ours <= 3.72", note=f"{note}; 4 GB are 3.725 GiB"
         ),
-        card.row(workload, "time", "s", found["seconds"], note=f"{note}; one thread, on a shared machine"),
+        card.row(workload, "time", "CPU s", found["seconds"], note=f"{note}; one thread"),
     ]
 
 
