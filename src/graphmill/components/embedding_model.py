@@ -25,6 +25,7 @@ from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.automation import chain_job, freshness_policy, retraining_schedule
 from graphmill.orchestration.defaults import shared_resources
+from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.predictions.settings import LinkSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.acceleration_report import AccelerationReportSettings
@@ -68,6 +69,13 @@ def chosen_preset(recipe: str, preset: str) -> tuple[str, str]:
     return name, f"auto: {why}"
 
 
+def launcher_settings(value: Any) -> LauncherSettings | None:
+    """The section ``launcher``: a kind, or a mapping with its settings; None where there is none."""
+    if value is None or isinstance(value, LauncherSettings):
+        return value
+    return as_settings(LauncherSettings, {"kind": value} if isinstance(value, str) else value, "launcher")
+
+
 @dg.scaffold_with(EmbeddingModelScaffolder)
 class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
     """Trains one system on a dataset's graph; exports, validates and ranks its embeddings."""
@@ -94,6 +102,15 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
     links: Annotated[Any, section(LinkSettings, "links")] = Field(default_factory=LinkSettings)
     promote: Annotated[Any, section(PromotionSettings, "promote")] = Field(default_factory=PromotionSettings)
     drift: Annotated[Any, section(DriftThresholds, "drift")] = Field(default_factory=DriftThresholds)
+    launcher: Annotated[
+        Any,
+        dg.Resolver(
+            lambda context, value: launcher_settings(context.resolve_value(value)),
+            model_field_type=str | dict[str, Any],
+            description="Where the training runs: local, torchrun, ray, k8s or slurm, or one with its settings; without it "
+            "as the resource `worker` says.",
+        ),
+    ] = Field(None)
     schedule: Schedule | None = Field(None, description="Retrain by the clock.")
     freshness: Freshness | None = Field(None, description="How old the embeddings may become.")
     publish: str = Field("", description="Where the CSV is copied when its blocking checks pass; empty: nowhere.")
@@ -122,6 +139,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             recommendations=as_settings(RecommendationSettings, self.recommendations, "recommendations"),
             links=as_settings(LinkSettings, self.links, "links"),
             promotion=as_settings(PromotionSettings, self.promote, "promote"),
+            launcher=launcher_settings(self.launcher),
             drift=as_settings(DriftThresholds, self.drift, "drift"),
         )
 

@@ -13,12 +13,14 @@ from graphmill.orchestration.checks import Check, PreviousRun, specs
 from graphmill.orchestration.curves import Curve, total_loss
 from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
+from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, picture, scalars
 from graphmill.orchestration.page import asset_page, sparkline
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport
 from graphmill.orchestration.progress import duration
 from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.orchestration.run_config import config_class, to_settings
+from graphmill.settings import parse
 from graphmill.training.machine import require_cores
 from graphmill.training.metrics_log import MetricsLog
 
@@ -66,8 +68,9 @@ def model_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         with user_errors():
             given = {"data": graph["path"], **accelerator.overrides()}
             settings: Any = to_settings(config, plan.settings, given=given)
-            environment = accelerator.environment()
-            _require_what_comes_after(plan, settings)
+            launcher = plan.launcher or parse(LauncherSettings, worker.launcher, "the resource worker, launcher")
+            environment = {} if launcher.elsewhere else accelerator.environment()
+            _require_what_comes_after(plan, settings, launcher)
         previous = PreviousRun(context.instance, key)
         report = worker.run(
             context,
@@ -76,15 +79,17 @@ def model_asset(plan: ModelPlan) -> dg.AssetsDefinition:
             cwd=str(plan.root),
             processes=settings.acceleration.processes,
             environment=environment,
+            launcher=launcher,
         )
-        yield _materialized(plan, report, graph, previous)
+        yield _materialized(plan, report, graph, previous, launcher.kind)
 
     return model
 
 
-def _require_what_comes_after(plan: ModelPlan, settings: Any) -> None:
+def _require_what_comes_after(plan: ModelPlan, settings: Any, launcher: LauncherSettings) -> None:
     """Raise :class:`SettingsError` for what could only fail when the training is done, or could never start."""
-    require_cores(settings.acceleration, "the Launchpad")
+    if not launcher.elsewhere:
+        require_cores(settings.acceleration, "the Launchpad")
     if not settings.export.parquet:
         raise SettingsError("export.parquet is off, but the assets downstream read it: set export.parquet: true")
     if plan.publish and not settings.export.csv:
@@ -94,7 +99,7 @@ def _require_what_comes_after(plan: ModelPlan, settings: Any) -> None:
 
 
 def _materialized(
-    plan: ModelPlan, report: WorkerReport, graph: Mapping[str, Any], previous: PreviousRun
+    plan: ModelPlan, report: WorkerReport, graph: Mapping[str, Any], previous: PreviousRun, launcher: str
 ) -> dg.MaterializeResult[Reference]:
     result = report.result
     log = MetricsLog(plan.root / str(result["run_dir"]) / "metrics.jsonl")
@@ -125,6 +130,7 @@ def _materialized(
             "preset": plan.preset,
             "preset_reason": plan.preset_reason,
             "reused": bool(result.get("reused")),
+            "launcher": launcher,
             **_pictures(plan, epochs, result),
             **_notes(result),
         },

@@ -17,6 +17,7 @@ from graphmill.evaluation.ranking.comparison import RankingThresholds
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.checks import SeverityName
 from graphmill.orchestration.home import OUTPUTS, PROMOTED
+from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.predictions.settings import LinkSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.acceleration_report import AccelerationReportSettings
@@ -102,6 +103,7 @@ class ModelPlan:
     recommendations: RecommendationSettings
     links: LinkSettings
     promotion: PromotionSettings
+    launcher: LauncherSettings | None
     drift: DriftThresholds
 
     @property
