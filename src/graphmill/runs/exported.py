@@ -102,7 +102,7 @@ class Run:
         Raises:
             InputError: the export cannot score (another system, another loss), or there is no such relation or node.
         """
-        scorer, number, (source, target) = self._scorer, *self._relation(relation)
+        scorer, number, (source, target) = self.scorer, *self._relation(relation)
         if len(heads) != len(tails):
             raise InputError(f"{len(heads)} heads and {len(tails)} tails were given; a link has one of each")
         first, second = scorer.sums.offsets[number]
@@ -127,7 +127,7 @@ class Run:
         kind = asked.head_type or self.type_of(self.row(head)) if len({key[0] for key in named}) > 1 else ""
         fitting = [key for key in named if kind in ("", key[0])]
         scorer, number, (source, _) = (
-            self._scorer,
+            self.scorer,
             *self._relation("|".join(fitting[0]) if len(fitting) == 1 else relation),
         )
         first, second = scorer.sums.offsets[number]
@@ -161,7 +161,8 @@ class Run:
         return found[0], (source, target)
 
     @cached_property
-    def _scorer(self) -> SoftmaxScorer:
+    def scorer(self) -> SoftmaxScorer:
+        """Scores links from this export alone. Raises :class:`InputError` where it cannot."""
         from safetensors.numpy import load_file
 
         from graphmill.systems.hgt.softmax_scorer import scorer_of
