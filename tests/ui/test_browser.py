@@ -58,11 +58,12 @@ def test_the_asset_graph_is_green(page: Page, server: Server, finished_run: str)
         "hgt_embeddings",
         "hgt_validation",
         "hgt_ranking",
+        "hgt_links",
         "hgt_drift",
         "hgt_promoted",
     ):
         expect(page.get_by_text(name, exact=True).first).to_be_visible()
-    expect(page.get_by_text("Materialized")).to_have_count(10)
+    expect(page.get_by_text("Materialized")).to_have_count(11)
     if folder := os.environ.get("GRAPHMILL_SCREENSHOTS"):
         Path(folder).mkdir(parents=True, exist_ok=True)
         page.wait_for_timeout(1000)  # the graph moves into place
@@ -128,6 +129,7 @@ def test_the_model_shows_its_loss_curve_and_code_to_paste(page: Page, server: Se
         ("hgt_validation", "components carry 90 % of the variance", 3),
         ("hgt_model", "Loss ", 2),
         ("hgt_ranking", "queries)", 1),
+        ("hgt_links", "predicted links", 1),
         ("graph", "edges are held out for validation", 0),
         ("edges", "Every row could be used", 0),
     ],
