@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -14,6 +15,7 @@ from typing import Any
 
 import dagster as dg
 import numpy as np
+import psutil
 import pytest
 import yaml
 from dagster import DagsterRunStatus
@@ -259,6 +261,27 @@ def test_a_partition_that_nobody_asked_for_is_one_sentence(project: Project) -> 
     assert "nobody asked for a trial 'mine' of this search" in failure(result)
 
 
+def test_a_worker_that_outlived_its_run_is_stopped_first(project: Project) -> None:
+    searched = Searched(project, trials=1)
+    (request,) = searched.tick().run_requests
+    run = searched.instance.create_run_for_job(
+        searched.definitions.resolve_job_def("toy_bpr_mf_trial"), tags={searching.PARTITION: request.partition_key}
+    )
+    values = {"recipe": "bpr_mf", "data": "data/06_models/toy/graph", **SETTINGS}
+    asked = {"space": SPACE, "sampler": "random", "trials": 1, "prune": False}
+    search = open_search({**values, "search": asked}, "here", "data/06_models/toy/bpr_mf", base=project.root)
+    study = search.study()
+    with subprocess.Popen(["sleep", "100"]) as left:
+        process = [left.pid, psutil.Process(left.pid).create_time(), socket.gethostname()]
+        frozen = study.get_trials()[0]
+        study._storage.set_trial_user_attr(frozen._trial_id, "process", process)
+        searched.instance.report_run_failed(run, "its process was killed")
+        assert searched.tick().skip_message == "0 trials have ended, 1 are under way"
+        assert left.wait(10) == -signal.SIGTERM
+    (again,) = searched.tick().run_requests
+    assert again.run_key == f"{request.partition_key}-1"
+
+
 @pytest.mark.parametrize(
     ("search", "sentence"),
     [
@@ -301,7 +324,7 @@ DEFS = [
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 def test_a_killed_command_goes_on_with_its_trial(project: Project, tmp_path: Path, repository: Path) -> None:
     package = tmp_path / "src" / "tiny"
     (package / "defs" / "toy").mkdir(parents=True)
@@ -327,7 +350,7 @@ def test_a_killed_command_goes_on_with_its_trial(project: Project, tmp_path: Pat
 
     command = [sys.executable, "-m", "graphmill.cli", "search", "toy/bpr_mf", "--json"]
     first = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
-    deadline = time.monotonic() + 400
+    deadline = time.monotonic() + 500
     while not list(tmp_path.glob("data/06_models/toy/bpr_mf/search-*/runs/*/checkpoints/*")):
         assert time.monotonic() < deadline
         assert first.poll() is None
@@ -335,7 +358,7 @@ def test_a_killed_command_goes_on_with_its_trial(project: Project, tmp_path: Pat
     os.killpg(first.pid, signal.SIGKILL)
     first.wait()
     file.write_text(file.read_text().replace("epochs: 30000", "epochs: 3"))  # the length is no part of what is searched
-    again = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+    again = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
     assert again.returncode == 0, again.stderr
     found = json.loads(again.stdout)
     assert len(found["entries"]) == 2
