@@ -11,6 +11,7 @@ from graphmill.components.drift_asset import drift_asset
 from graphmill.components.embeddings_asset import embeddings_asset
 from graphmill.components.fields import Freshness, Schedule, as_settings, checked_name, section
 from graphmill.components.influence_asset import influence_asset
+from graphmill.components.links_asset import links_asset
 from graphmill.components.model_asset import model_asset
 from graphmill.components.names import checked_model_name, require_own_names
 from graphmill.components.plan import ModelChecks, ModelPlan, RecommendationSettings
@@ -28,6 +29,7 @@ from graphmill.orchestration.automation import chain_job, freshness_policy, retr
 from graphmill.orchestration.defaults import shared_resources
 from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.launchers.settings import LauncherSettings
+from graphmill.predictions.settings import LinkSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.acceleration_report import AccelerationReportSettings
 from graphmill.runs.resolve import parse_settings
@@ -116,6 +118,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
     recommendations: Annotated[Any, section(RecommendationSettings, "recommendations")] = Field(
         default_factory=RecommendationSettings
     )
+    links: Annotated[Any, section(LinkSettings, "links")] = Field(default_factory=LinkSettings)
     promote: Annotated[Any, section(PromotionSettings, "promote")] = Field(default_factory=PromotionSettings)
     drift: Annotated[Any, section(DriftThresholds, "drift")] = Field(default_factory=DriftThresholds)
     search: Annotated[
@@ -164,6 +167,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             ),
             influence=as_settings(InfluenceSettings, self.influence, "influence"),
             recommendations=as_settings(RecommendationSettings, self.recommendations, "recommendations"),
+            links=as_settings(LinkSettings, self.links, "links"),
             promotion=_promotion(self.promote),
             launcher=launcher_settings(self.launcher),
             drift=as_settings(DriftThresholds, self.drift, "drift"),
@@ -181,6 +185,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         for made, factory, name in (
             (plan.system.recommends, recommendations_asset, "recommendations"),
             (plan.system.traces, influence_asset, "influence"),
+            (plan.system.predicts, links_asset, "links"),
         ):
             if made:
                 assets.append(factory(plan))
