@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -72,7 +73,7 @@ class WorkerHere(WorkerClient):
 
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Trainings happen in this process; the settings of each. ``"stop"`` in ``fail`` ends one."""
+    """Trainings happen in this process; the settings of each."""
     made: list[dict[str, Any]] = []
 
     def run(
@@ -88,6 +89,21 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return made
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose graph is there."""
+    project = Project(tmp_path_factory.mktemp("built"))
+    write_interactions(project.root / "data" / "views.tsv")
+    assert project.materialize(project.dataset(sources=[SOURCE])).success
+    return project.root
+
+
+@pytest.fixture
+def project(built: Path, tmp_path: Path) -> Project:
+    shutil.copytree(built, tmp_path, dirs_exist_ok=True)
+    return Project(tmp_path)
+
+
 class Searched:
     """A project with interactions, BPR-MF, and a search; its instance, sensor and assets."""
 
@@ -96,7 +112,6 @@ class Searched:
         # A sensor's tick resolves partitions in an instance that is kept in files only.
         (project.root / "home").mkdir()
         project.instance = dg.DagsterInstance.local_temp(str(project.root / "home"))
-        write_interactions(project.root / "data" / "views.tsv")
         asked = {"space": SPACE, "sampler": "random", "trials": 2, "prune": False, **search}
         self.own = project.model(recipe="bpr_mf", settings=SETTINGS, search=asked)
         self.dataset = project.dataset(sources=[SOURCE])
@@ -111,7 +126,6 @@ class Searched:
                 }
             ),
         )
-        assert project.materialize(self.dataset).success
 
     @property
     def instance(self) -> dg.DagsterInstance:
@@ -342,12 +356,9 @@ def test_a_killed_command_goes_on_with_its_trial(project: Project, tmp_path: Pat
     )
     module = {"module_name": "tiny.definitions", "attribute": "defs", "working_directory": "src"}
     (tmp_path / "workspace.yaml").write_text(yaml.safe_dump({"load_from": [{"python_module": module}]}))
-    write_interactions(tmp_path / "data" / "views.tsv")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "DAGSTER_HOME": str(tmp_path / "home")}
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "dagster.yaml").write_bytes((repository / "dagster.yaml").read_bytes())
-    assert project.materialize(project.dataset(sources=[SOURCE])).success
-
     command = [sys.executable, "-m", "graphmill.cli", "search", "toy/bpr_mf", "--json"]
     first = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
     deadline = time.monotonic() + 500
