@@ -98,7 +98,7 @@ def best_by_trials(
     with tempfile.TemporaryDirectory() as folder:
         values = {"recipe": "bpr_mf", "data": folder, "preset": "none", **BASE}
         asked = {"space": SPACE, "sampler": sampler, "trials": max(BUDGETS), "seed": seed, "prune": False}
-        study.run_process = run  # type: ignore[assignment]
+        study.run_process = run
         try:
             study.run_search(study.open_search({**values, "search": asked}, "benchmark", folder))
         finally:
