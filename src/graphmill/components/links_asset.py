@@ -7,13 +7,11 @@ from typing import Any
 import dagster as dg
 import pyarrow.parquet as pq
 
-from graphmill.components.plan import POOL, ModelPlan
+from graphmill.components.plan import POOL, ModelPlan, plan_asset
 from graphmill.evaluation.pictures.reliability import reliability_diagram
-from graphmill.orchestration.checks import Check, PreviousRun, specs
-from graphmill.orchestration.defaults import STORE
+from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import (
-    FULL_IMAGE_BYTES,
     column_schema,
     markdown_table,
     picture,
@@ -27,7 +25,6 @@ from graphmill.orchestration.run_config import config_class, to_settings
 from graphmill.predictions.columns import COLUMNS
 from graphmill.predictions.settings import LinkSettings
 
-CODE_VERSION = "1"
 VARIED = Check("tails_differ", "Not every head's best tail is the same.")
 CALIBRATED = Check("probabilities_hold", "Probabilities are those that validation links have, on heads not fitted on.")
 CHECKS = (VARIED, CALIBRATED)
@@ -40,21 +37,19 @@ def links_asset(plan: ModelPlan) -> dg.AssetsDefinition:
     key = plan.key("links")
     run_config = config_class(plan.links)
 
-    @dg.asset(
-        key=key,
-        io_manager_key=STORE,
-        ins={"embeddings": dg.AssetIn(plan.key("embeddings"))},
-        group_name=plan.group("release"),
+    @plan_asset(
+        plan,
+        "links",
+        "release",
+        inputs=("embeddings",),
         kinds={"parquet", "csv", "markdown"},
-        owners=list(plan.owners),
         description=(
             f"For heads of {plan.dataset} the tails that {plan.name} scores best and that the graph lacks, each with its "
             "rank, the rank that it usually has, a calibrated probability, and the short paths that support it. "
             "See docs/how-to/predict_links.md."
         ),
-        code_version=CODE_VERSION,
+        checks=CHECKS,
         pool=POOL,
-        check_specs=specs(key, CHECKS),
     )
     def links(
         context: dg.AssetExecutionContext,
@@ -97,7 +92,7 @@ def _materialized(
             **(
                 {
                     "reliability": picture(
-                        reliability_diagram(drawn, max_bytes=FULL_IMAGE_BYTES),
+                        reliability_diagram(drawn),
                         plan.root,
                         f"{folder}/reliability.png",
                         "reliability",

@@ -33,6 +33,9 @@ class PromotionSettings(Settings):
         ge=0,
     )
     except_checks: list[str] = setting([], "Names of checks that may fail")
+    copy_to: str = setting(
+        "", "Folder or URL (s3://BUCKET/FOLDER) that live versions are copied to, as D/M/VERSION, with current.json"
+    )
     keep: int = setting(5, "Versions to keep; the live one and the one before it always stay", ge=1)
 
 

@@ -11,14 +11,19 @@ from typing import Any
 
 from graphmill.errors import CheckFailedError, GraphmillError, InputError
 from graphmill.evaluation.embedding_files import read_embeddings
+from graphmill.export.embeddings import MANIFEST as EXPORT
 from graphmill.export.embeddings import read_manifest
+from graphmill.export.remote import require_target
 from graphmill.promotion.compare import compare
 from graphmill.promotion.contents import fill_from
+from graphmill.promotion.copies import copy_live, note_target
 from graphmill.promotion.policy import Decision, Facts, PromotionSettings, decide, gain_sentence
 from graphmill.promotion.queries import check_metric
 from graphmill.promotion.versions import Version, VersionChangedError, Versions
-from graphmill.runs.champion import promoted_folder
-from graphmill.runs.export import Restored, restore
+from graphmill.runs.champion import is_of_a_search, promoted_folder
+from graphmill.runs.copies import copy_run
+from graphmill.runs.export import Restored, export_run, restore
+from graphmill.runs.tracking.mirror import mirror_alias
 from graphmill.runs.validation import validate
 
 _ATTEMPTS = 3
@@ -42,14 +47,16 @@ def promote_run(
     ``person``: somebody asked for it, so it goes live whatever the comparison says, unless its health fails and ``force``
     is not given. Returns ``outcome`` (promoted, kept, waits), ``reason``, ``version`` (live afterwards, "" for none),
     ``path``, ``champion`` (live before), ``comparison`` ({} where there is none, with the reason in ``problem``),
-    ``test`` (test figures of both, which decide nothing), ``removed`` (older versions).
+    ``test`` (test figures of both, which decide nothing), ``removed`` (older versions), ``tracker`` and ``copy``
+    (why they were not told and not made, or "").
 
     Raises:
         InputError: not a finished run, or its graph or export is no longer what it was.
         CheckFailedError: ``person``, and the embeddings are not sound.
     """
     settings = settings or PromotionSettings()
-    restored = restore(run_dir)
+    require_target(settings.copy_to, "promote.copy_to")
+    restored = export_trial(run_dir)
     exported = read_manifest(restored.run.embeddings)
     if settings.metric:
         check_metric(restored.recipe, settings.metric)
@@ -60,20 +67,38 @@ def promote_run(
         facts = _facts(restored, exported, champion, store, settings, failed_checks, drift, person, poll)
         decision = _by_hand(facts, why) if person else decide(settings, facts)
         found = _told(decision, facts, champion, restored)
+        note_target(store, settings.copy_to)
         if decision.outcome != "promoted":
-            return found
+            return {**found, "copy": copy_live(store)}
         with store.lock():
             if store.current_name() != (champion.name if champion else ""):
                 continue  # somebody was faster: compare with what is live now
             version = store.add(fill_from(restored))
             store.switch(version, kind="promoted", by=by, why=decision.reason)
             removed = store.prune(settings.keep)
-        return {**found, "version": version.name, "path": str(version.path), "removed": removed}
+        copy_run(restored)
+        return {
+            **found,
+            "version": version.name,
+            "path": str(version.path),
+            "removed": removed,
+            "tracker": mirror_alias(version.path, version.about),
+            "copy": copy_live(store, removed),
+        }
     raise VersionChangedError(f"{store.label} was switched by others {_ATTEMPTS} times meanwhile; promote again")
 
 
+def export_trial(run_dir: str | Path) -> Restored:
+    """The run; one of a search, which is trained and no more, is exported first where it is not yet."""
+    restored = restore(run_dir)
+    if is_of_a_search(restored.run.path.resolve().parent) and not (restored.run.embeddings / EXPORT).exists():
+        export_run(restored)
+    return restored
+
+
 def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> dict[str, Any]:
-    """Make an older version live: ``wanted``, or the one before. Returns ``version``, ``path``, ``before``, ``reason``.
+    """Make an older version live: ``wanted``, or the one before. Returns ``version``, ``path``, ``before``, ``reason``,
+    ``tracker`` and ``copy`` (why they were not told and not made, or "").
 
     Raises:
         InputError: there is no such version, it is damaged, it is live already, or there is none to go back to.
@@ -88,7 +113,14 @@ def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> d
         target.verify()
         reason = why or "rolled back by hand"
         store.switch(target, kind="rolled back", by=by, why=reason)
-    return {"version": target.name, "path": str(target.path), "before": before, "reason": reason}
+    return {
+        "version": target.name,
+        "path": str(target.path),
+        "before": before,
+        "reason": reason,
+        "tracker": mirror_alias(target.path, target.about),
+        "copy": copy_live(store),
+    }
 
 
 def versions_folder(run_dir: str | Path, to: str = "") -> Versions:
@@ -101,7 +133,8 @@ def versions_folder(run_dir: str | Path, to: str = "") -> Versions:
     """
     runs = Path(run_dir).resolve().parent
     if to:
-        return Versions(Path(to) / runs.parent.name / runs.name)
+        model = runs.parents[1] if is_of_a_search(runs) else runs
+        return Versions(Path(to) / model.parent.name / model.name)
     if (folder := promoted_folder(runs)) is not None:
         return Versions(folder)
     raise InputError(f"{run_dir} is in no folder 06_models; say where versions go with --to FOLDER")
@@ -213,4 +246,6 @@ def _told(decision: Decision, facts: Facts, champion: Version | None, restored: 
             for who, own in metrics.items()
         },
         "removed": [],
+        "tracker": "",
+        "copy": "",
     }

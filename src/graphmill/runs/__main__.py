@@ -31,9 +31,10 @@ def main(arguments: list[str] | None = None, modes: Modes | None = None) -> int:
     from dagster_pipes import PipesEnvVarParamsLoader
 
     from graphmill.runs.launch import end_with_parent, leave_outcome, supervise
-    from graphmill.runs.streams import spare_streams
+    from graphmill.runs.standard_streams import say_warnings_in_a_line, spare_streams
 
     spare_streams()
+    say_warnings_in_a_line()
     arguments = sys.argv[1:] if arguments is None else arguments
     code: int
     result: dict[str, Any]
@@ -135,9 +136,10 @@ def _dispatch(job: Mapping[str, Any], outlets: list[Any], stop: Any, modes: Mode
     mode = job.get("mode", "train")
     where = job.get("where", "run config")
     if mode == "train":
-        from graphmill.runs.train import train
+        from graphmill.runs.train import SPLITS, train
 
-        return train(job["settings"], where, root=job.get("run_root", ""), outlets=outlets, stop=stop)
+        splits = job.get("splits", SPLITS)
+        return train(job["settings"], where, root=job.get("run_root", ""), outlets=outlets, stop=stop, splits=splits)
     if mode == "acceleration_report":
         from graphmill.runs.acceleration_report import AccelerationReportSettings, acceleration_report
         from graphmill.settings import parse

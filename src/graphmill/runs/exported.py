@@ -338,20 +338,63 @@ class Run:
             return True
         return False
 
-    def recommend(self, user: str = "", *, k: int = 20) -> pd.DataFrame:
+    def embed(self, edges: str | Path, output: str | Path = "", format: str = "", **settings: Any) -> Run:
+        """Vectors for nodes that joined the graph later, from a file of their edges to known ones; nothing is trained.
+
+        Args:
+            edges: as :func:`graphmill.read_edges` reads; nodes by the ids, types and relations of the graph.
+            output: folder; default: ``embeddings_later`` in the run.
+            format, settings: as for :func:`graphmill.read_edges`.
+
+        Returns:
+            An export of known nodes, with the vectors that they had, and new ones: ``links``, ``score`` and ``neighbors``
+            know both. ``new_nodes.parquet`` in its folder has the new ones alone.
+
+        Raises:
+            SettingsError: the system has no vectors for nodes that it was not trained with.
+            InputError: the file cannot be used, or has no new node, or one without an edge to a known one.
+        """
+        from graphmill.ingest.read import read_edges
+        from graphmill.runs.embed import FOLDER, embed_run
+
+        folder = Path(output) if str(output) else self.path / FOLDER
+        embed_run(self._restored, read_edges(edges, format, **settings), str(edges), folder)
+        return Run(folder)
+
+    def recommend(
+        self,
+        user: str = "",
+        *,
+        k: int = 20,
+        history: str | Path | Sequence[str] = "",
+        format: str = "",
+        **settings: Any,
+    ) -> pd.DataFrame:
         """The ``k`` best new items of ``user``, or of every user: user_id, user_name, rank, item_id, item_name, score.
+
+        ``history``: a file of interactions as :func:`graphmill.read_interactions` reads (``format``, ``settings``), or
+        the item ids of one person, oldest first. Then they are for the people in it, who need not have been there in the
+        training.
 
         Raises:
             SettingsError: the system does not recommend.
-            InputError: no such user.
+            InputError: no such user, or a history that cannot be used.
         """
         import pyarrow.parquet as pq
 
+        from graphmill.ingest.read import read_interactions
+        from graphmill.runs.fold_in import recommend_history
         from graphmill.runs.recommendations import recommend_run
 
-        if user:
-            self.row(user, "user")
-        written = recommend_run(self._restored, k)
+        if not isinstance(history, str | Path):
+            written = recommend_history(self._restored, list(history), "history", k)
+        elif str(history):
+            tables = read_interactions(history, format, **settings)
+            written = recommend_history(self._restored, tables, str(history), k)
+        else:
+            if user:
+                self.row(user, "user")
+            written = recommend_run(self._restored, k)
         chosen = [("user_id", "=", user)] if user else None
         table: pd.DataFrame = pq.read_table(written["file"], filters=chosen).to_pandas()
         return table

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from graphmill.evaluation.pictures.canvas import GREY, INLINE_BYTES, blank, shrink, style_of
+from graphmill.evaluation.pictures.canvas import GREY, blank, png, style_of
 
 SHOWN_RELATIONS = 8
 """Those with most pairs."""
 
 
-def reliability_diagram(
-    bins: Mapping[str, Sequence[tuple[float, float, int]]], *, max_bytes: int = INLINE_BYTES
-) -> bytes:
+def reliability_diagram(bins: Mapping[str, Sequence[tuple[float, float, int]]]) -> bytes:
     """Name → bins of (mean probability, part that are links, number of pairs); the diagonal is what is right."""
     figure, axes = blank(6.5, 5.0)
     most = sorted(bins, key=lambda name: -sum(number for *_, number in bins[name]))[:SHOWN_RELATIONS]
@@ -25,4 +23,4 @@ def reliability_diagram(
     axes.set_ylabel("part of its links that validation has")
     axes.set_title("Of each head's best tails, by curves that had not seen the head")
     axes.legend(fontsize="x-small", frameon=False)
-    return shrink(figure, max_bytes)
+    return png(figure)
