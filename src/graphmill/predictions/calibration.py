@@ -101,7 +101,7 @@ def population(candidates: Candidates, most_heads: int, seed: int) -> Pairs:
         for head, own, top in zip(block.tolist(), scores, best, strict=True):
             parts.append(_of_head(head, own.numpy(), top, positives[head], rng))
     columns = zip(*parts, strict=True)
-    return Pairs(*(np.concatenate(column) for column in columns))  # type: ignore[arg-type]
+    return Pairs(*map(np.concatenate, columns))
 
 
 def _of_head(
