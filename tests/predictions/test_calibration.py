@@ -58,7 +58,7 @@ def test_what_a_curve_assumes_stands_beside_it(candidates, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("settings", "why"), [({}, "validation links; 20 are needed"), ({"probability_heads": 0}, "probability_heads is 0")]
+    ("settings", "why"), [({}, "fewer than 20 validation links"), ({"probability_heads": 0}, "probability_heads is 0")]
 )
 def test_without_a_curve_there_is_a_reason(graph: TypedGraph, settings: dict[str, int], why: str) -> None:
     relation = relation_called(graph, "drug_protein", "drug")

@@ -74,7 +74,7 @@ def calibrate(candidates: Candidates, settings: LinkSettings) -> Calibration:
     if not settings.probability_heads:
         return Calibration(None, about | {"why": "probability_heads is 0"})
     if len(heads) < LEAST_LINKS:
-        return Calibration(None, about | {"why": f"{len(heads)} validation links; {LEAST_LINKS} are needed"})
+        return Calibration(None, about | {"why": f"fewer than {LEAST_LINKS} validation links"})
     points = population(candidates, settings.probability_heads, settings.seed)
     about |= {"heads": len(np.unique(points.heads)), "measured_base_rate": _rate(points)}
     points = reweighted(points, settings.base_rate)
@@ -101,7 +101,7 @@ def population(candidates: Candidates, most_heads: int, seed: int) -> Pairs:
         for head, own, top in zip(block.tolist(), scores, best, strict=True):
             parts.append(_of_head(head, own.numpy(), top, positives[head], rng))
     columns = zip(*parts, strict=True)
-    return Pairs(*(np.concatenate(column) for column in columns))  # type: ignore[arg-type]
+    return Pairs(*map(np.concatenate, columns))
 
 
 def _of_head(

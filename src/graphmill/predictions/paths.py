@@ -105,8 +105,8 @@ class TrainingPaths:
         middle, reached = np.repeat(kept, lengths), self.neighbours[place]
         onwards = reached != head
         middle, reached = middle[onwards], reached[onwards]
-        order = np.argsort(reached, kind="stable")
-        return middle[order], reached[order]
+        by_reached = np.argsort(reached, kind="stable")
+        return middle[by_reached], reached[by_reached]
 
     def _between(
         self,

@@ -140,16 +140,14 @@ class Candidates:
 
 def best_tails(candidates: Candidates, heads: Int64, k: int) -> BestTails:
     """The ``k`` best tails of each head (fewer, where it has fewer candidates)."""
-    parts: list[tuple[Int64, Int64, Float32, NDArray[np.int32]]] = []
+    none = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32), np.zeros(0, np.int32))
+    parts: list[tuple[Int64, Int64, Float32, NDArray[np.int32]]] = [none]
     for block, scores in candidates.blocks(heads):
         tails, values = top_of_rows(scores, k)
         row, place = np.nonzero(np.isfinite(values))
         parts.append((block[row], tails[row, place], values[row, place], (place + 1).astype(np.int32)))
-    if not parts:
-        none = np.zeros(0, np.int64)
-        return BestTails(none, none, np.zeros(0, np.float32), np.zeros(0, np.int32), np.zeros(0, np.int8))
-    own, tails, scores, ranks = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    return BestTails(own, tails, scores, ranks, candidates.splits_of(own, tails))
+    of, best, values, ranks = map(np.concatenate, zip(*parts, strict=True))
+    return BestTails(of, best, values, ranks, candidates.splits_of(of, best))
 
 
 def top_of_rows(scores: torch.Tensor, k: int) -> tuple[Int64, Float32]:
