@@ -250,9 +250,7 @@ def test_sinks_have_the_vectors_of_the_version_that_is_live(
     assert promote_run(better, store, settings, **BY)["version"] == held()
     assert roll_back(store, by="me")["version"] == held()
     broken = PromotionSettings(when="checks_pass", sinks=[sink, "/proc/no/live.csv"])
-    with pytest.raises(
-        ResourceError, match=r"did not go live, because of its sink /proc/no/live\.csv.* already in"
-    ):
+    with pytest.raises(ResourceError, match=r"did not go live, because of its sink /proc/no/live\.csv.* already in"):
         promote_run(better, store, broken, person=True, **BY)
     assert live(store).name == store.all()[0].name
     with pytest.raises(InputError, match="'nowhere' is no target"):

@@ -33,6 +33,9 @@ def promote(
     to: Annotated[
         str, typer.Option(help="Where the versions of all models are; default 07_promoted beside 06_models")
     ] = "",
+    copy_to: Annotated[
+        str, typer.Option(help="Folder or URL that live versions are copied to from now on; a rollback follows")
+    ] = "",
     sink: Annotated[
         list[str] | None, typer.Option(help="Write its vectors there, too (see graphmill export); again for more")
     ] = None,
@@ -46,15 +49,17 @@ def promote(
     Exit code 1 where --if decides for the one that is live.
     """
     from graphmill.promotion.policy import PromotionSettings
-    from graphmill.promotion.promote import health_failures, promote_run, somebody, versions_folder
+    from graphmill.promotion.promote import export_trial, health_failures, promote_run, somebody, versions_folder
     from graphmill.settings import parse
 
     if policy not in ("", "better", "checks_pass"):
         raise InputError(f"--if {policy}: better or checks_pass")
     values = {"when": policy or "manual", "metric": metric, "min_gain": min_gain, "keep": keep, "index": index}
-    values["sinks"] = sink or []
+    values |= {"sinks": sink or [], "copy_to": copy_to}
     settings = parse(PromotionSettings, values, "promote")
     store = versions_folder(run, to)
+    if policy and not force:
+        export_trial(run)
     failed = health_failures(run) if policy and not force else []
     found = promote_run(
         run, store, settings, by=somebody(), why=why, person=not policy, force=force, failed_checks=failed
@@ -116,6 +121,10 @@ def rollback(
         print_json(found)
     else:
         print(f"{store.label}: {found['version']} is live, {found['before']} was ({found['path']})")
+        if found["tracker"]:
+            print(f"note: the tracker was not told: {found['tracker']}", file=sys.stderr)
+        if found["copy"]:
+            print(f"note: the copy does not follow yet: {found['copy']}", file=sys.stderr)
 
 
 @app.command()
@@ -216,6 +225,10 @@ def _show_promotion(store: "Versions", found: dict[str, Any]) -> None:
         rows.append(["not compared", found["problem"]])
     if found["index"]:
         rows.append(["index", index_sentence(found["index"])])
+    if found["tracker"]:
+        rows.append(["the tracker was not told", found["tracker"]])
+    if found["copy"]:
+        rows.append(["not copied", found["copy"]])
     if found["removed"]:
         rows.append(["removed", ", ".join(found["removed"])])
     print_table(f"Promotion to {store.label}", ["what", "value"], rows)

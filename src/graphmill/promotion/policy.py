@@ -5,11 +5,17 @@ Pure: what is known goes in, the decision and its reason come out. How it is fou
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from graphmill.settings import Settings, setting
+from pydantic import field_validator
+
+from graphmill.settings import RenamedSetting, Settings, setting
+
+RENAMED_CHECKS = {"beats_the_floors": "beats_baselines"}
+"""Checks by the names that they had in an earlier release."""
 
 Outcome = Literal["promoted", "kept", "waits"]
 
@@ -33,6 +39,9 @@ class PromotionSettings(Settings):
         ge=0,
     )
     except_checks: list[str] = setting([], "Names of checks that may fail")
+    copy_to: str = setting(
+        "", "Folder or URL (s3://BUCKET/FOLDER) that live versions are copied to, as D/M/VERSION, with current.json"
+    )
     index: Literal["exact", "faiss", "usearch"] = setting(
         "exact",
         "How `graphmill serve` finds neighbours: exact looks at every vector; faiss and usearch are approximate indexes, "
@@ -47,6 +56,14 @@ class PromotionSettings(Settings):
         "or postgresql:SCHEMA.TABLE on the server that GRAPHMILL_POSTGRES names",
     )
     keep: int = setting(5, "Versions to keep; the live one and the one before it always stay", ge=1)
+
+    @field_validator("except_checks")
+    @classmethod
+    def _checks_of_today(cls, names: list[str]) -> list[str]:
+        for old in RENAMED_CHECKS.keys() & set(names):
+            text = f"promote.except_checks: {old} is now called {RENAMED_CHECKS[old]}; the old name is still read"
+            warnings.warn(text, RenamedSetting, 2)
+        return [RENAMED_CHECKS.get(name, name) for name in names]
 
     def made_with(self) -> dict[str, Any]:
         """What differs from the defaults in how a version's derived files are made."""

@@ -12,16 +12,21 @@ from typing import Any
 from graphmill.errors import CheckFailedError, GraphmillError, InputError, ResourceError
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.evaluation.health.report import HealthReport
+from graphmill.export.embeddings import MANIFEST as EXPORT
 from graphmill.export.embeddings import read_manifest
 from graphmill.export.index import index_problem, require_index
+from graphmill.export.remote import require_target
 from graphmill.export.targets import check_target, write_to
 from graphmill.promotion.compare import compare
 from graphmill.promotion.contents import fill_from
+from graphmill.promotion.copies import copy_live, note_target
 from graphmill.promotion.policy import Decision, Facts, PromotionSettings, decide, gain_sentence
 from graphmill.promotion.queries import check_metric
 from graphmill.promotion.versions import Version, VersionChangedError, Versions
-from graphmill.runs.champion import promoted_folder
-from graphmill.runs.export import Restored, restore
+from graphmill.runs.champion import is_of_a_search, promoted_folder
+from graphmill.runs.copies import copy_run
+from graphmill.runs.export import Restored, export_run, restore
+from graphmill.runs.tracking.mirror import mirror_alias
 from graphmill.runs.validation import validate
 
 _ATTEMPTS = 3
@@ -46,7 +51,8 @@ def promote_run(
     is not given. Returns ``outcome`` (promoted, kept, waits), ``reason``, ``version`` (live afterwards, "" for none),
     ``path``, ``champion`` (live before), ``comparison`` ({} where there is none, with the reason in ``problem``),
     ``test`` (test figures of both, which decide nothing), ``removed`` (older versions), ``index`` (of what was decided on,
-    {} for exact search). A version whose index finds too few neighbours does not go live, whoever asks.
+    {} for exact search), ``tracker`` and ``copy`` (why they were not told and not made, or ""). A version whose index
+    finds too few neighbours does not go live, whoever asks.
 
     Raises:
         InputError: not a finished run, or its graph or export is no longer what it was.
@@ -56,9 +62,10 @@ def promote_run(
     """
     settings = settings or PromotionSettings()
     require_index(settings.index)
+    require_target(settings.copy_to, "promote.copy_to")
     for target in settings.sinks:
         check_target(target)
-    restored = restore(run_dir)
+    restored = export_trial(run_dir)
     exported = read_manifest(restored.run.embeddings)
     if settings.metric:
         check_metric(restored.recipe, settings.metric)
@@ -68,8 +75,9 @@ def promote_run(
         facts = _facts(restored, exported, champion, store, settings, failed_checks, drift, person, poll)
         decision = _by_hand(facts, why) if person else decide(settings, facts)
         found = _told(decision, facts, champion, restored)
+        note_target(store, settings.copy_to)
         if decision.outcome != "promoted":
-            return found
+            return {**found, "copy": copy_live(store)}
         with store.lock():
             if store.current_name() != (champion.name if champion else ""):
                 continue  # somebody was faster: compare with what is live now
@@ -79,13 +87,30 @@ def promote_run(
             write_sinks(version, settings.sinks)
             store.switch(version, kind="promoted", by=by, why=decision.reason)
             removed = store.prune(settings.keep)
-        index = version.about.get("index") or {}
-        return {**found, "version": version.name, "path": str(version.path), "removed": removed, "index": index}
+        copy_run(restored)
+        return {
+            **found,
+            "version": version.name,
+            "path": str(version.path),
+            "removed": removed,
+            "index": version.about.get("index") or {},
+            "tracker": mirror_alias(version.path, version.about),
+            "copy": copy_live(store, removed),
+        }
     raise VersionChangedError(f"{store.label} was switched by others {_ATTEMPTS} times meanwhile; promote again")
 
 
+def export_trial(run_dir: str | Path) -> Restored:
+    """The run; one of a search, which is trained and no more, is exported first where it is not yet."""
+    restored = restore(run_dir)
+    if is_of_a_search(restored.run.path.resolve().parent) and not (restored.run.embeddings / EXPORT).exists():
+        export_run(restored)
+    return restored
+
+
 def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> dict[str, Any]:
-    """Make an older version live: ``wanted``, or the one before. Returns ``version``, ``path``, ``before``, ``reason``.
+    """Make an older version live: ``wanted``, or the one before. Returns ``version``, ``path``, ``before``, ``reason``,
+    ``tracker`` and ``copy`` (why they were not told and not made, or "").
 
     Raises:
         InputError: there is no such version, it is damaged, it is live already, or there is none to go back to.
@@ -102,7 +127,14 @@ def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> d
         live = store.current()
         write_sinks(target, live.about.get("sinks", ()) if live else ())
         store.switch(target, kind="rolled back", by=by, why=reason)
-    return {"version": target.name, "path": str(target.path), "before": before, "reason": reason}
+    return {
+        "version": target.name,
+        "path": str(target.path),
+        "before": before,
+        "reason": reason,
+        "tracker": mirror_alias(target.path, target.about),
+        "copy": copy_live(store),
+    }
 
 
 def write_sinks(version: Version, sinks: Sequence[str]) -> None:
@@ -135,7 +167,8 @@ def versions_folder(run_dir: str | Path, to: str = "") -> Versions:
     """
     runs = Path(run_dir).resolve().parent
     if to:
-        return Versions(Path(to) / runs.parent.name / runs.name)
+        model = runs.parents[1] if is_of_a_search(runs) else runs
+        return Versions(Path(to) / model.parent.name / model.name)
     if (folder := promoted_folder(runs)) is not None:
         return Versions(folder)
     raise InputError(f"{run_dir} is in no folder 06_models; say where versions go with --to FOLDER")
@@ -260,4 +293,6 @@ def _told(decision: Decision, facts: Facts, champion: Version | None, restored: 
         },
         "removed": [],
         "index": (champion.about.get("index") or {}) if champion else {},
+        "tracker": "",
+        "copy": "",
     }
