@@ -137,6 +137,8 @@ class Run:
         trained = scorer.sums.known(number, own)[1]
         if asked.known != "flag":
             scores[trained] = -np.inf
+        if 0 <= row - second < len(scores):  # a node's link to itself says nothing
+            scores[row - second] = -np.inf
         best = np.argsort(-scores, kind="stable")[: asked.k]
         best = best[np.isfinite(scores[best])]
         found = {
