@@ -148,8 +148,8 @@ def main() -> None:
         ours, theirs = (float(np.average([each[who] for each in found], weights=users)) for who in ("ours", "theirs"))
         how = sorted({each.get("fold_in", "the history alone") for each in found})
         note = f"{sum(users):,} hidden users of {len(users)} draws; {', '.join(how)}"
-        figures = {"ours": ours, "rival": "retraining", "theirs": theirs}
-        row = card.row(f"{name} {data}", f"recall@{k}", "", **figures, target=TARGET, note=note)
+        where, metric = f"{name} {data}", f"recall@{k}"
+        row = card.row(where, metric, "", ours, rival="retraining", theirs=theirs, target=TARGET, note=note)
         print(row, found, flush=True)
         if options.json:
             print(card.store("fold_in", row, command), flush=True)
