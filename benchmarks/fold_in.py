@@ -2,7 +2,7 @@
 
 ``python -m benchmarks.fold_in --json`` hides a tenth of the users, trains on the others, and folds the hidden ones in from
 their training interactions (``graphmill recommend --history``). Their held-out items are ranked by that and by the same
-settings trained on everybody: BPR-MF, LightGCN and KGAT on last-fm (a random split of each user's items, recall@20), SASRec
+settings trained on everybody: BPR-MF and LightGCN on last-fm (a random split of each user's items, recall@20), SASRec
 on the movies (leave-one-out, HR@10, the validation item being part of the history).
 """
 
@@ -35,7 +35,6 @@ EXAMPLES = card.ROOT / "examples" / "recommenders"
 SYSTEMS: dict[str, tuple[str, int, dict[str, Any]]] = {
     "bpr_mf": ("last-fm", 20, read_settings(EXAMPLES / "last_fm_bpr_mf.yaml")),
     "lightgcn": ("last-fm", 20, {**read_settings(EXAMPLES / "music_lightgcn.yaml"), "training": {"epochs": 100}}),
-    "kgat": ("last-fm", 20, {"recipe": "kgat", "training": {"epochs": 60}}),
     "sasrec": ("movies", 10, {"recipe": "sasrec", "preset": "quality", "model": {"max_length": 50},
                               "training": {"epochs": 60, "patience_epochs": 20}}),
 }  # fmt: skip
