@@ -112,7 +112,14 @@ def train(
 
 
 def load(path: str | Path) -> Run:
-    """A run by its directory, or exported embeddings by their folder."""
+    """A run by its directory, exported embeddings by their folder, or either, or a promoted version, by its URL.
+
+    A URL such as ``s3://bucket/promoted/biomed/hgt/current`` is copied into ``$GRAPHMILL_CACHE`` (``~/.cache/graphmill``).
+    """
+    if "://" in str(path):
+        from graphmill.export.remote import fetched
+
+        path = fetched(str(path))
     return Run(path)
 
 

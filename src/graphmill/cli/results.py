@@ -1,4 +1,4 @@
-"""Commands over finished runs and embeddings: figures, rankings, recommendations, neighbours, influence."""
+"""Commands over finished runs and embeddings: figures, rankings, recommendations, links, neighbours, influence."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,16 @@ from typing import Annotated
 import typer
 
 from graphmill.cli.entry import Json, app, overrides
-from graphmill.cli.output import number, print_json, print_table, ranking_json, restored_run, show_ranking
+from graphmill.cli.output import (
+    number,
+    print_json,
+    print_table,
+    ranking_json,
+    restored_run,
+    show_link_report,
+    show_links,
+    show_ranking,
+)
 from graphmill.errors import EXIT_CHECK_FAILED, InputError
 
 
@@ -105,6 +114,45 @@ def recommend(
         print_table(
             f"Recommendations of {run}", ["what", "value"], [[name, str(value)] for name, value in found.items()]
         )
+
+
+@app.command()
+def links(
+    run: Annotated[Path, typer.Argument(help="Run directory of HGT, ConvE or ComplEx, or an export that can score")],
+    relation: Annotated[
+        list[str] | None, typer.Option(help="Relation by name, or source|name|target; repeatable; default all")
+    ] = None,
+    head: Annotated[list[str] | None, typer.Option(help="Head by id or name; repeatable; default all")] = None,
+    heads_file: Annotated[str, typer.Option(help="A text file with a head a line")] = "",
+    head_type: Annotated[str, typer.Option("--type", help="Node type of the heads, where types share ids")] = "",
+    k: Annotated[int, typer.Option("--k", "-k", help="Tails for each head and relation")] = 10,
+    known: Annotated[
+        str, typer.Option(help="Links that the graph has: exclude, exclude_train (of training alone), flag")
+    ] = "exclude",
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Another setting, such as base_rate=0.01")] = None,
+    as_json: Json = False,
+) -> None:
+    """The best tails of heads, with probability and supporting paths. Without --head for all, into RUN/links."""
+    from graphmill.predictions.settings import LinkSettings
+    from graphmill.runs.links import FOLDER, Predictor, link_model, write_links
+    from graphmill.settings import parse
+
+    values = {"relations": relation or [], "heads": head or [], "heads_file": heads_file, "head_type": head_type}
+    asked = parse(LinkSettings, {**values, "k": k, "known": known, **overrides(set_ or [])}, "links")
+    model = link_model(run)
+    if asked.heads:
+        parts = list(Predictor(model, asked).predict())
+        rows = [row for each in parts for chunk in each.rows.chunks() for row in chunk.to_pylist()]
+        if as_json:
+            print_json({**model.about, "links": rows, "calibration": [each.about() for each in parts]})
+        else:
+            show_links(rows)
+        return
+    report = write_links(model, asked)
+    if as_json:
+        print_json(report)
+    else:
+        show_link_report(str(run / FOLDER), report)
 
 
 @app.command()
