@@ -30,8 +30,12 @@ from graphmill.training.settings import ExportSettings
 
 TYPES = ("drug", "disease", "gene")
 OF_TYPE, DIM = 30, 16
-RELATIONS = [["drug", "indication", "disease"], ["gene", "associated", "disease"], ["drug", "target", "gene"],
-    ["gene", "interacts", "gene"]]
+RELATIONS = [
+    ["drug", "indication", "disease"],
+    ["gene", "associated", "disease"],
+    ["drug", "target", "gene"],
+    ["gene", "interacts", "gene"],
+]
 MakeVersion = Callable[..., Version]
 
 

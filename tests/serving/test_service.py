@@ -188,7 +188,11 @@ MISTAKES = [
     (f"{LIVE}/neighbors?id=DR5&k=ten", 400, "k=ten: it is a whole number"),
     (f"{LIVE}/neighbors?id=DR5&top=3", 400, "there is no parameter 'top' here (there are: id, name, type, k"),
     (f"{LIVE}/neighbors?id=DR5&id=DR6", 400, "id is given more than once"),
-    (f"{LIVE}/links?id=DR5&relation=cures", 404, "has no relation 'cures' (it has associated, indication, interacts, target)"),
+    (
+        f"{LIVE}/links?id=DR5&relation=cures",
+        404,
+        "has no relation 'cures' (it has associated, indication, interacts, target)",
+    ),
     (f"{LIVE}/links?id=DI5&relation=indication", 400, "begins at nodes of type drug; this node is of type disease"),
     (f"{LIVE}/links?id=DR5&offset=3", 400, "offset pages through one relation"),
     (f"{LIVE}/links?id=DR5&known=yes", 400, "known=yes: it is true or false"),

@@ -23,7 +23,7 @@ def _duplicated(e: Evidence) -> Outcome:
     return DUPLICATED.outcome(share, most, share <= most)
 
 
-NON_FINITE = HealthCheck(
+NON_FINITE: HealthCheck = HealthCheck(
     name="non_finite_rows",
     group=SOUND,
     what="rows with NaN or infinity",
