@@ -307,7 +307,7 @@ class Run:
             "relations": [] if relations == [""] else relations,
             "k": k,
             "head_type": node_type,
-            "known": {True: "flag", False: "exclude"}.get(known, known),  # type: ignore[call-overload]
+            "known": known if isinstance(known, str) else "flag" if known else "exclude",
             **settings,
         }
         asked = parse(LinkSettings, values, "links()")
