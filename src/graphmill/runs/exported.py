@@ -344,11 +344,10 @@ class Run:
         return False
 
     def embed(self, edges: str | Path, output: str | Path = "", format: str = "", **settings: Any) -> Run:
-        """Vectors for nodes that joined later, from a file of their edges to known ones (``format`` and ``settings`` as for
-        :func:`graphmill.read_edges`); nothing is trained.
+        """Vectors for nodes that joined later, by their edges to known ones (as :func:`graphmill.read_edges` reads).
 
         Returns an export in the folder ``output`` (default: ``embeddings_later`` in the run) of known nodes, with the
-        vectors that they had, and new ones, which ``new_nodes.parquet`` has alone.
+        vectors that they had, and new ones, which ``new_nodes.parquet`` has alone. Nothing is trained.
 
         Raises:
             SettingsError: the system has none for such nodes. InputError: the file has no new node, or cannot be used.
@@ -384,16 +383,15 @@ class Run:
         from graphmill.runs.recommendations import recommend_run
 
         if history == "":
-            if user:
-                self.row(user, "user")
+            _ = user and self.row(user, "user")
             written = recommend_run(self._restored, k)
         elif isinstance(history, str | Path):
             met = read_interactions(history, format, **settings)
             written = recommend_history(self._restored, met, str(history), k)
         else:
             written = recommend_history(self._restored, list(history), "history", k)
-        only = [("user_id", "=", user)] if user else None
-        return cast("pd.DataFrame", pq.read_table(written["file"], filters=only).to_pandas())
+        table = pq.read_table(written["file"], filters=[("user_id", "=", user)] if user else None)
+        return cast("pd.DataFrame", table.to_pandas())
 
     @cached_property
     def _restored(self) -> Restored:
