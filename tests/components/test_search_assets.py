@@ -3,7 +3,9 @@
 import contextlib
 import json
 import os
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -14,6 +16,7 @@ from typing import Any
 
 import dagster as dg
 import numpy as np
+import psutil
 import pytest
 import yaml
 from dagster import DagsterRunStatus
@@ -70,7 +73,7 @@ class WorkerHere(WorkerClient):
 
 @pytest.fixture
 def trained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """Trainings happen in this process; the settings of each. ``"stop"`` in ``fail`` ends one."""
+    """Trainings happen in this process; the settings of each."""
     made: list[dict[str, Any]] = []
 
     def run(
@@ -86,6 +89,21 @@ def trained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return made
 
 
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose graph is there."""
+    project = Project(tmp_path_factory.mktemp("built"))
+    write_interactions(project.root / "data" / "views.tsv")
+    assert project.materialize(project.dataset(sources=[SOURCE])).success
+    return project.root
+
+
+@pytest.fixture
+def project(built: Path, tmp_path: Path) -> Project:
+    shutil.copytree(built, tmp_path, dirs_exist_ok=True)
+    return Project(tmp_path)
+
+
 class Searched:
     """A project with interactions, BPR-MF, and a search; its instance, sensor and assets."""
 
@@ -94,7 +112,6 @@ class Searched:
         # A sensor's tick resolves partitions in an instance that is kept in files only.
         (project.root / "home").mkdir()
         project.instance = dg.DagsterInstance.local_temp(str(project.root / "home"))
-        write_interactions(project.root / "data" / "views.tsv")
         asked = {"space": SPACE, "sampler": "random", "trials": 2, "prune": False, **search}
         self.own = project.model(recipe="bpr_mf", settings=SETTINGS, search=asked)
         self.dataset = project.dataset(sources=[SOURCE])
@@ -109,7 +126,6 @@ class Searched:
                 }
             ),
         )
-        assert project.materialize(self.dataset).success
 
     @property
     def instance(self) -> dg.DagsterInstance:
@@ -259,6 +275,27 @@ def test_a_partition_that_nobody_asked_for_is_one_sentence(project: Project) -> 
     assert "nobody asked for a trial 'mine' of this search" in failure(result)
 
 
+def test_a_worker_that_outlived_its_run_is_stopped_first(project: Project) -> None:
+    searched = Searched(project, trials=1)
+    (request,) = searched.tick().run_requests
+    run = searched.instance.create_run_for_job(
+        searched.definitions.resolve_job_def("toy_bpr_mf_trial"), tags={searching.PARTITION: request.partition_key}
+    )
+    values = {"recipe": "bpr_mf", "data": "data/06_models/toy/graph", **SETTINGS}
+    asked = {"space": SPACE, "sampler": "random", "trials": 1, "prune": False}
+    search = open_search({**values, "search": asked}, "here", "data/06_models/toy/bpr_mf", base=project.root)
+    study = search.study()
+    with subprocess.Popen(["sleep", "100"]) as left:
+        process = [left.pid, psutil.Process(left.pid).create_time(), socket.gethostname()]
+        frozen = study.get_trials()[0]
+        study._storage.set_trial_user_attr(frozen._trial_id, "process", process)
+        searched.instance.report_run_failed(run, "its process was killed")
+        assert searched.tick().skip_message == "0 trials have ended, 1 are under way"
+        assert left.wait(10) == -signal.SIGTERM
+    (again,) = searched.tick().run_requests
+    assert again.run_key == f"{request.partition_key}-1"
+
+
 @pytest.mark.parametrize(
     ("search", "sentence"),
     [
@@ -301,7 +338,7 @@ DEFS = [
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(1500)
 def test_a_killed_command_goes_on_with_its_trial(project: Project, tmp_path: Path, repository: Path) -> None:
     package = tmp_path / "src" / "tiny"
     (package / "defs" / "toy").mkdir(parents=True)
@@ -319,23 +356,22 @@ def test_a_killed_command_goes_on_with_its_trial(project: Project, tmp_path: Pat
     )
     module = {"module_name": "tiny.definitions", "attribute": "defs", "working_directory": "src"}
     (tmp_path / "workspace.yaml").write_text(yaml.safe_dump({"load_from": [{"python_module": module}]}))
-    write_interactions(tmp_path / "data" / "views.tsv")
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "DAGSTER_HOME": str(tmp_path / "home")}
     (tmp_path / "home").mkdir()
     (tmp_path / "home" / "dagster.yaml").write_bytes((repository / "dagster.yaml").read_bytes())
-    assert project.materialize(project.dataset(sources=[SOURCE])).success
-
     command = [sys.executable, "-m", "graphmill.cli", "search", "toy/bpr_mf", "--json"]
     first = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
-    deadline = time.monotonic() + 400
+    deadline = time.monotonic() + 500
     while not list(tmp_path.glob("data/06_models/toy/bpr_mf/search-*/runs/*/checkpoints/*")):
         assert time.monotonic() < deadline
         assert first.poll() is None
         time.sleep(0.1)
     os.killpg(first.pid, signal.SIGKILL)
     first.wait()
-    file.write_text(file.read_text().replace("epochs: 30000", "epochs: 3"))  # the length is no part of what is searched
-    again = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600)
+    # The length is no part of what is searched, and a trial's settings are those of its file.
+    for written in (file, *tmp_path.glob("data/06_models/toy/bpr_mf/search-*/trials/*.yaml")):
+        written.write_text(written.read_text().replace("epochs: 30000", "epochs: 3"))
+    again = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
     assert again.returncode == 0, again.stderr
     found = json.loads(again.stdout)
     assert len(found["entries"]) == 2

@@ -67,8 +67,10 @@ def _by_file(settings: Path, set_: list[str], output: str) -> Any:
 
 def _in_the_project(model: str) -> Path:
     """The folder of the search, made through Dagster: in a process of its own, as nothing here may import Dagster."""
+    from graphmill.runs.launch import end_with_parent
+
     command = [sys.executable, "-m", "graphmill.orchestration.searching", model]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, preexec_fn=end_with_parent)
     if done.returncode:
         raise typer.Exit(done.returncode)
     return Path(json.loads(done.stdout.splitlines()[-1])["folder"])

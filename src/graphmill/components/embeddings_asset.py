@@ -21,6 +21,7 @@ from graphmill.ingest.interactions import ITEM, USER
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import column_schema, snippet
+from graphmill.orchestration.page import explorer_link
 from graphmill.orchestration.pipes import WorkerClient
 
 BLOCK_ROWS = 4096
@@ -112,6 +113,7 @@ def _materialized(
         data_version=dg.DataVersion(f"{model['data_version']}-e{exported['epoch']}" + (f"-{space}" if space else "")),
         metadata={
             "summary": dg.MetadataValue.md(_summary(plan, vectors, exported, results)),
+            **explorer_link(plan.key("embeddings")),
             "dagster/row_count": rows.num_rows,
             "dagster/column_schema": column_schema(schema, COLUMNS),
             "dimensions": vectors.shape[1],

@@ -8,6 +8,7 @@ launched again, and its training resumes. No more are under way than the pool ha
 import argparse
 import json
 import os
+import signal
 import socket
 import sys
 import time
@@ -22,7 +23,7 @@ from dagster import DagsterRun, DagsterRunStatus
 from graphmill.errors import EXIT_OK, EXIT_STOPPED, GraphmillError, InputError, TrainingError
 from graphmill.orchestration.demo import load
 from graphmill.orchestration.home import dagster_home, project_root
-from graphmill.search.asked import ask, give_up, waiting
+from graphmill.search.asked import ask, give_up, stop_left_over, waiting
 from graphmill.search.storage import VARIABLE
 from graphmill.search.study import Search, finished, is_alive, open_search
 
@@ -65,7 +66,7 @@ def look(instance: dg.DagsterInstance, search: Search, study: "optuna.Study", po
         failed = sum(run.status == DagsterRunStatus.FAILURE for run in runs)
         if last is None:
             found.launch[key] = key  # Dagster takes a run key once, so asking twice does no harm
-        elif not last.is_finished:
+        elif not last.is_finished or stop_left_over(study, number):
             found.under_way += 1
         elif last.status == DagsterRunStatus.CANCELED and PROCESS not in last.tags:
             give_up(study, number, f"its run {last.run_id[:8]} was cancelled")
@@ -138,6 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("model", help="DATASET/MODEL")
     options = parser.parse_args(arguments)
     try:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
         root = project_root()
         os.chdir(root)
         dagster_home(root)

@@ -17,7 +17,7 @@ from graphmill.graph.histories import Histories
 from graphmill.graph.interactions import interaction_relation
 from graphmill.ingest.tables import IngestResult
 from graphmill.runs.export import Restored
-from graphmill.runs.recommendations import require_counts, write_recommendations
+from graphmill.runs.recommendations import as_table, require_counts, write_table
 
 FILE = "recommendations_of_history.parquet"
 
@@ -69,15 +69,14 @@ def recommend_history(
     )
     graph = restored.graph
     kind = graph.node_type(interaction_relation(graph).target)
-    table = graph.node_table().slice(kind.offset, kind.count)
+    nodes = graph.node_table().slice(kind.offset, kind.count)
     ids, names = (
-        np.array([*table[name].to_pylist(), *new], dtype=object)
+        np.array([*nodes[name].to_pylist(), *new], dtype=object)
         for name, new in zip(("id", "name"), met.new_items, strict=True)
     )
     users = tuple(np.array(each, dtype=object) for each in met.users)
-    written = write_recommendations(
-        output or restored.run.path / FILE, (users[0], users[1]), (ids, names), items, scores
-    )
+    table = as_table((users[0], users[1]), (ids, names), items, scores)
+    written = write_table(output or restored.run.path / FILE, table)
     known = int((usable.known >= 0).sum())
     left_out = len(met.histories.items) - len(usable.items)
     counts = {"users": len(usable.known), "known_users": known, "interactions_left_out": left_out}

@@ -41,14 +41,19 @@ def recommend_run(restored: Restored, k: int = 20, exclude_seen: str = "auto") -
 
     Raises :class:`SettingsError` for a recipe that does not recommend.
     """
+    table, users = recommendation_table(restored, k, exclude_seen)
+    return {**write_table(restored.run.path / FILE, table), "users": users, "k": k}
+
+
+def recommendation_table(restored: Restored, k: int = 20, exclude_seen: str = "auto") -> tuple[pa.Table, int]:
+    """The table that :func:`recommend_run` writes, and the number of users; raises as it does."""
     require_counts(restored, k, exclude_seen)
     users, items, scores = cast(Recommends, restored.recipe).recommend(
         restored.model, k, cast(ExcludeSeen, exclude_seen)
     )
     nodes = restored.graph.node_table()
     ids, names = (nodes[name].to_numpy(zero_copy_only=False) for name in ("id", "name"))
-    written = write_recommendations(restored.run.path / FILE, (ids[users], names[users]), (ids, names), items, scores)
-    return {**written, "k": k}
+    return as_table((ids[users], names[users]), (ids, names), items, scores), len(users)
 
 
 def require_counts(restored: Restored, k: int, exclude_seen: str) -> None:
@@ -61,20 +66,19 @@ def require_counts(restored: Restored, k: int, exclude_seen: str) -> None:
         raise SettingsError(f"k = {k} recommendations a user; it must be 1 or more")
 
 
-def write_recommendations(
-    path: Path,
+def as_table(
     users: tuple[NDArray[np.object_], NDArray[np.object_]],
     items: tuple[NDArray[np.object_], NDArray[np.object_]],
     found: NDArray[np.int64],
     scores: NDArray[np.float64],
-) -> dict[str, Any]:
-    """Write the table of :func:`recommend_run`; returns file, users and rows.
+) -> pa.Table:
+    """The table of :func:`recommend_run`.
 
     ``users``: ids and names [U]; ``items``: of all items; ``found`` [U, k]: rows of them, best first, −1 for none.
     """
     row, place = np.nonzero(found >= 0)
     chosen = found[row, place]
-    table = pa.table(
+    return pa.table(
         {
             "user_id": pa.array(users[0][row], pa.string()),
             "user_name": pa.array(users[1][row], pa.string()),
@@ -84,9 +88,13 @@ def write_recommendations(
             "score": pa.array(scores[row, place].astype(np.float32)),
         }
     )
+
+
+def write_table(path: Path, table: pa.Table) -> dict[str, Any]:
+    """Write it whole or not at all; returns file and rows."""
     temporary = path.with_name(f".{path.name}{PART}")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(table, temporary)
         os.replace(temporary, path)
-    return {"file": str(path), "users": len(found), "rows": table.num_rows}
+    return {"file": str(path), "rows": table.num_rows}

@@ -5,10 +5,13 @@ Dagster's sensor and ``graphmill search DATASET/MODEL`` ask; the step of the par
 
 from __future__ import annotations
 
+import contextlib
+import socket
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import yaml
 
 from graphmill.errors import InputError, TrainingError
@@ -79,6 +82,17 @@ def give_up(study: optuna.Study, number: int, problem: str) -> None:
 
     Trial(study, study.get_trials(deepcopy=False)[number]._trial_id).set_user_attr("problem", problem)
     study.tell(number, state=TrialState.FAIL)
+
+
+def stop_left_over(study: optuna.Study, number: int) -> bool:
+    """Ask the process that trains a trial to stop, if it is there although its run has ended; whether it still is."""
+    process = study.get_trials(deepcopy=False)[number].user_attrs.get("process")
+    if not is_alive(process):
+        return False
+    if process[2] == socket.gethostname():
+        with contextlib.suppress(psutil.Error):
+            psutil.Process(int(process[0])).terminate()
+    return True
 
 
 def train_asked(
