@@ -26,7 +26,7 @@ def links_of_export(run: Run, asked: LinkSettings) -> pd.DataFrame:
     kind = asked.head_type or run.type_of(run.row(head)) if len({key[0] for key in named}) > 1 else ""
     fitting = [key for key in named if kind in ("", key[0])]
     scorer, number, (source, _) = (
-        run._scorer,
+        run.scorer,
         *run._relation("|".join(fitting[0]) if len(fitting) == 1 else relation),
     )
     first, second = scorer.sums.offsets[number]
@@ -36,6 +36,8 @@ def links_of_export(run: Run, asked: LinkSettings) -> pd.DataFrame:
     trained = scorer.sums.known(number, own)[1]
     if asked.known != "flag":
         scores[trained] = -np.inf
+    if 0 <= row - second < len(scores):  # a node's link to itself says nothing
+        scores[row - second] = -np.inf
     best = np.argsort(-scores, kind="stable")[: asked.k]
     best = best[np.isfinite(scores[best])]
     found = {
