@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from graphmill.evaluation.health.report import HealthReport
-    from graphmill.predictions.settings import LinkSettings
     from graphmill.runs.export import Restored
     from graphmill.runs.links import LinkModel
     from graphmill.runs.report_page import Markdown
@@ -111,47 +110,6 @@ class Run:
         right = np.array([self.row(t, target) for t in tails], np.int64) - second
         found: np.ndarray = scorer.score(number, left, right).numpy()
         return found
-
-    def _links_of_export(self, asked: LinkSettings) -> pd.DataFrame:
-        """The ``k`` likeliest targets of a head in a relation, by the export alone.
-
-        Of the relations with this name it is the one that begins at the head's type.
-        """
-        import pandas as pd
-
-        from graphmill.predictions.paths import PathEvidence
-        from graphmill.predictions.table import schema
-
-        head, relation = asked.heads[0], asked.relations[0]
-        names = [tuple(key) for key in self.manifest["relations"]]
-        named = [key for key in names if relation in (key[1], "|".join(key))]
-        kind = asked.head_type or self.type_of(self.row(head)) if len({key[0] for key in named}) > 1 else ""
-        fitting = [key for key in named if kind in ("", key[0])]
-        scorer, number, (source, _) = (
-            self.scorer,
-            *self._relation("|".join(fitting[0]) if len(fitting) == 1 else relation),
-        )
-        first, second = scorer.sums.offsets[number]
-        row = self.row(head, source)
-        own = np.array([row - first], np.int64)
-        scores = scorer.score_targets(number, own)[0].numpy().copy()
-        trained = scorer.sums.known(number, own)[1]
-        if asked.known != "flag":
-            scores[trained] = -np.inf
-        if 0 <= row - second < len(scores):  # a node's link to itself says nothing
-            scores[row - second] = -np.inf
-        best = np.argsort(-scores, kind="stable")[: asked.k]
-        best = best[np.isfinite(scores[best])]
-        found = {
-            **self._about(np.full(len(best), row), "head_"),
-            "relation": str(self.manifest["relations"][number][1]),
-            **self._about(best + second, "tail_"),
-            "score": scores[best],
-            "rank": np.arange(1, len(best) + 1, dtype=np.int32),
-            "known": np.where(np.isin(best, trained), "train", ""),
-        }
-        columns = schema(PathEvidence.schema).names
-        return pd.DataFrame({name: found.get(name) for name in columns}, index=range(len(best)))
 
     def _relation(self, relation: str) -> tuple[int, tuple[str, str]]:
         keys = [tuple(key) for key in self.manifest["relations"]]
@@ -316,7 +274,9 @@ class Run:
         }
         asked = parse(LinkSettings, values, "links()")
         if self._graph_is_elsewhere and len(asked.heads) == len(asked.relations) == 1:
-            return self._links_of_export(asked)
+            from graphmill.runs.links_of_export import links_of_export
+
+            return links_of_export(self, asked)
         predictor = Predictor(self._link_model, asked)
         overall = heads == [""] and not asked.heads_file
         parts = [chunk for each in predictor.predict(overall=overall) for chunk in each.rows.chunks()]

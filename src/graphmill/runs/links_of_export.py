@@ -1,0 +1,52 @@
+"""The tails of one head in one relation by an export alone, where the graph that it was trained on is not here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from graphmill.predictions.paths import PathEvidence
+from graphmill.predictions.settings import LinkSettings
+from graphmill.predictions.table import schema
+
+if TYPE_CHECKING:
+    from graphmill.runs.exported import Run
+
+
+def links_of_export(run: Run, asked: LinkSettings) -> pd.DataFrame:
+    """The ``k`` likeliest targets of a head in a relation, by the export alone.
+
+    Of the relations with this name it is the one that begins at the head's type.
+    """
+    head, relation = asked.heads[0], asked.relations[0]
+    names = [tuple(key) for key in run.manifest["relations"]]
+    named = [key for key in names if relation in (key[1], "|".join(key))]
+    kind = asked.head_type or run.type_of(run.row(head)) if len({key[0] for key in named}) > 1 else ""
+    fitting = [key for key in named if kind in ("", key[0])]
+    scorer, number, (source, _) = (
+        run.scorer,
+        *run._relation("|".join(fitting[0]) if len(fitting) == 1 else relation),
+    )
+    first, second = scorer.sums.offsets[number]
+    row = run.row(head, source)
+    own = np.array([row - first], np.int64)
+    scores = scorer.score_targets(number, own)[0].numpy().copy()
+    trained = scorer.sums.known(number, own)[1]
+    if asked.known != "flag":
+        scores[trained] = -np.inf
+    if 0 <= row - second < len(scores):  # a node's link to itself says nothing
+        scores[row - second] = -np.inf
+    best = np.argsort(-scores, kind="stable")[: asked.k]
+    best = best[np.isfinite(scores[best])]
+    found = {
+        **run._about(np.full(len(best), row), "head_"),
+        "relation": str(run.manifest["relations"][number][1]),
+        **run._about(best + second, "tail_"),
+        "score": scores[best],
+        "rank": np.arange(1, len(best) + 1, dtype=np.int32),
+        "known": np.where(np.isin(best, trained), "train", ""),
+    }
+    columns = schema(PathEvidence.schema).names
+    return pd.DataFrame({name: found.get(name) for name in columns}, index=range(len(best)))
