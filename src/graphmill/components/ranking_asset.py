@@ -15,6 +15,7 @@ from graphmill.components import item_ranking, link_ranking, triple_ranking
 from graphmill.components.plan import POOL, ModelPlan
 from graphmill.orchestration.checks import Check, PreviousRun, specs
 from graphmill.orchestration.defaults import STORE
+from graphmill.orchestration.page import run_pages
 from graphmill.orchestration.pipes import WorkerClient
 
 CODE_VERSION = "2"
@@ -63,6 +64,6 @@ def ranking_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         report = json.loads((plan.root / run_dir / "ranking.json").read_text(encoding="utf-8"))
         shown = kind.shown(plan, run_dir, report, previous)
         notes = {"notes": "; ".join(report["notes"]), "best_epoch": report["best_epoch"]} if "notes" in report else {}
-        yield shown._replace(metadata={**(shown.metadata or {}), **notes})
+        yield shown._replace(metadata={**(shown.metadata or {}), **notes, **run_pages(plan.root, run_dir)})
 
     return ranking

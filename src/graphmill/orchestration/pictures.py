@@ -1,7 +1,9 @@
-"""Pictures of run directories over HTTP, read-only: what asset pages show without a click while ``make ui`` runs.
+"""Pictures and reports of run directories over HTTP, read-only: what asset pages show and link to while ``make ui`` runs.
 
-Only PNG files below the project's output folder are served, by their path relative to the project, scaled down where
-``?width=`` asks for it. ``python -m graphmill.orchestration.pictures --port N`` serves them; it binds to 127.0.0.1.
+Only PNG files and ``report.html`` below the project's output folder are served, by their path relative to the project;
+pictures scaled down where ``?width=`` asks for it.
+
+``python -m graphmill.orchestration.pictures --port N`` serves them; it binds to 127.0.0.1.
 """
 
 import argparse
@@ -15,23 +17,28 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from graphmill.orchestration.home import OUTPUTS, project_root
+from graphmill.runs.report_html import REPORT
 
 WIDEST = 4000
 KEPT_SECONDS = 60
+_NO_SCRIPTS = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 
 
 def application(root: Path) -> Starlette:
-    """Serves ``/<path of a picture relative to root>``; 404 for everything that is no PNG below the outputs."""
+    """Serves ``/<path relative to root>``; 404 for everything that is no PNG and no report below the outputs."""
     outputs = (root / OUTPUTS).resolve()
 
     def picture(request: Request) -> Response:
         try:
             file = (root / request.path_params["path"]).resolve()
-            if file.suffix != ".png" or not file.is_relative_to(outputs) or not file.is_file():
+            wanted = file.suffix == ".png" or file.name == REPORT
+            if not wanted or not file.is_relative_to(outputs) or not file.is_file():
                 return Response("no such picture", 404)
             data = file.read_bytes()
         except (OSError, ValueError):
             return Response("no such picture", 404)
+        if file.name == REPORT:
+            return Response(data, media_type="text/html", headers={"content-security-policy": _NO_SCRIPTS})
         width = request.query_params.get("width", "")
         if width.isdigit() and 0 < int(width) <= WIDEST:
             data = scaled(data, int(width))

@@ -1,4 +1,4 @@
-"""What is in a version: the run's export as it is, its weights and settings, and a summary of the graph it was trained on.
+"""What is in a version: the run's export as it is, its weights, settings and card, and a summary of its graph.
 
 The weights and the summary let the version be compared with a later run although its own run directory, and its graph,
 may be gone by then.
@@ -22,6 +22,7 @@ from graphmill.export.embeddings import MANIFEST as EXPORT
 from graphmill.export.embeddings import read_manifest
 from graphmill.graph.summary import GraphSummary, summarise
 from graphmill.promotion.versions import Version
+from graphmill.runs.card import write_card
 from graphmill.runs.export import Restored
 from graphmill.runs.resolve import merge, resolve
 from graphmill.runs.warm_start import ROWS_FILE, WEIGHTS_FILE, read_champion
@@ -45,6 +46,7 @@ def fill_from(restored: Restored) -> Callable[[Path], dict[str, Any]]:
         (folder / SETTINGS).write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         graph = summarise(restored.graph)
         graph.save(folder)
+        write_card(restored.run.path, folder)
         report = restored.run.read_json("report.json")
         return {
             "recipe": restored.manifest["recipe"],

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from graphmill.errors import InputError, ResourceError, RunLockedError
+from graphmill.runs.card import CARD, CROISSANT
 from graphmill.training.files import describe_file, sync_directory, write_atomically
 
 MANIFEST = "version.json"
@@ -223,7 +224,8 @@ class Versions:
     def add(self, fill: Callable[[Path], Mapping[str, Any]]) -> Version:
         """Make a version under the lock: ``fill`` writes its files into a folder and returns what ``version.json`` says.
 
-        A version with the same content is returned as it is, without another copy. Nothing is left of a ``fill`` that
+        A version with the same content is returned as it is, without another copy; what its card says is no part of that,
+        as a run that was ranked since has another one. Nothing is left of a ``fill`` that
         raises. It is not live yet (:meth:`switch`).
         """
         scratch = self.path / f"{_PARTIAL}{os.getpid()}"
@@ -231,7 +233,8 @@ class Versions:
             scratch.mkdir()
             about = dict(fill(scratch))
             files = {path.name: describe_file(path) for path in sorted(scratch.iterdir())}
-            content = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+            served = {name: entry for name, entry in files.items() if name not in (CARD, CROISSANT)}
+            content = hashlib.sha256(json.dumps(served, sort_keys=True).encode()).hexdigest()
             known = self.all()
             for version in known:
                 if version.about["content"] == content:
@@ -302,6 +305,26 @@ class Versions:
             os.replace(version.path, aside)
             shutil.rmtree(aside, ignore_errors=True)
         return [version.name for version in gone]
+
+
+def folder_of(what: str, folder: Path) -> Path:
+    """A run directory, a version (its folder, ``D/M`` for the live one, ``D/M/VERSION``), or a file: what is there as it is.
+
+    ``folder``: where the versions of all models are. Raises :class:`InputError` for what is none of these.
+    """
+    path = Path(what)
+    if path.is_symlink():  # `current`: stay in the version that it names now
+        path = path.resolve()
+    if path.exists():
+        return path
+    parts = [part for part in what.split("/") if part]
+    if len(parts) in (2, 3) and ".." not in parts:
+        store = Versions(folder / parts[0] / parts[1])
+        if store.path.is_dir():
+            found = store.find(parts[2]) if len(parts) == 3 else store.current()
+            if found is not None:
+                return found.path
+    raise InputError(f"{what} is no run directory, no version (DATASET/MODEL or DATASET/MODEL/VERSION), and no file")
 
 
 def now() -> str:

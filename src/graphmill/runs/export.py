@@ -15,6 +15,8 @@ from graphmill.export.embeddings import MANIFEST as EXPORT_MANIFEST
 from graphmill.export.embeddings import SCORING, export_embeddings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.best_epoch import best_epoch, passed_over
+from graphmill.runs.card import write_card
+from graphmill.runs.card_files import graph_facts
 from graphmill.runs.champion import champion_reference
 from graphmill.runs.places import open_graph_of
 from graphmill.runs.resolve import Job, merge, resolve
@@ -102,7 +104,7 @@ class ScoresLinks(Protocol):
 
 
 def export_run(restored: Restored, formats: ExportSettings | None = None) -> dict[str, Any]:
-    """Write the run's embeddings, and what scores links with them where there is such.
+    """Write the run's embeddings, what scores links with them where there is such, and the run's card.
 
     Returns the export's manifest (files, rows, fingerprint, settings, versions).
     """
@@ -114,6 +116,7 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
         "data": restored.manifest["data"],
         "settings": settings.model_dump() | {"data": restored.manifest["data"]["path"]},
         "versions": restored.manifest["versions"],
+        "graph": graph_facts(restored.graph),
     }
     if isinstance(restored.recipe, OriginFiles):
         about["origin_files"] = [
@@ -146,7 +149,9 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
                 (folder / EXPORT_MANIFEST).unlink(missing_ok=True)  # it would vouch for another copy
                 copy = write_aligned(rotated(blocks, found.rotation), nodes, width, folder)
                 about["aligned"] = {copy.name: describe_file(copy)}
-    return export_embeddings(blocks, nodes, width, folder, formats, about, beside)
+    exported = export_embeddings(blocks, nodes, width, folder, formats, about, beside)
+    write_card(restored.run.path)
+    return exported
 
 
 def _correct_report(restored: Restored) -> None:

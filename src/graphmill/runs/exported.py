@@ -242,11 +242,28 @@ class Run:
         table.index.name = "metric"
         return table
 
-    def report(self) -> Markdown:
-        """What was trained, how it ended, its figures and its health, as a page of Markdown."""
-        from graphmill.runs.report_page import report_page
+    def card(self) -> Markdown:
+        """The run's card: data, settings that differ, figures beside baselines, health, limits, how it was made.
 
-        return Markdown(report_page(self))
+        From the run's files alone; what is in none of them is said to be missing. A notebook shows it as a page.
+        """
+        from graphmill.runs.card import card_text
+        from graphmill.runs.card_files import read_card_files
+
+        return Markdown(card_text(read_card_files(self.path)))
+
+    def report(self, out: str | Path = "") -> Markdown:
+        """The card, with the health computed where no file has it; with ``out`` also written there, as one HTML page.
+
+        The page has the pictures in it: losses, health, ranking, drift.
+        """
+        from graphmill.runs.card import card_text
+        from graphmill.runs.card_files import read_card_files
+        from graphmill.runs.report_html import with_health, write_report
+
+        if out:
+            write_report(self.path, out)
+        return Markdown(card_text(with_health(read_card_files(self.path))))
 
     # -- what it is for ----------------------------------------------------------------------------------------------
 

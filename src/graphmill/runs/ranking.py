@@ -17,6 +17,8 @@ from graphmill.evaluation.ranking.comparison import RankingComparison, RankingTh
 from graphmill.evaluation.ranking.links import AUC_NEGATIVES, LinkRanking, link_queries, rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries
 from graphmill.evaluation.ranking.ranks import Scorer
+from graphmill.export.embeddings import MANIFEST as EXPORTED
+from graphmill.runs.card import write_card
 from graphmill.runs.export import Restored, restore
 from graphmill.runs.link_baselines import LinkBaselines
 from graphmill.runs.messages import Outlet
@@ -101,13 +103,22 @@ def rank_any(
     poll: Callable[[], None] = lambda: None,
     stop: StopRequest | None = None,
 ) -> dict[str, Any]:
-    """Rank what this run's recipe ranks and write ``ranking.json``; returns its main figures.
+    """Rank what this run's recipe ranks and write ``ranking.json``, and the card anew; returns its main figures.
 
     Links (:func:`rank_run`); triples on both sides; or items, whose figures are grouped by who made them:
     ``figures`` {"model", "sampled", "popularity", ...: {metric: value}}. Links and triples have ``mrr`` by scorer, and
     ``macro``, ``micro``, ``against``, ``strata``, ``ratios`` and ``verdicts`` as in ``ranking.json``. ``stop`` ends a
     training of a baseline.
     """
+    found = _rank_any(restored, split, outlets, poll, stop)
+    if (restored.run.embeddings / EXPORTED).is_file():
+        write_card(restored.run.path)
+    return found
+
+
+def _rank_any(
+    restored: Restored, split: str, outlets: Sequence[Outlet], poll: Callable[[], None], stop: StopRequest | None
+) -> dict[str, Any]:
     recipe, about = restored.recipe, {**restored.used, "split": split}
     if isinstance(recipe, RanksTriples):
         evaluation = restored.job.settings.evaluation
