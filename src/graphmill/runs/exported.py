@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from graphmill.evaluation.health.report import HealthReport
+    from graphmill.runs.explain import ExplainedLink
     from graphmill.runs.export import Restored
     from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
 
@@ -294,6 +295,24 @@ class Run:
             heads, tails = self._about(found.heads, "head_"), self._about(found.tails, "tail_")
             parts.append(pd.DataFrame({**heads, "relation": found.relation.name, **tails, "score": found.scores}))
         return pd.concat(parts, ignore_index=True)
+
+    def explain(self, head: str, relation: str, tail: str, *, verify: bool = False, **settings: Any) -> ExplainedLink:
+        """Why the model scores a link as it does: ``.edges``, ``.paths``, ``.parts`` and ``.score``, all by name.
+
+        Of HGT the edges of the graph and their shares of the score; of ConvE the training triples by influence (TracIn).
+        ``head``, ``tail``: ids or names. ``verify``: also the score without the edges that are listed. ``settings``:
+        ``edges``, ``paths``, ``neighbors``, ``max_edges``, ``steps`` (docs/how-to/why_this_link.md).
+
+        Raises:
+            SettingsError: the system's links cannot be explained, or an unknown setting.
+            InputError: no such node or relation.
+        """
+        from graphmill.explain.links import ExplainSettings
+        from graphmill.runs.explain import explain_link
+        from graphmill.settings import parse
+
+        asked = parse(ExplainSettings, settings, "explain")
+        return explain_link(self._restored, head, relation, tail, asked, verify=verify)
 
     def recommend(self, user: str = "", *, k: int = 20) -> pd.DataFrame:
         """The ``k`` best new items of ``user``, or of every user: user_id, user_name, rank, item_id, item_name, score.
