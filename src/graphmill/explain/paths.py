@@ -34,7 +34,7 @@ def strongest_paths(
     last: dict[int, list[int]] = {}
     for node, pair in around.get(tail, ()):
         last.setdefault(node, []).append(pair)
-    found = []
+    found: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
     for middle, first in around.get(head, ()):
         found += [((head, middle, tail), (first, end)) for end in last.get(middle, ())]
         for other, second in around.get(middle, ()):

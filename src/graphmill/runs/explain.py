@@ -11,7 +11,7 @@ import numpy as np
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.explain.deletion import score_without
-from graphmill.explain.links import Evidence, ExplainSettings, LinkExplainer, explainable
+from graphmill.explain.links import Evidence, ExplainSettings, LinkExplainer
 from graphmill.graph.typed_graph import Relation, TypedGraph
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.runs.export import Restored
@@ -161,14 +161,15 @@ def _deletion(restored: Restored, relation: Relation, h: int, t: int, evidence: 
     }
 
 
-def pairs_around(graph: TypedGraph, *nodes: int) -> np.ndarray:
-    """int64: undirected pairs with a training edge at one of the nodes (rows of the node table) or at their neighbours."""
-    near = np.zeros(graph.num_nodes, bool)
-    near[list(nodes)] = True
-    reached = near.copy()
-    for src, dst, _ in _training(graph):
-        reached[src[near[dst]]] = True
-        reached[dst[near[src]]] = True
+def pairs_around(graph: TypedGraph, *nodes: int, neighbors: bool = True) -> np.ndarray:
+    """int64: undirected pairs with a training edge at one of the nodes (rows of the node table), or at their neighbours."""
+    reached = np.zeros(graph.num_nodes, bool)
+    reached[list(nodes)] = True
+    if neighbors:
+        near = reached.copy()
+        for src, dst, _ in _training(graph):
+            reached[src[near[dst]]] = True
+            reached[dst[near[src]]] = True
     return np.unique(
         np.concatenate([np.zeros(0, np.int64), *(p[reached[s] | reached[d]] for s, d, p in _training(graph))])
     )
@@ -204,6 +205,3 @@ def _traced(restored: Restored, relation: Relation, h: int, t: int, settings: Ex
 def _triple(found: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
     head, tail = (names.get(found[f"train_{end}"], found[f"train_{end}"]) for end in ("head", "tail"))
     return {"head": head, "relation": found["train_relation"], "tail": tail, "share": found["influence"]}
-
-
-__all__ = ["ExplainedLink", "explain_link", "explainable", "pairs_around", "resolve_link"]
