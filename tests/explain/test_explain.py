@@ -51,7 +51,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Restore
                 "model": {"embedding_dim": 32, "hidden_dim": 32, "num_heads": 2, "num_layers": 2},
                 "objective": objective,
                 "training": {"epochs": epochs, "steps_per_epoch": 10, "learning_rate": 0.01, "warmup_steps": 10},
-                "acceleration": {"device": "cpu", "threads": 1, "batching": "full", "accumulation_steps": 1},
+                "acceleration": {"device": "cpu", "threads": 1, "batching": "full"},
                 "evaluation": {"eval_every": epochs}, "export": {"csv": False},
             }  # fmt: skip
             path = train(values, "test", root=str(folder / loss))["run_dir"]

@@ -18,6 +18,7 @@ from graphmill.errors import GraphmillError, InputError
 from graphmill.export.embeddings import read_manifest
 from graphmill.graph.splits import SPLIT_NAMES
 from graphmill.runs.validation import HEALTH
+from graphmill.settings import Settings, written_by_graphmill
 from graphmill.systems.registry import RECIPES, settings_model
 from graphmill.training.run_files import read_json_file, read_run_file
 
@@ -101,24 +102,28 @@ class CardFiles:
         """``section.name`` → its value and the default, where they differ; what the loss does not read is left out."""
         if self.recipe not in RECIPES:
             return {}
-        model = settings_model(self.recipe)
-        default, own = model().model_dump(mode="json"), self.settings
-        try:
-            unread = getattr(model.model_validate(own), "unread", {})
-        except ValueError:  # settings of a release whose names were others
-            unread = {}
+        default, own = settings_model(self.recipe)().model_dump(mode="json"), self._understood
+        unread = getattr(own, "unread", {})
         found: Differences = {}
-        for section, values in own.items():
+        for section, values in (own.model_dump(mode="json") if isinstance(own, Settings) else own).items():
             if section in _NOT_COMPARED or section not in default:
                 continue
+            standard = default[section]
             if not isinstance(values, Mapping):
-                values, standard = {"": values}, {"": default[section]}
-            else:
-                standard = default[section]
+                values, standard = {"": values}, {"": standard}
             for name, value in values.items():
                 if name in standard and value != standard[name] and name not in unread.get(section, ()):
                     found[f"{section}.{name}".rstrip(".")] = (value, standard[name])
         return found
+
+    @cached_property
+    def _understood(self) -> Settings | Mapping[str, Any]:
+        """The settings under today's names; as they were written, where this release does not understand them."""
+        try:
+            with written_by_graphmill():
+                return settings_model(self.recipe).model_validate(dict(self.settings))
+        except ValueError:
+            return self.settings
 
     def settings_file(self) -> str:
         """A settings file (YAML) that trains the same: what differs from the defaults, and nothing else."""
@@ -128,8 +133,8 @@ class CardFiles:
             if not name:
                 values[section] = value
                 continue
-            if "loss" in self.settings.get(section, {}):
-                values.setdefault(section, {"loss": self.settings[section]["loss"]})
+            if loss := getattr(getattr(self._understood, section, None), "loss", None):
+                values.setdefault(section, {"loss": loss})  # what other names of the section mean follows from it
             values.setdefault(section, {})[name] = value
         return str(yaml.safe_dump(values, sort_keys=False, allow_unicode=True))
 
