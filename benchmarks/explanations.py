@@ -68,10 +68,13 @@ def falls(restored: Restored, links: list[tuple[int, int]]) -> tuple[np.ndarray,
         for neighbors in (False, True):
             others = np.setdiff1d(pairs_around(restored.graph, head, tail, neighbors=neighbors), named)
             sets.append(rng.choice(others, min(len(named), len(others)), replace=False))
-        model: Any = (restored.recipe, restored.model, relation, head, tail)
-        before = score_without(*model, np.zeros(0, np.int64))
-        rows.append([before - score_without(*model, pairs) for pairs in sets])
-        print(restored.job.settings.objective.loss, len(rows), rows[-1], file=sys.stderr, flush=True)  # type: ignore[attr-defined]
+
+        def score(pairs: np.ndarray, head: int = head, tail: int = tail) -> float:
+            return score_without(restored.recipe, restored.model, relation, head, tail, pairs)
+
+        before = score(np.zeros(0, np.int64))
+        rows.append([before - score(pairs) for pairs in sets])
+        print(len(rows), rows[-1], file=sys.stderr, flush=True)
     return np.array(rows), seconds / len(links), whole / len(links)
 
 

@@ -81,19 +81,29 @@ def test_pictures_are_shown_where_they_are_served(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.anyio
-async def test_only_pictures_of_the_outputs_are_served(tmp_path: Path) -> None:
+async def test_only_pictures_and_reports_of_the_outputs_are_served(tmp_path: Path) -> None:
     outputs = tmp_path / "data" / "06_models"
     outputs.mkdir(parents=True)
     Image.new("RGB", (1000, 500)).save(outputs / "a.png")
     Image.new("RGB", (10, 10)).save(tmp_path / "secret.png")
     (outputs / "b.txt").write_text("text")
     (outputs / "link.png").symlink_to(tmp_path / "secret.png")
+    (outputs / "report.html").write_text("<p>a run</p>")
+    (outputs / "other.html").write_text("<script>1</script>")
     transport = httpx.ASGITransport(application(tmp_path))
     async with httpx.AsyncClient(transport=transport, base_url="http://here") as client:
         found = await client.get("/data/06_models/a.png?width=440")
         assert (found.status_code, found.headers["content-type"]) == (200, "image/png")
         (tmp_path / "found.png").write_bytes(found.content)
         assert Image.open(tmp_path / "found.png").size == (440, 220)
-        outside = ("secret.png", "data/06_models/link.png", "data/06_models/%2e%2e/%2e%2e/secret.png")
+        found = await client.get("/data/06_models/report.html")
+        assert (found.text, found.headers["content-type"].split(";")[0]) == ("<p>a run</p>", "text/html")
+        assert "default-src 'none'" in found.headers["content-security-policy"]
+        outside = (
+            "data/06_models/other.html",
+            "secret.png",
+            "data/06_models/link.png",
+            "data/06_models/%2e%2e/%2e%2e/secret.png",
+        )
         for path in (*outside, "data/06_models/b.txt", "data/06_models/none.png", "data/06_models/a%00.png"):
             assert (await client.get(f"/{path}")).status_code == 404, path

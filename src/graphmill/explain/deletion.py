@@ -8,16 +8,15 @@ import numpy as np
 import torch
 from torch import nn
 
-from graphmill.systems.hgt.recipe import HgtRecipe
 from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
 from graphmill.systems.hgt.softmax_decoder import Ends
 
 
 @torch.no_grad()
-def score_without(recipe: HgtRecipe, model: nn.Module, relation: int, head: int, tail: int, pairs: np.ndarray) -> float:
+def score_without(recipe: Any, model: nn.Module, relation: int, head: int, tail: int, pairs: np.ndarray) -> float:
     """The score of a link (rows of the node table) as it is ranked, with the undirected ``pairs`` in no message and no sum.
 
-    One forward pass over the whole graph. The popularity of the target stays as it is.
+    ``recipe``: an HGT's. One forward pass over the whole graph. The popularity of the target stays as it is.
     """
     model.eval()
     own = recipe.data.relations[relation]

@@ -139,13 +139,8 @@ class LinkExplainer:
         if isinstance(recipe, HgtSoftmaxRecipe):
             found = recipe.spectral(model)
             self.vectors = found.all()
-            self.spectral = SpectralShares(
-                found,
-                self.vectors,
-                recipe.sums,
-                model.decoder,
-                self.settings.neighbors,  # type: ignore[arg-type]
-            )
+            decoder: Any = model.decoder
+            self.spectral = SpectralShares(found, self.vectors, recipe.sums, decoder, self.settings.neighbors)
         self._ends = _ends_of_pairs(self.graph)
 
     def explain(self, relation: int, head: int, tail: int) -> Explanation:

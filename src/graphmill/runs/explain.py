@@ -153,11 +153,14 @@ def _deletion(restored: Restored, relation: Relation, h: int, t: int, evidence: 
     others = np.setdiff1d(pairs_around(restored.graph, h, t), listed)
     rng = generator(0, "explain", "deletion")
     drawn = rng.choice(others, min(len(listed), len(others)), replace=False)
-    model = (restored.recipe, restored.model, relation.index, h, t)
+
+    def score(pairs: np.ndarray) -> float:
+        return score_without(restored.recipe, restored.model, relation.index, h, t, pairs)
+
     return {
         "edges": len(listed),
-        "without_the_listed_edges": score_without(*model, listed),
-        "without_as_many_others": score_without(*model, drawn),
+        "without_the_listed_edges": score(listed),
+        "without_as_many_others": score(drawn),
     }
 
 
