@@ -22,7 +22,6 @@ from graphmill.explain.deletion import score_without
 from graphmill.explain.links import ExplainSettings, LinkExplainer
 from graphmill.runs.explain import pairs_around
 from graphmill.runs.export import Restored, restore
-from graphmill.runs.links import predict_links
 from graphmill.runs.messages import Terminal
 from graphmill.runs.resolve import merge, read_settings
 from graphmill.runs.train import train
@@ -43,13 +42,14 @@ def predicted(restored: Restored, count: int) -> list[tuple[int, int]]:
     """Rows of drugs with a known indication, drawn, and of the disease that each is likeliest to have beside."""
     graph = restored.graph
     relation = graph.relation(*RELATION)
-    edges = graph.edges(relation)
-    heads = np.unique(np.asarray(edges.src)[np.asarray(edges.split) == 0]) + graph.node_type("drug").offset
+    edges, offset = graph.edges(relation), graph.node_type("drug").offset
+    heads = np.unique(np.asarray(edges.src)[np.asarray(edges.split) == 0])
     drawn = np.sort(np.random.default_rng(0).choice(heads, min(count, len(heads)), replace=False))
-    found = []
+    scorer, found = restored.recipe.scorer(restored.model), []
     for head in drawn.tolist():
-        [links] = predict_links(restored, relation=" · ".join(relation.key), head=head, k=1)
-        found.append((head, int(links.tails[0])))
+        scores = scorer.score_targets(relation.index, np.array([head]))[0].cpu().numpy().copy()
+        scores[np.asarray(edges.dst)[np.asarray(edges.src) == head]] = -np.inf
+        found.append((head + offset, int(scores.argmax()) + graph.node_type("disease").offset))
     return found
 
 
@@ -82,7 +82,7 @@ def rows_of(loss: str, restored: Restored, count: int) -> list[card.Row]:
     """The rows of one loss."""
     found, seconds, whole = falls(restored, predicted(restored, count))
     name = f"kg_5k, HGT by {loss}"
-    own, at_ends, around = found.mean(0)
+    own, at_ends, around = found.mean(0).tolist()
     note = f"{len(found)} predicted indications, {EDGES} edges each; epoch {restored.epoch}"
     rows = []
     for rival, theirs in (("others at the two nodes", at_ends), ("others around them", around)):

@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import dagster as dg
 
@@ -22,8 +23,8 @@ INLINE_CHARACTERS = 999
 """Of Markdown that the webserver shows without a click."""
 BLOCKS = "▁▂▃▄▅▆▇█"
 SPARKS = 24
-PICTURES_VARIABLE = "GRAPHMILL_PICTURES"
-"""Where ``make ui`` serves pictures of run directories, such as ``http://127.0.0.1:3001``."""
+SERVICE_VARIABLE = "GRAPHMILL_SERVICE"
+"""Where ``graphmill serve`` runs beside ``make ui``: the explorer, and pictures of runs; ``http://127.0.0.1:3001``."""
 PICTURE_WIDTH = 360
 
 
@@ -50,10 +51,18 @@ def asset_page(
     page: dict[str, Any] = {"summary": dg.MetadataValue.md(_short(summary))}
     if shown := _pictures(pictures or {}):
         page["pictures"] = dg.MetadataValue.md(shown)
+    page.update(explorer_link(previous.asset))
     page.update({name: rounded(value) for name, value in scalars(plotted).items()})
     if rows := _rows(scalars(others or {}), previous, baselines or {}):
         page["figures"] = _table(rows)
     return page
+
+
+def explorer_link(asset: dg.AssetKey) -> dict[str, Any]:
+    """Metadata that leads to the explorer's page on this asset's model; {} where it is not served."""
+    address = os.environ.get(SERVICE_VARIABLE, "")
+    path = "/".join(quote(part) for part in asset.path)
+    return {"explorer": dg.MetadataValue.url(f"{address}/#/{path}")} if address else {}
 
 
 def run_pages(root: Path, run_dir: str) -> dict[str, Any]:
@@ -64,8 +73,8 @@ def run_pages(root: Path, run_dir: str) -> dict[str, Any]:
     if not (root / run_dir / "embeddings" / EXPORTED).is_file():
         return {}
     describe_run(root / run_dir)
-    address, page = os.environ.get(PICTURES_VARIABLE, ""), f"{run_dir}/{REPORT}"
-    linked = dg.MetadataValue.url(f"{address}/{page}") if address else dg.MetadataValue.path(page)
+    address, page = os.environ.get(SERVICE_VARIABLE, ""), f"{run_dir}/{REPORT}"
+    linked = dg.MetadataValue.url(f"{address}/pictures/{page}") if address else dg.MetadataValue.path(page)
     return {"report_page": linked, "card": dg.MetadataValue.path(f"{run_dir}/{CARD}")}
 
 
@@ -124,10 +133,10 @@ def _text(value: Any) -> str:
 
 def _pictures(pictures: Mapping[str, str]) -> str:
     """Short Markdown with the pictures' addresses; empty where nobody serves them."""
-    address = os.environ.get(PICTURES_VARIABLE, "")
+    address = os.environ.get(SERVICE_VARIABLE, "")
     if not address:
         return ""
-    lines = [f"![{title}]({address}/{path}?width={PICTURE_WIDTH})" for title, path in pictures.items()]
+    lines = [f"![{title}]({address}/pictures/{path}?width={PICTURE_WIDTH})" for title, path in pictures.items()]
     while lines and len("\n\n".join(lines)) > INLINE_CHARACTERS:
         lines.pop()
     return "\n\n".join(lines)

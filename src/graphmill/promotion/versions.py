@@ -25,7 +25,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from graphmill.errors import InputError, ResourceError, RunLockedError
-from graphmill.runs.card import CARD, CROISSANT
 from graphmill.training.files import describe_file, sync_directory, write_atomically
 
 MANIFEST = "version.json"
@@ -224,17 +223,18 @@ class Versions:
     def add(self, fill: Callable[[Path], Mapping[str, Any]]) -> Version:
         """Make a version under the lock: ``fill`` writes its files into a folder and returns what ``version.json`` says.
 
-        A version with the same content is returned as it is, without another copy; what its card says is no part of that,
-        as a run that was ranked since has another one. Nothing is left of a ``fill`` that
-        raises. It is not live yet (:meth:`switch`).
+        A version with the same content is returned as it is, without another copy; what ``fill`` says under ``derived``
+        (names of files that follow from the others) is no content, how they were made (``made_with``) is. Nothing is left
+        of a ``fill`` that raises. It is not live yet (:meth:`switch`).
         """
         scratch = self.path / f"{_PARTIAL}{os.getpid()}"
         try:
             scratch.mkdir()
             about = dict(fill(scratch))
             files = {path.name: describe_file(path) for path in sorted(scratch.iterdir())}
-            served = {name: entry for name, entry in files.items() if name not in (CARD, CROISSANT)}
-            content = hashlib.sha256(json.dumps(served, sort_keys=True).encode()).hexdigest()
+            own: dict[str, Any] = {name: entry for name, entry in files.items() if name not in about.get("derived", ())}
+            own |= {"made_with": about["made_with"]} if about.get("made_with") else {}
+            content = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
             known = self.all()
             for version in known:
                 if version.about["content"] == content:
@@ -325,6 +325,30 @@ def folder_of(what: str, folder: Path) -> Path:
             if found is not None:
                 return found.path
     raise InputError(f"{what} is no run directory, no version (DATASET/MODEL or DATASET/MODEL/VERSION), and no file")
+
+
+def version_rows(store: Versions) -> list[dict[str, Any]]:
+    """One row a version, the newest first: what it is, and what last made it live."""
+    history, live, rows = store.history(), store.current_name(), []
+    for version in reversed(store.all()):
+        last = next((entry for entry in reversed(history) if entry.after == version.name), None)
+        metric, figures = version.about["selection_metric"], version.about["metrics"]
+        rows.append(
+            {
+                "version": version.name,
+                "live": version.name == live,
+                "when": last.when if last else version.about["made"],
+                "kind": last.kind if last else "never live",
+                "why": last.why if last else "",
+                "by": last.by if last else "",
+                "metric": metric,
+                "valid": figures.get(f"valid_{metric}"),
+                "test": figures.get(f"test_{metric}"),
+                "run_dir": version.about["run_dir"],
+                "path": str(version.path),
+            }
+        )
+    return rows
 
 
 def now() -> str:

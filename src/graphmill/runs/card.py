@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -67,13 +67,17 @@ def card_text(files: CardFiles) -> str:
     return markdown(card_sections(files))
 
 
-def write_card(folder: str | Path, into: str | Path = "") -> Path:
+def write_card(folder: str | Path, into: str | Path = "", health: Mapping[str, Any] | None = None) -> Path:
     """Write ``card.md`` and ``croissant.json`` of a run into its directory (or ``into``); returns the card's path.
+
+    ``health``: a report of the exported vectors, for a run that has none of its own.
 
     Raises:
         InputError: nothing was exported. ResourceError: it cannot be written.
     """
     files = read_card_files(folder)
+    if health and not (files.health and files.health_is_of_export):
+        files = replace(files, health=health)
     target = Path(into) if into else files.folder
     beside = not into and files.export_folder != files.folder
     described = croissant(files, "embeddings/" if beside else "")

@@ -157,12 +157,15 @@ def read_card_files(path: str | Path) -> CardFiles:
     if not folder.is_dir():
         raise InputError(f"{folder} is no run directory and no promoted version")
     exported = folder / "embeddings" if (folder / "embeddings").is_dir() else folder
-    found: dict[str, Any] = {}
+    names = {"report": "report.json", "ranking": "ranking.json"}
     if exported != folder:
-        names = {"run": "manifest.json", "report": "report.json", "ranking": "ranking.json"}
-        found = {part: read_run_file(folder, name) for part, name in names.items() if (folder / name).is_file()}
-    others = {"health": HEALTH, "drift": DRIFT, "version": VERSION}
-    found |= {part: read_json_file(folder / name, "") for part, name in others.items() if (folder / name).is_file()}
+        names["run"] = "manifest.json"  # of a version, that file is the export's
+    found = {part: read_run_file(folder, name) for part, name in names.items() if (folder / name).is_file()}
+    others = {"version": [VERSION], "health": [HEALTH, Path(HEALTH).name], "drift": [DRIFT, Path(DRIFT).name]}
+    for part, places in others.items():
+        for path in (folder / name for name in places):
+            if part not in found and path.is_file():
+                found[part] = read_json_file(path, "")
     return CardFiles(folder, exported, read_manifest(exported), **found)
 
 

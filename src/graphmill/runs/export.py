@@ -18,8 +18,10 @@ from graphmill.runs.best_epoch import best_epoch, passed_over
 from graphmill.runs.card import write_card
 from graphmill.runs.card_files import graph_facts
 from graphmill.runs.champion import champion_reference
+from graphmill.runs.copies import copy_run
 from graphmill.runs.places import open_graph_of
 from graphmill.runs.resolve import Job, merge, resolve, stored_settings
+from graphmill.runs.tracking.mirror import send_soon
 from graphmill.systems import registry
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import EmbeddingBlock, Execution, Recipe
@@ -151,6 +153,9 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
                 about["aligned"] = {copy.name: describe_file(copy)}
     exported = export_embeddings(blocks, nodes, width, folder, formats, about, beside)
     write_card(restored.run.path)
+    if (restored.run.path / "report.json").is_file() and (problem := send_soon(restored.run.path)):
+        restored.run.log("train").warning(f"tracker: {problem}")
+    copy_run(restored)
     return exported
 
 

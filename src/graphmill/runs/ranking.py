@@ -19,6 +19,7 @@ from graphmill.evaluation.ranking.queries import LinkQueries
 from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.export.embeddings import MANIFEST as EXPORTED
 from graphmill.runs.card import write_card
+from graphmill.runs.copies import copy_run
 from graphmill.runs.export import Restored, restore
 from graphmill.runs.link_baselines import LinkBaselines
 from graphmill.runs.messages import Outlet
@@ -108,17 +109,19 @@ def rank_any(
     Links (:func:`rank_run`); triples on both sides; or items, whose figures are grouped by who made them:
     ``figures`` {"model", "sampled", "popularity", ...: {metric: value}}. Links and triples have ``mrr`` by scorer, and
     ``macro``, ``micro``, ``against``, ``strata``, ``ratios`` and ``verdicts`` as in ``ranking.json``. ``stop`` ends a
-    training of a baseline.
+    training of a baseline. Where ``export.copy_to`` is set, the run is copied again.
     """
-    found = _rank_any(restored, split, outlets, poll, stop)
+    found = _rank_any(restored, split, outlets=outlets, poll=poll, stop=stop)
     if (restored.run.embeddings / EXPORTED).is_file():
         write_card(restored.run.path)
+    copy_run(restored)
     return found
 
 
 def _rank_any(
-    restored: Restored, split: str, outlets: Sequence[Outlet], poll: Callable[[], None], stop: StopRequest | None
+    restored: Restored, split: str, *, outlets: Sequence[Outlet], poll: Callable[[], None], stop: StopRequest | None
 ) -> dict[str, Any]:
+    """:func:`rank_any` without the copy."""
     recipe, about = restored.recipe, {**restored.used, "split": split}
     if isinstance(recipe, RanksTriples):
         evaluation = restored.job.settings.evaluation

@@ -12,6 +12,7 @@ from graphmill.training.settings import (
     ExportSettings,
     LinkEvaluationSettings,
     OptimizerName,
+    TrackerSettings,
     TrainingSettings,
 )
 
@@ -48,6 +49,9 @@ class SystemSettings(Settings):
     acceleration: AccelerationSettings = setting(AccelerationSettings(), "How the arithmetic is done")
     evaluation: EvaluationSettings = setting(EvaluationSettings(), "What is measured while training", identity=False)
     export: ExportSettings = setting(ExportSettings(), "What is written afterwards", identity=False)
+    tracker: TrackerSettings = setting(
+        TrackerSettings(), "Where else parameters, curves and results go", identity=False
+    )
 
     @model_validator(mode="after")
     def _can_be_honoured(self) -> Self:

@@ -31,6 +31,11 @@ class Entry:
     recommends: bool = False
     traces: bool = False
 
+    @property
+    def predicts(self) -> bool:
+        """Whether it predicts links: what ranks links or triples does."""
+        return self.ranks != "items"
+
 
 RECIPES = {
     "bpr_mf": Entry(
