@@ -88,7 +88,7 @@ class LaterScorer:
         nodes = graph.node_table()
         rows = run.embeddings.rows_of(nodes["type"].to_pylist(), nodes["id"].to_pylist())
         keys = [tuple(key) for key in run.manifest["relations"]]
-        self.scorer: Any = run._scorer
+        self.scorer: Any = run.scorer
         self.relations = {r.index: keys.index(r.key) for r in graph.relations if r.key in keys}
         self.places = {t.name: rows[t.offset : t.offset + t.count] for t in graph.node_types}
         self.graph = graph
@@ -165,12 +165,11 @@ def main() -> None:
         for seed in options.seeds:
             found = measure(graph, read_settings(SETTINGS), Path(temporary) / str(seed), seed)
             note = f"test links of the hidden {SHARE:.0%} of the nodes, seed {seed}, {found['queries']:,} queries"
-            times = {"ours": found["ours"], "rival": "retraining", "theirs": found["theirs"]}
-            name = f"kg_5k split 0, seed {seed}"
-            seconds = {"ours": found["embedding"], "rival": "retraining", "theirs": found["retraining"]}
+            name, rival = f"kg_5k split 0, seed {seed}", "retraining"
+            ours, theirs = found["ours"], found["theirs"]
             rows = [
-                card.row(name, "macro MRR", "", **times, target=TARGET, note=note),
-                card.row(name, "time", "s", **seconds),
+                card.row(name, "macro MRR", "", ours, rival=rival, theirs=theirs, target=TARGET, note=note),
+                card.row(name, "time", "s", found["embedding"], rival=rival, theirs=found["retraining"]),
             ]
             print(rows, flush=True)
             for row in rows if options.json else []:

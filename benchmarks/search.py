@@ -66,6 +66,13 @@ def train_grid() -> dict[str, Any]:
     return {**about, "cpu_seconds": round(time.process_time() - began), "points": entries}
 
 
+def as_text(table: Mapping[str, Any]) -> str:
+    """JSON with one line a point."""
+    head = json.dumps({name: value for name, value in table.items() if name != "points"}, indent=1)
+    points = ",\n  ".join(json.dumps([round(value, 6) for value in point]) for point in table["points"])
+    return f'{head[:-2]},\n "points": [\n  {points}\n ]\n}}\n'
+
+
 def lookup(table: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], tuple[float, float]]:
     """Validation and test of the training that is nearest to some settings, by ratio."""
     known = {tuple(entry[: len(GRID)]): (entry[-2], entry[-1]) for entry in table["points"]}
@@ -150,7 +157,7 @@ def main() -> None:
     parser.add_argument("--train", action="store_true", help="compute the table of trainings again")
     options = parser.parse_args()
     if options.train:
-        TABLE.write_text(json.dumps(train_grid(), indent=1) + "\n", encoding="utf-8")
+        TABLE.write_text(as_text(train_grid()), encoding="utf-8")
     rows = rows_of(json.loads(TABLE.read_text(encoding="utf-8")))
     for r in rows:
         print(f"{r.workload}: TPE {r.ours:.4f}, random {r.theirs:.4f}; {r.note}")

@@ -104,7 +104,7 @@ def test_a_node_is_found_and_walked_from_by_keyboard(page: Page, promoted: Path,
         page.get_by_role("button", name="More").click()
         expect(near.locator("tbody tr")).to_have_count(20)
         links = page.get_by_role("table", name="Predicted links")
-        expect(links.locator("tbody tr")).to_have_count(10)
+        expect(links.locator("tbody tr")).to_have_count(6)
         links.locator("summary").first.click()
         expect(links.locator("ul.paths").first).to_contain_text("Drug 10")
         picture(page, "explorer_node")

@@ -83,7 +83,8 @@ def promote_run(
                 continue  # somebody was faster: compare with what is live now
             version = store.add(fill_from(restored, settings, health))
             if why_not := index_problem(version.about.get("index")):
-                return {**found, "outcome": "kept", "reason": why_not, "index": version.about["index"]}
+                kept = {"outcome": "kept", "reason": why_not, "index": version.about["index"]}
+                return {**found, **kept, "copy": copy_live(store)}
             write_sinks(version, settings.sinks)
             store.switch(version, kind="promoted", by=by, why=decision.reason)
             removed = store.prune(settings.keep)

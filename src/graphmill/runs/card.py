@@ -361,3 +361,15 @@ def _table(table: Table) -> str:
 
 def _cell(text: str) -> str:
     return str(text).replace("|", "\\|").replace("\n", " ")
+
+
+class Markdown(str):
+    """Text that a notebook shows as a page, and a terminal as it is."""
+
+    __slots__ = ()
+
+    def _repr_markdown_(self) -> str:
+        return str(self)
+
+    def __repr__(self) -> str:
+        return str(self)

@@ -85,7 +85,8 @@ def join(graph: TypedGraph, tables: IngestResult, source: str) -> Joined:
     known: dict[tuple[str, str], int] = {}
     for row, key in enumerate(zip(nodes["type"].to_pylist(), nodes["id"].to_pylist(), strict=True)):
         known.setdefault(key, row - offset[key[0]])
-    local, rows = np.zeros(len(ids), np.int64), [[] for _ in types]  # type: list[list[int]]
+    local = np.zeros(len(ids), np.int64)
+    rows: list[list[int]] = [[] for _ in types]
     for row, key in enumerate(zip(kinds, ids, strict=True)):
         if key[0] not in offset:
             raise InputError(

@@ -193,6 +193,8 @@ class OpenVersion:
         trained[scorer.sums.known(number, own)[1]] = True
         if not known:
             scores[trained] = -np.inf
+        if 0 <= row - second < len(scores):  # a node's link to itself says nothing
+            scores[row - second] = -np.inf
         best = np.argsort(-scores, kind="stable")[:k]
         return [(int(t) + second, float(scores[t]), bool(trained[t])) for t in best if np.isfinite(scores[t])]
 

@@ -4,7 +4,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from graphmill.settings import Renamed, Settings, setting
+from graphmill.settings import Renamed, Settings, reads_own_file, setting
 from graphmill.training.settings import (
     OPTIMIZER,
     AccelerationSettings,
@@ -55,6 +55,8 @@ class SystemSettings(Settings):
 
     @model_validator(mode="after")
     def _can_be_honoured(self) -> Self:
+        if reads_own_file():  # a run of an earlier release, which had what is refused today
+            return self
         acceleration = self.acceleration
         if acceleration.batch_size and acceleration.batch_size_per_device:
             raise ValueError(

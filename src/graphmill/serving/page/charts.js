@@ -191,7 +191,9 @@ export function curves(title, series) {
     const line = values.filter(([, value]) => Number.isFinite(value)).map(([at, value]) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`);
     if (line.length === 1) drawn.append(part("circle", { cx: line[0].split(",")[0], cy: line[0].split(",")[1], r: 3, fill: colour }));
     drawn.append(part("polyline", { points: line.join(" "), fill: "none", stroke: colour, "stroke-width": 2 }));
-    drawn.append(part("text", { x: width - 14, y: top + 12 + 14 * number, "text-anchor": "end", fill: colour }, name));
+    const label = part("text", { x: width - 14, y: top + 12 + 14 * number, "text-anchor": "end" }, name);
+    label.style.fill = colour;
+    drawn.append(label);
   });
   return drawn;
 }

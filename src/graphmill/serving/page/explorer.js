@@ -221,7 +221,7 @@ function showHealth(health) {
 function showRanking(ranking) {
   if (!ranking) return at("ranking").replaceChildren(nothing("The run had not been ranked when it was promoted: graphmill rank RUN."));
   const who = Object.keys(ranking.scorers);
-  const metrics = [...new Set(who.flatMap((each) => Object.keys(ranking.scorers[each])))];
+  const metrics = [...new Set(who.flatMap((each) => Object.keys(ranking.scorers[each])))].filter((name) => !name.includes("mistic"));
   const cell = (name, metric) => {
     const values = who.map((each) => ranking.scorers[each][metric]).filter(Number.isFinite);
     const value = ranking.scorers[name][metric];
@@ -309,7 +309,7 @@ async function showNode({ id, type }, turn) {
 async function links(node) {
   const where = make("div");
   await attempt(async () => {
-    const found = await of("links", { id: node.id, type: node.type, k: 5 });
+    const found = await of("links", { id: node.id, type: node.type, k: 3 });
     where.append(found.links.length ? table("Predicted links", [
       ["relation", (row) => words(row.relation)], ["to", nodeButton], ["score", (row) => number(row.score), true], ["because of", (row) => why(node, row.paths)],
     ], found.links) : nothing("No relation begins at this type of node."));

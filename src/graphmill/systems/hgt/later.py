@@ -54,8 +54,8 @@ def neighbourhoods_of(later: LaterNodes, data: HgtData, entries: Neighbourhoods)
     row, key = np.concatenate(rows), np.concatenate(keys)
     column = np.minimum(np.searchsorted(entries.columns, key), max(len(entries.columns) - 1, 0))
     there = entries.columns[column] == key if len(entries.columns) else np.zeros(len(key), bool)
-    place = row[there], column[there]
-    return sp.csr_matrix((entries.weights[place[1]], place), (int(first[-1]), len(entries.columns)))
+    found = row[there], column[there]
+    return sp.csr_matrix((entries.weights[found[1]], found), (int(first[-1]), len(entries.columns)))
 
 
 def learned_later(
