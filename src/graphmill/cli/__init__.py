@@ -8,6 +8,7 @@ from graphmill.cli import training
 from graphmill.cli import search
 from graphmill.cli import results
 from graphmill.cli import promotion
+from graphmill.cli import describing
 from graphmill.cli import serving
 from graphmill.cli import tracking
 from graphmill.cli import data
@@ -18,6 +19,7 @@ from graphmill.cli import machine
 __all__ = [
     "app",
     "data",
+    "describing",
     "machine",
     "main",
     "project",

@@ -2,7 +2,7 @@
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +17,10 @@ from graphmill.cli.output import (
     show_links,
     show_ranking,
 )
-from graphmill.errors import EXIT_CHECK_FAILED, InputError
+from graphmill.errors import EXIT_CHECK_FAILED, InputError, ResourceError
+
+if TYPE_CHECKING:
+    from graphmill.evaluation.health.report import HealthReport
 
 
 @app.command()
@@ -161,10 +164,15 @@ def validate(
     graph: Annotated[str, typer.Option(help="The typed graph, for link ranking by cosine")] = "",
     as_json: Json = False,
 ) -> None:
-    """Health of an embedding: figures, verdicts, and the failure's name. Exit code 1 when it fails."""
+    """Health of an embedding: figures, verdicts, and the failure's name. Exit code 1 when it fails.
+
+    A run directory keeps the report, and its card shows it.
+    """
     from graphmill.runs.validation import validate_file
 
     report = validate_file(embeddings, graph)
+    if (embeddings / "report.json").is_file():
+        _keep_health(embeddings, report)
     if as_json:
         print_json(report.to_dict())
     else:
@@ -176,6 +184,22 @@ def validate(
         print(f"failure: {report.failure}: {report.detail}" if report.failure else "no failure found")
     if report.status == "fail":
         raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+def _keep_health(run: Path, report: "HealthReport") -> None:
+    """Into the run, unless it has one of these vectors already, which may have been judged by a project's own bounds."""
+    from graphmill.runs.card import write_card
+    from graphmill.runs.card_files import read_card_files
+    from graphmill.runs.validation import write_health
+
+    files = read_card_files(run)
+    if files.health and files.health_is_of_export:
+        return
+    try:
+        write_health(run, report)
+        write_card(run)
+    except ResourceError as error:  # somebody else's run: the verdict does not depend on it
+        print(f"note: {error}", file=sys.stderr)
 
 
 @app.command()

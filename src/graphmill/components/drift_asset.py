@@ -12,7 +12,7 @@ from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.orchestration.checks import Check, PreviousRun, compared
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import markdown_table, picture, records, scalars
-from graphmill.orchestration.page import explorer_link
+from graphmill.orchestration.page import explorer_link, run_pages
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.run_config import config_class, to_settings
 from graphmill.promotion.versions import Versions
@@ -82,7 +82,8 @@ def drift_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         extras = {"mode": "drift", "run_dir": run_dir, "folder": plan.versions_folder, "drift": asked.model_dump()}
         worker.run(context, extras=extras, asset_key=key, cwd=str(plan.root))
         report = json.loads((plan.root / run_dir / FOLDER / "drift.json").read_text(encoding="utf-8"))
-        yield _materialized(plan, run_dir, report, previous)
+        shown = _materialized(plan, run_dir, report, previous)
+        yield shown._replace(metadata={**(shown.metadata or {}), **run_pages(plan.root, run_dir)})
 
     return drift
 

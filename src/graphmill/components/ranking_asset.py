@@ -14,6 +14,7 @@ import dagster as dg
 from graphmill.components import item_ranking, link_ranking, triple_ranking
 from graphmill.components.plan import POOL, ModelPlan, plan_asset
 from graphmill.orchestration.checks import Check, PreviousRun
+from graphmill.orchestration.page import run_pages
 from graphmill.orchestration.pipes import WorkerClient
 
 Reference = dict[str, Any]
@@ -59,6 +60,6 @@ def ranking_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         report = json.loads((plan.root / run_dir / "ranking.json").read_text(encoding="utf-8"))
         shown = kind.shown(plan, run_dir, report, previous)
         notes = {"notes": "; ".join(report["notes"]), "best_epoch": report["best_epoch"]} if "notes" in report else {}
-        yield shown._replace(metadata={**(shown.metadata or {}), **notes})
+        yield shown._replace(metadata={**(shown.metadata or {}), **notes, **run_pages(plan.root, run_dir)})
 
     return ranking

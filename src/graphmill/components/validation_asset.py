@@ -1,6 +1,5 @@
 """The asset ``<dataset>/<model>_validation``: the health report of the embeddings, as figures, checks and pictures."""
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -26,7 +25,8 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import markdown_table, picture, records, scalars
-from graphmill.orchestration.page import asset_page
+from graphmill.orchestration.page import asset_page, run_pages
+from graphmill.runs.validation import write_health
 
 # Links per relation that the vectors are tried on: enough to tell shuffled ids from sound ones within seconds.
 SIGNAL_QUERIES = 200
@@ -61,7 +61,9 @@ def validation_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         previous = PreviousRun(context.instance, key)
         with user_errors():
             report, pictures = _measured(plan, embeddings)
-        yield _materialized(plan, embeddings, report, pictures, previous)
+            pages = run_pages(plan.root, str(embeddings["run_dir"]))
+        shown = _materialized(plan, embeddings, report, pictures, previous)
+        yield shown._replace(metadata={**(shown.metadata or {}), **pages})
 
     return validation
 
@@ -85,9 +87,7 @@ def _measured(plan: ModelPlan, embeddings: Mapping[str, Any]) -> tuple[HealthRep
     known = setting_names(plan.settings.model_dump())
     report = health_report(vectors, codes, type_names, thresholds=thresholds, ranking=signal, settings=known)
     folder = f"{embeddings['run_dir']}/{FOLDER}"
-    (plan.root / folder).mkdir(parents=True, exist_ok=True)
-    text = json.dumps(report.to_dict(), indent=1, allow_nan=False)
-    (plan.root / folder / "health.json").write_text(text + "\n", encoding="utf-8")
+    write_health(plan.root / str(embeddings["run_dir"]), report)
     drawn = {
         "pca": pca_scatter(vectors, codes, type_names),
         "cosines": cosine_histograms(vectors, codes),

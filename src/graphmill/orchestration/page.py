@@ -7,13 +7,17 @@ at once; longer texts stay behind a button.
 import math
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import dagster as dg
 
+from graphmill.export.embeddings import MANIFEST as EXPORTED
 from graphmill.orchestration.checks import PreviousRun
 from graphmill.orchestration.metadata import scalars
+from graphmill.runs.card import CARD
+from graphmill.runs.report_html import REPORT, describe_run
 
 INLINE_CHARACTERS = 999
 """Of Markdown that the webserver shows without a click."""
@@ -59,6 +63,19 @@ def explorer_link(asset: dg.AssetKey) -> dict[str, Any]:
     address = os.environ.get(SERVICE_VARIABLE, "")
     path = "/".join(quote(part) for part in asset.path)
     return {"explorer": dg.MetadataValue.url(f"{address}/#/{path}")} if address else {}
+
+
+def run_pages(root: Path, run_dir: str) -> dict[str, Any]:
+    """Write the run's card and one-page report anew, and link to them: metadata ``card`` and ``report_page``.
+
+    ``run_dir`` is relative to ``root``. The page opens with a click where ``make ui`` serves it.
+    """
+    if not (root / run_dir / "embeddings" / EXPORTED).is_file():
+        return {}
+    describe_run(root / run_dir)
+    address, page = os.environ.get(SERVICE_VARIABLE, ""), f"{run_dir}/{REPORT}"
+    linked = dg.MetadataValue.url(f"{address}/pictures/{page}") if address else dg.MetadataValue.path(page)
+    return {"report_page": linked, "card": dg.MetadataValue.path(f"{run_dir}/{CARD}")}
 
 
 def sparkline(values: Sequence[float]) -> str:

@@ -1,4 +1,4 @@
-"""What is in a version: the run's export as it is, its weights and settings, and a summary of the graph it was trained on.
+"""What is in a version: the run's export as it is, its weights, settings and card, and a summary of its graph.
 
 The weights and the summary let the version be compared with a later run although its own run directory, and its graph,
 may be gone by then.
@@ -28,6 +28,7 @@ from graphmill.export.index import Vectors, write_index
 from graphmill.graph.summary import GraphSummary, summarise
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.promotion.versions import Version
+from graphmill.runs.card import write_card
 from graphmill.runs.export import Restored
 from graphmill.runs.recommendations import FILE as RECOMMENDATIONS
 from graphmill.runs.recommendations import Recommends, recommendation_table
@@ -104,6 +105,7 @@ def _derive(
             shutil.copyfile(restored.run.path / source, folder / name)
     if health is not None and not (folder / HEALTH).exists():
         _write(folder / HEALTH, health.to_dict())
+    write_card(restored.run.path, folder, health.to_dict() if health is not None else {})
     kept = ("epoch", "losses", "valid")
     epochs = restored.run.metrics.read("epoch")
     _write(folder / CURVES, [{name: each[name] for name in kept if each.get(name) is not None} for each in epochs])

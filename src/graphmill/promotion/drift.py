@@ -16,7 +16,7 @@ from graphmill.evaluation.pictures.drift import moved_arrows, overlap_histogram
 from graphmill.export.alignment import aligned_file
 from graphmill.graph.summary import GraphSummary, graph_difference, summarise
 from graphmill.promotion.seed_noise import known_noise, measured_noise
-from graphmill.promotion.versions import MANIFEST, Versions
+from graphmill.promotion.versions import MANIFEST, Versions, folder_of
 from graphmill.runs.messages import Outlet
 from graphmill.runs.places import open_graph_of
 from graphmill.training.run_directory import RunDirectory
@@ -41,23 +41,12 @@ def side_of(what: str, folder: Path) -> Side:
 
     ``folder``: where the versions of all models are. Raises :class:`InputError` for what is none of these.
     """
-    path = Path(what)
-    if path.is_symlink():
-        path = path.resolve()
+    path = folder_of(what, folder)
     if (path / MANIFEST).is_file():
         return _version(path)
     if (path / "embeddings").is_dir() and (path / "manifest.json").is_file():
         return Side(what, aligned_file(path / "embeddings"), _graph_of(path), path)
-    if path.exists():
-        return Side(what, path)
-    parts = [part for part in what.split("/") if part]
-    if len(parts) in (2, 3) and ".." not in parts:
-        store = Versions(folder / parts[0] / parts[1])
-        if store.path.is_dir():
-            found = store.find(parts[2]) if len(parts) == 3 else store.current()
-            if found is not None:
-                return _version(found.path)
-    raise InputError(f"{what} is no run directory, no version (DATASET/MODEL or DATASET/MODEL/VERSION), and no file")
+    return Side(what, path)
 
 
 def _version(path: Path) -> Side:

@@ -307,6 +307,26 @@ class Versions:
         return [version.name for version in gone]
 
 
+def folder_of(what: str, folder: Path) -> Path:
+    """A run directory, a version (its folder, ``D/M`` for the live one, ``D/M/VERSION``), or a file: what is there as it is.
+
+    ``folder``: where the versions of all models are. Raises :class:`InputError` for what is none of these.
+    """
+    path = Path(what)
+    if path.is_symlink():  # `current`: stay in the version that it names now
+        path = path.resolve()
+    if path.exists():
+        return path
+    parts = [part for part in what.split("/") if part]
+    if len(parts) in (2, 3) and ".." not in parts:
+        store = Versions(folder / parts[0] / parts[1])
+        if store.path.is_dir():
+            found = store.find(parts[2]) if len(parts) == 3 else store.current()
+            if found is not None:
+                return found.path
+    raise InputError(f"{what} is no run directory, no version (DATASET/MODEL or DATASET/MODEL/VERSION), and no file")
+
+
 def version_rows(store: Versions) -> list[dict[str, Any]]:
     """One row a version, the newest first: what it is, and what last made it live."""
     history, live, rows = store.history(), store.current_name(), []

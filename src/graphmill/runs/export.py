@@ -15,6 +15,8 @@ from graphmill.export.embeddings import MANIFEST as EXPORT_MANIFEST
 from graphmill.export.embeddings import SCORING, export_embeddings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.best_epoch import best_epoch, passed_over
+from graphmill.runs.card import write_card
+from graphmill.runs.card_files import graph_facts
 from graphmill.runs.champion import champion_reference
 from graphmill.runs.copies import copy_run
 from graphmill.runs.places import open_graph_of
@@ -104,7 +106,7 @@ class ScoresLinks(Protocol):
 
 
 def export_run(restored: Restored, formats: ExportSettings | None = None) -> dict[str, Any]:
-    """Write the run's embeddings, and what scores links with them where there is such.
+    """Write the run's embeddings, what scores links with them where there is such, and the run's card.
 
     Returns the export's manifest (files, rows, fingerprint, settings, versions).
     """
@@ -116,6 +118,7 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
         "data": restored.manifest["data"],
         "settings": settings.model_dump() | {"data": restored.manifest["data"]["path"]},
         "versions": restored.manifest["versions"],
+        "graph": graph_facts(restored.graph),
     }
     if isinstance(restored.recipe, TorchFiles):
         about["origin_files"] = [
@@ -149,6 +152,7 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
                 copy = write_aligned(rotated(blocks, found.rotation), nodes, width, folder)
                 about["aligned"] = {copy.name: describe_file(copy)}
     exported = export_embeddings(blocks, nodes, width, folder, formats, about, beside)
+    write_card(restored.run.path)
     if (restored.run.path / "report.json").is_file() and (problem := send_soon(restored.run.path)):
         restored.run.log("train").warning(f"tracker: {problem}")
     copy_run(restored)

@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from graphmill.evaluation.health.report import HealthReport
+    from graphmill.runs.card import Markdown
+    from graphmill.runs.explain import ExplainedLink
     from graphmill.runs.export import Restored
     from graphmill.runs.links import LinkModel
-    from graphmill.runs.report_page import Markdown
     from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
 
 
@@ -218,11 +219,28 @@ class Run:
         table.index.name = "metric"
         return table
 
-    def report(self) -> Markdown:
-        """What was trained, how it ended, its figures and its health, as a page of Markdown."""
-        from graphmill.runs.report_page import Markdown, report_page
+    def card(self) -> Markdown:
+        """The run's card: data, settings that differ, figures beside baselines, health, limits, how it was made.
 
-        return Markdown(report_page(self))
+        From the run's files alone; what is in none of them is said to be missing. A notebook shows it as a page.
+        """
+        from graphmill.runs.card import Markdown, card_text
+        from graphmill.runs.card_files import read_card_files
+
+        return Markdown(card_text(read_card_files(self.path)))
+
+    def report(self, out: str | Path = "") -> Markdown:
+        """The card, with the health computed where no file has it; with ``out`` also written there, as one HTML page.
+
+        The page has the pictures in it: losses, health, ranking, drift.
+        """
+        from graphmill.runs.card import Markdown, card_text
+        from graphmill.runs.card_files import read_card_files
+        from graphmill.runs.report_html import with_health, write_report
+
+        if out:
+            write_report(self.path, out)
+        return Markdown(card_text(with_health(read_card_files(self.path))))
 
     # -- what it is for ----------------------------------------------------------------------------------------------
 
@@ -282,6 +300,24 @@ class Run:
         parts = [chunk for each in predictor.predict(overall=overall) for chunk in each.rows.chunks()]
         frames = [part.to_pandas() for part in parts] or [predictor.schema.empty_table().to_pandas()]
         return pd.concat(frames, ignore_index=True)
+
+    def explain(self, head: str, relation: str, tail: str, *, verify: bool = False, **settings: Any) -> ExplainedLink:
+        """Why the model scores a link as it does: ``.edges``, ``.paths``, ``.parts`` and ``.score``, all by name.
+
+        Of HGT the edges of the graph and their shares of the score; of ConvE the training triples by influence (TracIn).
+        ``head``, ``tail``: ids or names. ``verify``: also the score without the edges that are listed. ``settings``:
+        ``edges``, ``paths``, ``neighbors``, ``max_edges``, ``steps`` (docs/how-to/why_this_link.md).
+
+        Raises:
+            SettingsError: the system's links cannot be explained, or an unknown setting.
+            InputError: no such node or relation.
+        """
+        from graphmill.explain.links import ExplainSettings
+        from graphmill.runs.explain import explain_link
+        from graphmill.settings import parse
+
+        asked = parse(ExplainSettings, settings, "explain")
+        return explain_link(self._restored, head, relation, tail, asked, verify=verify)
 
     @cached_property
     def _link_model(self) -> LinkModel:

@@ -7,6 +7,7 @@ where to look first.
 from __future__ import annotations
 
 import os
+import subprocess
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from graphmill.graph.verified import Verify
 _ROOT_FILES = ("workspace.yaml", "pyproject.toml")
 _LEVELS = 8
 """How many folders above a run are looked at."""
+_GIT_SECONDS = 5
 
 
 def stored_path(path: Path, run: Path) -> str:
@@ -32,6 +34,18 @@ def stored_path(path: Path, run: Path) -> str:
             return str(path.relative_to(root))
     common = Path(os.path.commonpath([path, run]))
     return str(path) if common == Path(common.anchor) else str(path.relative_to(common))
+
+
+def commit_of(folder: Path) -> dict[str, str]:
+    """``{"commit": …}`` of the git repository that ``folder`` is in, with ``-dirty`` after changes; {} outside of any."""
+    while not folder.exists():
+        folder = folder.parent
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        found = subprocess.run(command, capture_output=True, text=True, timeout=_GIT_SECONDS, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return {"commit": found.stdout.strip()} if found.returncode == 0 and found.stdout.strip() else {}
 
 
 def open_graph_of(run: Path, data: Mapping[str, Any], verify: Verify = "changed") -> TypedGraph:

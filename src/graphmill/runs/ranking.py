@@ -17,6 +17,8 @@ from graphmill.evaluation.ranking.comparison import RankingComparison, RankingTh
 from graphmill.evaluation.ranking.links import AUC_NEGATIVES, LinkRanking, link_queries, rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries
 from graphmill.evaluation.ranking.ranks import Scorer
+from graphmill.export.embeddings import MANIFEST as EXPORTED
+from graphmill.runs.card import write_card
 from graphmill.runs.copies import copy_run
 from graphmill.runs.export import Restored, restore
 from graphmill.runs.link_baselines import LinkBaselines
@@ -102,7 +104,7 @@ def rank_any(
     poll: Callable[[], None] = lambda: None,
     stop: StopRequest | None = None,
 ) -> dict[str, Any]:
-    """Rank what this run's recipe ranks and write ``ranking.json``; returns its main figures.
+    """Rank what this run's recipe ranks and write ``ranking.json``, and the card anew; returns its main figures.
 
     Links (:func:`rank_run`); triples on both sides; or items, whose figures are grouped by who made them:
     ``figures`` {"model", "sampled", "popularity", ...: {metric: value}}. Links and triples have ``mrr`` by scorer, and
@@ -110,6 +112,8 @@ def rank_any(
     training of a baseline. Where ``export.copy_to`` is set, the run is copied again.
     """
     found = _rank_any(restored, split, outlets=outlets, poll=poll, stop=stop)
+    if (restored.run.embeddings / EXPORTED).is_file():
+        write_card(restored.run.path)
     copy_run(restored)
     return found
 

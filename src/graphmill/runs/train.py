@@ -18,7 +18,7 @@ from graphmill.runs.best_epoch import passed_over
 from graphmill.runs.champion import champion_folder
 from graphmill.runs.fallback import KEY, failure_of, fell_back_before, on_the_cpu
 from graphmill.runs.messages import Message, Outlet
-from graphmill.runs.places import stored_path
+from graphmill.runs.places import commit_of, stored_path
 from graphmill.runs.planning import Plan, open_graph, plan_run
 from graphmill.runs.recorder import RunListener
 from graphmill.runs.resolve import Job, fingerprint, resolve, run_root
@@ -286,6 +286,7 @@ def _write_head(prepared: Prepared, ranks: Ranks, threads: int) -> None:
                 "torch": torch.__version__,
                 "python": platform.python_version(),
                 "platform": platform.platform(),
+                **commit_of(run.path.parent),
             },
         },
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
@@ -14,6 +15,25 @@ from graphmill.evaluation.health.report import HealthReport, health_report
 from graphmill.evaluation.health.thresholds import HealthThresholds
 from graphmill.export.embeddings import MANIFEST, read_manifest
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.training.files import write_atomically, writing
+
+HEALTH = "validation/health.json"
+
+
+def write_health(run_dir: Path, report: HealthReport) -> Path:
+    """Keep the report in the run directory, with the hashes of the exported files that it is of; returns its path.
+
+    Raises:
+        ResourceError: it cannot be written.
+    """
+    folder = run_dir / "embeddings"
+    exported = read_manifest(folder)["files"] if (folder / MANIFEST).is_file() else {}
+    content = {**report.to_dict(), "of": sorted(entry["sha256"] for entry in exported.values())}
+    path = run_dir / HEALTH
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, (json.dumps(content, indent=1, allow_nan=False) + "\n").encode())
+    return path
 
 
 def validate_file(path: Path, graph: str = "", thresholds: HealthThresholds | None = None) -> HealthReport:

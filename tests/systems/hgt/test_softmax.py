@@ -82,7 +82,7 @@ def test_the_loss_is_a_mean_over_relations_of_the_softmax_among_what_is_not_know
 def test_a_link_of_the_step_is_in_nothing_that_it_is_scored_with(graph: TypedGraph) -> None:
     """Vectors of a step are those of the graph without its pairs, in the same basis."""
     recipe, model = built(graph)
-    vectors = recipe._spectral(model)
+    vectors = recipe.spectral(model)
     masked = np.zeros(graph.num_pairs, bool)
     masked[recipe.data.relations[0].pair[:10]] = True
     kept = recipe.entries.matrix.copy()

@@ -105,17 +105,17 @@ class HgtSoftmaxRecipe(HgtRecipe):
         """Spectral vectors of all nodes without the step's pairs (on the host), and what the layers learn of some."""
         masked = np.zeros(max(self.graph.num_pairs, 1), dtype=bool)
         masked[batch.masked] = True
-        spectral = torch.from_numpy(self._spectral(model).all(masked))
+        spectral = torch.from_numpy(self.spectral(model).all(masked))
         encoder: HGT | None = model.encoder  # type: ignore[assignment]
         if encoder is None:
             return Encoded({"spectral": spectral})
         encoder.gradient_checkpointing = (
             self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
         )
-        found = self._encoded(encoder, batch, self._inputs(encoder, spectral))
+        found = self._encoded(encoder, batch, self.inputs(encoder, spectral))
         return Encoded({**found.tensors, "spectral": spectral})
 
-    def _inputs(self, encoder: HGT, spectral: Tensor) -> dict[int, Tensor]:
+    def inputs(self, encoder: HGT, spectral: Tensor) -> dict[int, Tensor]:
         """Per type what its nodes are told: the data's features and the spectral vectors, side by side."""
         out = {}
         # One copy for all types, pinned where copies are: a copy a type would be a wait a type.
@@ -128,7 +128,8 @@ class HgtSoftmaxRecipe(HgtRecipe):
                 out[number] = torch.cat([part.to(encoder.tables[number].dtype) for part in parts], 1)
         return out
 
-    def _spectral(self, model: nn.Module) -> SpectralVectors:
+    def spectral(self, model: nn.Module) -> SpectralVectors:
+        """The vectors that are not trained, from the model's table."""
         table: SpectralTable = model.table  # type: ignore[assignment]
         # The columns follow from the table: made once, and anew when other weights were loaded.
         if self._vectors is None or not torch.equal(self._vectors[0], table.values):
@@ -184,14 +185,16 @@ class HgtSoftmaxRecipe(HgtRecipe):
         rows = nodes + (r.target_offset if sources else r.source_offset)
         learned = None
         if "z" in encoded.tensors:
-            learned = encoded.tensors["z"][self._rows(rows, encoded.tensors.get("lookup"))] * self._scale()
+            learned = encoded.tensors["z"][self._rows(rows, encoded.tensors.get("lookup"))] * self.learned_scale
         vectors = self._tensor(spectral[rows])
         if not (self.settings.model.neighbour_sums and self.width):
             return Ends(vectors, learned, vectors[:, :0], vectors.new_zeros(len(nodes)))
         sums, counts = self.sums.of(number, nodes, spectral, masked, sources=sources)
         return Ends(vectors, learned, self._tensor(sums), self._tensor(counts))
 
-    def _scale(self) -> float:
+    @property
+    def learned_scale(self) -> float:
+        """What the encoder's rows are multiplied with to become the learned part of an embedding."""
         return float(LEARNED_LENGTH / max(self.learned, 1) ** 0.25)
 
     # ---------------------------------------------------------------- evaluation and export
@@ -207,15 +210,15 @@ class HgtSoftmaxRecipe(HgtRecipe):
 
     def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
         """The spectral part, then the learned one, in chunks of nodes."""
-        spectral = self._spectral(model).all()
+        spectral = self.spectral(model).all()
         encoder: HGT | None = model.encoder  # type: ignore[assignment]
         if encoder is None:
             yield EmbeddingBlock(0, spectral)
             return
-        inputs = self._inputs(encoder, torch.from_numpy(spectral))
+        inputs = self.inputs(encoder, torch.from_numpy(spectral))
         for chunk in infer(encoder, self.messages, inputs, self.settings.acceleration.inference_rows):
             start = self.graph.node_types[chunk.node_type].offset + chunk.start
-            learned = (chunk.rows.float() * self._scale()).cpu().numpy()
+            learned = (chunk.rows.float() * self.learned_scale).cpu().numpy()
             yield EmbeddingBlock(start, np.concatenate([spectral[start : start + len(learned)], learned], 1))
 
     def embed_later(self, model: nn.Module, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:

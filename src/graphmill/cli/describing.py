@@ -1,0 +1,98 @@
+"""``graphmill card``, ``report`` and ``explain``: what a run or version is, and why it predicts what it predicts."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from graphmill.cli.entry import Json, app
+from graphmill.cli.output import number, print_json, print_table, restored_run
+from graphmill.cli.promotion import PROMOTED, Folder
+from graphmill.errors import InputError
+
+What = Annotated[
+    str, typer.Argument(help="Run directory, DATASET/MODEL for the live version, or DATASET/MODEL/VERSION")
+]
+
+
+@app.command()
+def card(what: What, folder: Folder = PROMOTED, as_json: Json = False) -> None:
+    """The card of a run or version: data, figures beside baselines, health, limits, how it was made.
+
+    --json prints the Croissant description of its files instead.
+    """
+    from graphmill.promotion.versions import folder_of
+    from graphmill.runs.card import card_text
+    from graphmill.runs.card_files import read_card_files
+    from graphmill.runs.croissant import croissant
+
+    path = folder_of(what, folder)
+    files = read_card_files(path)
+    if as_json:
+        print_json(croissant(files, "" if files.export_folder == files.folder else "embeddings/"))
+        return
+    # A version keeps the card that it was promoted with; a run's is as true as its files are now.
+    kept = files.folder / "card.md"
+    print(kept.read_text(encoding="utf-8") if files.version and kept.is_file() else card_text(files), end="")
+
+
+@app.command()
+def report(
+    what: What,
+    out: Annotated[Path | None, typer.Option(help="The file to write; default report.html in the folder")] = None,
+    folder: Folder = PROMOTED,
+    as_json: Json = False,
+) -> None:
+    """A run or version on one page: an HTML file with its pictures in it, to be read anywhere, sent, or printed."""
+    from graphmill.promotion.versions import folder_of
+    from graphmill.runs.report_html import write_report
+
+    path = folder_of(what, folder)
+    if out is None and (path / "version.json").is_file():
+        raise InputError("a promoted version never changes: say where its report goes, with --out FILE")
+    written = write_report(path, out or "")
+    if as_json:
+        print_json({"report": str(written)})
+    else:
+        print(written)
+
+
+@app.command()
+def explain(
+    run: Annotated[Path, typer.Argument(help="Run directory of hgt or conve")],
+    relation: Annotated[str, typer.Option(help="Its name, or source|name|target")],
+    head: Annotated[str, typer.Option(help="Id or name of the node that the link leaves")],
+    tail: Annotated[str, typer.Option(help="Id or name of the node that it leads to")],
+    k: Annotated[int, typer.Option("--k", "-k", help="Edges to list", min=1)] = 10,
+    paths: Annotated[int, typer.Option(help="Paths to list", min=0)] = 5,
+    neighbors: Annotated[int, typer.Option(help="Neighbours of a node and relation to look at, at most", min=1)] = 64,
+    max_edges: Annotated[int, typer.Option(help="Edges to trace the layers' part in, at most", min=1)] = 20_000,
+    verify: Annotated[bool, typer.Option("--verify", help="Score it again without the listed edges (hgt)")] = False,
+    checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
+    as_json: Json = False,
+) -> None:
+    """Why a link is predicted: the edges and paths that carried its score; for conve the training triples (TracIn)."""
+    from graphmill.explain.links import ExplainSettings
+    from graphmill.runs.explain import explain_link
+
+    asked = ExplainSettings(edges=k, paths=paths, neighbors=neighbors, max_edges=max_edges)
+    found = explain_link(restored_run(run, checkpoint), head, relation, tail, asked, verify=verify)
+    if as_json:
+        print_json(found.to_dict())
+        return
+    title = f"{found.head} –{found.relation}– {found.tail}: score {number(found.score)}"
+    rows = [[e["head"], e["relation"], e["tail"], f"{e['share']:+.4f}"] for e in found.edges]
+    print_table(f"{title}; {found.method}", ["from", "relation", "to", "share"], rows)
+    if found.paths:
+        rows = [[path["path"].rpartition(" (")[0], number(path["strength"])] for path in found.paths]
+        print_table("Paths, as strong as their weakest edge", ["path", "strength"], rows)
+    if found.parts:
+        print_table("The score is the sum of", ["part", "score"], [[n, number(v)] for n, v in found.parts.items()])
+    if not found.whole:
+        print("The neighbourhood is larger than what was looked at; --max-edges and --neighbors look at more.")
+    if found.deletion:
+        listed, others = found.deletion["without_the_listed_edges"], found.deletion["without_as_many_others"]
+        print(
+            f"Without the {found.deletion['edges']} edges that speak for it its score is {number(listed)}; without as many "
+            f"others around the two nodes {number(others)}."
+        )

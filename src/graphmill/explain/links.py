@@ -1,0 +1,286 @@
+"""Which edges and paths carried a predicted link of an HGT, of either loss, in bounded memory.
+
+A score is a sum of parts. Sums of spectral vectors are shared out exactly (``sums``), what the layers learned by integrated
+gradients over a bounded neighbourhood (``messages``); popularity, and what a node's own vector gives without any edge, stay
+parts of their own. Edges are undirected node pairs: an edge and its reverse are one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from graphmill.errors import SettingsError
+from graphmill.explain.messages import integrated_shares, sampled_inputs
+from graphmill.explain.neighbourhood import Neighbourhood, neighbourhood
+from graphmill.explain.paths import Path, joined, strongest_paths
+from graphmill.explain.sums import Shares, SpectralShares
+from graphmill.settings import Settings, setting
+from graphmill.systems.hgt.recipe import HgtRecipe
+from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+
+NOT_SHARED = ("the two nodes' own vectors", "popularity of the target", "offset of the relation")
+"""Parts of a score that belong to no edge."""
+_PATH_EDGES = 2000
+"""Edges with the largest shares among which paths are looked for."""
+
+
+class ExplainSettings(Settings):
+    """How much is looked at, and how much is told."""
+
+    edges: int = setting(10, "Edges that are told, those with the largest shares", ge=1)
+    paths: int = setting(5, "Paths that are told", ge=0)
+    neighbors: int = setting(64, "Neighbours of a node and relation that are looked at, at most", ge=1)
+    max_edges: int = setting(
+        20_000, "Edges of the neighbourhood that the layers' part is traced in, at most; memory grows with it", ge=1
+    )
+    steps: int = setting(64, "Points of the integral of gradients, at most; it starts with 16", ge=1)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """One edge: its undirected ``pair``, the rows of its two nodes, the relations that join them, and its ``share``."""
+
+    pair: int
+    source: int
+    target: int
+    relations: tuple[str, ...]
+    share: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why a link scores as it does.
+
+    ``head``, ``tail``: rows of the node table; ``relation``: its index. ``parts``: name → what it adds to ``score``, the
+    model's own where ``whole`` (nothing was left out of the neighbourhood). ``evidence``: edges with positive shares, the
+    largest first; ``against``: with negative ones, likewise; ``paths``: strongest first, with their relations; ``edges``:
+    how many have a share; ``other``: the shares of all that are not listed, added up.
+    """
+
+    relation: int
+    head: int
+    tail: int
+    score: float
+    parts: dict[str, float]
+    evidence: tuple[Evidence, ...]
+    against: tuple[Evidence, ...]
+    paths: tuple[tuple[Path, tuple[str, ...]], ...]
+    edges: int
+    other: float
+    whole: bool
+
+    def lines(self, names: Sequence[str]) -> list[str]:
+        """``a –relation– b (+0.123)`` of each edge; ``names`` by row of the node table."""
+        return [
+            f"{joined([names[e.source], names[e.target]], ['/'.join(e.relations)])} ({e.share:+.3g})"
+            for e in self.evidence
+        ]
+
+    def path_lines(self, names: Sequence[str]) -> list[str]:
+        """``a –r– b –s– c (0.0456)`` of each path."""
+        return [
+            f"{joined([names[n] for n in path.nodes], relations)} ({path.strength:.3g})"
+            for path, relations in self.paths
+        ]
+
+
+def explainable(recipe: Any) -> bool:
+    """Whether its links are explained here: those of an HGT."""
+    return isinstance(recipe, HgtRecipe)
+
+
+def explain_links(
+    recipe: Any,
+    model: nn.Module,
+    relation: int,
+    heads: Sequence[int] | np.ndarray,
+    tails: Sequence[int] | np.ndarray,
+    settings: ExplainSettings | None = None,
+) -> list[Explanation]:
+    """Explain links of one relation, such as the top rows of a table of predictions.
+
+    ``recipe``, ``model``: as restored; ``relation``: its index; ``heads``, ``tails``: rows of the node table, n each.
+
+    Raises:
+        SettingsError: the recipe's scores cannot be explained by edges.
+    """
+    explainer = LinkExplainer(recipe, model, settings)
+    found = [explainer.explain(relation, int(h), int(t)) for h, t in zip(heads, tails, strict=True)]
+    return explainer.named(found)
+
+
+class LinkExplainer:
+    """Explains links of one restored model; what all of them need is computed once."""
+
+    def __init__(self, recipe: Any, model: nn.Module, settings: ExplainSettings | None = None) -> None:
+        if not explainable(recipe):
+            raise SettingsError(
+                f"{recipe.name} scores links by its vectors alone, which no edge is a part of; hgt is explained by edges, "
+                "conve by training triples (graphmill tracin)"
+            )
+        self.recipe: HgtRecipe = recipe
+        self.model, self.settings = model.eval(), settings or ExplainSettings()
+        self.graph: TypedGraph = recipe.graph
+        self.in_edges = recipe.data.in_edges()
+        self.relations = [(r.source_type, r.target_type) for r in recipe.data.relations]
+        self.type_counts = [t.count for t in self.graph.node_types]
+        self.encoder: Any = getattr(model, "encoder", None)
+        self.spectral: SpectralShares | None = None
+        self.vectors = np.zeros((self.graph.num_nodes, 0), np.float32)
+        if isinstance(recipe, HgtSoftmaxRecipe):
+            found = recipe.spectral(model)
+            self.vectors = found.all()
+            decoder: Any = model.decoder
+            self.spectral = SpectralShares(found, self.vectors, recipe.sums, decoder, self.settings.neighbors)
+        self._ends = _ends_of_pairs(self.graph)
+
+    def explain(self, relation: int, head: int, tail: int) -> Explanation:
+        """Explain one link, rows of the node table; :meth:`named` adds the relations' names to its edges."""
+        own = self.recipe.data.relations[relation]
+        h, t = head - own.source_offset, tail - own.target_offset
+        parts: dict[str, float] = {}
+        shares: list[Shares] = []
+        if self.spectral is not None:
+            parts, shares = self.spectral.of_link(relation, h, t)
+        whole = True
+        if self.encoder is not None:
+            hood, (values, none, every) = self._learned(relation, h, t)
+            parts["messages of the layers"] = every - none
+            parts[NOT_SHARED[0]] = none
+            shares.append((hood.pairs, values))
+            whole = hood.whole
+        parts |= self._rest(relation, t)
+        pairs = np.concatenate([np.zeros(0, np.int64), *(p for p, _ in shares)])
+        values = np.concatenate([np.zeros(0), *(v for _, v in shares)])
+        pairs, place = np.unique(pairs, return_inverse=True)
+        total = np.bincount(place, values, minlength=len(pairs))
+        return self._told(relation, head, tail, parts, pairs, total, whole)
+
+    def named(self, found: Sequence[Explanation]) -> list[Explanation]:
+        """The same with the names of the relations that join the nodes of each edge: one pass over the graph for all."""
+        wanted = {e.pair for each in found for e in (*each.evidence, *each.against)}
+        wanted |= {pair for each in found for path, _ in each.paths for pair in path.pairs}
+        names = _relations_of_pairs(self.graph, wanted)
+        return [
+            replace(
+                each,
+                evidence=tuple(replace(e, relations=names[e.pair]) for e in each.evidence),
+                against=tuple(replace(e, relations=names[e.pair]) for e in each.against),
+                paths=tuple((path, tuple("/".join(names[p]) for p in path.pairs)) for path, _ in each.paths),
+            )
+            for each in found
+        ]
+
+    # ------------------------------------------------------------------ parts
+
+    def _learned(self, relation: int, h: int, t: int) -> tuple[Neighbourhood, tuple[np.ndarray, float, float]]:
+        source, target = self.relations[relation]
+        seeds = [np.zeros(0, np.int64) for _ in self.type_counts]
+        for kind, node in ((source, h), (target, t)):
+            seeds[kind] = np.union1d(seeds[kind], [node]).astype(np.int64)
+        hood = neighbourhood(
+            self.in_edges,
+            self.type_counts,
+            seeds,
+            len(self.encoder.layers),
+            neighbors=self.settings.neighbors,
+            max_edges=self.settings.max_edges,
+        )
+        inputs = sampled_inputs(
+            self.encoder, hood.nodes, [self._features(n, rows) for n, rows in enumerate(hood.nodes)]
+        )
+        left, right = (int(np.searchsorted(seeds[kind], node)) for kind, node in ((source, h), (target, t)))
+        decoder: Any = self.model.decoder
+        scale = self.recipe.learned_scale**2 if isinstance(self.recipe, HgtSoftmaxRecipe) else 1.0
+        weight = decoder.strength[relation] * scale
+        own = None if decoder.relation is None else decoder.relation[relation]
+
+        def score(z: list[Tensor]) -> Tensor:
+            first = z[source][left] if own is None else z[source][left] * own.detach()
+            return (first * z[target][right]).sum() * weight
+
+        return hood, integrated_shares(self.encoder, hood, self.relations, inputs, score, self.settings.steps)
+
+    def _features(self, number: int, rows: np.ndarray) -> np.ndarray | None:
+        given = self.recipe.features.get(number)
+        parts = [] if given is None else [given[torch.from_numpy(rows).to(given.device)].float().cpu().numpy()]
+        if self.vectors.shape[1]:
+            parts.append(self.vectors[rows + self.graph.node_types[number].offset])
+        return np.concatenate(parts, 1) if parts else None
+
+    def _rest(self, relation: int, t: int) -> dict[str, float]:
+        decoder: Any = self.model.decoder
+        parts = {}
+        if decoder.popularity is not None:
+            weight = float(decoder.popularity[relation].detach())
+            parts[NOT_SHARED[1]] = weight * float(self.recipe.log_degree[relation][t])
+        if getattr(decoder, "offset", None) is not None:
+            parts[NOT_SHARED[2]] = float(decoder.offset[relation].detach())
+        return parts
+
+    # ------------------------------------------------------------------ what is told
+
+    def _told(
+        self,
+        relation: int,
+        head: int,
+        tail: int,
+        parts: dict[str, float],
+        pairs: np.ndarray,
+        shares: np.ndarray,
+        whole: bool,
+    ) -> Explanation:
+        order = np.argsort(-shares, kind="stable")
+        most = self.settings.edges
+        chosen = [i for i in order[:most] if shares[i] > 0]
+        against = [i for i in order[::-1][:most] if shares[i] < 0]
+        ends = {int(pair): (int(self._ends[0][pair]), int(self._ends[1][pair])) for pair in pairs[order[:_PATH_EDGES]]}
+        by_pair = {int(pairs[i]): float(shares[i]) for i in order[:_PATH_EDGES]}
+        paths = strongest_paths(ends, by_pair, head, tail, self.settings.paths)
+        return Explanation(
+            relation,
+            head,
+            tail,
+            sum(parts.values()),
+            parts,
+            tuple(self._evidence(int(pairs[i]), float(shares[i])) for i in chosen),
+            tuple(self._evidence(int(pairs[i]), float(shares[i])) for i in against),
+            tuple((path, ()) for path in paths),
+            len(pairs),
+            float(shares.sum() - shares[[*chosen, *against]].sum()),
+            whole,
+        )
+
+    def _evidence(self, pair: int, share: float) -> Evidence:
+        return Evidence(pair, int(self._ends[0][pair]), int(self._ends[1][pair]), (), share)
+
+
+def _ends_of_pairs(graph: TypedGraph) -> tuple[np.ndarray, np.ndarray]:
+    """int32 [pairs] each: the two nodes of every undirected pair, by the first of the graph's relations that joins them."""
+    first, second = np.zeros(graph.num_pairs, np.int32), np.zeros(graph.num_pairs, np.int32)
+    for relation in reversed(graph.relations):
+        edges = graph.edges(relation)
+        first[edges.pair] = edges.src + graph.node_type(relation.source).offset
+        second[edges.pair] = edges.dst + graph.node_type(relation.target).offset
+    return first, second
+
+
+def _relations_of_pairs(graph: TypedGraph, wanted: set[int]) -> dict[int, tuple[str, ...]]:
+    """The names of the relations with a training edge between the nodes of each pair."""
+    numbers = np.array(sorted(wanted), np.int64)
+    names: dict[int, dict[str, None]] = {int(pair): {} for pair in numbers}
+    for relation in graph.relations:
+        edges = graph.edges(relation)
+        here = np.asarray(edges.pair)[np.isin(edges.pair, numbers) & (np.asarray(edges.split) == 0)]
+        for pair in np.unique(here).tolist():
+            names[pair][relation.name] = None
+    return {pair: tuple(found) for pair, found in names.items()}

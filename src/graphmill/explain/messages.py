@@ -1,0 +1,143 @@
+"""Shares of an HGT's learned score in closed neighbourhoods: integrated gradients over the messages of its edges.
+
+Sundararajan et al. 2017, on a mask that multiplies every message: 0 is a graph without messages, 1 the graph as it is. The
+shares of all edges add up to the difference of the two scores. Attention weights are those of the whole graph.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from graphmill.explain.neighbourhood import Neighbourhood
+from graphmill.systems.hgt.model import HGT, HGTLayer
+
+Relations = Sequence[tuple[int, int]]
+"""Source and target type of each relation."""
+FEWEST_STEPS = 16
+_TOLERANCE = 0.01
+"""Of the score (of 1 at least): how far shares may be from adding up before the integral gets more points."""
+
+
+def integrated_shares(
+    encoder: HGT,
+    hood: Neighbourhood,
+    relations: Relations,
+    inputs: Sequence[Tensor],
+    score: Callable[[list[Tensor]], Tensor],
+    most_steps: int,
+) -> tuple[np.ndarray, float, float]:
+    """float64 [pairs] shares of ``hood.pairs``, the score without a message, and the score with all.
+
+    ``inputs``: per type [nodes, hidden_dim], what the first layer reads. ``score``: from per type [seeds, embedding_dim],
+    seeds in the neighbourhood's order, to a 0-d tensor. Points of Gauss and Legendre between none and all double from 16
+    until the shares add up, or ``most_steps`` are reached.
+    """
+    device = encoder.tables[0].device
+    graph = [
+        (torch.from_numpy(hood.source[n]).to(device), torch.from_numpy(hood.target[n]).to(device),
+         torch.from_numpy(hood.pair[n]).to(device))
+        for n in range(len(relations))
+    ]  # fmt: skip
+
+    def value(mask: Tensor) -> Tensor:
+        return score(masked_embeddings(encoder, hood, relations, graph, inputs, mask))
+
+    count = len(hood.pairs)
+    with torch.no_grad():
+        none, every = (float(value(torch.full((count,), v, device=device))) for v in (0.0, 1.0))
+    if not count:
+        return np.zeros(0), none, every
+    steps = min(FEWEST_STEPS, most_steps)
+    while True:
+        points, weights = np.polynomial.legendre.leggauss(steps)
+        shares = np.zeros(count)
+        for point, weight in zip((points + 1) / 2, weights / 2, strict=True):
+            mask = torch.full((count,), float(point), device=device, requires_grad=True)
+            (gradient,) = torch.autograd.grad(value(mask), mask)
+            shares += weight * gradient.double().cpu().numpy()
+        if 2 * steps > most_steps or abs(shares.sum() - (every - none)) <= _TOLERANCE * max(1.0, abs(every)):
+            return shares, none, every
+        steps *= 2
+
+
+def masked_embeddings(
+    encoder: HGT,
+    hood: Neighbourhood,
+    relations: Relations,
+    graph: Sequence[tuple[Tensor, Tensor, Tensor]],
+    inputs: Sequence[Tensor],
+    mask: Tensor,
+) -> list[Tensor]:
+    """Per type the seeds' embeddings, each message times the ``mask`` [pairs] of its pair; all per edge in memory."""
+    x = list(inputs)
+    for number in range(len(encoder.layers)):
+        layer = encoder.layer(number)
+        counts = hood.counts[number + 1]
+        receivers = [rows[:count] for rows, count in zip(x, counts.tolist(), strict=True)]
+        both = [layer.keys_values(t, rows) for t, rows in enumerate(x)]
+        arrived = _messages(layer, number, hood, relations, graph, receivers, both, mask)
+        out = [layer.update(t, rows, m) for t, (rows, m) in enumerate(zip(receivers, arrived, strict=True))]
+        x = [encoder.finish(number, t, rows) for t, rows in enumerate(out)]
+    return [encoder.head(t, rows) for t, rows in enumerate(x)]
+
+
+def _messages(
+    layer: HGTLayer,
+    number: int,
+    hood: Neighbourhood,
+    relations: Relations,
+    graph: Sequence[tuple[Tensor, Tensor, Tensor]],
+    receivers: Sequence[Tensor],
+    both: Sequence[Tensor | None],
+    mask: Tensor,
+) -> list[Tensor | None]:
+    heads = layer.num_heads
+    width = layer.out_dim // heads
+    found: list[list[tuple[Tensor, Tensor, Tensor]]] = [[] for _ in receivers]
+    queries = [layer.queries(t, rows) for t, rows in enumerate(receivers)]
+    for r, (source_type, target_type) in enumerate(relations):
+        own = hood.layer_edges(number, r, target_type)
+        src, dst, pair = (part[own] for part in graph[r])
+        kv, q = both[source_type], queries[target_type]
+        if kv is None or q is None or not len(src):
+            continue
+        # The relation's matrices on nodes, not on edges: an edge has a row of each of the two results.
+        keys = torch.einsum("nhd,hdf->nhf", kv[:, : layer.out_dim].view(-1, heads, width), layer.w_k[r])
+        values = torch.einsum("nhd,hdf->nhf", kv[:, layer.out_dim :].view(-1, heads, width), layer.w_v[r])
+        logits = (q.view(-1, heads, width)[dst] * keys[src]).sum(-1) * layer.prior[r] / math.sqrt(width)
+        found[target_type].append((logits, values[src] * mask[pair][:, None, None], dst))
+    out: list[Tensor | None] = []
+    for t, rows in enumerate(receivers):
+        if not layer.is_target[t]:
+            out.append(None)
+            continue
+        if not found[t]:
+            out.append(rows.new_zeros(len(rows), layer.out_dim))
+            continue
+        logits, values, dst = (torch.cat(parts) for parts in zip(*found[t], strict=True))
+        highest = logits.new_full((len(rows), heads), -math.inf)
+        highest = highest.scatter_reduce(0, dst[:, None].expand_as(logits), logits.detach(), "amax")
+        weights = (logits - highest[dst]).exp()
+        total = logits.new_zeros(len(rows), heads).index_add(0, dst, weights)
+        messages = (weights / total[dst])[:, :, None] * values
+        out.append(values.new_zeros(len(rows), heads, width).index_add(0, dst, messages).flatten(1))
+    return out
+
+
+def sampled_inputs(encoder: HGT, rows: Sequence[np.ndarray], given: Sequence[np.ndarray | None]) -> list[Tensor]:
+    """Per type [n, hidden_dim]: what the first layer reads of some nodes; ``given``: their features, where there are any."""
+    out = []
+    with torch.no_grad():
+        for t, table in enumerate(encoder.tables):
+            x = F.embedding(torch.from_numpy(rows[t]).to(table.device), table)
+            features = given[t]
+            if str(t) in encoder.features and features is not None:
+                x = x + encoder.features[str(t)](torch.from_numpy(features).to(table.device, x.dtype))
+            out.append(x)
+    return out

@@ -1,0 +1,104 @@
+"""What two nodes can see of a typed graph through a number of layers: a bounded neighbourhood that remembers its edges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.sampling.keyed import key_of
+from graphmill.sampling.neighbor_picks import InEdges, open_edges, pick
+
+_NONE = np.zeros(0, bool)
+
+
+@dataclass(frozen=True)
+class Neighbourhood:
+    """A part of a typed graph around its seeds, laid out as :class:`graphmill.sampling.neighbors.NeighborSample` is.
+
+    ``nodes``: per type int64 local numbers, seeds first. ``counts`` int64 [layers + 1, types]: layer l reads the first
+    ``counts[l]`` nodes of each type and computes the first ``counts[l + 1]``. ``source``, ``target``: per relation
+    int64 positions in ``nodes``, by target; ``pair``: per relation int64 positions in ``pairs``, which are int64 numbers of
+    undirected node pairs, ascending. ``whole``: nothing that a layer would read was left out.
+    """
+
+    nodes: tuple[np.ndarray, ...]
+    counts: np.ndarray
+    source: tuple[np.ndarray, ...]
+    target: tuple[np.ndarray, ...]
+    pair: tuple[np.ndarray, ...]
+    pairs: np.ndarray
+    whole: bool
+
+    @property
+    def num_edges(self) -> int:
+        """Edges of all relations."""
+        return sum(len(t) for t in self.target)
+
+    def layer_edges(self, layer: int, relation: int, target_type: int) -> slice:
+        """The edges of a relation that end in nodes which ``layer`` computes."""
+        return slice(0, int(np.searchsorted(self.target[relation], self.counts[layer + 1, target_type])))
+
+
+def neighbourhood(
+    relations: Sequence[InEdges],
+    type_counts: Sequence[int],
+    seeds: Sequence[np.ndarray],
+    layers: int,
+    *,
+    neighbors: int,
+    max_edges: int,
+) -> Neighbourhood:
+    """At most ``neighbors`` in-edges of each node and relation, and ``max_edges`` in all; the same at every call.
+
+    ``seeds``: per type ascending int64 local numbers. Where the edges do not suffice for all nodes of a hop, each gets
+    fewer, and the last ones none.
+    """
+    place = [np.full(n, -1, np.int64) for n in type_counts]
+    nodes = [np.zeros(0, np.int64) for _ in type_counts]
+
+    def add(t: int, rows: np.ndarray) -> None:
+        place[t][rows] = np.arange(len(nodes[t]), len(nodes[t]) + len(rows))
+        nodes[t] = np.concatenate([nodes[t], rows])
+
+    for t, rows in enumerate(seeds):
+        add(t, rows)
+    counts = [[0] * len(nodes), [len(rows) for rows in nodes]]
+    parts: list[list[tuple[np.ndarray, np.ndarray, np.ndarray]]] = [[] for _ in relations]
+    left, whole = max_edges, True
+    for hop in range(layers):
+        before, now = counts[-2], counts[-1]
+        frontier = [nodes[t][before[t] : now[t]] for t in range(len(nodes))]
+        asking = sum(len(frontier[edges.target_type]) for edges in relations)
+        fanout = max(1, min(neighbors, left // max(asking, 1)))
+        reached: list[list[np.ndarray]] = [[] for _ in nodes]
+        for number, edges in enumerate(relations):
+            t = edges.target_type
+            found, at = open_edges(edges, frontier[t], _NONE)
+            if len(at) and np.bincount(at).max() > fanout:
+                whole = False
+                found, at = pick(edges, frontier[t], fanout, key_of("explain", hop, number), _NONE)
+            if len(found) > left:
+                whole, found, at = False, found[:left], at[:left]
+            left -= len(found)
+            source = np.asarray(edges.src[found], dtype=np.int64)
+            parts[number].append((source, at + before[t], np.asarray(edges.pair[found], dtype=np.int64)))
+            reached[edges.source_type].append(source)
+        for t, found_rows in enumerate(reached):
+            if found_rows:
+                rows = np.concatenate(found_rows)
+                add(t, sorted_unique(rows[place[t][rows] < 0]))
+        counts.append([len(rows) for rows in nodes])
+    joined = [[np.concatenate([part[i] for part in own] or [np.zeros(0, np.int64)]) for i in range(3)] for own in parts]
+    pairs = sorted_unique(np.concatenate([np.zeros(0, np.int64), *(own[2] for own in joined)]))
+    return Neighbourhood(
+        tuple(nodes),
+        np.array(counts[:0:-1], np.int64),
+        tuple(place[edges.source_type][own[0]] for edges, own in zip(relations, joined, strict=True)),
+        tuple(own[1] for own in joined),
+        tuple(np.searchsorted(pairs, own[2]) for own in joined),
+        pairs,
+        whole,
+    )

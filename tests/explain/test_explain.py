@@ -1,0 +1,245 @@
+"""Why a link: planted reasons are found, shares add up to the score, and a score falls without the edges that carried it."""
+
+import functools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from typer.testing import CliRunner
+
+import graphmill
+from graphmill.cli import app
+from graphmill.errors import InputError, SettingsError
+from graphmill.explain.deletion import score_without
+from graphmill.explain.links import NOT_SHARED, ExplainSettings, Explanation, LinkExplainer, explain_links
+from graphmill.explain.neighbourhood import neighbourhood
+from graphmill.explain.paths import strongest_paths
+from graphmill.runs.explain import explain_link, pairs_around
+from graphmill.runs.export import Restored, export_run, restore
+from graphmill.runs.train import train
+from graphmill.training.contract import Execution
+from tests.explain.planted import COUNTS, planted_graph
+from tests.training.cases import CASES
+from tests.training.runs import settings_of
+
+LINKS = 10
+Explained = Callable[[str], list[Explanation]]
+GENE = COUNTS["drug"]
+GENES = COUNTS["gene"]
+DISEASE = COUNTS["drug"] + COUNTS["gene"]
+LOSSES = {
+    "softmax": ({"loss": "softmax", "candidates": 64}, 3),
+    "link_contrastive": ({"loss": "link_contrastive", "contrastive_weight": 0.0, "negatives_per_positive": 4}, 15),
+}
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Restored]:
+    """A run of either loss on the planted graph, trained once."""
+    folder = tmp_path_factory.mktemp("planted")
+    graph, known = planted_graph(folder / "graph"), {}
+
+    def trained(loss: str) -> Restored:
+        if loss not in known:
+            objective, epochs = LOSSES[loss]
+            values = {
+                "recipe": "hgt", "data": str(graph.path), "preset": "none",
+                "model": {"embedding_dim": 32, "hidden_dim": 32, "num_heads": 2, "num_layers": 2},
+                "objective": objective,
+                "training": {"epochs": epochs, "steps_per_epoch": 10, "learning_rate": 0.01, "warmup_steps": 10},
+                "acceleration": {"device": "cpu", "threads": 1, "batching": "full"},
+                "evaluation": {"eval_every": epochs}, "export": {"csv": False},
+            }  # fmt: skip
+            path = train(values, "test", root=str(folder / loss))["run_dir"]
+            export_run(restore(path))
+            known[loss] = restore(path)
+        return known[loss]
+
+    return trained
+
+
+def indication(restored: Restored) -> int:
+    return restored.graph.relation("drug", "indication", "disease").index
+
+
+def unknown_links(restored: Restored) -> list[tuple[int, int]]:
+    """Drug and disease (rows) with a gene in common and no known link, all of whose planted edges are in training."""
+    graph = restored.graph
+
+    def train_edges(*key: str) -> set[tuple[int, int]]:
+        edges = graph.edges(graph.relation(*key))
+        kept = np.asarray(edges.split) == 0
+        return set(zip(edges.src[kept].tolist(), edges.dst[kept].tolist(), strict=True))
+
+    targets, associated = train_edges("drug", "targets", "gene"), train_edges("disease", "associated", "gene")
+    known = train_edges("drug", "indication", "disease")
+    found = [
+        (i, DISEASE + j)
+        for i in range(COUNTS["drug"])
+        for j in range(i % GENES, COUNTS["disease"], GENES)
+        if i != j and {(i, i), (j, j)} <= known and (i, i % GENES) in targets and (j, j % GENES) in associated
+    ]
+    return found[:: len(found) // LINKS][:LINKS]
+
+
+@pytest.fixture(scope="module")
+def explained(planted: Callable[[str], Restored]) -> Callable[[str], list[Explanation]]:
+    """Of a run of either loss, explained once."""
+
+    @functools.cache
+    def of(loss: str) -> list[Explanation]:
+        restored = planted(loss)
+        links = unknown_links(restored)
+        heads, tails = [h for h, _ in links], [t for _, t in links]
+        return explain_links(restored.recipe, restored.model, indication(restored), heads, tails)
+
+    return of
+
+
+def score_of(restored: Restored, why: Explanation, *pairs: int) -> float:
+    """By the whole model, without these pairs."""
+    without = np.array(pairs, np.int64)
+    return score_without(restored.recipe, restored.model, why.relation, why.head, why.tail, without)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_planted_paths_are_recovered(explained: Explained, loss: str) -> None:
+    found = explained(loss)
+    assert len(found) == LINKS
+    through = [GENE + why.head % GENES in why.paths[0][0].nodes for why in found if why.paths]
+    planted_path = [(why.head, GENE + why.head % GENES, why.tail) for why in found]
+    listed = [path in [p.nodes for p, _ in why.paths] for path, why in zip(planted_path, found, strict=True)]
+    assert sum(through) >= 0.9 * LINKS
+    assert sum(listed) >= 0.9 * LINKS
+    named = {path.nodes: relations for path, relations in found[0].paths}
+    assert named[planted_path[0]] == ("targets", "associated")
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_score_falls_more_without_its_edges_than_without_others(
+    planted: Callable[[str], Restored], explained: Explained, loss: str
+) -> None:
+    restored, rng = planted(loss), np.random.default_rng(0)
+    own, others = [], []
+    for why in explained(loss):
+        listed = [e.pair for e in why.evidence[:3]]
+        around = np.setdiff1d(pairs_around(restored.graph, why.head, why.tail), listed)
+        drawn = rng.choice(around, len(listed), replace=False).tolist()
+        whole = score_of(restored, why)
+        own.append(whole - score_of(restored, why, *listed))
+        others.append(whole - score_of(restored, why, *drawn))
+    assert np.mean(own) > 3 * abs(np.mean(others))
+    assert np.mean(np.array(own) > np.array(others)) >= 0.9
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_parts_add_up_to_the_models_score_and_shares_to_their_parts(
+    planted: Callable[[str], Restored], explained: Explained, loss: str
+) -> None:
+    restored = planted(loss)
+    scorer = restored.recipe.scorer(restored.model)
+    for why in explained(loss)[:3]:
+        assert why.whole
+        true = float(scorer.score_targets(why.relation, np.array([why.head]))[0, why.tail - DISEASE])
+        assert why.score == pytest.approx(true, rel=1e-4, abs=1e-4)
+        assert score_of(restored, why) == pytest.approx(true, rel=1e-4, abs=1e-4)
+        shares = sum(e.share for e in (*why.evidence, *why.against)) + why.other
+        # The sums are shared out exactly, the layers' part by a numerical integral.
+        assert shares == pytest.approx(sum(v for n, v in why.parts.items() if n not in NOT_SHARED), abs=0.02)
+
+
+def test_spectral_vectors_alone_are_shared_out_exactly(tmp_path: Path) -> None:
+    case = CASES["hgt-softmax-alone"]
+    _, recipe = case.build(case.graph(tmp_path / "graph"))
+    model = recipe.build(Execution()).eval()
+    [why] = explain_links(recipe, model, 0, [0], [recipe.data.relations[0].target_offset + 1])
+    shares = sum(e.share for e in (*why.evidence, *why.against)) + why.other
+    assert shares == pytest.approx(sum(v for n, v in why.parts.items() if n not in NOT_SHARED), abs=1e-5)
+
+
+def test_a_neighbourhood_keeps_to_its_bound_and_says_so(planted: Callable[[str], Restored]) -> None:
+    restored = planted("softmax")
+    recipe: Any = restored.recipe
+    edges, counts = recipe.data.in_edges(), [t.count for t in restored.graph.node_types]
+    seeds = [np.array([0]) if n == 0 else np.zeros(0, np.int64) for n in range(len(counts))]
+    all_of_it = neighbourhood(edges, counts, seeds, 2, neighbors=64, max_edges=10_000)
+    assert all_of_it.whole
+    for most in (1, 7, 30):
+        cut = neighbourhood(edges, counts, seeds, 2, neighbors=64, max_edges=most)
+        assert cut.num_edges <= most
+        assert not cut.whole
+        assert set(cut.pairs) <= set(all_of_it.pairs)
+    head, tail = unknown_links(restored)[0]
+    few = ExplainSettings(max_edges=10)
+    [why] = explain_links(recipe, restored.model, indication(restored), [head], [tail], few)
+    assert not why.whole
+
+
+def test_a_path_is_as_strong_as_its_weakest_edge() -> None:
+    ends = {0: (1, 5), 1: (5, 2), 2: (1, 6), 3: (6, 7), 4: (7, 2), 5: (1, 2), 6: (5, 7)}
+    shares = {0: 0.5, 1: 0.2, 2: 0.9, 3: 0.8, 4: 0.7, 5: 9.0, 6: -1.0}
+    found = strongest_paths(ends, shares, 1, 2, 10)
+    assert [(p.nodes, p.strength) for p in found] == [((1, 6, 7, 2), 0.7), ((1, 5, 2), 0.2)]
+
+
+# -- by id and name ------------------------------------------------------------------------------------------------------
+
+
+def command(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["explain", *arguments], catch_exceptions=True)
+
+
+def test_commands_and_python(planted: Callable[[str], Restored]) -> None:
+    restored = planted("softmax")
+    h, t = unknown_links(restored)[0]
+    run, names = str(restored.run.path), (f"drug {h}", f"disease {t - DISEASE}")
+    asked = (run, "--relation", "indication", "--head", names[0], "--tail", names[1])
+    found = json.loads(command(*asked, "--json", "--verify").stdout)
+    assert (found["head"], found["tail"]) == names
+    assert found["deletion"]["without_the_listed_edges"] < found["deletion"]["without_as_many_others"]
+    assert [e["share"] for e in found["edges"]] == sorted((e["share"] for e in found["edges"]), reverse=True)
+    shown = command(*asked)
+    assert "The score is the sum of" in shown.stdout
+    assert f"gene {h % GENES}" in shown.stdout
+    why = graphmill.load(run).explain(names[0], "drug|indication|disease", names[1], edges=4)
+    assert why.score == pytest.approx(found["score"])
+    assert sum(e["share"] > 0 for e in why.edges) == 4
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"relation": "cures"}, "has no relation 'cures' (it has "),
+        ({"head": "nobody"}, "no drug or disease 'nobody'"),
+        ({"tail": "drug 1"}, "does not lead from 'drug 0' to 'drug 1'"),
+    ],
+)
+def test_a_mistake_is_one_sentence(planted: Callable[[str], Restored], changed: dict[str, str], said: str) -> None:
+    asked = {"relation": "indication", "head": "drug 0", "tail": "disease 1"} | changed
+    found = command(str(planted("softmax").run.path), *(word for n, v in asked.items() for word in (f"--{n}", v)))
+    assert isinstance(found.exception, InputError)
+    assert said in str(found.exception)
+
+
+def test_conve_is_explained_by_its_training_triples_and_others_are_refused(tmp_path: Path) -> None:
+    case = CASES["conve-kvsall"]
+    graph = case.graph(tmp_path / "graph")
+    values = settings_of(case, graph, {"acceleration": {"keep_influence": 2}, "export": {"csv": False}})
+    restored = restore(train(values, "test", root=str(tmp_path / "conve"))["run_dir"])
+    relation = graph.relations[0]
+    ids = graph.node_table().column("id").to_pylist()
+    edges = graph.edges(relation)
+    head = ids[graph.node_type(relation.source).offset + int(edges.src[0])]
+    tail = ids[graph.node_type(relation.target).offset + int(edges.dst[0])]
+    why = explain_link(restored, head, "|".join(relation.key), tail, ExplainSettings(edges=3))
+    assert "TracIn" in why.method
+    assert len(why.edges) == 6
+    assert not list((restored.run.path / "influence").glob("*"))
+    case = CASES["complex"]
+    _, recipe = case.build(graph)
+    with pytest.raises(SettingsError, match="by its vectors alone"):
+        LinkExplainer(recipe, torch.nn.Linear(1, 1))
