@@ -103,6 +103,7 @@ class Project:
         event = self.instance.get_latest_materialization_event(dg.AssetKey(key.split("/")))
         assert event is not None
         shown = {name: value.value for name, value in event.asset_materialization.metadata.items()}
+        assert next(iter(shown)) == "summary", "an asset's page begins with words for a person"
         return self.figures(shown) | shown
 
     @staticmethod

@@ -7,8 +7,9 @@ import dagster as dg
 
 from graphmill.components.plan import ModelPlan
 from graphmill.evaluation.pictures.comparisons import grouped_bars
-from graphmill.orchestration.checks import Check, PreviousRun, compared
+from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, markdown_table, picture, scalars
+from graphmill.orchestration.page import asset_page
 from graphmill.training.settings import CHOSEN_ON_TEST
 
 BEATS = Check("beats_the_floors", "The held-out items rank better than by popularity and the other simple predictors.")
@@ -35,6 +36,10 @@ ABOUT = {
     "bpr_mf": "BPR-MF, trained on the same data",
 }
 
+PLOTTED = ("over_best_floor", "recall@20", "ndcg@20", "ndcg@10", "hr@10", "mrr", "repeat_share")
+"""What a person follows over retrainings, beside the metric that chose the epoch."""
+MOST_PLOTTED = 10
+
 Reference = dict[str, Any]
 
 
@@ -60,8 +65,11 @@ def shown(
             **({"over_best_floor": ratio} if best else {}),
             # One figure a protocol is enough to plot; the tables have the rest.
             **{f"{name}_{judged}": own[judged] for name, own in protocols.items() if judged in own},
+            "repeat_share": report.get("repeat_share", 0.0),
         }
     )
+    plotted = [name for name in (judged, *PLOTTED, *figures) if name in figures]
+    plotted = list(dict.fromkeys(plotted))[:MOST_PLOTTED]
     everyone = {plan.name: model, **floors}
     cut = [name for name in model if name.endswith("@10")] or list(model)
     bars = grouped_bars(
@@ -70,7 +78,7 @@ def shown(
         axis="full ranking, test",
         title=f"{judged}: {plan.name} {model[judged]:.3g}"
         + (", its epoch chosen on test" if on_test else "")
-        + (f", best floor {best} {rival:.3g}" if best else ""),
+        + (f", best baseline {best} {rival:.3g}" if best else ""),
         max_bytes=FULL_IMAGE_BYTES,
     )
     table = [{"full ranking": ABOUT.get(name, name), **own} for name, own in everyone.items()]
@@ -86,19 +94,38 @@ def shown(
         asset_key=key,
         value={"run_dir": run_dir, "report": f"{run_dir}/ranking.json"},
         metadata={
-            **figures,
+            **asset_page(
+                _summary(plan, judged, found, best, report),
+                plotted={name: figures[name] for name in plotted},
+                others={name: value for name, value in figures.items() if name not in plotted},
+                previous=previous,
+                pictures={"the model beside simple predictors": f"{run_dir}/ranking.png"},
+            ),
             "epoch": report["epoch"],
-            **({"take_instead": report["advice"]} if report.get("advice") else {}),
-            **scalars({"repeat_share": report.get("repeat_share", 0.0)}),
             **({"optimistic": CHOSEN_ON_TEST} if on_test else {}),
             "beside_the_floors": dg.MetadataValue.md(markdown_table(table)),
             "protocols": dg.MetadataValue.md(markdown_table(under)),
-            "figures": compared(model, previous, floors),
             "report": dg.MetadataValue.path(f"{run_dir}/ranking.json"),
             "bars": picture(bars, plan.root, f"{run_dir}/ranking.png", "the model beside simple predictors"),
         },
         check_results=[_check_result(plan, judged, ratio, best, previous, report)],
     )
+
+
+def _summary(
+    plan: ModelPlan, judged: str, found: Mapping[str, Mapping[str, float]], best: str, report: Mapping[str, Any]
+) -> str:
+    """How the model stands beside the best baseline, and what to take instead."""
+    ours = found["model"][judged]
+    text = f"{plan.name}: {judged} {ours:.3g} on the {report.get('split', 'test')} items."
+    if best:
+        theirs = found[best][judged]
+        share = f" by {abs(ours / theirs - 1):.0%}".replace("%", " %") if theirs else ""
+        verdict = "ahead" if ours > theirs else "**behind**" if ours < theirs else "level"
+        text = f"{text[:-1]}; the best baseline, {ABOUT.get(best, best)}, has {theirs:.3g}: {verdict}{share}."
+    if report.get("selected_on") == "test":
+        text += f" {CHOSEN_ON_TEST[0].upper()}{CHOSEN_ON_TEST[1:]}."
+    return text + (f" {report['advice']}" if report.get("advice") else "")
 
 
 def _judged(plan: ModelPlan, model: Mapping[str, float]) -> str:
