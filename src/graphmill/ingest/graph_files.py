@@ -94,7 +94,7 @@ def read_graph(
     """
     reading = GraphReading(name, settings)
     # What is wrong with columns of edge files is said when these are read as such.
-    listing = reading if listed_first else GraphReading(name, settings)
+    listing = reading if listed_first else GraphReading(name, settings, unread=reading.unread)
     known = catalogue_of(
         [listing.listed(source) for source in nodes], separators, settings.type_rule, settings.missing_type, prefix
     )
@@ -159,7 +159,13 @@ def assembled(
         pa.concat_tables([REJECTS.empty_table(), *tables]),
         features,
         {key: value for key, value in counts.items() if value or key in ("rows", "rejected_rows")},
-        [*described_counts(counts, indexed=False), *_notes(counts, settings), *notes, *reading.notes],
+        [
+            *described_counts(counts, indexed=False),
+            *_notes(counts, settings),
+            *notes,
+            *reading.unread_note(),
+            *reading.notes,
+        ],
     )
 
 
