@@ -111,7 +111,7 @@ def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) 
     with Source(path, text=False) as source:
         data = source.read()
     try:
-        table = pyarrow.parquet.read_table(io.BytesIO(data))
+        table = pyarrow.parquet.read_table(io.BytesIO(data), page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(
             f"{shown(path)} is no Parquet file that can be read ({one_line(error)}); write it again"
