@@ -77,7 +77,7 @@ def test_pictures_are_shown_where_they_are_served(monkeypatch: pytest.MonkeyPatc
         assert "pictures" not in asset_page("", plotted={}, previous=previous, pictures=wanted)
         monkeypatch.setenv(PICTURES_VARIABLE, "http://127.0.0.1:3001")
         shown = asset_page("", plotted={}, previous=previous, pictures=wanted)["pictures"].md_str
-    assert shown == "![loss](http://127.0.0.1:3001/data/06_models/run/losses.png?width=360)"
+    assert shown == "![loss](http://127.0.0.1:3001/data/06_models/run/losses.png?width=280)"
 
 
 @pytest.mark.anyio

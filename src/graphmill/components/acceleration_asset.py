@@ -22,8 +22,14 @@ from graphmill.orchestration.run_config import config_class, to_settings
 from graphmill.runs.acceleration_report import FILE, AccelerationReport, AccelerationReportSettings, Row, read_report
 
 CODE_VERSION = "1"
-RUNS = Check("accelerated_runs", "The model's own configuration trains to the end on this machine.")
-FINITE = Check("all_are_finite", "No configuration met a loss or gradient that is not finite.")
+RUNS = Check(
+    "accelerated_runs",
+    "The model's own configuration trains to the end on this machine. If not: its row in the table says why.",
+)
+FINITE = Check(
+    "all_are_finite",
+    "No configuration met a loss or gradient that is not finite. If one did: do not use it on this data.",
+)
 CHECKS = (RUNS, FINITE)
 
 Reference = dict[str, Any]
@@ -43,10 +49,8 @@ def acceleration_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         owners=list(plan.owners),
         tags=dict([ON_DEMAND]),
         description=(
-            f"Time per epoch, peak memory and final metrics of {plan.recipe} on {plan.dataset}: with everything that "
-            "accelerates off, with the model's settings (or those of the study, `acceleration_report.baseline` and "
-            "`accelerated`), and with settings one at a time. Materialize it on demand; no "
-            "job does. A configuration that fails is a row that says why."
+            f"What makes {plan.recipe} faster on this data and machine: time, memory and metrics, a row a "
+            "configuration. Materialize it when you want to know; no job does, as it trains several times."
         ),
         code_version=CODE_VERSION,
         pool=POOL,

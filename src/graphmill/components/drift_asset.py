@@ -32,17 +32,36 @@ class DriftCheck:
     picture: str = ""
 
 
-STAYED = Check("neighbours_stayed", "Neighbours changed no more than another seed would have changed them.")
+STAYED = Check(
+    "neighbours_stayed",
+    "Neighbours changed no more than another seed would have changed them. If they did: `findings` says why.",
+)
 DRIFT_CHECKS = (
     DriftCheck(STAYED, ("moved",), "overlap"),
     DriftCheck(
         Check(
-            "data_not_lost", "The graph, and the nodes, have not shrunk since the live version; no warm start hides it."
+            "data_not_lost",
+            "The graph and its nodes have not shrunk since the live version. If they have: look at the sources and "
+            "their rejects.",
         ),
         ("data_lost", "data_lost_hidden", "nodes_vanished"),
     ),
-    DriftCheck(Check("same_ids", "Vectors belong to the same ids as before."), ("ids_permuted",), "moved"),
-    DriftCheck(Check("no_type_collapsed", "No type's vectors have become one point."), ("type_collapsed",), "overlap"),
+    DriftCheck(
+        Check(
+            "same_ids",
+            "Vectors belong to the same ids as before. If not: do not promote; compare how ids and rows are paired.",
+        ),
+        ("ids_permuted",),
+        "moved",
+    ),
+    DriftCheck(
+        Check(
+            "no_type_collapsed",
+            "No type's vectors have become one point. If one's have: see the checks of the validation on that type.",
+        ),
+        ("type_collapsed",),
+        "overlap",
+    ),
 )
 
 PICTURES = {"overlap": "neighbours kept", "moved": "the nodes that moved most"}
@@ -65,9 +84,8 @@ def drift_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         kinds={"numpy", "markdown"},
         owners=list(plan.owners),
         description=(
-            f"How far the vectors lie from those of the live version of {plan.name}: neighbours kept, by type and by name, "
-            "in multiples of what another seed does, and what happened to the graph. "
-            "What it means: docs/how-to/did_my_embeddings_move.md."
+            f"How far the vectors moved from the live version of {plan.name}, in multiples of what another seed does. "
+            "Look here before you promote a run (docs/how-to/did_my_embeddings_move.md)."
         ),
         code_version=CODE_VERSION,
         pool=POOL,

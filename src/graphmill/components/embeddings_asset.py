@@ -33,12 +33,31 @@ COLUMNS = {
     "embedding": "the vector, float32",
 }
 
-FINITE = Check("finite", "Every number is finite.", blocking=True)
-SHAPE = Check("shape", "One row a node of the graph, as wide as model.embedding_dim.", blocking=True)
-ALIGNED = Check("ids_aligned", "Indices, ids and types are those of the graph, row for row.", blocking=True)
-ALIVE = Check("no_dead_rows", "No row is zero or vanishes beside the others.", blocking=True)
-SPREAD = Check("not_collapsed", "The rows are not all practically one vector.", blocking=True)
-BEST = Check("of_best_epoch", "The vectors are of the epoch that was chosen as the best.")
+FINITE = Check("finite", "Every number is finite. If not: see the model's checks on its loss.", blocking=True)
+SHAPE = Check(
+    "shape",
+    "One row a node of the graph, as wide as model.embedding_dim. If not: materialize the model and this again.",
+    blocking=True,
+)
+ALIGNED = Check(
+    "ids_aligned",
+    "Indices, ids and types are those of the graph, row for row. If not: the graph was rebuilt; train again.",
+    blocking=True,
+)
+ALIVE = Check(
+    "no_dead_rows",
+    "No row is zero or vanishes beside the others. If some do: their nodes have no training edge, or too short a training.",
+    blocking=True,
+)
+SPREAD = Check(
+    "not_collapsed",
+    "The rows are not all practically one vector. If they are: docs/reference/checks.md says what to change first.",
+    blocking=True,
+)
+BEST = Check(
+    "of_best_epoch",
+    "The vectors are of the epoch that was chosen as the best. If not: its checkpoint is damaged; train on, or again.",
+)
 CHECKS = (FINITE, SHAPE, ALIGNED, ALIVE, SPREAD, BEST)
 
 Reference = dict[str, Any]
@@ -56,8 +75,8 @@ def embeddings_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         kinds={"parquet", "csv"},
         owners=list(plan.owners),
         description=(
-            f"One vector a node of {plan.dataset}, from the best epoch of the training, computed layer by layer. "
-            "Nothing downstream runs unless the rows are finite, complete, aligned, alive and apart."
+            f"One vector for each node of {plan.dataset}, from the best epoch, for other programs: see `how_to_load`. "
+            "Nothing below runs unless its checks pass. Next: the validation."
         ),
         code_version=CODE_VERSION,
         pool=POOL,

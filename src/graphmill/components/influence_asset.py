@@ -18,7 +18,10 @@ from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.run_config import config_class, to_settings
 
 CODE_VERSION = "1"
-SPREAD = Check("several_checkpoints", "The influences are summed over several checkpoints, not only over the last.")
+SPREAD = Check(
+    "several_checkpoints",
+    "The influences are summed over several checkpoints, not only over the last. If not: raise acceleration.keep_influence.",
+)
 _SCORES = ("TracInScore", "SelfInfluence")
 _PARTS = {"Head": "head", "Rel": "relation", "Tail": "tail"}
 _SIDES = {"Test": "explained triple", "Train": "training triple"}
@@ -52,9 +55,8 @@ def influence_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         kinds={"pytorch", "csv"},
         owners=list(plan.owners),
         description=(
-            "TracIn: for held-out triples the training triples that made them likelier (proponents) and less likely "
-            "(opponents), summed over checkpoints; with `mode: self` the training triples that hold themselves up, "
-            "where mistakes stand out; with `mode: single` one triple by name. See docs/explanation/influence.md."
+            "Why the model says what it says: training triples for and against held-out ones. `mode: self` in the "
+            "Launchpad finds likely mistakes in the data (docs/explanation/influence.md)."
         ),
         code_version=CODE_VERSION,
         pool=POOL,

@@ -12,12 +12,14 @@ from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, markdown_table, p
 from graphmill.orchestration.page import asset_page
 from graphmill.training.settings import CHOSEN_ON_TEST
 
-BEATS = Check("beats_the_floors", "The held-out items rank better than by popularity and the other simple predictors.")
+BEATS = Check(
+    "beats_the_floors",
+    "The held-out items rank better than by popularity and the other simple predictors. If not: take the best of them.",
+)
 CHECKS = (BEATS,)
 DESCRIPTION = (
-    "The rank of each user's held-out items among all items that are new to the user (full ranking; for next items of "
-    "data in which people take the same again among all items), beside simple predictors tuned on validation; where the "
-    "system has one, the papers' protocol with sampled negatives, too."
+    "How well the model foresees what users take: their held-out items among all others, beside simpler predictors. "
+    "Where one of them is better, the summary says which to take."
 )
 PROTOCOLS = {
     "sampled": "sampled negatives (the papers' protocol)",

@@ -34,7 +34,10 @@ def raw_asset(plan: TablePlan, source: SourceFile) -> dg.AssetsDefinition:
         group_name=f"{plan.dataset}_ingest",
         kinds={Path(source.path.removesuffix(".gz")).suffix[1:].lower() or source.format, "file"},
         owners=list(plan.owners),
-        description=f"`{shown(source.path)}` ({source.format}). The data version is the hash of its content.",
+        description=(
+            f"`{shown(source.path)}`, read as {source.format}. When it has changed, run the job {plan.dataset}_refresh, "
+            f"or switch on the sensor {plan.dataset}_files. The data version is the hash of the content."
+        ),
         code_version=CODE_VERSION,
     )
     def raw(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Reference]]:

@@ -47,34 +47,60 @@ class HealthCheck:
     """Whether systems that recommend items have it."""
 
 
-NAMED = Check("no_named_failure", "The report finds none of the failures that it can name (docs/reference/checks.md).")
+NAMED = Check(
+    "no_named_failure",
+    "The report finds none of the failures that have a name. If it does: docs/reference/checks.md says what to change.",
+)
 HEALTH_CHECKS = (
     HealthCheck(
-        Check("mean_cosine", "Two random rows point in different directions."), ("mean_cosine", "uniformity"), "cosines"
+        Check(
+            "mean_cosine",
+            "Two random rows point in different directions. If they do not, the message says what to change.",
+        ),
+        ("mean_cosine", "uniformity"),
+        "cosines",
     ),
     HealthCheck(
-        Check("pca_variance", "Many principal components share the variance."),
+        Check(
+            "pca_variance",
+            "Many principal components share the variance. If few have it all, the message says what to change.",
+        ),
         ("components_90", "effective_rank_share", "participation_uncentred", "participation_share"),
         "spectrum",
     ),
     HealthCheck(
-        Check("types_vary", "Every node type varies inside, and types differ from each other."),
+        Check("types_vary", "Every node type varies inside, and types differ from each other. If not, see `by_type`."),
         ("type_cosine", "type_rank_share", "type_top1_ratio", "type_separation"),
         "pca",
     ),
     HealthCheck(
-        Check("disease_band", "Diseases are not too alike; the usual band of their mean cosine is shown."),
+        Check(
+            "disease_band",
+            "Diseases are not too alike. If they are, the message has the usual band, and what to change.",
+        ),
         ("disease_cosine",),
         absent="the graph has no node type 'disease' with enough rows",
         of_items=False,
     ),
     HealthCheck(
-        Check("rows_are_sound", "No row is missing, dead, repeated, or far longer than the rest."),
+        Check(
+            "rows_are_sound",
+            "No row is missing, dead, repeated, or far longer than the rest. If some are, the message says why that is.",
+        ),
         ("non_finite_rows", "dead_rows", "duplicated_share", "norm_spread"),
     ),
-    HealthCheck(Check("no_rogue_dimension", "No one to three dimensions decide every similarity."), ("rogue_share",)),
     HealthCheck(
-        Check("ids_fit_links", "Held-out links rank better than chance by cosine: vectors and ids belong together."),
+        Check(
+            "no_rogue_dimension",
+            "No one to three dimensions decide every similarity. If they do, the message says what to change.",
+        ),
+        ("rogue_share",),
+    ),
+    HealthCheck(
+        Check(
+            "ids_fit_links",
+            "Held-out links rank better than chance by cosine. If not: ids and vectors are mixed up, or it learnt nothing.",
+        ),
         ("link_signal",),
         absent="the graph holds out no links, or too few to tell",
     ),
@@ -96,8 +122,8 @@ def validation_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         kinds={"numpy", "markdown"},
         owners=list(plan.owners),
         description=(
-            "Cosine similarity, PCA variance and what else shows a collapsed embedding; if something is wrong, its "
-            "name. What each check means and what to do: docs/reference/checks.md."
+            f"Whether the vectors of {plan.name} are healthy. If not, the summary has the failure's name, and each "
+            "check says what to change (docs/reference/checks.md). Next: the ranking."
         ),
         code_version=CODE_VERSION,
         check_specs=specs(key, [NAMED, *(each.check for each in checks_of(plan))]),

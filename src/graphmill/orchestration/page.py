@@ -20,7 +20,10 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 SPARKS = 24
 PICTURES_VARIABLE = "GRAPHMILL_PICTURES"
 """Where ``make ui`` serves pictures of run directories, such as ``http://127.0.0.1:3001``."""
-PICTURE_WIDTH = 360
+DEFAULT_PORT = 3000
+"""Of the UI; pictures are served on the one after it."""
+PICTURE_WIDTH = 280
+"""Pixels: what the value column has on a window of 1,280, beside keys of up to 22 characters. Wider ones cut the summary."""
 
 
 def asset_page(

@@ -20,7 +20,7 @@ import dagster as dg
 
 from graphmill.errors import EXIT_OK, GraphmillError, ResourceError
 from graphmill.orchestration.home import code_location, dagster_home, project_root
-from graphmill.orchestration.page import PICTURES_VARIABLE
+from graphmill.orchestration.page import DEFAULT_PORT, PICTURES_VARIABLE
 from graphmill.orchestration.processes import ChildTree
 
 READY_SECONDS = 180.0
@@ -30,7 +30,7 @@ GRACE_SECONDS = 20.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until interrupted; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m graphmill.orchestration.ui", description=__doc__)
-    parser.add_argument("--port", type=int, default=3000, help="port of the UI (default 3000)")
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="port of the UI (default 3000)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
     options = parser.parse_args(arguments)
     try:
@@ -49,7 +49,7 @@ def serve(root: Path, host: str, port: int) -> int:
     home = dagster_home(root)
     logs = Path(home) / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    pictures = _free_port()
+    pictures = _pictures_port(port)
     os.environ[PICTURES_VARIABLE] = f"http://127.0.0.1:{pictures}"
     print("starting the webserver and the daemon …", flush=True)
     # Made here, once: webserver, daemon and code servers would all try to, and some of them fail.
@@ -125,9 +125,15 @@ def _require_free(host: str, port: int) -> None:
             ) from None
 
 
-def _free_port() -> int:
+def _pictures_port(port: int) -> int:
+    """The one after the UI's, as asset pages keep the address; another where that is taken."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port + 1))
+        except (OSError, OverflowError):
+            print(f"port {port + 1} is taken: pictures of earlier runs stay behind their buttons", flush=True)
+            probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
