@@ -33,6 +33,8 @@ HEADER = [
 ]
 TYPES = ("drug", "disease", "gene/protein")
 PER_TYPE = 40
+LONGEST_KEY = 22
+"""Characters of a metadata key that leave summary and pictures room on a window of 1,280."""
 
 
 def write_kg(path: Path, edges: int = 400, seed: int = 0) -> None:
@@ -104,6 +106,8 @@ class Project:
         assert event is not None
         shown = {name: value.value for name, value in event.asset_materialization.metadata.items()}
         assert next(iter(shown)) == "summary", "an asset's page begins with words for a person"
+        long = [name for name in shown if len(name) > LONGEST_KEY and not name.startswith("dagster/")]
+        assert not long, "keys as wide as these leave summary and pictures no room"
         return self.figures(shown) | shown
 
     @staticmethod

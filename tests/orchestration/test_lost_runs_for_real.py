@@ -139,11 +139,10 @@ class Daemon:
     def living_run(self) -> dg.DagsterRun | None:
         """The run that trains: its worker lives, there is one training, and that goes on."""
         for found in self.runs():
-            with contextlib.suppress(psutil.Error, StopIteration):
-                lives = found.status == DagsterRunStatus.STARTED and self.worker_of(found).is_running()
+            if found.status == DagsterRunStatus.STARTED and lives(self, found):
                 before = self.trace()
                 time.sleep(0.5)
-                if lives and len(self.trainings()) == 1 and self.trace() > before:
+                if len(self.trainings()) == 1 and self.trace() > before:
                     return found
         return None
 
@@ -272,13 +271,16 @@ def victim(daemon: Daemon, kind: str, trained: dg.DagsterRun) -> psutil.Process:
     return {"daemon": psutil.Process(daemon.process.pid), "run worker": worker}[kind]
 
 
+def lives(daemon: Daemon, run: dg.DagsterRun) -> bool:
+    """Whether its worker does; one that nobody has waited for is dead."""
+    with contextlib.suppress(psutil.Error, StopIteration):
+        return daemon.worker_of(run).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
 def is_over(daemon: Daemon, stricken: dg.DagsterRun) -> bool:
     """It has ended, or its worker lives."""
-    if daemon.status(stricken) != DagsterRunStatus.STARTED:
-        return True
-    with contextlib.suppress(psutil.Error):
-        return daemon.worker_of(stricken).is_running()
-    return False
+    return daemon.status(stricken) != DagsterRunStatus.STARTED or lives(daemon, stricken)
 
 
 @pytest.mark.timeout(4 * 3600)
@@ -302,7 +304,7 @@ def test_a_storm_of_kills_leaves_nothing_stuck_and_loses_nothing(
         daemon.start_again()
         daemon.wait(lambda run=trained: is_over(daemon, run), STUCK_SECONDS, f"the end of what the killed {kind} left")
         slowest = max(slowest, time.monotonic() - began)
-        if all(each.is_finished for each in daemon.runs()) and not _will_be_retried(daemon, trained):
+        if all(each.is_finished for each in daemon.runs()) and not will_be_retried(daemon):
             daemon.launch("toy_hgt_retrain")  # all its retries are used up: the next tick of a schedule
         daemon.wait(daemon.living_run, what=f"the training after the kill of the {kind}")
         assert daemon.saved_step() >= saved, kind
@@ -322,7 +324,7 @@ def test_a_storm_of_kills_leaves_nothing_stuck_and_loses_nothing(
     assert_same(outcome(together), outcome(alone))
 
 
-def _will_be_retried(daemon: Daemon, ended: dg.DagsterRun) -> bool:
+def will_be_retried(daemon: Daemon) -> bool:
     """Whether Dagster starts a run again by itself: given some time to do it."""
     deadline = time.monotonic() + INTERVAL_SECONDS + 20
     while time.monotonic() < deadline:

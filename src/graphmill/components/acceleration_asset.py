@@ -32,6 +32,9 @@ FINITE = Check(
 )
 CHECKS = (RUNS, FINITE)
 
+PLOTTED = ("configurations", "epochs", "speed_up")
+"""What a person follows over reports; the others have long names, which would leave the summary no room."""
+
 Reference = dict[str, Any]
 
 
@@ -105,7 +108,8 @@ def _materialized(
         metadata={
             **asset_page(
                 _summary(base, accelerated, len(rows)),
-                plotted=figures,
+                plotted={name: figures[name] for name in PLOTTED if name in figures},
+                others={name: value for name, value in figures.items() if name not in PLOTTED},
                 previous=previous,
                 pictures={"time and memory": f"{folder}/bars.png"},
             ),
