@@ -64,6 +64,9 @@ def test_triples_become_embeddings_rankings_and_influences(run: Any, tmp_path: P
         ranking = metadata(instance, "kg_bench", "conve_ranking")
         assert ranking["queries"] == 2 * 196, "both sides of every test triple"
         assert len(ranking["by_relation"].records) == 6
+        links = metadata(instance, "kg_bench", "conve_links")
+        assert links["dagster/row_count"] == sum(row.data["links"] for row in links["by_relation"].records)
+        assert "| head | relation | tail |" in links["links"]
         influence = metadata(instance, "kg_bench", "conve_influence")
         assert (influence["explained_triples"], influence["training_triples"]) == (50, 1493)
         assert re.search(r"\| (drug|gene|disease|condition) \d+ → predicate:\d+ → ", influence["proponents"])
@@ -79,7 +82,7 @@ def test_interactions_become_rankings_and_recommendations(run: Any, tmp_path: Pa
     with instance:
         ranking = metadata(instance, "watch", "tisasrec_ranking")
         for name in ("popularity", "item-kNN", "what most often follows"):
-            assert name in ranking["beside_the_floors"]
+            assert name in ranking["beside_the_baselines"]
         assert "sampled negatives" in ranking["protocols"]
         found = metadata(instance, "watch", "tisasrec_recommendations")
         assert (found["dagster/row_count"], found["users"]) == (6000, 300)
@@ -95,7 +98,7 @@ def test_listeners_tracks_and_facts_become_three_recommenders(run: Any, tmp_path
         for model in ("kgat", "mmgcn", "dragon"):
             ranking = metadata(instance, "music", f"{model}_ranking")
             for name in ("popularity", "item-kNN", "EASE", "BPR-MF"):
-                assert name in ranking["beside_the_floors"], (model, name)
+                assert name in ranking["beside_the_baselines"], (model, name)
             found = metadata(instance, "music", f"{model}_recommendations")
             assert found["dagster/row_count"] == 20 * found["users"]
             assert metadata(instance, "music", f"{model}_embeddings")["dagster/row_count"] > found["users"]

@@ -8,13 +8,13 @@ from graphmill.errors import EXIT_USER_ERROR
 from graphmill.orchestration import ui
 
 
-def test_pictures_have_the_same_address_whenever_the_ui_is_started() -> None:
+def test_pictures_and_explorer_have_the_same_address_whenever_the_ui_is_started() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-        assert ui._pictures_port(port - 1) != port
-    assert ui._pictures_port(port - 1) == port
-    assert 0 < ui._pictures_port(65535) < 65536
+        assert ui._port_for_service(port) != port
+    assert ui._port_for_service(port) == port
+    assert 0 < ui._port_for_service(65536) < 65536
 
 
 def test_a_port_in_use_is_told_at_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -62,7 +62,7 @@ def show_ranking(run: str, found: dict[str, Any]) -> None:
         ]
     print_table(f"{run} at epoch {found['epoch']}, {found['split']}", ["metric", *figures], rows)
     if "strata" in found:
-        from graphmill.evaluation.ranking.against import HALF_LINK_TITLES, links_of
+        from graphmill.evaluation.ranking.against_baselines import HALF_LINK_TITLES, links_of
 
         parts = [
             *((f"targets with {links_of(row)} training links", row) for row in found["strata"]["by_degree"]),
@@ -86,6 +86,53 @@ def show_ranking(run: str, found: dict[str, Any]) -> None:
         print_table("Verdicts", ["figure", "value", "bound", "verdict", "meaning"], rows)
     if "against" in found:
         print(found["against"]["sentence"])
+
+
+def show_links(rows: list[dict[str, Any]]) -> None:
+    """Predicted links as a table of each head and relation, with the best of the paths that support each."""
+    tables: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        tables.setdefault((row["head_name"], row["relation"], row["tail_type"]), []).append(row)
+    columns = ["rank", "id", "name", "score", "probability", "usual rank", "known", "best path"]
+    for (head, relation, kind), own in tables.items():
+        cells = [
+            [
+                str(row["rank"]),
+                row["tail_id"],
+                row["tail_name"],
+                number(row["score"]),
+                _significant(row["probability"]),
+                _significant(row["usual_rank"]),
+                row["known"],
+                "not looked for" if row["paths"] is None else row["paths"].split(" ; ")[0],
+            ]
+            for row in own
+        ]
+        print_table(f"{head}, {relation}: {kind}", columns, cells)
+
+
+def show_link_report(folder: str, report: dict[str, Any]) -> None:
+    """What was written, relation by relation."""
+    rows = []
+    for each in report["relations"]:
+        at_k, of = each["diversity"][-1], each["calibration"]
+        rows.append(
+            [
+                each["relation"],
+                f"{each['heads']:,}",
+                f"{each['rows']:,}",
+                f"{at_k['distinct_tails']:,} of {each['candidates']:,}",
+                f"{at_k['top_tail_share']:.0%}",
+                f"{each['supported_rows']:,} of {each['looked_for_paths']:,}",
+                of.get("why") or f"error {of['ece_top']:.3f} at base rate {of['base_rate']:.2g}",
+            ]
+        )
+    columns = ["relation", "heads", "links", "distinct tails", "have the most frequent", "with a path", "probabilities"]
+    print_table(f"{report['rows']:,} links in {folder}: {', '.join(report['files'])}", columns, rows)
+
+
+def _significant(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
 
 
 def _figures(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -122,6 +169,6 @@ def number(value: Any) -> str:
 
 def print_json(value: Any) -> None:
     """JSON on stdout, for programs."""
-    from graphmill.training.metrics_log import readable
+    from graphmill.evaluation.json_values import readable
 
     print(json.dumps(readable(value), indent=2, ensure_ascii=False))

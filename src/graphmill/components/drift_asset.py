@@ -7,18 +7,16 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.plan import POOL, ModelPlan
+from graphmill.components.plan import POOL, ModelPlan, plan_asset
 from graphmill.evaluation.drift.verdicts import DriftThresholds
-from graphmill.orchestration.checks import Check, PreviousRun, specs
-from graphmill.orchestration.defaults import STORE
+from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import markdown_table, picture, records, scalars
-from graphmill.orchestration.page import asset_page
+from graphmill.orchestration.page import asset_page, explorer_link, in_words
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.run_config import config_class, to_settings
 from graphmill.promotion.versions import Versions
 
-CODE_VERSION = "1"
 FOLDER = "drift"
 SHOWN_MOVED = 20
 
@@ -76,20 +74,18 @@ def drift_asset(plan: ModelPlan) -> dg.AssetsDefinition:
     key = plan.key("drift")
     run_config = config_class(plan.drift)
 
-    @dg.asset(
-        key=key,
-        io_manager_key=STORE,
-        ins={"embeddings": dg.AssetIn(plan.key("embeddings"))},
-        group_name=plan.group("validation"),
+    @plan_asset(
+        plan,
+        "drift",
+        "validation",
+        inputs=("embeddings",),
         kinds={"numpy", "markdown"},
-        owners=list(plan.owners),
         description=(
             f"How far the vectors moved from the live version of {plan.name}, in multiples of what another seed does. "
             "Look here before you promote a run (docs/how-to/did_my_embeddings_move.md)."
         ),
-        code_version=CODE_VERSION,
+        checks=[each.check for each in DRIFT_CHECKS],
         pool=POOL,
-        check_specs=specs(key, [each.check for each in DRIFT_CHECKS]),
     )
     def drift(
         context: dg.AssetExecutionContext,
@@ -119,10 +115,11 @@ def _nothing_live(plan: ModelPlan, run_dir: str) -> dg.MaterializeResult[Referen
         asset_key=key,
         value={"run_dir": run_dir, "against": "", "multiple": None},
         metadata={
-            "summary": dg.MetadataValue.md(
+            "summary": in_words(
                 f"No version of {plan.name} is live: nothing to compare with. `graphmill promote` makes one live."
             ),
             "finding": said,
+            **explorer_link(key),
         },
         check_results=[each.check.result(key, True, said) for each in DRIFT_CHECKS],
     )

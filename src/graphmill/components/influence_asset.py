@@ -7,17 +7,16 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.plan import POOL, ModelPlan
+from graphmill.components.plan import POOL, ModelPlan, plan_asset
 from graphmill.influence.results import CSV_COLUMNS, SELF_COLUMNS
 from graphmill.influence.settings import InfluenceSettings
-from graphmill.orchestration.checks import Check, specs
-from graphmill.orchestration.defaults import STORE
+from graphmill.orchestration.checks import Check
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import markdown_table, records, scalars, snippet
+from graphmill.orchestration.page import explorer_link, in_words
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.run_config import config_class, to_settings
 
-CODE_VERSION = "1"
 SPREAD = Check(
     "several_checkpoints",
     "The influences are summed over several checkpoints, not only over the last. If not: raise acceleration.keep_influence.",
@@ -47,20 +46,18 @@ def influence_asset(plan: ModelPlan) -> dg.AssetsDefinition:
     key = plan.key("influence")
     run_config = config_class(plan.influence)
 
-    @dg.asset(
-        key=key,
-        io_manager_key=STORE,
-        ins={"embeddings": dg.AssetIn(plan.key("embeddings"))},
-        group_name=plan.group("validation"),
+    @plan_asset(
+        plan,
+        "influence",
+        "validation",
+        inputs=("embeddings",),
         kinds={"pytorch", "csv"},
-        owners=list(plan.owners),
         description=(
             "Why the model says what it says: training triples for and against held-out ones. `mode: self` in the "
             "Launchpad finds likely mistakes in the data (docs/explanation/influence.md)."
         ),
-        code_version=CODE_VERSION,
+        checks=[SPREAD],
         pool=POOL,
-        check_specs=specs(key, [SPREAD]),
     )
     def influence(
         context: dg.AssetExecutionContext,
@@ -89,10 +86,11 @@ def _materialized(plan: ModelPlan, run_dir: str, asked: InfluenceSettings) -> dg
         asset_key=key,
         value={"run_dir": run_dir, "json": f"{stem}.json", "csv": f"{stem}.csv"},
         metadata={
-            "summary": dg.MetadataValue.md(
+            "summary": in_words(
                 f"{about['num_test_triples']:,} triples explained by {about['num_training_triples']:,} training triples, "
                 f"summed over {len(checkpoints)} checkpoints. The strongest are in the tables below."
             ),
+            **explorer_link(key),
             "dagster/row_count": len(rows),
             "dagster/column_schema": dg.TableSchema(
                 columns=[

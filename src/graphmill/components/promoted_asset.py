@@ -10,20 +10,20 @@ import dagster as dg
 
 from graphmill.components import embeddings_asset
 from graphmill.components.drift_asset import DRIFT_CHECKS, STAYED
-from graphmill.components.plan import POOL, ModelPlan
+from graphmill.components.plan import POOL, ModelPlan, plan_asset
 from graphmill.components.ranking_asset import KINDS
-from graphmill.components.validation_asset import NAMED, checks_of
+from graphmill.components.validation_asset import NAMED, groups_of
 from graphmill.errors import InputError, SettingsError
-from graphmill.orchestration.checks import Check, specs
-from graphmill.orchestration.defaults import STORE
+from graphmill.export.index import REQUIRED_RECALL, index_problem, index_sentence
+from graphmill.orchestration.checks import Check
 from graphmill.orchestration.failures import user_errors
+from graphmill.orchestration.page import explorer_link
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.promotion import data_version, metadata
 from graphmill.orchestration.run_config import config_class, to_settings
 from graphmill.promotion.policy import Facts, PromotionSettings, decide
 from graphmill.promotion.versions import Versions
 
-CODE_VERSION = "1"
 WHOLE = Check(
     "version_is_whole",
     "Every file of the live version is as it was promoted. If not: graphmill rollback, then promote a run again.",
@@ -33,7 +33,13 @@ NOT_WORSE = Check(
     "not_worse_than_the_live_one",
     "The run is not surely worse than the live version on validation. If it is: the live version should stay.",
 )
-CHECKS = (WHOLE, NOT_WORSE)
+FINDS = Check(
+    "index_finds_neighbours",
+    f"The index finds {REQUIRED_RECALL:.0%} of the ten nearest neighbours that exact search finds, or search is exact. If "
+    "not: promote again, which builds it again.",
+    blocking=True,
+)
+CHECKS = (WHOLE, NOT_WORSE, FINDS)
 
 Reference = dict[str, Any]
 
@@ -46,21 +52,19 @@ def promoted_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         raise SettingsError(f"promote.except_checks: there is no check '{unknown[0]}' (known: {', '.join(names)})")
     run_config = config_class(plan.promotion)
 
-    @dg.asset(
-        key=key,
-        io_manager_key=STORE,
-        ins={part: dg.AssetIn(plan.key(part)) for part in ("embeddings", "validation", "ranking", "drift")},
-        group_name=plan.group("release"),
+    @plan_asset(
+        plan,
+        "promoted",
+        "release",
+        inputs=("embeddings", "validation", "ranking", "drift"),
         kinds={"parquet"},
-        owners=list(plan.owners),
         description=(
             f"The live version of {plan.name}, in `{plan.versions_folder}/current`. Materializing asks the policy "
             f"({plan.promotion.when}); by hand: `graphmill promote` and `graphmill rollback "
             f"{plan.dataset}/{plan.name}`."
         ),
-        code_version=CODE_VERSION,
+        checks=CHECKS,
         pool=POOL,
-        check_specs=specs(key, CHECKS),
     )
     def promoted(
         context: dg.AssetExecutionContext,
@@ -108,7 +112,7 @@ def gating_checks(plan: ModelPlan) -> list[dg.AssetCheckKey]:
     """
     parts = {
         "embeddings": embeddings_asset.CHECKS,
-        "validation": (NAMED, *(each.check for each in checks_of(plan))),
+        "validation": (NAMED, *(Check(each.name, each.text) for each in groups_of(plan))),
         "ranking": KINDS[plan.system.ranks].checks,
         "drift": [each.check for each in DRIFT_CHECKS if each.check is not STAYED],
     }
@@ -137,6 +141,7 @@ def _waits(asked: PromotionSettings) -> dict[str, Any]:
         "champion": "",
         "comparison": {},
         "problem": "",
+        "index": {},
     }
 
 
@@ -151,12 +156,13 @@ def _materialized(
         whole, said = True, f"{live.name} is whole" if live else "nothing is live yet"
     except InputError as error:
         whole, said = False, str(error)
+    index = found["index"]
     worse = bool(compared) and compared["high"] < 0
     return dg.MaterializeResult(
         asset_key=key,
         value={name: found[name] for name in ("outcome", "version", "path")},
         data_version=dg.DataVersion(data_version(found)),
-        metadata=metadata(found, by),
+        metadata=metadata(found, by) | explorer_link(key),
         check_results=[
             WHOLE.result(key, whole, said),
             NOT_WORSE.result(
@@ -164,6 +170,9 @@ def _materialized(
                 not worse,
                 found["reason"] if compared else found["problem"] or "nothing to compare with",
                 severity=plan.checks.severity,
+            ),
+            FINDS.result(
+                key, not index_problem(index), index_sentence(index) if index else "search is exact", metadata=index
             ),
         ],
     )

@@ -7,17 +7,16 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.plan import TablePlan
+from graphmill.components.plan import TablePlan, plan_asset
 from graphmill.components.sources import SourceFile
 from graphmill.errors import InputError
 from graphmill.ingest.files import Source, is_binary, shown
 from graphmill.ingest.formats import FORMATS
 from graphmill.orchestration import files
-from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import records
+from graphmill.orchestration.page import explorer_link, in_words
 
-CODE_VERSION = "2"
 BINARY = (".npy", ".parquet", ".pq", ".zip")
 _BLOCK_BYTES = 1 << 20
 
@@ -28,17 +27,16 @@ def raw_asset(plan: TablePlan, source: SourceFile) -> dg.AssetsDefinition:
     """The asset of one source. Its value says which content the tables are to be made of."""
     key = plan.key(f"raw_{source.name}")
 
-    @dg.asset(
-        key=key,
-        io_manager_key=STORE,
-        group_name=f"{plan.dataset}_ingest",
+    @plan_asset(
+        plan,
+        f"raw_{source.name}",
+        "ingest",
         kinds={Path(source.path.removesuffix(".gz")).suffix[1:].lower() or source.format, "file"},
-        owners=list(plan.owners),
         description=(
             f"`{shown(source.path)}`, read as {source.format}. When it has changed, run the job {plan.dataset}_refresh, "
             f"or switch on the sensor {plan.dataset}_files. The data version is the hash of the content."
         ),
-        code_version=CODE_VERSION,
+        code_version="2",
     )
     def raw(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Reference]]:
         with user_errors():
@@ -50,7 +48,8 @@ def raw_asset(plan: TablePlan, source: SourceFile) -> dg.AssetsDefinition:
             value={"digest": digest, "size": size, "version": version},
             data_version=dg.DataVersion(digest),
             metadata={
-                "summary": dg.MetadataValue.md(_summary(source, size, about)),
+                "summary": in_words(_summary(source, size, about)),
+                **explorer_link(key),
                 "file": dg.MetadataValue.path(shown(source.path)),
                 "bytes": size,
                 **about,

@@ -28,7 +28,7 @@ from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.metadata import records, table_metadata
-from graphmill.orchestration.page import asset_page
+from graphmill.orchestration.page import asset_page, in_words
 
 TABLES_VERSION = "1"
 
@@ -190,8 +190,8 @@ def _edges(
                 f"{edges.num_rows:,} edges of {len(per_relation)} relations"
                 + _largest(per_relation, "relation", "edges")
                 + f". {_refused(result)}",
-                plotted={name: figures[name] for name in figures if name in PLOTTED},
-                others={name: figures[name] for name in figures if name not in PLOTTED},
+                plotted=PLOTTED,
+                others=figures,
                 previous=previous,
             ),
             **table_metadata(edges, EDGE_COLUMNS),
@@ -219,8 +219,8 @@ def _interactions(
             **asset_page(
                 f"{table.num_rows:,} interactions of {users:,} users, {evaluated:,} of whom have something to hold out. "
                 + _refused(result),
-                plotted={name: counts[name] for name in counts if name in PLOTTED},
-                others={name: counts[name] for name in counts if name not in PLOTTED},
+                plotted=PLOTTED,
+                others=counts,
                 previous=previous,
             ),
             **table_metadata(table, INTERACTION_COLUMNS),
@@ -299,7 +299,7 @@ def _features(plan: TablePlan, key: dg.AssetKey, result: IngestResult, version: 
         value=paths,
         data_version=dg.DataVersion(version),
         metadata={
-            "summary": dg.MetadataValue.md(
+            "summary": in_words(
                 "Numbers of "
                 + (", ".join(f"{r['nodes']:,} {r['type']} ({r['width']} wide)" for r in rows) or "no node")
                 + "."

@@ -21,7 +21,7 @@ from rich.table import Table
 
 from graphmill.errors import EXIT_CHECK_FAILED, EXIT_OK, GraphmillError, InputError
 from graphmill.orchestration.home import code_location, dagster_home, project_root
-from graphmill.orchestration.page import DEFAULT_PORT, PICTURES_VARIABLE
+from graphmill.orchestration.page import DEFAULT_PORT, SERVICE_VARIABLE
 
 JOB_SUFFIX = "_refresh"
 DEFAULT_CHAIN = "biomed"
@@ -39,8 +39,8 @@ FIGURES = (
         "components_90",
     ),
     *("mrr", "hits@10", "ndcg@10", "hr@10", "recall@20", "ndcg@20", "mrr_over_degree", "mrr_over_frequency"),
-    *("over_best_floor", "explained_triples", "items_recommended", "catalogue_coverage", "speed_up"),
-    *("decision", "live_version"),
+    *("over_best_baseline", "explained_triples", "items_recommended", "catalogue_coverage", "ece_top"),
+    *("supported_share", "top_tail_share", "speed_up", "decision", "live_version"),
 )
 SHOWN_FIGURES = 4
 
@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         root = project_root()
         dagster_home(root)
         # Where `make ui`, which is the next thing to do, serves the pictures of these pages.
-        os.environ.setdefault(PICTURES_VARIABLE, f"http://127.0.0.1:{DEFAULT_PORT + 1}")
+        os.environ.setdefault(SERVICE_VARIABLE, f"http://127.0.0.1:{DEFAULT_PORT + 1}")
         return run(chain, load(root), console)
     except GraphmillError as error:
         console.print(f"[red]graphmill:[/red] {error}", highlight=False)

@@ -6,8 +6,10 @@ at once; longer texts stay behind a button.
 
 import math
 import os
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import dagster as dg
 
@@ -16,12 +18,15 @@ from graphmill.orchestration.metadata import scalars
 
 INLINE_CHARACTERS = 999
 """Of Markdown that the webserver shows without a click."""
+LINE_CHARACTERS = 34
+"""Of a summary, beside keys of up to 22 characters."""
+HARD_BREAK = "  \n"
 BLOCKS = "▁▂▃▄▅▆▇█"
 SPARKS = 24
-PICTURES_VARIABLE = "GRAPHMILL_PICTURES"
-"""Where ``make ui`` serves pictures of run directories, such as ``http://127.0.0.1:3001``."""
+SERVICE_VARIABLE = "GRAPHMILL_SERVICE"
+"""Where ``graphmill serve`` runs beside ``make ui``: the explorer, and pictures of runs; ``http://127.0.0.1:3001``."""
 DEFAULT_PORT = 3000
-"""Of the UI; pictures are served on the one after it."""
+"""Of the UI; the service is on the one after it."""
 PICTURE_WIDTH = 280
 """Pixels: what the value column has on a window of 1,280, beside keys of up to 22 characters. Wider ones cut the summary."""
 
@@ -29,7 +34,7 @@ PICTURE_WIDTH = 280
 def asset_page(
     summary: str,
     *,
-    plotted: Mapping[str, Any],
+    plotted: Mapping[str, Any] | Sequence[str],
     previous: PreviousRun,
     others: Mapping[str, Any] | None = None,
     baselines: Mapping[str, Mapping[str, Any]] | None = None,
@@ -37,17 +42,45 @@ def asset_page(
 ) -> dict[str, Any]:
     """The beginning of an asset's metadata: ``summary``, pictures, numbers, and ``figures``.
 
-    ``plotted``: the six to ten numbers that a person follows over time, each a number of its own. ``others``: all other
-    figures, in one table with their past and their ``baselines`` (name → figure → value). A figure stands once.
+    ``plotted``: the six to ten numbers that a person follows over time, each a number of its own, or their names among
+    ``others``. ``others``: all other figures, in one table with their past and their ``baselines`` (name → figure →
+    value). A figure stands once.
     ``pictures``: title → path relative to the project, shown at once where ``make ui`` serves them.
     """
-    page: dict[str, Any] = {"summary": dg.MetadataValue.md(_short(summary))}
+    if not isinstance(plotted, Mapping):
+        figures, names = others or {}, tuple(plotted)
+        plotted = {name: figures[name] for name in names if name in figures}
+        others = {name: value for name, value in figures.items() if name not in names}
+    page: dict[str, Any] = {"summary": in_words(summary)}
     if shown := _pictures(pictures or {}):
         page["pictures"] = dg.MetadataValue.md(shown)
+    page.update(explorer_link(previous.asset))
     page.update({name: rounded(value) for name, value in scalars(plotted).items()})
     if rows := _rows(scalars(others or {}), previous, baselines or {}):
         page["figures"] = _table(rows)
     return page
+
+
+def explorer_link(asset: dg.AssetKey) -> dict[str, Any]:
+    """Metadata that leads to the explorer's page on this asset's model; {} where it is not served."""
+    address = os.environ.get(SERVICE_VARIABLE, "")
+    path = "/".join(quote(part) for part in asset.path)
+    return {"explorer": dg.MetadataValue.url(f"{address}/#/{path}")} if address else {}
+
+
+def in_words(text: str) -> dg.MetadataValue:
+    """A summary as Markdown that is shown without a click, in lines that a window of 1,280 pixels does not cut.
+
+    The value column is as wide as its widest word, often a path, so that nothing breaks the lines for a reader.
+    """
+    paragraphs = (
+        textwrap.wrap(each, LINE_CHARACTERS, break_long_words=False, break_on_hyphens=False)
+        for each in text.split("\n\n")
+    )
+    lines = "\n\n".join(HARD_BREAK.join(paragraph) for paragraph in paragraphs)
+    return dg.MetadataValue.md(
+        lines if len(lines) <= INLINE_CHARACTERS else lines[: INLINE_CHARACTERS - 1].rstrip() + "…"
+    )
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -105,14 +138,10 @@ def _text(value: Any) -> str:
 
 def _pictures(pictures: Mapping[str, str]) -> str:
     """Short Markdown with the pictures' addresses; empty where nobody serves them."""
-    address = os.environ.get(PICTURES_VARIABLE, "")
+    address = os.environ.get(SERVICE_VARIABLE, "")
     if not address:
         return ""
-    lines = [f"![{title}]({address}/{path}?width={PICTURE_WIDTH})" for title, path in pictures.items()]
+    lines = [f"![{title}]({address}/pictures/{path}?width={PICTURE_WIDTH})" for title, path in pictures.items()]
     while lines and len("\n\n".join(lines)) > INLINE_CHARACTERS:
         lines.pop()
     return "\n\n".join(lines)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= INLINE_CHARACTERS else text[: INLINE_CHARACTERS - 1].rstrip() + "…"

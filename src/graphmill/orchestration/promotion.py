@@ -13,9 +13,10 @@ from typing import Any
 import dagster as dg
 
 from graphmill.orchestration.metadata import markdown_table, scalars, snippet
-from graphmill.orchestration.page import rounded
+from graphmill.orchestration.page import in_words, rounded
 
 NO_VERSION = "none"
+_FOLLOWERS = {"tracker_was_not_told": "tracker", "not_copied": "copy"}
 
 
 def data_version(found: Mapping[str, Any]) -> str:
@@ -28,7 +29,7 @@ def metadata(found: Mapping[str, Any], by: str) -> dict[str, Any]:
     compared = found.get("comparison") or {}
     figures = ("candidate", "champion", "difference", "low", "high", "queries", "left_out")
     shown: dict[str, Any] = {
-        "summary": dg.MetadataValue.md(_summary(found)),
+        "summary": in_words(_summary(found)),
         "decision": found["outcome"],
         "reason": found["reason"],
         "live_version": found["version"] or NO_VERSION,
@@ -36,6 +37,7 @@ def metadata(found: Mapping[str, Any], by: str) -> dict[str, Any]:
         "by": by,
         **{name: rounded(value) for name, value in scalars({name: compared.get(name) for name in figures}).items()},
     }
+    shown |= {name: found[key] for name, key in _FOLLOWERS.items() if found.get(key)}
     if compared:
         shown["metric"] = compared["metric"]
         shown["figures"] = dg.MetadataValue.md(markdown_table(_figure_rows(found, compared)))

@@ -31,13 +31,18 @@ class Entry:
     recommends: bool = False
     traces: bool = False
 
+    @property
+    def predicts(self) -> bool:
+        """Whether it predicts links: what ranks links or triples does."""
+        return self.ranks != "items"
+
 
 RECIPES = {
     "bpr_mf": Entry(
         "graphmill.systems.bpr_mf",
         "BprMfSettings",
         "BprMfRecipe",
-        "BPR-MF: matrix factorisation for recommendation; floor and start of the others",
+        "BPR-MF: matrix factorisation for recommendation; a baseline of the others, and where they can start",
         ranks="items",
         recommends=True,
     ),

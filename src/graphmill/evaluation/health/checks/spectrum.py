@@ -1,0 +1,69 @@
+"""Checks of how many directions the rows use."""
+
+from graphmill.evaluation.health.check import Group, HealthCheck, Threshold
+from graphmill.evaluation.health.needed import components_90_needed, participation_needed
+
+VARIANCE = Group(
+    "pca_variance",
+    "Many principal components share the variance. If few have it all, the message says what to change.",
+    picture="spectrum",
+)
+WIDER = (
+    *("raise hidden_dim", "train longer", "lower weight_decay", "lower regularisation"),
+    "raise contrastive_weight",
+)
+_NUMBER = "Principal components for 90 % of the variance; at most 30 % of the dimensions are asked for."
+_SHARE = "The same number as a share of the dimensions; below, the rows live in a subspace."
+_RANK = "Effective rank (RankMe, centred) as a share of the dimensions; below, a subspace."
+_ONE = "Uncentred participation ratio; below, one direction carries nearly everything."
+_CENTRED = "Centred participation ratio as a share of the dimensions; below, a subspace."
+
+CHECKS = (
+    HealthCheck(
+        name="components_90",
+        group=VARIANCE,
+        what="principal components for 90 % of the variance, centred",
+        thresholds=(
+            Threshold("components_90_min", 15, _NUMBER, figure="components_90", ge=1),
+            Threshold("components_90_share_min", 0.04, _SHARE, figure="components_90_share", ge=0, le=1),
+        ),
+        bound="{components_90_min} and {components_90_share_min} of the available dimensions",
+        figure=lambda e: e.figures.components_90,
+        needed=lambda e: components_90_needed(e.thresholds, e.figures.available),
+        good="Many components share the variance.",
+        bad="A few components hold 90 % of the variance: most of the width is unused.",
+        remedy=WIDER,
+    ),
+    HealthCheck(
+        name="effective_rank_share",
+        group=VARIANCE,
+        what="`effective_rank`, exp of the entropy of the singular values (RankMe, arXiv 2210.02885), centred, as a share "
+        "of the available dimensions",
+        thresholds=(Threshold("effective_rank_share_min", 0.1, _RANK, figure="effective_rank_share", ge=0, le=1),),
+        figure=lambda e: e.figures.share(e.figures.effective_rank),
+        good="The singular values spread over the dimensions.",
+        bad="The singular values concentrate on few directions: the rows live in a subspace.",
+        remedy=WIDER,
+    ),
+    HealthCheck(
+        name="participation_uncentred",
+        group=VARIANCE,
+        what="(Σλ)²/Σλ² without centring; 1 is one direction",
+        thresholds=(Threshold("participation_min", 2.0, _ONE, figure="participation_uncentred", ge=1),),
+        figure=lambda e: e.figures.participation_uncentred,
+        needed=lambda e: participation_needed(e.thresholds, e.figures.available),
+        good="No single direction, the mean included, dominates.",
+        bad="One or two directions, the mean included, carry nearly everything.",
+        remedy=WIDER,
+    ),
+    HealthCheck(
+        name="participation_share",
+        group=VARIANCE,
+        what="the same, centred, as a share of the available dimensions",
+        thresholds=(Threshold("participation_share_min", 0.01, _CENTRED, figure="participation_share", ge=0, le=1),),
+        figure=lambda e: e.figures.share(e.figures.participation_centred),
+        good="The variance is not confined to a few directions.",
+        bad="The variance is confined to a few directions.",
+        remedy=WIDER,
+    ),
+)

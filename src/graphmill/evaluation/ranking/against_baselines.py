@@ -1,0 +1,122 @@
+"""A model's ranking against its baselines: which one is best, by how much, how sure that is, and for which queries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from graphmill.evaluation.json_values import plain
+from graphmill.evaluation.ranking.links import LinkRanking
+from graphmill.evaluation.ranking.mrr_ratio import Average, Ratio, mrr_ratio
+
+#: How the baselines are called in sentences and tables.
+TITLES = {"degree": "degree-only", "knn": "kNN", "spectral": "spectral vectors", "complex": "ComplEx"}
+#: The half-links of a query that training has, for a person.
+HALF_LINK_TITLES = {
+    "both": "(head, relation) and (relation, tail)",
+    "head_relation": "(head, relation) alone",
+    "relation_tail": "(relation, tail) alone",
+    "none": "neither half of the link",
+}
+
+
+@dataclass(frozen=True)
+class AgainstBaselines:
+    """``mrr``: macro or micro MRR (as ``average`` says) of "model" and of each baseline; ``ratios``: the model's over each.
+
+    ``best``: the baseline with the highest MRR. ``queries``: how many were ranked.
+    """
+
+    average: Average
+    mrr: dict[str, float]
+    ratios: dict[str, Ratio]
+    best: str
+    queries: int
+
+    @property
+    def ratio(self) -> Ratio:
+        """The model's MRR over that of the best baseline."""
+        return self.ratios[self.best]
+
+    def sentence(self) -> str:
+        """One sentence for a person: which baselines beat the model, and by how much."""
+        ours = f"the model's {self.average} MRR of {self.mrr['model']:.4f}"
+        better = sorted((n for n in self.ratios if self.mrr[n] > self.mrr["model"]), key=lambda n: -self.mrr[n])
+        if better:
+            named = " and ".join(
+                f"{title(name)} ({self.mrr[name]:.4f}, {self.mrr[name] / self.mrr['model'] - 1:.0%} above)"
+                if self.mrr["model"] > 0
+                else f"{title(name)} ({self.mrr[name]:.4f})"
+                for name in better
+            )
+            verb = "beats" if len(better) == 1 else "beat"
+            return f"{named} {verb} {ours}{self._interval()}."
+        rival = f"{title(self.best)} ({self.mrr[self.best]:.4f})"
+        share = self.ratio.value - 1
+        above = f"by {share:.0%}" if not math.isnan(share) else "which has none right"
+        return f"No baseline beats {ours}: it is above the best, {rival}, {above}{self._interval()}."
+
+    def _interval(self) -> str:
+        ratio = self.ratio
+        if math.isnan(ratio.low):
+            return ""
+        return (
+            f"; its ratio to the best is {ratio.value:.3f} (95 % interval {ratio.low:.3f} to {ratio.high:.3f}, "
+            f"{self.queries:,} queries)"
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, with the sentence."""
+        found: dict[str, Any] = plain(asdict(self) | {"sentence": self.sentence()})
+        return found
+
+
+def title(baseline: str) -> str:
+    """A baseline's name for a person."""
+    return TITLES.get(baseline, baseline)
+
+
+def against_baselines(
+    model: LinkRanking, baselines: Mapping[str, LinkRanking], average: Average, *, seed: int = 0
+) -> AgainstBaselines:
+    """Compare rankings of the same queries. ``baselines`` must not be empty; ``seed``: of the bootstrap's draws."""
+
+    def mrr(ranking: LinkRanking) -> float:
+        return (ranking.macro if average == "macro" else ranking.micro)["mrr"]
+
+    figures = {name: mrr(ranking) for name, ranking in baselines.items()}
+    ratios = {name: mrr_ratio(model, other, average=average, seed=seed) for name, other in baselines.items()}
+    best = max(figures, key=lambda name: figures[name])
+    return AgainstBaselines(average, {"model": mrr(model), **figures}, ratios, best, model.queries)
+
+
+def strata(rankings: Mapping[str, LinkRanking]) -> dict[str, list[dict[str, Any]]]:
+    """MRR by scorer and part of the queries: ``by_degree`` of the target (``low`` to ``high`` training links, −1: no end)
+    and ``by_half_link`` (``seen``: :data:`graphmill.evaluation.ranking.links.HALF_LINKS`), a row each with ``queries``.
+    """
+    first = next(iter(rankings.values()))
+    by_degree = [
+        {
+            "low": each.low,
+            "high": each.high,
+            "queries": each.queries,
+            "mrr": {name: ranking.by_degree[place].metrics["mrr"] for name, ranking in rankings.items()},
+        }
+        for place, each in enumerate(first.by_degree)
+    ]
+    by_half_link = [
+        {
+            "seen": half.seen,
+            "queries": half.queries,
+            "mrr": {name: ranking.by_half_link[place].metrics["mrr"] for name, ranking in rankings.items()},
+        }
+        for place, half in enumerate(first.by_half_link)
+    ]
+    return {"by_degree": by_degree, "by_half_link": by_half_link}
+
+
+def links_of(row: Mapping[str, Any]) -> str:
+    """``"10 to 29"`` or ``"100+"``: the training degrees of a row of ``by_degree``."""
+    return f"{row['low']} to {row['high']}" if row["high"] >= 0 else f"{row['low']}+"

@@ -1,0 +1,108 @@
+"""Whether a training starts, goes on, or is done already; and what is said where more or other was done than is asked.
+
+What decides is the newest checkpoint, which vouches for itself. ``report.json`` only tells that a training came to its
+end: where it is damaged or says something else, the end is done again from the checkpoint.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from typing import Any, Literal
+
+from graphmill.errors import InputError
+from graphmill.runs.resolve import stored_settings
+from graphmill.training.checkpoint import CheckpointMissingError, CheckpointStore
+from graphmill.training.run_directory import RunDirectory
+from graphmill.training.run_state import TrainState
+from graphmill.training.stopping import out_of_patience
+
+Start = Literal["fresh", "resume", "reuse"]
+
+
+def choose_start(
+    run: RunDirectory, store: CheckpointStore, settings: Any, fingerprint: str, note: Callable[[str], None]
+) -> Start:
+    """How to start; clears what a fresh start must not find.
+
+    Raises:
+        InputError: ``resume: require``, and there is no checkpoint.
+    """
+    resume = settings.acceleration.resume
+    if settings.training.force or resume == "never":
+        _clear(run, store)
+        return "fresh"
+    if store.list():
+        return "reuse" if _is_done(run, store, settings, fingerprint, note) else "resume"
+    if resume == "require":
+        raise InputError(f"acceleration.resume: require, but {run.path} has no checkpoint; auto starts afresh")
+    return "fresh"
+
+
+def longer(done: int, settings: Any) -> str:
+    """A sentence where a run was already trained for longer than is asked for now: it cannot be made shorter."""
+    asked = settings.training.epochs
+    if done <= asked:
+        return ""
+    return (
+        f"training.epochs is {asked}, but this run has been trained for {done}, and its vectors are of those; "
+        f"training.force: true trains {asked} from the start"
+    )
+
+
+def evaluated_otherwise(run: RunDirectory, settings: Any) -> str:
+    """A sentence where a finished run chose its epoch, or was measured, by other settings than are asked for now."""
+    before = stored_settings(run).model_dump(mode="json")["evaluation"]
+    now = settings.model_dump(mode="json")["evaluation"]
+    changed = [
+        f"{name} {before[name]} (now {now[name]})" for name in now if name in before and before[name] != now[name]
+    ]
+    if not changed:
+        return ""
+    return (
+        f"this run is done, and its best epoch and figures are by evaluation.{', '.join(changed)}; "
+        "training.force: true trains it again"
+    )
+
+
+def _is_done(
+    run: RunDirectory, store: CheckpointStore, settings: Any, fingerprint: str, note: Callable[[str], None]
+) -> bool:
+    if not (run.path / "report.json").exists():
+        return False
+    try:
+        report = run.read_json("report.json")
+        for name in ("manifest.json", "settings.json", "parameter_rows.json"):
+            run.read_json(name)  # without these nothing can be done with the run
+    except InputError as error:
+        note(f"{error}; that is done now")
+        return False
+    try:
+        loaded = store.load("last")
+    except CheckpointMissingError:
+        return False  # going on says why
+    state = TrainState.from_json(loaded.snapshot.state)
+    told, found = (
+        (report["fingerprint"], report["epochs_done"], report["steps_done"]),
+        (
+            fingerprint,
+            state.epoch,
+            state.steps,
+        ),
+    )
+    if told != found:
+        note(
+            f"report.json tells of epoch {report['epochs_done']} and step {report['steps_done']}, and the last checkpoint "
+            f"is of epoch {state.epoch} and step {state.steps}: going on from the checkpoint"
+        )
+        return False
+    return state.epoch >= settings.training.epochs or out_of_patience(state, settings.training.patience_epochs)
+
+
+def _clear(run: RunDirectory, store: CheckpointStore) -> None:
+    store.discard_after(-1)
+    for name in ("report.json", "history.json", "metrics.jsonl", "tracker.json"):
+        run.remove(name)
+    for folder in (run.embeddings, run.tensorboard, run.path / "nonfinite"):
+        shutil.rmtree(folder, ignore_errors=True)
+    run.create()

@@ -1,0 +1,116 @@
+"""A model against its baselines: the paired bootstrap, the sentence, parts of the queries, and rankings that are kept."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from graphmill.evaluation.baselines.links import DegreeScorer, RandomScorer
+from graphmill.evaluation.ranking.against_baselines import against_baselines, strata
+from graphmill.evaluation.ranking.links import HALF_LINKS, LinkRanking, RelationRanking, link_queries, rank_links
+from graphmill.evaluation.ranking.mrr_ratio import mrr_ratio
+from graphmill.evaluation.ranking.ranking_bytes import from_bytes, to_bytes
+from tests.evaluation.ranking.graphs import random_graph
+
+
+def ranking(*relations: list[float]) -> LinkRanking:
+    """Of queries with these reciprocal ranks, relation by relation."""
+    rows = tuple(
+        RelationRanking(i, f"r{i}", len(each), 9, {"mrr": float(np.mean(each))}, (), (), np.array(each))
+        for i, each in enumerate(relations)
+    )
+    macro = float(np.mean([row.metrics["mrr"] for row in rows]))
+    micro = float(np.mean(np.concatenate([row.reciprocal for row in rows])))
+    return LinkRanking("test", (1,), rows, {"mrr": macro}, {"mrr": micro}, ())
+
+
+def test_the_ratio_of_a_ranking_to_itself_is_one_in_every_draw() -> None:
+    one = ranking([1.0, 0.5, 0.1], [0.25])
+    found = mrr_ratio(one, one)
+    assert (found.value, found.low, found.high) == pytest.approx((1, 1, 1))
+
+
+@pytest.mark.parametrize(
+    ("average", "value"), [("macro", 0.6 / 0.4), ("micro", (0.9 * 30 + 0.3 * 10) / (0.6 * 30 + 0.2 * 10))]
+)
+def test_the_ratio_is_of_macro_or_micro_means(average, value: float) -> None:
+    found = mrr_ratio(ranking([0.9] * 30, [0.3] * 10), ranking([0.6] * 30, [0.2] * 10), average=average)
+    assert (found.value, found.low, found.high) == pytest.approx((value,) * 3)
+
+
+def test_the_interval_is_that_of_draws_within_relations() -> None:
+    rng = np.random.default_rng(0)
+    ours, theirs = rng.random(200), rng.random(200)
+    found = mrr_ratio(ranking(list(ours)), ranking(list(theirs)), samples=2000, seed=1)
+    draws = [(ours[i].mean() / theirs[i].mean()) for i in rng.integers(0, 200, (2000, 200))]
+    assert (found.low, found.high) == pytest.approx(tuple(np.percentile(draws, [2.5, 97.5])), abs=0.02)
+    assert found == mrr_ratio(ranking(list(ours)), ranking(list(theirs)), samples=2000, seed=1)
+    # Pairs that go together leave less doubt than queries drawn apart for either.
+    close = mrr_ratio(ranking(list(ours * 1.1)), ranking(list(ours)))
+    assert close.high - close.low == pytest.approx(0, abs=1e-9)
+
+
+def test_a_baseline_without_a_right_answer_has_no_ratio() -> None:
+    found = mrr_ratio(ranking([0.5]), ranking([0.0]))
+    assert math.isnan(found.value)
+    assert math.isnan(found.low)
+
+
+def test_the_sentence_names_what_beats_the_model_and_by_how_much() -> None:
+    model = ranking([0.2] * 40)
+    lost = against_baselines(model, {"degree": ranking([0.1] * 40), "knn": ranking([0.3] * 40)}, "macro")
+    assert lost.best == "knn"
+    assert lost.sentence().startswith("kNN (0.3000, 50% above) beats the model's macro MRR of 0.2000; its ratio")
+    assert "0.667 (95 % interval 0.667 to 0.667, 40 queries)" in lost.sentence()
+    won = against_baselines(model, {"degree": ranking([0.1] * 40)}, "micro")
+    assert won.sentence().startswith(
+        "No baseline beats the model's micro MRR of 0.2000: it is above the best, degree-only"
+    )
+    assert "by 100%" in won.sentence()
+    json.dumps(lost.to_dict(), allow_nan=False)
+
+
+def test_half_links_part_the_queries_by_what_training_has_seen() -> None:
+    graph = random_graph(3)
+    queries = link_queries(graph, "test")
+    found = rank_links(DegreeScorer(queries), queries)
+    expected = dict.fromkeys(HALF_LINKS, 0)
+    for relation in queries.relations:
+        edges = graph.edges(relation.relation)
+        train = edges.split == 0
+        for h, t in zip(relation.heads, relation.tails, strict=True):
+            seen = (h in edges.src[train], t in edges.dst[train])
+            expected[HALF_LINKS[2 * (not seen[0]) + (not seen[1])]] += 1
+    assert {each.seen: each.queries for each in found.by_half_link} == {k: v for k, v in expected.items() if v}
+    total = sum(each.metrics["mrr"] * each.queries for each in found.by_half_link) / found.queries
+    assert total == pytest.approx(found.micro["mrr"])
+
+
+def test_strata_have_every_scorer() -> None:
+    queries = link_queries(random_graph(3), "test")
+    rankings = {
+        "model": rank_links(RandomScorer(queries), queries),
+        "degree": rank_links(DegreeScorer(queries), queries),
+    }
+    found = strata(rankings)
+    assert sum(row["queries"] for row in found["by_degree"]) == sum(row["queries"] for row in found["by_half_link"])
+    assert all(set(row["mrr"]) == {"model", "degree"} for rows in found.values() for row in rows)
+
+
+def test_a_ranking_that_is_kept_comes_back_as_it_was() -> None:
+    queries = link_queries(random_graph(3), "test")
+    ranked = rank_links(DegreeScorer(queries), queries)
+    back, about = from_bytes(to_bytes(ranked, {"side": "both"}))
+    assert about == {"side": "both"}
+    assert back.to_dict() == ranked.to_dict()
+    for mine, theirs in zip(ranked.relations, back.relations, strict=True):
+        np.testing.assert_array_equal(mine.reciprocal, theirs.reciprocal)
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda b: b"", lambda b: b"x" * len(b)])
+def test_a_damaged_one_is_refused(damage) -> None:
+    queries = link_queries(random_graph(3), "test")
+    content = to_bytes(rank_links(DegreeScorer(queries), queries), {})
+    with pytest.raises((ValueError, KeyError)):
+        from_bytes(damage(content))
