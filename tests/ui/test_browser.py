@@ -124,13 +124,17 @@ def test_the_model_shows_its_loss_curve_and_code_to_paste(page: Page, server: Se
 
 
 CUT = """cell => {
-  for (let at = cell; at; at = at.parentElement) {
+  const range = document.createRange();
+  range.selectNodeContents(cell);
+  const right = range.getBoundingClientRect().right;
+  for (let at = cell.parentElement; at; at = at.parentElement) {
     const clips = ['auto', 'scroll', 'hidden'].includes(getComputedStyle(at).overflowX);
-    if (clips && at.scrollWidth > at.clientWidth + 2) return `${at.scrollWidth} in ${at.clientWidth}`;
+    const edge = at.getBoundingClientRect().right;
+    if (clips && right > edge + 2) return `${right} beyond ${edge}`;
   }
   return '';
 }"""
-"""How wide what is around a cell is, in how little; empty where nothing is cut."""
+"""Where a text ends, and the edge that it is cut at; empty where it is not."""
 WIDTHS = (1280, 1440)
 
 
