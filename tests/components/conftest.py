@@ -14,6 +14,7 @@ import pytest
 
 from graphmill.components import EmbeddingModel, GraphDataset
 from graphmill.orchestration.io_managers import ArtifactStore
+from graphmill.orchestration.page import HARD_BREAK
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport
 from graphmill.orchestration.resources import AcceleratorResource
 
@@ -33,6 +34,8 @@ HEADER = [
 ]
 TYPES = ("drug", "disease", "gene/protein")
 PER_TYPE = 40
+LONGEST_KEY = 22
+"""Characters of a metadata key that leave summary and pictures room on a window of 1,280."""
 
 
 def write_kg(path: Path, edges: int = 400, seed: int = 0) -> None:
@@ -103,6 +106,10 @@ class Project:
         event = self.instance.get_latest_materialization_event(dg.AssetKey(key.split("/")))
         assert event is not None
         shown = {name: value.value for name, value in event.asset_materialization.metadata.items()}
+        assert next(iter(shown)) == "summary", "an asset's page begins with words for a person"
+        shown["summary"] = str(shown["summary"]).replace(HARD_BREAK, " ")
+        long = [name for name in shown if len(name) > LONGEST_KEY and not name.startswith("dagster/")]
+        assert not long, "keys as wide as these leave summary and pictures no room"
         return self.figures(shown) | shown
 
     @staticmethod

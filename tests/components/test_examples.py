@@ -53,3 +53,20 @@ def test_it_has_the_graph_and_the_settings_of_the_benchmark(example: str, reposi
         read_settings(repository / "examples" / "hgt" / "hetionet_kg_5k.yaml"), "test"
     ).model_dump()
     assert ours | {"data": ""} == measured | {"data": ""}
+
+
+@pytest.mark.parametrize("sample", ["biomed", "kg_bench", "music", "watch"])
+def test_everything_of_a_sample_says_what_it_is_and_what_to_do(sample: str, repository: Path) -> None:
+    """Short enough that summary and picture of an asset stand below it in the first screen."""
+    with create_defs_folder_sandbox() as sandbox:
+        path = sandbox.scaffold_component(GraphDataset)
+        (Path(path) / "defs.yaml").write_text((repository / f"src/graphmill/defs/{sample}/defs.yaml").read_text())
+        with sandbox.build_all_defs() as definitions:
+            graph = definitions.resolve_asset_graph()
+            automations = [*(definitions.schedules or ()), *(definitions.sensors or ()), *(definitions.jobs or ())]
+            said = {each.name: each.description or "" for each in automations}
+    told = {key.to_user_string(): graph.get(key).description or "" for key in graph.get_all_asset_keys()}
+    assert {name: len(text) for name, text in told.items() if not 90 <= len(text) <= 240} == {}
+    checks = {key.name: graph.get_check_spec(key).description or "" for key in graph.asset_check_keys}
+    assert [name for name, text in checks.items() if not text.endswith((".", ").")) or text.count(".") < 2] == []
+    assert [name for name, text in said.items() if len(text) < 60] == []

@@ -4,13 +4,18 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from graphmill.errors import InputError
+from graphmill.ingest.feature_files import load_matrix
 from graphmill.ingest.interactions_csv import read_interactions_csv
 from graphmill.ingest.kgat_files import read_kgat
 from graphmill.ingest.mmrec import read_mmrec
+from graphmill.ingest.neo4j import read_neo4j
 from graphmill.ingest.node_features import NodeFeatureSettings, read_node_features
+from graphmill.ingest.ntriples import read_ntriples
 from graphmill.ingest.report import ingest_report
 from graphmill.ingest.triples import TriplesSettings, read_triples
 
@@ -184,3 +189,56 @@ def test_blanks_around_ids_make_no_other_users_and_items(tmp_path: Path, blank: 
     result = read_mmrec(path) if reader == "mmrec" else read_interactions_csv(path)
     assert [n["id"] for n in result.nodes.to_pylist() if n["type"] == "item"] == ["a", "b"]
     assert result.counts["items"] == 2
+
+
+class TestNothingSilent:
+    """Each was found by damages of whole files (tests.ingest.damage): read before without a word."""
+
+    def test_a_time_column_under_a_name_that_nobody_knows_is_named(self, tmp_path: Path) -> None:
+        (tmp_path / "x.csv").write_text("user,item,tmie\n" + "".join(f"u{n},i{n % 3},{n}\n" for n in range(9)))
+        assert "columns that play no part were skipped: tmie" in read_interactions_csv(tmp_path / "x.csv").notes
+
+    @pytest.mark.parametrize(
+        ("nodes", "edges", "said"),
+        [
+            (":ID,nmae,:LABEL\n1,x,A\n2,y,A\n", ":START_ID,:END_ID,:TYPE\n1,2,T\n", "skipped: nmae of n.csv"),
+            (":ID,name,:LABEL\n1,x,A\n2,y,A\n", ":START_ID,:END_ID,:TYP\n1,2,T\n", "skipped: :TYP of r.csv"),
+            (":ID,name,:LABEL\n", ":START_ID,:END_ID,:TYPE\n1,2,T\n", "n.csv lists no node"),
+            (":ID,name,:LABEL\n1,x,A\n2,y,\n", ":START_ID,:END_ID,:TYPE\n1,2,T\n", "1 listed nodes have no type"),
+            (":ID,name,:LABEL\n1,x,A;B\n2,y,B\n", ":START_ID,:END_ID,:TYPE\n1,2,T\n", "(type_rule): 1 A, 1 B"),
+        ],
+    )
+    def test_what_a_graphs_files_lack_or_have_too_much_is_said(
+        self, tmp_path: Path, nodes: str, edges: str, said: str
+    ) -> None:
+        (tmp_path / "n.csv").write_text(nodes)
+        (tmp_path / "r.csv").write_text(edges)
+        assert any(said in note for note in read_neo4j(tmp_path).notes)
+
+    def test_bytes_that_are_no_utf8_become_no_id(self, tmp_path: Path) -> None:
+        line = b"<http://a/%s> <http://a/p> <http://a/2> .\n"
+        (tmp_path / "x.nt").write_bytes(line % b"1" + line % b"\xd9")
+        result = read_ntriples(tmp_path / "x.nt")
+        assert result.rejects.select(["line", "reason"]).to_pylist() == [{"line": 2, "reason": "not UTF-8 text"}]
+
+    def test_relations_that_end_alike_keep_their_iri_and_it_is_said(self, tmp_path: Path) -> None:
+        lines = [f"<http://a/{n}> <http://{n % 2}/p> <http://a/{n + 1}> .\n" for n in range(4)]
+        (tmp_path / "x.nt").write_text("".join(lines))
+        result = read_ntriples(tmp_path / "x.nt")
+        assert any("2 relations or types end as another does and keep their whole IRI" in n for n in result.notes)
+
+    def test_a_matrix_with_more_bytes_than_it_says_is_refused(self, tmp_path: Path) -> None:
+        np.save(tmp_path / "f.npy", np.ones((3, 2), np.float32))
+        data = (tmp_path / "f.npy").read_bytes()
+        (tmp_path / "f.npy").write_bytes(data[:-6] + b"\0" + data[-6:])
+        with pytest.raises(InputError, match=r"f\.npy is damaged: it has 1 bytes more than its header says"):
+            load_matrix(tmp_path / "f.npy")
+
+    def test_parquets_own_checksums_are_looked_at(self, tmp_path: Path) -> None:
+        path = tmp_path / "x.parquet"
+        table = pa.table({"user": [f"user{n}" for n in range(60)], "item": [f"item{n % 7}" for n in range(60)]})
+        pq.write_table(table, path, write_page_checksum=True, compression="none", use_dictionary=False)
+        assert read_interactions_csv(path).counts["interactions"] == 60
+        path.write_bytes(path.read_bytes().replace(b"user31", b"user13", 1))
+        with pytest.raises(InputError, match="CRC"):
+            read_interactions_csv(path)

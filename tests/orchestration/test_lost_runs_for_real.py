@@ -1,9 +1,12 @@
-"""A real daemon, code server, run worker and training process, each killed in a training: nothing stays stuck."""
+"""A real webserver, daemon, code server, run worker and training process, killed in a training: nothing stays stuck."""
 
 import contextlib
+import json
 import os
+import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -13,13 +16,18 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
+import httpx
 import psutil
 import pytest
 import yaml
 from dagster import DagsterRunStatus
 
 from graphmill.orchestration.lost_runs import INTERVAL_SECONDS
+from graphmill.training.checkpoint import CheckpointStore
+from graphmill.training.run_directory import RunDirectory
 from tests.components.conftest import write_kg
+from tests.training.runs import assert_same, outcome
+from tests.training.runs import run as trained_alone
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -27,7 +35,7 @@ STUCK_SECONDS = 120.0
 PATIENCE = 300.0  # for what takes long on a loaded machine, and is not what is judged here
 SMALL = {
     "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 0},
-    "training": {"epochs": 100000, "steps_per_epoch": 3, "patience_epochs": 0},
+    "training": {"epochs": 100000, "steps_per_epoch": 3, "patience_epochs": 0, "lr_decay_epochs": 3},
     "objective": {"contrastive_weight": 0.0},
     "acceleration": {"threads": 1, "checkpoint_every_epochs": 5},
     "evaluation": {"eval_every": 100000},
@@ -69,6 +77,7 @@ class Daemon:
         write_kg(root / "data" / "01_raw" / "kg.csv")
         self.environment = {**os.environ, "DAGSTER_HOME": str(self.home), "OMP_NUM_THREADS": "1"}
         self.instance = dg.DagsterInstance.from_config(str(self.home))
+        self.webserver: subprocess.Popen[bytes] | None = None
         self.start()
 
     def start(self) -> None:
@@ -77,6 +86,23 @@ class Daemon:
             self.process = subprocess.Popen(
                 command, cwd=self.root, env=self.environment, stdout=log, stderr=log, start_new_session=True
             )
+
+    def start_webserver(self) -> None:
+        """Beside the daemon, as ``make ui`` does."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        command = [sys.executable, "-m", "dagster_webserver", "-p", str(self.port), "-w", "workspace.yaml"]
+        with (self.root / "webserver.log").open("ab") as log:
+            self.webserver = subprocess.Popen(
+                command, cwd=self.root, env=self.environment, stdout=log, stderr=log, start_new_session=True
+            )
+        self.wait(self.webserver_answers, what="the webserver")
+
+    def webserver_answers(self) -> bool:
+        with contextlib.suppress(httpx.HTTPError):
+            return httpx.get(f"http://127.0.0.1:{self.port}/server_info", timeout=5).status_code == 200
+        return False
 
     def launch(self, job: str) -> None:
         command = [sys.executable, "-m", "dagster", "job", "launch", "-w", "workspace.yaml", "-j", job]
@@ -90,6 +116,35 @@ class Daemon:
         """Steps in the run's trace."""
         found = list((self.root / "data/06_models/toy/hgt").glob("*/metrics.jsonl"))
         return found[0].read_text().count("\n") if found else 0
+
+    def run_directory(self) -> RunDirectory:
+        """The one that all trainings of this project go on in."""
+        (found,) = (self.root / "data/06_models/toy/hgt").glob("*/manifest.json")
+        return RunDirectory(found.parent)
+
+    def saved_step(self) -> int:
+        """Of the newest checkpoint; 0 without one."""
+        found = CheckpointStore(self.run_directory().checkpoints).list()
+        return found[-1].step if found else 0
+
+    def trainings(self) -> list[psutil.Process]:
+        """Training processes of this project that are alive, whosever child they are."""
+        found = []
+        for process in psutil.process_iter(["cmdline", "status"]):
+            with contextlib.suppress(psutil.Error):
+                if "graphmill.worker" in (process.info["cmdline"] or []) and process.cwd() == str(self.root):
+                    found += [process] * (process.info["status"] != psutil.STATUS_ZOMBIE)
+        return found
+
+    def living_run(self) -> dg.DagsterRun | None:
+        """The run that trains: its worker lives, there is one training, and that goes on."""
+        for found in self.runs():
+            if found.status == DagsterRunStatus.STARTED and lives(self, found):
+                before = self.trace()
+                time.sleep(0.5)
+                if len(self.trainings()) == 1 and self.trace() > before:
+                    return found
+        return None
 
     def worker_of(self, run: dg.DagsterRun) -> psutil.Process:
         """The process of a run, from the event log."""
@@ -114,16 +169,24 @@ class Daemon:
         return run, self.worker_of(run)
 
     def start_again(self) -> None:
-        """As systemd does, where it is gone."""
+        """As systemd does, what is gone."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self.process.wait(1)
             self.start()
+        if self.webserver is not None and self.webserver.poll() is not None:
+            self.start_webserver()
 
     def status(self, run: dg.DagsterRun) -> DagsterRunStatus:
         return next(r for r in self.runs() if r.run_id == run.run_id).status
 
     def stop(self) -> None:
-        processes = psutil.Process(self.process.pid).children(recursive=True) if self.process.poll() is None else []
+        servers = [each for each in (self.process, self.webserver) if each is not None]
+        processes = [
+            child
+            for each in servers
+            if each.poll() is None
+            for child in psutil.Process(each.pid).children(recursive=True)
+        ]
         for run in self.runs():
             if not run.is_finished:
                 try:
@@ -131,7 +194,8 @@ class Daemon:
                     processes += [worker, *worker.children(recursive=True)]
                 except (psutil.NoSuchProcess, StopIteration):
                     continue
-        self.process.kill()
+        for server in servers:
+            server.kill()
         for process in processes:
             if process.is_running():
                 process.kill()
@@ -157,7 +221,7 @@ def resumed_from(daemon: Daemon, run: dg.DagsterRun) -> int:
 @pytest.mark.parametrize(
     "killed",
     [
-        "run worker",
+        pytest.param("run worker", marks=pytest.mark.long),
         pytest.param("code server, run worker", marks=pytest.mark.long),
         pytest.param("daemon, code server, run worker", marks=pytest.mark.long),
     ],
@@ -187,3 +251,84 @@ def test_a_run_whose_daemon_was_killed_lives_on_and_is_left_alone(daemon: Daemon
     daemon.wait(lambda: daemon.trace() > before, what="the training, which nobody has stopped,")
     assert worker.is_running()
     assert daemon.status(run) == DagsterRunStatus.STARTED
+
+
+SHORT_STORM = ("webserver", "training process", "daemon", "run worker")
+ALL_KINDS = ("webserver", "daemon", "code server", "run worker", "training process")
+
+
+def victim(daemon: Daemon, kind: str, trained: dg.DagsterRun) -> psutil.Process:
+    worker = daemon.worker_of(trained)
+    if kind == "webserver":
+        assert daemon.webserver is not None
+        return psutil.Process(daemon.webserver.pid)
+    if kind == "code server":  # the one that started the run; where its daemon is gone, the one of the daemon there is
+        above = worker.parent()
+        servers = psutil.Process(daemon.process.pid).children()
+        return above if above is not None and "grpc" in above.cmdline() else servers[0]
+    if kind == "training process":
+        return daemon.trainings()[0]
+    return {"daemon": psutil.Process(daemon.process.pid), "run worker": worker}[kind]
+
+
+def lives(daemon: Daemon, run: dg.DagsterRun) -> bool:
+    """Whether its worker does; one that nobody has waited for is dead."""
+    with contextlib.suppress(psutil.Error, StopIteration):
+        return daemon.worker_of(run).status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def is_over(daemon: Daemon, stricken: dg.DagsterRun) -> bool:
+    """It has ended, or its worker lives."""
+    return daemon.status(stricken) != DagsterRunStatus.STARTED or lives(daemon, stricken)
+
+
+@pytest.mark.timeout(4 * 3600)
+@pytest.mark.parametrize("kinds", [SHORT_STORM, pytest.param(ALL_KINDS * 12, marks=pytest.mark.long)], ids=len)
+def test_a_storm_of_kills_leaves_nothing_stuck_and_loses_nothing(
+    kinds: tuple[str, ...], daemon: Daemon, tmp_path: Path
+) -> None:
+    """At seeded moments of a training. What systemd would start again, and a schedule launch again, the test does."""
+    chance = random.Random(40)
+    order = chance.sample(kinds, len(kinds)) if len(kinds) > len(ALL_KINDS) else kinds
+    daemon.start_webserver()
+    daemon.launch("toy_hgt_retrain")
+    slowest = 0.0
+    for number, kind in enumerate(order):
+        trained = daemon.wait(daemon.living_run, what=f"the training before kill {number + 1}")
+        time.sleep(chance.uniform(0.0, 4.0))
+        saved = daemon.saved_step()
+        with contextlib.suppress(psutil.NoSuchProcess, IndexError):
+            victim(daemon, kind, trained).send_signal(signal.SIGKILL)
+        began = time.monotonic()
+        daemon.start_again()
+        daemon.wait(lambda run=trained: is_over(daemon, run), STUCK_SECONDS, f"the end of what the killed {kind} left")
+        slowest = max(slowest, time.monotonic() - began)
+        if all(each.is_finished for each in daemon.runs()) and not will_be_retried(daemon):
+            daemon.launch("toy_hgt_retrain")  # all its retries are used up: the next tick of a schedule
+        daemon.wait(daemon.living_run, what=f"the training after the kill of the {kind}")
+        assert daemon.saved_step() >= saved, kind
+        steps = [record["step"] for record in daemon.run_directory().metrics.read("step")]
+        assert steps == list(range(1, len(steps) + 1)), kind
+        assert daemon.webserver_answers()
+    print(f"{len(order)} kills; the slowest end of a run took {slowest:.0f} s")
+    daemon.stop()
+    psutil.wait_procs(daemon.trainings(), timeout=60)
+    trained_in = daemon.run_directory()
+    assert not list(trained_in.checkpoints.glob("*.damaged"))
+    values = json.loads((trained_in.path / "settings.json").read_text())
+    values["data"] = str(daemon.root / values["data"])
+    values["training"]["epochs"] = CheckpointStore(trained_in.checkpoints).load("last").epoch + 1
+    together, alone = trained_alone(values, trained_in.path.parent), trained_alone(values, tmp_path / "alone")
+    assert together["run_dir"] == str(trained_in.path)
+    assert_same(outcome(together), outcome(alone))
+
+
+def will_be_retried(daemon: Daemon) -> bool:
+    """Whether Dagster starts a run again by itself: given some time to do it."""
+    deadline = time.monotonic() + INTERVAL_SECONDS + 20
+    while time.monotonic() < deadline:
+        if not all(each.is_finished for each in daemon.runs()):
+            return True
+        time.sleep(1)
+    return False

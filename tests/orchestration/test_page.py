@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from graphmill.orchestration.checks import PreviousRun
-from graphmill.orchestration.page import INLINE_CHARACTERS, SERVICE_VARIABLE, asset_page, change, sparkline
+from graphmill.orchestration.page import INLINE_CHARACTERS, SERVICE_VARIABLE, asset_page, change, in_words, sparkline
 
 KEY = dg.AssetKey(["toy", "graph"])
 
@@ -52,6 +52,11 @@ def test_a_change(now: float, before: float | None, said: str) -> None:
     assert change(now, before) == said
 
 
+def test_a_summary_is_in_lines_that_are_not_cut() -> None:
+    text = in_words("One two three four five six seven eight.\n\nLoss ▁▂▃ 2.5").md_str
+    assert text == "One two three four five six seven  \neight.\n\nLoss ▁▂▃ 2.5"
+
+
 def test_a_long_summary_is_cut_to_what_is_shown_at_once() -> None:
     with dg.instance_for_test() as instance:
         text = asset_page("x" * 5000, plotted={}, previous=PreviousRun(instance, KEY))["summary"].md_str
@@ -75,4 +80,4 @@ def test_pictures_are_shown_where_they_are_served(monkeypatch: pytest.MonkeyPatc
         page = asset_page("", plotted={}, previous=previous, pictures=wanted)
     assert not {"pictures", "explorer"} & set(bare)
     assert page["explorer"].url == "http://127.0.0.1:3001/#/" + "/".join(KEY.path)
-    assert page["pictures"].md_str == "![loss](http://127.0.0.1:3001/pictures/data/06_models/run/losses.png?width=360)"
+    assert page["pictures"].md_str == "![loss](http://127.0.0.1:3001/pictures/data/06_models/run/losses.png?width=280)"

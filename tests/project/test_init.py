@@ -166,7 +166,45 @@ def test_what_cannot_be_read_is_told_and_nothing_is_written(tmp_path: Path) -> N
     assert not (tmp_path / "mine").exists()
 
 
-def test_two_sources_of_edges_are_two_datasets(tmp_path: Path) -> None:
+TREATS, BINDS = "drug,disease\nd1,x1\nd2,x1\n", "source,target,relation\nd1,g1,binds\nd2,g1,binds\n"
+KINDS = "id,type,name\nd1,Drug,one\nd2,Drug,two\nx1,Disease,f\ng1,Gene,a\n"
+
+
+def test_several_edge_files_and_a_node_file_are_one_graph(tmp_path: Path) -> None:
+    folder = tmp_path / "Clinic"
+    folder.mkdir()
+    files = [write(folder / f"{n}.csv", t) for n, t in (("treats", TREATS), ("binds", BINDS), ("kinds", KINDS))]
+    made = init(tmp_path / "mine", data=[*files, features(tmp_path / "shapes.npy", 2)], ask=lambda _, kinds: kinds[0])
+    dataset, model = documents(made.root, "clinic")
+    edges, shapes = parse_sources(dataset["attributes"]["sources"], made.root)
+    assert (edges.format, edges.path, shapes.format) == ("kg_files", "data/01_raw", "node_features")
+    assert sorted(Path(file).name for file in edges.files().values()) == ["binds.csv", "kinds.csv", "treats.csv"]
+    assert all(Path(file).is_relative_to(made.root) for file in edges.files().values())
+    assert dataset["attributes"]["graph"]["include_node_types"] == ["Drug", "Disease", "Gene"]
+    assert model["attributes"]["recipe"] == "hgt"
+    assert "all its edges are called treats" in made.found[0]
+
+
+@pytest.mark.parametrize("in_place", [True, False])
+def test_edge_files_are_named_from_their_folder_wherever_they_stay(tmp_path: Path, in_place: bool) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+    files = [write(tmp_path / "a/one.csv", BINDS), write(tmp_path / "b/two.csv", BINDS.replace("binds", "treats"))]
+    made = init(tmp_path / "mine", data=files, in_place=in_place, name="kg")
+    (source,) = documents(made.root, "kg")[0]["attributes"]["sources"]
+    expected = ["a/one.csv", "b/two.csv"] if in_place else ["one.csv", "two.csv"]
+    assert [edge["file"] for edge in source["edges"]] == expected
+    (read,) = parse_sources([source], made.root)
+    assert all(Path(file).is_file() for file in read.files().values())
+
+
+def test_a_pair_without_names_is_not_taken_for_edges_beside_others(tmp_path: Path) -> None:
+    log, edges = write(tmp_path / "log.csv", "1,7\n1,8\n2,7\n"), write(tmp_path / "binds.csv", BINDS)
+    with pytest.raises(InputError, match=r"these files have 2 \(.*log.csv as sequence; .*binds.csv as kg_csv\)"):
+        init(tmp_path / "mine", data=[log, edges])
+
+
+def test_two_sources_of_interactions_are_two_datasets(tmp_path: Path) -> None:
     files = [write(tmp_path / f"{name}.csv", RATINGS) for name in "ab"]
     with pytest.raises(InputError, match="make a dataset of each by a call of its own"):
         init(tmp_path / "mine", data=files)

@@ -114,17 +114,60 @@ def graphs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, TypedGraph]:
 def test_three_hundred_odd_settings_files_are_used_or_refused_in_a_sentence(
     graphs: dict[str, TypedGraph], tmp_path: Path
 ) -> None:
+    """Nothing changes silently: each setting is what the text says to any reader of YAML, and all others their defaults."""
     file, used, refused = tmp_path / "settings.yaml", 0, []
     for name, graph in graphs.items():
         for text in odd_texts(settings_of(CASES[name], graph), seed=40, count=60):
             file.write_text(text, encoding="utf-8")
             try:
-                prepare(read_settings(file), "settings.yaml")
+                written = read_settings(file)
+                assert changed_silently(text, written) == {}
+                prepare(written, "settings.yaml")
                 used += 1
             except GraphmillError as error:
                 refused.append(str(error))
     assert [text for text in refused if "\n" in text or len(text) > 2000] == []
     assert used > 30, "most were refused for one reason"
+
+
+FOLLOWS = {"objective.loss"}
+"""Set by what else is written: a file of before that sets anything of ``link_contrastive`` means it."""
+
+
+def changed_silently(text: str, written: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Settings by path that differ from what the text, or else the default, says: that, and what was taken."""
+    taken = flat(parse_settings(written, "settings.yaml").model_dump())
+    bare = {name: written[name] for name in ("recipe", "preset") if name in written}
+    default, said = flat(parse_settings(bare, "settings.yaml").model_dump()), flat(yaml.safe_load(text))
+    wanted = {
+        path: said[path] if path in said else default[path]
+        for path in taken
+        if path in said or not any(at.startswith(f"{path}.") or path.startswith(f"{at}.") for at in said)
+    }
+    return {
+        path: (want, taken[path])
+        for path, want in wanted.items()
+        if path not in FOLLOWS and not means(want, taken[path])
+    }
+
+
+def flat(values: Any, at: str = "") -> dict[str, Any]:
+    if not isinstance(values, dict) or not values:
+        return {at: values}
+    return {
+        path: x for key, inner in values.items() for path, x in flat(inner, f"{at}.{key}" if at else str(key)).items()
+    }
+
+
+def means(written: Any, taken: Any) -> bool:
+    """The same value; ``off`` and ``on`` are what YAML makes booleans of, ``1e3`` a number that it makes text of."""
+    if isinstance(written, bool) and isinstance(taken, str):
+        return taken == ("on" if written else "off")
+    if isinstance(written, str) and isinstance(taken, int | float):
+        return float(written) == taken
+    if isinstance(written, list | tuple) and isinstance(taken, list | tuple):
+        return len(written) == len(taken) and all(map(means, written, taken))
+    return isinstance(written, bool) == isinstance(taken, bool) and bool(written == taken)
 
 
 # -- streams ---------------------------------------------------------------------------------------------------------

@@ -123,6 +123,21 @@ def test_the_model_shows_its_loss_curve_and_code_to_paste(page: Page, server: Se
     expect(page.get_by_text("graphmill.load(").first).to_be_visible()
 
 
+CUT = """cell => {
+  const range = document.createRange();
+  range.selectNodeContents(cell);
+  const right = range.getBoundingClientRect().right;
+  for (let at = cell.parentElement; at; at = at.parentElement) {
+    const clips = ['auto', 'scroll', 'hidden'].includes(getComputedStyle(at).overflowX);
+    const edge = at.getBoundingClientRect().right;
+    if (clips && right > edge + 2) return `${right} beyond ${edge}`;
+  }
+  return '';
+}"""
+"""Where a text ends, and the edge that it is cut at; empty where it is not."""
+WIDTHS = (1280, 1440)
+
+
 @pytest.mark.parametrize(
     ("asset", "told", "pictures"),
     [
@@ -137,13 +152,17 @@ def test_the_model_shows_its_loss_curve_and_code_to_paste(page: Page, server: Se
 def test_an_asset_page_begins_with_a_summary_and_shows_its_pictures(
     page: Page, server: Server, finished_run: str, asset: str, told: str, pictures: int
 ) -> None:
-    page.set_viewport_size({"width": 1400, "height": 1100})
-    page.goto(f"{server.address}/assets/biomed/{asset}")
-    expect(page.get_by_text(told).first).to_be_visible()
-    for number in range(pictures):
-        picture = page.locator("img[src^='http://127.0.0.1:']").nth(number)
-        expect(picture).to_be_visible()
-        page.wait_for_function("image => image.complete && image.naturalWidth > 100", arg=picture.element_handle())
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        page.goto(f"{server.address}/assets/biomed/{asset}")
+        expect(page.get_by_text(told).first).to_be_in_viewport()
+        assert page.get_by_text(told).first.evaluate(CUT) == ""
+        for number in range(pictures):
+            picture = page.locator("img[src^='http://127.0.0.1:']").nth(number)
+            expect(picture).to_be_visible()
+            page.wait_for_function("image => image.complete && image.naturalWidth > 100", arg=picture.element_handle())
+        if pictures:
+            expect(page.locator("img[src^='http://127.0.0.1:']").first).to_be_in_viewport()
     if folder := os.environ.get("GRAPHMILL_SCREENSHOTS"):
         Path(folder).mkdir(parents=True, exist_ok=True)
         page.screenshot(path=str(Path(folder) / f"{asset}.png"))

@@ -32,7 +32,9 @@ def ingest_report(
 
 @app.command()
 def build(
-    files: Annotated[list[str], typer.Argument(help="Edges or interactions, and files with features of the nodes")],
+    files: Annotated[
+        list[str], typer.Argument(help="Edges (several files, with nodes) or interactions, and features of nodes")
+    ],
     output: Annotated[Path, typer.Option("--output", "-o", help="Folder of the graph")],
     format_: Annotated[str, typer.Option("--format", help="Format of the edges; default: by the content")] = "",
     set_: Annotated[list[str] | None, typer.Option("--set", help="Graph setting, such as split.valid=0.1")] = None,

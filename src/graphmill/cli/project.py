@@ -20,7 +20,8 @@ def init(
         str, typer.Option(help="Sample to begin with: biomed (the default), music, watch, kg_bench or none")
     ] = "",
     data: Annotated[
-        list[str] | None, typer.Option(help="Your file, folder or URL, in place of a sample; again for node features")
+        list[str] | None,
+        typer.Option(help="Your file, folder or URL; again for more edges, for nodes, and for features of them"),
     ] = None,
     format_: Annotated[
         str, typer.Option("--format", help="Format of the data, where its content does not say it")

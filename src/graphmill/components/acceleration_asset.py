@@ -20,9 +20,18 @@ from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.orchestration.run_config import config_class, to_settings
 from graphmill.runs.acceleration_report import FILE, AccelerationReport, AccelerationReportSettings, Row, read_report
 
-RUNS = Check("accelerated_runs", "The model's own configuration trains to the end on this machine.")
-FINITE = Check("all_are_finite", "No configuration met a loss or gradient that is not finite.")
+RUNS = Check(
+    "accelerated_runs",
+    "The model's own configuration trains to the end on this machine. If not: its row in the table says why.",
+)
+FINITE = Check(
+    "all_are_finite",
+    "No configuration met a loss or gradient that is not finite. If one did: do not use it on this data.",
+)
 CHECKS = (RUNS, FINITE)
+
+PLOTTED = ("configurations", "epochs", "speed_up")
+"""What a person follows over reports; the others have long names, which would leave the summary no room."""
 
 Reference = dict[str, Any]
 
@@ -39,10 +48,8 @@ def acceleration_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         inputs=("graph",),
         kinds={"pytorch", "markdown"},
         description=(
-            f"Time per epoch, peak memory and final metrics of {plan.recipe} on {plan.dataset}: with everything that "
-            "accelerates off, with the model's settings (or those of the study, `acceleration_report.baseline` and "
-            "`accelerated`), and with settings one at a time. Materialize it on demand; no "
-            "job does. A configuration that fails is a row that says why."
+            f"What makes {plan.recipe} faster on this data and machine: time, memory and metrics, a row a "
+            "configuration. Materialize it when you want to know; no job does, as it trains several times."
         ),
         checks=CHECKS,
         tags=dict([ON_DEMAND]),
@@ -97,7 +104,8 @@ def _materialized(
         metadata={
             **asset_page(
                 _summary(base, accelerated, len(rows)),
-                plotted=figures,
+                plotted={name: figures[name] for name in PLOTTED if name in figures},
+                others={name: value for name, value in figures.items() if name not in PLOTTED},
                 previous=previous,
                 pictures={"time and memory": f"{folder}/bars.png"},
             ),

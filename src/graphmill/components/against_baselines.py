@@ -11,7 +11,9 @@ from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.metadata import markdown_table, scalars
 
 BEATS_BASELINES = Check(
-    "beats_baselines", "What was held out ranks better than by any baseline: degree, nearest neighbours, ComplEx, …"
+    "beats_baselines",
+    "What was held out ranks better than by any baseline: degree, nearest neighbours, ComplEx, … If not: take the "
+    "baseline, or tune (docs/how-to/search_settings.md); the bound is checks.baseline_ratio_min.",
 )
 RATIO = "mrr_over_best_baseline"
 

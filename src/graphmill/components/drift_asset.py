@@ -9,10 +9,10 @@ import dagster as dg
 
 from graphmill.components.plan import POOL, ModelPlan, plan_asset
 from graphmill.evaluation.drift.verdicts import DriftThresholds
-from graphmill.orchestration.checks import Check, PreviousRun, compared
+from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import markdown_table, picture, records, scalars
-from graphmill.orchestration.page import explorer_link, run_pages
+from graphmill.orchestration.page import asset_page, explorer_link, in_words, run_pages
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.run_config import config_class, to_settings
 from graphmill.promotion.versions import Versions
@@ -30,18 +30,41 @@ class DriftCheck:
     picture: str = ""
 
 
-STAYED = Check("neighbours_stayed", "Neighbours changed no more than another seed would have changed them.")
+STAYED = Check(
+    "neighbours_stayed",
+    "Neighbours changed no more than another seed would have changed them. If they did: `findings` says why.",
+)
 DRIFT_CHECKS = (
     DriftCheck(STAYED, ("moved",), "overlap"),
     DriftCheck(
         Check(
-            "data_not_lost", "The graph, and the nodes, have not shrunk since the live version; no warm start hides it."
+            "data_not_lost",
+            "The graph and its nodes have not shrunk since the live version. If they have: look at the sources and "
+            "their rejects.",
         ),
         ("data_lost", "data_lost_hidden", "nodes_vanished"),
     ),
-    DriftCheck(Check("same_ids", "Vectors belong to the same ids as before."), ("ids_permuted",), "moved"),
-    DriftCheck(Check("no_type_collapsed", "No type's vectors have become one point."), ("type_collapsed",), "overlap"),
+    DriftCheck(
+        Check(
+            "same_ids",
+            "Vectors belong to the same ids as before. If not: do not promote; compare how ids and rows are paired.",
+        ),
+        ("ids_permuted",),
+        "moved",
+    ),
+    DriftCheck(
+        Check(
+            "no_type_collapsed",
+            "No type's vectors have become one point. If one's have: see the checks of the validation on that type.",
+        ),
+        ("type_collapsed",),
+        "overlap",
+    ),
 )
+
+PICTURES = {"overlap": "neighbours kept", "moved": "the nodes that moved most"}
+PLOTTED = ("multiple", "overlap_10", "cka", "cosine_aligned", "shared", "new", "vanished")
+"""What a person follows over retrainings."""
 
 Reference = dict[str, Any]
 
@@ -58,9 +81,8 @@ def drift_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         inputs=("embeddings",),
         kinds={"numpy", "markdown"},
         description=(
-            f"How far the vectors lie from those of the live version of {plan.name}: neighbours kept, by type and by name, "
-            "in multiples of what another seed does, and what happened to the graph. "
-            "What it means: docs/how-to/did_my_embeddings_move.md."
+            f"How far the vectors moved from the live version of {plan.name}, in multiples of what another seed does. "
+            "Look here before you promote a run (docs/how-to/did_my_embeddings_move.md)."
         ),
         checks=[each.check for each in DRIFT_CHECKS],
         pool=POOL,
@@ -93,7 +115,13 @@ def _nothing_live(plan: ModelPlan, run_dir: str) -> dg.MaterializeResult[Referen
     return dg.MaterializeResult(
         asset_key=key,
         value={"run_dir": run_dir, "against": "", "multiple": None},
-        metadata={"finding": said, **explorer_link(key)},
+        metadata={
+            "summary": in_words(
+                f"No version of {plan.name} is live: nothing to compare with. `graphmill promote` makes one live."
+            ),
+            "finding": said,
+            **explorer_link(key),
+        },
         check_results=[each.check.result(key, True, said) for each in DRIFT_CHECKS],
     )
 
@@ -111,7 +139,7 @@ def _materialized(
     unit = {"another seed": {name: noise[name] for name in ("overlap_10", "overlap_50", "cka", "cosine_aligned")}}
     drawn = {
         name: picture((plan.root / folder / f"{name}.png").read_bytes(), plan.root, f"{folder}/{name}.png", title)
-        for name, title in (("overlap", "neighbours kept"), ("moved", "the nodes that moved most"))
+        for name, title in PICTURES.items()
     }
     findings = [{"finding": f["name"], "verdict": f["status"], "meaning": f["meaning"]} for f in report["findings"]]
     by_type = [{"type": own["name"], **{name: own[name] for name in names}} for own in report["types"]]
@@ -123,14 +151,19 @@ def _materialized(
         asset_key=key,
         value={"run_dir": run_dir, "against": report["against"], "multiple": report["multiple"]},
         metadata={
-            **figures,
+            **asset_page(
+                _summary(report),
+                plotted={name: figures[name] for name in PLOTTED if name in figures},
+                others={name: value for name, value in figures.items() if name not in PLOTTED},
+                previous=previous,
+                baselines=unit,
+                pictures={title: f"{folder}/{name}.png" for name, title in PICTURES.items()},
+            ),
             "against": report["against"],
             "finding": report["name"],
-            **explorer_link(key),
             "status": report["status"],
             "seed_effect": f"measured on {noise['pairs']} pairs of runs" if noise["pairs"] else "assumed, not measured",
             "findings": dg.MetadataValue.md(markdown_table(findings)),
-            "figures": compared(figures, previous, unit),
             "by_type": records(by_type),
             "moved_most": records(moved),
             "graph": dg.MetadataValue.md(_graph_table(report["graph"])),
@@ -139,6 +172,18 @@ def _materialized(
         },
         check_results=[_check_result(plan, each, report, drawn) for each in DRIFT_CHECKS],
     )
+
+
+def _summary(report: Mapping[str, Any]) -> str:
+    """The findings that need a look, the gravest first; else what moved."""
+    findings = report["findings"]
+    bad = [
+        f"**{f['name'].replace('_', ' ')}**: {f['meaning']} {f['remedy']}".strip()
+        for f in findings
+        if f["status"] != "pass"
+    ]
+    said = " ".join(bad) if bad else f"As expected of a retraining. {findings[0]['meaning']}"
+    return f"{said} Compared with {report['against']}."
 
 
 def _graph_table(changed: Mapping[str, Any] | None) -> str:

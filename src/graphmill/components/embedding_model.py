@@ -197,7 +197,8 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         job = chain_job(
             f"{prefix}_retrain",
             selection.upstream(),
-            f"From the files of {plan.dataset} to the checked embeddings of {plan.name}.",
+            f"Reads the files of {plan.dataset}, builds the graph and trains {plan.name} up to its checked embeddings. "
+            "Launch it with other settings in the Launchpad; the schedule launches it with those of the defs.yaml.",
         )
         schedules = []
         if self.schedule:

@@ -21,7 +21,7 @@ from graphmill.ingest.interactions import ITEM, USER
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import column_schema, snippet
-from graphmill.orchestration.page import explorer_link
+from graphmill.orchestration.page import explorer_link, in_words
 from graphmill.orchestration.pipes import WorkerClient
 
 BLOCK_ROWS = 4096
@@ -33,12 +33,31 @@ COLUMNS = {
     "embedding": "the vector, float32",
 }
 
-FINITE = Check("finite", "Every number is finite.", blocking=True)
-SHAPE = Check("shape", "One row a node of the graph, as wide as model.embedding_dim.", blocking=True)
-ALIGNED = Check("ids_aligned", "Indices, ids and types are those of the graph, row for row.", blocking=True)
-ALIVE = Check("no_dead_rows", "No row is zero or vanishes beside the others.", blocking=True)
-SPREAD = Check("not_collapsed", "The rows are not all practically one vector.", blocking=True)
-BEST = Check("of_best_epoch", "The vectors are of the epoch that was chosen as the best.")
+FINITE = Check("finite", "Every number is finite. If not: see the model's checks on its loss.", blocking=True)
+SHAPE = Check(
+    "shape",
+    "One row a node of the graph, as wide as model.embedding_dim. If not: materialize the model and this again.",
+    blocking=True,
+)
+ALIGNED = Check(
+    "ids_aligned",
+    "Indices, ids and types are those of the graph, row for row. If not: the graph was rebuilt; train again.",
+    blocking=True,
+)
+ALIVE = Check(
+    "no_dead_rows",
+    "No row is zero or vanishes beside the others. If some do: their nodes have no training edge, or too short a training.",
+    blocking=True,
+)
+SPREAD = Check(
+    "not_collapsed",
+    "The rows are not all practically one vector. If they are: docs/reference/checks.md says what to change first.",
+    blocking=True,
+)
+BEST = Check(
+    "of_best_epoch",
+    "The vectors are of the epoch that was chosen as the best. If not: its checkpoint is damaged; train on, or again.",
+)
 CHECKS = (FINITE, SHAPE, ALIGNED, ALIVE, SPREAD, BEST)
 
 Reference = dict[str, Any]
@@ -55,8 +74,8 @@ def embeddings_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         inputs=("model",),
         kinds={"parquet", "csv"},
         description=(
-            f"One vector a node of {plan.dataset}, from the best epoch of the training, computed layer by layer. "
-            "Nothing downstream runs unless the rows are finite, complete, aligned, alive and apart."
+            f"One vector for each node of {plan.dataset}, from the best epoch, for other programs: see `how_to_load`. "
+            "Nothing below runs unless its checks pass. Next: the validation."
         ),
         checks=CHECKS,
         pool=POOL,
@@ -112,7 +131,7 @@ def _materialized(
         value={**{name: model[name] for name in ("run_dir", "fingerprint", "graph")}, "files": files},
         data_version=dg.DataVersion(f"{model['data_version']}-e{exported['epoch']}" + (f"-{space}" if space else "")),
         metadata={
-            "summary": dg.MetadataValue.md(_summary(plan, vectors, exported, results)),
+            "summary": in_words(_summary(plan, vectors, exported, results)),
             **explorer_link(plan.key("embeddings")),
             "dagster/row_count": rows.num_rows,
             "dagster/column_schema": column_schema(schema, COLUMNS),

@@ -20,11 +20,20 @@ from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.metadata import records, scalar, snippet
 from graphmill.orchestration.page import asset_page
 
-TRAINED = Check("relations_have_training_edges", "Every relation keeps edges to train on.", blocking=True)
-REACHED = Check("types_are_reached", "Every node type has nodes that a training edge touches.", blocking=True)
+TRAINED = Check(
+    "relations_have_training_edges",
+    "Every relation keeps edges to train on. If one has none: hold out less of it (graph.split), or leave it out.",
+    blocking=True,
+)
+REACHED = Check(
+    "types_are_reached",
+    "Every node type has nodes that a training edge touches. If one has none: leave it out (graph.include_node_types).",
+    blocking=True,
+)
 SEALED = Check(
     "no_split_leakage",
-    "No held-out pair of nodes is joined by an edge of another split, in either direction or any relation.",
+    "No held-out pair of nodes is joined by an edge of another split, in either direction or any relation. If one is, "
+    "test figures are too good: let the graph draw the split itself (graph.split.method).",
     blocking=True,
 )
 CHECKS = (TRAINED, REACHED, SEALED)
@@ -63,8 +72,8 @@ def graph_asset(plan: GraphPlan) -> dg.AssetsDefinition:
         inputs=plan.tables,
         kinds={"numpy"},
         description=(
-            f"The typed graph of {plan.dataset}: an immutable, memory-mapped directory with reverse edges and held-out "
-            "pairs. The same tables and settings give the same bytes."
+            f"The graph of {plan.dataset} that models train on, with pairs held out to validate and to test. What it "
+            "takes and holds out is set in the section graph of the defs.yaml. Next: a model."
         ),
         checks=CHECKS,
     )

@@ -60,8 +60,21 @@ class GraphDataset(dg.Component, dg.Model, dg.Resolvable):
         assets = [*(raw_asset(tables, source) for source in sources), table_assets(tables), graph_asset(graph)]
         own = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
         everything = dg.AssetSelection.key_prefixes([name]) - dg.AssetSelection.tag(*ON_DEMAND)
-        refresh = chain_job(f"{name}_refresh", everything, f"Everything of {name}, from its files on.")
-        jobs = [chain_job(f"{name}_build_graph", own, f"From the files of {name} to its graph."), refresh]
+        refresh = chain_job(
+            f"{name}_refresh",
+            everything,
+            f"Everything of {name}: reads its files, builds the graph, trains, validates, ranks. Launch it after the "
+            "files changed.",
+        )
+        jobs = [
+            chain_job(
+                f"{name}_build_graph",
+                own,
+                f"Reads the files of {name} and builds its graph; trains nothing. To try graph settings, or before a "
+                "long training.",
+            ),
+            refresh,
+        ]
         sensors = []
         if self.watch.enabled:
             looked_at = [source.path for source in sources]

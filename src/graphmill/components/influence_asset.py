@@ -13,11 +13,14 @@ from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import markdown_table, records, scalars, snippet
-from graphmill.orchestration.page import explorer_link
+from graphmill.orchestration.page import explorer_link, in_words
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.run_config import config_class, to_settings
 
-SPREAD = Check("several_checkpoints", "The influences are summed over several checkpoints, not only over the last.")
+SPREAD = Check(
+    "several_checkpoints",
+    "The influences are summed over several checkpoints, not only over the last. If not: raise acceleration.keep_influence.",
+)
 _SCORES = ("TracInScore", "SelfInfluence")
 _PARTS = {"Head": "head", "Rel": "relation", "Tail": "tail"}
 _SIDES = {"Test": "explained triple", "Train": "training triple"}
@@ -50,9 +53,8 @@ def influence_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         inputs=("embeddings",),
         kinds={"pytorch", "csv"},
         description=(
-            "TracIn: for held-out triples the training triples that made them likelier (proponents) and less likely "
-            "(opponents), summed over checkpoints; with `mode: self` the training triples that hold themselves up, "
-            "where mistakes stand out; with `mode: single` one triple by name. See docs/explanation/influence.md."
+            "Why the model says what it says: training triples for and against held-out ones. `mode: self` in the "
+            "Launchpad finds likely mistakes in the data (docs/explanation/influence.md)."
         ),
         checks=[SPREAD],
         pool=POOL,
@@ -84,7 +86,7 @@ def _materialized(plan: ModelPlan, run_dir: str, asked: InfluenceSettings) -> dg
         asset_key=key,
         value={"run_dir": run_dir, "json": f"{stem}.json", "csv": f"{stem}.csv"},
         metadata={
-            "summary": dg.MetadataValue.md(
+            "summary": in_words(
                 f"{about['num_test_triples']:,} triples explained by {about['num_training_triples']:,} training triples, "
                 f"summed over {len(checkpoints)} checkpoints. The strongest are in the tables below."
             ),

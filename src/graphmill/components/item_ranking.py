@@ -7,17 +7,19 @@ import dagster as dg
 
 from graphmill.components.plan import ModelPlan
 from graphmill.evaluation.pictures.comparisons import grouped_bars
-from graphmill.orchestration.checks import Check, PreviousRun, compared
+from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.metadata import markdown_table, picture, scalars
-from graphmill.orchestration.page import explorer_link
+from graphmill.orchestration.page import asset_page
 from graphmill.training.settings import CHOSEN_ON_TEST
 
-BEATS = Check("beats_baselines", "The held-out items rank better than by popularity and the other simple predictors.")
+BEATS = Check(
+    "beats_baselines",
+    "The held-out items rank better than by popularity and the other simple predictors. If not: take the best of them.",
+)
 CHECKS = (BEATS,)
 DESCRIPTION = (
-    "The rank of each user's held-out items among all items that are new to the user (full ranking; for next items of "
-    "data in which people take the same again among all items), beside simple predictors tuned on validation; where the "
-    "system has one, the papers' protocol with sampled negatives, too."
+    "How well the model foresees what users take: their held-out items among all others, beside simpler predictors. "
+    "Where one of them is better, the summary says which to take."
 )
 PROTOCOLS = {
     "sampled": "sampled negatives (the papers' protocol)",
@@ -35,6 +37,10 @@ ABOUT = {
     "ease": "EASE",
     "bpr_mf": "BPR-MF, trained on the same data",
 }
+
+PLOTTED = ("over_best_baseline", "recall@20", "ndcg@20", "ndcg@10", "hr@10", "mrr", "repeat_share")
+"""What a person follows over retrainings, beside the metric that chose the epoch."""
+MOST_PLOTTED = 10
 
 Reference = dict[str, Any]
 
@@ -61,8 +67,11 @@ def shown(
             **({"over_best_baseline": ratio} if best else {}),
             # One figure a protocol is enough to plot; the tables have the rest.
             **{f"{name}_{judged}": own[judged] for name, own in protocols.items() if judged in own},
+            "repeat_share": report.get("repeat_share", 0.0),
         }
     )
+    plotted = [name for name in (judged, *PLOTTED, *figures) if name in figures]
+    plotted = list(dict.fromkeys(plotted))[:MOST_PLOTTED]
     everyone = {plan.name: model, **baselines}
     cut = [name for name in model if name.endswith("@10")] or list(model)
     bars = grouped_bars(
@@ -86,20 +95,38 @@ def shown(
         asset_key=key,
         value={"run_dir": run_dir, "report": f"{run_dir}/ranking.json"},
         metadata={
-            **figures,
-            **explorer_link(key),
+            **asset_page(
+                _summary(plan, judged, found, best, report),
+                plotted={name: figures[name] for name in plotted},
+                others={name: value for name, value in figures.items() if name not in plotted},
+                previous=previous,
+                pictures={"the model beside simple predictors": f"{run_dir}/ranking.png"},
+            ),
             "epoch": report["epoch"],
-            **({"take_instead": report["advice"]} if report.get("advice") else {}),
-            **scalars({"repeat_share": report.get("repeat_share", 0.0)}),
             **({"optimistic": CHOSEN_ON_TEST} if on_test else {}),
             "beside_the_baselines": dg.MetadataValue.md(markdown_table(table)),
             "protocols": dg.MetadataValue.md(markdown_table(under)),
-            "figures": compared(model, previous, baselines),
             "report": dg.MetadataValue.path(f"{run_dir}/ranking.json"),
             "bars": picture(bars, plan.root, f"{run_dir}/ranking.png", "the model beside simple predictors"),
         },
         check_results=[_check_result(plan, judged, ratio, best, previous, report)],
     )
+
+
+def _summary(
+    plan: ModelPlan, judged: str, found: Mapping[str, Mapping[str, float]], best: str, report: Mapping[str, Any]
+) -> str:
+    """How the model stands beside the best baseline, and what to take instead."""
+    ours = found["model"][judged]
+    text = f"{plan.name}: {judged} {ours:.3g} on the {report.get('split', 'test')} items."
+    if best:
+        theirs = found[best][judged]
+        share = f" by {abs(ours / theirs - 1):.0%}".replace("%", " %") if theirs else ""
+        verdict = "ahead" if ours > theirs else "**behind**" if ours < theirs else "level"
+        text = f"{text[:-1]}; the best baseline, {ABOUT.get(best, best)}, has {theirs:.3g}: {verdict}{share}."
+    if report.get("selected_on") == "test":
+        text += f" {CHOSEN_ON_TEST[0].upper()}{CHOSEN_ON_TEST[1:]}."
+    return text + (f" {report['advice']}" if report.get("advice") else "")
 
 
 def _judged(plan: ModelPlan, model: Mapping[str, float]) -> str:

@@ -25,8 +25,14 @@ from graphmill.orchestration.run_config import config_class, to_settings
 from graphmill.predictions.columns import COLUMNS
 from graphmill.predictions.settings import LinkSettings
 
-VARIED = Check("tails_differ", "Not every head's best tail is the same.")
-CALIBRATED = Check("probabilities_hold", "Probabilities are those that validation links have, on heads not fitted on.")
+VARIED = Check(
+    "tails_differ",
+    "Not every head's best tail is the same. If it is: the model has learnt popularity; see the ranking.",
+)
+CALIBRATED = Check(
+    "probabilities_hold",
+    "Probabilities are those that validation links have, on heads not fitted on. If not: read the scores as an order only.",
+)
 CHECKS = (VARIED, CALIBRATED)
 
 Reference = dict[str, Any]

@@ -27,10 +27,23 @@ from graphmill.training.metrics_log import MetricsLog
 # The component, the upstream asset and the accelerator resource decide these.
 NOT_IN_LAUNCHPAD = ("recipe", "data", "preset", "acceleration.device", "acceleration.allow_fallback")
 
-FINITE = Check("loss_finite", "Every epoch's loss is a finite number.")
-FALLING = Check("loss_falling", "The last quarter of the epochs has a lower mean loss than the first.")
-STEADY = Check("loss_steady", "The loss does not swing about its trend in the second half of the epochs.")
-MESSAGES = Check("edges_carry_messages", "Enough of each relation's edges carry messages in a training step.")
+FINITE = Check(
+    "loss_finite",
+    "Every epoch's loss is a finite number. If not: lower training.learning_rate, or set acceleration.precision: fp32.",
+)
+FALLING = Check(
+    "loss_falling",
+    "The last quarter of the epochs has a lower mean loss than the first. If not: train longer, or change the learning "
+    "rate.",
+)
+STEADY = Check(
+    "loss_steady",
+    "The loss does not swing about its trend in the second half of the epochs. If it does: lower training.learning_rate.",
+)
+MESSAGES = Check(
+    "edges_carry_messages",
+    "Enough of each relation's edges carry messages in a training step. If not: lower acceleration.supervision_fraction.",
+)
 CHECKS = (FINITE, FALLING, STEADY, MESSAGES)
 
 Reference = dict[str, Any]
@@ -48,9 +61,8 @@ def model_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         inputs=("graph",),
         kinds={"pytorch", plan.recipe},
         description=(
-            f"{plan.recipe} trained on the graph of {plan.dataset}, in a process of its own. A run with the same data "
-            "and settings is reused; `training.force` starts over; more `training.epochs` continue it. "
-            f"The Launchpad's defaults are those of preset `{plan.preset}` ({plan.preset_reason})."
+            f"Trains {plan.recipe}; the run's page shows live figures. Shift-click Materialize for other settings: a "
+            f"finished run is reused, more epochs continue it. Defaults: preset `{plan.preset}` ({plan.preset_reason})."
         ),
         checks=CHECKS,
         pool=POOL,

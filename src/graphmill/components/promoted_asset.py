@@ -24,11 +24,19 @@ from graphmill.orchestration.run_config import config_class, to_settings
 from graphmill.promotion.policy import Facts, PromotionSettings, decide
 from graphmill.promotion.versions import Versions
 
-WHOLE = Check("version_is_whole", "Every file of the live version is as it was promoted.", blocking=True)
-NOT_WORSE = Check("not_worse_than_the_live_one", "The run is not surely worse than the live version on validation.")
+WHOLE = Check(
+    "version_is_whole",
+    "Every file of the live version is as it was promoted. If not: graphmill rollback, then promote a run again.",
+    blocking=True,
+)
+NOT_WORSE = Check(
+    "not_worse_than_the_live_one",
+    "The run is not surely worse than the live version on validation. If it is: the live version should stay.",
+)
 FINDS = Check(
     "index_finds_neighbours",
-    f"The index finds {REQUIRED_RECALL:.0%} of the ten nearest neighbours that exact search finds, or search is exact.",
+    f"The index finds {REQUIRED_RECALL:.0%} of the ten nearest neighbours that exact search finds, or search is exact. If "
+    "not: promote again, which builds it again.",
     blocking=True,
 )
 CHECKS = (WHOLE, NOT_WORSE, FINDS)
@@ -51,9 +59,9 @@ def promoted_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         inputs=("embeddings", "validation", "ranking", "drift"),
         kinds={"parquet"},
         description=(
-            f"The version of {plan.name} that is live, in `{plan.versions_folder}/current`. A run goes live when the policy "
-            f"says so (promote.when: {plan.promotion.when}), or by `graphmill promote`; `graphmill rollback "
-            f"{plan.dataset}/{plan.name}` takes it back. What it means: docs/how-to/promote_and_roll_back.md."
+            f"The live version of {plan.name}, in `{plan.versions_folder}/current`. Materializing asks the policy "
+            f"({plan.promotion.when}); by hand: `graphmill promote` and `graphmill rollback "
+            f"{plan.dataset}/{plan.name}`."
         ),
         checks=CHECKS,
         pool=POOL,

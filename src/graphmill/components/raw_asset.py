@@ -15,7 +15,7 @@ from graphmill.ingest.formats import FORMATS
 from graphmill.orchestration import files
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import records
-from graphmill.orchestration.page import explorer_link
+from graphmill.orchestration.page import explorer_link, in_words
 
 BINARY = (".npy", ".parquet", ".pq", ".zip")
 _BLOCK_BYTES = 1 << 20
@@ -32,7 +32,10 @@ def raw_asset(plan: TablePlan, source: SourceFile) -> dg.AssetsDefinition:
         f"raw_{source.name}",
         "ingest",
         kinds={Path(source.path.removesuffix(".gz")).suffix[1:].lower() or source.format, "file"},
-        description=f"`{shown(source.path)}` ({source.format}). The data version is the hash of its content.",
+        description=(
+            f"`{shown(source.path)}`, read as {source.format}. When it has changed, run the job {plan.dataset}_refresh, "
+            f"or switch on the sensor {plan.dataset}_files. The data version is the hash of the content."
+        ),
         code_version="2",
     )
     def raw(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Reference]]:
@@ -45,7 +48,7 @@ def raw_asset(plan: TablePlan, source: SourceFile) -> dg.AssetsDefinition:
             value={"digest": digest, "size": size, "version": version},
             data_version=dg.DataVersion(digest),
             metadata={
-                "summary": dg.MetadataValue.md(_summary(source, size, about)),
+                "summary": in_words(_summary(source, size, about)),
                 **explorer_link(key),
                 "file": dg.MetadataValue.path(shown(source.path)),
                 "bytes": size,

@@ -28,8 +28,14 @@ COLUMNS = {
     "item_name": "the item's name, where the data has one",
     "score": "the model's score; comparable within a user",
 }
-COMPLETE = Check("users_have_items", "Every user gets as many items as were asked for.")
-VARIED = Check("users_differ", "Not everybody gets the same items.")
+COMPLETE = Check(
+    "users_have_items",
+    "Every user gets as many items as were asked for. If not: there are too few new items; lower recommendations.k.",
+)
+VARIED = Check(
+    "users_differ",
+    "Not everybody gets the same items. If everybody does: the model has learnt popularity; see the ranking.",
+)
 CHECKS = (COMPLETE, VARIED)
 RECENT = 3
 
@@ -48,9 +54,8 @@ def recommendations_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         inputs=("embeddings",),
         kinds={"parquet", "markdown"},
         description=(
-            f"For every user of {plan.dataset} the items that {plan.name} scores highest, with scores, as Parquet; some "
-            "users with names and history as a table. What the user has met in any split is left out, but for a sequence "
-            "model of data in which people take the same again (exclude_seen)."
+            f"For every user of {plan.dataset} the items that {plan.name} scores highest: see `how_to_load`, and "
+            "`examples` for your own eyes. What a user has met is left out (exclude_seen)."
         ),
         checks=CHECKS,
         pool=POOL,

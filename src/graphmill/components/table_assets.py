@@ -28,15 +28,32 @@ from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.metadata import records, table_metadata
-from graphmill.orchestration.page import asset_page
+from graphmill.orchestration.page import asset_page, in_words
 
 TABLES_VERSION = "1"
 
-UNIQUE = Check("nodes_are_unique", "No two rows of the table are the same node.", blocking=True)
-FEW_REJECTS = Check("few_rejects", "Few enough rows of the files could not be used.", blocking=True)
-ENDS_EXIST = Check("ends_exist", "Both ends of every edge are rows of the nodes table.", blocking=True)
+UNIQUE = Check(
+    "nodes_are_unique",
+    "No two rows of the table are the same node. If some are: report it; the reader should have joined them.",
+    blocking=True,
+)
+FEW_REJECTS = Check(
+    "few_rejects",
+    "Few enough rows of the files could not be used. If there are too many, see `rejects`: mend the files or the "
+    "source's columns, or allow more by rejected_share_max in the defs.yaml.",
+    blocking=True,
+)
+ENDS_EXIST = Check(
+    "ends_exist",
+    "Both ends of every edge are rows of the nodes table. If one is not: report it; the reader should have refused it.",
+    blocking=True,
+)
 
-EVALUABLE = Check("users_can_be_evaluated", "Most users have an interaction to test on, beside those to train on.")
+EVALUABLE = Check(
+    "users_can_be_evaluated",
+    "Most users have an interaction to test on, beside those to train on. If few have: rankings say little; lower "
+    "k_core or bring more history.",
+)
 CHECKS = {
     "nodes": (UNIQUE,),
     "edges": (FEW_REJECTS, ENDS_EXIST),
@@ -64,10 +81,21 @@ def table_assets(plan: TablePlan) -> dg.AssetsDefinition:
     """The checked tables; rows that cannot be used are in a file beside them."""
     keys = {name: plan.key(name) for name in table_names(plan.sources)}
     abouts = {
-        "interactions": "One row an interaction, by user and in order; repetitions kept and counted.",
-        "features": "Numbers of nodes, one table a node type; the value says where they are.",
-        "nodes": "One row a node, with a number, id, type, name and source.",
-        "edges": "One row an edge, as given: both directions where the files have both, duplicates kept and counted.",
+        "interactions": (
+            "Who took what: one row an interaction, in order, repetitions kept. `notes` say what is odd in the files, "
+            "`rejects` which rows could not be used, and why."
+        ),
+        "features": (
+            "Numbers that describe nodes, as of a picture or a text: one table a node type, for models that read features."
+        ),
+        "nodes": (
+            "What the graph is about: one row a node. Where a number in `by_type` surprises you, look at the columns "
+            "of the source in the defs.yaml."
+        ),
+        "edges": (
+            "What joins the nodes: one row an edge, as the files have it. `notes` say what is odd, `rejects` which "
+            "rows could not be used, and why."
+        ),
     }
     raw_inputs = {f"raw_{source.name}": dg.AssetIn(plan.key(f"raw_{source.name}")) for source in plan.sources}
 
@@ -271,7 +299,7 @@ def _features(plan: TablePlan, key: dg.AssetKey, result: IngestResult, version: 
         value=paths,
         data_version=dg.DataVersion(version),
         metadata={
-            "summary": dg.MetadataValue.md(
+            "summary": in_words(
                 "Numbers of "
                 + (", ".join(f"{r['nodes']:,} {r['type']} ({r['width']} wide)" for r in rows) or "no node")
                 + "."

@@ -33,7 +33,10 @@ SIGNAL_QUERIES = 200
 FOLDER = "validation"
 
 
-NAMED = Check("no_named_failure", "The report finds none of the failures that it can name (docs/reference/checks.md).")
+NAMED = Check(
+    "no_named_failure",
+    "The report finds none of the failures that have a name. If it does: docs/reference/checks.md says what to change.",
+)
 
 Reference = dict[str, Any]
 Pictures = Mapping[str, dg.MetadataValue]
@@ -50,8 +53,8 @@ def validation_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         inputs=("embeddings",),
         kinds={"numpy", "markdown"},
         description=(
-            "Cosine similarity, PCA variance and what else shows a collapsed embedding; if something is wrong, its "
-            "name. What each check means and what to do: docs/reference/checks.md."
+            f"Whether the vectors of {plan.name} are healthy. If not, the summary has the failure's name, and each "
+            "check says what to change (docs/reference/checks.md). Next: the ranking."
         ),
         checks=[NAMED, *(Check(each.name, each.text) for each in groups_of(plan))],
     )

@@ -49,8 +49,8 @@ class Listed:
 class Catalogue:
     """The listed nodes, in the order of their first rows: ``space``, ``id``, ``type``, ``name``, ``source`` (strings).
 
-    ``several``: nodes with more than one type. ``repeated``: rows beyond each node's first. ``parts``: for each file, the
-    node of each of its rows.
+    ``several``: nodes with more than one type. ``untyped``: without any. ``repeated``: rows beyond each node's first.
+    ``parts``: for each file, the node of each of its rows.
     """
 
     space: pa.StringArray
@@ -59,6 +59,7 @@ class Catalogue:
     name: pa.StringArray
     source: pa.StringArray
     several: int
+    untyped: int
     repeated: int
     parts: tuple[tuple[Listed, np.ndarray], ...]
 
@@ -139,7 +140,7 @@ def catalogue_of(
     code = codes_of(spaces, ids)
     first = first_rows(code)
     at = np.arange(len(code))
-    chosen, several = _types(code, len(first), types, separators, rule, missing, prefix)
+    chosen, several, untyped = _types(code, len(first), types, separators, rule, missing, prefix)
     where = pa.array(first)
     space = spaces.take(where)
     space = pc.if_else(pc.equal(space, ""), chosen, space)
@@ -150,6 +151,7 @@ def catalogue_of(
         names.take(pa.array(first_filled(names, code, first, at)[0])),
         sources.take(pa.array(first_filled(sources, code, first, at)[0])),
         several,
+        untyped,
         len(code) - len(first),
         tuple(
             zip(
@@ -174,8 +176,8 @@ def _check_keys(found: Catalogue) -> None:
 
 def _types(
     code: np.ndarray, count: int, types: pa.StringArray, separators: str, rule: TypeRule, missing: str, prefix: str
-) -> tuple[pa.StringArray, int]:
-    """The type of each node, and how many have several."""
+) -> tuple[pa.StringArray, int, int]:
+    """The type of each node, how many have several, and how many have none."""
     encoded = types.dictionary_encode()
     cells = [_split(cell, separators, prefix) for cell in encoded.dictionary.to_pylist()]
     pairs = np.unique(code.astype(np.int64) * max(len(cells), 1) + encoded.indices.to_numpy(), return_index=True)
@@ -195,7 +197,7 @@ def _types(
         if key not in kinds:
             kinds[key] = _chosen(key, rule, number, place) if key else missing
         out.append(kinds[key])
-    return pa.array(out, pa.string()), sum(len(found) > 1 for found in of_node)
+    return pa.array(out, pa.string()), sum(len(found) > 1 for found in of_node), sum(not found for found in of_node)
 
 
 def _chosen(kinds: tuple[str, ...], rule: TypeRule, number: Counter[str], place: Counter[str]) -> str:

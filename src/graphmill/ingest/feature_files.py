@@ -72,8 +72,9 @@ def load_matrix(path: str | Path) -> np.ndarray:
     """The one array of numbers [n, f] in a ``.npy`` file, plain or gzipped. Raises :class:`InputError` for anything else."""
     with Source(path, text=False) as source:
         data = source.read()
+    opened = io.BytesIO(data)
     try:
-        matrix = np.load(io.BytesIO(data), allow_pickle=False)
+        matrix = np.load(opened, allow_pickle=False)
     except Exception as error:
         raise InputError(
             f"{shown(path)} is no .npy file that can be read ({one_line(error)}); write it with numpy.save"
@@ -81,6 +82,10 @@ def load_matrix(path: str | Path) -> np.ndarray:
     if not isinstance(matrix, np.ndarray) or matrix.dtype.kind not in "fiub":
         kind = matrix.dtype if isinstance(matrix, np.ndarray) else "an archive of arrays"
         raise InputError(f"{shown(path)} holds {kind}; expected one array of numbers")
+    if more := len(data) - opened.tell():
+        raise InputError(
+            f"{shown(path)} is damaged: it has {more:,} bytes more than its header says; write it again with numpy.save"
+        )
     if matrix.ndim != 2 or matrix.shape[1] == 0:
         raise InputError(f"{shown(path)} has the shape {matrix.shape}; expected two dimensions, a row for each node")
     return matrix
@@ -106,7 +111,7 @@ def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) 
     with Source(path, text=False) as source:
         data = source.read()
     try:
-        table = pyarrow.parquet.read_table(io.BytesIO(data))
+        table = pyarrow.parquet.read_table(io.BytesIO(data), page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(
             f"{shown(path)} is no Parquet file that can be read ({one_line(error)}); write it again"

@@ -37,6 +37,8 @@ from graphmill.ingest.rejects import Reject, reject_table
 from graphmill.ingest.tables import EDGES, MAX_SHOWN, NO_TIME, NODES, REJECTS, IngestResult, check_table
 from graphmill.ingest.times import unit_notes
 
+_SHOWN_TYPES = 8
+
 
 def typed_block(block: CsvBlock, source: EdgeSource, known: Catalogue, missing: str) -> tuple[CsvBlock, list[Reject]]:
     """The block with the types of both ends as columns, and a reject for each row of which one cannot be told."""
@@ -94,10 +96,10 @@ def read_graph(
     """
     reading = GraphReading(name, settings)
     # What is wrong with columns of edge files is said when these are read as such.
-    listing = reading if listed_first else GraphReading(name, settings)
-    known = catalogue_of(
-        [listing.listed(source) for source in nodes], separators, settings.type_rule, settings.missing_type, prefix
-    )
+    listing = reading if listed_first else GraphReading(name, settings, unread=reading.unread)
+    listed = [listing.listed(source) for source in nodes]
+    reading.notes += [f"{part.file} lists no node" for part in listed if not len(part.id)]
+    known = catalogue_of(listed, separators, settings.type_rule, settings.missing_type, prefix)
     blocks = ((source, block) for source in edges for block in reading.edges(source))
     timed = any(source.timestamp for source in edges)
     return assembled(reading, known, blocks, listed_first=listed_first, timed=timed)
@@ -140,6 +142,7 @@ def assembled(
     counts = _counts(reading, made, nodes, table) | {
         "listed_nodes": len(known),
         "nodes_of_several_types": known.several,
+        "nodes_without_type": known.untyped,
         "repeated_node_rows": known.repeated,
         "nodes_without_a_row": tail_of_list if len(known) else 0,
         "listed_nodes_without_edge": nodes.num_rows - made.nodes.num_rows,
@@ -159,7 +162,13 @@ def assembled(
         pa.concat_tables([REJECTS.empty_table(), *tables]),
         features,
         {key: value for key, value in counts.items() if value or key in ("rows", "rejected_rows")},
-        [*described_counts(counts, indexed=False), *_notes(counts, settings), *notes, *reading.notes],
+        [
+            *described_counts(counts, indexed=False),
+            *_notes(counts, settings, known),
+            *notes,
+            *reading.unread_note(),
+            *reading.notes,
+        ],
     )
 
 
@@ -219,10 +228,19 @@ def _counts(reading: GraphReading, made: Assembled, nodes: pa.Table, edges: pa.T
     }
 
 
-def _notes(counts: dict[str, int], settings: GraphFilesSettings) -> list[str]:
+def _numbered(known: Catalogue) -> str:
+    """The types that listed nodes have got, with their numbers."""
+    found = sorted(pc.value_counts(known.type).to_pylist(), key=lambda each: -each["counts"])
+    shown = [f"{each['counts']:,} {each['values'][:MAX_SHOWN]}" for each in found[:_SHOWN_TYPES]]
+    return ", ".join(shown + ["…"] * (len(found) > _SHOWN_TYPES))
+
+
+def _notes(counts: dict[str, int], settings: GraphFilesSettings, known: Catalogue) -> list[str]:
     how = {"rarest": "each has the one of fewest nodes", "first": "each has the first", "last": "each has the last"}
+    rule = how.get(settings.type_rule, "they are joined")
     words = {
-        "nodes_of_several_types": f"nodes have several types; {how.get(settings.type_rule, 'they are joined')} (type_rule)",
+        "nodes_of_several_types": f"nodes have several types; {rule} (type_rule): {_numbered(known)}",
+        "nodes_without_type": f"listed nodes have no type; they are of type {settings.missing_type} (missing_type)",
         "repeated_node_rows": "rows of node files repeat a node; what the first says counts",
         "nodes_without_a_row": "nodes are in edges and in no node file",
         "listed_nodes_without_edge": "listed nodes are in no edge; they are nodes all the same",

@@ -22,6 +22,7 @@ from graphmill.settings import Settings, setting
 
 HEAD_TYPE, TAIL_TYPE = "\x00head type", "\x00tail type"
 """Columns of the types of both ends, once they are known."""
+_SHOWN_COLUMNS = 8
 
 
 class GraphFilesSettings(Settings):
@@ -107,12 +108,27 @@ class EdgeSource:
 
 @dataclass
 class GraphReading:
-    """One reading of a graph's files: what was refused so far, by file."""
+    """One reading of a graph's files: what was refused so far, by file, and which columns nothing was read from."""
 
     name: str
     settings: GraphFilesSettings
     rejects: list[tuple[str, list[Reject]]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    unread: dict[str, list[str]] = field(default_factory=dict)
+
+    def unread_note(self) -> list[str]:
+        """One sentence on columns that play no part, as a misspelt one would; empty where there are none."""
+        shown = [
+            f"{', '.join(names[:_SHOWN_COLUMNS])}{', …' if len(names) > _SHOWN_COLUMNS else ''} of {file.rpartition('/')[2]}"
+            for file, names in list(self.unread.items())[:_SHOWN_COLUMNS]
+            if names
+        ]
+        return [f"columns that play no part were skipped: {'; '.join(shown)}"] if shown else []
+
+    def _skip(self, file: RowFile, read: Sequence[str]) -> None:
+        """Of a file that is read twice, as nodes and as edges, what neither wants."""
+        there = self.unread.get(file.name, list(file.names))
+        self.unread[file.name] = [name for name in there if name and name not in read]
 
     def refuse(self, file: str, rejects: Sequence[Reject]) -> None:
         """Keep rejects; raises :class:`InputError` where they are too many."""
@@ -137,6 +153,7 @@ class GraphReading:
                 raise InputError(
                     f"{file.name}: column {', '.join(missing)} is missing; there are {', '.join(file.names)}"
                 )
+            self._skip(file, names)
             columns = {n: Column(n, "text", n == source.id and not source.only_where) for n in names if n}
             for (table, lines, values, wrong), refused in file.blocks(
                 tuple(columns.values()),
@@ -162,6 +179,7 @@ class GraphReading:
                 raise InputError(
                     f"{file.name}: column {', '.join(missing)} is missing; there are {', '.join(file.names)}"
                 )
+            self._skip(file, [c.name for c in layout.columns])
             for block, refused in file.blocks(layout.columns, lambda block: _of_kind(block, source.only_where)):
                 self.refuse(file.name, refused)
                 yield block

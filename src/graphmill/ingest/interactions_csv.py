@@ -21,13 +21,14 @@ from graphmill.ingest.findings import IngestReport, examined, listed_columns
 from graphmill.ingest.format import ONE_WAY, Format, Look
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.interactions import encode, interaction_tables
-from graphmill.ingest.names import KNOWN_NAMES, as_number, plain, role_of, with_point, without_blanks
+from graphmill.ingest.names import KNOWN_NAMES, as_number, is_row_number, plain, role_of, with_point, without_blanks
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.rows import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, REJECTS, IngestResult
 from graphmill.ingest.times import Time, Times, as_times, parse_time, whole_times
 from graphmill.settings import Settings, setting
 
+_SHOWN_COLUMNS = 8
 _TIME = ("second", "nano", "unit")
 _WANTED = {"weight": "not a finite number", "timestamp": "neither a number nor a date such as 2024-01-31"}
 
@@ -119,6 +120,9 @@ def read_interactions_csv(path: str | Path, settings: InteractionsCsvSettings | 
         ordered=interactions.times is not None,
     )
     result.counts["below_min_weight"] = light
+    if others := [each for each in file.names if each not in chosen.values() and not is_row_number(each)]:
+        shown_names = ", ".join(others[:_SHOWN_COLUMNS]) + (", …" if len(others) > _SHOWN_COLUMNS else "")
+        result.notes.append(f"columns that play no part were skipped: {shown_names}")
     if padded:
         result.counts["padded_ids"] = padded
         result.notes.append(f"{padded} ids have white space around them; it was taken off")

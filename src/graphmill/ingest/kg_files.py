@@ -6,6 +6,7 @@ databases. ``path`` is the folder; the files in it are CSV, Parquet or JSON line
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -161,21 +162,30 @@ def edge_source(path: str, file: EdgeFile) -> EdgeSource:
     )  # fmt: skip
 
 
-def guessed_files(path: str) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
-    """What the files of a folder may be, as the settings ``edges`` and ``nodes``; and a remark on each guess."""
+def guessed_files(
+    files: Mapping[str, str | Path], *, unsure: bool = False
+) -> tuple[dict[str, list[dict[str, Any]]], list[str]]:
+    """What files (name → location) may be, as the settings ``edges`` and ``nodes``; and a remark on each guess.
+
+    ``unsure``: take a file of two or three columns whose names say nothing for edges, too.
+    """
     found: dict[str, list[dict[str, Any]]] = {"edges": [], "nodes": []}
     remarks = []
-    for name, file in Look(path).files.items():
+    for name, file in files.items():
         if not name.lower().endswith(TABLES):
             continue
         names = Look(str(file)).columns
         columns, guesses = guess_columns(names) if len(names) > 1 else (None, [])
         surely = columns is not None and not any("is taken for the head" in text for text in guesses)
-        stem = name.partition(".")[0]
+        stem = name.rpartition("/")[2].partition(".")[0]
         lower = {n.lower(): n for n in reversed(names)}
         key = next((lower[n] for n in ("id", "node_id", "nodeid") if n in lower), "")
-        if surely and columns is not None:
+        if columns is not None and (surely or (unsure and not key)):
             entry: dict[str, Any] = {"file": name}
+            if not surely:
+                entry["columns"] = {"head": columns.head_id, "tail": columns.tail_id}
+                entry["columns"] |= {"relation": columns.relation} if columns.relation else {}
+                remarks.append(f"{name}: {columns.head_id} is taken for the head, {columns.tail_id} for the tail")
             if not columns.relation:
                 entry["relation"] = stem
                 remarks.append(f"{name} has no column of relations: all its edges are called {stem}")
@@ -192,11 +202,11 @@ def guessed_files(path: str) -> tuple[dict[str, list[dict[str, Any]]], list[str]
     return found, remarks
 
 
-def _examine(path: str) -> IngestReport:
-    found, remarks = guessed_files(path)
+def examine_files(path: str, found: Mapping[str, list[dict[str, Any]]], remarks: Sequence[str]) -> IngestReport:
+    """The report on files that :func:`guessed_files` found, their names being relative to ``path``."""
     if not found["edges"]:
         problem = "no file in it has columns for the two ends of an edge; list them: edges: [{file: …, relation: …}]"
-        return IngestReport(shown(path), "kg_files", remarks=remarks, problem=problem)
+        return IngestReport(shown(path), "kg_files", remarks=list(remarks), problem=problem)
     chosen = {kind: entries for kind, entries in found.items() if entries}
 
     def read() -> IngestResult:
@@ -208,8 +218,12 @@ def _examine(path: str) -> IngestReport:
     )  # fmt: skip
 
 
+def _examine(path: str) -> IngestReport:
+    return examine_files(path, *guessed_files(Look(path).files))
+
+
 def _recognises(look: Look) -> int:
-    return 50 if look.is_folder and guessed_files(look.path)[0]["edges"] else 0
+    return 50 if look.is_folder and guessed_files(look.files)[0]["edges"] else 0
 
 
 def _preview(location: str, settings: KgFilesSettings, role: str) -> Preview:

@@ -7,6 +7,7 @@ whose object is a literal are left out and counted; all others are edges. Ids ar
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
@@ -65,12 +66,13 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
     types: list[tuple[str, str]] = []
     labels: dict[str, str] = {}
     literals, wrong = 0, list[Reject]()
-    for number, text in _lines(path):
+    for number, text, is_text in _lines(path):
         if not text.strip() or text.lstrip().startswith("#"):
             continue
-        found = _STATEMENT.fullmatch(text)
+        found = _STATEMENT.fullmatch(text) if is_text else None
         if found is None:
-            wrong.append(Reject(number, "", "no statement of N-Triples", text[:MAX_SHOWN].replace("\0", "\\0")))
+            reason = "no statement of N-Triples" if is_text else "not UTF-8 text"
+            wrong.append(Reject(number, "", reason, text[:MAX_SHOWN].replace("\0", "\\0")))
             if 0 < settings.max_rejects < len(wrong):
                 reading.refuse(reading.name, wrong)
             continue
@@ -91,6 +93,10 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
         reading.notes.append(f"{literals:,} statements have a literal; labels name nodes, the others were left out")
     short = _short({kind for _, kind in types}) if settings.short_names else {}
     names = _short({predicate for _, predicate, _ in edges}) if settings.short_names else {}
+    if long := [iri for iri, shown in (short | names).items() if iri == shown and re.search(r"[#/]", iri)]:
+        reading.notes.append(
+            f"{len(long):,} relations or types end as another does and keep their whole IRI, such as {long[0][:MAX_SHOWN]}"
+        )
     listed = _listed(reading.name, types, labels, short)
     known = catalogue_of(listed, "", settings.type_rule, settings.missing_type)
     source = EdgeSource(reading.name, Side("", "h", "", "", "", ""), Side("", "t", "", "", "", ""), "r")
@@ -98,7 +104,8 @@ def read_ntriples(path: str | Path, settings: NTriplesSettings | None = None) ->
     return assembled(reading, known, blocks, listed_first=False)
 
 
-def _lines(path: str | Path) -> Iterator[tuple[int, str]]:
+def _lines(path: str | Path) -> Iterator[tuple[int, str, bool]]:
+    """Number and text of each line, and whether it is UTF-8."""
     with Source(path) as source:
         number, rest = 0, b""
         while True:
@@ -106,7 +113,11 @@ def _lines(path: str | Path) -> Iterator[tuple[int, str]]:
             *lines, rest = (rest + block).split(b"\n") if block else (rest, b"")
             for raw in lines:
                 number += 1
-                yield number, raw.removesuffix(b"\r").decode("utf-8", errors="backslashreplace")
+                raw = raw.removesuffix(b"\r")
+                try:
+                    yield number, raw.decode("utf-8"), True
+                except UnicodeDecodeError:
+                    yield number, raw.decode("utf-8", errors="backslashreplace"), False
             if not block:
                 return
 
@@ -136,8 +147,8 @@ def _blocks(edges: list[tuple[str, str, str]], lines: list[int], names: dict[str
 def _short(iris: Iterable[str]) -> dict[str, str]:
     """IRI → what follows its last # or /, for those of which it tells them apart."""
     ends = {iri: re.split(r"[#/]", iri.rstrip("#/"))[-1] or iri for iri in iris}
-    every = list(ends.values())
-    twice = {end for end in every if every.count(end) > 1}
+    often = Counter(ends.values())
+    twice = {end for end, number in often.items() if number > 1}
     return {iri: iri if end in twice else end for iri, end in ends.items()}
 
 

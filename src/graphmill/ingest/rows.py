@@ -178,9 +178,9 @@ def _guess_delimiter(path: str | Path, wanted: Sequence[str]) -> str:
 def _parquet_file(path: str | Path, name: str) -> pq.ParquetFile:
     try:
         if _is_plain_parquet(path):
-            return pq.ParquetFile(path, memory_map=True)
+            return pq.ParquetFile(path, memory_map=True, page_checksum_verification=True)
         with Source(path, text=False) as source:
-            return pq.ParquetFile(pa.BufferReader(source.read()))
+            return pq.ParquetFile(pa.BufferReader(source.read()), page_checksum_verification=True)
     except (pa.ArrowException, OSError, ValueError) as error:
         raise InputError(f"{name} is no Parquet file that can be read ({one_line(error)}); write it again") from None
 

@@ -32,7 +32,10 @@ def retraining_schedule(name: str, job: JobTarget, cron: str, timezone: str) -> 
             cron_schedule=cron,
             execution_timezone=timezone,
             default_status=dg.DefaultScheduleStatus.STOPPED,
-            description="Builds the graph from its files again and trains; an unchanged graph reuses the finished run.",
+            description=(
+                "Builds the graph from its files again and trains, by the clock. Off until you switch it on here. An "
+                "unchanged graph reuses the finished run, so that it costs seconds."
+            ),
         )
     except dg.DagsterInvalidDefinitionError as error:
         raise SettingsError(f"schedule: {' '.join(str(error).split())}") from None
@@ -69,7 +72,10 @@ def file_sensor(
         job=job,
         minimum_interval_seconds=interval_seconds,
         default_status=dg.DefaultSensorStatus.STOPPED,
-        description=f"Looks at {', '.join(map(shown, looked_at))} every {interval_seconds} s.",
+        description=(
+            f"Looks at {', '.join(map(shown, looked_at))} every {interval_seconds} s and runs the whole chain when "
+            "their content has changed and stays so. Off until you switch it on here."
+        ),
     )
     def look(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         return evaluate(context.cursor, find)

@@ -1,4 +1,4 @@
-"""Asset checks computed in the step of the asset that they belong to: specs, results, and figures beside their past.
+"""Asset checks computed in the step of the asset that they belong to: specs, results, and figures of the run before.
 
 A separate check would be one more process. A check judges data; an exception in one is an error and stays one.
 """
@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import dagster as dg
-
-from graphmill.orchestration.metadata import markdown_table, scalars
 
 SeverityName = Literal["warn", "error"]
 _SEVERITIES = {"warn": dg.AssetCheckSeverity.WARN, "error": dg.AssetCheckSeverity.ERROR}
@@ -77,18 +75,6 @@ class PreviousRun:
                 except ValueError:
                     return None
         return None
-
-
-def compared(
-    figures: Mapping[str, Any], previous: PreviousRun, baselines: Mapping[str, Mapping[str, Any]] | None = None
-) -> dg.MetadataValue:
-    """A table: each figure now, in the previous run, and by each baseline (name → figure → value)."""
-    rows: list[dict[str, Any]] = []
-    for name, value in scalars(figures).items():
-        row: dict[str, Any] = {"figure": name, "now": value, "previous": previous.figure(name)}
-        row.update({baseline: values.get(name) for baseline, values in (baselines or {}).items()})
-        rows.append(row)
-    return dg.MetadataValue.md(markdown_table(rows))
 
 
 def specs(asset: dg.AssetKey, checks: Sequence[Check]) -> list[dg.AssetCheckSpec]:

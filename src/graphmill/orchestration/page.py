@@ -6,6 +6,7 @@ at once; longer texts stay behind a button.
 
 import math
 import os
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,11 +22,17 @@ from graphmill.runs.report_html import REPORT, describe_run
 
 INLINE_CHARACTERS = 999
 """Of Markdown that the webserver shows without a click."""
+LINE_CHARACTERS = 34
+"""Of a summary, beside keys of up to 22 characters."""
+HARD_BREAK = "  \n"
 BLOCKS = "▁▂▃▄▅▆▇█"
 SPARKS = 24
 SERVICE_VARIABLE = "GRAPHMILL_SERVICE"
 """Where ``graphmill serve`` runs beside ``make ui``: the explorer, and pictures of runs; ``http://127.0.0.1:3001``."""
-PICTURE_WIDTH = 360
+DEFAULT_PORT = 3000
+"""Of the UI; the service is on the one after it."""
+PICTURE_WIDTH = 280
+"""Pixels: what the value column has on a window of 1,280, beside keys of up to 22 characters. Wider ones cut the summary."""
 
 
 def asset_page(
@@ -48,7 +55,7 @@ def asset_page(
         figures, names = others or {}, tuple(plotted)
         plotted = {name: figures[name] for name in names if name in figures}
         others = {name: value for name, value in figures.items() if name not in names}
-    page: dict[str, Any] = {"summary": dg.MetadataValue.md(_short(summary))}
+    page: dict[str, Any] = {"summary": in_words(summary)}
     if shown := _pictures(pictures or {}):
         page["pictures"] = dg.MetadataValue.md(shown)
     page.update(explorer_link(previous.asset))
@@ -76,6 +83,21 @@ def run_pages(root: Path, run_dir: str) -> dict[str, Any]:
     address, page = os.environ.get(SERVICE_VARIABLE, ""), f"{run_dir}/{REPORT}"
     linked = dg.MetadataValue.url(f"{address}/pictures/{page}") if address else dg.MetadataValue.path(page)
     return {"report_page": linked, "card": dg.MetadataValue.path(f"{run_dir}/{CARD}")}
+
+
+def in_words(text: str) -> dg.MetadataValue:
+    """A summary as Markdown that is shown without a click, in lines that a window of 1,280 pixels does not cut.
+
+    The value column is as wide as its widest word, often a path, so that nothing breaks the lines for a reader.
+    """
+    paragraphs = (
+        textwrap.wrap(each, LINE_CHARACTERS, break_long_words=False, break_on_hyphens=False)
+        for each in text.split("\n\n")
+    )
+    lines = "\n\n".join(HARD_BREAK.join(paragraph) for paragraph in paragraphs)
+    return dg.MetadataValue.md(
+        lines if len(lines) <= INLINE_CHARACTERS else lines[: INLINE_CHARACTERS - 1].rstrip() + "…"
+    )
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -140,7 +162,3 @@ def _pictures(pictures: Mapping[str, str]) -> str:
     while lines and len("\n\n".join(lines)) > INLINE_CHARACTERS:
         lines.pop()
     return "\n\n".join(lines)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= INLINE_CHARACTERS else text[: INLINE_CHARACTERS - 1].rstrip() + "…"

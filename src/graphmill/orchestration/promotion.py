@@ -13,6 +13,7 @@ from typing import Any
 import dagster as dg
 
 from graphmill.orchestration.metadata import markdown_table, scalars, snippet
+from graphmill.orchestration.page import in_words, rounded
 
 NO_VERSION = "none"
 _FOLLOWERS = {"tracker_was_not_told": "tracker", "not_copied": "copy"}
@@ -28,12 +29,13 @@ def metadata(found: Mapping[str, Any], by: str) -> dict[str, Any]:
     compared = found.get("comparison") or {}
     figures = ("candidate", "champion", "difference", "low", "high", "queries", "left_out")
     shown: dict[str, Any] = {
+        "summary": in_words(_summary(found)),
         "decision": found["outcome"],
         "reason": found["reason"],
         "live_version": found["version"] or NO_VERSION,
         "live_before": found["champion"] or NO_VERSION,
         "by": by,
-        **scalars({name: compared.get(name) for name in figures}),
+        **{name: rounded(value) for name, value in scalars({name: compared.get(name) for name in figures}).items()},
     }
     shown |= {name: found[key] for name, key in _FOLLOWERS.items() if found.get(key)}
     if compared:
@@ -46,6 +48,13 @@ def metadata(found: Mapping[str, Any], by: str) -> dict[str, Any]:
         link = f"{os.path.dirname(found['path'])}/current"
         shown["how_to_load"] = snippet(f"import graphmill\n\nlive = graphmill.load({link!r})\nframe = live.to_pandas()")
     return shown
+
+
+def _summary(found: Mapping[str, Any]) -> str:
+    """What was decided and why, and what is live now."""
+    reason = str(found["reason"]).strip().rstrip(".")
+    live = f"Live now: `{found['version']}`." if found["version"] else "Nothing is live yet."
+    return f"**{str(found['outcome']).capitalize()}**: {reason}. {live}"
 
 
 def _figure_rows(found: Mapping[str, Any], compared: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ import dagster as dg
 
 from graphmill.errors import EXIT_OK, GraphmillError, ResourceError
 from graphmill.orchestration.home import PROMOTED, code_location, dagster_home, project_root
-from graphmill.orchestration.page import SERVICE_VARIABLE
+from graphmill.orchestration.page import DEFAULT_PORT, SERVICE_VARIABLE
 from graphmill.orchestration.processes import ChildTree
 
 READY_SECONDS = 180.0
@@ -30,7 +30,7 @@ GRACE_SECONDS = 20.0
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run until interrupted; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m graphmill.orchestration.ui", description=__doc__)
-    parser.add_argument("--port", type=int, default=3000, help="port of the UI (default 3000)")
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help="port of the UI (default 3000)")
     parser.add_argument("--host", default="127.0.0.1", help="address to listen on (default: this machine only)")
     options = parser.parse_args(arguments)
     try:

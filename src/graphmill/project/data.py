@@ -3,6 +3,8 @@
 How a file is read is ``ingest.report``'s guess; this module only asks it, and joins the answers of several files.
 """
 
+import os
+import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +14,10 @@ from typing import Any
 import yaml
 
 from graphmill.errors import InputError
+from graphmill.ingest.format import Look
 from graphmill.ingest.formats import FORMATS
+from graphmill.ingest.kg_files import examine_files, guessed_files
+from graphmill.ingest.names import as_number, role_of
 from graphmill.ingest.report import IngestReport, ingest_report
 from graphmill.ingest.report import recognised as known_formats
 from graphmill.runs.resolve import merge
@@ -121,27 +126,37 @@ def _beside(source: Path, format: str) -> list[Path]:
 def dataset_of(
     paths: Sequence[str], place: Callable[[str, str], str], *, format: str = "", name: str = "", ask: Ask | None = None
 ) -> Dataset:
-    """Read the files and write the dataset that fits: one source of edges or interactions, and features of its nodes.
+    """Read the files and write the dataset that fits: edges or interactions, and features of their nodes.
 
-    ``place`` says under which path the YAML names a file of a format.
+    Several edge files, and node files beside them, become one source of the format ``kg_files``. ``place`` says under which
+    path the YAML names a file of a format.
 
     Raises:
-        InputError: a file cannot be read, there are several sources of edges, or none.
+        InputError: a file cannot be read, there are several sources of interactions or of other formats, or none.
     """
-    reports = [(path, recognised(path, format if len(paths) == 1 else "", ask)) for path in paths]
+    folder, joined = ("", {}) if format else _joined(paths)
+    reports = [(path, recognised(path, format if len(paths) == 1 else "", ask))
+               for path in paths if path not in joined.values()]  # fmt: skip
+    if joined:
+        reports.insert(0, (", ".join(joined), examine_files(folder, *guessed_files(joined, unsure=True))))
+        if problem := reports[0][1].problem:
+            raise InputError(f"{reports[0][0]} cannot be read together: {problem}")
     main = [(path, report) for path, report in reports if report.format != "node_features"]
     if len(main) != 1:
-        listed = ", ".join(path for path, _ in main) or "none"
+        listed = "; ".join(f"{path} as {report.format}" for path, report in main) or "none"
         raise InputError(
             f"a dataset has one source of edges or interactions beside node features, these files have {len(main)} "
-            f"({listed}): make a dataset of each by a call of its own"
+            f"({listed}): make a dataset of each by a call of its own, or give the folder that they are in"
         )
     (main_path, report), features = main[0], [each for each in reports if each[1].format == "node_features"]
     kinds = [_node_type(path, report, ask) for path, _ in features]
     dataset, *models = yaml.safe_load_all(report.defs)
     attributes = dataset["attributes"]
     attributes["name"] = name or attributes["name"]
-    attributes["sources"][0]["path"] = place(main_path, report.format)
+    if joined:
+        attributes["sources"][0] |= _placed(attributes["sources"][0], joined, place)
+    else:
+        attributes["sources"][0]["path"] = place(main_path, report.format)
     for number, ((path, each), kind) in enumerate(zip(features, kinds, strict=True)):
         source = yaml.safe_load(each.defs)["sources"][0]
         label = "features" if len(features) == 1 else f"features_{number + 1}"
@@ -157,6 +172,48 @@ def dataset_of(
         [dataset, *models], Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110, default_flow_style=None
     )
     return Dataset(attributes["name"], head + text, [_told(path, each) for path, each in reports])
+
+
+def _joined(paths: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """The files, of several, that are edges or nodes of these edges: their folder, and name in it → path.
+
+    None where one is enough, or where no file is surely of edges.
+    """
+    formats = {path: known_formats(path) for path in paths if not Path(path).is_dir()} if len(paths) > 1 else {}
+    tables = {
+        path for path, known in formats.items() if known[:1] in ([], ["kg_csv"]) or _pairs_with_names(path, known)
+    }
+    found, _ = guessed_files({path: path for path in tables}, unsure=True)
+    edges, nodes = ({entry["file"] for entry in found[kind]} for kind in ("edges", "nodes"))
+    if len(edges | nodes) < 2 or not any("kg_csv" in formats[path][:1] for path in edges):
+        return "", {}
+    kept = [path for path in paths if path in edges | nodes]
+    folder = _folder(kept)
+    return folder, {path if "://" in path else os.path.relpath(path, folder): path for path in kept}
+
+
+def _pairs_with_names(path: str, known: Sequence[str]) -> bool:
+    """Whether a file that could also be interactions has a first line of names that are no user's or item's."""
+    look = Look(path)
+    rest = {cell.strip() for line in look.lines[1:] for cell in re.split(r"[,;\t]", line)}
+    named = look.columns and not any(
+        role_of(name) or as_number(name) is not None or name in rest for name in look.columns
+    )
+    return bool(named) and list(known) == ["sequence", "kg_csv"]
+
+
+def _placed(source: Mapping[str, Any], joined: Mapping[str, str], place: Callable[[str, str], str]) -> dict[str, Any]:
+    """The folder of a source's files and their names in it, once each is in its place."""
+    places = {name: place(path, "kg_csv") for name, path in joined.items()}
+    folder = _folder(list(places.values()))
+    named = {name: at if "://" in at else os.path.relpath(at, folder) for name, at in places.items()}
+    parts = [kind for kind in ("edges", "nodes") if kind in source]
+    return {"path": folder} | {k: [{**entry, "file": named[entry["file"]]} for entry in source[k]] for k in parts}
+
+
+def _folder(paths: Sequence[str]) -> str:
+    """The deepest folder that all local ``paths`` are in."""
+    return os.path.commonpath([os.path.dirname(path) for path in paths if "://" not in path] or [""]) or "."
 
 
 @dataclass
@@ -202,10 +259,11 @@ def _node_type(path: str, main: IngestReport, ask: Ask | None) -> str:
 
 
 def _told(path: str, report: IngestReport) -> str:
-    """One line on a file: how it is read, and what it holds."""
+    """How a file is read, what it holds, and, a line each, what was guessed of it."""
     counts = ", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in report.counts.items() if number)
     kinds = ", ".join(f"{number:,} {kind}" for kind, number in list(report.node_types.items())[:6])
-    return f"{path}: read as {report.format}; {counts}" + (f"; nodes: {kinds}" if kinds else "")
+    guesses = "".join(f"\n  guessed: {remark}" for remark in report.remarks)
+    return f"{path}: read as {report.format}; {counts}" + (f"; nodes: {kinds}" if kinds else "") + guesses
 
 
 class _Dumper(yaml.SafeDumper):

@@ -50,7 +50,7 @@ RATIO_CHECKS = (
         "× in macro MRR",
         "the model learned mostly popularity: degree-matched negatives while training, more negatives, longer training",
         "beats_degree_only",
-        "Links rank better than by the popularity of the target alone.",
+        "Links rank better than by the popularity of the target alone. If not: the model has learnt little but degrees.",
     ),
     RatioCheck(
         "share_above_degree",
@@ -62,7 +62,7 @@ RATIO_CHECKS = (
         "see which in the table; small relations need features or more epochs; `model.relation_strength` (on by default) "
         "keeps overfitted ones near popularity",
         "most_relations_beat_degree",
-        "In most relations the model beats popularity.",
+        "In most relations the model beats popularity. If not: `by_relation` shows in which it does not.",
     ),
     RatioCheck(
         "mrr_over_random",
@@ -73,7 +73,7 @@ RATIO_CHECKS = (
         "×",
         "nothing was learned: check the loss curve, then the ids",
         "beats_random",
-        "Links rank far better than by chance.",
+        "Links rank far better than by chance. If not: ids and vectors may not belong together, or it was not trained.",
     ),
     RatioCheck(
         "mrr_over_best_baseline",
@@ -98,7 +98,7 @@ RATIO_CHECKS = (
         "×",
         "the layers add nothing: fewer layers, less dropout, wider `hidden_dim`",
         "messages_help",
-        "Links rank better than by the same model without message passing.",
+        "Links rank better than by the same model without message passing. If not: fewer layers do as well.",
         above=True,
     ),
 )

@@ -6,7 +6,7 @@ from graphmill.evaluation.health.check import Evidence, Group, HealthCheck, Outc
 
 FIT = Group(
     "ids_fit_links",
-    "Held-out links rank better than chance by cosine: vectors and ids belong together.",
+    "Held-out links rank better than chance by cosine. If not: ids and vectors are mixed up, or it learnt nothing.",
     absent="the graph holds out no links, or too few to tell",
 )
 _SIGNAL = "Mean |AMRI| of the held-out link ranking; below, vectors and ids do not belong together."

@@ -6,10 +6,14 @@ from graphmill.evaluation.health.check import Evidence, Group, HealthCheck, Outc
 from graphmill.evaluation.health.figures import TypeFigures
 from graphmill.evaluation.health.needed import at_a_point, narrow, type_rank_needed
 
-VARY = Group("types_vary", "Every node type varies inside, and types differ from each other.", picture="pca")
+VARY = Group(
+    "types_vary",
+    "Every node type varies inside, and types differ from each other. If not, see `by_type`.",
+    picture="pca",
+)
 DISEASES = Group(
     "disease_band",
-    "Diseases are not too alike; the usual band of their mean cosine is shown.",
+    "Diseases are not too alike. If they are, the message has the usual band, and what to change.",
     absent="the graph has no node type 'disease' with enough rows",
     of_items=False,
 )

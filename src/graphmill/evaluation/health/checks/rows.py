@@ -2,7 +2,10 @@
 
 from graphmill.evaluation.health.check import Evidence, Group, HealthCheck, Outcome, Threshold
 
-SOUND = Group("rows_are_sound", "No row is missing, dead, repeated, or far longer than the rest.")
+SOUND = Group(
+    "rows_are_sound",
+    "No row is missing, dead, repeated, or far longer than the rest. If some are, the message says why that is.",
+)
 
 
 def _non_finite(e: Evidence) -> Outcome:

@@ -2,8 +2,15 @@
 
 from graphmill.evaluation.health.check import Group, HealthCheck, Threshold
 
-COSINE = Group("mean_cosine", "Two random rows point in different directions.", picture="cosines")
-ROGUE = Group("no_rogue_dimension", "No one to three dimensions decide every similarity.")
+COSINE = Group(
+    "mean_cosine",
+    "Two random rows point in different directions. If they do not, the message says what to change.",
+    picture="cosines",
+)
+ROGUE = Group(
+    "no_rogue_dimension",
+    "No one to three dimensions decide every similarity. If they do, the message says what to change.",
+)
 
 _CONE = "Mean cosine of two different rows; above, all rows share a direction (cone)."
 _ONE = "Mean cosine from which a cone is called a complete collapse: all rows are practically one."

@@ -3,7 +3,11 @@
 from graphmill.evaluation.health.check import Group, HealthCheck, Threshold
 from graphmill.evaluation.health.needed import components_90_needed, participation_needed
 
-VARIANCE = Group("pca_variance", "Many principal components share the variance.", picture="spectrum")
+VARIANCE = Group(
+    "pca_variance",
+    "Many principal components share the variance. If few have it all, the message says what to change.",
+    picture="spectrum",
+)
 WIDER = (
     *("raise hidden_dim", "train longer", "lower weight_decay", "lower regularisation"),
     "raise contrastive_weight",
