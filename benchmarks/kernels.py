@@ -59,7 +59,7 @@ FAMILIES = {
     ),
     "MMGCN layers": Family(_without("combination"), ("mmgcn",)),
     "ConvE": Family(_without("normed_convolution", "one_to_n"), ("conve",)),
-    "propagation": Family(_without("propagation"), ("dragon", "mmgcn", "kgat")),
+    "propagation": Family(_without("propagation"), ("lightgcn", "dragon", "mmgcn", "kgat")),
     "pair losses": Family(_without("pair_losses"), ("bpr_mf", "kgat", "dragon")),
     "link losses": Family(_without("link_scores"), ("hgt",)),
     "next-item losses": Family(_without("next_item_losses"), ("sasrec", "tisasrec")),
@@ -70,7 +70,7 @@ FAMILIES = {
     "ranks": Family(_without("rank_counts"), ("conve", "hgt"), ("evaluation",)),
     "everything": Family(
         {},
-        ("hgt", "hgt sampled", "conve", "sasrec", "tisasrec", "kgat", "mmgcn", "dragon", "bpr_mf"),
+        ("hgt", "hgt sampled", "conve", "sasrec", "tisasrec", "kgat", "mmgcn", "dragon", "lightgcn", "bpr_mf"),
         ("step", "evaluation"),
     ),
 }
@@ -95,6 +95,7 @@ WORKLOADS = {
     "hgt": Workload("hgt", "hetionet", _with(acceleration={"batching": "full"})),
     "hgt bf16": Workload("hgt", "hetionet", _with(acceleration={"batching": "full"} | BF16)),
     "hgt sampled": Workload("hgt", "hetionet", _with(acceleration={"batching": "neighbor_sampled"})),
+    "lightgcn": Workload("lightgcn", "tiktok", _with()),
     "dragon": Workload("dragon", "tiktok", _with()),
     "mmgcn": Workload("mmgcn", "tiktok", _with()),
     "mmgcn bf16": Workload("mmgcn", "tiktok", _with(acceleration=BF16)),
@@ -168,7 +169,7 @@ def without(family: str) -> Iterator[None]:
             setattr(module, name, value)
 
 
-STEPS = 4
+STEPS = 3
 """Steps in a row of one variant. The first is not counted: its batch may have been made ahead, by the other one."""
 
 
@@ -192,7 +193,7 @@ def times_of_steps(engine: Any, variants: list[str], rounds: int) -> dict[str, f
                 engine.recipe.begin_epoch(engine.model, number)
                 begun[variant] += [clock() - began] if number else []
                 for phase in phases:
-                    for step in range(STEPS if number else 2):
+                    for step in range(STEPS if number else 1):
                         began = clock()
                         engine._step(phase, 0, place[phase.name] % phase.steps_per_epoch)
                         place[phase.name] += 1
@@ -268,7 +269,7 @@ def main() -> None:
     """Measure, or be the measured process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", choices=list(FAMILIES), default=list(FAMILIES))
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--work", default="", help="keep the graphs here")
     parser.add_argument("--json", action="store_true", help="write the results file")
     parser.add_argument("--workload", choices=list(WORKLOADS), help=argparse.SUPPRESS)

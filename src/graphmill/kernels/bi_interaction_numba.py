@@ -16,7 +16,7 @@ from graphmill.kernels.propagation import SparseMatrix
 from graphmill.kernels.propagation_numba import even_pieces, product, weighted_rows
 from graphmill.kernels.runtime.compiled_math import FAST
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 from graphmill.kernels.runtime.vectors import address
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
@@ -53,10 +53,10 @@ def forward(
         bounds = even_pieces(edges[0], start, stop)
         size = int(edges[0][stop] - edges[0][start] + stop - start) * nodes.shape[1]
         arrays = (nodes.numpy(), around.numpy(), *mixed.numpy())
-        over_ranges(_gather_ranges, (*edges, *arrays, bounds), len(bounds) - 1, size)
+        over_ranges(_gather, (*edges, *arrays, bounds), len(bounds) - 1, size)
         products.product(mixed, both, out=mapped)
         arrays = (*mapped.numpy(), out.numpy(), signs.numpy())
-        over_ranges(_mix_ranges, (*arrays, *biases, start, *known), stop - start, out[start:stop].numel())
+        over_ranges(_mix, (*arrays, *biases, start, *known), stop - start, out[start:stop].numel())
     return out if chosen is None else out.index_select(0, chosen), around, signs
 
 
@@ -87,13 +87,13 @@ def backward(
     for start, stop in _blocks(len(nodes)):
         mixed, mapped = _part_of(inner, stop - start), _part_of(outer, stop - start)
         arrays = (gradient.numpy(), signs.numpy(), *mapped.numpy(), *biases.numpy(), start, start // _PART, *known)
-        over_ranges(_part_ranges, arrays, -(-(stop - start) // _PART), mapped.numel())
-        over_ranges(_pair_ranges, (*states, *mixed.numpy(), start), stop - start, mixed.numel())
+        over_ranges(_part, arrays, -(-(stop - start) // _PART), mapped.numel())
+        over_ranges(_pair, (*states, *mixed.numpy(), start), stop - start, mixed.numel())
         # Both maps in one call: with a batch of two a thread takes one, where one product is divided among them.
         products.add_product_(into_weights, mapped.mT, mixed)
         products.product(mapped, both, out=mixed)
         arrays = (*states, *mixed.numpy(), to_nodes.numpy(), to_around.numpy(), start)
-        over_ranges(_join_ranges, arrays, stop - start, mixed.numel())
+        over_ranges(_join, arrays, stop - start, mixed.numel())
     turned = matrix.transpose
     product(turned.indptr, turned.column, turned.value, to_around, out=to_nodes, onto=to_nodes)
     sum_bias, product_bias = biases.sum(1)
@@ -234,28 +234,3 @@ def _join(
         for j in range(len(own)):
             to_own[j] = plus[j] + times[j] * others[j]
             to_others[j] = plus[j] + times[j] * own[j]
-
-
-@_jit
-def _gather_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_gather, arguments, first, last, team)
-
-
-@_jit
-def _mix_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_mix, arguments, first, last, team)
-
-
-@_jit
-def _part_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_part, arguments, first, last, team)
-
-
-@_jit
-def _pair_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_pair, arguments, first, last, team)
-
-
-@_jit
-def _join_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_join, arguments, first, last, team)

@@ -21,7 +21,7 @@ from graphmill.kernels.propagation import SparseMatrix
 from graphmill.kernels.propagation_numba import even_pieces, product, weighted_rows
 from graphmill.kernels.runtime.compiled_math import FAST
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 from graphmill.kernels.runtime.vectors import (
     LANES,
     address,
@@ -80,7 +80,7 @@ def forward(
     bounds = _pieces(edges[0], count, chosen)
     tables = [t.numpy() for t in (nodes, around, out, signs, both, biases)]
     known = (_numbers(chosen), placed, tables[0].dtype.type(slope), *mask_numbers(tables[0], p, key))
-    over_ranges(_forward_ranges, (*edges, *tables, bounds, *known), len(bounds) - 1, around.numel())
+    over_ranges(_forward, (*edges, *tables, bounds, *known), len(bounds) - 1, around.numel())
     return out, around, signs
 
 
@@ -112,12 +112,12 @@ def backward(
     to_nodes, to_around = made(nodes), torch.empty_like(around) if along else made(nodes)
     tables = [t.numpy() for t in (gradient, nodes, around, signs, both, shares, to_nodes, to_around)]
     known = (_numbers(chosen), placed, along, tables[0].dtype.type(slope), *mask_numbers(tables[0], p, key))
-    over_ranges(_backward_ranges, (*tables, size, *known), parts, around.numel())
+    over_ranges(_backward, (*tables, size, *known), parts, around.numel())
     if along:
         rows = matrix.forward
         edges = [t.numpy() for t in (rows.indptr, rows.column, rows.value)]
         arrays = (*edges, _numbers(chosen), to_around.numpy(), to_nodes.numpy())
-        over_ranges(_spread_ranges, arrays, padded(width) // LANES, LANES * around.numel())
+        over_ranges(_spread, arrays, padded(width) // LANES, LANES * around.numel())
     else:
         turned = matrix.transpose
         product(turned.indptr, turned.column, turned.value, to_around, out=to_nodes, onto=to_nodes)
@@ -271,18 +271,3 @@ def _spread(indptr: Any, column: Any, value: Any, chosen: Any, given: Any, into:
             for e in range(indptr[chosen[row]], indptr[chosen[row] + 1]):
                 place = column[e] * width + c
                 store_first(to, place, load_first(to, place, count) + spread(value[e]) * own, count)
-
-
-@_jit
-def _forward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_forward, arguments, first, last, team)
-
-
-@_jit
-def _spread_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_spread, arguments, first, last, team)
-
-
-@_jit
-def _backward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_backward, arguments, first, last, team)

@@ -12,7 +12,7 @@ from torch import Tensor
 from graphmill.kernels.products import add_product_, product
 from graphmill.kernels.runtime.compiled_math import FAST
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _ROWS = 4096
@@ -35,12 +35,12 @@ def forward(tables: Sequence[Tensor], weights: Sequence[Tensor], slope: float) -
         part = slice(start, stop)
         product(rows[part], own_weight.T, out=inner[part])
         arrays = (messages[part].numpy(), hidden[part].numpy(), inner[part].numpy(), identity[part].numpy())
-        over_ranges(_enter_ranges, (*arrays, signs[part].numpy(), biases[0], steep), stop - start, hidden[part].numel())
+        over_ranges(_enter, (*arrays, signs[part].numpy(), biases[0], steep), stop - start, hidden[part].numel())
         product(hidden[part], first.T, out=out[part])
         if second.numel():
             add_product_(out[part], inner[part], second.T)
         outputs = (out[part].numpy(), inner[part].numpy(), signs[part].numpy(), biases[1], not second.numel(), steep)
-        over_ranges(_leave_ranges, outputs, stop - start, out[part].numel())
+        over_ranges(_leave, outputs, stop - start, out[part].numel())
     return out, hidden, inner, signs
 
 
@@ -68,12 +68,12 @@ def backward(
         given, around = outer[:size], between[:size]
         pieces = -(-size // _PART)
         arrays = (gradient[part].numpy(), signs[part].numpy(), given.numpy(), joint_bias[place:].numpy(), np.uint8(2))
-        over_ranges(_slopes_ranges, (*arrays, steep), pieces, given.numel())
+        over_ranges(_slopes, (*arrays, steep), pieces, given.numel())
         add_product_(into_joint[:, :width], given.T, hidden[part])
         if to_messages is not None:
             product(given, first, out=to_messages[part])
             both = (to_messages[part].numpy(), hidden[part].numpy(), steep)
-            over_ranges(_signed_ranges, both, size, hidden[part].numel())
+            over_ranges(_signed, both, size, hidden[part].numel())
         towards = given
         if second.numel():
             add_product_(into_joint[:, width:], given.T, inner[part])
@@ -82,7 +82,7 @@ def backward(
         elif to_identity is not None:
             to_identity[part] = given
         arrays = (towards.numpy(), signs[part].numpy(), around.numpy(), own_bias[place:].numpy(), np.uint8(1))
-        over_ranges(_slopes_ranges, (*arrays, steep), pieces, around.numel())
+        over_ranges(_slopes, (*arrays, steep), pieces, around.numel())
         add_product_(into_own, around.T, rows[part])
         if to_rows is not None:
             product(around, own_weight, out=to_rows[part])
@@ -151,23 +151,3 @@ def _signed(gradient: Any, result: Any, slope: Any, first: int, last: int) -> No
         given, known = gradient[row], result[row]
         for j in range(len(given)):
             given[j] = given[j] if known[j] > 0 else given[j] * slope
-
-
-@_jit
-def _enter_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_enter, arguments, first, last, team)
-
-
-@_jit
-def _leave_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_leave, arguments, first, last, team)
-
-
-@_jit
-def _slopes_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_slopes, arguments, first, last, team)
-
-
-@_jit
-def _signed_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_signed, arguments, first, last, team)

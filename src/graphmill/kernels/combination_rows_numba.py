@@ -15,7 +15,7 @@ from torch import Tensor
 from graphmill.kernels.products_numba import SIX, whole_blocks
 from graphmill.kernels.runtime.compiled_math import FAST
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 from graphmill.kernels.runtime.vectors import (
     LANES,
     address,
@@ -58,7 +58,7 @@ def forward(tables: Sequence[Tensor], weights: Sequence[Tensor], slope: float) -
     signs = torch.zeros(count, max(out.shape[1], inner.shape[1]), dtype=torch.uint8)
     arrays = [t.numpy() for t in (messages, rows, identity, *maps, *biases, hidden, inner, out, signs)]
     steep = arrays[0].dtype.type(slope)
-    over_ranges(_forward_ranges, (*arrays, steep), -(-count // _TOGETHER), hidden.numel())
+    over_ranges(_forward, (*arrays, steep), -(-count // _TOGETHER), hidden.numel())
     return out, hidden, inner, signs
 
 
@@ -85,7 +85,7 @@ def backward(
     ]
     arrays = [t.numpy() for t in (gradient, rows, hidden, inner, signs, *maps, *into, *biases, *found)]
     steep = arrays[0].dtype.type(slope)
-    over_ranges(_backward_ranges, (*arrays, size, steep), parts, hidden.numel())
+    over_ranges(_backward, (*arrays, size, steep), parts, hidden.numel())
     own, *joint = (t.sum(0) for t in into)
     of_joint = torch.cat((joint[0][:wide, :width], joint[1][:wide, : second.shape[1]]), 1)
     to_messages, to_rows, to_identity = (t if wanted else None for t, wanted in zip(found, needed, strict=True))
@@ -237,13 +237,3 @@ def _backward(
     hold(some_inner)
     hold(outer)
     hold(between)
-
-
-@_jit
-def _forward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_forward, arguments, first, last, team)
-
-
-@_jit
-def _backward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_backward, arguments, first, last, team)

@@ -13,7 +13,7 @@ from torch import Tensor
 from graphmill.kernels.dropout import threshold_and_scale
 from graphmill.kernels.runtime.compiled_math import FAST
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 Key = tuple[int, int]
@@ -35,28 +35,28 @@ def mask(out: Tensor, key: Key, threshold: int, scale: float) -> None:
     """``out`` becomes 0 or ``scale``."""
     flat = out.view(-1).numpy()
     known = numbers(key, threshold, scale, flat)
-    over_ranges(_mask_ranges, (flat, *known), len(flat), len(flat))
+    over_ranges(_mask, (flat, *known), len(flat), len(flat))
 
 
 def drop(x: Tensor, out: Tensor, key: Key, threshold: int, scale: float) -> None:
     """``out`` = dropout(x)."""
     source, flat = x.detach().view(-1).numpy(), out.view(-1).numpy()
     known = numbers(key, threshold, scale, flat)
-    over_ranges(_drop_ranges, (source, flat, *known), len(flat), len(flat))
+    over_ranges(_drop, (source, flat, *known), len(flat), len(flat))
 
 
 def add_drop(x: Tensor, branch: Tensor, out: Tensor, key: Key, threshold: int, scale: float) -> None:
     """``out`` = x + dropout(branch)."""
     base, source, flat = x.detach().view(-1).numpy(), branch.detach().view(-1).numpy(), out.view(-1).numpy()
     known = numbers(key, threshold, scale, flat)
-    over_ranges(_add_drop_ranges, (base, source, flat, *known), len(flat), len(flat))
+    over_ranges(_add_drop, (base, source, flat, *known), len(flat), len(flat))
 
 
 def relu_drop(x: Tensor, out: Tensor, key: Key, threshold: int, scale: float) -> None:
     """``out`` = dropout(ReLU(x))."""
     source, flat = x.detach().view(-1).numpy(), out.view(-1).numpy()
     known = numbers(key, threshold, scale, flat)
-    over_ranges(_relu_drop_ranges, (source, flat, *known), len(flat), len(flat))
+    over_ranges(_relu_drop, (source, flat, *known), len(flat), len(flat))
 
 
 def relu_drop_gradient(gradient: Tensor, result: Tensor, out: Tensor, scale: float) -> None:
@@ -64,7 +64,7 @@ def relu_drop_gradient(gradient: Tensor, result: Tensor, out: Tensor, scale: flo
     flat = out.view(-1).numpy()
     arrays = gradient.detach().view(-1).numpy(), result.detach().view(-1).numpy(), flat
     known = flat.dtype.type(scale), flat.dtype.type(0)
-    over_ranges(_relu_drop_gradient_ranges, (*arrays, *known), len(flat), len(flat))
+    over_ranges(_relu_drop_gradient, (*arrays, *known), len(flat), len(flat))
 
 
 @_jit
@@ -119,28 +119,3 @@ def _relu_drop_gradient(gradient: Any, result: Any, out: Any, scale: Any, zero: 
     above, known, part = gradient[first:last], result[first:last], out[first:last]
     for i in range(len(part)):
         part[i] = above[i] * (scale if known[i] > zero else zero)
-
-
-@_jit
-def _mask_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_mask, arguments, first, last, team)
-
-
-@_jit
-def _drop_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_drop, arguments, first, last, team)
-
-
-@_jit
-def _add_drop_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_add_drop, arguments, first, last, team)
-
-
-@_jit
-def _relu_drop_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_relu_drop, arguments, first, last, team)
-
-
-@_jit
-def _relu_drop_gradient_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_relu_drop_gradient, arguments, first, last, team)

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graphmill.kernels.runtime.compiled_math import FAST
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 
@@ -19,7 +19,7 @@ def forward(rows: Tensor, translations: Tensor, relations: Tensor) -> tuple[Tens
     """Of each fact the loss, the norm, and how much it counts in the gradient, [B] each."""
     losses, norms, pulls = rows.new_empty(3, len(rows))
     arrays = [t.detach().numpy() for t in (rows, translations, relations, losses, norms, pulls)]
-    over_ranges(_forward_ranges, tuple(arrays), len(rows), rows.numel())
+    over_ranges(_forward, tuple(arrays), len(rows), rows.numel())
     return losses, norms, pulls
 
 
@@ -30,7 +30,7 @@ def backward(
     to_rows, to_translations = torch.empty_like(rows), torch.zeros_like(translations)
     given = [t.detach().numpy() for t in (rows, translations, relations, pulls)]
     kind = given[0].dtype.type
-    over_ranges(_backward_ranges, (*given, to_rows.numpy(), kind(loss), kind(norm)), len(rows), rows.numel())
+    over_ranges(_backward, (*given, to_rows.numpy(), kind(loss), kind(norm)), len(rows), rows.numel())
     _to_translations(*given, to_translations.numpy(), kind(loss), kind(norm))
     return to_rows, to_translations
 
@@ -83,13 +83,3 @@ def _to_translations(
         move, to_move, pull = translations[relation], to_translations[relation], two * loss * pulls[fact]
         for j in range(width):
             to_move[j] += norm * move[j] + pull * (wrong[j] - tail[j])
-
-
-@_jit
-def _forward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_forward, arguments, first, last, team)
-
-
-@_jit
-def _backward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_backward, arguments, first, last, team)

@@ -22,7 +22,7 @@ from graphmill.kernels.runtime.vectors import padded
 
 _OF_TOGETHER = 8
 """Where in a job the number of targets stands that go through together."""
-_NOTHING = (0,) * 7
+_NOTHING = (0,) * 6
 _SHARED = 2
 """Edges a source, on average, from which on sources are put side by side."""
 _MANY = 10 * TOGETHER

@@ -20,7 +20,7 @@ from graphmill.kernels.hgt_plan import RelationPlan
 from graphmill.kernels.hgt_relations import EdgeGradients, Partial
 from graphmill.kernels.runtime.compiled_math import FAST, exp, prefetch
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 from graphmill.kernels.runtime.vectors import LANES, load_first, numbers_as, total
 
 __all__ = [
@@ -51,7 +51,7 @@ def head_products(left: Tensor, right: Tensor, heads: int) -> Tensor:
     out = left.new_empty(len(left), heads, dtype=kind)
     tables = (left.data_ptr(), left.stride(0), right.data_ptr(), right.stride(0), out.data_ptr())
     arguments = (EMPTY[left.dtype], EMPTY[kind], *tables, heads, left.shape[1] // heads)
-    over_ranges(_head_products_ranges, arguments, len(left), left.numel())
+    over_ranges(_head_products, arguments, len(left), left.numel())
     return out
 
 
@@ -59,7 +59,7 @@ def scatter_add(rows: Tensor, nodes: Tensor, first: int, last: int, values: Tens
     """Add [h, n, D] to heads ``first:last`` of some distinct rows of [N, H·D]."""
     columns, values = rows[:, first * values.shape[2] : last * values.shape[2]], _node_major(values)
     arrays = (_flat(columns), columns.stride(0), nodes.numpy(), _flat(values), columns.shape[1])
-    over_ranges(_scatter_ranges, arrays, nodes.numel(), values.numel())
+    over_ranges(_scatter, arrays, nodes.numel(), values.numel())
 
 
 def forward(r: RelationPlan, q: Tensor, k: Tensor, v: Tensor, factor: Tensor, kept: Tensor | None) -> Partial:
@@ -75,7 +75,7 @@ def forward(r: RelationPlan, q: Tensor, k: Tensor, v: Tensor, factor: Tensor, ke
     scratch = q.new_empty(heads, r.num_edges)
     arrays = [_flat(x) for x in (q, k, v, factor, sums, total, highest, scratch)]
     edges = (r.source.numpy(), r.indptr.numpy(), _bytes(kept))
-    driver = _forward_64_ranges if width == 64 else _forward_ranges
+    driver = _forward_64 if width == 64 else _forward
     over_ranges(driver, (*edges, *arrays, targets, k.shape[1], width), heads, q.numel() + k.numel())
     return Partial(sums, total, highest)
 
@@ -89,7 +89,7 @@ def merge(sums: Tensor, total: Tensor, highest: Tensor, nodes: Tensor, first: in
     part = part._replace(sums=_node_major(part.sums))
     arrays = [_flat(x) for x in (sums, total, highest, *part)]
     index, all_heads = nodes.numpy(), total.shape[1]
-    driver = _merge_64_ranges if width == 64 else _merge_ranges
+    driver = _merge_64 if width == 64 else _merge
     over_ranges(driver, (*arrays, index, all_heads, first, heads, width), nodes.numel(), sums.numel())
 
 
@@ -119,7 +119,7 @@ def backward(
     rows = (q, k, v, factor, d_out, log_total, delta, d_q, d_k, d_v, sums, d_factor, scratch)
     arrays = [_flat(x) for x in rows]
     edges = (r.source.numpy(), r.indptr.numpy(), _bytes(kept))
-    driver = _backward_64_ranges if width == 64 else _backward_ranges
+    driver = _backward_64 if width == 64 else _backward
     over_ranges(driver, (*edges, *arrays, targets, k.shape[1], width), heads, q.numel() + k.numel())
     return EdgeGradients(d_q, d_k, d_v, d_factor, sums if want_sums else None)
 
@@ -324,43 +324,3 @@ def _scatter(target, stride, nodes, values, length, a, b):  # type: ignore[no-un
 
 _forward, _merge, _backward = _compiled(0)
 _forward_64, _merge_64, _backward_64 = _compiled(64)
-
-
-@_jit
-def _head_products_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_head_products, arguments, first, last, team)
-
-
-@_jit
-def _scatter_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_scatter, arguments, first, last, team)
-
-
-@_jit
-def _forward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_forward, arguments, first, last, team)
-
-
-@_jit
-def _merge_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_merge, arguments, first, last, team)
-
-
-@_jit
-def _backward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_backward, arguments, first, last, team)
-
-
-@_jit
-def _forward_64_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_forward_64, arguments, first, last, team)
-
-
-@_jit
-def _merge_64_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_merge_64, arguments, first, last, team)
-
-
-@_jit
-def _backward_64_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_backward_64, arguments, first, last, team)

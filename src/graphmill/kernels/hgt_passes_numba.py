@@ -8,7 +8,6 @@ relations, of which one of a sparse graph takes a millisecond or less.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numba
 import numpy as np
@@ -28,7 +27,7 @@ from graphmill.kernels.hgt_rows_numba import (
 )
 from graphmill.kernels.runtime.compiled_math import FAST
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 from graphmill.kernels.runtime.vectors import LANES, like, load_first, numbers_as, padded, spread, store_first
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
@@ -67,7 +66,7 @@ def all_forward(
     sums, totals, highest = found
     tables = (*columns_of(queries), *columns_of(sums), *columns_of(totals), highest.data_ptr(), len(queries))
     given = (jobs.table, places, masks_of(kept), *_kinds(queries, matrices[0]), tables, maps_of(matrices))
-    driver = {32: _forward_32_ranges, 64: _forward_64_ranges}.get(width, _forward_ranges)
+    driver = {32: _all_forward_32, 64: _all_forward_64}.get(width, _all_forward)
     room = workspace(jobs, 2, heads)
     over_ranges(driver, (*given, room, width), room[2], jobs.nodes * heads * width)
 
@@ -96,7 +95,7 @@ def all_backward(
     places = np.array([[n for t in of_type for n in columns_of(t)] for of_type in zip(*every, strict=True)], np.int64)
     maps = (*maps_of(matrices), *maps_of(d_matrices))
     given = (jobs.table, places, masks_of(kept), *_kinds(of_rows, matrices[0]), maps)
-    driver = {32: _backward_32_ranges, 64: _backward_64_ranges}.get(width, _backward_ranges)
+    driver = {32: _all_backward_32, 64: _all_backward_64}.get(width, _all_backward)
     room = workspace(jobs, 4, heads)
     over_ranges(driver, (*given, room, width), room[2], jobs.nodes * heads * width)
 
@@ -139,7 +138,6 @@ def _scratch_of(room, part):  # type: ignore[no-untyped-def]
         start + room[9],
         start + room[10],
         start + room[11],
-        start + room[12],
     )
 
 
@@ -310,33 +308,3 @@ def _all_backward_64(jobs, places, masks, kind, own_kind, maps, room, width, fir
             else:
                 in_place = _backward_job(jobs, j, places, masks, kind, own_kind, kind, maps, room, width, part)
                 backward_64(*in_place, begin, end)
-
-
-@_jit
-def _forward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_all_forward, arguments, first, last, team)
-
-
-@_jit
-def _forward_32_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_all_forward_32, arguments, first, last, team)
-
-
-@_jit
-def _forward_64_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_all_forward_64, arguments, first, last, team)
-
-
-@_jit
-def _backward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_all_backward, arguments, first, last, team)
-
-
-@_jit
-def _backward_32_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_all_backward_32, arguments, first, last, team)
-
-
-@_jit
-def _backward_64_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_all_backward_64, arguments, first, last, team)

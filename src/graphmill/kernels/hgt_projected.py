@@ -20,7 +20,7 @@ from graphmill.kernels import hgt
 from graphmill.kernels.hgt import Backend, unpack
 from graphmill.kernels.hgt_plan import MessageGraph
 from graphmill.kernels.hgt_relations import Rows, Saved, Weights, attend_backward, attend_types, deltas, side_by_side
-from graphmill.kernels.products import add_product_, own_pairs, product, rounded_product
+from graphmill.kernels.products import add_product_, product
 
 _MOST_GROUPS = 4
 _GROUP_BYTES = 32 << 20
@@ -217,8 +217,6 @@ def _project(x: Rows, weights: Rows, biases: Rows, place: Place, low: torch.dtyp
 
 def _times(left: Tensor, right: Tensor, bias: Tensor | None, low: torch.dtype) -> Tensor:
     """left · right (+ ``bias``) in the precision of the projections."""
-    if low == torch.bfloat16:
-        return rounded_product(left, right, bias, low)
     return product(left.to(low), right.to(low), None if bias is None else bias.to(low))
 
 
@@ -240,9 +238,7 @@ def _project_backward(
     assert d_bias is not None
     slices = _slices(weight, place)
     own = torch.cat([weight[c] for c in slices]).to(low)
-    # Rounded as they are multiplied, where products do that; else once.
-    if low != torch.bfloat16 or not own_pairs():
-        d = d.to(low)
+    d = d.to(low)
     into_weight, sums = _times(d.mT, rows, None, low), d.sum(0)
     size = (place[1] - place[0]) * place[3]
     for number, c in enumerate(slices):

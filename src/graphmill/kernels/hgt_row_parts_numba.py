@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphmill.kernels.bfloat16_blocks import TOGETHER, times
+from graphmill.kernels.products_numba import SIX, whole_blocks
 from graphmill.kernels.runtime.compiled_math import FAST, exp, prefetch
 from graphmill.kernels.runtime.jit import jit
 from graphmill.kernels.runtime.vectors import (
@@ -28,6 +28,8 @@ from graphmill.kernels.runtime.vectors import (
 )
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
+TOGETHER = 8 * SIX
+"""Rows that go through together: targets, and sources that are multiplied."""
 ENOUGH = LANES // 2
 """Edges of a target from which on sixteen are multiplied together, some in vain."""
 
@@ -71,14 +73,24 @@ def matrix(table, at, width, line, turned, room):  # type: ignore[no-untyped-def
 
 
 @_jit
-def transformed(  # type: ignore[no-untyped-def]
-    kind, table, pitch, column, nodes, width, line, matrix, of_matrix, low, of_low, pairs, room, out, to
-):
+def times(left, at, matrix, of_matrix, out, to, rows, width, line):  # type: ignore[no-untyped-def]
+    """out[to + r · line + c] = Σ_t left[at + r · line + t] · matrix[of_matrix + t · line + c]: rows times a matrix."""
+    whole_blocks(left, at, line, 1, matrix, of_matrix, line, width, False, out, to, line, rows, width)
+
+
+@_jit
+def add_gradient(left, at, right, beside, out, to, rows, width, line):  # type: ignore[no-untyped-def]
+    """out[to + i · line + c] += Σ_r left[at + r · line + i] · right[beside + r · line + c]: the matrix's gradient."""
+    whole_blocks(left, at, 1, line, right, beside, line, rows, True, out, to, line, width, width)
+
+
+@_jit
+def transformed(table, pitch, column, nodes, width, line, matrix, of_matrix, room, out, to):  # type: ignore[no-untyped-def]
     """Rows of all nodes, times a matrix, side by side."""
     for start in range(0, len(nodes), TOGETHER):
         size = min(TOGETHER, len(nodes) - start)
         gather(table, pitch, column, nodes, start, size, width, room, 0, line)
-        times(kind, room, 0, matrix, of_matrix, low, of_low, pairs, out, to + start * line, size, width, line)
+        times(room, 0, matrix, of_matrix, out, to + start * line, size, width, line)
 
 
 @_jit

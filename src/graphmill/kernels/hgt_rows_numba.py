@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from graphmill.kernels.bfloat16_blocks import add_gradient, behind, low_size, pack, room_size, times
 from graphmill.kernels.hgt_row_parts_numba import (
     ENOUGH,
     TOGETHER,
+    add_gradient,
     dot,
     dots_of,
     end_of,
@@ -34,6 +34,7 @@ from graphmill.kernels.hgt_row_parts_numba import (
     onto_target,
     scatter,
     softmax,
+    times,
     transformed,
 )
 from graphmill.kernels.products_numba import SIX
@@ -43,6 +44,7 @@ from graphmill.kernels.runtime.vectors import (
     LANES,
     LINE,
     address,
+    behind,
     like,
     load,
     load_first,
@@ -56,12 +58,12 @@ from graphmill.kernels.runtime.vectors import (
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _AHEAD = 8
 """How many edges ahead the rows of their sources are fetched: they are met at random."""
-WORDS, PLACES = np.empty(0, np.uint32), np.empty(0, np.int64)
+PLACES = np.empty(0, np.int64)
 
 
 def scratch_sizes(width: int, together: int, edges: tuple[int, int], size: int) -> list[int]:
     """Bytes of what a relation's pass works in, in the order of ``scratch``: matrices, their gradients, rows of ``together``
-    targets, two numbers of each, two of each edge, operands in pairs, and where each target's edges go on.
+    targets, two numbers of each, two of each edge, and where each target's edges go on.
 
     ``edges``: those of so many targets in a row, at most, and of one; ``size``: bytes of a number.
     """
@@ -74,8 +76,7 @@ def scratch_sizes(width: int, together: int, edges: tuple[int, int], size: int) 
         2 * together,
         max(edges[0], 2 * (edges[1] + LANES)) + LANES,
     ]
-    words = 3 * low_size(width) + room_size(width)
-    return [-(-n // LINE) * LINE for n in (*(size * n for n in numbers), 4 * words, 8 * together)]
+    return [-(-n // LINE) * LINE for n in (*(size * n for n in numbers), 8 * together)]
 
 
 def _compiled(fixed: int) -> tuple[Any, Any]:
@@ -114,9 +115,7 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
         key_map, given = numbers_as(own_kind, scratch[0]), numbers_as(own_kind, scratch[2])
         own_totals, logits = numbers_as(own_kind, scratch[3]), numbers_as(own_kind, scratch[4])
         value_map, tops = behind(key_map, width * line), behind(own_totals, together)
-        low_maps, places = numbers_as(WORDS, scratch[5]), numbers_as(PLACES, scratch[6])
-        low = low_size(width)
-        pair_room = behind(low_maps, 2 * low)
+        places = numbers_as(PLACES, scratch[5])
         turned, around, result = size_of_room, 2 * size_of_room, 3 * size_of_room
         index = address(sources)
         query, found = (turned, result) if on_target else (0, around)
@@ -124,8 +123,6 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
             f, column = prior[h] / root, h * width
             matrix(key_matrix, h * square, width, line, on_target, key_map)
             matrix(row_matrix, h * square, width, line, False, value_map)
-            pack(kind, key_map, 0, low_maps, 0, width, line)
-            pack(kind, value_map, 0, low_maps, low, width, line)
             to_k, to_v = column, column
             if compact:
                 to_k, to_v = 0, 0
@@ -133,19 +130,15 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
                     gather(key_table, k_pitch, column, source_nodes, 0, count, width, to_keys, to_k, line)
                     gather(row_table, v_pitch, column, source_nodes, 0, count, width, to_rows, to_v, line)
                 else:
+                    transformed(key_table, k_pitch, column, source_nodes, width, line, key_map, 0, given, to_keys, to_k)
                     transformed(
-                        kind, key_table, k_pitch, column, source_nodes, width, line, key_map, 0, low_maps, 0, pair_room,
-                        given, to_keys, to_k,
-                    )  # fmt: skip
-                    transformed(
-                        kind, row_table, v_pitch, column, source_nodes, width, line, value_map, 0, low_maps, low,
-                        pair_room, given, to_rows, to_v,
-                    )  # fmt: skip
+                        row_table, v_pitch, column, source_nodes, width, line, value_map, 0, given, to_rows, to_v
+                    )
             for start in range(0, targets, together):
                 size = min(together, targets - start)
                 gather(queries, q_pitch, column, target_nodes, start, size, width, given, 0, line)
                 if on_target:
-                    times(kind, given, 0, key_map, 0, low_maps, 0, pair_room, given, turned, size, width, line)
+                    times(given, 0, key_map, 0, given, turned, size, width, line)
                 for i in range(size):
                     fetch(out, target_nodes[start + i] * sums_pitch + column, width)
                 origin = indptr[start]
@@ -194,7 +187,7 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
                         if own_totals[i] > zero:
                             onto_target(given, row, logits, origin, index, begin, stop, rows, to_v, row_pitch, width)
                 if on_target:
-                    times(kind, given, around, value_map, 0, low_maps, low, pair_room, given, result, size, width, line)
+                    times(given, around, value_map, 0, given, result, size, width, line)
                 for i in range(size):
                     if own_totals[i] == 0:
                         continue
@@ -253,9 +246,7 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
         shares = behind(dots, most_edges(indptr, 1) + LANES)
         value_map, turned = width * line, 2 * width * line
         slopes, query, slope, to_query, around, result = room, 2 * room, 3 * room, 4 * room, 5 * room, 6 * room
-        low_maps, places = numbers_as(WORDS, scratch[5]), numbers_as(PLACES, scratch[6])
-        low = low_size(width)
-        pair_room = behind(low_maps, 3 * low)
+        places = numbers_as(PLACES, scratch[5])
         index, bytes_kept = address(sources), address(kept)
         if not on_target:
             query, slope = 0, slopes
@@ -267,8 +258,6 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
                     place = h * square + (j * width + i if on_target else i * width + j)
                     key_map[value_map + i * line + j] = w_v[place] if j < width else zero
                     key_map[turned + i * line + j] = w_k[h * square + i * width + j] if j < width else zero
-            for number in range(3):
-                pack(kind, key_map, number * width * line, low_maps, number * low, width, line)
             for c in range(0, 2 * large, LANES):
                 store(of_maps, c, spread(zero))
             to_k, to_v, to_gk, to_gv = column, column, column, column
@@ -281,35 +270,17 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
                     gather(key_table, k_pitch, column, source_nodes, 0, count, width, to_keys, to_k, line)
                     gather(row_table, v_pitch, column, source_nodes, 0, count, width, to_rows, to_v, line)
                 else:
+                    transformed(key_table, k_pitch, column, source_nodes, width, line, key_map, 0, given, to_keys, to_k)
                     transformed(
-                        kind, key_table, k_pitch, column, source_nodes, width, line, key_map, 0, low_maps, 0, pair_room,
-                        given, to_keys, to_k,
-                    )  # fmt: skip
-                    transformed(
-                        kind, row_table, v_pitch, column, source_nodes, width, line, key_map, value_map, low_maps, low,
-                        pair_room, given, to_rows, to_v,
-                    )  # fmt: skip
+                        row_table, v_pitch, column, source_nodes, width, line, key_map, value_map, given, to_rows, to_v
+                    )
             for start in range(0, targets, together):
                 size = min(together, targets - start)
                 gather(queries, q_pitch, column, target_nodes, start, size, width, given, 0, line)
                 gather(slope_table, out_pitch, column, target_nodes, start, size, width, given, slopes, line)
                 if on_target:
-                    times(kind, given, 0, key_map, 0, low_maps, 0, pair_room, given, query, size, width, line)
-                    times(
-                        kind,
-                        given,
-                        slopes,
-                        key_map,
-                        value_map,
-                        low_maps,
-                        low,
-                        pair_room,
-                        given,
-                        slope,
-                        size,
-                        width,
-                        line,
-                    )
+                    times(given, 0, key_map, 0, given, query, size, width, line)
+                    times(given, slopes, key_map, value_map, given, slope, size, width, line)
                 for i in range(size):
                     fetch(out, target_nodes[start + i] * dq_pitch + column, width)
                     places[i] = indptr[start + i]
@@ -368,12 +339,9 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
                                 given, around + row, shares, begin, index, begin, stop, rows, to_v, row_pitch, width
                             )
                 if on_target:
-                    add_gradient(kind, given, to_query, given, 0, pair_room, of_maps, 0, size, width, line)
-                    add_gradient(kind, given, around, given, slopes, pair_room, of_maps, large, size, width, line)
-                    times(
-                        kind, given, to_query, key_map, turned, low_maps, 2 * low, pair_room, given, result, size, width,
-                        line,
-                    )  # fmt: skip
+                    add_gradient(given, to_query, given, 0, of_maps, 0, size, width, line)
+                    add_gradient(given, around, given, slopes, of_maps, large, size, width, line)
+                    times(given, to_query, key_map, turned, given, result, size, width, line)
                 at = result if on_target else to_query
                 scatter(out, dq_pitch, column, target_nodes, start, size, width, given, at, line)
             if compact and on_target:
@@ -383,15 +351,14 @@ def _compiled(fixed: int) -> tuple[Any, Any]:
                 # Sources are gathered once more: those side by side have been multiplied.
                 for values in range(2):
                     matrix(w_v if values else w_k, h * square, width, line, True, key_map)
-                    pack(kind, key_map, 0, low_maps, 0, width, line)
                     table, pitch = (row_table, v_pitch) if values else (key_table, k_pitch)
                     onto, onto_pitch = (onto_rows, dv_pitch) if values else (onto_keys, dk_pitch)
                     inner, begin = (row_slopes, to_gv) if values else (key_slopes, to_gk)
                     for start in range(0, count, TOGETHER):
                         size, at = min(TOGETHER, count - start), begin + start * line
                         gather(table, pitch, column, source_nodes, start, size, width, given, 0, line)
-                        add_gradient(kind, given, 0, inner, at, pair_room, of_maps, values * large, size, width, line)
-                        times(kind, inner, at, key_map, 0, low_maps, 0, pair_room, given, result, size, width, line)
+                        add_gradient(given, 0, inner, at, of_maps, values * large, size, width, line)
+                        times(inner, at, key_map, 0, given, result, size, width, line)
                         scatter(onto, onto_pitch, column, source_nodes, start, size, width, given, result, line)
             for i in range(width):
                 for j in range(width):

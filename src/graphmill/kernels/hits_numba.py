@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 
 _jit = jit(nogil=True, error_model="numpy")
 Int64 = NDArray[np.int64]
@@ -18,7 +18,7 @@ def hits(lists: Int64, indptr: Int64, items: Int64, num_items: int) -> tuple[NDA
     """See :func:`graphmill.kernels.hits.hits`."""
     found, counts = np.zeros(lists.shape, np.bool_), np.zeros(len(lists), np.int64)
     arrays = (np.ascontiguousarray(lists), indptr, items, found, counts, num_items)
-    over_ranges(_hits_ranges, arrays, len(lists), lists.size + len(items))
+    over_ranges(_hits, arrays, len(lists), lists.size + len(items))
     return found, counts
 
 
@@ -34,8 +34,3 @@ def _hits(lists: Any, indptr: Any, items: Any, found: Any, counts: Any, num_item
             found[row, place] = item >= 0 and held[item]
         for e in range(indptr[row], indptr[row + 1]):
             held[items[e]] = False
-
-
-@_jit
-def _hits_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_hits, arguments, first, last, team)

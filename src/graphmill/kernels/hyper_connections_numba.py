@@ -35,7 +35,7 @@ from graphmill.kernels.products import add_product_, product
 from graphmill.kernels.runtime.compiled_math import FAST, prefetch
 from graphmill.kernels.runtime.jit import jit
 from graphmill.kernels.runtime.small_products import GROUP, block
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 from graphmill.kernels.runtime.vectors import LANES, LINE, address, load, settle, spread, spread_at, store, stream
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
@@ -70,7 +70,7 @@ def enter(
     kept = Kept(product, scale, streams.new_empty(rows, n), streams.new_empty(rows, n), streams.new_empty(rows, n, n))
     maps = (*_parameters(alpha, bias, n, iterations), streams.numpy().dtype.type(eps))
     arrays = tuple(t.numpy() for t in (streams, phi.contiguous(), read, *kept))
-    _over(_enter_ranges, (*arrays, *maps, 0, rows), streams)
+    _over(_enter, (*arrays, *maps, 0, rows), streams)
     return read, kept
 
 
@@ -103,11 +103,11 @@ def enter_gradients(
     beside = torch.empty_like(flat[: next(_blocks(streams), (0, 0))[1]]) if streaming else into_flat
     last = tuple(t.numpy() for t in (h, mixing, factor, beside, into_streams))
     for start, stop in _blocks(streams):
-        _over(_into_maps_ranges, (*given, *known, *maps, start, stop), streams)
+        _over(_into_maps, (*given, *known, *maps, start, stop), streams)
         part = into_product[start:stop]
         add_product_(into_phi, flat[start:stop].T, part)
         product(part, turned, out=beside[: stop - start] if streaming else into_flat[start:stop])
-        _over(_into_streams_ranges, (*given, *last, streaming, start, stop), streams)
+        _over(_into_streams, (*given, *last, streaming, start, stop), streams)
     total = sums.sum(0)
     return into_streams, into_phi.repeat(n // held, 1), total[columns:], total[:columns]
 
@@ -116,7 +116,7 @@ def leave(streams: Tensor, mixing: Tensor, p: Tensor, update: Tensor) -> Tensor:
     """[R, n, C]: H X + p ⊗ y."""
     out = streams.new_empty(*p.shape, streams.shape[2])
     arrays = tuple(t.detach().numpy() for t in (streams, mixing, p, update, out))
-    over_ranges(_leave_ranges, (*arrays, _streaming(out)), len(streams), out.numel())
+    over_ranges(_leave, (*arrays, _streaming(out)), len(streams), out.numel())
     return out
 
 
@@ -130,7 +130,7 @@ def leave_gradients(p: Tensor, update: Tensor, gradient: Tensor) -> tuple[Tensor
     """Gradients of p and of the update, of ``gradient`` [R, n, C]."""
     into_p, into_update = torch.empty_like(p), torch.empty_like(update)
     arrays = tuple(t.detach().numpy() for t in (p, update, gradient, into_p, into_update))
-    over_ranges(_leave_gradients_ranges, arrays, len(gradient), gradient.numel())
+    over_ranges(_leave_gradients, arrays, len(gradient), gradient.numel())
     return into_p, into_update
 
 
@@ -144,7 +144,7 @@ def add_streams(streams: Tensor, factor: float) -> Tensor:
     out = streams.new_empty(len(streams), streams.shape[2])
     weights = streams.new_full(streams.shape[:2], factor)
     arrays = tuple(t.detach().numpy() for t in (streams, weights, out))
-    over_ranges(_read_ranges, arrays, len(streams), streams.numel())
+    over_ranges(_read, arrays, len(streams), streams.numel())
     return out
 
 
@@ -517,33 +517,3 @@ def _leave_gradients(p: Any, update: Any, gradient: Any, into_p: Any, into_updat
                         c * gradient[row, m2, j] + d * gradient[row, m3, j]
                     )
             into_p[row, s], into_p[row, s1], into_p[row, s2], into_p[row, s3] = t0, t1, t2, t3
-
-
-@_jit
-def _read_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_read, arguments, first, last, team)
-
-
-@_jit
-def _enter_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_enter, arguments, first, last, team)
-
-
-@_jit
-def _into_maps_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_into_maps, arguments, first, last, team)
-
-
-@_jit
-def _into_streams_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_into_streams, arguments, first, last, team)
-
-
-@_jit
-def _leave_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_leave, arguments, first, last, team)
-
-
-@_jit
-def _leave_gradients_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_leave_gradients, arguments, first, last, team)

@@ -11,7 +11,7 @@ from graphmill.kernels.dropout import Key
 from graphmill.kernels.dropout_numba import mask_numbers
 from graphmill.kernels.runtime.compiled_math import FAST, owner
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 from graphmill.kernels.runtime.vectors import LANES, address, keep, load_first, spread, store_first
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
@@ -27,7 +27,7 @@ def forward(
     out = table.new_empty(len(items), table.shape[1])
     flat = [t.detach().view(-1).numpy() for t in (table, positions, out)]
     more = (items.numpy(), places.numpy(), table.shape[1], flat[0].dtype.type(scale))
-    over_ranges(_forward_ranges, (*flat, *more, *mask_numbers(flat[0], p, key)), len(items), out.numel())
+    over_ranges(_forward, (*flat, *more, *mask_numbers(flat[0], p, key)), len(items), out.numel())
     return out
 
 
@@ -45,7 +45,7 @@ def add_gradients_(
     threads = max(1, min(torch.get_num_threads(), len(into_table)))
     flat = [t.detach().view(-1).numpy() for t in (gradient, into_table, into_positions)]
     more = (items.numpy(), places.numpy(), gradient.shape[1], flat[0].dtype.type(scale), threads)
-    over_ranges(_add_ranges, (*flat, *more, *mask_numbers(flat[0], p, key)), threads, gradient.numel())
+    over_ranges(_add, (*flat, *more, *mask_numbers(flat[0], p, key)), threads, gradient.numel())
 
 
 @_jit
@@ -81,13 +81,3 @@ def _add(
                     store_first(vectors, own + c, load_first(vectors, own + c, width - c) + g * by, width - c)
                 if too:
                     store_first(others, other + c, load_first(others, other + c, width - c) + g, width - c)
-
-
-@_jit
-def _forward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_forward, arguments, first, last, team)
-
-
-@_jit
-def _add_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_add, arguments, first, last, team)

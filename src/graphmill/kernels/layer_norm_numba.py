@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graphmill.kernels.runtime.compiled_math import FAST
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 from graphmill.kernels.runtime.vectors import (
     LANES,
     address,
@@ -36,7 +36,7 @@ def forward(x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> tuple[Tensor
     rows = x.numel() // x.shape[-1]
     out, statistics = torch.empty_like(x), x.new_empty(rows, 2)
     arrays = [t.detach().view(-1).numpy() for t in (x, out, weight, bias, statistics)]
-    over_ranges(_forward_ranges, (*arrays, arrays[0].dtype.type(eps)), -(-rows // ROWS), x.numel())
+    over_ranges(_forward, (*arrays, arrays[0].dtype.type(eps)), -(-rows // ROWS), x.numel())
     return out, statistics
 
 
@@ -49,7 +49,7 @@ def backward(
     out, sums = torch.empty_like(x), x.new_zeros(2, parts, padded(width))
     beside = x.new_empty(0) if around is None else around
     arrays = [t.detach().view(-1).numpy() for t in (gradient, x, beside, out, weight, statistics, *sums)]
-    over_ranges(_backward_ranges, tuple(arrays), parts, x.numel())
+    over_ranges(_backward, tuple(arrays), parts, x.numel())
     into_weight, into_bias = sums.sum(1)[:, :width]
     return out, into_weight, into_bias
 
@@ -187,13 +187,3 @@ def _backward(
             if whole < width:
                 _hand_on(line, whole, width - whole, adding, beside, to, at)
     hold(buffer)
-
-
-@_jit
-def _forward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_forward, arguments, first, last, team)
-
-
-@_jit
-def _backward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_backward, arguments, first, last, team)

@@ -5,15 +5,13 @@ Backward, a thread owns some columns of all rows, so that no two add to one numb
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from graphmill.kernels.runtime.compiled_math import FAST
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _LINE = 16
@@ -25,7 +23,7 @@ def forward(nodes: Tensor, relation: Tensor | None, heads: Tensor, relations: Te
     out = nodes.new_empty(tails.shape)
     tables = (nodes.detach().numpy(), _table(nodes, relation))
     arrays = (*tables, heads.numpy(), relations.numpy(), tails.numpy(), relation is not None, out.numpy())
-    over_ranges(_forward_ranges, arrays, len(heads), out.numel() * nodes.shape[1])
+    over_ranges(_forward, arrays, len(heads), out.numel() * nodes.shape[1])
     return out
 
 
@@ -39,7 +37,7 @@ def backward(
     links = (heads.numpy(), relations.numpy(), tails.numpy(), gradient.contiguous().numpy())
     asked = (relation is not None, into is not None, of_relation is not None)
     sums = (_table(nodes, into), _table(nodes, of_relation))
-    over_ranges(_backward_ranges, (*tables, *links, *asked, *sums), -(-width // _LINE), tails.numel() * width)
+    over_ranges(_backward, (*tables, *links, *asked, *sums), -(-width // _LINE), tails.numel() * width)
 
 
 def _table(nodes: Tensor, table: Tensor | None) -> np.ndarray:
@@ -107,13 +105,3 @@ def _backward(  # type: ignore[no-untyped-def]
             else:
                 for c in range(size):
                     onto[c] += sums[c]
-
-
-@_jit
-def _forward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_forward, arguments, first, last, team)
-
-
-@_jit
-def _backward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_backward, arguments, first, last, team)

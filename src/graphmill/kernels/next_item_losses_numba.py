@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graphmill.kernels.runtime.compiled_math import FAST, exp, owner
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 from graphmill.kernels.runtime.vectors import LANES, address, load_first, spread, store_first, total
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
@@ -22,7 +22,7 @@ def scores(states: Tensor, table: Tensor, items: Tensor) -> Tensor:
     """states [N, d], table [I, d], items int64 [N, k], all contiguous, one dtype → state_n · table[items_nk], [N, k]."""
     out = states.new_empty(items.shape)
     arrays = (states.detach().numpy(), table.detach().numpy(), items.numpy(), out.numpy())
-    over_ranges(_scores_ranges, arrays, len(states), items.numel() * states.shape[1])
+    over_ranges(_scores, arrays, len(states), items.numel() * states.shape[1])
     return out
 
 
@@ -30,7 +30,7 @@ def states_gradient(gradient: Tensor, table: Tensor, items: Tensor) -> Tensor:
     """[N, d]: Σ_k gradient_nk · table[items_nk]."""
     out = table.new_empty(len(items), table.shape[1])
     arrays = (gradient.detach().numpy(), table.detach().numpy(), items.numpy(), out.numpy())
-    over_ranges(_states_ranges, arrays, len(items), items.numel() * table.shape[1])
+    over_ranges(_states, arrays, len(items), items.numel() * table.shape[1])
     return out
 
 
@@ -38,7 +38,7 @@ def add_table_gradient_(into: Tensor, gradient: Tensor, states: Tensor, items: T
     """``into`` [I, d] at items_nk += gradient_nk · state_n, in the order of n and k. A thread owns some items."""
     threads = max(1, min(torch.get_num_threads(), len(into)))
     arrays = (into.detach().numpy(), gradient.detach().numpy(), states.detach().numpy(), items.numpy(), threads)
-    over_ranges(_table_ranges, arrays, threads, items.numel() * states.shape[1])
+    over_ranges(_table, arrays, threads, items.numel() * states.shape[1])
 
 
 def logistic(
@@ -60,7 +60,7 @@ def logistic(
     losses, slopes = states.new_empty(parts, dtype=torch.float64), states.new_empty(items.shape)
     flat = (states.detach().view(-1).numpy(), table.detach().view(-1).numpy())
     arrays = (*flat, states.shape[1], rows.numpy(), items.numpy(), losses.numpy(), slopes.numpy())
-    over_ranges(_logistic_ranges, (*arrays, of_positive, of_negative), parts, items.numel() * states.shape[1])
+    over_ranges(_logistic, (*arrays, of_positive, of_negative), parts, items.numel() * states.shape[1])
     return losses, slopes
 
 
@@ -69,7 +69,7 @@ def logistic_states_gradient(slopes: Tensor, table: Tensor, rows: Tensor, items:
     out = table.new_zeros(count, table.shape[1])
     flat = (table.detach().view(-1).numpy(), out.view(-1).numpy())
     arrays = (*flat, table.shape[1], slopes.detach().numpy(), rows.numpy(), items.numpy())
-    over_ranges(_logistic_states_ranges, arrays, len(rows), items.numel() * table.shape[1])
+    over_ranges(_logistic_states, arrays, len(rows), items.numel() * table.shape[1])
     return out
 
 
@@ -78,7 +78,7 @@ def add_logistic_gradient_(into: Tensor, slopes: Tensor, states: Tensor, rows: T
     threads = max(1, min(torch.get_num_threads(), len(into)))
     flat = (into.detach().view(-1).numpy(), states.detach().view(-1).numpy())
     arrays = (*flat, states.shape[1], slopes.detach().numpy(), rows.numpy(), items.numpy(), threads)
-    over_ranges(_logistic_table_ranges, arrays, threads, items.numel() * states.shape[1])
+    over_ranges(_logistic_table, arrays, threads, items.numel() * states.shape[1])
 
 
 @_jit
@@ -185,33 +185,3 @@ def _table(into: Any, gradient: Any, states: Any, items: Any, threads: int, firs
                 slope = gradient[n, k]
                 for j in range(width):
                     into[item, j] += slope * states[n, j]
-
-
-@_jit
-def _scores_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_scores, arguments, first, last, team)
-
-
-@_jit
-def _states_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_states, arguments, first, last, team)
-
-
-@_jit
-def _table_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_table, arguments, first, last, team)
-
-
-@_jit
-def _logistic_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_logistic, arguments, first, last, team)
-
-
-@_jit
-def _logistic_states_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_logistic_states, arguments, first, last, team)
-
-
-@_jit
-def _logistic_table_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_logistic_table, arguments, first, last, team)

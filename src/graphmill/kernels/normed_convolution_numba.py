@@ -14,7 +14,7 @@ from torch import Tensor
 
 from graphmill.kernels.runtime.compiled_math import FAST
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _CHANNELS = 4
@@ -24,7 +24,7 @@ _CHANNELS = 4
 def unfold(picture: Tensor, out: Tensor, height: int, width: int) -> None:
     """[B, H, W] → ``out`` [B, height · width + 1, rows, columns], the last one ones. Both contiguous."""
     arrays = (picture.detach().numpy(), out.numpy())
-    over_ranges(_unfold_ranges, (*arrays, height, width), len(picture), out.numel() // 8)
+    over_ranges(_unfold, (*arrays, height, width), len(picture), out.numel() // 8)
 
 
 def fold(parts: Tensor, mixed: Tensor, cells: Tensor, out: Tensor, height: int, width: int) -> None:
@@ -33,7 +33,7 @@ def fold(parts: Tensor, mixed: Tensor, cells: Tensor, out: Tensor, height: int, 
     ``parts`` and ``cells`` [B, K + 1, rows, columns], ``mixed`` [K + 1, K + 1]. What came from the ones goes nowhere.
     """
     arrays = (parts.detach().numpy(), mixed.detach().numpy(), cells.detach().numpy(), out.numpy())
-    over_ranges(_fold_ranges, (*arrays, height, width), len(out), parts.numel())
+    over_ranges(_fold, (*arrays, height, width), len(out), parts.numel())
 
 
 def rectified_gradients(
@@ -43,7 +43,7 @@ def rectified_gradients(
     shape = into_filters.shape[0], into_filters.shape[1], into_cells.shape[2]
     arrays = [t.detach().contiguous() for t in (gradient.view(shape), maps.view(shape), filters, cells)]
     views = tuple(t.numpy() for t in (*arrays, into_filters, into_cells))
-    over_ranges(_rectified_gradients_ranges, views, len(maps), maps.numel())
+    over_ranges(_rectified_gradients, views, len(maps), maps.numel())
 
 
 @_jit
@@ -154,18 +154,3 @@ def _fold(parts: Any, mixed: Any, cells: Any, out: Any, height: int, width: int,
             for r in range(rows):
                 for c in range(columns):
                     out[b, i + r, j + c] += line[r * columns + c]
-
-
-@_jit
-def _unfold_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_unfold, arguments, first, last, team)
-
-
-@_jit
-def _rectified_gradients_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_rectified_gradients, arguments, first, last, team)
-
-
-@_jit
-def _fold_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_fold, arguments, first, last, team)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from graphmill.kernels.runtime.compiled_math import FAST, exp
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _LANES, _TURNS = 32, 16
@@ -37,7 +37,7 @@ def slopes_(scores: Tensor, bias: Tensor | None, zero: float, entity_sums: Tenso
     wanted = scores.new_zeros(0) if entity_sums is None else entity_sums
     arrays = (scores.detach().numpy(), added.numpy(), sums.numpy(), wanted.detach().numpy())
     target = scores.numpy().dtype.type(zero)
-    over_ranges(_parts_ranges, (*arrays, target, target.dtype.type(1)), parts, scores.numel())
+    over_ranges(_parts, (*arrays, target, target.dtype.type(1)), parts, scores.numel())
     return sums
 
 
@@ -70,11 +70,6 @@ def _parts(scores: Any, bias: Any, sums: Any, wanted: Any, zero: Any, one: Any, 
             if wanted.shape[0] > 0:
                 wanted[row] = added
         sums[part] = total + np.float64(loss) + _logarithm(product)
-
-
-@_jit
-def _parts_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_parts, arguments, first, last, team)
 
 
 @_jit

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from graphmill.kernels.runtime.compiled_math import FAST, exp, prefetch
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 from graphmill.kernels.runtime.vectors import (
     LANES,
     address,
@@ -41,7 +41,7 @@ def forward(
     losses, norms, pulls = users.new_empty(count), users.new_empty(count), users.new_empty(count, others)
     tables = (users.detach().numpy(), items.detach().numpy(), user_rows.numpy(), item_rows.numpy())
     arrays = (*tables, losses.numpy(), norms.numpy(), pulls.numpy(), together)
-    over_ranges(_forward_ranges, arrays, count, item_rows.numel() * users.shape[1])
+    over_ranges(_forward, arrays, count, item_rows.numel() * users.shape[1])
     return losses, norms, pulls
 
 
@@ -59,7 +59,7 @@ def backward(
     kind = tables[0].dtype.type
     asked = (to_users is not None, to_items is not None)
     arrays = (*tables, kind(loss), kind(norm), *sums, *asked)
-    over_ranges(_backward_ranges, arrays, -(-width // LANES), item_rows.numel() * width)
+    over_ranges(_backward, arrays, -(-width // LANES), item_rows.numel() * width)
 
 
 @_jit
@@ -170,13 +170,3 @@ def _backward(
                 more = load(sums, c) - factor * theirs
                 store_first(onto_user, user + c, load_first(onto_user, user + c, size - c) + more, size - c)
     hold(room)
-
-
-@_jit
-def _forward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_forward, arguments, first, last, team)
-
-
-@_jit
-def _backward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_backward, arguments, first, last, team)

@@ -5,9 +5,6 @@ width. There, ``products_numba`` makes mostly a little over twice as many produc
 the registers (AMD's Zen 5), a sixth more where they are half as wide (Zen 4); on Intel's, MKL is as fast. The choice hangs
 on the processor and the operands' sizes alone, so that a training that is resumed goes on with the same bits.
 
-Products of bfloat16 are our own there as well (``bfloat16_products_numba``): about as fast as torch's, and they read
-operands of fp32, which they round themselves (:func:`rounded_product`).
-
 On CPUs without instructions for bfloat16 torch's products of it take several times as long as those of fp32, and on some
 that have them longer, too (:func:`multiplies_bfloat16`). There its operands are converted, a block that stays in the cache
 at a time, and multiplied as fp32: the same sums, rounded once.
@@ -40,8 +37,6 @@ def product(left: Tensor, right: Tensor, bias: Tensor | None = None, *, out: Ten
     the others.
     """
     if not _own(left, right, out, bias):
-        if _in_pairs(left, right, out, bias):
-            return rounded_product(left, right, bias, left.dtype, out=out)
         if _widened(left, right, out, bias):
             return product_in_fp32(left, right, bias, left.dtype, out=out)
         if bias is None:
@@ -65,29 +60,6 @@ def add_product_(out: Tensor, left: Tensor, right: Tensor) -> Tensor:
 
     products_numba.product_(out, left, right, None, True)
     return out
-
-
-def rounded_product(
-    left: Tensor, right: Tensor, bias: Tensor | None, dtype: torch.dtype, *, out: Tensor | None = None
-) -> Tensor:
-    """left · right (+ ``bias``) of [n, k] and [k, m] rounded to bfloat16, which are fp32 or that; the result in ``dtype``.
-
-    Sums are fp32, and a result of fp32 is not rounded where products are our own. Without gradients.
-    """
-    if left.device.type != "cpu" or not left.numel() or torch.compiler.is_compiling() or not own_pairs():
-        low = torch.bfloat16
-        found = product(left.to(low), right.to(low), None if bias is None else bias.to(low))
-        return found.to(dtype) if out is None else out.copy_(found)
-    from graphmill.kernels import bfloat16_products_numba as own
-
-    long = left.shape[1] > own.WHOLE_TERMS and dtype != torch.float32
-    sums = out
-    if long or sums is None:
-        sums = left.new_empty(left.shape[0], right.shape[1], dtype=torch.float32 if long else dtype)
-    own.product_(sums, left, right, bias, False)
-    if not long:
-        return sums
-    return sums.to(dtype) if out is None else out.copy_(sums)
 
 
 def product_in_fp32(
@@ -249,39 +221,6 @@ def own_products() -> bool:
     # units as wide; MKL makes use of neither. On the third, which has none, MKL is the faster one for large products.
     name, _, generation = binding.get_host_cpu_name().partition("znver")
     return not name and generation.isdigit() and int(generation) >= 4
-
-
-@cache
-def own_pairs() -> bool:
-    """Whether products of bfloat16 are our own on this machine: where those of fp32 are, and pairs are multiplied."""
-    if not own_products():
-        return False
-    from graphmill.kernels.bfloat16_blocks import PAIRS
-
-    return PAIRS
-
-
-def _in_pairs(left: Tensor, right: Tensor, out: Tensor | None, bias: Tensor | None) -> bool:
-    """Whether a product of bfloat16 is made by our own pairs."""
-    return (
-        left.dtype == right.dtype == torch.bfloat16
-        and left.device.type == "cpu"
-        and left.dim() == right.dim() == 2
-        and left.shape[1] == right.shape[0]
-        and left.shape[0] >= _LEAST_ROWS
-        and right.shape[1] >= _LEAST_COLUMNS
-        and left.numel() * right.shape[1] >= _LEAST_WORK
-        and 1 in left.stride()
-        and 1 in right.stride()
-        and (
-            out is None
-            or (out.dtype == left.dtype and out.shape == (left.shape[0], right.shape[1]) and out.stride(1) == 1)
-        )
-        and (bias is None or (bias.shape == (right.shape[1],) and bias.dtype in (torch.bfloat16, torch.float32)))
-        and not torch.compiler.is_compiling()
-        and not (torch.is_grad_enabled() and any(t.requires_grad for t in (left, right, bias) if t is not None))
-        and own_pairs()
-    )
 
 
 def _own(left: Tensor, right: Tensor, out: Tensor | None, bias: Tensor | None = None) -> bool:

@@ -20,7 +20,7 @@ from graphmill.kernels.products import wide_registers
 from graphmill.kernels.runtime.compiled_math import FAST
 from graphmill.kernels.runtime.jit import jit
 from graphmill.kernels.runtime.register_block import register_block, transpose
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 from graphmill.kernels.runtime.vectors import LANES, LINE, hold, like, load_first, numbers_at, padded, store
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
@@ -100,7 +100,7 @@ def _run(
     arrays = (left.data_ptr(), *left_strides, right.data_ptr(), *right_strides, out.data_ptr(), *out.stride()[:2])
     more = (0 if bias is None else bias.data_ptr(), onto, batches, rows, terms, last_terms, columns)
     units = batches * -(-rows // SIX)
-    over_ranges(_product_ranges, (*arrays, *more), units, batches * rows * terms * columns // _SHARE)
+    over_ranges(_product, (*arrays, *more), units, batches * rows * terms * columns // _SHARE)
 
 
 def grouped_product(rows: Tensor, bounds: np.ndarray, matrices: Tensor) -> Tensor:
@@ -112,7 +112,7 @@ def grouped_product(rows: Tensor, bounds: np.ndarray, matrices: Tensor) -> Tenso
     out = rows.new_empty(len(rows), columns)
     pieces, right = _pieces(bounds), (matrices.data_ptr(), *matrices.stride())
     arrays = (rows.data_ptr(), rows.stride(0), *right, out.data_ptr(), columns, bounds, pieces, terms, columns)
-    over_ranges(_grouped_ranges, arrays, len(pieces) - 1, rows.numel() * columns // _SHARE)
+    over_ranges(_grouped, arrays, len(pieces) - 1, rows.numel() * columns // _SHARE)
     return out
 
 
@@ -123,7 +123,7 @@ def grouped_gradient(rows: Tensor, bounds: np.ndarray, gradient: Tensor) -> Tens
     pieces = _pieces(bounds)
     arrays = (rows.data_ptr(), rows.stride(0), gradient.data_ptr(), gradient.stride(0), out.data_ptr())
     work = rows.numel() * columns // _SHARE
-    over_ranges(_grouped_gradient_ranges, (*arrays, bounds, pieces, terms, columns), len(pieces) - 1, work)
+    over_ranges(_grouped_gradient, (*arrays, bounds, pieces, terms, columns), len(pieces) - 1, work)
     return out
 
 
@@ -320,18 +320,3 @@ def _grouped_gradient(
             out + _SIZE * group * rows * columns, 0, columns, 0, False, 1, rows, terms, terms, columns, 0,
             (rows + SIX - 1) // SIX,
         )  # fmt: skip
-
-
-@_jit
-def _grouped_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_grouped, arguments, first, last, team)
-
-
-@_jit
-def _grouped_gradient_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_grouped_gradient, arguments, first, last, team)
-
-
-@_jit
-def _product_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_product, arguments, first, last, team)

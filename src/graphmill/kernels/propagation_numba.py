@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graphmill.kernels.runtime.compiled_math import prefetch
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 from graphmill.kernels.runtime.vectors import LANES, address, like, load, load_first, spread, store, store_first
 
 _jit = jit(nogil=True, fastmath={"reassoc", "contract", "nsz", "arcp"}, error_model="numpy")
@@ -30,7 +30,7 @@ def product(
     start = x.new_empty(0, x.shape[1]) if onto is None else onto
     arrays = (indptr.numpy(), column.numpy(), value.numpy(), x.detach().numpy(), start.detach().numpy(), out.numpy())
     bounds = even_pieces(arrays[0], 0, rows)
-    over_ranges(_multiply_ranges, (*arrays, bounds), len(bounds) - 1, column.numel() * x.shape[1])
+    over_ranges(_multiply, (*arrays, bounds), len(bounds) - 1, column.numel() * x.shape[1])
     return out
 
 
@@ -163,8 +163,3 @@ def _multiply(
         weighted_rows(
             columns, values, indptr[row], indptr[row + 1], source, width, more, own if adding else -1, to, own
         )
-
-
-@_jit
-def _multiply_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_multiply, arguments, first, last, team)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 
 _jit = jit(nogil=True, error_model="numpy")
 
@@ -18,9 +18,7 @@ def rank_counts(scores: Tensor, target: Tensor) -> tuple[Tensor, Tensor, Tensor]
     """See :func:`graphmill.kernels.rank_counts.rank_counts`."""
     counts = torch.zeros(3, len(scores), dtype=torch.int64)
     arrays = (scores.detach().numpy(), target.detach().numpy(), counts.numpy())
-    over_ranges(
-        _count_ranges, (*arrays, arrays[0].dtype.type(np.finfo(arrays[0].dtype).max)), len(scores), scores.numel()
-    )
+    over_ranges(_count, (*arrays, arrays[0].dtype.type(np.finfo(arrays[0].dtype).max)), len(scores), scores.numel())
     return counts[0], counts[1], counts[2]
 
 
@@ -36,8 +34,3 @@ def _count(scores: Any, target: Any, counts: Any, largest: Any, first: int, last
             tied += np.int32(s == own)
             bad += np.int32(not (abs(s) <= largest))
         counts[0, row], counts[1, row], counts[2, row] = above, tied, bad
-
-
-@_jit
-def _count_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_count, arguments, first, last, team)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from graphmill.kernels.runtime.compiled_math import FAST
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 
@@ -20,13 +20,13 @@ def forward(x: Tensor, smallest: float, out: Tensor, divisor: Tensor, place: int
     All contiguous.
     """
     arrays = (x.detach().numpy(), out.detach().numpy(), divisor.numpy())
-    over_ranges(_forward_ranges, (*arrays, arrays[0].dtype.type(smallest), place), len(x), x.numel())
+    over_ranges(_forward, (*arrays, arrays[0].dtype.type(smallest), place), len(x), x.numel())
 
 
 def backward(gradient: Tensor, out: Tensor, divisor: Tensor, found: Tensor, place: int = 0) -> None:
     """The gradient of the rows, to ``found`` [n, d]; ``gradient`` and ``out`` have theirs from column ``place`` on."""
     arrays = (gradient.detach().numpy(), out.numpy(), divisor.numpy(), found.numpy())
-    over_ranges(_backward_ranges, (*arrays, place), len(found), found.numel())
+    over_ranges(_backward, (*arrays, place), len(found), found.numel())
 
 
 @_jit
@@ -58,13 +58,3 @@ def _backward(gradient: Any, out: Any, divisor: Any, found: Any, place: int, fir
         inverse = one / abs(divisor[row])
         for j in range(width):
             target[j] = (given[j] - y[j] * along) * inverse
-
-
-@_jit
-def _forward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_forward, arguments, first, last, team)
-
-
-@_jit
-def _backward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_backward, arguments, first, last, team)

@@ -23,7 +23,7 @@ from graphmill.kernels.dropout import Key, threshold_and_scale
 from graphmill.kernels.runtime.compiled_math import FAST
 from graphmill.kernels.runtime.jit import jit
 from graphmill.kernels.runtime.small_products import GROUP, block
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 from graphmill.kernels.runtime.vectors import (
     LANES,
     address,
@@ -118,7 +118,7 @@ def forward(
     shares = query.new_empty(where.shares if keep else 0)
     arrays = (_flat(query), _flat(key), _flat(value), query.stride(0), key.stride(0), value.stride(0))
     more = (out.view(-1).numpy(), shares.numpy(), *_numbers(query, where, heads, p, keys), *_times(times, query, heads))
-    over_ranges(_forward_ranges, (*arrays, *more), len(where.bounds) - 1, where.shares * dim)
+    over_ranges(_forward, (*arrays, *more), len(where.bounds) - 1, where.shares * dim)
     return out, shares
 
 
@@ -146,7 +146,7 @@ def backward(
     sums = (tables[0].view(-1).numpy(), tables[1].view(-1).numpy(), columns.numpy())
     more = (gradient.view(-1).numpy(), shares.numpy(), packed.view(-1).numpy(), *sums)
     rest = (*_numbers(query, where, heads, p, keys), *known)
-    over_ranges(_backward_ranges, (*arrays, *more, *rest), len(where.bounds) - 1, where.shares * dim)
+    over_ranges(_backward, (*arrays, *more, *rest), len(where.bounds) - 1, where.shares * dim)
     into = [None, None] if times is None else [t.sum(0).transpose(0, 1).reshape(-1, dim) for t in tables]
     return packed, columns.sum(0)[: 3 * dim], into[0], into[1]
 
@@ -429,13 +429,3 @@ def _backward(
                 store(columns_sum, own, added)
     hold(room)
     hold(spans)
-
-
-@_jit
-def _forward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_forward, arguments, first, last, team)
-
-
-@_jit
-def _backward_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_backward, arguments, first, last, team)

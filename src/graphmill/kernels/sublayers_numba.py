@@ -17,7 +17,7 @@ from graphmill.kernels.dropout_numba import Key, mask_numbers
 from graphmill.kernels.layer_norm_numba import ROWS, normalise, normalise_back
 from graphmill.kernels.runtime.compiled_math import FAST
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 from graphmill.kernels.runtime.vectors import (
     LANES,
     address,
@@ -64,7 +64,7 @@ def finish_(
         out, statistics = torch.empty_like(product), product.new_empty(rows, 2)
     flat = _flat(product, bias, base, gamma, beta, out, statistics)
     more = (*flat, flat[0].dtype.type(eps), *mask_numbers(flat[0], p, key))
-    over_ranges(_finish_ranges, more, -(-rows // ROWS), rows * width)
+    over_ranges(_finish, more, -(-rows // ROWS), rows * width)
     return out, statistics
 
 
@@ -83,7 +83,7 @@ def unfinish(
     branch = into_total if p <= 0.0 else torch.empty_like(gradient)
     sums = gradient.new_zeros(3, parts, padded(width))
     flat = _flat(gradient, total, into_total, branch, gamma, statistics, *sums)
-    over_ranges(_unfinish_ranges, (*flat, width, *mask_numbers(flat[0], p, key)), parts, rows * width)
+    over_ranges(_unfinish, (*flat, width, *mask_numbers(flat[0], p, key)), parts, rows * width)
     into_bias, into_gamma, into_beta = sums.sum(1)[:, :width]
     if gamma is None:
         return Gradients(into_total, branch, into_bias, None, None)
@@ -94,7 +94,7 @@ def relu_(product: Tensor, bias: Tensor, p: float = 0.0, key: Key = (0, 0)) -> N
     """``product`` becomes dropout(relu(product + bias))."""
     rows, width = product.shape
     flat = _flat(product, bias)
-    over_ranges(_relu_ranges, (*flat, *mask_numbers(flat[0], p, key)), rows, rows * width)
+    over_ranges(_relu, (*flat, *mask_numbers(flat[0], p, key)), rows, rows * width)
 
 
 def relu_gradient_(gradient: Tensor, result: Tensor, p: float = 0.0) -> Tensor:
@@ -104,7 +104,7 @@ def relu_gradient_(gradient: Tensor, result: Tensor, p: float = 0.0) -> Tensor:
     sums = gradient.new_zeros(parts, padded(width))
     flat = _flat(gradient, result, sums)
     scale = flat[0].dtype.type(threshold_and_scale(p)[1] if p > 0.0 else 1.0)
-    over_ranges(_relu_gradient_ranges, (*flat, width, scale), parts, rows * width)
+    over_ranges(_relu_gradient, (*flat, width, scale), parts, rows * width)
     return sums.sum(0)[:width]
 
 
@@ -247,23 +247,3 @@ def _relu_gradient(gradient: Any, result: Any, into_bias: Any, width: int, scale
                 _slope_strip(table, known, at, c, LANES, by, nothing, of_bias, own)
             if whole < width:
                 _slope_strip(table, known, at, whole, width - whole, by, nothing, of_bias, own)
-
-
-@_jit
-def _finish_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_finish, arguments, first, last, team)
-
-
-@_jit
-def _unfinish_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_unfinish, arguments, first, last, team)
-
-
-@_jit
-def _relu_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_relu, arguments, first, last, team)
-
-
-@_jit
-def _relu_gradient_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_relu_gradient, arguments, first, last, team)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from graphmill.kernels.runtime.compiled_math import owner
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 
 _jit = jit(nogil=True, error_model="numpy")
 
@@ -18,7 +18,7 @@ def add_rows_(into: Tensor, rows: Tensor, values: Tensor) -> None:
     """See :func:`graphmill.kernels.table_rows.add_rows_`; all contiguous, one dtype."""
     arrays = (into.detach().numpy(), rows.numpy(), values.detach().numpy())
     threads = max(1, min(torch.get_num_threads(), len(into)))
-    over_ranges(_add_ranges, (*arrays, threads), threads, values.numel())
+    over_ranges(_add, (*arrays, threads), threads, values.numel())
 
 
 @_jit
@@ -29,8 +29,3 @@ def _add(into: Any, rows: Any, values: Any, parts: int, first: int, last: int) -
         if first <= owner(row, parts) < last:
             for j in range(width):
                 into[row, j] += values[i, j]
-
-
-@_jit
-def _add_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_add, arguments, first, last, team)

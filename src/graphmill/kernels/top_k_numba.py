@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 from graphmill.kernels.runtime.vectors import (
     LANES,
     above,
@@ -57,7 +57,7 @@ def top_k(scores: Tensor, k: int, indptr: NDArray[np.int64], items: NDArray[np.i
     found = torch.full((rows, k), _NOWHERE, dtype=torch.int64)
     numbers, finite = scores.numpy(), np.ones(rows, np.bool_)
     arrays = (numbers, indptr, items, values.numpy(), found.numpy(), finite)
-    over_ranges(_search_ranges, (*arrays, *map(numbers.dtype.type, (-np.inf, 0))), rows, scores.numel())
+    over_ranges(_search, (*arrays, *map(numbers.dtype.type, (-np.inf, 0))), rows, scores.numel())
     return values, found, bool(finite.all())
 
 
@@ -304,8 +304,3 @@ def _search(
     hold(maxima)
     hold(some)
     hold(where)
-
-
-@_jit
-def _search_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_search, arguments, first, last, team)

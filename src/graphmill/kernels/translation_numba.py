@@ -10,7 +10,7 @@ from torch import Tensor
 
 from graphmill.kernels.runtime.compiled_math import FAST
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 
@@ -19,7 +19,7 @@ def edge_dots(left: Tensor, right: Tensor, head: Tensor, tail: Tensor) -> Tensor
     """[E]: left[head_e] · right[tail_e]; ``left`` [m, k], ``right`` [n, k] fp32 or float64, ``head``, ``tail`` int64 [E]."""
     out = torch.empty(len(head), dtype=left.dtype)
     arrays = (*(t.detach().contiguous().numpy() for t in (left, right, head, tail)), out.numpy())
-    over_ranges(_dots_ranges, arrays, len(head), len(head) * left.shape[1])
+    over_ranges(_dots, arrays, len(head), len(head) * left.shape[1])
     return out
 
 
@@ -32,8 +32,3 @@ def _dots(left: Any, right: Any, head: Any, tail: Any, out: Any, first: int, las
         for j in range(width):
             total += a[j] * b[j]
         out[e] = total
-
-
-@_jit
-def _dots_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_dots, arguments, first, last, team)

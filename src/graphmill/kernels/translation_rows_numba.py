@@ -17,7 +17,7 @@ from graphmill.kernels.products_numba import SIX, whole_blocks
 from graphmill.kernels.propagation_numba import even_pieces
 from graphmill.kernels.runtime.compiled_math import FAST
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 from graphmill.kernels.runtime.vectors import (
     LANES,
     address,
@@ -60,12 +60,12 @@ def score_edges(
     projected = nodes.new_empty(len(tails), padded(width))
     tables = (nodes.data_ptr(), nodes.stride(0), matrices.data_ptr(), matrices.shape[1], width)
     arguments = (*tables, tails.numpy(), tail_bounds, projected.data_ptr())
-    over_ranges(_project_ranges, arguments, len(tails), len(tails) * width * matrices.shape[1] // LANES)
+    over_ranges(_project, arguments, len(tails), len(tails) * width * matrices.shape[1] // LANES)
     starts = indptr.numpy()
     pieces = even_pieces(starts, 0, len(starts) - 1, _EDGES_OF_A_ROW)
     given = (*tables, translations.data_ptr(), heads.numpy(), head_bounds, starts, tail.numpy(), edges.numpy())
     work = len(heads) * width * matrices.shape[1] // LANES + len(tail) * width
-    over_ranges(_score_ranges, (*given, projected.data_ptr(), logits.data_ptr(), pieces), len(pieces) - 1, work)
+    over_ranges(_score, (*given, projected.data_ptr(), logits.data_ptr(), pieces), len(pieces) - 1, work)
     del projected
 
 
@@ -76,7 +76,7 @@ def softmax_of_rows(logits: Tensor, indptr: Tensor) -> Tensor:
     out[: len(logits)] = logits
     starts = indptr.numpy()
     pieces = even_pieces(starts, 0, len(starts) - 1, 1)
-    over_ranges(_softmax_ranges, (out.numpy(), starts, pieces), len(pieces) - 1, LANES * len(out))
+    over_ranges(_softmax, (out.numpy(), starts, pieces), len(pieces) - 1, LANES * len(out))
     return out[: len(logits)]
 
 
@@ -210,18 +210,3 @@ def _softmax(out: Any, indptr: Any, pieces: Any, first: int, last: int) -> None:
         share = spread(like(total, 1) / total)
         for e in range(begin, stop, LANES):
             store_first(numbers, e, share * load_first(numbers, e, stop - e), stop - e)
-
-
-@_jit
-def _project_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_project, arguments, first, last, team)
-
-
-@_jit
-def _score_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_score, arguments, first, last, team)
-
-
-@_jit
-def _softmax_ranges(arguments: Any, first: int, last: int, team: Any) -> None:
-    in_ranges(_softmax, arguments, first, last, team)

@@ -26,16 +26,13 @@ from numba import types
 from numba.extending import intrinsic
 
 from graphmill.kernels.runtime.vector_code import (
-    BFLOAT16,
     FLAGS,
     LANES,
-    called,
     constant,
     first_lanes,
     is_whole,
     masked_load,
     masked_store,
-    place_of,
     scalar,
     spread_out,
 )
@@ -171,50 +168,6 @@ class _Block:
         found = self.builder.load(self._place(pointer, at))
         found.align = self.size
         return found
-
-
-def pair_block(rows: int, vectors: int) -> Any:
-    """The function for blocks whose terms are pairs of bfloat16, for processors that multiply these:
-
-        six_by_four = pair_block(6, 4)
-        six_by_four(left, at, row, step, right, beside, stride, pairs, out, to, pitch, onto)
-
-    As :func:`register_block`, with 32 bits of ``left`` and ``right`` (uint32) for each two terms, and all columns of the
-    last vector written; with ``onto`` added to what is there. Sums are fp32.
-    """
-
-    def declare(
-        typing: Any, left: Any, at: Any, row: Any, step: Any, right: Any, beside: Any, stride: Any, pairs: Any, out: Any,
-        to: Any, pitch: Any, onto: Any,
-    ) -> Any:  # fmt: skip
-        def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-            target, begun = values[8:11], values[11]
-            every = [*values[:8], *target, begun, *target, _INT64(LANES)]
-            _PairBlock(builder, ir.FloatType(), rows, vectors).write(*every)
-            return context.get_dummy_value()
-
-        i = types.intp
-        return types.void(left, i, i, i, right, i, i, i, out, i, i, types.boolean), generate
-
-    return intrinsic(declare)
-
-
-class _PairBlock(_Block):
-    """Terms are pairs of bfloat16: one instruction multiplies two and adds both products."""
-
-    _PAIRS = ir.VectorType(BFLOAT16, 2 * LANES)
-    _WORDS = ir.VectorType(ir.IntType(32), LANES)
-
-    def _across(self, right: Any, at: Any) -> Any:
-        found = self.builder.load(place_of(self.builder, right, at, self._WORDS))
-        found.align = 4
-        return self.builder.bitcast(found, self._PAIRS)
-
-    def _factor(self, number: Any) -> Any:
-        return self.builder.bitcast(spread_out(self.builder, number, self._WORDS), self._PAIRS)
-
-    def _with_product(self, total: Any, factor: Any, across: Any) -> Any:
-        return called(self.builder, "llvm.x86.avx512bf16.dpbf16ps.512", self.kind, total, factor, across)
 
 
 @intrinsic

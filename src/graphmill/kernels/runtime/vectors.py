@@ -51,11 +51,9 @@ from graphmill.kernels.runtime.vector_code import (
     counting,
     first_lanes,
     is_whole,
-    low_bits,
     masked_load,
     masked_store,
     number_size,
-    place_of,
     scalar,
     spread_out,
     type_suffix,
@@ -109,6 +107,16 @@ def numbers_as(typing: Any, array: Any, place: Any) -> Any:
         return builder.inttoptr(values[1], context.get_value_type(signature.return_type))
 
     return types.CPointer(array.dtype)(array, types.intp), generate
+
+
+@intrinsic
+def behind(typing: Any, pointer: Any, at: Any) -> Any:
+    """The address of a number."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+        return builder.gep(values[0], [values[1]], inbounds=True)
+
+    return pointer(pointer, types.intp), generate
 
 
 @intrinsic
@@ -201,24 +209,6 @@ def store_first(typing: Any, pointer: Any, at: Any, vector: Any, count: Any) -> 
                 builder.store(values[2], where).align = number_size(pointer)
             with part:
                 masked_store(builder, values[2], where, first_lanes(builder, values[3]), number_size(pointer))
-        return context.get_dummy_value()
-
-    return types.void(pointer, types.intp, vector, types.intp), generate
-
-
-@intrinsic
-def store_low_first(typing: Any, pointer: Any, at: Any, vector: Any, count: Any) -> Any:
-    """The first ``count`` elements of fp32 as bfloat16 (uint16); for processors with instructions for that."""
-
-    def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        found = low_bits(builder, values[2])
-        where = place_of(builder, values[0], values[1], found.type)
-        with builder.if_else(is_whole(builder, values[3])) as (whole, part):
-            with whole:
-                builder.store(found, where).align = 2
-            with part:
-                mask = first_lanes(builder, values[3])
-                called(builder, f"llvm.masked.store.v{LANES}i16.p0", ir.VoidType(), found, where, INT(2), mask)
         return context.get_dummy_value()
 
     return types.void(pointer, types.intp, vector, types.intp), generate

@@ -14,7 +14,6 @@ import numpy as np
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.hgt_projected import group_count
 from graphmill.kernels.hgt_relations import _GROUP_BYTES, in_one_pass
-from graphmill.kernels.products import own_pairs
 from graphmill.kernels.runtime.threads import has_numba
 from graphmill.systems.hgt.expected_sizes import Degrees, Layer, Pass, degrees_of, pass_of, read_first
 from graphmill.systems.hgt.settings import HgtSettings
@@ -102,7 +101,7 @@ def _step_bytes(
     low = _WIDE if precision == "fp32" else 2
     width, out = m.hidden_dim, float(one.outputs.sum()) * learned_width(settings) * low
     saved, inputs, messages, attention = [], [], [], []
-    threads, cast = _threads(settings), low < _WIDE and not _rounds(settings, precision)
+    threads = _threads(settings)
     wholes = [
         batching == "neighbor_sampled" or (batching == "edge_sampled" and n + 1 == len(one.layers))
         for n in range(len(one.layers))
@@ -123,9 +122,9 @@ def _step_bytes(
             if whole
             else group_count(int(read), m.num_heads, width // m.num_heads, threads, low < _WIDE and not checkpointing)
         )
-        # Of a group of heads: the gradients of q, k, v in fp32, their cast unless products round them, q, k, v where they
-        # are recomputed. Of all: the message's gradient, the input's, the skip's.
-        own = projected / groups * (_WIDE + (low if cast else 0) + (low if checkpointing else 0))
+        # Of a group of heads: the gradients of q, k, v in fp32, their cast, q, k, v where they are
+        # recomputed. Of all: the message's gradient, the input's, the skip's.
+        own = projected / groups * (_WIDE + (low if low < _WIDE else 0) + (low if checkpointing else 0))
         kept_rows = 0.0 if checkpointing else projected * low
         work = _workspace(settings, layer)
         attention.append(kept_rows + own + computed * width * (2 * low + 2 * _WIDE) + work)
@@ -172,11 +171,6 @@ def _on_cpu(settings: HgtSettings) -> bool:
 def _one_pass(settings: HgtSettings) -> bool:
     """Whether a relation goes through in one pass, on the device that the settings name."""
     return _on_cpu(settings) and in_one_pass(settings.model.hidden_dim // settings.model.num_heads)
-
-
-def _rounds(settings: HgtSettings, precision: str) -> bool:
-    """Whether products round operands of fp32 themselves."""
-    return precision == "bf16" and _on_cpu(settings) and own_pairs()
 
 
 def _sparse(settings: HgtSettings) -> bool:
