@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import hgt_floor, hgt_graphs, hgt_rest
-from graphmill.kernels.hgt_plan import MessageGraph
+from graphmill.kernels.hgt.plan import MessageGraph
 from graphmill.training.allocator import return_large_blocks
 
 WIDTHS, HEADS = hgt_floor.WIDTHS, hgt_floor.HEADS
@@ -48,12 +48,12 @@ class Ours(nn.Module):
         relations = [(e.source_type, e.target_type) for e in edges]
         self.layers = nn.ModuleList(HGTLayer(len(counts), relations, a, b, HEADS) for a, b in pairwise(WIDTHS))
         if "compiled" in options:
-            from graphmill.kernels.gelu_linear import gelu_linear_reference
+            from graphmill.kernels.products.gelu_linear import gelu_linear_reference
             from graphmill.systems.hgt import model as hgt
 
             hgt.gelu_linear = torch.compile(gelu_linear_reference, dynamic=True)
         if "parts" in options:
-            from graphmill.kernels import hgt_relations
+            from graphmill.kernels.hgt import relations as hgt_relations
 
             hgt_relations.own_blocks = lambda: False  # type: ignore[assignment]
         for layer in self.layers:

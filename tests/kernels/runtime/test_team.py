@@ -88,7 +88,7 @@ def test_several_threads_of_python_may_each_have_their_team() -> None:
 def test_a_kernels_driver_is_kept_like_the_kernel(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its source is made, but its code is kept: the second process compiles nothing."""
     code = (
-        "import numpy as np; from graphmill.kernels.hits_numba import _hits, hits; "
+        "import numpy as np; from graphmill.kernels.hits.cpu import _hits, hits; "
         "from graphmill.kernels.runtime import team; "
         "hits(np.zeros((2, 1), np.int64), np.array([0, 1, 1]), np.zeros(1, np.int64), 3); "
         "print(sum(team.driver_of(_hits).stats.cache_hits.values()))"

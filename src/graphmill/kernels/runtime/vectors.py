@@ -36,7 +36,6 @@ from numba.core import cgutils
 from numba.core.errors import TypingError
 from numba.extending import intrinsic, overload
 
-from graphmill.kernels.dropout import WORD_CONSTANTS
 from graphmill.kernels.runtime.compiled_math import EXP_FLOAT32
 from graphmill.kernels.runtime.jit import jit
 from graphmill.kernels.runtime.vector_code import (
@@ -63,6 +62,7 @@ from graphmill.kernels.runtime.vector_code import (
 from graphmill.kernels.runtime.vector_code import (
     LANES as LANES,
 )
+from graphmill.kernels.runtime.words import WORD_CONSTANTS
 
 LINE = 64
 """Bytes of a cache line."""

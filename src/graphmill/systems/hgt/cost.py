@@ -1,7 +1,7 @@
 """What a step of HGT holds and does, from the graph's degrees and the settings: the planner's formulas.
 
 Nothing is sampled or trained; what a step goes through is in ``expected_sizes.py``. The formulas follow model.py,
-kernels/hgt_relations.py, hgt_jobs.py and hgt_passes_numba.py line by line; who changes what these keep for the backward pass
+kernels/hgt/relations.py, hgt_jobs.py and hgt_passes_numba.py line by line; who changes what these keep for the backward pass
 changes it here (docs/explanation/memory_planning.md, ``python -m benchmarks.hgt --only estimate``).
 """
 
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.kernels.hgt_projected import group_count
-from graphmill.kernels.hgt_relations import _GROUP_BYTES, in_one_pass
+from graphmill.kernels.hgt.projected import group_count
+from graphmill.kernels.hgt.relations import _GROUP_BYTES, in_one_pass
 from graphmill.kernels.runtime.threads import has_numba
 from graphmill.systems.hgt.expected_sizes import Degrees, Layer, Pass, degrees_of, pass_of, read_first
 from graphmill.systems.hgt.settings import HgtSettings
@@ -179,7 +179,7 @@ def _sparse(settings: HgtSettings) -> bool:
 
 
 def _links_in_place(settings: HgtSettings) -> bool:
-    """Whether links are scored without a copy of their rows (``kernels/link_scores.py``)."""
+    """Whether links are scored without a copy of their rows (``kernels/link_scores/__init__.py``)."""
     device = choose_device(settings.acceleration.device, allow_fallback=True).device
     compiled = settings.acceleration.compile != "off"  # torch compiles the decoder then, from gathered rows
     return device.type == "cpu" and has_numba() and not compiled

@@ -14,7 +14,7 @@ from graphmill.evaluation.ranking.links import LinkQueries, link_queries, rank_l
 from graphmill.evaluation.ranking.queries import count_links
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.kernels.devices import own_copy
-from graphmill.kernels.hgt_plan import MessageGraph, TypedEdges
+from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
 from graphmill.kernels.losses import info_nce_sums, negative_link_loss, positive_link_loss
 from graphmill.sampling.keyed import key_of
 from graphmill.sampling.neighbors import NeighborSample

@@ -1,0 +1,1 @@
+"""See ``bi_interaction.cpu``."""

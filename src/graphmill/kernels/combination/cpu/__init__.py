@@ -1,0 +1,1 @@
+"""See ``combination.cpu``."""

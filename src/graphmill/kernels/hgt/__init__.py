@@ -1,0 +1,1 @@
+"""See ``hgt.attention``."""

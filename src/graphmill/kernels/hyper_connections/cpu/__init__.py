@@ -1,0 +1,1 @@
+"""See ``hyper_connections.cpu``."""
