@@ -31,10 +31,8 @@ MICRO_BATCHES, EDGE_SAMPLE = 4, 5000
 class Ours(nn.Module):
     """The workload on our layer.
 
-    ``options``: bf16, checkpoint, edge_sampled, returned (heap); torch, sparse or numba for the edges; parts:
-    what is compiled takes a relation in calls of its own for each operation, as on processors without blocks for
-    products; alone: numba is not there, for no operation; compiled: GELU and the output's product by torch's compiler in
-    place of our own function.
+    ``options``: bf16, checkpoint, edge_sampled, returned (heap); torch, sparse or numba for the edges; alone: numba is not
+    there, for no operation; compiled: GELU and the output's product by torch's compiler in place of our own function.
     """
 
     def __init__(self, typed: hgt_graphs.Typed, options: set[str]) -> None:
@@ -52,10 +50,6 @@ class Ours(nn.Module):
             from graphmill.systems.hgt import model as hgt
 
             hgt.gelu_linear = torch.compile(gelu_linear_reference, dynamic=True)
-        if "parts" in options:
-            from graphmill.kernels.hgt import relations as hgt_relations
-
-            hgt_relations.own_blocks = lambda: False  # type: ignore[assignment]
         for layer in self.layers:
             layer.backend = next(  # type: ignore[assignment]
                 (b for b in ("torch", "sparse", "numba") if b in options), "auto"

@@ -12,14 +12,7 @@ from graphmill.kernels.bi_interaction import bi_interaction, bi_interaction_at
 from tests.kernels.propagation.test_propagation import random_matrix
 
 pytest.importorskip("numba")
-
-
-@pytest.fixture(autouse=True, params=["rows", "blocks"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both compiled forms: some dozen rows with the products among them, and blocks with torch's products."""
-    if request.param == "rows" and not module.own_blocks():
-        pytest.skip("this form is for processors with AVX-512 or AVX2, and this one has neither")
-    monkeypatch.setattr(module, "own_blocks", lambda: request.param == "rows")
+pytestmark = pytest.mark.skipif(not module.own_blocks(), reason="compiled for processors with AVX-512 or AVX2")
 
 
 def problem(nodes: int, width: int, wide: int, dtype: torch.dtype) -> list[torch.Tensor]:
@@ -45,7 +38,7 @@ def test_values_gradients_and_masks_are_the_plain_ones(
     matrix, tensors = random_matrix(nodes, nodes, nodes, 6 * nodes), problem(nodes, width, wide, torch.float64)
     matrix = matrix.with_values(matrix.forward.value.double())
     mine = run(matrix, tensors, p)
-    monkeypatch.setattr(module, "_compiled_serves", lambda nodes: False)
+    monkeypatch.setattr(module, "_compiled_serves", lambda *_: False)
     for own, plain in zip(mine, run(matrix, tensors, p), strict=True):
         torch.testing.assert_close(own, plain, rtol=1e-10, atol=1e-10)
 
@@ -57,9 +50,9 @@ def test_rows_looked_up_are_those_of_the_plain_layer(
     monkeypatch: pytest.MonkeyPatch, nodes: int, width: int, wide: int, whole: bool, dearer: int
 ) -> None:
     """Whether gradients of neighbourhoods go along the edges of these rows or along all, turned round."""
-    from graphmill.kernels.bi_interaction.cpu import rows as bi_interaction_cpu_rows
+    from graphmill.kernels.bi_interaction import cpu
 
-    monkeypatch.setattr(bi_interaction_cpu_rows, "_DEARER", dearer)
+    monkeypatch.setattr(cpu, "_DEARER", dearer)
     matrix, tensors = random_matrix(nodes, nodes, nodes, 6 * nodes), problem(nodes, width, wide, torch.float64)
     matrix = matrix.with_values(matrix.forward.value.double())
     rows = torch.arange(0, nodes, 3)
@@ -75,7 +68,7 @@ def test_rows_looked_up_are_those_of_the_plain_layer(
 
     mine = found()
     assert [len(t) for t in mine[:2]] == [nodes if whole else len(rows), len(rows)]
-    monkeypatch.setattr(module, "_compiled_serves", lambda nodes: False)
+    monkeypatch.setattr(module, "_compiled_serves", lambda *_: False)
     for own, plain in zip(mine, found(), strict=True):
         torch.testing.assert_close(own, plain, rtol=1e-10, atol=1e-10)
 
@@ -103,9 +96,9 @@ def test_rows_that_nobody_asks_for_are_left_out(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_gradients_along_few_edges_have_the_same_bits_on_any_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    from graphmill.kernels.bi_interaction.cpu import rows as bi_interaction_cpu_rows
+    from graphmill.kernels.bi_interaction import cpu
 
-    monkeypatch.setattr(bi_interaction_cpu_rows, "_DEARER", 0)
+    monkeypatch.setattr(cpu, "_DEARER", 0)
     matrix, (table, *weights) = random_matrix(2, 3000, 3000, 40_000), problem(3000, 64, 32, torch.float32)
     maps, rows = ((weights[0], weights[1]), (weights[2], weights[3])), torch.arange(0, 3000, 2)
     threads, found = torch.get_num_threads(), []
@@ -128,9 +121,7 @@ def test_a_row_that_is_not_there_raises(row: int) -> None:
         bi_interaction_at(torch.tensor([row]), False, matrix, table, *maps, 0.2, 0.0, True)
 
 
-def test_blocks_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from graphmill.kernels.bi_interaction.cpu import blocks as bi_interaction_cpu_blocks
-
+def test_threads_change_nothing() -> None:
     matrix, tensors = random_matrix(2, 3000, 3000, 20_000), problem(3000, 16, 16, torch.float32)
     threads, found = torch.get_num_threads(), []
     try:
@@ -142,8 +133,6 @@ def test_blocks_and_threads_change_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     for others in found[1:]:
         assert torch.equal(found[0][0], others[0])
         torch.testing.assert_close(others, found[0], rtol=1e-5, atol=1e-4)
-    monkeypatch.setattr(bi_interaction_cpu_blocks, "_ROWS", 512)
-    torch.testing.assert_close(run(matrix, tensors, 0.1), found[0], rtol=1e-5, atol=1e-4)
 
 
 def test_gradcheck() -> None:

@@ -9,15 +9,8 @@ from graphmill.kernels import combination as module
 from graphmill.kernels.combination import combine
 
 pytest.importorskip("numba")
+pytestmark = pytest.mark.skipif(not module.own_blocks(), reason="compiled for processors with AVX-512 or AVX2")
 NAMES = ("messages", "rows", "identity", "own weight", "own bias", "joint weight", "joint bias")
-
-
-@pytest.fixture(autouse=True, params=["rows", "blocks"])
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both compiled forms: some dozen rows with the products among them, and blocks with torch's products."""
-    if request.param == "rows" and not module.own_blocks():
-        pytest.skip("this form is for processors with AVX-512 or AVX2, and this one has neither")
-    monkeypatch.setattr(module, "own_blocks", lambda: request.param == "rows")
 
 
 def problem(count: int, w: int, v: int, d: int, k: int, concatenate: bool, dtype: torch.dtype) -> list[torch.Tensor]:

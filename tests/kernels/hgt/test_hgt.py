@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from torch import Tensor
 
 from graphmill.kernels.hgt import attention as hgt
-from graphmill.kernels.hgt import relations as hgt_relations
 from graphmill.kernels.hgt import segments
 from graphmill.kernels.hgt.dense_plan import flat_graph
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
@@ -29,26 +28,11 @@ def numba_installed() -> bool:
 
 NUMBA = pytest.param("numba", marks=pytest.mark.skipif(not numba_installed(), reason="numba is optional"))
 BACKENDS = ["torch", "sparse", NUMBA]
-PARTS = pytest.param("numba in parts", marks=NUMBA.marks)
-"""numba where registers are narrow: each operation of a relation in a call of its own."""
 
 
-def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
-    from graphmill.kernels.hgt.cpu import edges as hgt_cpu_edges
-
-    monkeypatch.setattr(hgt_cpu_edges, "serves_relations", lambda *_: False)
-
-
-def chosen(backend: str, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What ``hgt_attention`` is to be told for one of the names above, with what has to be changed for it."""
-    if backend == "numba in parts":
-        narrow(monkeypatch)
-    return backend.partition(" ")[0]
-
-
-@pytest.fixture(params=[*BACKENDS, PARTS])
-def hgt_attention(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch):
-    return partial(hgt.hgt_attention, backend=chosen(request.param, monkeypatch))
+@pytest.fixture(params=BACKENDS)
+def hgt_attention(request: pytest.FixtureRequest):
+    return partial(hgt.hgt_attention, backend=request.param)
 
 
 def run(attend, given: Inputs, graph: MessageGraph, masked: Tensor | None) -> tuple[list[Tensor], list[Tensor]]:
@@ -66,12 +50,11 @@ def assert_close(ours: list[Tensor], theirs: list[Tensor], tolerance: float) -> 
         assert (a - b).norm() <= tolerance * (1 + b.norm()), f"{(a - b).norm()} of {b.norm()}"
 
 
-@pytest.mark.parametrize("backend", [*BACKENDS, PARTS])
+@pytest.mark.parametrize("backend", BACKENDS)
 @settings(max_examples=60, deadline=None)
 @given(shape=shapes())
 def test_values_and_gradients_equal_the_reference(backend: str, shape: Shape) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        equal_the_reference(chosen(backend, patch), shape)
+    equal_the_reference(backend, shape)
 
 
 def equal_the_reference(backend: str, shape: Shape) -> None:
@@ -107,9 +90,8 @@ def test_whole_relations_of_any_head_width(
     width: int, tile: int, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from graphmill.kernels.hgt.cpu import jobs as hgt_cpu_jobs
-    from graphmill.kernels.hgt.cpu import passes as hgt_cpu_passes
 
-    if not hgt_cpu_passes.serves(torch.empty(1, 1, width, width)):
+    if not hgt.compiled_serves(torch.empty(1, 1, width, width), torch.float32):
         pytest.skip("this way is for processors with AVX-512 or AVX2, and this one has neither")
     # Sources of a tile forward, and a quarter of them backward. Of 64, a target of the dense relations has some thirty edges
     # a tile forward and some eight backward, so that sixteen together and single ones alternate.
@@ -151,9 +133,8 @@ def test_whole_relations_of_any_head_width(
 @pytest.mark.skipif(not numba_installed(), reason="what numba compiles; numba is optional, and CI has it")
 def test_a_workspace_is_allocated_once_and_what_is_left_in_it_is_not_read(dtype: torch.dtype) -> None:
     from graphmill.kernels.hgt.cpu import jobs as hgt_cpu_jobs
-    from graphmill.kernels.hgt.cpu import passes as hgt_cpu_passes
 
-    if not hgt_cpu_passes.serves(torch.empty(1, 1, 20, 20)):
+    if not hgt.compiled_serves(torch.empty(1, 1, 20, 20), torch.float32):
         pytest.skip("this way is for processors with AVX-512 or AVX2, and this one has neither")
     relations = [(0, 1, 4000), (1, 0, 4000), (2, 1, 90), (1, 2, 90), (3, 2, 70)]
     graph = MessageGraph.build([130, 600, 40, 3000], random_edges([130, 600, 40, 3000], relations, 1))
@@ -206,21 +187,6 @@ def test_shapes_that_are_not_those_of_the_graph_are_refused(change: dict[str, An
     x = inputs(graph, 2, 16)
     with pytest.raises(ValueError, match=words):
         hgt.hgt_attention(*x._replace(**{n: f(getattr(x, n)) for n, f in change.items()}), graph)
-
-
-def test_groups_of_heads_change_nothing(hgt_attention, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many heads at a time as there are threads."""
-    width, heads = 5, 2 * torch.get_num_threads()
-    monkeypatch.setattr(hgt_relations, "_GROUP_BYTES", 1)
-    counts, relations = [30, 50, 4], [(0, 1, 300), (1, 0, 300), (2, 1, 90), (1, 1, 500)]
-    graph = MessageGraph.build(counts, random_edges(counts, relations, 1))
-    assert all(len(list(hgt_relations.cache_groups(r, heads, width, torch.float64))) == 2 for r in graph.relations)
-    assert {r.on_target for r in graph.relations} == {True, False}
-    x = inputs(graph, heads, width)
-    masked = torch.rand(graph.num_pairs, generator=torch.Generator().manual_seed(1)) < 0.3
-    for mask in (None, masked):
-        ours, theirs = run(hgt_attention, x, graph, mask), run(hgt_attention_reference, x, graph, mask)
-        assert_close([*ours[0], *ours[1]], [*theirs[0], *theirs[1]], 1e-10)
 
 
 @pytest.mark.parametrize("gathered", [False, True])

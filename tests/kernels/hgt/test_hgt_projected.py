@@ -15,7 +15,7 @@ from graphmill.kernels.hgt.plan import MessageGraph
 from graphmill.kernels.hgt.projected import head_groups, hgt_projected_attention
 from graphmill.kernels.hgt.reference import hgt_attention_reference
 from tests.kernels.hgt.graphs import random_edges
-from tests.kernels.hgt.test_hgt import BACKENDS, chosen
+from tests.kernels.hgt.test_hgt import BACKENDS
 
 HEADS, WIDTH, IN = 4, 3, 5
 # Type 1 is nowhere, type 3 is never a target.
@@ -67,7 +67,7 @@ def test_values_and_gradients_equal_the_reference(
     packed = [None if p is None else F.linear(rows, *p) for rows, p in zip(x, projections, strict=True)]
     plain = hgt_attention_reference(*_unpack_heads(packed, graph), *relations, graph, masked)
     expected = finish(plain, x, projections, relations)
-    found = run(graph, x, projections, relations, masked, backend=chosen(backend, monkeypatch), recompute=recompute)
+    found = run(graph, x, projections, relations, masked, backend=backend, recompute=recompute)
     for ours, theirs in zip(found, expected, strict=True):
         assert (ours - theirs).norm() <= 1e-10 * (1 + theirs.norm())
 
@@ -209,7 +209,6 @@ def test_groups_write_their_own_columns_of_an_output_in_half_precision(
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     graph, x, projections, relations = case(torch.float32)
     x = [0.3 * rows.detach() for rows in x]  # logits of the size that training has
-    backend = chosen(backend, monkeypatch)
 
     def attend() -> list[Tensor | None]:
         with torch.autocast("cpu", torch.bfloat16):

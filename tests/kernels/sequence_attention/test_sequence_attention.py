@@ -5,7 +5,6 @@ import torch
 
 from graphmill.kernels import sequence_attention
 from graphmill.kernels.sequence_attention import Bucket, causal_attention
-from graphmill.kernels.sequence_attention import times as time_attention_module
 from graphmill.kernels.sequence_attention.reference import causal_attention_reference
 from graphmill.kernels.sequence_attention.times import Intervals, time_attention
 from graphmill.kernels.sequence_attention.times_reference import time_attention_reference
@@ -39,18 +38,13 @@ def gradients(outputs, weights, variables):
     return torch.autograd.grad(sum((o * w).sum() for o, w in zip(outputs, weights, strict=True)), variables)
 
 
-@pytest.fixture(params=["compiled", "by hand", "by hand, two queries at a time", "autograd"])
+@pytest.fixture(params=["compiled", "autograd"])
 def way(request, monkeypatch):
-    """Compiled; the backward written out (a CPU in full precision); and the one left to autograd (everything else)."""
+    """Compiled (a CPU in full precision), and plain torch (everything else)."""
     if request.param == "compiled":
         pytest.importorskip("numba")
     else:
         monkeypatch.setattr(sequence_attention, "has_numba", lambda: False)
-    if request.param == "by hand, two queries at a time":
-        monkeypatch.setattr(sequence_attention, "QUERY_ROWS", 2)
-    if request.param == "autograd":
-        monkeypatch.setattr(sequence_attention, "by_hand", lambda x: False)
-        monkeypatch.setattr(time_attention_module, "by_hand", lambda x: False)
 
 
 @pytest.mark.parametrize("heads", [1, 2])
@@ -138,12 +132,10 @@ def test_with_dropout_all_ways_draw_the_same_masks_and_agree(monkeypatch):
     tables = inputs(5, 2, SPAN + 1, WIDTH)
     intervals = Intervals(torch.randint(0, 12, (total,)), buckets, SPAN)
     found = []
-    for numba, by_hand in ((True, True), (False, True), (False, False)):
+    for numba in (True, False):
         if numba:
             pytest.importorskip("numba")
         monkeypatch.setattr(sequence_attention, "has_numba", lambda numba=numba: numba)
-        monkeypatch.setattr(sequence_attention, "by_hand", lambda x, by_hand=by_hand: by_hand)
-        monkeypatch.setattr(time_attention_module, "by_hand", lambda x, by_hand=by_hand: by_hand)
         torch.manual_seed(9)
         outputs = [
             causal_attention(q, k, v, buckets, 2, 0.3, True),

@@ -1,10 +1,8 @@
 """KGAT's bi-interaction: a node mixed with its neighbourhood by their sum and by their product (Wang et al. 2019, eq. 8).
 
 The plain form walks over the nodes a dozen times and leaves autograd a table for each of its operations. Compiled, some
-rows at a time go through the whole layer while they are in the cache: some dozen where our own products can be made among
-the rest (``bi_interaction.cpu.rows``), else some thousand, with torch's products between compiled passes
-(``bi_interaction.cpu.blocks``). Backward keeps each row's neighbourhood and where the maps are positive, and makes sums and
-products again.
+dozen rows at a time go through the whole layer, products included, while they are in the cache. Backward keeps each row's
+neighbourhood and where the maps are positive, and makes sums and products again.
 """
 
 from __future__ import annotations
@@ -20,7 +18,6 @@ from graphmill.kernels.dropout import Key, draw_key, dropout
 from graphmill.kernels.products import linear
 from graphmill.kernels.propagation import SparseMatrix, propagate
 from graphmill.kernels.runtime.processor import own_blocks
-from graphmill.kernels.runtime.threads import has_numba
 from graphmill.kernels.table_rows import add_rows_, table_rows
 
 Linear = tuple[Tensor, Tensor]
@@ -37,7 +34,7 @@ def bi_interaction(
 
     ``matrix`` [N, N], ``nodes`` [N, d] → [N, k]. ``p``: the dropout's rate, of the result.
     """
-    if not _compiled_serves(nodes):
+    if not _compiled_serves(nodes, of_sum[0]):
         return _plain(matrix, nodes, of_sum, of_product, slope, p, training)
     out: Tensor = _BiInteraction.apply(
         nodes, *of_sum, *of_product, matrix, slope, *_rate_and_key(p, training), None, True, None
@@ -61,12 +58,12 @@ def bi_interaction_at(
 
     ``rows`` int64 [n] ascend, each once. A row has the result, and the mask, that it has among all. Where the layer is
     compiled, rows of its input have their gradient added to the one that comes through the layer; a lookup of its own makes
-    a table of zeros for it, and autograd a third one of both. Elsewhere, and where it is compiled for blocks of rows, the
-    layer is computed for all nodes and ``rows`` are taken.
+    a table of zeros for it, and autograd a third one of both. Elsewhere the layer is computed for all nodes and ``rows`` are
+    taken.
 
     ``asked`` int64 [m], ascending, each once: of the ``whole`` result nobody reads other rows; some forms leave them 0.
     """
-    if not _compiled_serves(nodes):
+    if not _compiled_serves(nodes, of_sum[0]):
         out = _plain(matrix, nodes, of_sum, of_product, slope, p, training)
         return out if whole else table_rows(out, rows), table_rows(nodes, rows)
     out, looked_up = _BiInteraction.apply(
@@ -90,55 +87,36 @@ def _rate_and_key(p: float, training: bool) -> tuple[float, Key]:
     return p, draw_key() if p > 0.0 else (0, 0)
 
 
-def _compiled_serves(nodes: Tensor) -> bool:
+def _compiled_serves(nodes: Tensor, weight: Tensor) -> bool:
     """The compiled form is for whole precisions on the CPU; torch.compile and autocast have the plain one."""
     return (
         nodes.device.type == "cpu"
         and nodes.dtype in (torch.float32, torch.float64)
-        and has_numba()
+        and by_rows(weight.numel())
         and not torch.compiler.is_compiling()
         and not torch.is_autocast_enabled("cpu")
     )
 
 
 def by_rows(numbers: int) -> bool:
-    """Whether weights of so many numbers each are for the form that goes through the layer some dozen rows at a time."""
+    """Whether weights of so many numbers each are for the compiled form, on this machine."""
     return numbers <= _LARGEST and own_blocks()
-
-
-def _compiled(weight: Tensor) -> Any:
-    """The module that takes a layer with weights of this size."""
-    from graphmill.kernels.bi_interaction.cpu import blocks as bi_interaction_cpu_blocks
-    from graphmill.kernels.bi_interaction.cpu import rows as bi_interaction_cpu_rows
-
-    return bi_interaction_cpu_rows if by_rows(weight.numel()) else bi_interaction_cpu_blocks
 
 
 class _BiInteraction(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        nodes: Tensor,
-        sum_weight: Tensor,
-        sum_bias: Tensor,
-        product_weight: Tensor,
-        product_bias: Tensor,
-        matrix: SparseMatrix,
-        slope: float,
-        p: float,
-        key: Key,
-        rows: Tensor | None,
-        whole: bool,
-        asked: Tensor | None,
-    ) -> Tensor | tuple[Tensor, Tensor]:
+    def forward(ctx: Any, *given: Any) -> Tensor | tuple[Tensor, Tensor]:
+        nodes, sum_weight, sum_bias, product_weight, product_bias, matrix, slope, p, key, rows, whole, asked = given
+        from graphmill.kernels.bi_interaction import cpu
+
         weights = sum_weight, sum_bias, product_weight, product_bias
         nodes = nodes.contiguous()
         chosen, more = (None if whole else rows), {}
-        if whole and asked is not None and by_rows(sum_weight.numel()):
+        if whole and asked is not None:
             chosen, more = asked, {"placed": True}
         # Before the compiled code, which takes their numbers as they are: a row that is not there raises here.
         looked_up = None if rows is None else nodes.index_select(0, rows)
-        out, around, signs = _compiled(sum_weight).forward(matrix, nodes, weights, slope, p, key, chosen, **more)
+        out, around, signs = cpu.forward(matrix, nodes, weights, slope, p, key, chosen, **more)
         ctx.save_for_backward(nodes, around, signs, sum_weight, product_weight)
         ctx.matrix, ctx.slope, ctx.p, ctx.key = matrix, slope, p, key
         ctx.rows, ctx.chosen, ctx.more = rows, chosen, more
@@ -147,9 +125,11 @@ class _BiInteraction(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        from graphmill.kernels.bi_interaction import cpu
+
         nodes, around, signs, *weights = ctx.saved_tensors
-        to_nodes, *others = _compiled(weights[0]).backward(
-            gradients[0].contiguous(), ctx.matrix, nodes, around, signs, weights, ctx.slope, ctx.p, ctx.key, ctx.chosen,
+        to_nodes, *others = cpu.backward(
+            gradients[0].contiguous(), ctx.matrix, nodes, around, signs, weights, ctx.slope, (ctx.p, ctx.key), ctx.chosen,
             **ctx.more,
         )  # fmt: skip
         if ctx.rows is not None:

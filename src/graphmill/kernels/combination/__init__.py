@@ -1,8 +1,7 @@
 """MMGCN's combination layer (Wei et al., MM 2019): a node's messages, its own vector and its ID embedding made one.
 
-Plain, each of its element-wise steps is a pass over all nodes, and autograd keeps a table for each. Compiled, some thousand
-rows at a time go through the layer while they are in the cache (some dozen, where our own products can be made among the
-rest: ``combination.cpu.rows``), and backward finds the ReLUs' signs in a byte an output.
+Plain, each of its element-wise steps is a pass over all nodes, and autograd keeps a table for each. Compiled, some dozen
+rows at a time go through the layer, products included, and backward finds the ReLUs' signs in a byte an output.
 """
 
 from __future__ import annotations
@@ -16,10 +15,11 @@ from torch.nn import functional as F
 
 from graphmill.kernels.products import linear
 from graphmill.kernels.runtime.processor import own_blocks
-from graphmill.kernels.runtime.threads import has_numba
 
 Linear = tuple[Tensor, Tensor]
 """Weight [out, in] and bias [out]."""
+LARGEST = 1 << 15
+"""Numbers of a weight for the compiled form, at most: all are in the second cache, with room for the rows."""
 
 
 def combine(messages: Tensor, rows: Tensor, identity: Tensor, own: Linear, joint: Linear, slope: float) -> Tensor:
@@ -29,7 +29,7 @@ def combine(messages: Tensor, rows: Tensor, identity: Tensor, own: Linear, joint
     [n, k]. With a G of w columns x̂ is added instead, and k = d: σ(σ(m) Gᵀ + g + x̂).
     """
     concatenate = joint[0].shape[1] != messages.shape[1]
-    if _compiled_serves(messages, rows, identity):
+    if _compiled_serves(messages, rows, identity) and max(own[0].numel(), joint[0].numel()) <= LARGEST:
         out: Tensor = _Combine.apply(messages, rows, identity, *own, *joint, slope)
         return out
     messages = F.leaky_relu_(messages, slope)
@@ -42,22 +42,13 @@ def combine(messages: Tensor, rows: Tensor, identity: Tensor, own: Linear, joint
 
 
 def _compiled_serves(*tables: Tensor) -> bool:
-    """The compiled form is for whole precisions on the CPU; torch.compile and autocast have the plain one."""
+    """The compiled form is for whole precisions on CPUs with blocks for it; torch.compile and autocast take the plain."""
     return (
         all(t.device.type == "cpu" and t.dtype in (torch.float32, torch.float64) for t in tables)
-        and has_numba()
+        and own_blocks()
         and not torch.compiler.is_compiling()
         and not torch.is_autocast_enabled("cpu")
     )
-
-
-def _compiled(*weights: Tensor) -> Any:
-    """The module that takes a layer with weights of these sizes."""
-    from graphmill.kernels.combination.cpu import blocks as combination_cpu_blocks
-    from graphmill.kernels.combination.cpu import rows as combination_cpu_rows
-
-    few = own_blocks() and combination_cpu_rows.serves(*weights)
-    return combination_cpu_rows if few else combination_cpu_blocks
 
 
 class _Combine(torch.autograd.Function):
@@ -73,9 +64,11 @@ class _Combine(torch.autograd.Function):
         joint_bias: Tensor,
         slope: float,
     ) -> Tensor:
+        from graphmill.kernels.combination import cpu
+
         tables = messages.contiguous(), rows.contiguous(), identity.contiguous()
         weights = own_weight, own_bias, joint_weight, joint_bias
-        out, hidden, inner, signs = _compiled(own_weight, joint_weight).forward(tables, weights, slope)
+        out, hidden, inner, signs = cpu.forward(tables, weights, slope)
         ctx.save_for_backward(tables[1], hidden, inner, signs, own_weight, joint_weight)
         ctx.slope = slope
         return out
@@ -83,5 +76,7 @@ class _Combine(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        from graphmill.kernels.combination import cpu
+
         kept, needed = ctx.saved_tensors, ctx.needs_input_grad[:3]
-        return *_compiled(*kept[4:]).backward(gradients[0].contiguous(), kept, ctx.slope, needed), None
+        return *cpu.backward(gradients[0].contiguous(), kept, ctx.slope, needed), None

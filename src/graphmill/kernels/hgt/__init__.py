@@ -1,1 +1,1 @@
-"""See ``hgt.attention``."""
+"""HGT's attention: ``projected`` is what a layer calls; see docs/explanation/hgt_kernel.md for what each module holds."""

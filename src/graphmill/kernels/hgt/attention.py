@@ -14,11 +14,18 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from graphmill.kernels.hgt import dense as hgt_dense
-from graphmill.kernels.hgt import sparse as hgt_sparse
+from graphmill.kernels.hgt import dense, sparse
 from graphmill.kernels.hgt.plan import MessageGraph
-from graphmill.kernels.hgt.relations import Rows, Saved, Weights, attend_backward, attend_types, deltas, side_by_side
-from graphmill.kernels.runtime.threads import has_numba
+from graphmill.kernels.hgt.relations import (
+    Rows,
+    Saved,
+    Weights,
+    attend_backward,
+    attend_types,
+    deltas,
+    in_one_pass,
+    side_by_side,
+)
 
 Backend = Literal["auto", "torch", "sparse", "numba"]
 
@@ -41,13 +48,13 @@ def hgt_attention(
     edge's pair carries no message in this step. Returns per type [targets, H·D], zero for nodes without a message, None
     for types that are never a target. Rows may be bfloat16 beside float32 weights: products, softmax and sums are then in
     float32, the result in bfloat16. Deterministic: no backend adds to one number from two places at once.
-    ``backend``: who does the edges; auto takes, on the CPU, numba where it is installed, else sparse; elsewhere torch.
+    ``backend``: who does the edges (:func:`edge_backend`).
 
     Raises ValueError where the shapes are not those of the graph.
     """
     check_weights(w_k, w_v, prior, graph, [x for x in (*q, *k, *v) if x is not None])
     _check(q, k, v, w_k, graph)
-    edges = edge_backend(backend, w_k.device, _dtype(q, w_k))
+    edges = edge_backend(backend, w_k, _dtype((*q, *k, *v), w_k))
     # Compiled code reads rows and matrices as they lie in memory.
     rows = side_by_side((*q, *k, *v))
     weights = (w.contiguous() for w in (w_k, w_v, prior))
@@ -100,29 +107,41 @@ def check_weights(w_k: Tensor, w_v: Tensor, prior: Tensor, graph: MessageGraph, 
         raise ValueError(f"graph, rows and weights on one device; not {', '.join(sorted(str(d) for d in devices))}")
 
 
-def _dtype(rows: Sequence[Tensor | None], weights: Tensor) -> torch.dtype:
-    return next((r.dtype for r in rows if r is not None), weights.dtype)
+def _dtype(rows: Sequence[Tensor | None], weights: Tensor) -> torch.dtype | None:
+    """That of all rows; None where they have several, which compiled code does not read."""
+    kinds = {r.dtype for r in rows if r is not None} or {weights.dtype}
+    return kinds.pop() if len(kinds) == 1 else None
 
 
-def edge_backend(name: Backend, device: torch.device, dtype: torch.dtype = torch.float32) -> ModuleType:
-    """The module that does the edges: on the CPU auto takes numba or else torch's sparse operators (torch's dense ones for
-    float16, which neither has); elsewhere torch.
+def edge_backend(name: Backend, weights: Tensor, dtype: torch.dtype | None) -> ModuleType:
+    """The module that does the edges, for matrices [relations, H, D, D] and rows of ``dtype``.
 
-    Raises ValueError for numba and sparse off the CPU, ImportError where numba is missing.
+    On the CPU auto takes the compiled passes (numba) where these serve (:func:`compiled_serves`), else torch's sparse
+    operators; of float16, which neither has, its dense ones; elsewhere torch's dense ones. numba asked for by name is sparse
+    as well where the passes do not serve.
+
+    Raises ValueError for numba and sparse off the CPU.
     """
+    device = weights.device
     if name == "auto" and dtype == torch.float16 and device.type == "cpu":
-        return hgt_dense
-    if name == "numba" and device.type != "cpu":
-        raise ValueError(f"backend numba works on the CPU, not on {device.type}; use torch or auto")
-    if name == "sparse" and device.type != "cpu":
-        raise ValueError(f"backend sparse works on the CPU, not on {device.type}; use torch or auto")
+        return dense
+    if name in ("numba", "sparse") and device.type != "cpu":
+        raise ValueError(f"backend {name} works on the CPU, not on {device.type}; use torch or auto")
     if name == "torch" or device.type != "cpu":
-        return hgt_dense
-    if name == "sparse" or (name == "auto" and not has_numba()):
-        return hgt_sparse
-    from graphmill.kernels.hgt.cpu import edges as hgt_cpu_edges
+        return dense
+    if name == "sparse" or not compiled_serves(weights, dtype):
+        return sparse
+    from graphmill.kernels.hgt.cpu import passes
 
-    return hgt_cpu_edges
+    return passes
+
+
+def compiled_serves(weights: Tensor, dtype: torch.dtype | None) -> bool:
+    """Whether compiled passes serve: a processor with blocks for them, matrices that fit its cache, rows of the weights'
+    kind or, where that is fp32, of bf16."""
+    low = weights.dtype == torch.float32 and dtype == torch.bfloat16
+    same = weights.dtype in (torch.float32, torch.float64) and dtype == weights.dtype
+    return (low or same) and in_one_pass(weights.shape[-1])
 
 
 class _Attention(torch.autograd.Function):

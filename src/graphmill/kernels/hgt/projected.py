@@ -51,7 +51,7 @@ def hgt_projected_attention(
     hgt.check_weights(w_k, w_v, prior, graph, [part for part in x if part is not None])
     kind = w_k.device.type
     low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else w_k.dtype
-    edges = hgt.edge_backend(backend, w_k.device, low)
+    edges = hgt.edge_backend(backend, w_k, low)
     weights = [None if p is None else p[0] for p in projections]
     biases = [None if p is None else p[1] for p in projections]
     # Compiled code reads matrices as they lie in memory.

@@ -1,17 +1,13 @@
-"""HGT's attention without autograd: relation by relation, forward and backward, on a backend for the edges.
+"""HGT's attention without autograd: type by type, forward and backward, on a backend for the edges.
 
-Per relation the matrices are applied on the cheaper side (``RelationPlan.on_target``), as q·(k W) = (q Wᵀ)·k and
-Σ α (v W) = (Σ α v) W; the softmax runs over all relations of a target by streaming: each relation adds its unnormalised
-sums, total and highest logit. The backward pass recomputes the logits from the inputs and the softmax's log-total.
-A backend that takes all relations into a type at once (``hgt.cpu.passes``, ``hgt.sparse``) is given them; one that takes
-all types (``hgt.dense``) is given those, and keeps their logits; else (``hgt.cpu.edges``) heads go in groups, so that what a
-relation works on stays near the cache.
+A backend is given all relations into a type (``sparse``, ``cpu.passes``), or all types at once (``dense``, which keeps the
+logits). The others recompute the logits in the backward pass, from the inputs and the softmax's log-total.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import ModuleType
 from typing import NamedTuple
 
@@ -19,10 +15,7 @@ import torch
 from torch import Tensor
 
 from graphmill.kernels.hgt.plan import MessageGraph, RelationPlan
-from graphmill.kernels.products import product
 from graphmill.kernels.runtime.processor import own_blocks
-
-_GROUP_BYTES = 16 << 20
 
 _LARGEST = 1 << 14
 """Numbers of a relation's matrix for one head that goes through in one pass, at most: a few of them are in the second cache,
@@ -37,31 +30,6 @@ class Weights(NamedTuple):
     w_k: Tensor
     w_v: Tensor
     prior: Tensor
-
-    def factor(self, relation: int, first: int, last: int) -> Tensor:
-        """[h]: what the logits of heads ``first:last`` are multiplied with, p / √D."""
-        return self.prior[relation, first:last] / math.sqrt(self.w_k.shape[-1])
-
-
-class Partial(NamedTuple):
-    """One relation's share of the softmax, per target.
-
-    ``sums`` [h, n_t, D]: Σ exp(a − highest)·v; ``total`` [h, n_t]: Σ exp(a − highest); ``highest`` [h, n_t]: max a.
-    """
-
-    sums: Tensor
-    total: Tensor
-    highest: Tensor
-
-
-class EdgeGradients(NamedTuple):
-    """Gradients of the compact rows; ``factor`` [h] is that of the logits' factor; ``sums`` = Σ α·v where asked for."""
-
-    q: Tensor
-    k: Tensor
-    v: Tensor
-    factor: Tensor
-    sums: Tensor | None
 
 
 def attend(
@@ -80,26 +48,15 @@ def attend(
 
     ``out``: where the output is to be, its columns side by side.
     """
-    heads, width = weights.w_k.shape[1], weights.w_k.shape[2]
+    heads = weights.w_k.shape[1]
     queries = _present(q[node_type])
     dtype = weights.w_k.dtype
     chosen = tuple(n for n, r in enumerate(graph.relations) if r.target_type == node_type and r.num_edges)
     total = queries.new_zeros(queries.shape[0], heads, dtype=dtype)
     highest = torch.full_like(total, -math.inf)
-    if edges.serves_relations(weights.w_k, *(x for x in (queries, *k, *v) if x is not None)):
-        sums = out if out is not None and out.dtype == dtype else queries.new_empty(queries.shape, dtype=dtype)
-        kept = [_kept(graph.relations[number], masked_pairs) for number in chosen]
-        logits = edges.all_forward(graph, chosen, (queries, k, v), weights, kept, (sums, total, highest))
-    else:
-        logits = None
-        # The backends for edges take rows that lie side by side.
-        there = out is not None and out.dtype == dtype and out.is_contiguous()
-        sums = out.zero_() if out is not None and there else queries.new_zeros(queries.shape, dtype=dtype)
-        for number in chosen:
-            r = graph.relations[number]
-            rows = (queries, _present(k[r.source_type]), _present(v[r.source_type]))
-            _relation_forward(number, r, rows, weights, _kept(r, masked_pairs), (sums, total, highest), edges)
-        sums.view(-1, heads, width).div_(total.masked_fill(total == 0, 1.0).unsqueeze(-1))
+    sums = out if out is not None and out.dtype == dtype else queries.new_empty(queries.shape, dtype=dtype)
+    kept = [_kept(graph.relations[number], masked_pairs) for number in chosen]
+    logits = edges.all_forward(graph, chosen, (queries, k, v), weights, kept, (sums, total, highest))
     if out is None:
         out = sums.to(queries.dtype)
     elif sums is not out:
@@ -183,35 +140,6 @@ def _whole_backward(
     return Weights(*d_weights)
 
 
-def _relation_forward(
-    number: int,
-    r: RelationPlan,
-    rows: tuple[Tensor, Tensor, Tensor],
-    weights: Weights,
-    kept: Tensor | None,
-    found: tuple[Tensor, Tensor, Tensor],
-    edges: ModuleType,
-) -> None:
-    """Bring one relation's share into Σ exp(a − highest)·v, Σ exp(a − highest) and highest of its targets."""
-    heads, width, dtype = *weights.w_k.shape[1:3], weights.w_k.dtype
-    queries, keys, values = rows
-    head_major = edges.SOURCES_HEAD_MAJOR
-    for a, b in cache_groups(r, heads, width, dtype):
-        # What a matrix is applied to lies as the gathering leaves it; the product puts it into the edges' order.
-        q_r = gather(queries, r.target_nodes, a, b, width, dtype)
-        k_r = gather(keys, r.source_nodes, a, b, width, dtype, head_major and r.on_target)
-        v_r = gather(values, r.source_nodes, a, b, width, dtype, head_major and r.on_target)
-        w_k, w_v = weights.w_k[number, a:b], weights.w_v[number, a:b]
-        if r.on_target:
-            q_r = _times(q_r, w_k.mT)
-        else:
-            k_r, v_r = _times(k_r, w_k, head_major), _times(v_r, w_v, head_major)
-        part = edges.forward(r, q_r, k_r, v_r, weights.factor(number, a, b), kept)
-        if r.on_target:
-            part = part._replace(sums=_times(part.sums, w_v))
-        edges.merge(*found, r.target_nodes, a, b, part)
-
-
 class Saved(NamedTuple):
     """What the backward pass needs, per type: inputs, log-totals, :func:`deltas`, and logits where they were kept."""
 
@@ -251,113 +179,22 @@ def attend_backward(
     """
     if hasattr(edges, "whole_backward"):
         return _whole_backward(saved, d_out, (d_q, d_k, d_v), weights, graph, edges, masked_pairs)
-    heads, width = weights.w_k.shape[1], weights.w_k.shape[2]
     d_weights = Weights(*(torch.zeros_like(w) for w in weights))
     chosen = tuple(
         number
         for number, r in enumerate(graph.relations)
         if r.num_edges and d_out[r.target_type] is not None and saved.delta[r.target_type] is not None
     )
-    rows = [x for part in (saved.q, saved.k, saved.v, d_out) for x in part if x is not None]
-    if chosen and edges.serves_relations(weights.w_k, *rows):
+    if chosen:
         kept = [_kept(graph.relations[number], masked_pairs) for number in chosen]
         softmax, gradients = (d_out, saved.log_total, saved.delta, saved.logits), (d_q, d_k, d_v)
         edges.all_backward(graph, chosen, saved[:3], weights, kept, softmax, gradients, d_weights)
-        return d_weights
-    for number in chosen:
-        r = graph.relations[number]
-        s, t = r.source_type, r.target_type
-        own = (_present(saved.q[t]), _present(saved.k[s]), _present(saved.v[s]), _present(d_out[t]))
-        outputs = (_present(d_q[t]), _present(d_k[s]), _present(d_v[s]))
-        log_total = _present(saved.log_total[t]).index_select(0, r.target_nodes)
-        delta = _present(saved.delta[t]).index_select(0, r.target_nodes)
-        mask = _kept(r, masked_pairs)
-        for a, b in cache_groups(r, heads, width, weights.w_k.dtype):
-            scalars = (log_total[:, a:b].T.contiguous(), delta[:, a:b].T.contiguous())
-            _relation_backward(number, r, a, b, own, scalars, outputs, weights, d_weights, mask, edges)
     return d_weights
-
-
-def _relation_backward(
-    number: int,
-    r: RelationPlan,
-    a: int,
-    b: int,
-    rows: tuple[Tensor, Tensor, Tensor, Tensor],
-    scalars: tuple[Tensor, Tensor],
-    outputs: tuple[Tensor, Tensor, Tensor],
-    weights: Weights,
-    d_weights: Weights,
-    kept: Tensor | None,
-    edges: ModuleType,
-) -> None:
-    """One relation, heads ``a:b``."""
-    width, dtype = weights.w_k.shape[2], weights.w_k.dtype
-    queries, keys, values, d_rows = rows
-    head_major = edges.SOURCES_HEAD_MAJOR
-    q_r = gather(queries, r.target_nodes, a, b, width, dtype)
-    d_r = gather(d_rows, r.target_nodes, a, b, width, dtype)
-    k_r = gather(keys, r.source_nodes, a, b, width, dtype, head_major and r.on_target)
-    v_r = gather(values, r.source_nodes, a, b, width, dtype, head_major and r.on_target)
-    w_k, w_v = weights.w_k[number, a:b], weights.w_v[number, a:b]
-    factor = weights.factor(number, a, b)
-    if r.on_target:
-        of_targets = _times(q_r, w_k.mT), _times(d_r, w_v.mT)
-        g = edges.backward(r, of_targets[0], k_r, v_r, factor, kept, of_targets[1], *scalars, True)
-        product(g.q.mT, q_r, out=d_weights.w_k[number, a:b])
-        product(g.sums.mT, d_r, out=d_weights.w_v[number, a:b])
-        g_q, g_k, g_v = _times(g.q, w_k), g.k, g.v
-    else:
-        of_sources = _times(k_r, w_k, head_major), _times(v_r, w_v, head_major)
-        g = edges.backward(r, q_r, *of_sources, factor, kept, d_r, *scalars, False)
-        product(k_r.mT, g.k, out=d_weights.w_k[number, a:b])
-        product(v_r.mT, g.v, out=d_weights.w_v[number, a:b])
-        g_q, g_k, g_v = g.q, _times(g.k, w_k.mT), _times(g.v, w_v.mT)
-    d_weights.prior[number, a:b] = g.factor / math.sqrt(width)
-    edges.scatter_add(outputs[0], r.target_nodes, a, b, g_q)
-    edges.scatter_add(outputs[1], r.source_nodes, a, b, g_k)
-    edges.scatter_add(outputs[2], r.source_nodes, a, b, g_v)
-
-
-def gather(
-    rows: Tensor, nodes: Tensor, first: int, last: int, width: int, dtype: torch.dtype, head_major: bool = False
-) -> Tensor:
-    """Heads ``first:last`` of some rows of [N, H·D], as [h, n, D] in ``dtype``; in memory [n, h, D], or ``head_major``."""
-    columns = rows[:, first * width : last * width]
-    if not head_major:
-        return columns.index_select(0, nodes).to(dtype).unflatten(1, (last - first, width)).transpose(0, 1)
-    out = rows.new_empty(last - first, len(nodes), width, dtype=dtype)
-    for head, part in zip(out, columns.split(width, 1), strict=True):
-        if dtype == rows.dtype:
-            torch.index_select(part, 0, nodes, out=head)
-        else:
-            head.copy_(part.index_select(0, nodes))
-    return out
 
 
 def in_one_pass(width: int) -> bool:
     """Whether on this machine's CPU a relation with heads of this width is one pass (``hgt.cpu.rows``)."""
     return own_blocks() and width * (-(-width // 16) * 16) <= _LARGEST
-
-
-def cache_groups(r: RelationPlan, heads: int, width: int, dtype: torch.dtype) -> Iterator[tuple[int, int]]:
-    """First and last head of groups whose rows of one relation stay near the cache."""
-    if r.source.device.type != "cpu":
-        # Calls cost more than memory does there, and no cache holds a relation.
-        yield 0, heads
-        return
-    rows = max(r.source_nodes.numel(), r.target_nodes.numel(), 1)
-    size = _GROUP_BYTES // (rows * width * dtype.itemsize)
-    groups = -(-heads // min(heads, max(size, torch.get_num_threads(), 1)))
-    for i in range(groups):
-        yield heads * i // groups, heads * (i + 1) // groups
-
-
-def _times(rows: Tensor, matrices: Tensor, head_major: bool = False) -> Tensor:
-    """[h, n, D] times [h, D, D]; in memory [h, n, D] or [n, h, D]."""
-    heads, n, width = rows.shape
-    out = rows.new_empty(rows.shape) if head_major else rows.new_empty(n, heads, width).transpose(0, 1)
-    return product(rows, matrices, out=out)
 
 
 def _kept(r: RelationPlan, masked_pairs: Tensor | None) -> Tensor | None:

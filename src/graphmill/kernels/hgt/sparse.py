@@ -25,7 +25,7 @@ from graphmill.kernels.hgt.plan import MessageGraph
 from graphmill.kernels.hgt.segments import head_products, runs, weighted_sums
 from graphmill.kernels.products import add_product_, product
 
-__all__ = ["Inbox", "all_backward", "all_forward", "head_products", "inbox_of", "serves_relations"]
+__all__ = ["Inbox", "all_backward", "all_forward", "head_products", "inbox_of"]
 
 _PART = 4096
 ALL = 0.7
@@ -34,11 +34,6 @@ ALL = 0.7
 Rows = Sequence[Tensor | None]
 Matrices = tuple[Tensor, Tensor, Tensor]
 """``w_k``, ``w_v`` [relations, h, D, D] and ``prior`` [relations, h]."""
-
-
-def serves_relations(weights: Tensor, *rows: Tensor) -> bool:
-    """Always: this way knows no other."""
-    return True
 
 
 def all_forward(

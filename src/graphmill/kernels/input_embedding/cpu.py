@@ -11,7 +11,8 @@ from graphmill.kernels.dropout.cpu import mask_numbers
 from graphmill.kernels.runtime.compiled_math import FAST, owner
 from graphmill.kernels.runtime.jit import jit
 from graphmill.kernels.runtime.team import over_ranges
-from graphmill.kernels.runtime.vectors import LANES, address, keep, load_first, spread, store_first
+from graphmill.kernels.runtime.vector_math import keep
+from graphmill.kernels.runtime.vectors import LANES, address, load_first, spread, store_first
 from graphmill.kernels.runtime.words import Key
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
@@ -49,10 +50,8 @@ def add_gradients_(
 
 
 @_jit
-def _forward(
-    table: Any, positions: Any, out: Any, items: Any, places: Any, width: int, scale: Any, dropping: bool, low: Any,
-    high: Any, threshold: Any, kept: Any, first: int, last: int,
-) -> None:  # fmt: skip
+def _forward(arguments: Any, first: int, last: int) -> None:
+    table, positions, out, items, places, width, scale, dropping, low, high, threshold, kept = arguments
     vectors, others, to, by = address(table), address(positions), address(out), spread(scale)
     for row in range(first, last):
         own, other, at = items[row] * width, places[row] * width, row * width
@@ -64,10 +63,10 @@ def _forward(
 
 
 @_jit
-def _add(
-    gradient: Any, into_table: Any, into_positions: Any, items: Any, places: Any, width: int, scale: Any, threads: int,
-    dropping: bool, low: Any, high: Any, threshold: Any, kept: Any, first: int, last: int,
-) -> None:  # fmt: skip
+def _add(arguments: Any, first: int, last: int) -> None:
+    gradient, into_table, into_positions, items, places, width, scale, threads, dropping, low, high, threshold, kept = (
+        arguments
+    )
     above, vectors, others, by = address(gradient), address(into_table), address(into_positions), spread(scale)
     for row in range(len(items)):
         mine, too = first <= owner(items[row], threads) < last, first <= owner(places[row], threads) < last

@@ -11,10 +11,10 @@ from torch import Tensor
 from graphmill.kernels.runtime.compiled_math import FAST
 from graphmill.kernels.runtime.jit import jit
 from graphmill.kernels.runtime.team import over_ranges
+from graphmill.kernels.runtime.vector_math import first_of, total
 from graphmill.kernels.runtime.vectors import (
     LANES,
     address,
-    first_of,
     hold,
     like,
     load,
@@ -23,7 +23,6 @@ from graphmill.kernels.runtime.vectors import (
     spread,
     store,
     store_first,
-    total,
 )
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
@@ -94,10 +93,8 @@ def normalise(line: Any, width: int, weight: Any, bias: Any, eps: Any, out: Any,
 
 
 @_jit
-def _sums(
-    gradient: Any, x: Any, at: int, c: int, count: int, weight: Any, centre: Any, by: Any, into_weight: Any,
-    into_bias: Any, own: int,
-) -> Any:  # fmt: skip
+def _sums(gradient: Any, x: Any, at: int, c: int, count: int, norm: Any, into: Any) -> Any:
+    (weight, centre, by), (into_weight, into_bias, own) = norm, into
     g = load_first(gradient, at + c, count)
     product = g * ((load_first(x, at + c, count) - centre) * by)
     store(into_weight, own + c, load(into_weight, own + c) + product)
@@ -108,9 +105,9 @@ def _sums(
 
 @_jit
 def _back(
-    gradient: Any, x: Any, at: int, c: int, count: int, weight: Any, centre: Any, by: Any, straight: Any, leaning: Any,
-    line: Any,
-) -> None:  # fmt: skip
+    gradient: Any, x: Any, at: int, c: int, count: int, norm: Any, straight: Any, leaning: Any, line: Any
+) -> None:
+    weight, centre, by = norm
     g = load_first(gradient, at + c, count) * load_first(weight, c, count)
     normed = (load_first(x, at + c, count) - centre) * by
     store(line, c, by * (g - straight - normed * leaning))
@@ -118,29 +115,28 @@ def _back(
 
 @_jit
 def normalise_back(
-    gradient: Any, x: Any, at: int, width: int, weight: Any, mean: Any, scale: Any, line: Any, into_weight: Any,
-    into_bias: Any, own: int,
-) -> None:  # fmt: skip
+    gradient: Any, x: Any, at: int, width: int, weight: Any, mean: Any, scale: Any, line: Any, into: Any
+) -> None:
     """Backward of the row at ``at``: ``line`` becomes (γ g − mean(γ g) − x̂ mean(γ g x̂)) / σ, x̂ = (x − mean) / σ.
 
-    The sums of γ and β are at ``own``; a row of theirs has whole vectors.
+    ``into``: addresses of the sums of γ and β, and the place there; a row of theirs has whole vectors.
     """
     inverse, centre, by = like(scale, 1) / like(scale, width), spread(mean), spread(scale)
     whole, direct = width - width % LANES, spread(like(scale, 0))
     along = direct
     for c in range(0, whole, LANES):
-        a, b = _sums(gradient, x, at, c, LANES, weight, centre, by, into_weight, into_bias, own)
+        a, b = _sums(gradient, x, at, c, LANES, (weight, centre, by), into)
         direct += a
         along += b
     if whole < width:
-        a, b = _sums(gradient, x, at, whole, width - whole, weight, centre, by, into_weight, into_bias, own)
+        a, b = _sums(gradient, x, at, whole, width - whole, (weight, centre, by), into)
         direct += a
         along += b
     straight, leaning = spread(total(direct) * inverse), spread(total(along) * inverse)
     for c in range(0, whole, LANES):
-        _back(gradient, x, at, c, LANES, weight, centre, by, straight, leaning, line)
+        _back(gradient, x, at, c, LANES, (weight, centre, by), straight, leaning, line)
     if whole < width:
-        _back(gradient, x, at, whole, width - whole, weight, centre, by, straight, leaning, line)
+        _back(gradient, x, at, whole, width - whole, (weight, centre, by), straight, leaning, line)
 
 
 @_jit
@@ -181,7 +177,7 @@ def _backward(
         own = part * len(buffer)
         for row in range(part * ROWS, min((part + 1) * ROWS, rows)):
             at, mean, scale = row * width, statistics[2 * row], statistics[2 * row + 1]
-            normalise_back(above, source, at, width, gamma, mean, scale, line, of_gamma, of_beta, own)
+            normalise_back(above, source, at, width, gamma, mean, scale, line, (of_gamma, of_beta, own))
             for c in range(0, whole, LANES):
                 _hand_on(line, c, LANES, adding, beside, to, at)
             if whole < width:

@@ -5,6 +5,8 @@ Backward, a thread owns some columns of all rows, so that no two add to one numb
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -68,9 +70,8 @@ def _forward(  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _backward(  # type: ignore[no-untyped-def]
-    nodes, relation, heads, relations, tails, gradient, typed, to_nodes, to_relations, into, of_relation, first, last
-):
+def _backward(arguments: Any, first: int, last: int) -> None:
+    nodes, relation, heads, relations, tails, gradient, typed, to_nodes, to_relations, into, of_relation = arguments
     begin, end = first * _LINE, min(last * _LINE, nodes.shape[1])
     size = end - begin
     left, sums = np.empty(size, nodes.dtype), np.empty(size, nodes.dtype)

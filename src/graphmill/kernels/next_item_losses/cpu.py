@@ -11,7 +11,8 @@ from torch import Tensor
 from graphmill.kernels.runtime.compiled_math import FAST, exp, owner
 from graphmill.kernels.runtime.jit import jit
 from graphmill.kernels.runtime.team import over_ranges
-from graphmill.kernels.runtime.vectors import LANES, address, load_first, spread, store_first, total
+from graphmill.kernels.runtime.vector_math import total
+from graphmill.kernels.runtime.vectors import LANES, address, load_first, spread, store_first
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _ROWS, _LARGE = 512, 1e300
@@ -82,10 +83,8 @@ def add_logistic_gradient_(into: Tensor, slopes: Tensor, states: Tensor, rows: T
 
 
 @_jit
-def _logistic(
-    states: Any, table: Any, width: int, rows: Any, items: Any, losses: Any, slopes: Any, of_positive: float,
-    of_negative: float, first: int, last: int,
-) -> None:  # fmt: skip
+def _logistic(arguments: Any, first: int, last: int) -> None:
+    states, table, width, rows, items, losses, slopes, of_positive, of_negative = arguments
     ours, theirs, nothing = address(states), address(table), spread(states.dtype.type(0))
     kind = states.dtype.type
     one, zero, weights = kind(1), kind(0), (kind(of_positive), kind(of_negative))

@@ -84,7 +84,8 @@ def one_to_n_loss(
 
 class _OneToN(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, entities, bias, rows, columns, one, zero, block, dtype, expected):  # type: ignore[no-untyped-def]
+    def forward(ctx, *given):  # type: ignore[no-untyped-def]
+        x, entities, bias, rows, columns, one, zero, block, dtype, expected = given
         need_x, need_e, need_b = ctx.needs_input_grad[:3]
         wide = torch.float64 if entities.dtype == torch.float64 else torch.float32
         low = dtype or entities.dtype

@@ -14,6 +14,7 @@ from torch import Tensor
 from graphmill.kernels.runtime.compiled_math import FAST, exp, prefetch
 from graphmill.kernels.runtime.jit import jit
 from graphmill.kernels.runtime.team import over_ranges
+from graphmill.kernels.runtime.vector_math import total
 from graphmill.kernels.runtime.vectors import (
     LANES,
     address,
@@ -25,7 +26,6 @@ from graphmill.kernels.runtime.vectors import (
     spread,
     store,
     store_first,
-    total,
 )
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
@@ -129,10 +129,8 @@ def _each(gaps: Any) -> float:
 
 
 @_jit
-def _backward(
-    users: Any, items: Any, user_rows: Any, item_rows: Any, pulls: Any, loss: Any, norm: Any, to_users: Any, to_items: Any,
-    of_users: bool, of_items: bool, first: int, last: int,
-) -> None:  # fmt: skip
+def _backward(arguments: Any, first: int, last: int) -> None:
+    users, items, user_rows, item_rows, pulls, loss, norm, to_users, to_items, of_users, of_items = arguments
     width, others = users.shape[1], pulls.shape[1]
     begin, end = first * LANES, min(last * LANES, width)
     size = end - begin

@@ -97,10 +97,10 @@ def _run(
     """``shape``: batches, rows and terms of the left side; the last batch has ``last_terms``."""
     batches, rows, terms = shape
     columns = out.shape[2]
-    arrays = (left.data_ptr(), *left_strides, right.data_ptr(), *right_strides, out.data_ptr(), *out.stride()[:2])
-    more = (0 if bias is None else bias.data_ptr(), onto, batches, rows, terms, last_terms, columns)
+    sides = (left.data_ptr(), *left_strides), (right.data_ptr(), *right_strides), (out.data_ptr(), *out.stride()[:2])
+    more = (0 if bias is None else bias.data_ptr(), onto), (batches, rows, terms, last_terms, columns)
     units = batches * -(-rows // SIX)
-    over_ranges(_product, (*arrays, *more), units, batches * rows * terms * columns // _SHARE)
+    over_ranges(_product, (*sides, *more), units, batches * rows * terms * columns // _SHARE)
 
 
 def grouped_product(rows: Tensor, bounds: np.ndarray, matrices: Tensor) -> Tensor:
@@ -111,7 +111,7 @@ def grouped_product(rows: Tensor, bounds: np.ndarray, matrices: Tensor) -> Tenso
     terms, columns = matrices.shape[1:]
     out = rows.new_empty(len(rows), columns)
     pieces, right = _pieces(bounds), (matrices.data_ptr(), *matrices.stride())
-    arrays = (rows.data_ptr(), rows.stride(0), *right, out.data_ptr(), columns, bounds, pieces, terms, columns)
+    arrays = (rows.data_ptr(), rows.stride(0)), right, (out.data_ptr(), columns), bounds, pieces, terms, columns
     over_ranges(_grouped, arrays, len(pieces) - 1, rows.numel() * columns // _SHARE)
     return out
 
@@ -121,7 +121,7 @@ def grouped_gradient(rows: Tensor, bounds: np.ndarray, gradient: Tensor) -> Tens
     terms, columns = rows.shape[1], gradient.shape[1]
     out = rows.new_empty(len(bounds) - 1, terms, columns)
     pieces = _pieces(bounds)
-    arrays = (rows.data_ptr(), rows.stride(0), gradient.data_ptr(), gradient.stride(0), out.data_ptr())
+    arrays = (rows.data_ptr(), rows.stride(0)), (gradient.data_ptr(), gradient.stride(0)), out.data_ptr()
     work = rows.numel() * columns // _SHARE
     over_ranges(_grouped_gradient, (*arrays, bounds, pieces, terms, columns), len(pieces) - 1, work)
     return out
@@ -154,101 +154,75 @@ def _pack(right: Any, at: int, row: int, column: int, terms: int, columns: int, 
 
 
 @_jit
-def _rows_and_panels(
-    left: Any, at: int, row: int, step: int, packed: Any, base: int, terms: int, columns: int, rows: int, start: Any,
-    from_: int, leap: int, begun: bool, out: Any, to: int, pitch: int,
-) -> None:  # fmt: skip
-    """Some rows of the left matrix times all panels, a panel after the other."""
+def _one_row(left: Any, right: Any, start: Any, out: Any, wide: int) -> None:
+    """One row of the left matrix times a panel."""
+    if wide == 4 * LANES:
+        _one_by_four(left, right, start, out)
+    elif wide == 3 * LANES:
+        _one_by_three(left, right, start, out)
+    elif wide == 2 * LANES:
+        _one_by_two(left, right, start, out)
+    else:
+        _one_by_one(left, right, start, out)
+
+
+@_jit
+def _rows_and_panels(left: Any, panels: Any, start: Any, out: Any, rows: int, columns: int) -> None:
+    """Some rows of the left matrix times all panels, a panel after the other.
+
+    ``left``: address, place, a row's and a column's distance; ``panels``: address, place, terms; ``start``, which the sums
+    begin with: address, place, a row's distance, whether they do; ``out``: address, place, a row's distance.
+    """
+    (a, at, row, step), (packed, base, terms) = left, panels
+    (beginning, from_, leap, begun), (y, to, pitch) = start, out
     for c in range(0, columns, _PANEL):
         wide = padded(min(_PANEL, columns - c))
-        count = columns - c - wide + LANES
-        beside, r = base + c * terms, 0
+        right, r = (packed, base + c * terms, wide, terms), 0
         while r < rows:
-            here, begin, there = at + r * row, from_ + r * leap + c, to + r * pitch + c
+            one, begin = (a, at + r * row, row, step), (beginning, from_ + r * leap + c, leap, begun)
+            into = (y, to + r * pitch + c, pitch, columns - c - wide + LANES)
             if rows - r >= SIX:
-                if wide == 4 * LANES:
-                    _six_by_four(
-                        left, here, row, step, packed, beside, wide, terms, start, begin, leap, begun, out, there, pitch,
-                        count,
-                    )  # fmt: skip
-                elif wide == 3 * LANES:
-                    _six_by_three(
-                        left, here, row, step, packed, beside, wide, terms, start, begin, leap, begun, out, there, pitch,
-                        count,
-                    )  # fmt: skip
-                elif wide == 2 * LANES:
-                    _six_by_two(
-                        left, here, row, step, packed, beside, wide, terms, start, begin, leap, begun, out, there, pitch,
-                        count,
-                    )  # fmt: skip
-                else:
-                    _six_by_one(
-                        left, here, row, step, packed, beside, wide, terms, start, begin, leap, begun, out, there, pitch,
-                        count,
-                    )  # fmt: skip
+                _block_of(one, right, begin, into, wide)
                 r += SIX
             else:
-                if wide == 4 * LANES:
-                    _one_by_four(
-                        left, here, row, step, packed, beside, wide, terms, start, begin, leap, begun, out, there, pitch,
-                        count,
-                    )  # fmt: skip
-                elif wide == 3 * LANES:
-                    _one_by_three(
-                        left, here, row, step, packed, beside, wide, terms, start, begin, leap, begun, out, there, pitch,
-                        count,
-                    )  # fmt: skip
-                elif wide == 2 * LANES:
-                    _one_by_two(
-                        left, here, row, step, packed, beside, wide, terms, start, begin, leap, begun, out, there, pitch,
-                        count,
-                    )  # fmt: skip
-                else:
-                    _one_by_one(
-                        left, here, row, step, packed, beside, wide, terms, start, begin, leap, begun, out, there, pitch,
-                        count,
-                    )  # fmt: skip
+                _one_row(one, right, begin, into, wide)
                 r += 1
 
 
 @_jit
-def whole_blocks(
-    left: Any, at: int, row: int, step: int, right: Any, beside: int, stride: int, terms: int, onto: bool, out: Any,
-    to: int, pitch: int, rows: int, columns: int,
-) -> None:  # fmt: skip
+def whole_blocks(left: Any, right: Any, out: Any, rows: int, columns: int) -> None:
     """out[to + r · pitch + c] = Σ_t left[at + r · row + t · step] · right[beside + t · stride + c], and what is there, with
     ``onto``. Addresses all, fp32 or float64.
 
-    There is room for whole blocks in ``left`` and ``out``, of six rows and of 16 columns; what is in it is of no account.
+    ``left``: address, at, row, step; ``right``: address, beside, stride, terms; ``out``: address, to, pitch, onto. There is
+    room for whole blocks in ``left`` and ``out``, of six rows and of 16 columns; what is in it is of no account.
     """
+    (a, at, row, step), (b, beside, stride, terms), (y, to, pitch, onto) = left, right, out
     for c in range(0, columns, _PANEL):
-        wide, b = padded(min(_PANEL, columns - c)), beside + c
+        wide = padded(min(_PANEL, columns - c))
         for r in range(0, rows, SIX):
-            here, there = at + r * row, to + r * pitch + c
-            if wide == 4 * LANES:
-                _six_by_four(
-                    left, here, row, step, right, b, stride, terms, out, there, pitch, onto, out, there, pitch, LANES
-                )
-            elif wide == 3 * LANES:
-                _six_by_three(
-                    left, here, row, step, right, b, stride, terms, out, there, pitch, onto, out, there, pitch, LANES
-                )
-            elif wide == 2 * LANES:
-                _six_by_two(
-                    left, here, row, step, right, b, stride, terms, out, there, pitch, onto, out, there, pitch, LANES
-                )
-            else:
-                _six_by_one(
-                    left, here, row, step, right, b, stride, terms, out, there, pitch, onto, out, there, pitch, LANES
-                )
+            one, place = (a, at + r * row, row, step), to + r * pitch + c
+            _block_of(one, (b, beside + c, stride, terms), (y, place, pitch, onto), (y, place, pitch, LANES), wide)
 
 
 @_jit
-def _product(
-    left: int, left_batch: int, left_row: int, left_column: int, right: int, right_batch: int, right_row: int,
-    right_column: int, out: int, out_batch: int, out_row: int, bias: int, onto: bool, batches: int, rows: int,
-    most_terms: int, last_terms: int, columns: int, first: int, last: int,
-) -> None:  # fmt: skip
+def _block_of(left: Any, right: Any, start: Any, out: Any, wide: int) -> None:
+    """Six rows of the left matrix times ``wide`` columns."""
+    if wide == 4 * LANES:
+        _six_by_four(left, right, start, out)
+    elif wide == 3 * LANES:
+        _six_by_three(left, right, start, out)
+    elif wide == 2 * LANES:
+        _six_by_two(left, right, start, out)
+    else:
+        _six_by_one(left, right, start, out)
+
+
+@_jit
+def _product(arguments: Any, first: int, last: int) -> None:
+    """Units ``first:last``, six rows each, of all batches. Arguments: :func:`_run`'s."""
+    (left, left_batch, left_row, left_column), (right, right_batch, right_row, right_column) = arguments[:2]
+    (out, out_batch, out_row), (bias, onto), (batches, rows, most_terms, last_terms, columns) = arguments[2:]
     if first >= last:
         return
     a, b, y, more = numbers_at(left), numbers_at(right), numbers_at(out), numbers_at(bias)
@@ -280,43 +254,32 @@ def _product(
                     for t in range(0, max(depth, 1), _TERMS):
                         at = batch * left_batch + high * left_row + (d + t) * left_column
                         to = batch * out_batch + high * out_row + c
-                        some = min(_TERMS, depth - t)
+                        one, right_part = (a, at, left_row, left_column), (panels, t * line, min(_TERMS, depth - t))
+                        start = (y, to, out_row, onto or d + t > 0)
                         if bias != 0 and d + t == 0:
-                            _rows_and_panels(
-                                a, at, left_row, left_column, panels, t * line, some, wide, low - high, more, c, 0, True,
-                                y, to, out_row,
-                            )  # fmt: skip
-                        else:
-                            _rows_and_panels(
-                                a, at, left_row, left_column, panels, t * line, some, wide, low - high, y, to, out_row,
-                                onto or d + t > 0, y, to, out_row,
-                            )  # fmt: skip
+                            start = (more, c, 0, True)
+                        _rows_and_panels(one, right_part, start, (y, to, out_row), low - high, wide)
     hold(buffer)
 
 
 @_jit
-def _grouped(
-    left: int, left_row: int, right: int, right_group: int, right_row: int, right_column: int, out: int, out_row: int,
-    bounds: Any, pieces: Any, terms: int, columns: int, first: int, last: int,
-) -> None:  # fmt: skip
+def _grouped(arguments: Any, first: int, last: int) -> None:
+    (left, left_row), (right, right_group, right_row, right_column), (out, out_row) = arguments[:3]
+    bounds, pieces, terms, columns = arguments[3:]
     for group in range(pieces[first], pieces[last]):
         begin, rows = bounds[group], bounds[group + 1] - bounds[group]
-        _product(
-            left + _SIZE * begin * left_row, 0, left_row, 1, right + _SIZE * group * right_group, 0, right_row, right_column,
-            out + _SIZE * begin * out_row, 0, out_row, 0, False, 1, rows, terms, terms, columns, 0,
-            (rows + SIX - 1) // SIX,
-        )  # fmt: skip
+        one = (left + _SIZE * begin * left_row, 0, left_row, 1)
+        other = (right + _SIZE * group * right_group, 0, right_row, right_column)
+        into, sizes = (out + _SIZE * begin * out_row, 0, out_row), (1, rows, terms, terms, columns)
+        _product((one, other, into, (0, False), sizes), 0, (rows + SIX - 1) // SIX)
 
 
 @_jit
-def _grouped_gradient(
-    left: int, left_row: int, right: int, right_row: int, out: int, bounds: Any, pieces: Any, rows: int, columns: int,
-    first: int, last: int,
-) -> None:  # fmt: skip
+def _grouped_gradient(arguments: Any, first: int, last: int) -> None:
+    (left, left_row), (right, right_row), out, bounds, pieces, rows, columns = arguments
     for group in range(pieces[first], pieces[last]):
         begin, terms = bounds[group], bounds[group + 1] - bounds[group]
-        _product(
-            left + _SIZE * begin * left_row, 0, 1, left_row, right + _SIZE * begin * right_row, 0, right_row, 1,
-            out + _SIZE * group * rows * columns, 0, columns, 0, False, 1, rows, terms, terms, columns, 0,
-            (rows + SIX - 1) // SIX,
-        )  # fmt: skip
+        one = (left + _SIZE * begin * left_row, 0, 1, left_row)
+        other = (right + _SIZE * begin * right_row, 0, right_row, 1)
+        into, sizes = (out + _SIZE * group * rows * columns, 0, columns), (1, rows, terms, terms, columns)
+        _product((one, other, into, (0, False), sizes), 0, (rows + SIX - 1) // SIX)

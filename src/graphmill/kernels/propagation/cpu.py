@@ -69,9 +69,8 @@ _AHEAD = 12
 
 
 @_jit
-def _four(
-    column: Any, value: Any, begin: int, end: int, x: Any, width: int, c: int, start: Any, from_: int, out: Any, to: int
-) -> None:
+def _four(column: Any, value: Any, begin: int, end: int, x: Any, width: int, c: int, sums: Any) -> None:
+    start, from_, out, to = sums
     s0 = spread(like(x[0], 0))
     s1, s2, s3 = s0, s0, s0
     if from_ >= 0:
@@ -96,9 +95,8 @@ def _four(
 
 
 @_jit
-def _two(
-    column: Any, value: Any, begin: int, end: int, x: Any, width: int, c: int, start: Any, from_: int, out: Any, to: int
-) -> None:
+def _two(column: Any, value: Any, begin: int, end: int, x: Any, width: int, c: int, sums: Any) -> None:
+    start, from_, out, to = sums
     s0 = spread(like(x[0], 0))
     s1 = s0
     if from_ >= 0:
@@ -116,9 +114,8 @@ def _two(
 
 
 @_jit
-def _one(
-    column: Any, value: Any, begin: int, end: int, x: Any, width: int, c: int, start: Any, from_: int, out: Any, to: int
-) -> None:
+def _one(column: Any, value: Any, begin: int, end: int, x: Any, width: int, c: int, sums: Any) -> None:
+    start, from_, out, to = sums
     s, count = spread(like(x[0], 0)), width - c
     if from_ >= 0:
         s = load_first(start, from_ + c, count)
@@ -137,13 +134,13 @@ def weighted_rows(
     """
     c = 0
     while c + 4 * LANES <= width:
-        _four(column, value, begin, end, x, width, c, start, from_, out, to)
+        _four(column, value, begin, end, x, width, c, (start, from_, out, to))
         c += 4 * LANES
     if c + 2 * LANES <= width:
-        _two(column, value, begin, end, x, width, c, start, from_, out, to)
+        _two(column, value, begin, end, x, width, c, (start, from_, out, to))
         c += 2 * LANES
     while c < width:
-        _one(column, value, begin, end, x, width, c, start, from_, out, to)
+        _one(column, value, begin, end, x, width, c, (start, from_, out, to))
         c += LANES
 
 

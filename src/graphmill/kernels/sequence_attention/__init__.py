@@ -18,13 +18,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from graphmill.kernels.dropout import draw_key, dropout, dropout_mask
+from graphmill.kernels.dropout import draw_key, dropout
 from graphmill.kernels.runtime.threads import has_numba
 
 COMPILED_LENGTH = 4096
 """The longest sequence for the compiled kernel, whose backward has two squares of that side for each thread."""
-QUERY_ROWS = 64
-"""Queries of a sequence that are attended at once where the backward is written out."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +47,10 @@ def causal_attention(
     ``query``, ``key``, ``value``: [R, d] rows in buckets. ``p``: dropout on the attention weights. The softmax is at
     least fp32. Returns [R, d]. Memory: heads · Σ count · length² numbers a bucket.
     """
-    dropped = training and p > 0.0
     if compiled(query, buckets):
         rate, keep = p if training else 0.0, torch.is_grad_enabled()
-        found: Tensor = CompiledAttention.apply(query, key, value, buckets, heads, rate, keep)
+        found: Tensor = CompiledAttention.apply(query, key, value, buckets, heads, rate, keep, None, 0, None, None)
         return found
-    if dropped and by_hand(query):
-        result: Tensor = _Attention.apply(query, key, value, buckets, heads, p)
-        return result
     outputs = []
     for q, k, v, bucket in zip(*(in_buckets(x, buckets) for x in (query, key, value)), buckets, strict=True):
         q, k, v = (split_heads(x, bucket, heads) for x in (q, k, v))
@@ -66,17 +60,12 @@ def causal_attention(
 
 
 def compiled(x: Tensor, buckets: Sequence[Bucket]) -> bool:
-    """Whether the compiled kernel takes these."""
+    """Whether the compiled kernel takes these: on a CPU, in full precision."""
+    plain = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
     short = max((bucket.length for bucket in buckets), default=0) <= COMPILED_LENGTH
-    return short and by_hand(x) and has_numba() and not torch.compiler.is_compiling()
-
-
-def by_hand(x: Tensor) -> bool:
-    """Whether forward and backward are written out for this tensor: on a CPU and at full precision.
-
-    There it pays: no zero-filled gradient a slice, no copy a view, products written where they belong.
-    """
-    return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
+    return (
+        plain and short and has_numba() and not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling()
+    )
 
 
 def in_buckets(x: Tensor, buckets: Sequence[Bucket]) -> Sequence[Tensor]:
@@ -120,24 +109,12 @@ class CompiledAttention(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        buckets: Sequence[Bucket],
-        heads: int,
-        p: float,
-        keep: bool,
-        times: Tensor | None = None,
-        span: int = 0,
-        table_key: Tensor | None = None,
-        table_value: Tensor | None = None,
-    ) -> Tensor:
+    def forward(ctx: Any, *given: Any) -> Tensor:
         """See :func:`causal_attention` and :func:`graphmill.kernels.sequence_attention.times.time_attention`.
 
         ``keep``: whether there may be a backward pass. Parameters ask for a gradient even where none is computed.
         """
+        query, key, value, buckets, heads, p, keep, times, span, table_key, table_value = given
         from graphmill.kernels.sequence_attention import cpu as kernels
 
         query, key, value = (x if x.stride(1) == 1 else x.contiguous() for x in (query, key, value))
@@ -164,78 +141,6 @@ class CompiledAttention(torch.autograd.Function):
             query, key, value, gradients[0], shares, where, heads, p, keys, timed
         )
         return *packed.split(query.shape[1], dim=1), None, None, None, None, None, None, d_table_key, d_table_value
-
-
-class _Attention(torch.autograd.Function):
-    """With P the softmax, M the mask and D = P ∘ M: O = D V, and backwards
-    dV = Dᵀ dO, dP = (dO Vᵀ) ∘ M, dS = P ∘ (dP − rowsum(dP ∘ P)), dQ = dS K / √d, dK = dSᵀ Q / √d.
-
-    Queries are taken :data:`QUERY_ROWS` at a time, with the keys up to the last of them: of a long sequence most of what
-    the causal mask would throw away is never computed.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any, query: Tensor, key: Tensor, value: Tensor, buckets: Sequence[Bucket], heads: int, p: float
-    ) -> Tensor:
-        scale = 1.0 / math.sqrt(query.shape[1] // heads)
-        out = torch.empty(query.shape, dtype=query.dtype)
-        saved = [query, key, value]
-        for bucket in buckets:
-            q, k, v = (split_heads(x[bucket.rows], bucket, heads) for x in (query, key, value))
-            bias, parts = causal_bias(bucket.length, q), []
-            masks = dropout_mask((len(q), bucket.length, bucket.length), p, q.dtype)
-            for a, b in query_blocks(bucket.length):
-                scores = torch.baddbmm(bias[a:b, :b], q[:, a:b], k[:, :b].transpose(1, 2), alpha=scale)
-                share = torch.softmax(scores, dim=-1)
-                mask = masks[:, a:b, :b]
-                parts.append(torch.bmm(torch.mul(share, mask, out=scores), v[:, :b]))
-                saved += [share, mask]
-            out[bucket.rows] = join_heads(torch.cat(parts, 1) if len(parts) > 1 else parts[0], bucket, heads)
-        ctx.save_for_backward(*saved)
-        ctx.buckets, ctx.heads, ctx.scale = buckets, heads, scale
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, value, *saved = ctx.saved_tensors
-        heads, scale = ctx.heads, ctx.scale
-        out = [torch.empty(query.shape, dtype=query.dtype) for _ in range(3)]
-        blocks = iter(zip(saved[::2], saved[1::2], strict=True))
-        for bucket in ctx.buckets:
-            q, k, v, g = (split_heads(x[bucket.rows], bucket, heads) for x in (query, key, value, gradients[0]))
-            parts: list[Tensor] = []
-            for a, b in query_blocks(bucket.length):
-                share, mask = next(blocks)
-                grad = torch.bmm(g[:, a:b], v[:, :b].transpose(1, 2)).mul_(mask)
-                grad = softmax_backward(grad, share).mul_(scale)
-                found = (
-                    torch.bmm(grad, k[:, :b]),
-                    torch.bmm(grad.transpose(1, 2), q[:, a:b]),
-                    torch.bmm((share * mask).transpose(1, 2), g[:, a:b]),
-                )
-                if a == 0 and b == bucket.length:
-                    parts = list(found)
-                    break
-                if not parts:
-                    parts = [torch.zeros(q.shape, dtype=q.dtype) for _ in range(3)]
-                parts[0][:, a:b] = found[0]
-                parts[1][:, :b] += found[1]
-                parts[2][:, :b] += found[2]
-            for whole, part in zip(out, parts, strict=True):
-                whole[bucket.rows] = join_heads(part, bucket, heads)
-        return *out, None, None, None
-
-
-def query_blocks(length: int) -> list[tuple[int, int]]:
-    """Ranges of queries of a sequence of ``length``."""
-    return [(a, min(a + QUERY_ROWS, length)) for a in range(0, length, QUERY_ROWS)]
-
-
-def softmax_backward(grad: Tensor, share: Tensor) -> Tensor:
-    """The gradient of a softmax's input from that of its output: P ∘ (dP − rowsum(dP ∘ P)), in one pass."""
-    result: Tensor = torch.ops.aten._softmax_backward_data(grad, share, -1, share.dtype)
-    return result
 
 
 def _attend(q: Tensor, k: Tensor, v: Tensor, p: float, training: bool) -> Tensor:

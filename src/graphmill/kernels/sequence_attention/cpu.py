@@ -23,15 +23,11 @@ from graphmill.kernels.runtime.compiled_math import FAST
 from graphmill.kernels.runtime.jit import jit
 from graphmill.kernels.runtime.small_products import GROUP, block
 from graphmill.kernels.runtime.team import over_ranges
+from graphmill.kernels.runtime.vector_math import exponential, first_of, highest, keep, larger, total
 from graphmill.kernels.runtime.vectors import (
     LANES,
     address,
-    exponential,
-    first_of,
-    highest,
     hold,
-    keep,
-    larger,
     like,
     load,
     load_first,
@@ -40,7 +36,6 @@ from graphmill.kernels.runtime.vectors import (
     spread_at,
     store,
     store_first,
-    total,
 )
 from graphmill.kernels.runtime.words import Key, threshold_and_scale
 
@@ -117,8 +112,8 @@ def forward(
     out = query.new_empty(rows, dim)
     shares = query.new_empty(where.shares if keep else 0)
     arrays = (_flat(query), _flat(key), _flat(value), query.stride(0), key.stride(0), value.stride(0))
-    more = (out.view(-1).numpy(), shares.numpy(), *_numbers(query, where, heads, p, keys), *_times(times, query, heads))
-    over_ranges(_forward, (*arrays, *more), len(where.bounds) - 1, where.shares * dim)
+    more = (out.view(-1).numpy(), shares.numpy()), _numbers(query, where, heads, p, keys), _times(times, query, heads)
+    over_ranges(_forward, (arrays, *more), len(where.bounds) - 1, where.shares * dim)
     return out, shares
 
 
@@ -144,9 +139,9 @@ def backward(
     arrays = (_flat(query), _flat(key), _flat(value), query.stride(0), key.stride(0), value.stride(0))
     columns = query.new_zeros(_PIECES, padded(3 * dim))
     sums = (tables[0].view(-1).numpy(), tables[1].view(-1).numpy(), columns.numpy())
-    more = (gradient.view(-1).numpy(), shares.numpy(), packed.view(-1).numpy(), *sums)
-    rest = (*_numbers(query, where, heads, p, keys), *known)
-    over_ranges(_backward, (*arrays, *more, *rest), len(where.bounds) - 1, where.shares * dim)
+    more = (gradient.view(-1).numpy(), shares.numpy(), packed.view(-1).numpy()), sums
+    rest = _numbers(query, where, heads, p, keys), known
+    over_ranges(_backward, (arrays, *more, *rest), len(where.bounds) - 1, where.shares * dim)
     into = [None, None] if times is None else [t.sum(0).transpose(0, 1).reshape(-1, dim) for t in tables]
     return packed, columns.sum(0)[: 3 * dim], into[0], into[1]
 
@@ -217,47 +212,58 @@ def _intervals(times: Any, row: int, start: int, span: int, relation: Any) -> No
 
 
 @_jit
-def _add_intervals(
-    left: Any, at: int, relation: Any, count: int, table: Any, head: int, width: int, line: Any, to: int
-) -> None:
-    """``line`` [to + j] += the row of ``left`` at ``at`` · the table's row of interval j."""
+def _add_intervals(left: Any, relation: Any, count: int, table: Any, width: int, line: Any) -> None:
+    """``line`` [j] += the row of ``left`` · the table's row of interval j; each an address and a place."""
+    (row, at), (rows, head), (out, to) = left, table, line
     for j in range(count):
-        own, added = head + relation[j] * width, load_first(left, at, 0)
+        own, added = head + relation[j] * width, load_first(row, at, 0)
         for c in range(0, width, LANES):
-            added += load_first(left, at + c, width - c) * load_first(table, own + c, width - c)
-        line[to + j] += total(added)
+            added += load_first(row, at + c, width - c) * load_first(rows, own + c, width - c)
+        out[to + j] += total(added)
 
 
 @_jit
-def _collect_intervals(
-    line: Any, at: int, relation: Any, count: int, table: Any, head: int, width: int, out: Any, to: int
-) -> None:
-    """The row of ``out`` at ``to`` += Σ_j line[at + j] · the table's row of interval j."""
+def _collect_intervals(line: Any, relation: Any, count: int, table: Any, width: int, out: Any) -> None:
+    """The row of ``out`` += Σ_j line[j] · the table's row of interval j; each an address and a place."""
+    (factors, at), (rows, head), (into, to) = line, table, out
     for c in range(0, width, LANES):
-        added = load_first(out, to + c, width - c)
+        added = load_first(into, to + c, width - c)
         for j in range(count):
-            added += spread_at(line, at + j) * load_first(table, head + relation[j] * width + c, width - c)
-        store_first(out, to + c, added, width - c)
+            added += spread_at(factors, at + j) * load_first(rows, head + relation[j] * width + c, width - c)
+        store_first(into, to + c, added, width - c)
 
 
 @_jit
-def _add_to_intervals(
-    line: Any, at: int, relation: Any, count: int, row: Any, own: int, head: int, width: int, into: Any
-) -> None:
-    """The rows of ``into`` of each interval += line[at + j] · ``row`` [own ...]."""
+def _add_to_intervals(line: Any, relation: Any, count: int, row: Any, width: int, table: Any) -> None:
+    """The table's rows of each interval += line[j] · ``row``; each an address and a place."""
+    (factors, at), (source, own), (into, head) = line, row, table
     for c in range(0, width, LANES):
-        x = load_first(row, own + c, width - c)
+        x = load_first(source, own + c, width - c)
         for j in range(count):
             to = head + relation[j] * width + c
-            store_first(into, to, load_first(into, to, width - c) + spread_at(line, at + j) * x, width - c)
+            store_first(into, to, load_first(into, to, width - c) + spread_at(factors, at + j) * x, width - c)
 
 
 @_jit
-def _forward(
-    q: Any, k: Any, v: Any, stride_q: int, stride_k: int, stride_v: int, out: Any, shares: Any, sequences: Any,
-    words: Any, bounds: Any, longest: int, heads: int, width: int, scale: Any, threshold: Any, kept: Any, times: Any,
-    span: int, table_k: Any, table_v: Any, first: int, last: int,
-) -> None:  # fmt: skip
+def _dots(rows: Any, columns: Any, width: int, lines: Any, count: int, end: int) -> None:
+    """``lines`` (address, place, distance): products of some rows (likewise) with each of the first ``end`` columns."""
+    (table, own, stride), (line, at, size) = rows, lines
+    for j in range(0, end, LANES):
+        block((table, own, stride, 1), (columns, j * width, LANES, width), (line, at + j, size, False), count, LANES)
+
+
+@_jit
+def _weighted(lines: Any, rows: Any, terms: int, out: Any, count: int, width: int) -> None:
+    """``out`` (address, place, distance) = ``lines`` (address, place, and how far rows and terms are apart) · ``rows``."""
+    (table, beside, stride), (into, to, pitch) = rows, out
+    for c in range(0, width, LANES):
+        block(lines, (table, beside + c, stride, terms), (into, to + c, pitch, False), count, width - c)
+
+
+@_jit
+def _forward(arguments: Any, first: int, last: int) -> None:
+    (q, k, v, stride_q, stride_k, stride_v), (out, shares), numbers, (times, span, table_k, table_v) = arguments
+    sequences, words, bounds, longest, heads, width, scale, threshold, kept = numbers
     size, dim = (longest + LANES - 1) // LANES * LANES, heads * width
     room, spans = np.empty(size * (width + GROUP), q.dtype), np.empty(size, np.int64)
     columns, lines, relation = address(room), address(room[size * width :]), address(spans)
@@ -277,16 +283,13 @@ def _forward(
                 rows = min(GROUP, length - group)
                 end = group + rows
                 own = (start + group) * stride_q + column
-                for j in range(0, end, LANES):
-                    block(
-                        queries, own, stride_q, 1, columns, j * width, LANES, width, LANES, False, lines, j, size, rows
-                    )
+                _dots((queries, own, stride_q), columns, width, (lines, 0, size), rows, end)
                 for i in range(group, end):
                     count, at = i + 1, (i - group) * size
                     if timed:
                         _intervals(moments, start + i, start, span, relation)
-                        here = own + (i - group) * stride_q
-                        _add_intervals(queries, here, relation, count, of_keys, head, width, lines, at)
+                        here = (queries, own + (i - group) * stride_q)
+                        _add_intervals(here, relation, count, (of_keys, head), width, (lines, at))
                     norm = spread(_softmax(lines, at, count, scale, lowest))
                     mine, number = offset + (h * length + i) * whole, place + (h * length + i) * length
                     for j in range(0, count, LANES):
@@ -297,130 +300,66 @@ def _forward(
                             share = keep(share, number + j, low, high, threshold, kept)
                         store(lines, at + j, share)
                 to, beside = (start + group) * dim + column, start * stride_v + column
-                for c in range(0, width, LANES):
-                    block(
-                        lines,
-                        0,
-                        size,
-                        1,
-                        values,
-                        beside + c,
-                        stride_v,
-                        end,
-                        width - c,
-                        False,
-                        result,
-                        to + c,
-                        dim,
-                        rows,
-                    )
+                _weighted((lines, 0, size, 1), (values, beside, stride_v), end, (result, to, dim), rows, width)
                 if timed:
                     for i in range(group, end):
                         _intervals(moments, start + i, start, span, relation)
-                        here = to + (i - group) * dim
-                        _collect_intervals(
-                            lines, (i - group) * size, relation, i + 1, of_values, head, width, result, here
-                        )
+                        line, here = (lines, (i - group) * size), (result, to + (i - group) * dim)
+                        _collect_intervals(line, relation, i + 1, (of_values, head), width, here)
     hold(room)
     hold(spans)
 
 
 @_jit
-def _backward(
-    q: Any, k: Any, v: Any, stride_q: int, stride_k: int, stride_v: int, gradient: Any, shares: Any, packed: Any,
-    into_table_k: Any, into_table_v: Any, into_columns: Any, sequences: Any, words: Any, bounds: Any, longest: int,
-    heads: int, width: int, scale: Any, threshold: Any, kept: Any, times: Any, span: int, table_k: Any, table_v: Any,
-    first: int, last: int,
-) -> None:  # fmt: skip
+def _backward(arguments: Any, first: int, last: int) -> None:
+    rows, (gradient, shares, packed), into, numbers, (times, span, table_k, table_v) = arguments
+    (q, k, v, stride_q, stride_k, stride_v), (into_table_k, into_table_v, into_columns) = rows, into
+    sequences, words, bounds, longest, heads, width, scale, threshold, kept = numbers
     size, dim = (longest + LANES - 1) // LANES * LANES, heads * width
     room, spans = np.empty(size * (width + 2 * size), q.dtype), np.empty(size, np.int64)
     columns, relation = address(room), address(spans)
     # Gradients of the scores, and what the weights were, of all queries of a sequence.
     slopes, weights = address(room[size * width :]), address(room[size * (width + size) :])
-    queries, keys, values, above, known = address(q), address(k), address(v), address(gradient), address(shares)
-    result, moments, of_keys, of_values = address(packed), address(times), address(table_k), address(table_v)
-    into_keys, into_values, columns_sum = address(into_table_k), address(into_table_v), address(into_columns)
-    dropping, timed, by = words.shape[0] > 0, times.shape[0] > 0, spread(scale)
+    queries, keys, above, result = address(q), address(k), address(gradient), address(packed)
+    tables, moments = (address(table_k), address(table_v)), address(times)
+    into_tables, columns_sum = (address(into_table_k), address(into_table_v)), address(into_columns)
+    dropping, timed, known = words.shape[0] > 0, times.shape[0] > 0, address(shares)
     low, high = np.uint32(0), np.uint32(0)
     for piece in range(first, last):
         for item in range(bounds[piece], bounds[piece + 1]):
-            start, length, offset = sequences[item, 0], sequences[item, 1], sequences[item, 2]
-            place = sequences[item, 3]
-            whole = padded(length)
+            start, length = sequences[item, 0], sequences[item, 1]
+            offset, of_mask = sequences[item, 2], sequences[item, 3]
             if dropping:
                 low, high = words[item, 0], words[item, 1]
             for h in range(heads):
-                column, head = h * width, h * (span + 1) * width
-                table = (piece * heads + h) * (span + 1) * width
-                _columns(values, stride_v, start, column, width, length, columns)
+                column, head, table = h * width, h * (span + 1) * width, (piece * heads + h) * (span + 1) * width
+                _columns(address(v), stride_v, start, column, width, length, columns)
                 for group in range(0, length, GROUP):
-                    rows = min(GROUP, length - group)
-                    end, own = group + rows, (start + group) * dim + column
-                    for j in range(0, end, LANES):
-                        to = group * size + j
-                        block(
-                            above, own, dim, 1, columns, j * width, LANES, width, LANES, False, slopes, to, size, rows
-                        )
-                    for i in range(group, end):
-                        count, at = i + 1, i * size
-                        if timed:
-                            _intervals(moments, start + i, start, span, relation)
-                            here = (start + i) * dim + column
-                            _add_intervals(above, here, relation, count, of_values, head, width, slopes, at)
-                        mine, number = offset + (h * length + i) * whole, place + (h * length + i) * length
-                        added = spread(like(scale, 0))
-                        for j in range(0, count, LANES):
-                            weight = load(known, mine + j)
-                            if dropping:
-                                weight = keep(weight, number + j, low, high, threshold, kept)
-                            store(weights, at + j, weight)
-                            product = load(slopes, at + j) * weight
-                            store(slopes, at + j, product)
-                            added += product
-                        expected = spread(total(added))
-                        for j in range(0, count, LANES):
-                            slope = (load(slopes, at + j) - load(known, mine + j) * expected) * by
-                            store(slopes, at + j, slope)
-                    to, at = (start + group) * 3 * dim + column, group * size
-                    for c in range(0, width, LANES):
-                        beside = start * stride_k + column + c
-                        block(
-                            slopes,
-                            at,
-                            size,
-                            1,
-                            keys,
-                            beside,
-                            stride_k,
-                            end,
-                            width - c,
-                            False,
-                            result,
-                            to + c,
-                            3 * dim,
-                            rows,
-                        )
+                    count = min(GROUP, length - group)
+                    end, own = group + count, (start + group) * dim + column
+                    _dots((above, own, dim), columns, width, (slopes, group * size, size), count, end)
                     if timed:
                         for i in range(group, end):
-                            count, at, here = i + 1, i * size, (start + i) * 3 * dim + column
                             _intervals(moments, start + i, start, span, relation)
-                            _collect_intervals(slopes, at, relation, count, of_keys, head, width, result, here)
-                            here = (start + i) * stride_q + column
-                            _add_to_intervals(slopes, at, relation, count, queries, here, table, width, into_keys)
-                            here = (start + i) * dim + column
-                            _add_to_intervals(weights, at, relation, count, above, here, table, width, into_values)
-                # Of keys and values: sums over the queries from the group's first row on, those before do not see it.
-                for group in range(0, length, GROUP):
-                    rows, terms, at = min(GROUP, length - group), length - group, group * size + group
-                    to = (start + group) * 3 * dim + column
-                    for c in range(0, width, LANES):
-                        n, beside = width - c, (start + group) * stride_q + column + c
-                        own = to + dim + c
-                        block(
-                            slopes, at, 1, size, queries, beside, stride_q, terms, n, False, result, own, 3 * dim, rows
-                        )
-                        beside, sink = (start + group) * dim + column + c, to + 2 * dim + c
-                        block(weights, at, 1, size, above, beside, dim, terms, n, False, result, sink, 3 * dim, rows)
+                            here = (above, (start + i) * dim + column)
+                            _add_intervals(here, relation, i + 1, (tables[1], head), width, (slopes, i * size))
+                    for i in range(group, end):
+                        mine, number = offset + (h * length + i) * padded(length), of_mask + (h * length + i) * length
+                        mask = (dropping, number, low, high, threshold, kept)
+                        _score_slopes(slopes, weights, i * size, i + 1, (known, mine), mask, scale)
+                    out, seen = (result, (start + group) * 3 * dim + column, 3 * dim), start * stride_k + column
+                    _weighted((slopes, group * size, size, 1), (keys, seen, stride_k), end, out, count, width)
+                    if timed:
+                        for i in range(group, end):
+                            _intervals(moments, start + i, start, span, relation)
+                            line, at = (slopes, i * size), (result, (start + i) * 3 * dim + column)
+                            _collect_intervals(line, relation, i + 1, (tables[0], head), width, at)
+                            row = (queries, (start + i) * stride_q + column)
+                            _add_to_intervals(line, relation, i + 1, row, width, (into_tables[0], table))
+                            row = (above, (start + i) * dim + column)
+                            _add_to_intervals((weights, i * size), relation, i + 1, row, width, (into_tables[1], table))
+                place = (start, length, column, dim)
+                _of_keys_and_values((slopes, weights, size), (queries, stride_q), above, result, place, width)
             for c in range(0, 3 * dim, LANES):
                 own, at = piece * padded(3 * dim) + c, start * 3 * dim + c
                 added = load(columns_sum, own)
@@ -429,3 +368,33 @@ def _backward(
                 store(columns_sum, own, added)
     hold(room)
     hold(spans)
+
+
+@_jit
+def _score_slopes(slopes: Any, weights: Any, at: int, count: int, shares: Any, mask: Any, scale: Any) -> None:
+    """A query's slopes become the gradients of its scores; its weights are its shares times dropout's mask."""
+    (known, mine), (dropping, number, low, high, threshold, kept) = shares, mask
+    added, by = spread(like(scale, 0)), spread(scale)
+    for j in range(0, count, LANES):
+        weight = load(known, mine + j)
+        if dropping:
+            weight = keep(weight, number + j, low, high, threshold, kept)
+        store(weights, at + j, weight)
+        product = load(slopes, at + j) * weight
+        store(slopes, at + j, product)
+        added += product
+    expected = spread(total(added))
+    for j in range(0, count, LANES):
+        store(slopes, at + j, (load(slopes, at + j) - load(known, mine + j) * expected) * by)
+
+
+@_jit
+def _of_keys_and_values(lines: Any, queries: Any, above: Any, result: Any, place: Any, width: int) -> None:
+    """Gradients of keys and values: sums over the queries from a group's first row on, those before do not see it."""
+    (slopes, weights, size), (table, stride), (start, length, column, dim) = lines, queries, place
+    for group in range(0, length, GROUP):
+        count, terms, at = min(GROUP, length - group), length - group, group * size + group
+        to, beside = (start + group) * 3 * dim + column, (start + group) * stride + column
+        _weighted((slopes, at, 1, size), (table, beside, stride), terms, (result, to + dim, 3 * dim), count, width)
+        row = (above, (start + group) * dim + column, dim)
+        _weighted((weights, at, 1, size), row, terms, (result, to + 2 * dim, 3 * dim), count, width)

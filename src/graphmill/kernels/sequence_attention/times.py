@@ -14,21 +14,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from graphmill.kernels.dropout import dropout_mask
 from graphmill.kernels.sequence_attention import (
     Bucket,
     CompiledAttention,
-    by_hand,
     causal_bias,
     compiled,
     in_buckets,
     join_heads,
-    softmax_backward,
     split_heads,
     weights,
 )
@@ -77,11 +73,6 @@ def time_attention(
         return found
     relations = intervals.relations
     rate = p if training else 0.0
-    if by_hand(query):
-        result: Tensor = _TimeAttention.apply(
-            query, key, value, table_key, table_value, relations, buckets, heads, rate
-        )
-        return result
     tables = _heads_of(table_key, heads), _heads_of(table_value, heads)
     outputs = []
     rows = zip(*(in_buckets(x, buckets) for x in (query, key, value)), strict=True)
@@ -111,86 +102,8 @@ def _attend(q: Tensor, k: Tensor, v: Tensor, relation: Tensor, r_key: Tensor, r_
     return torch.bmm(attention, v) + _per_head(collected, r_value)
 
 
-class _TimeAttention(torch.autograd.Function):
-    """As ``_attend``, written out. With A = Q R^Kᵀ / √d looked up, C the weights D = P ∘ M added up by interval:
-
-    O = D V + C R^V; dC = dO R^Vᵀ, dR^V = Cᵀ dO, dD = dO Vᵀ + dC looked up, dS as in the softmax;
-    dA = dS added up by interval, dQ = (dS K + dA R^K) / √d, dR^K = dAᵀ Q / √d.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        table_key: Tensor,
-        table_value: Tensor,
-        relations: Sequence[Tensor],
-        buckets: Sequence[Bucket],
-        heads: int,
-        p: float,
-    ) -> Tensor:
-        scale = 1.0 / math.sqrt(query.shape[1] // heads)
-        r_key, r_value = _heads_of(table_key, heads), _heads_of(table_value, heads)
-        out = torch.empty(query.shape, dtype=query.dtype)
-        saved = [query, key, value, table_key, table_value]
-        for bucket, plain in zip(buckets, relations, strict=True):
-            relation = _for_heads(plain, heads)
-            q, k, v = (split_heads(x[bucket.rows], bucket, heads) for x in (query, key, value))
-            scores = torch.baddbmm(causal_bias(bucket.length, q), q, k.transpose(1, 2), alpha=scale)
-            scores.add_(_per_head(q, r_key.transpose(1, 2)).gather(-1, relation), alpha=scale)
-            share = torch.softmax(scores, dim=-1)
-            mask = dropout_mask(tuple(share.shape), p, share.dtype) if p > 0.0 else None
-            kept = share if mask is None else torch.mul(share, mask, out=scores)
-            collected = _collect(kept, relation, r_value.shape[1])
-            out[bucket.rows] = join_heads(torch.bmm(kept, v).add_(_per_head(collected, r_value)), bucket, heads)
-            saved += [share, share if mask is None else mask]
-        ctx.save_for_backward(*saved)
-        ctx.rest = relations, buckets, heads, scale, p > 0.0
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, value, table_key, table_value, *saved = ctx.saved_tensors
-        relations, buckets, heads, scale, dropped = ctx.rest
-        r_key, r_value = _heads_of(table_key, heads), _heads_of(table_value, heads)
-        out = [torch.empty(query.shape, dtype=query.dtype) for _ in range(3)]
-        grad_tables = torch.zeros_like(r_key), torch.zeros_like(r_value)
-        for number, (bucket, plain) in enumerate(zip(buckets, relations, strict=True)):
-            share, mask = saved[2 * number : 2 * number + 2]
-            relation = _for_heads(plain, heads)
-            q, k, v, g = (split_heads(x[bucket.rows], bucket, heads) for x in (query, key, value, gradients[0]))
-            kept = share * mask if dropped else share
-            grad = torch.bmm(g, v.transpose(1, 2))
-            grad += _per_head(g, r_value.transpose(1, 2)).gather(-1, relation)
-            grad_tables[1].add_(_outer_per_head(_collect(kept, relation, r_value.shape[1]), g, heads))
-            grad = softmax_backward(grad.mul_(mask) if dropped else grad, share).mul_(scale)
-            by_interval = _collect(grad, relation, r_key.shape[1])
-            grad_tables[0].add_(_outer_per_head(by_interval, q, heads))
-            grad_q = torch.bmm(grad, k).add_(_per_head(by_interval, r_key))
-            parts = grad_q, torch.bmm(grad.transpose(1, 2), q), torch.bmm(kept.transpose(1, 2), g)
-            for whole, part in zip(out, parts, strict=True):
-                whole[bucket.rows] = join_heads(part, bucket, heads)
-        tables = (t.transpose(0, 1).reshape(table_key.shape) for t in grad_tables)
-        return *out, *tables, None, None, None, None
-
-
-def _collect(values: Tensor, relation: Tensor, intervals: int) -> Tensor:
-    """Σ_{j: r_ij = s} values_ij: [B, T, T] → [B, T, intervals]."""
-    return torch.zeros(*values.shape[:2], intervals, dtype=values.dtype).scatter_add_(-1, relation, values)
-
-
 def _per_head(x: Tensor, tables: Tensor) -> Tensor:
     """[count · heads, length, a] times [heads, a, b] by head → [count · heads, length, b]: one product a head."""
     if len(tables) == 1:
         return (x.flatten(0, 1) @ tables[0]).unflatten(0, x.shape[:2]) if x.is_contiguous() else x @ tables[0]
     return (x.unflatten(0, (-1, len(tables))) @ tables).flatten(0, 1)
-
-
-def _outer_per_head(a: Tensor, b: Tensor, heads: int) -> Tensor:
-    """Σ over sequences and positions of a ⊗ b: [count · heads, T, m], [.., T, n] → [heads, m, n]."""
-    if heads == 1:
-        return (a.flatten(0, 1).T @ b.reshape(-1, b.shape[-1]))[None]
-    left, right = (x.unflatten(0, (-1, heads)).transpose(0, 1).flatten(1, 2) for x in (a, b))
-    return left.transpose(1, 2) @ right

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from graphmill.kernels.dropout import Key, add_dropout, draw_key, dropout, relu_dropout
+from graphmill.kernels.dropout import add_dropout, draw_key, dropout, relu_dropout
 from graphmill.kernels.layer_norm import LayerNorm
 from graphmill.kernels.products import add_product_, linear, product
 from graphmill.kernels.runtime.threads import has_numba
@@ -136,26 +136,11 @@ def _parameters(norm: LayerNorm | None) -> tuple[Tensor | None, Tensor | None, f
 
 class _SelfAttention(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-        output_weight: Tensor,
-        output_bias: Tensor,
-        gamma_before: Tensor | None,
-        beta_before: Tensor | None,
-        eps_before: float,
-        gamma: Tensor | None,
-        beta: Tensor | None,
-        eps: float,
-        residual: bool,
-        where: Any,
-        heads: int,
-        p: float,
-        keys: list[Key],
-        keep: bool,
-    ) -> Tensor:
+    def forward(ctx: Any, *given: Any) -> Tensor:
+        (
+            x, weight, bias, output_weight, output_bias, gamma_before, beta_before, eps_before, gamma, beta, eps,
+            residual, where, heads, p, keys, keep
+        ) = given  # fmt: skip
         from graphmill.kernels.layer_norm import cpu as layer_norm_cpu
         from graphmill.kernels.sequence_attention import cpu as sequence_attention_cpu
         from graphmill.kernels.sublayers import cpu as kernels
@@ -258,23 +243,11 @@ class _AttentionOutput(torch.autograd.Function):
 
 class _FeedForward(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        x: Tensor,
-        first_weight: Tensor,
-        first_bias: Tensor,
-        second_weight: Tensor,
-        second_bias: Tensor,
-        gamma_before: Tensor | None,
-        beta_before: Tensor | None,
-        eps_before: float,
-        gamma: Tensor | None,
-        beta: Tensor | None,
-        eps: float,
-        residual: bool,
-        p: float,
-        keys: tuple[tuple[int, int], tuple[int, int]],
-    ) -> Tensor:
+    def forward(ctx: Any, *given: Any) -> Tensor:
+        (
+            x, first_weight, first_bias, second_weight, second_bias, gamma_before, beta_before, eps_before, gamma, beta,
+            eps, residual, p, keys
+        ) = given  # fmt: skip
         from graphmill.kernels.layer_norm import cpu as layer_norm_cpu
         from graphmill.kernels.sublayers import cpu as kernels
 

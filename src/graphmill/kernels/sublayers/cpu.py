@@ -17,12 +17,11 @@ from graphmill.kernels.layer_norm.cpu import ROWS, normalise, normalise_back
 from graphmill.kernels.runtime.compiled_math import FAST
 from graphmill.kernels.runtime.jit import jit
 from graphmill.kernels.runtime.team import over_ranges
+from graphmill.kernels.runtime.vector_math import keep, larger, where_positive
 from graphmill.kernels.runtime.vectors import (
     LANES,
     address,
     hold,
-    keep,
-    larger,
     like,
     load,
     load_first,
@@ -30,7 +29,6 @@ from graphmill.kernels.runtime.vectors import (
     spread,
     store,
     store_first,
-    where_positive,
 )
 from graphmill.kernels.runtime.words import Key, threshold_and_scale
 
@@ -114,14 +112,14 @@ def _flat(first: Tensor, *others: Tensor | None) -> list[np.ndarray]:
     return [(nothing if t is None else t).detach().view(-1).numpy() for t in (first, *others)]
 
 
-# The body of each loop over a row's strips is a function: see layer_norm_numba.
+# The body of each loop over a row's strips is a function: see layer_norm/cpu.py.
 
 
 @_jit
 def _finish_strip(
-    table: Any, at: int, c: int, count: int, more: Any, under: Any, adding: bool, line: Any, dropping: bool, low: Any,
-    high: Any, threshold: Any, kept: Any,
-) -> None:  # fmt: skip
+    table: Any, at: int, c: int, count: int, more: Any, under: Any, adding: bool, line: Any, mask: Any
+) -> None:
+    dropping, low, high, threshold, kept = mask
     x = load_first(table, at + c, count) + load_first(more, c, count)
     if dropping:
         x = keep(x, at + c, low, high, threshold, kept)
@@ -132,10 +130,8 @@ def _finish_strip(
 
 
 @_jit
-def _finish(
-    product: Any, bias: Any, base: Any, gamma: Any, beta: Any, out: Any, statistics: Any, eps: Any, dropping: bool,
-    low: Any, high: Any, threshold: Any, kept: Any, first: int, last: int,
-) -> None:  # fmt: skip
+def _finish(arguments: Any, first: int, last: int) -> None:
+    product, bias, base, gamma, beta, out, statistics, eps, dropping, low, high, threshold, kept = arguments
     width, adding, norming = len(bias), len(base) > 0, len(gamma) > 0
     rows, whole = len(product) // width, width - width % LANES
     buffer = np.empty(padded(width), product.dtype)
@@ -144,20 +140,18 @@ def _finish(
     for row in range(first * ROWS, min(last * ROWS, rows)):
         at = row * width
         for c in range(0, whole, LANES):
-            _finish_strip(table, at, c, LANES, more, under, adding, line, dropping, low, high, threshold, kept)
+            _finish_strip(table, at, c, LANES, more, under, adding, line, (dropping, low, high, threshold, kept))
         if whole < width:
             count = width - whole
-            _finish_strip(table, at, whole, count, more, under, adding, line, dropping, low, high, threshold, kept)
+            _finish_strip(table, at, whole, count, more, under, adding, line, (dropping, low, high, threshold, kept))
         if norming:
             statistics[2 * row], statistics[2 * row + 1] = normalise(line, width, factor, shift, eps, to, at)
     hold(buffer)
 
 
 @_jit
-def _unfinish_strip(
-    above: Any, at: int, c: int, count: int, norming: bool, line: Any, whole: Any, part_of: Any, of_bias: Any, own: int,
-    dropping: bool, low: Any, high: Any, threshold: Any, kept: Any,
-) -> None:  # fmt: skip
+def _unfinish_strip(above: Any, at: int, c: int, count: int, norming: bool, line: Any, into: Any, mask: Any) -> None:
+    (whole, part_of, of_bias, own), (dropping, low, high, threshold, kept) = into, mask
     if norming:
         x = load(line, c)
         store_first(whole, at + c, x, count)
@@ -171,11 +165,11 @@ def _unfinish_strip(
 
 
 @_jit
-def _unfinish(
-    gradient: Any, total: Any, into_total: Any, branch: Any, gamma: Any, statistics: Any, into_bias: Any,
-    into_gamma: Any, into_beta: Any, width: int, dropping: bool, low: Any, high: Any, threshold: Any, kept: Any,
-    first: int, last: int,
-) -> None:  # fmt: skip
+def _unfinish(arguments: Any, first: int, last: int) -> None:
+    (
+        gradient, total, into_total, branch, gamma, statistics, into_bias, into_gamma, into_beta, width, dropping, low,
+        high, threshold, kept
+    ) = arguments  # fmt: skip
     norming, rows, whole = len(gamma) > 0, len(gradient) // width, width - width % LANES
     buffer = np.empty(padded(width), gradient.dtype)
     line, above, source, factor = address(buffer), address(gradient), address(total), address(gamma)
@@ -187,24 +181,35 @@ def _unfinish(
             at = row * width
             if norming:
                 mean, scale = statistics[2 * row], statistics[2 * row + 1]
-                normalise_back(above, source, at, width, factor, mean, scale, line, of_gamma, of_beta, own)
+                normalise_back(above, source, at, width, factor, mean, scale, line, (of_gamma, of_beta, own))
             for c in range(0, whole, LANES):
                 _unfinish_strip(
-                    above, at, c, LANES, norming, line, to, part_of, of_bias, own, dropping, low, high, threshold, kept
+                    above,
+                    at,
+                    c,
+                    LANES,
+                    norming,
+                    line,
+                    (to, part_of, of_bias, own),
+                    (dropping, low, high, threshold, kept),
                 )
             if whole < width:
                 _unfinish_strip(
-                    above, at, whole, width - whole, norming, line, to, part_of, of_bias, own, dropping, low, high,
-                    threshold, kept,
-                )  # fmt: skip
+                    above,
+                    at,
+                    whole,
+                    width - whole,
+                    norming,
+                    line,
+                    (to, part_of, of_bias, own),
+                    (dropping, low, high, threshold, kept),
+                )
     hold(buffer)
 
 
 @_jit
-def _relu_strip(
-    table: Any, at: int, c: int, count: int, more: Any, nothing: Any, dropping: bool, low: Any, high: Any, threshold: Any,
-    kept: Any,
-) -> None:  # fmt: skip
+def _relu_strip(table: Any, at: int, c: int, count: int, more: Any, nothing: Any, mask: Any) -> None:
+    dropping, low, high, threshold, kept = mask
     # NaN stays NaN: the second one is taken where the first is not larger.
     y = larger(nothing, load_first(table, at + c, count) + load_first(more, c, count))
     if dropping:
@@ -221,9 +226,9 @@ def _relu(
     for row in range(first, last):
         at = row * width
         for c in range(0, whole, LANES):
-            _relu_strip(table, at, c, LANES, more, nothing, dropping, low, high, threshold, kept)
+            _relu_strip(table, at, c, LANES, more, nothing, (dropping, low, high, threshold, kept))
         if whole < width:
-            _relu_strip(table, at, whole, width - whole, more, nothing, dropping, low, high, threshold, kept)
+            _relu_strip(table, at, whole, width - whole, more, nothing, (dropping, low, high, threshold, kept))
 
 
 @_jit

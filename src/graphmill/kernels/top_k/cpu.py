@@ -14,28 +14,20 @@ from torch import Tensor
 
 from graphmill.kernels.runtime.jit import jit
 from graphmill.kernels.runtime.team import over_ranges
-from graphmill.kernels.runtime.vectors import (
-    LANES,
+from graphmill.kernels.runtime.vector_math import (
     above,
-    address,
     count_bits,
     exceeding,
     highest,
     highest_of_each,
-    hold,
     larger,
-    like,
-    load,
-    load_first,
     lowest_bit,
-    padded,
     reaching,
-    spread,
-    store,
     total,
     unless_finite,
     where_positive,
 )
+from graphmill.kernels.runtime.vectors import LANES, address, hold, like, load, load_first, padded, spread, store
 
 _WIDE, _NARROW = 64, LANES
 """Numbers of a block. Wide blocks have fewer maxima, narrow ones a closer bound where there are few blocks for the k."""
@@ -183,22 +175,13 @@ def _reaching(numbers: Any, at: int, count: int, bound: Any) -> int:
 
 @_jit
 def _candidates(
-    numbers: Any,
-    at: int,
-    columns: int,
-    block: int,
-    maxima: Any,
-    bound: Any,
-    left_out: Any,
-    some: Any,
-    where: Any,
-    room: int,
-    lowest: Any,
+    numbers: Any, place: Any, maxima: Any, bound: Any, left_out: Any, some: Any, where: Any, room: int, lowest: Any
 ) -> int:
     """How many numbers reach the bound, those themselves and their columns, in order of columns.
 
     Where there is room for fewer: a number above ``room``.
     """
+    at, columns, block = place
     size, count = 0, -(-columns // block)
     for tile in range(0, count, LANES):
         blocks = reaching(load(maxima, tile), bound) & _bits(count - tile)
@@ -294,7 +277,7 @@ def _search(
                     if numbers[at + j] > maxima[b] and not left_out[j]:
                         maxima[b] = numbers[at + j]
         bound = _bound(highs, count, k, lowest, zero)
-        size = _candidates(numbers, at, columns, block, highs, bound, left_out, chosen, places, room, lowest)
+        size = _candidates(numbers, (at, columns, block), highs, bound, left_out, chosen, places, room, lowest)
         if size <= room:
             _in_order(chosen, places, size, values[row], found[row], k, lowest)
         else:

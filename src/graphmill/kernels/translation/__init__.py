@@ -109,12 +109,12 @@ def score_edges_(logits: Tensor, nodes: Tensor, projections: Tensor, translation
     """
     matrices, moves = projections[part.first : part.last], translations[part.first : part.last]
     if _whole_heads_serve(nodes, matrices, part):
-        from graphmill.kernels.translation.cpu.rows import score_edges
+        from graphmill.kernels.translation.cpu import score_edges
 
         bounds = [np.array(b, np.int64) for b in (part.head_bounds, part.tail_bounds)]
         table, matrices, moves = (t.detach().contiguous() for t in (nodes, matrices, moves))
         ends = (part.heads, bounds[0], part.tails, bounds[1], part.indptr, part.tail, part.edges)
-        score_edges(logits, table, matrices, moves, *ends)
+        score_edges(logits, table, matrices, moves, ends)
         return
     left = grouped_projection(nodes.index_select(0, part.heads), part.head_bounds, matrices)
     right = grouped_projection(nodes.index_select(0, part.tails), part.tail_bounds, matrices)
@@ -141,10 +141,6 @@ def translation_logits(heads: Tensor, tails: Tensor, translation: Tensor, head: 
     the heads' ones; ``head``, ``tail`` int64 [E]: rows of those. Returns [E].
     """
     moved = torch.tanh(heads + translation)
-    if heads.device.type == "cpu" and has_numba() and heads.dtype in (torch.float32, torch.float64):
-        from graphmill.kernels.translation.cpu.edges import edge_dots
-
-        return edge_dots(moved, tails, head, tail)
     out = heads.new_empty(len(head))
     step = max(part_bytes(heads.device, EDGE_BYTES) // (heads.element_size() * heads.shape[1]), 1)
     for start in range(0, len(head), step):
@@ -159,7 +155,7 @@ def segment_softmax(logits: Tensor, row: Tensor, indptr: Tensor) -> Tensor:
     ``row`` int64 [E] ascending; ``indptr`` int64 [rows + 1]: where each row's edges begin.
     """
     if logits.device.type == "cpu" and logits.dtype == torch.float32 and len(logits) and has_numba():
-        from graphmill.kernels.translation.cpu.rows import softmax_of_rows
+        from graphmill.kernels.translation.cpu import softmax_of_rows
 
         return softmax_of_rows(logits, indptr)
     num_rows = len(indptr) - 1

@@ -1,7 +1,7 @@
 """What a step of HGT holds and does, from the graph's degrees and the settings: the planner's formulas.
 
 Nothing is sampled or trained; what a step goes through is in ``expected_sizes.py``. The formulas follow model.py,
-kernels/hgt/relations.py, hgt_jobs.py and hgt_passes_numba.py line by line; who changes what these keep for the backward pass
+kernels/hgt/relations.py, cpu/jobs.py and cpu/passes.py line by line; who changes what these keep for the backward pass
 changes it here (docs/explanation/memory_planning.md, ``python -m benchmarks.hgt --only estimate``).
 """
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.hgt.projected import group_count
-from graphmill.kernels.hgt.relations import _GROUP_BYTES, in_one_pass
+from graphmill.kernels.hgt.relations import in_one_pass
 from graphmill.kernels.runtime.threads import has_numba
 from graphmill.systems.hgt.expected_sizes import Degrees, Layer, Pass, degrees_of, pass_of, read_first
 from graphmill.systems.hgt.settings import HgtSettings
@@ -175,7 +175,7 @@ def _one_pass(settings: HgtSettings) -> bool:
 
 def _sparse(settings: HgtSettings) -> bool:
     """Whether the edges are done by torch's sparse operators."""
-    return _on_cpu(settings) and not has_numba()
+    return _on_cpu(settings) and not _one_pass(settings)
 
 
 def _links_in_place(settings: HgtSettings) -> bool:
@@ -186,10 +186,9 @@ def _links_in_place(settings: HgtSettings) -> bool:
 
 
 def _workspace(settings: HgtSettings, layer: Layer) -> float:
-    """Of the largest relation in the backward pass: sources and their gradients side by side, of a head of each thread; or,
-    of one group of heads, three copies of rows a side and two with gradients, and edge scratch. Of torch's sparse operators,
-    of one head: what all relations send and its gradients, and five numbers an edge (at most: one type's at a time). Of its
-    dense ones on an accelerator, of all heads: such copies of rows, and such numbers."""
+    """Of the largest relation in the backward pass: sources and their gradients side by side, of a head of each thread. Of
+    torch's sparse operators, of one head: what all relations send and its gradients, and five numbers an edge (at most: one
+    type's at a time). Of its dense ones on an accelerator, of all heads: such copies of rows, and such numbers."""
     if not len(layer.edges):
         return 0.0
     heads, width = settings.model.num_heads, settings.model.hidden_dim
@@ -198,13 +197,9 @@ def _workspace(settings: HgtSettings, layer: Layer) -> float:
     rows = np.maximum(layer.sources, layer.targets) * width * _WIDE
     if not _on_cpu(settings):
         return float(12.0 * rows.max() + 5.0 * layer.edges.sum() * heads * _WIDE)
-    group = np.clip(_GROUP_BYTES / np.maximum(rows, 1.0), 1.0 / heads, 1.0)
-    if _one_pass(settings):
-        # A head of each thread at a time, its rows filled up to whole vectors of sixteen numbers.
-        padded = min(heads, _threads(settings)) * -(-(width // heads) // 16) * 16
-        return float((4.0 * layer.sources * padded * _WIDE).max())
-    at = int(np.argmax(rows))
-    return float(12.0 * rows[at] * group[at] + 3.0 * layer.edges.max() * heads * group[at] * _WIDE)
+    # A head of each thread at a time, its rows filled up to whole vectors of sixteen numbers.
+    padded = min(heads, _threads(settings)) * -(-(width // heads) // 16) * 16
+    return float((4.0 * layer.sources * padded * _WIDE).max())
 
 
 def _loss_bytes(settings: HgtSettings, one: Pass, chunks: int, precision: str) -> float:

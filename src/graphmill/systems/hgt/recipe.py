@@ -384,10 +384,3 @@ def _host(array: np.ndarray) -> Tensor:
 
 
 _PER_TYPE = ("projections", "outputs", "features", "heads")
-
-
-def recipe_of(graph: TypedGraph, settings: HgtSettings, batching: str) -> HgtRecipe:
-    """The recipe of ``objective.loss``."""
-    from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
-
-    return (HgtSoftmaxRecipe if settings.objective.loss == "softmax" else HgtRecipe)(graph, settings, batching)

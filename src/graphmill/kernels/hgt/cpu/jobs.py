@@ -15,7 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmill.kernels.hgt.cpu.rows import TOGETHER, scratch_sizes
+from graphmill.kernels.hgt.cpu.relation import scratch_sizes
+from graphmill.kernels.hgt.cpu.row_parts import TOGETHER
 from graphmill.kernels.hgt.plan import MessageGraph, RelationPlan
 from graphmill.kernels.products.cpu import SIX
 from graphmill.kernels.runtime.vectors import padded
@@ -43,7 +44,7 @@ class Jobs(NamedTuple):
     room: int
     """Bytes that the sources of a head take, put side by side."""
     scratch: tuple[int, ...]
-    """Bytes of each part of what a relation's pass works in (``hgt.cpu.rows.scratch_sizes``)."""
+    """Bytes of each part of what a relation's pass works in (``scratch_sizes``)."""
 
 
 def jobs_of(graph: MessageGraph, chosen: tuple[int, ...], tables: int, weights: Tensor) -> Jobs:

@@ -1,8 +1,8 @@
-"""HGT's attention of all relations in one compiled call, on CPUs for which there are blocks (``products.own_blocks``).
+"""HGT's attention of all relations in one compiled call, on CPUs for which there are blocks (``processor.own_blocks``).
 
-What is done with a relation stands in ``hgt.cpu.rows``. Here every thread takes some heads through all relations, so that
-no two write to one place, the order of additions does not depend on how many there are, and none waits for another between
-relations, of which one of a sparse graph takes a millisecond or less.
+What is done with a relation stands in ``forward`` and ``backward``. Here every thread takes some heads through all
+relations, so that no two write to one place, the order of additions does not depend on how many there are, and none waits
+for another between relations, of which one of a sparse graph takes a millisecond or less.
 """
 
 from __future__ import annotations
@@ -14,36 +14,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from graphmill.kernels.hgt import segments
+from graphmill.kernels.hgt.cpu.backward import Slopes, backward
+from graphmill.kernels.hgt.cpu.forward import Targets, forward
 from graphmill.kernels.hgt.cpu.jobs import columns_of, jobs_of, maps_of, masks_of, workspace
-from graphmill.kernels.hgt.cpu.rows import (
-    backward,
-    backward_32,
-    backward_64,
-    forward,
-    forward_32,
-    forward_64,
-)
+from graphmill.kernels.hgt.cpu.relation import Kinds, Relation, Sources
 from graphmill.kernels.hgt.plan import MessageGraph
-from graphmill.kernels.hgt.relations import Rows, in_one_pass
+from graphmill.kernels.hgt.relations import Rows
 from graphmill.kernels.runtime.compiled_math import FAST
 from graphmill.kernels.runtime.jit import jit
 from graphmill.kernels.runtime.team import over_ranges
-from graphmill.kernels.runtime.vectors import LANES, like, load_first, numbers_as, padded, spread, store_first
+from graphmill.kernels.runtime.vector_math import total
+from graphmill.kernels.runtime.vectors import LANES, like, load_first, numbers_as, spread, store_first
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
+_LANES = {32: (0, 0), 64: (0, 0, 0, 0)}
+"""Head widths that the compiler is told of (``relation.width_of``); of others the loops have remainders."""
 
 Matrices = tuple[Tensor, Tensor, Tensor]
 """W^K and W^V [relations, h, D, D] and prior [relations, h], those of one relation contiguous; or their gradients."""
 Softmax = tuple[Tensor, Tensor, Tensor]
 """Σ α·v [targets, h·D]; of α the total Σ exp(a − highest) and highest = max a, both [targets, h] side by side."""
-
-
-def serves(weights: Tensor, *rows: Tensor) -> bool:
-    """Whether matrices [relations, h, D, D] and rows of this kind are for this module."""
-    kind = weights.dtype
-    low = kind == torch.float32 and all(r.dtype == torch.bfloat16 for r in rows)
-    same = kind in (torch.float32, torch.float64) and all(r.dtype == kind for r in rows)
-    return in_one_pass(weights.shape[-1]) and (low or same)
 
 
 def all_forward(
@@ -64,11 +55,11 @@ def all_forward(
     jobs = jobs_of(graph, chosen, 2, matrices[0])
     places = np.array([columns_of(k) + columns_of(v) for k, v in zip(keys, values, strict=True)], np.int64)
     sums, totals, highest = found
-    tables = (*columns_of(queries), *columns_of(sums), *columns_of(totals), highest.data_ptr(), len(queries))
-    given = (jobs.table, places, masks_of(kept), *_kinds(queries, matrices[0]), tables, maps_of(matrices))
-    driver = {32: _all_forward_32, 64: _all_forward_64}.get(width, _all_forward)
-    room = workspace(jobs, 2, heads)
-    over_ranges(driver, (*given, room, width), room[2], jobs.nodes * heads * width)
+    tables = Targets(*columns_of(queries), *columns_of(sums), *columns_of(totals), highest.data_ptr())
+    kinds = EMPTY[queries.dtype], EMPTY[matrices[0].dtype]
+    room, known = workspace(jobs, 2, heads), (width, len(queries), _LANES.get(width, (0,)))
+    given = (jobs.table, places, masks_of(kept), kinds, tables, maps_of(matrices), room, known)
+    over_ranges(_all_forward, given, room[2], jobs.nodes * heads * width)
 
 
 def all_backward(
@@ -93,16 +84,22 @@ def all_backward(
     d_out, log_total, delta, _ = softmax
     every = (*rows, d_out, *d_rows, log_total, delta)
     places = np.array([[n for t in of_type for n in columns_of(t)] for of_type in zip(*every, strict=True)], np.int64)
-    maps = (*maps_of(matrices), *maps_of(d_matrices))
-    given = (jobs.table, places, masks_of(kept), *_kinds(of_rows, matrices[0]), maps)
-    driver = {32: _all_backward_32, 64: _all_backward_64}.get(width, _all_backward)
-    room = workspace(jobs, 4, heads)
-    over_ranges(driver, (*given, room, width), room[2], jobs.nodes * heads * width)
+    maps, kinds = (*maps_of(matrices), *maps_of(d_matrices)), (EMPTY[of_rows.dtype], EMPTY[matrices[0].dtype])
+    room, known = workspace(jobs, 4, heads), (width, _LANES.get(width, (0,)))
+    given = (jobs.table, places, masks_of(kept), kinds, maps, room, known)
+    over_ranges(_all_backward, given, room[2], jobs.nodes * heads * width)
 
 
-def _kinds(rows: Tensor, weights: Tensor) -> tuple[np.ndarray, np.ndarray]:
-    """Empty arrays of the rows' kind and of all others'."""
-    return EMPTY[rows.dtype], EMPTY[weights.dtype]
+def head_products(left: Tensor, right: Tensor, heads: int) -> Tensor:
+    """See :func:`graphmill.kernels.hgt.segments.head_products`; rows lie side by side."""
+    if left.dtype != right.dtype or left.dtype not in EMPTY:
+        return segments.head_products(left, right, heads)
+    kind = torch.float32 if left.dtype == torch.bfloat16 else left.dtype
+    out = left.new_empty(len(left), heads, dtype=kind)
+    tables = (left.data_ptr(), left.stride(0), right.data_ptr(), right.stride(0), out.data_ptr())
+    given = (EMPTY[left.dtype], EMPTY[kind], tables, heads, left.shape[1] // heads)
+    over_ranges(_head_products, given, len(left), left.numel())
+    return out
 
 
 EMPTY: dict[torch.dtype, np.ndarray] = {
@@ -115,15 +112,21 @@ _BYTES, _SHORT, _LONG = (np.empty(0, kind) for kind in (np.uint8, np.int32, np.i
 
 
 @_jit
-def _indices(job, mask):  # type: ignore[no-untyped-def]
-    """Of a relation: each edge's source, the targets' runs of edges, the nodes, and which edges there are."""
+def _relation(job, mask, width):  # type: ignore[no-untyped-def]
+    """A relation from its numbers (``jobs._job``) and the address of its edges' bytes, 0 where there is none."""
     edges, sources, targets = job[5], job[6], job[7]
-    return (
-        numba.carray(numbers_as(_SHORT, job[1]), edges),
+    return Relation(
+        numbers_as(_SHORT, job[1]),
         numba.carray(numbers_as(_LONG, job[2]), targets + 1),
         numba.carray(numbers_as(_LONG, job[3]), sources),
         numba.carray(numbers_as(_LONG, job[4]), targets),
         numba.carray(numbers_as(_BYTES, mask), edges if mask != 0 else 0),
+        edges,
+        job[8],
+        job[9],
+        width,
+        job[10] != 0,
+        job[11] != 0,
     )
 
 
@@ -131,79 +134,7 @@ def _indices(job, mask):  # type: ignore[no-untyped-def]
 def _scratch_of(room, part):  # type: ignore[no-untyped-def]
     """Addresses of a part's pieces of scratch."""
     start = room[4] + part * room[5]
-    return (
-        start + room[6],
-        start + room[7],
-        start + room[8],
-        start + room[9],
-        start + room[10],
-        start + room[11],
-    )
-
-
-@_jit
-def _forward_job(jobs, j, places, masks, kind, own_kind, near_kind, tables, maps, room, width, part):  # type: ignore[no-untyped-def]
-    """What :func:`graphmill.kernels.hgt.cpu.rows.forward` takes of a relation, but for the heads."""
-    job = jobs[j]
-    of_sources = places[job[12]]
-    k, k_pitch, v, v_pitch = of_sources[0], of_sources[1], of_sources[2], of_sources[3]
-    near_k, near_v, key_pitch, row_pitch = k, v, k_pitch, v_pitch
-    if job[11] != 0:
-        near_k = room[0] + 2 * part * room[1]
-        near_v, key_pitch, row_pitch = near_k + room[1], padded(width), padded(width)
-    q, q_pitch, sums, sums_pitch, totals, total_pitch, highest = tables[:7]
-    own = (
-        q,
-        q_pitch,
-        k,
-        k_pitch,
-        v,
-        v_pitch,
-        near_k,
-        key_pitch,
-        near_v,
-        row_pitch,
-        sums,
-        sums_pitch,
-        totals,
-        total_pitch,
-    )
-    matrices = (maps[0] + job[0] * maps[1], maps[2] + job[0] * maps[3], maps[4] + job[0] * maps[5])
-    scratch = _scratch_of(room, part)
-    rest = ((*own, highest), matrices, scratch, job[8], job[9], width, job[10] != 0, job[11] != 0)
-    return (*_indices(job, masks[j]), kind, own_kind, near_kind, *rest)
-
-
-@_jit
-def _backward_job(jobs, j, places, masks, kind, own_kind, near_kind, maps, room, width, part):  # type: ignore[no-untyped-def]
-    """What :func:`graphmill.kernels.hgt.cpu.rows.backward` takes of a relation, but for the heads."""
-    job = jobs[j]
-    own, there = places[job[13]], places[job[12]]
-    q, q_pitch, d_q, dq_pitch, slopes, slope_pitch = own[0], own[1], own[8], own[9], own[6], own[7]
-    k, k_pitch, v, v_pitch = there[2], there[3], there[4], there[5]
-    d_k, dk_pitch, d_v, dv_pitch = there[10], there[11], there[12], there[13]
-    near_k, key_pitch, near_v, row_pitch = k, k_pitch, v, v_pitch
-    near_dk, gk_pitch, near_dv, gv_pitch = d_k, dk_pitch, d_v, dv_pitch
-    if job[11] != 0:
-        near_k = room[0] + 4 * part * room[1]
-        near_v, near_dk, near_dv = near_k + room[1], near_k + 2 * room[1], near_k + 3 * room[1]
-        line = padded(width)
-        key_pitch, row_pitch, gk_pitch, gv_pitch = line, line, line, line
-    tables = (
-        q, q_pitch, k, k_pitch, v, v_pitch, slopes, slope_pitch, d_q, dq_pitch, d_k, dk_pitch, d_v, dv_pitch, near_k,
-        key_pitch, near_v, row_pitch, near_dk, gk_pitch, near_dv, gv_pitch, own[14], own[15], own[16], own[17],
-    )  # fmt: skip
-    r = job[0]
-    matrices = (
-        maps[0] + r * maps[1],
-        maps[2] + r * maps[3],
-        maps[4] + r * maps[5],
-        maps[6] + r * maps[7],
-        maps[8] + r * maps[9],
-        maps[10] + r * maps[11],
-    )
-    rest = (tables, matrices, _scratch_of(room, part), job[8], job[9], width, job[10] != 0, job[11] != 0)
-    return (*_indices(job, masks[j]), kind, own_kind, near_kind, *rest)
+    return start + room[6], start + room[7], start + room[8], start + room[9], start + room[10], start + room[11]
 
 
 @_jit
@@ -213,13 +144,12 @@ def _heads_of(part, room):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def _divide(own_kind, tables, width, first, last):  # type: ignore[no-untyped-def]
+def _divide(own_kind, tables, targets, width, heads):  # type: ignore[no-untyped-def]
     """Each target's sums by its total; 0 where nothing arrived."""
-    _, _, to_sums, sums_pitch, to_totals, total_pitch, _, targets = tables
-    sums, totals = numbers_as(own_kind, to_sums), numbers_as(own_kind, to_totals)
+    sums, totals = numbers_as(own_kind, tables.sums), numbers_as(own_kind, tables.totals)
     for i in range(targets):
-        for h in range(first, last):
-            found, at = totals[i * total_pitch + h], i * sums_pitch + h * width
+        for h in range(heads[0], heads[1]):
+            found, at = totals[i * tables.total_pitch + h], i * tables.sums_pitch + h * width
             if found == 0:
                 for c in range(width):
                     sums[at + c] = 0
@@ -230,81 +160,55 @@ def _divide(own_kind, tables, width, first, last):  # type: ignore[no-untyped-de
 
 
 @_jit
-def _all_forward(jobs, places, masks, kind, own_kind, tables, maps, room, width, first, last):  # type: ignore[no-untyped-def]
+def _all_forward(arguments, first, last):  # type: ignore[no-untyped-def]
+    jobs, places, masks, (kind, own), tables, maps, room, (width, targets, lanes) = arguments
     for part in range(first, last):
-        begin, end = _heads_of(part, room)
+        heads, scratch = _heads_of(part, room), _scratch_of(room, part)
         for j in range(len(jobs)):
-            if jobs[j][11] != 0:
-                job = _forward_job(jobs, j, places, masks, kind, own_kind, own_kind, tables, maps, room, width, part)
-                forward(*job, begin, end)
+            job, there = jobs[j], places[jobs[j][12]]
+            relation = _relation(job, masks[j], width)
+            near = room[0] + 2 * part * room[1]
+            sources = Sources(there[0], there[1], there[2], there[3], near, near + room[1])
+            r = job[0]
+            matrices = (maps[0] + r * maps[1], maps[2] + r * maps[3], maps[4] + r * maps[5])
+            if relation.compact:
+                forward(relation, Kinds(kind, own, own), sources, tables, matrices, scratch, lanes, heads)
             else:
-                in_place = _forward_job(jobs, j, places, masks, kind, own_kind, kind, tables, maps, room, width, part)
-                forward(*in_place, begin, end)
-        _divide(own_kind, tables, width, begin, end)
+                forward(relation, Kinds(kind, own, kind), sources, tables, matrices, scratch, lanes, heads)
+        _divide(own, tables, targets, width, heads)
 
 
 @_jit
-def _all_forward_32(jobs, places, masks, kind, own_kind, tables, maps, room, width, first, last):  # type: ignore[no-untyped-def]
+def _all_backward(arguments, first, last):  # type: ignore[no-untyped-def]
+    jobs, places, masks, (kind, own), maps, room, (width, lanes) = arguments
     for part in range(first, last):
-        begin, end = _heads_of(part, room)
+        heads, scratch = _heads_of(part, room), _scratch_of(room, part)
         for j in range(len(jobs)):
-            if jobs[j][11] != 0:
-                job = _forward_job(jobs, j, places, masks, kind, own_kind, own_kind, tables, maps, room, width, part)
-                forward_32(*job, begin, end)
+            job, at, there = jobs[j], places[jobs[j][13]], places[jobs[j][12]]
+            relation = _relation(job, masks[j], width)
+            near, each, r = room[0] + 4 * part * room[1], room[1], job[0]
+            sources = Sources(there[2], there[3], there[4], there[5], near, near + each)
+            of_targets = (at[0], at[1], at[8], at[9], at[6], at[7], at[14], at[15], at[16], at[17])
+            of_sources = (there[10], there[11], there[12], there[13], near + 2 * each, near + 3 * each)
+            slopes = Slopes(*of_targets, *of_sources)
+            matrices = (
+                maps[0] + r * maps[1], maps[2] + r * maps[3], maps[4] + r * maps[5], maps[6] + r * maps[7],
+                maps[8] + r * maps[9], maps[10] + r * maps[11],
+            )  # fmt: skip
+            if relation.compact:
+                backward(relation, Kinds(kind, own, own), sources, slopes, matrices, scratch, lanes, heads)
             else:
-                in_place = _forward_job(jobs, j, places, masks, kind, own_kind, kind, tables, maps, room, width, part)
-                forward_32(*in_place, begin, end)
-        _divide(own_kind, tables, width, begin, end)
+                backward(relation, Kinds(kind, own, kind), sources, slopes, matrices, scratch, lanes, heads)
 
 
 @_jit
-def _all_forward_64(jobs, places, masks, kind, own_kind, tables, maps, room, width, first, last):  # type: ignore[no-untyped-def]
-    for part in range(first, last):
-        begin, end = _heads_of(part, room)
-        for j in range(len(jobs)):
-            if jobs[j][11] != 0:
-                job = _forward_job(jobs, j, places, masks, kind, own_kind, own_kind, tables, maps, room, width, part)
-                forward_64(*job, begin, end)
-            else:
-                in_place = _forward_job(jobs, j, places, masks, kind, own_kind, kind, tables, maps, room, width, part)
-                forward_64(*in_place, begin, end)
-        _divide(own_kind, tables, width, begin, end)
-
-
-@_jit
-def _all_backward(jobs, places, masks, kind, own_kind, maps, room, width, first, last):  # type: ignore[no-untyped-def]
-    for part in range(first, last):
-        begin, end = _heads_of(part, room)
-        for j in range(len(jobs)):
-            if jobs[j][11] != 0:
-                job = _backward_job(jobs, j, places, masks, kind, own_kind, own_kind, maps, room, width, part)
-                backward(*job, begin, end)
-            else:
-                in_place = _backward_job(jobs, j, places, masks, kind, own_kind, kind, maps, room, width, part)
-                backward(*in_place, begin, end)
-
-
-@_jit
-def _all_backward_32(jobs, places, masks, kind, own_kind, maps, room, width, first, last):  # type: ignore[no-untyped-def]
-    for part in range(first, last):
-        begin, end = _heads_of(part, room)
-        for j in range(len(jobs)):
-            if jobs[j][11] != 0:
-                job = _backward_job(jobs, j, places, masks, kind, own_kind, own_kind, maps, room, width, part)
-                backward_32(*job, begin, end)
-            else:
-                in_place = _backward_job(jobs, j, places, masks, kind, own_kind, kind, maps, room, width, part)
-                backward_32(*in_place, begin, end)
-
-
-@_jit
-def _all_backward_64(jobs, places, masks, kind, own_kind, maps, room, width, first, last):  # type: ignore[no-untyped-def]
-    for part in range(first, last):
-        begin, end = _heads_of(part, room)
-        for j in range(len(jobs)):
-            if jobs[j][11] != 0:
-                job = _backward_job(jobs, j, places, masks, kind, own_kind, own_kind, maps, room, width, part)
-                backward_64(*job, begin, end)
-            else:
-                in_place = _backward_job(jobs, j, places, masks, kind, own_kind, kind, maps, room, width, part)
-                backward_64(*in_place, begin, end)
+def _head_products(arguments, first, last):  # type: ignore[no-untyped-def]
+    kind, own_kind, (left, left_pitch, right, right_pitch, out), heads, width = arguments
+    x, y, found = numbers_as(kind, left), numbers_as(kind, right), numbers_as(own_kind, out)
+    for i in range(first, last):
+        for h in range(heads):
+            to_x, to_y = i * left_pitch + h * width, i * right_pitch + h * width
+            sums = load_first(x, to_x, width) * load_first(y, to_y, width)
+            for c in range(LANES, width, LANES):
+                sums += load_first(x, to_x + c, width - c) * load_first(y, to_y + c, width - c)
+            found[i * heads + h] = total(sums)

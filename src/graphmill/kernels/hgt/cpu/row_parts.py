@@ -1,6 +1,7 @@
 """What a relation's pass consists of, compiled: rows put side by side and back, sums over a target's edges, softmax.
 
-``hgt.cpu.rows`` puts it together. Tables are addresses; widths that are known when it is compiled lose their remainders.
+``forward`` and ``backward`` put it together. Tables are addresses; widths that are known when it is compiled lose their
+remainders.
 """
 
 from __future__ import annotations
@@ -10,26 +11,22 @@ import numpy as np
 from graphmill.kernels.products.cpu import SIX, whole_blocks
 from graphmill.kernels.runtime.compiled_math import FAST, exp, prefetch
 from graphmill.kernels.runtime.jit import jit
-from graphmill.kernels.runtime.vectors import (
-    LANES,
+from graphmill.kernels.runtime.vector_math import (
     exponential,
     first_of,
     highest,
     larger,
-    like,
-    load,
-    load_first,
-    spread,
-    store,
-    store_first,
     total,
     total_of_each,
     where_set,
 )
+from graphmill.kernels.runtime.vectors import LANES, like, load, load_first, padded, spread, store, store_first
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 TOGETHER = 8 * SIX
 """Rows that go through together: targets, and sources that are multiplied."""
+AHEAD = 8
+"""How many edges ahead the rows of their sources are fetched: they are met at random."""
 ENOUGH = LANES // 2
 """Edges of a target from which on sixteen are multiplied together, some in vain."""
 
@@ -42,8 +39,12 @@ def fetch(table, first, width):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def gather(table, pitch, column, nodes, start, size, width, room, to, line):  # type: ignore[no-untyped-def]
-    """Rows of nodes ``start`` to ``start + size``, side by side; the next ones are fetched."""
+def gather(rows, nodes, start, size, width, into):  # type: ignore[no-untyped-def]
+    """Rows of nodes ``start`` to ``start + size``, side by side; the next ones are fetched.
+
+    ``rows``: a table, a row's length, the first column. ``into``: the room, where in it, a row's length there.
+    """
+    (table, pitch, column), (room, to, line) = rows, into
     for i in range(start + size, min(start + size + size, len(nodes))):
         fetch(table, nodes[i] * pitch + column, width)
     for i in range(size):
@@ -53,8 +54,9 @@ def gather(table, pitch, column, nodes, start, size, width, room, to, line):  # 
 
 
 @_jit
-def scatter(table, pitch, column, nodes, start, size, width, room, at, line):  # type: ignore[no-untyped-def]
-    """Add rows that lie side by side to those of nodes ``start`` to ``start + size``."""
+def scatter(rows, nodes, start, size, width, given):  # type: ignore[no-untyped-def]
+    """Add rows that lie side by side to those of nodes ``start`` to ``start + size``. See :func:`gather`."""
+    (table, pitch, column), (room, at, line) = rows, given
     for i in range(size):
         to, place = nodes[start + i] * pitch + column, at + i * line
         for c in range(0, width, LANES):
@@ -63,8 +65,9 @@ def scatter(table, pitch, column, nodes, start, size, width, room, at, line):  #
 
 
 @_jit
-def matrix(table, at, width, line, turned, room):  # type: ignore[no-untyped-def]
+def matrix(table, at, width, turned, room):  # type: ignore[no-untyped-def]
     """A matrix [D, D], or its transpose, with zeros up to whole vectors."""
+    line = padded(width)
     for i in range(width):
         for j in range(width):
             room[i * line + j] = table[at + (j * width + i if turned else i * width + j)]
@@ -75,22 +78,23 @@ def matrix(table, at, width, line, turned, room):  # type: ignore[no-untyped-def
 @_jit
 def times(left, at, matrix, of_matrix, out, to, rows, width, line):  # type: ignore[no-untyped-def]
     """out[to + r · line + c] = Σ_t left[at + r · line + t] · matrix[of_matrix + t · line + c]: rows times a matrix."""
-    whole_blocks(left, at, line, 1, matrix, of_matrix, line, width, False, out, to, line, rows, width)
+    whole_blocks((left, at, line, 1), (matrix, of_matrix, line, width), (out, to, line, False), rows, width)
 
 
 @_jit
 def add_gradient(left, at, right, beside, out, to, rows, width, line):  # type: ignore[no-untyped-def]
     """out[to + i · line + c] += Σ_r left[at + r · line + i] · right[beside + r · line + c]: the matrix's gradient."""
-    whole_blocks(left, at, 1, line, right, beside, line, rows, True, out, to, line, width, width)
+    whole_blocks((left, at, 1, line), (right, beside, line, rows), (out, to, line, True), width, width)
 
 
 @_jit
-def transformed(table, pitch, column, nodes, width, line, matrix, of_matrix, room, out, to):  # type: ignore[no-untyped-def]
-    """Rows of all nodes, times a matrix, side by side."""
+def transformed(rows, nodes, width, maps, room, out):  # type: ignore[no-untyped-def]
+    """Rows of all nodes (:func:`gather`), times a matrix, side by side."""
+    line = padded(width)
     for start in range(0, len(nodes), TOGETHER):
         size = min(TOGETHER, len(nodes) - start)
-        gather(table, pitch, column, nodes, start, size, width, room, 0, line)
-        times(room, 0, matrix, of_matrix, out, to + start * line, size, width, line)
+        gather(rows, nodes, start, size, width, (room, 0, line))
+        times(room, 0, maps, 0, out, start * line, size, width, line)
 
 
 @_jit
@@ -131,8 +135,9 @@ def _at(index, e, last, to, pitch):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def dots_of(left, i, index, e, last, right, to, pitch, width):  # type: ignore[no-untyped-def]
+def dots_of(left, i, edges, rows, width):  # type: ignore[no-untyped-def]
     """A row's products with those of sixteen edges from ``e`` on, as one vector; behind the ``last`` edge its own again."""
+    (index, e, last), (right, to, pitch) = edges, rows
     return total_of_each(
         (
             _products(left, i, right, _at(index, e, last, to, pitch), width),
@@ -181,11 +186,12 @@ def softmax(logits, begin, stop, lowest, zero):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def logit_slopes(dots, shares, count, kept, first, masked, f, shift, delta):  # type: ignore[no-untyped-def]
+def logit_slopes(dots, shares, count, mask, f, shift, delta):  # type: ignore[no-untyped-def]
     """From q·k and dα of a target's edges to f · the gradients of their logits, and to α; returns Σ (these gradients) · q·k.
 
-    ``masked``: an edge carries something only where its byte, ``kept`` from ``first`` on, is not zero.
+    ``mask``: bytes, the first edge's, and whether an edge carries something only where its byte is not zero.
     """
+    kept, first, masked = mask
     zero = like(f, 0)
     if count < ENOUGH:
         alone = zero
@@ -269,8 +275,9 @@ def _put_four(table, at, row):  # type: ignore[no-untyped-def]
 
 
 @_jit
-def onto_target(room, to, factors, origin, index, begin, stop, rows, at, pitch, width):  # type: ignore[no-untyped-def]
+def onto_target(room, to, of_edges, edges, table, width):  # type: ignore[no-untyped-def]
     """Add a target's edges' rows, times their factors, to a row; of 32 and 64 numbers in registers from edge to edge."""
+    (factors, origin), (index, begin, stop), (rows, at, pitch) = of_edges, edges, table
     if width == 4 * LANES:
         four = _four(room, to)
         for e in range(begin, stop):
@@ -287,8 +294,9 @@ def onto_target(room, to, factors, origin, index, begin, stop, rows, at, pitch, 
 
 
 @_jit
-def onto_source(room, row, factors, origin, index, begin, stop, onto, at, pitch, width):  # type: ignore[no-untyped-def]
+def onto_source(room, row, of_edges, edges, table, width):  # type: ignore[no-untyped-def]
     """Add a target's row, times their factors, to its edges' rows; of 32 and 64 numbers it stays in registers."""
+    (factors, origin), (index, begin, stop), (onto, at, pitch) = of_edges, edges, table
     if width == 4 * LANES:
         four = _four(room, row)
         for e in range(begin, stop):

@@ -1,1 +1,1 @@
-"""See ``hyper_connections.cpu``."""
+"""Hyper-connections, compiled: ``connection`` is the entry, ``loops`` and ``maps`` its compiled parts."""

@@ -21,21 +21,18 @@ from graphmill.kernels.propagation.cpu import even_pieces, product, weighted_row
 from graphmill.kernels.runtime.compiled_math import FAST
 from graphmill.kernels.runtime.jit import jit
 from graphmill.kernels.runtime.team import over_ranges
+from graphmill.kernels.runtime.vector_math import keep, positive_bits, where_bits, where_positive
 from graphmill.kernels.runtime.vectors import (
     LANES,
     address,
     hold,
-    keep,
     like,
     load,
     load_first,
     padded,
-    positive_bits,
     spread,
     store,
     store_first,
-    where_bits,
-    where_positive,
 )
 from graphmill.kernels.runtime.words import Key
 
@@ -92,14 +89,13 @@ def backward(
     signs: Tensor,
     weights: Sequence[Tensor],
     slope: float,
-    p: float,
-    key: Key,
+    mask: tuple[float, Key],
     chosen: Tensor | None = None,
     placed: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
     """Gradients of the nodes and of both weights and biases, in the order of ``bi_interaction``'s; ``gradient`` is that of
-    :func:`forward`'s result, of all nodes where that is ``placed``."""
-    nodes = nodes.detach()
+    :func:`forward`'s result, of all nodes where that is ``placed``. ``mask``: dropout's rate and key."""
+    nodes, (p, key) = nodes.detach(), mask
     wide, width = weights[0].shape
     both = _side_by_side(weights[0].detach(), weights[1].detach())
     size = max(-(-len(around) // _PARTS), _LEAST_PART)
@@ -154,11 +150,11 @@ def _pieces(indptr: np.ndarray, count: int, chosen: Tensor | None) -> np.ndarray
 
 
 @_jit
-def _forward(
-    indptr: Any, column: Any, value: Any, nodes: Any, around: Any, out: Any, signs: Any, weights: Any, biases: Any,
-    bounds: Any, chosen: Any, placed: bool, slope: Any, dropping: bool, low: Any, high: Any, threshold: Any, scale: Any,
-    first: int, last: int,
-) -> None:  # fmt: skip
+def _forward(arguments: Any, first: int, last: int) -> None:
+    (
+        indptr, column, value, nodes, around, out, signs, weights, biases, bounds, chosen, placed, slope, dropping, low,
+        high, threshold, scale
+    ) = arguments  # fmt: skip
     width, wide = nodes.shape[1], out.shape[1]
     inner, outer = padded(width), padded(wide)
     room, mapped = np.empty((2, _TOGETHER, inner), nodes.dtype), np.empty((2, _TOGETHER, outer), nodes.dtype)
@@ -178,8 +174,10 @@ def _forward(
                 store(mixed, at + c, a + b)
                 store(mixed, times + at + c, a * b)
         rows = stop - start
-        whole_blocks(mixed, 0, inner, 1, maps, 0, outer, width, False, found, 0, outer, rows, wide)
-        whole_blocks(mixed, times, inner, 1, maps, width * outer, outer, width, False, found, beside, outer, rows, wide)
+        whole_blocks((mixed, 0, inner, 1), (maps, 0, outer, width), (found, 0, outer, False), rows, wide)
+        whole_blocks(
+            (mixed, times, inner, 1), (maps, width * outer, outer, width), (found, beside, outer, False), rows, wide
+        )
         for row in range(start, stop):
             own, at = row * wide, (row - start) * outer
             place = chosen[row] * wide if some else own
@@ -195,11 +193,11 @@ def _forward(
 
 
 @_jit
-def _backward(
-    gradient: Any, nodes: Any, around: Any, signs: Any, weights: Any, shares: Any, to_nodes: Any, to_around: Any, size: int,
-    chosen: Any, placed: bool, along: bool, slope: Any, dropping: bool, low: Any, high: Any, threshold: Any, scale: Any,
-    first: int, last: int,
-) -> None:  # fmt: skip
+def _backward(arguments: Any, first: int, last: int) -> None:
+    (
+        gradient, nodes, around, signs, weights, shares, to_nodes, to_around, size, chosen, placed, along, slope, dropping,
+        low, high, threshold, scale
+    ) = arguments  # fmt: skip
     width, wide, some = nodes.shape[1], gradient.shape[1], len(chosen) > 0
     zero, steep = spread(like(slope, 0)), spread(slope)
     inner, outer = padded(width), padded(wide)
@@ -237,13 +235,13 @@ def _backward(
                     store(mixed, at + c, a + b)
                     store(mixed, times + at + c, a * b)
             rows, begun = stop - start, start > part * size
-            whole_blocks(back, 0, 1, outer, mixed, 0, inner, rows, begun, into, sums, inner, wide, width)
+            whole_blocks((back, 0, 1, outer), (mixed, 0, inner, rows), (into, sums, inner, begun), wide, width)
             whole_blocks(
-                back, beside, 1, outer, mixed, times, inner, rows, begun, into, sums + second, inner, wide, width
+                (back, beside, 1, outer), (mixed, times, inner, rows), (into, sums + second, inner, begun), wide, width
             )
-            whole_blocks(back, 0, outer, 1, maps, 0, inner, wide, False, mixed, 0, inner, rows, width)
+            whole_blocks((back, 0, outer, 1), (maps, 0, inner, wide), (mixed, 0, inner, False), rows, width)
             whole_blocks(
-                back, beside, outer, 1, maps, wide * inner, inner, wide, False, mixed, times, inner, rows, width
+                (back, beside, outer, 1), (maps, wide * inner, inner, wide), (mixed, times, inner, False), rows, width
             )
             for row in range(start, stop):
                 node = chosen[row] if some else row

@@ -18,12 +18,11 @@ from graphmill.kernels.propagation.cpu import even_pieces
 from graphmill.kernels.runtime.compiled_math import FAST
 from graphmill.kernels.runtime.jit import jit
 from graphmill.kernels.runtime.team import over_ranges
+from graphmill.kernels.runtime.vector_math import exponential, larger
 from graphmill.kernels.runtime.vectors import (
     LANES,
     address,
-    exponential,
     hold,
-    larger,
     like,
     load,
     load_first,
@@ -46,16 +45,18 @@ _EDGES_OF_A_ROW = 8
 """Edges that take as long as the projection of a head, more or less."""
 
 
-def score_edges(
-    logits: Tensor, nodes: Tensor, matrices: Tensor, translations: Tensor, heads: Tensor, head_bounds: np.ndarray,
-    tails: Tensor, tail_bounds: np.ndarray, indptr: Tensor, tail: Tensor, edges: Tensor,
-) -> None:  # fmt: skip
+Ends = tuple[Tensor, np.ndarray, Tensor, np.ndarray, Tensor, Tensor, Tensor]
+"""Heads, tails and edges of :func:`score_edges`."""
+
+
+def score_edges(logits: Tensor, nodes: Tensor, matrices: Tensor, translations: Tensor, ends: Ends) -> None:
     """``logits[edges[e]]`` = ⟨W_r t, tanh(W_r h + e_r)⟩ for edges of some relations, sorted by head. All fp32.
 
     ``nodes`` [N, d], ``matrices`` [G, d, k], ``translations`` [G, k]; ``heads`` int64 [m], relation r's from
     ``head_bounds[r]`` on, and ``tails`` [n] likewise: nodes; ``indptr`` int64 [m + 1]: each head's edges; ``tail`` int64
     [E]: an edge's place in ``tails``; ``edges`` int64 [E]: its place in ``logits``.
     """
+    heads, head_bounds, tails, tail_bounds, indptr, tail, edges = ends
     width = matrices.shape[2]
     projected = nodes.new_empty(len(tails), padded(width))
     tables = (nodes.data_ptr(), nodes.stride(0), matrices.data_ptr(), matrices.shape[1], width)
@@ -122,8 +123,8 @@ def _project(
             _padded_matrix(maps, group, depth, width, one)
             packed = group
         size = min(min(_TOGETHER, last - start), bounds[group + 1] - start)
-        gather(table, pitch, 0, tails, start, size, depth, given, 0, deep)
-        whole_blocks(given, 0, deep, 1, one, 0, line, depth, False, given, found, line, size, width)
+        gather((table, pitch, 0), tails, start, size, depth, (given, 0, deep))
+        whole_blocks((given, 0, deep, 1), (one, 0, line, depth), (given, found, line, False), size, width)
         # Not there at once: the last block has six rows, and what follows may be another thread's.
         for c in range(0, size * line, LANES):
             store(to, start * line + c, load(given, found + c))
@@ -133,10 +134,23 @@ def _project(
 
 
 @_jit
-def _score(
-    nodes: int, pitch: int, matrices: int, depth: int, width: int, translations: int, heads: Any, bounds: Any, indptr: Any,
-    tail: Any, edges: Any, projected: int, logits: int, pieces: Any, first: int, last: int,
-) -> None:  # fmt: skip
+def _score(arguments: Any, first: int, last: int) -> None:
+    (
+        nodes,
+        pitch,
+        matrices,
+        depth,
+        width,
+        translations,
+        heads,
+        bounds,
+        indptr,
+        tail,
+        edges,
+        projected,
+        logits,
+        pieces,
+    ) = arguments
     if first >= last:
         return
     table, maps, moves = numbers_at(nodes), numbers_at(matrices), numbers_at(translations)
@@ -162,8 +176,8 @@ def _score(
                 store(one, move + c, load_first(moves, group * width + c, width - c))
             packed = group
         size = min(min(_TOGETHER, end - start), bounds[group + 1] - start)
-        gather(table, pitch, 0, heads, start, size, depth, given, 0, deep)
-        whole_blocks(given, 0, deep, 1, one, 0, line, depth, False, given, found, line, size, width)
+        gather((table, pitch, 0), heads, start, size, depth, (given, 0, deep))
+        whole_blocks((given, 0, deep, 1), (one, 0, line, depth), (given, found, line, False), size, width)
         _tanh_of(given, found, one, move, size, line)
         for i in range(size):
             row, e, stop = found + i * line, indptr[start + i], indptr[start + i + 1]
@@ -171,7 +185,7 @@ def _score(
                 many = min(LANES, stop - e)
                 for other in range(e + LANES, min(e + 2 * LANES, count)):
                     fetch(rows, index[other] * line, width)
-                store(given, several, dots_of(given, row, index, e, stop - 1, rows, 0, line, line))
+                store(given, several, dots_of(given, row, (index, e, stop - 1), (rows, 0, line), line))
                 for other in range(many):
                     out[edges[e + other]] = given[several + other]
                 e += many

@@ -1,6 +1,6 @@
-"""``combination``: some rows at a time through the whole layer, products included.
+"""``combination`` for the CPU, compiled: some rows at a time through the whole layer, products included.
 
-As ``bi_interaction.cpu.rows``: what is between the tables that are read and written stays in the first two caches.
+What is between the tables that are read and written stays in the first two caches.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from graphmill.kernels.products.cpu import SIX, whole_blocks
 from graphmill.kernels.runtime.compiled_math import FAST
 from graphmill.kernels.runtime.jit import jit
 from graphmill.kernels.runtime.team import over_ranges
+from graphmill.kernels.runtime.vector_math import where_positive
 from graphmill.kernels.runtime.vectors import (
     LANES,
     address,
@@ -27,7 +28,6 @@ from graphmill.kernels.runtime.vectors import (
     spread,
     store,
     store_first,
-    where_positive,
 )
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
@@ -37,13 +37,6 @@ _PARTS = 16
 """Parts of the rows, at most, whose share of the weights' gradients is one sum: these do not depend on the number of
 threads."""
 _LEAST_PART = 4 * _TOGETHER
-_LARGEST = 1 << 15
-"""Numbers of a weight, at most: all are in the second cache, with room for the rows."""
-
-
-def serves(*weights: Tensor) -> bool:
-    """Whether weights of these sizes are small enough."""
-    return max(w.numel() for w in weights) <= _LARGEST
 
 
 def forward(tables: Sequence[Tensor], weights: Sequence[Tensor], slope: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -109,10 +102,10 @@ def _copy(table: Any, at: int, width: int, rows: int, room: Any, pitch: int) -> 
 
 
 @_jit
-def _forward(
-    messages: Any, rows: Any, identity: Any, own_map: Any, first_map: Any, second_map: Any, own_bias: Any, joint_bias: Any,
-    hidden: Any, inner: Any, out: Any, signs: Any, slope: Any, first: int, last: int,
-) -> None:  # fmt: skip
+def _forward(arguments: Any, first: int, last: int) -> None:
+    messages, rows, identity, own_map, first_map, second_map, own_bias, joint_bias, hidden, inner, out, signs, slope = (
+        arguments
+    )
     width, depth, middle, wide = messages.shape[1], rows.shape[1], inner.shape[1], out.shape[1]
     a, b, c, d = padded(width), padded(depth), padded(middle), padded(wide)
     kind = messages.dtype
@@ -127,7 +120,7 @@ def _forward(
     for start in range(first * _TOGETHER, min(last * _TOGETHER, count), _TOGETHER):
         size = min(_TOGETHER, count - start)
         _copy(table, start * depth, depth, size, r, b)
-        whole_blocks(r, 0, b, 1, own, 0, c, depth, False, x, 0, c, size, middle)
+        whole_blocks((r, 0, b, 1), (own, 0, c, depth), (x, 0, c, False), size, middle)
         for row in range(size):
             at, place, mark = row * c, (start + row) * middle, (start + row) * marks
             for j in range(middle):
@@ -141,9 +134,9 @@ def _forward(
                 given = where_positive(given, given, given * spread(slope))
                 store(h, at + j, given)
                 store_first(to_hidden, place + j, given, width - j)
-        whole_blocks(h, 0, a, 1, joint, 0, d, width, False, y, 0, d, size, wide)
+        whole_blocks((h, 0, a, 1), (joint, 0, d, width), (y, 0, d, False), size, wide)
         if concatenate:
-            whole_blocks(x, 0, c, 1, other, 0, d, middle, True, y, 0, d, size, wide)
+            whole_blocks((x, 0, c, 1), (other, 0, d, middle), (y, 0, d, True), size, wide)
         for row in range(size):
             at, place, mark, own_at = row * d, (start + row) * wide, (start + row) * marks, row * c
             if not concatenate:
@@ -160,11 +153,11 @@ def _forward(
 
 
 @_jit
-def _backward(
-    gradient: Any, rows: Any, hidden: Any, inner: Any, signs: Any, own_map: Any, first_map: Any, second_map: Any,
-    into_own: Any, into_first: Any, into_second: Any, own_biases: Any, joint_biases: Any, to_messages: Any, to_rows: Any,
-    to_identity: Any, part_size: int, slope: Any, first: int, last: int,
-) -> None:  # fmt: skip
+def _backward(arguments: Any, first: int, last: int) -> None:
+    (
+        gradient, rows, hidden, inner, signs, own_map, first_map, second_map, into_own, into_first, into_second, own_biases,
+        joint_biases, to_messages, to_rows, to_identity, part_size, slope
+    ) = arguments  # fmt: skip
     width, depth, middle, wide = hidden.shape[1], rows.shape[1], inner.shape[1], gradient.shape[1]
     a, b, c, d = padded(width), padded(depth), padded(middle), padded(wide)
     kind = gradient.dtype
@@ -197,9 +190,9 @@ def _backward(
                     g[at + j] = value
                     joint_bias[joint_sum + j] += value
             _copy(known, start * width, width, size, h, a)
-            whole_blocks(g, 0, 1, d, h, 0, a, size, True, of_first, at_first, a, wide, width)
+            whole_blocks((g, 0, 1, d), (h, 0, a, size), (of_first, at_first, a, True), wide, width)
             if wants_messages:
-                whole_blocks(g, 0, d, 1, joint, 0, a, wide, False, h, 0, a, size, width)
+                whole_blocks((g, 0, d, 1), (joint, 0, a, wide), (h, 0, a, False), size, width)
                 for row in range(size):
                     at, place = row * a, (start + row) * width
                     for j in range(0, width, LANES):
@@ -208,8 +201,8 @@ def _backward(
                         store_first(out_messages, place + j, value, width - j)
             if concatenate:
                 _copy(values, start * middle, middle, size, x, c)
-                whole_blocks(g, 0, 1, d, x, 0, c, size, True, of_second, at_second, c, wide, middle)
-                whole_blocks(g, 0, d, 1, other, 0, c, wide, False, t, 0, c, size, middle)
+                whole_blocks((g, 0, 1, d), (x, 0, c, size), (of_second, at_second, c, True), wide, middle)
+                whole_blocks((g, 0, d, 1), (other, 0, c, wide), (t, 0, c, False), size, middle)
             else:
                 for row in range(size):
                     for j in range(middle):
@@ -226,9 +219,9 @@ def _backward(
                 for j in range(middle, c):
                     t[at + j] = zero
             _copy(table, start * depth, depth, size, r, b)
-            whole_blocks(t, 0, 1, c, r, 0, b, size, True, of_own, at_own, b, middle, depth)
+            whole_blocks((t, 0, 1, c), (r, 0, b, size), (of_own, at_own, b, True), middle, depth)
             if wants_rows:
-                whole_blocks(t, 0, c, 1, own, 0, b, middle, False, r, 0, b, size, depth)
+                whole_blocks((t, 0, c, 1), (own, 0, b, middle), (r, 0, b, False), size, depth)
                 for row in range(size):
                     for j in range(0, depth, LANES):
                         store_first(out_rows, (start + row) * depth + j, load(r, row * b + j), depth - j)

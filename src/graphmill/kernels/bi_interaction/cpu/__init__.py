@@ -1,1 +1,0 @@
-"""See ``bi_interaction.cpu``."""

@@ -1,1 +1,0 @@
-"""See ``translation.cpu``."""
