@@ -1,4 +1,4 @@
-"""``python -m benchmarks.conve --json``: ConvE's targets beside PyKEEN, the products' floor and per-example gradients.
+"""``python -m benchmarks.conve --json``: ConvE's targets beside PyKEEN, the products alone and per-example gradients.
 
 Each figure comes from a fresh process (``benchmarks.conve_step``). Time is compared with the tuned rival (the allocator
 keeps its heap), memory with the rival as installed; PyKEEN multiplies a batch × entities × width tensor instead of
@@ -70,13 +70,14 @@ def step_rows() -> Iterator[Row]:
     )  # fmt: skip
 
 
-def floor_rows() -> Iterator[Row]:
+def product_rows() -> Iterator[Row]:
     """A step over the matrix products in it: of scores and linear layer alone, and with the convolution's."""
-    floors = {"floor": (), "floor with the convolution": ("--convolution",)}
+    kinds = {"products": (), "products with the convolution": ("--convolution",)}
     runs = [
-        (measure("step"), *(measure("step", "--variant", "floor", *more) for more in floors.values())) for _ in range(5)
+        (measure("step"), *(measure("step", "--variant", "products", *more) for more in kinds.values()))
+        for _ in range(5)
     ]
-    for place, name in enumerate(floors, 1):
+    for place, name in enumerate(kinds, 1):
         best = sorted(runs, key=lambda r: r[0]["s"] / r[place]["s"])[len(runs) // 2]
         note = "median of ratios " + ", ".join(f"{r[0]['s'] / r[place]['s']:.3g}" for r in runs)
         yield row(
@@ -199,7 +200,7 @@ def _train(name: str, values: dict[str, Any]) -> Run:
 
 ROWS: dict[str, Callable[[], Iterator[Row]]] = {
     "step": step_rows,
-    "floor": floor_rows,
+    "products": product_rows,
     "evaluation": evaluation_rows,
     "loss": loss_rows,
     "tracin": tracin_rows,

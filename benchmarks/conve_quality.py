@@ -22,7 +22,7 @@ from benchmarks.card import Row, fresh, row, store
 
 SETTINGS: dict[str, Any] = {
     "model": {"embedding_dim": 200, "output_dropout": 0.5},
-    "training": {"epochs": 150, "learning_rate": 0.001, "lr_decay": "cosine", "lr_floor": 0.05},
+    "training": {"epochs": 150, "learning_rate": 0.001, "lr_decay": "cosine", "lr_lowest": 0.05},
     "acceleration": {"precision": "bf16", "num_workers": 2, "pin_memory": True, "checkpoint_every_epochs": 10},
     "evaluation": {"eval_every": 10, "metrics": ["mrr", "hits"], "top_k": [1, 3, 10]},
 }

@@ -88,7 +88,7 @@ def _our_training(precision: str) -> tuple[Any, Any, Callable[[int], None]]:
     return recipe, model, step
 
 
-def floor_steps(count: int, convolution: bool = False) -> list[float]:
+def product_steps(count: int, convolution: bool = False) -> list[float]:
     """The matrix products of a step and nothing else: scores and their two gradients, the linear layer and its two.
 
     ``convolution``: with the convolution's, which are a product of filters and windows a picture, and its two.
@@ -391,8 +391,8 @@ def _timed(work: Callable[[int], None], count: int, warm: int = 2) -> list[float
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("workload", choices=["step", "evaluate", "loss", "tracin", "reach"])
-    parser.add_argument("--variant", default="ours", help="ours, ours,bf16, floor, pykeen, vmap")
-    parser.add_argument("--convolution", action="store_true", help="floor: with the convolution's products")
+    parser.add_argument("--variant", default="ours", help="ours, ours,bf16, products, pykeen, vmap")
+    parser.add_argument("--convolution", action="store_true", help="products: with the convolution's products")
     parser.add_argument("--count", type=int, default=10, help="steps, or training triples (0: all)")
     parser.add_argument("--explained", type=int, default=100)
     parser.add_argument("--checkpoints", type=int, default=1)
@@ -422,8 +422,8 @@ def main() -> None:
         found = {"seconds": our_evaluation() if args.variant == "ours" else pykeen_evaluation()}
     elif args.variant == "pykeen":
         found = {"seconds": pykeen_steps(args.count)}
-    elif args.variant == "floor":
-        found = {"seconds": floor_steps(args.count, args.convolution)}
+    elif args.variant == "products":
+        found = {"seconds": product_steps(args.count, args.convolution)}
     else:
         found = {"seconds": our_steps(args.count, "bf16" if "bf16" in args.variant else "fp32")}
     print(json.dumps(found | {"peak_gb": peak_rss(), "imported_gb": imported}))

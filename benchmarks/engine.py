@@ -39,7 +39,7 @@ WORKLOADS: dict[str, dict[str, Any]] = {
         "recipe": "hgt",
         "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 0},
         "objective": {"contrastive_weight": 0.0},
-        "acceleration": {"edge_sample_size": 50},
+        "sampling": {"edge_sample_size": 50},
     },
     "hgt, 2 layers, width 64": {
         "recipe": "hgt",
@@ -121,7 +121,7 @@ def measure(name: str, graph: TypedGraph, steps: int, blocks: int, folder: Path)
     """Both loops in turn, ``blocks`` times ``steps`` steps."""
     values = {"data": str(graph.path), "preset": "none", **WORKLOADS[name]}
     values["training"] = {"steps_per_epoch": steps, "warmup_steps": 0}
-    values["acceleration"] = {**values.get("acceleration", {}), "threads": 1, "accumulation_steps": 1}
+    values["acceleration"] = {**values.get("acceleration", {}), "threads": 1, "loss_chunks": 1}
     job = resolve(values, "benchmark")
     recipe = registry.create(job.settings.recipe, graph, job.settings, job.batching)
     recipe.to(CPU)

@@ -1,7 +1,7 @@
-"""``python -m benchmarks.hgt --json``: HGT's targets, graphmill beside the floor and PyTorch Geometric, in turn.
+"""``python -m benchmarks.hgt --json``: HGT's targets, graphmill beside the products and PyTorch Geometric, in turn.
 
 Each figure comes from a fresh process (``benchmarks.hgt_step``); seconds are the median of the steps after the first three,
-and over the floor the medians of steps and floors in turn. ``--only ROW`` measures one row and leaves the others of
+and over the products the medians of steps and products in turn. ``--only ROW`` measures one row and leaves the others of
 ``benchmarks/results/hgt.json`` as they are; ``--missing`` leaves
 out those that are there, so that an interrupted measurement goes on. Time is compared with the tuned rival (the allocator
 keeps its heap), which is how our worker runs as well; memory with the rival as installed.
@@ -32,8 +32,8 @@ TARGETS_RATE = 127
 SMALL = "kg_5k"
 """The graph on which every acceleration is measured."""
 STEP, ESTIMATE = "benchmarks.hgt_step", "benchmarks.hgt_estimate"
-IN_TURN = ("--floor", "5")
-"""After its first steps a process makes more of them with the floor measured after each, five of which count."""
+IN_TURN = ("--products", "5")
+"""After its first steps a process makes more of them with the products measured after each, five of which count."""
 Run = dict[str, Any]
 
 
@@ -65,21 +65,21 @@ def step(graph: str, variant: str, steps: int = 8, *, tuned: bool = True, more: 
     return found
 
 
-def floor_rows() -> Iterator[Row]:
+def product_rows() -> Iterator[Row]:
     """67k / 200k / 30: our step over its own products' time, and memory: of these processes, and of one with the allocator
     as installed."""
     for variant, limit, memory_limit in (("ours", 1.25, 2.7), ("ours,checkpoint", 1.6, 2.0)):
         runs = [step("67k", variant, 4, more=IN_TURN) for _ in range(2)]
-        yield from _over_floor(f"67k/200k/30 {variant}", runs, limit)
+        yield from _over_products(f"67k/200k/30 {variant}", runs, limit)
         peak = max(r["peak_gb"] for r in runs)
         name, target = f"67k/200k/30 {variant}", f"ours <= {memory_limit}"
         note = "whole process, the one whose steps are timed: the heap is kept"
         yield row(name, "peak memory, heap kept", "GB", peak, target=target, note=note)
         stock = step("67k", variant, 3, tuned=False, more=IN_TURN)
-        taken, products = (median(stock[key]) for key in ("in_turn", "floors"))
+        taken, products = (median(stock[key]) for key in ("in_turn", "products_in_turn"))
         as_installed = f"{name}, allocator as installed"
         yield _timed(
-            as_installed, taken, "floor", products, f"ratio <= {limit}" if peak > memory_limit else "", [stock]
+            as_installed, taken, "products", products, f"ratio <= {limit}" if peak > memory_limit else "", [stock]
         )
         note = f"whole process, allocator as installed; its step {taken:.3g} s"
         yield row(name, "peak memory", "GB", stock["peak_gb"], target=target, note=note)
@@ -92,7 +92,7 @@ def returned_rows() -> Iterator[Row]:
     """
     found = step("67k", "ours,checkpoint,returned", 3, more=IN_TURN, tuned=False)
     name = "67k/200k/30 ours,checkpoint, large blocks handed back"
-    yield _timed(name, median(found["in_turn"]), "floor", median(found["floors"]), "ratio <= 1.6", [found])
+    yield _timed(name, median(found["in_turn"]), "products", median(found["products_in_turn"]), "ratio <= 1.6", [found])
     yield row(name, "peak memory", "GB", found["peak_gb"], target="ours <= 2.0", note="whole process")
     for options in ("edge_sampled", "edge_sampled,checkpoint"):
         found = step("primekg", f"ours,{options},returned", tuned=False)
@@ -156,7 +156,7 @@ def primekg_rows() -> Iterator[Row]:
     """PrimeKG's five-type shape, full graph: torch's sparse operators, which a CPU without numba has, and compiled ones."""
     for variant, limit in (("ours,sparse,alone", 2.3), ("ours", 1.8)):
         runs = [step("primekg", variant, 3, more=IN_TURN) for _ in range(2)]
-        yield from _over_floor(f"primekg five types {variant}", runs, limit)
+        yield from _over_products(f"primekg five types {variant}", runs, limit)
         peak = max(r["peak_gb"] for r in runs)
         yield row(f"primekg five types {variant}", "peak memory", "GB", peak, target="ours <= 4", note="whole process")
 
@@ -166,14 +166,14 @@ def torch_rows() -> Iterator[Row]:
     and compiled ones. The first two are without numba, for products too. No CPU takes the first by itself, but for fp16."""
     for graph in ("67k", "primekg"):
         ways = {
-            way: step(graph, f"ours{way}", 1, more=("--floor", "3")) for way in (",torch,alone", ",sparse,alone", "")
+            way: step(graph, f"ours{way}", 1, more=("--products", "3")) for way in (",torch,alone", ",sparse,alone", "")
         }
         for way, found in ways.items():
-            taken, products = (median(found[key]) for key in ("in_turn", "floors"))
+            taken, products = (median(found[key]) for key in ("in_turn", "products_in_turn"))
             note = f"{found['peak_gb']:.3g} GB, whole process"
             dense = (graph, way) == ("primekg", ",torch,alone")
             name = f"{graph} ours{way}, by ways"
-            yield _timed(name, taken, "floor", products, "ratio <= 2.3" if dense else "", [found], note)
+            yield _timed(name, taken, "products", products, "ratio <= 2.3" if dense else "", [found], note)
             parts = {"products": products} | found["rest"]
             note = "s: " + ", ".join(f"{part} {s:.3g}" for part, s in parts.items())
             rival, least = "products and what is moved beside them", sum(parts.values())
@@ -265,20 +265,23 @@ def sampler_rows() -> Iterator[Row]:
         )
 
 
-def origin_rows() -> Iterator[Row]:
-    """The origin's table, in minutes: our step, over a few steps, times the steps of so many epochs."""
+def published_rows() -> Iterator[Row]:
+    """The published table, in minutes: our step, over a few steps, times the steps of so many epochs."""
     per_epoch = 10
-    for name, times in (("origin 5k", {20: (10, 4), 100: (50, 20)}), ("origin 66k", {20: (90, 35), 100: (450, 175)})):
+    for name, times in (
+        ("published 5k", {20: (10, 4), 100: (50, 20)}),
+        ("published 66k", {20: (90, 35), 100: (450, 175)}),
+    ):
         found = _trained(name)
         for epochs, (on_cpu, on_mps) in times.items():
             minutes = found["s"] * per_epoch * epochs / 60
-            note = f"{per_epoch} steps an epoch, {found['s']:.3g} s each; the origin: one step an epoch; on MPS {on_mps} min"
+            note = f"{per_epoch} steps an epoch, {found['s']:.3g} s each; published: one step an epoch; on MPS {on_mps} min"
             yield row(
                 f"{name} nodes, {epochs} epochs",
                 "training",
                 "min",
                 minutes,
-                rival="origin, CPU",
+                rival="published, CPU",
                 theirs=on_cpu,
                 note=note,
             )
@@ -335,7 +338,7 @@ def estimate_rows() -> Iterator[Row]:
 
 
 ROWS: dict[str, Callable[[], Iterator[Row]]] = {
-    "floor": floor_rows,
+    "products": product_rows,
     "returned": returned_rows,
     "bf16": bf16_row,
     "pyg": pyg_rows,
@@ -354,23 +357,23 @@ ROWS: dict[str, Callable[[], Iterator[Row]]] = {
     "acceleration": partial(acceleration_rows, SMALL),
     "acceleration_67k": partial(acceleration_rows, "67k"),
     "acceleration_primekg": partial(acceleration_rows, "primekg"),
-    "origin": origin_rows,
+    "published": published_rows,
 }
 
 
-def _over_floor(name: str, runs: Sequence[Run], limit: float) -> Iterator[Row]:
+def _over_products(name: str, runs: Sequence[Run], limit: float) -> Iterator[Row]:
     """A step over its products, and over these and what it moves beside them (``benchmarks.hgt_rest``, no target).
 
-    Medians of steps and of floors that were measured in turn: neighbours on the machine make both longer, at random.
+    Medians of steps and of products that were measured in turn: neighbours on the machine make both longer, at random.
     """
-    taken, products = (median(s for r in runs for s in r[key]) for key in ("in_turn", "floors"))
-    spread = "floors " + " | ".join(", ".join(f"{s:.3g}" for s in r["floors"]) for r in runs)
-    yield _timed(name, taken, "floor", products, f"ratio <= {limit}", runs, spread)
-    shortest = min(r["floor"] for r in runs)
+    taken, products = (median(s for r in runs for s in r[key]) for key in ("in_turn", "products_in_turn"))
+    spread = "products " + " | ".join(", ".join(f"{s:.3g}" for s in r["products_in_turn"]) for r in runs)
+    yield _timed(name, taken, "products", products, f"ratio <= {limit}", runs, spread)
+    shortest = min(r["products"] for r in runs)
     note = (
         "each product the best of three in a row, which finds some of its operands in the cache; best of two processes"
     )
-    yield row(name, "step", "s", taken, rival="floor, best of six", theirs=shortest, note=note)
+    yield row(name, "step", "s", taken, rival="products, best of six", theirs=shortest, note=note)
     rest = {part: min(r["rest"][part] for r in runs) for part in runs[0]["rest"]}
     note = "s: " + ", ".join(f"{part} {s:.3g}" for part, s in ({"products": products} | rest).items())
     yield _timed(name, taken, "products and what is moved beside them", products + sum(rest.values()), "", runs, note)
@@ -388,14 +391,14 @@ def _against(graph: str, ours: str, rival: str, target: str) -> Iterator[Row]:
     yield _timed(f"{graph} {ours}", mine["s"], rival, theirs["s"], target, spread)
     if more:
         # Steps and products of all three processes, which followed each other: a neighbour slows both.
-        in_turn, floors = ([s for own, _ in pairs for s in own[key]] for key in ("in_turn", "floors"))
-        yield _by_products(graph, median(in_turn), median(floors), rival, median(other["s"] for _, other in pairs))
+        in_turn, alone = ([s for own, _ in pairs for s in own[key]] for key in ("in_turn", "products_in_turn"))
+        yield _by_products(graph, median(in_turn), median(alone), rival, median(other["s"] for _, other in pairs))
 
 
 def _by_products(graph: str, ours: float, products: float, rival: str, theirs: float) -> Row:
     """PyG's step has the same products, so that with torch's no kernel's ratio is below their part of it.
 
-    That part is a larger one where a processor multiplies slowly; 1.25 times it is what the factor over the floor leaves.
+    That part is a larger one where a processor multiplies slowly; 1.25 times it is what the factor over the products leaves.
     """
     note = f"products alone {products:.3g} s, {products / theirs:.3g} of PyG's step; the target is 1.25 × that"
     target = f"ratio <= {1.25 * products / theirs:.3f}"

@@ -1,18 +1,18 @@
 """What a training step of the kernel workload that goes relation by relation does besides its products, part by part.
 
-The floor of ``benchmarks.hgt_floor`` is matrix products alone. Where these take four seconds the rest hardly counts; where a
-machine does them in less than two, it does. Each part is counted for the scheme of ``kernels/hgt/relations.py`` (one that
-went target by target could read some rows fewer times), at the best rate that torch's own operators reach here for it:
+The limit of ``benchmarks.hgt_products`` is matrix products alone. Where these take four seconds the rest hardly counts;
+where a machine does them in less than two, it does. Each part is counted for the scheme of ``kernels/hgt_relations.py`` (one
+that went target by target could read some rows fewer times), at the best rate that torch's own operators reach here for it:
 
 * ``rows``: each relation reads the rows of the nodes that occur in it, once a pass: forward k and v of its sources and q of
   its targets, and the targets' sums are read and written; backward k, v, q and the output's gradient are read, and the
   gradients of q, k and v read and written. Bytes, at the rate of a gather of these very rows.
 * ``edges``: an edge whose source another edge has met reads k and v in each pass, and q and the output's gradient where it
   adds to the sums of its source. Bytes, at the rate at which every thread reads the second cache.
-* ``operators``, in place of both where the edges are done by torch's sparse operators (``kernels/hgt/sparse.py``):
+* ``operators``, in place of both where the edges are done by torch's sparse operators (``kernels/hgt_sparse.py``):
   ``sampled_addmm`` and ``embedding_bag`` on all relations into a type, as often as a step needs them; and in place of
-  ``edges`` where they are done by dense ones (``kernels/hgt/segments.py``): ``embedding_bag`` and the gradients of its
-  weights on each relation.
+  ``edges`` where they are done by dense ones (``kernels/segments.py``): ``embedding_bag`` and the gradients of its weights
+  on each relation.
 * ``activations``: GELU on what was attended to, and its gradient.
 * ``loss``: the workload's own, squares of all outputs, and its gradient.
 * ``update``: Adam, fused, on tables and weights.
@@ -31,12 +31,12 @@ from itertools import pairwise
 from typing import Literal
 
 import torch
+from graphmill.kernels.hgt_plan import MessageGraph
+from graphmill.kernels.hgt_sparse import inbox_of
+from graphmill.kernels.segments import edge_products, runs, weighted_sums
 
-from benchmarks import hgt_floor, hgt_graphs
-from benchmarks.hgt_floor import WIDTHS, Clock
-from graphmill.kernels.hgt.plan import MessageGraph
-from graphmill.kernels.hgt.segments import edge_products, runs, weighted_sums
-from graphmill.kernels.hgt.sparse import inbox_of
+from benchmarks import hgt_graphs, hgt_products
+from benchmarks.hgt_products import WIDTHS, Clock
 
 Way = Literal["compiled", "sparse", "dense"]
 _CACHED = 1 << 20
@@ -122,7 +122,7 @@ def _operators(graph: MessageGraph, widths: tuple[int, ...], clock: Clock) -> fl
         inbox = inbox_of(graph, chosen)
         _, target, bounds = inbox.transposed
         for width in widths[1:]:
-            q, k = (torch.randn(n, width // hgt_floor.HEADS) for n in (inbox.num_targets, inbox.rows))
+            q, k = (torch.randn(n, width // hgt_products.HEADS) for n in (inbox.num_targets, inbox.rows))
             weights = torch.ones(len(inbox.source))
             pattern = torch.sparse_csr_tensor(
                 inbox.bounds, inbox.source, weights, (len(q), len(k)), check_invariants=False
@@ -130,7 +130,7 @@ def _operators(graph: MessageGraph, widths: tuple[int, ...], clock: Clock) -> fl
             dots = _best(partial(torch.sparse.sampled_addmm, pattern, q, k.T, beta=0.0), clock, 2)
             onto_targets = _best(partial(weighted_sums, inbox.source, inbox.bounds, weights, k), clock, 2)
             onto_sources = _best(partial(weighted_sums, target, bounds, weights, q), clock, 2)
-            total += hgt_floor.HEADS * (3 * dots + 2 * onto_targets + 2 * onto_sources)
+            total += hgt_products.HEADS * (3 * dots + 2 * onto_targets + 2 * onto_sources)
     return total
 
 
@@ -145,11 +145,11 @@ def _dense_operators(graph: MessageGraph, widths: tuple[int, ...], clock: Clock)
         target, bounds = r.target[order], runs(r.source[order], r.source_nodes.numel())
         of_targets, weights = r.indptr.int(), torch.ones(r.num_edges)
         for width in widths[1:]:
-            q, k = (torch.randn(n.numel(), width // hgt_floor.HEADS) for n in (r.target_nodes, r.source_nodes))
+            q, k = (torch.randn(n.numel(), width // hgt_products.HEADS) for n in (r.target_nodes, r.source_nodes))
             dots = _best(partial(edge_products, q, k, r.source, of_targets, r.target), clock, 2)
             onto_targets = _best(partial(weighted_sums, r.source, of_targets, weights, k), clock, 2)
             onto_sources = _best(partial(weighted_sums, target, bounds, weights, q), clock, 2)
-            total += hgt_floor.HEADS * (2 * dots + (2 + r.on_target) * onto_targets + 2 * onto_sources)
+            total += hgt_products.HEADS * (2 * dots + (2 + r.on_target) * onto_targets + 2 * onto_sources)
     return total
 
 
@@ -167,7 +167,7 @@ def _loss(count: int, width: int, clock: Clock) -> float:
 
 
 def _update(graph: MessageGraph, widths: tuple[int, ...], clock: Clock) -> float:
-    heads, types = hgt_floor.HEADS, graph.num_types
+    heads, types = hgt_products.HEADS, graph.num_types
     layers = sum(
         types * (3 * a * b + b * b) + len(graph.relations) * 2 * heads * (b // heads) ** 2 for a, b in pairwise(widths)
     )
@@ -189,7 +189,7 @@ def main() -> None:
     )
     args = parser.parse_args()
     graph, dtype = hgt_graphs.plan(hgt_graphs.load(args.graph)), getattr(torch, args.dtype)
-    found = {"products": hgt_floor.Floor(hgt_floor.products(graph), dtype).seconds(3)} | seconds(
+    found = {"products": hgt_products.Products(hgt_products.products(graph), dtype).seconds(3)} | seconds(
         graph, dtype=dtype, way=args.way
     )
     print(json.dumps({"graph": args.graph, **found, "all": sum(found.values())}))

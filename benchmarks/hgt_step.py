@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 import torch
+from graphmill.kernels.hgt_plan import MessageGraph
 from torch import Tensor, nn
 
-from benchmarks import hgt_floor, hgt_graphs, hgt_rest
-from graphmill.kernels.hgt.plan import MessageGraph
+from benchmarks import hgt_graphs, hgt_products, hgt_rest
 from graphmill.training.allocator import return_large_blocks
 
-WIDTHS, HEADS = hgt_floor.WIDTHS, hgt_floor.HEADS
+WIDTHS, HEADS = hgt_products.WIDTHS, hgt_products.HEADS
 MICRO_BATCHES, EDGE_SAMPLE = 4, 5000
 """Of the variant ``edge_sampled``: ``accumulation_steps`` and the default ``edge_sample_size``."""
 
@@ -46,7 +46,8 @@ class Ours(nn.Module):
         relations = [(e.source_type, e.target_type) for e in edges]
         self.layers = nn.ModuleList(HGTLayer(len(counts), relations, a, b, HEADS) for a, b in pairwise(WIDTHS))
         if "compiled" in options:
-            from graphmill.kernels.products.gelu_linear import gelu_linear_reference
+            from graphmill.kernels.gelu_linear import gelu_linear_reference
+
             from graphmill.systems.hgt import model as hgt
 
             hgt.gelu_linear = torch.compile(gelu_linear_reference, dynamic=True)
@@ -135,7 +136,7 @@ class _Square(torch.autograd.Function):
         return y * (2 * gradient).to(y.dtype)
 
 
-def run(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int, clock: hgt_floor.Clock) -> list[float]:
+def run(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int, clock: hgt_products.Clock) -> list[float]:
     """Seconds of each optimizer step: forward, backward, Adam."""
     device = next(model.parameters()).device
     seconds = []
@@ -147,12 +148,12 @@ def run(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int, clock: h
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        hgt_floor.wait(device)
+        hgt_products.wait(device)
         seconds.append(clock() - start)
     return seconds
 
 
-def run_sampled(model: Ours, optimizer: torch.optim.Optimizer, steps: int, clock: hgt_floor.Clock) -> list[float]:
+def run_sampled(model: Ours, optimizer: torch.optim.Optimizer, steps: int, clock: hgt_products.Clock) -> list[float]:
     """Seconds of each optimizer step of four micro-batches, each over its own sample of the edges (``edge_sampled``)."""
     seconds = []
     for step in range(steps):
@@ -165,7 +166,7 @@ def run_sampled(model: Ours, optimizer: torch.optim.Optimizer, steps: int, clock
             loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        hgt_floor.wait(next(model.parameters()).device)
+        hgt_products.wait(next(model.parameters()).device)
         seconds.append(clock() - start)
     return seconds
 
@@ -203,7 +204,7 @@ def infer(typed: hgt_graphs.Typed, chunk_rows: int, repeats: int, device: torch.
         else:
             with torch.no_grad():
                 model(graph)
-        hgt_floor.wait(device)
+        hgt_products.wait(device)
         seconds.append(time.perf_counter() - start)
     return seconds
 
@@ -231,7 +232,9 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--limits", action="store_true", help="also what the device does at its best, in this process")
-    parser.add_argument("--floor", type=int, default=0, help="after the steps so many more, each followed by the floor")
+    parser.add_argument(
+        "--products", type=int, default=0, help="after the steps so many more, each followed by the products"
+    )
     parser.add_argument(
         "--near", type=int, default=0, help="ours: relations between so few nodes that their rows stay in the cache"
     )
@@ -253,7 +256,7 @@ def main() -> None:
         return
     if "returned" in options:
         return_large_blocks()
-    products = hgt_floor.products(hgt_graphs.plan(typed))
+    products = hgt_products.products(hgt_graphs.plan(typed))
     model = (Ours if kind == "ours" else PyG)(typed, set(options)).to(device)
     del typed  # training needs it no more
     if args.near:
@@ -262,7 +265,7 @@ def main() -> None:
 
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-3, fused=True)
 
-    def train(steps: int, clock: hgt_floor.Clock = time.perf_counter) -> list[float]:
+    def train(steps: int, clock: hgt_products.Clock = time.perf_counter) -> list[float]:
         if isinstance(model, Ours) and "edge_sampled" in options:
             return run_sampled(model, optimizer, steps, clock)
         return run(model, optimizer, steps, clock)
@@ -283,20 +286,20 @@ def main() -> None:
     result |= {"peak_gb": memory("VmHWM"), "imported_gb": base, "threads": torch.get_num_threads()}
     result |= on_device(device)
     if kind == "ours":
-        result["gflop"] = hgt_floor.gflop(products)
-    if args.floor:
+        result["gflop"] = hgt_products.gflop(products)
+    if args.products:
         dtype = torch.bfloat16 if "bf16" in options else torch.float32
-        floor = hgt_floor.Floor(products, dtype, clock, device)
-        # The first turn is not counted: the floor's operands lie where a step had its arrays, and its heap grows anew.
-        turns = [(train(1, clock)[0], floor.seconds()) for _ in range(1 + args.floor)][1:]
-        result["in_turn"], result["floors"] = [list(part) for part in zip(*turns, strict=True)]
-        result["floor"] = floor.seconds(3)
-        del floor
+        timed = hgt_products.Products(products, dtype, clock, device)
+        # The first turn is not counted: the products' operands lie where a step had its arrays, and its heap grows anew.
+        turns = [(train(1, clock)[0], timed.seconds()) for _ in range(1 + args.products)][1:]
+        result["in_turn"], result["products_in_turn"] = [list(part) for part in zip(*turns, strict=True)]
+        result["products"] = timed.seconds(3)
+        del timed
         if isinstance(model, Ours) and device.type == "cpu":
             way: hgt_rest.Way = "sparse" if "sparse" in options else "dense" if "torch" in options else "compiled"
             result["rest"] = hgt_rest.seconds(model.graph, dtype=dtype, clock=clock, way=way)
     if args.limits:
-        result["limits"] = hgt_floor.limits(device)
+        result["limits"] = hgt_products.limits(device)
     print(json.dumps(result))
 
 

@@ -22,8 +22,8 @@ import numpy as np
 from benchmarks import card
 from benchmarks.hetionet import TYPES
 from benchmarks.link_baselines import baseline_rankings
-from graphmill.evaluation.ranking.bootstrap import paired_bootstrap
 from graphmill.evaluation.ranking.links import LinkQueries, LinkRanking, link_queries
+from graphmill.evaluation.ranking.paired_difference import paired_bootstrap
 from graphmill.evaluation.ranking.ranks import Scorer, ranks_of
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings, SplitSettings

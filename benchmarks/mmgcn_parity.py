@@ -95,7 +95,7 @@ def train_once(seed: int, rate: float) -> dict[str, float]:
             "data": str(graph),
             "training": {"seed": seed, "learning_rate": rate},
             "acceleration": {"device": "cpu", "threads": 1},
-            "evaluation": {"floors": False},
+            "evaluation": {"baselines": []},
         }
         with contextlib.redirect_stdout(sys.stderr):
             report = train(merge(settings, own), "benchmark", root=str(Path(folder) / "runs"))

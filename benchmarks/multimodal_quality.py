@@ -4,8 +4,8 @@ what it owes to the features.
 ``python -m benchmarks.multimodal_quality --json``. Each run is a whole training as a user starts it, in a fresh process: a
 settings file of ``examples/recommenders/``, the split of the data, the best epoch by validation Recall@20, test read once,
 every item ranked with training items masked (MMRec's protocol). Three seeds, each beside the same with ``shuffle_features``
-(every item has another's). Seed 0 has the floors of the same split, tuned on validation, BPR-MF's five forms among them. A
-test Recall@20 above 0.12 would be a leak: validation and test of this data set share their trends.
+(every item has another's). Seed 0 has the baselines of the same split, tuned on validation, BPR-MF's five forms among them.
+A test Recall@20 above 0.12 would be a leak: validation and test of this data set share their trends.
 
 ``--large`` measures, in place of that, batches of ``--size`` (16,384; the rate scaled by √) beside the file's, which are the
 rivals' 2,048; ``--large too`` both, with the file's trainings made once. Larger ones have as many more epochs as they have
@@ -47,7 +47,7 @@ CHANGES: dict[str, dict[str, Any]] = {"mmgcn_trained": {"model": {"trainable_emb
 STARTS = {"dragon_identity": "tiktok_bpr_mf"}
 """The file of the run, of the same seed, whose vectors a system starts from."""
 TARGET, NDCG_TARGET, LEAK = 0.088, 0.0398, 0.12
-"""Recall@20 at least, and NDCG@20: those of EASE, the best floor that others had measured; and recall at most."""
+"""Recall@20 at least, and NDCG@20: those of EASE, the best baseline that others had measured; and recall at most."""
 
 WIDE = 16384
 LARGE: dict[str, dict[str, Any]] = {
@@ -71,7 +71,7 @@ def large_settings(system: str, size: int) -> dict[str, Any]:
     }
 
 
-def train_once(system: str, seed: int, shuffled: bool, large: int, floors: bool) -> dict[str, float]:
+def train_once(system: str, seed: int, shuffled: bool, large: int, baselines: bool) -> dict[str, float]:
     """One training; its best epoch, and valid and test figures at it. ``large``: its batch, where it is not the file's."""
     from benchmarks.recommender_data import root
     from graphmill.graph.build import build_graph
@@ -92,16 +92,16 @@ def train_once(system: str, seed: int, shuffled: bool, large: int, floors: bool)
             "training": {"seed": seed},
             "model": {"shuffle_features": shuffled},
             "acceleration": {"device": "cpu", "threads": 1},
-            "evaluation": {"floors": floors},
+            "evaluation": {"baselines": baselines},
         }
         with contextlib.redirect_stdout(sys.stderr):
             if system in STARTS:
-                first = {**own, "model": {}, "evaluation": {"floors": False}}
+                first = {**own, "model": {}, "evaluation": {"baselines": []}}
                 start = train(merge(_example(STARTS[system]), first), "benchmark", root=str(Path(folder) / "starts"))
                 own["training"]["init_from"] = str(start["run_dir"])
             values = merge(merge(settings, large_settings(system, large) if large else {}), own)
             report = train(values, "benchmark", root=str(Path(folder) / "runs"))
-            # Nothing where the run is without floors.
+            # Nothing where the run is without baselines.
             bpr_mf = bpr_mf_figures(rival_bpr_mf(restore(report["run_dir"])), "test")
     found = {**report["metrics"], **{f"test_bpr_mf_{name}": value for name, value in bpr_mf.items()}}
     return {"best_epoch": report["best_epoch"], "epochs": report["epochs_done"], **found}
@@ -121,8 +121,10 @@ def trained(system: str, seeds: int, kinds: Sequence[str], size: int = WIDE) -> 
     """
     cells = [(kind, seed) for kind in kinds for seed in range(seeds)]
     one = partial(fresh, "benchmarks.multimodal_quality", environment=ONE_THREAD)
-    floors = ["--floors"] if "shuffled" in kinds else []
-    arguments = [_arguments(system, s, kind, size) + (floors if (kind, s) == ("own", 0) else []) for kind, s in cells]
+    baselines = ["--baselines"] if "shuffled" in kinds else []
+    arguments = [
+        _arguments(system, s, kind, size) + (baselines if (kind, s) == ("own", 0) else []) for kind, s in cells
+    ]
     with ThreadPoolExecutor(min(2, allowed_cores())) as pool:
         results = list(pool.map(one, arguments))
     found: Found = {kind: [] for kind in kinds}
@@ -132,11 +134,11 @@ def trained(system: str, seeds: int, kinds: Sequence[str], size: int = WIDE) -> 
 
 
 def rows_of(system: str, found: Found) -> list[Row]:
-    """The rows of one system: beside the floors, and beside itself with shuffled features."""
+    """The rows of one system: beside the baselines, and beside itself with shuffled features."""
     own, shuffled = found["own"], found["shuffled"]
     seeds = len(own)
-    floors = ("popularity", "item_knn", "ease", "bpr_mf")
-    floor = max((own[0][f"test_{name}_recall@20"], name) for name in floors if f"test_{name}_recall@20" in own[0])
+    baselines = ("popularity", "item_knn", "ease", "bpr_mf")
+    baseline = max((own[0][f"test_{name}_recall@20"], name) for name in baselines if f"test_{name}_recall@20" in own[0])
     notes = [
         _listed(own, "test_recall@20"),
         "valid " + _listed(own, "valid_recall@20"),
@@ -149,8 +151,8 @@ def rows_of(system: str, found: Found) -> list[Row]:
             "recall@20",
             "",
             test,
-            rival=f"best floor ({floor[1]})",
-            theirs=floor[0],
+            rival=f"best baseline ({baseline[1]})",
+            theirs=baseline[0],
             target=f"ours >= {TARGET}",
             note="; ".join(notes),
         ),
@@ -160,8 +162,8 @@ def rows_of(system: str, found: Found) -> list[Row]:
             "ndcg@20",
             "",
             _mean(own, "test_ndcg@20"),
-            rival=f"best floor ({floor[1]})",
-            theirs=own[0][f"test_{floor[1]}_ndcg@20"],
+            rival=f"best baseline ({baseline[1]})",
+            theirs=own[0][f"test_{baseline[1]}_ndcg@20"],
             target=f"ours >= {NDCG_TARGET}",
         ),
         row(
@@ -227,7 +229,7 @@ def main() -> None:
     parser.add_argument("--system", choices=list(RUNS), default="dragon")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shuffled", action="store_true")
-    parser.add_argument("--floors", action="store_true", help="with --one: the floors as well")
+    parser.add_argument("--baselines", action="store_true", help="with --one: the baselines as well")
     parser.add_argument(
         "--large", nargs="?", const="only", choices=["only", "too"], help="large batches beside those of 2,048"
     )
@@ -235,7 +237,7 @@ def main() -> None:
     parser.add_argument("--large-batch", type=int, default=0, help="with --one: a batch other than the file's")
     arguments = parser.parse_args()
     if arguments.one:
-        how = (arguments.shuffled, arguments.large_batch, arguments.floors)
+        how = (arguments.shuffled, arguments.large_batch, arguments.baselines)
         result: dict[str, Any] = train_once(arguments.system, arguments.seed, *how)
         print(json.dumps(result))
         return

@@ -34,7 +34,7 @@ def card(device: torch.device, tiny: bool) -> str:
     if device.type == "cuda":
         about = torch.cuda.get_device_properties(0)
         row(device=about.name.replace(" ", "_"), gib=about.total_memory / 2**30, sms=about.multi_processor_count)
-    from benchmarks.hgt_floor import limits
+    from benchmarks.hgt_products import limits
 
     size, numbers = (256, 1 << 18) if tiny else (8192, 1 << 29)
     row(kind="limits", **limits(device, size, numbers))
@@ -225,7 +225,7 @@ def oom(device: torch.device, tiny: bool) -> str:
         "evaluation": {"eval_every": 9, "max_queries": 5},
         "acceleration": {"device": "cuda", "precision": "fp32", "batching": "full", "deterministic": "on"},
     }
-    base["acceleration"] |= {"accumulation_steps": 1}  # type: ignore[operator]
+    base["acceleration"] |= {"loss_chunks": 1}  # type: ignore[operator]
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     plain = train(base, "prove", root=str(FOLDER / "plain"))

@@ -43,7 +43,11 @@ def profile_phase(device: torch.device, tiny: bool) -> str:
 _HGT = {"hidden_dim": 256, "embedding_dim": 256, "num_heads": 8, "num_layers": 2}
 _SIZES = {
     "hgt": {"model": _HGT, "acceleration": {"batching": "full"}},
-    "hgt edge_sampled": {"model": _HGT, "acceleration": {"batching": "edge_sampled", "accumulation_steps": 4}},
+    "hgt edge_sampled": {
+        "model": _HGT,
+        "acceleration": {"batching": "edge_sampled"},
+        "sampling": {"accumulation_steps": 4},
+    },
     "conve": {"acceleration": {"batch_size": 1024}},
     "sasrec": {"acceleration": {"batch_size": 128}},
     "tisasrec": {"acceleration": {"batch_size": 128}},

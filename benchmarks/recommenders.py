@@ -1,4 +1,4 @@
-"""``python -m benchmarks.recommenders --json``: KGAT's phases, full ranking, and what BPR-MF, KGAT and the floors reach.
+"""``python -m benchmarks.recommenders --json``: KGAT's phases, full ranking, and what BPR-MF, KGAT and the baselines reach.
 
 Each figure comes from a fresh process: times on all threads, with the settings of graphmill's worker for both sides;
 quality on one thread each, two processes at once. ``--only ROW`` measures some rows and leaves the others of
@@ -8,16 +8,16 @@ quality on one thread each, two processes at once. ``--only ROW`` measures some 
   are what that computes, and with the settings whose quality is measured (``last_fm_kgat.yaml``). Stand-in and ours also
   beside the time that the public code itself was recorded to take, scaled to this run's machine (:mod:`benchmarks.rates`)
 * ``large``: the same at amazon-book's shape, ours beside the time in which the least of bytes and products can be done
-  (:mod:`benchmarks.kgat_floor`)
+  (:mod:`benchmarks.kgat_limit`)
 * ``evaluation``: full ranking of equal scores beside MMRec's way and, with ``--rival-python``, an interpreter that has
   RecBole 1.2.1, beside RecBole's own evaluator (:mod:`benchmarks.ranking_step`); without it beside an imitation alone
-* ``floors``: the product's own (popularity, item-kNN, EASE, BPR-MF) on tiktok, baby and last-fm, settings by validation, and
-  the seconds of finding them on all threads
+* ``baselines``: the product's own (popularity, item-kNN, EASE, BPR-MF) on tiktok, baby and last-fm, settings by validation,
+  and the seconds of finding them on all threads
 * ``starts``: the two factorisations by themselves that KGAT starts from there, three seeds each
 * ``kgat``: last-fm by the public implementation's protocol and settings (whole train, 145 epochs at 0.001, test read once),
   started from BPR-MF's vectors; ``kgat_own``: the same from those of a sampled softmax, and with two settings of our own;
   ``kgat_valid``: all with a tenth of train held out, by which the epoch is chosen; three seeds each. Recall and NDCG stand
-  beside the best of the product's floors, tuned as it does
+  beside the best of the product's baselines, tuned as it does
 * ``kgat_masked``: the rival's settings and our own with a step's pairs left out of its propagation, by both protocols
 * ``kgat_large``: batches of 16,384 (rate scaled by √) beside those of 1,024, paired by seed, for as many epochs (145, whole
   train): our settings without masks. A step may leave out half of the pairs at most, which on last-fm a masked one of 16,384
@@ -71,8 +71,8 @@ TARGETS = {
     "last-fm valid": ("ours >= 0.3694", "ours >= 0.2173"),
     "baby": ("ratio >= 1", "ratio >= 1"),
 }
-"""Of Recall@20 and NDCG@20. On last-fm those of item-kNN, the best floor that others had measured on each of the two splits;
-the note says whether the product's own best floor is reached, which has a softmax that they had not."""
+"""Of Recall@20 and NDCG@20. On last-fm those of item-kNN, the best baseline that others had measured on each of the two
+splits; the note says whether the product's own best baseline is reached, which has a softmax that they had not."""
 RIVAL = 0.3463
 """Best of the public implementation's epochs, chosen on the test, without pretrained vectors."""
 SEEDS = (0, 1, 2)
@@ -184,20 +184,20 @@ def _beside_plain(
 
 def large_rows() -> Iterator[Row]:
     """KGAT at amazon-book's shape, beside the least that it has to move and to multiply; in turn."""
-    runs, floors = [], []
+    runs, limits = [], []
     for _ in range(3):
         runs.append(fresh(STEP, ["--data", "amazon-book", "--steps", "3"], as_a_worker()))
-        floors.append(fresh("benchmarks.kgat_floor", ["--data", "amazon-book"], as_a_worker()))
+        limits.append(fresh("benchmarks.kgat_limit", ["--data", "amazon-book"], as_a_worker()))
     name = "kgat amazon-book's shape"
     for part in ("cf", "kg", "attention"):
         ours, note = typical(runs, part)
-        # The least of the rounds' floors: at the rates of the one that was disturbed least.
-        least = min(floors, key=lambda found: float(found[part]))
-        every = ", ".join(f"{found[part]:.3g}" for found in floors)
-        note = f"{note}; floor, the least of {every}: {least[f'{part} note']}"
-        yield row(name, part, "s", ours, rival="floor", theirs=least[part], target="ratio <= 3", note=note)
-        at_once = min(seconds_of(floors, f"{part} at once"))
-        yield row(name, part, "s", ours, rival="floor, were its parts to go on at once", theirs=at_once)
+        # The least of the rounds' limits: at the rates of the one that was disturbed least.
+        least = min(limits, key=lambda found: float(found[part]))
+        every = ", ".join(f"{found[part]:.3g}" for found in limits)
+        note = f"{note}; limit, the least of {every}: {least[f'{part} note']}"
+        yield row(name, part, "s", ours, rival="limit", theirs=least[part], target="ratio <= 3", note=note)
+        at_once = min(seconds_of(limits, f"{part} at once"))
+        yield row(name, part, "s", ours, rival="limit, were its parts to go on at once", theirs=at_once)
     peak, note = typical(runs, "peak_gib")
     yield row(name, "peak memory", "GiB", peak, note=f"above the imports, the building of the graph included; {note}")
 
@@ -263,8 +263,8 @@ def train_one(folder: Path, recipe: str, graph: Path, **sections: Any) -> dict[s
         return dict(train(merge(values, sections), "benchmark", root=str(folder / "runs")))
 
 
-def floors_once(data: str, seed: int = 0) -> dict[str, dict[str, Any]]:
-    """Figures of the product's floors on ``data``, each at its best setting by validation, and the seconds to find it.
+def baselines_once(data: str, seed: int = 0) -> dict[str, dict[str, Any]]:
+    """Figures of the product's baselines on ``data``, each at its best setting by validation, and the seconds to find it.
 
     ``seed``: of BPR-MF's trainings; the others have none.
     """
@@ -289,9 +289,9 @@ def floors_once(data: str, seed: int = 0) -> dict[str, dict[str, Any]]:
         assert isinstance(settings, RecommenderSettings)
         view = interaction_view(TypedGraph.open(graph))
         evaluator, out = RecommenderEvaluator(view, settings), {}
-        for floor, tuned in evaluator.floors.items():
-            found = evaluator.floor_lists(floor, "test").metrics(("recall", "ndcg"), [20])
-            out[floor] = {**found, "setting": tuned.setting, "seconds": tuned.seconds}
+        for baseline, tuned in evaluator.baselines.items():
+            found = evaluator.baseline_lists(baseline, "test").metrics(("recall", "ndcg"), [20])
+            out[baseline] = {**found, "setting": tuned.setting, "seconds": tuned.seconds}
         started = time.perf_counter()
         with contextlib.redirect_stdout(sys.stderr):
             form, best = best_bpr_mf(settings, view, folder / "runs")
@@ -301,10 +301,10 @@ def floors_once(data: str, seed: int = 0) -> dict[str, dict[str, Any]]:
         return out
 
 
-def floor_rows() -> Iterator[Row]:
-    """One row a floor and data set."""
+def baseline_rows() -> Iterator[Row]:
+    """One row a baseline and data set."""
     for data in ("tiktok", "baby", "last-fm", "last-fm valid"):
-        arguments = ["--one", "floors", "--data", data]
+        arguments = ["--one", "baselines", "--data", data]
         for name, found in fresh("benchmarks.recommenders", arguments, as_a_worker()).items():
             seconds = f"tuned in {found['seconds']:.1f} s on {allowed_cores()} threads"
             note = f"ndcg@20 {found['ndcg@20']:.4f}; {found['setting']}; {seconds}"
@@ -320,7 +320,7 @@ def factorisation(folder: Path, graph: Path, data: str, seed: int, settings: str
         graph,
         objective=of_start,
         training={"epochs": before, "seed": seed, "patience_epochs": 0},
-        evaluation={"eval_every": before if data == "last-fm" else 10, "floors": False},
+        evaluation={"eval_every": before if data == "last-fm" else 10, "baselines": []},
     )
 
 
@@ -382,7 +382,7 @@ def kgat_once(data: str, seed: int, settings: str) -> dict[str, float]:
             model=own.get("model", {}),
             objective=own.get("objective", {}),
             acceleration={"batch_size": batch, **own.get("acceleration", {})},
-            evaluation={"eval_every": epochs if whole else 5, "floors": False},
+            evaluation={"eval_every": epochs if whole else 5, "baselines": []},
         )
     metrics = found["metrics"]
     return {
@@ -394,23 +394,25 @@ def kgat_once(data: str, seed: int, settings: str) -> dict[str, float]:
 
 
 @cache
-def floors_of(data: str, seeds: tuple[int, ...]) -> dict[str, dict[str, float]]:
-    """Test ``recall@20`` and ``ndcg@20`` of each of the product's floors on ``data``, tuned by it: means over seeds."""
-    runs = of_seeds(["--one", "floors", "--data", data], seeds)
+def baselines_of(data: str, seeds: tuple[int, ...]) -> dict[str, dict[str, float]]:
+    """Test ``recall@20`` and ``ndcg@20`` of each of the product's baselines on ``data``, tuned by it: means over seeds."""
+    runs = of_seeds(["--one", "baselines", "--data", data], seeds)
     return {
-        floor: {metric: float(np.mean([run[floor][metric] for run in runs])) for metric in ("recall@20", "ndcg@20")}
-        for floor in runs[0]
+        baseline: {
+            metric: float(np.mean([run[baseline][metric] for run in runs])) for metric in ("recall@20", "ndcg@20")
+        }
+        for baseline in runs[0]
     }
 
 
 def kgat_rows(datasets: Sequence[str] = ("last-fm",), seeds: Sequence[int] = SEEDS) -> Iterator[Row]:
-    """KGAT on last-fm by the rival's protocol and with its settings, beside the best of the product's floors by each metric:
-    means over seeds."""
+    """KGAT on last-fm by the rival's protocol and with its settings, beside the best of the product's baselines by each
+    metric: means over seeds."""
     for workload in datasets:
         data, _, settings = workload.partition(", ")
         arguments = ["--one", "kgat", "--data", data, *(["--settings", settings] if settings else [])]
         runs = of_seeds(arguments, seeds)
-        floors = floors_of(data, tuple(seeds))
+        baselines = baselines_of(data, tuple(seeds))
         about = "epochs " + ", ".join(str(run["epoch"]) for run in runs)
         about += f"; the vectors that it starts from {_mean(runs, 'start'):.4f} by recall"
         if settings in OWN:
@@ -421,17 +423,19 @@ def kgat_rows(datasets: Sequence[str] = ("last-fm",), seeds: Sequence[int] = SEE
         targets = ("", "") if "batch" in settings else TARGETS[data]
         for name, target in zip(("recall", "ndcg"), targets, strict=True):
             metric, ours = f"{name}@20", _mean(runs, name)
-            best = max(floors, key=lambda floor: floors[floor][metric])
-            verdict = "above" if ours > floors[best][metric] else "BELOW"
-            note = "seeds " + ", ".join(f"{run[name]:.4f}" for run in runs) + f"; {verdict} the best floor; "
-            note += ", ".join(f"{floor} {figures[metric]:.4f}" for floor, figures in floors.items()) + f"; {about}"
+            best = max(baselines, key=lambda baseline: baselines[baseline][metric])
+            verdict = "above" if ours > baselines[best][metric] else "BELOW"
+            note = "seeds " + ", ".join(f"{run[name]:.4f}" for run in runs) + f"; {verdict} the best baseline; "
+            note += (
+                ", ".join(f"{baseline} {figures[metric]:.4f}" for baseline, figures in baselines.items()) + f"; {about}"
+            )
             yield row(
                 f"kgat {workload}",
                 f"test {metric}",
                 "",
                 ours,
-                rival=f"floor {best}",
-                theirs=floors[best][metric],
+                rival=f"baseline {best}",
+                theirs=baselines[best][metric],
                 target=target,
                 note=note,
             )
@@ -491,7 +495,7 @@ def baby_rows() -> Iterator[Row]:
 ROWS: dict[str, Callable[[], Iterator[Row]]] = {
     "step": step_rows,
     "evaluation": evaluation_rows,
-    "floors": floor_rows,
+    "baselines": baseline_rows,
     "starts": start_rows,
     "kgat": kgat_rows,
     "kgat_own": kgat_own_rows,
@@ -504,9 +508,9 @@ ROWS: dict[str, Callable[[], Iterator[Row]]] = {
 
 
 def same_figure(new: Row, old: Row) -> bool:
-    """Whether ``old`` is an earlier measurement of ``new``. Which floor is the best one may have changed in between."""
-    floors = all(each.rival.startswith("floor ") for each in (new, old))
-    return (old.workload, old.metric) == (new.workload, new.metric) and (floors or old.rival == new.rival)
+    """Whether ``old`` is an earlier measurement of ``new``. Which baseline is the best one may have changed in between."""
+    baselines = all(each.rival.startswith("baseline ") for each in (new, old))
+    return (old.workload, old.metric) == (new.workload, new.metric) and (baselines or old.rival == new.rival)
 
 
 def main() -> None:
@@ -514,7 +518,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=list(ROWS), action="append", help="rows to measure; without it, all")
     parser.add_argument("--json", action="store_true", help="write benchmarks/results/recommenders.json")
-    parser.add_argument("--one", choices=["floors", "start", "kgat"], help="one measurement, in this process")
+    parser.add_argument("--one", choices=["baselines", "start", "kgat"], help="one measurement, in this process")
     parser.add_argument("--rival-python", default="", help="an interpreter that has RecBole 1.2.1, for evaluation")
     parser.add_argument("--data", choices=["tiktok", "baby", "last-fm", "last-fm valid"], default="tiktok")
     parser.add_argument("--seed", type=int, default=0)
@@ -524,7 +528,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.one:
         one: dict[str, Callable[[], dict[str, Any]]] = {
-            "floors": lambda: floors_once(args.data, args.seed),
+            "baselines": lambda: baselines_once(args.data, args.seed),
             "start": lambda: start_once(args.data, args.seed, args.settings),
             "kgat": lambda: kgat_once(args.data, args.seed, args.settings),
         }

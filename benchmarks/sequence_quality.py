@@ -49,7 +49,7 @@ PAPER: dict[str, Any] = {
     "model": {"max_length": 50},
     "training": {"epochs": 200, "patience_epochs": 40},
 }
-FLOORS = ("popularity", "markov", "item_knn")
+BASELINES = ("popularity", "markov", "item_knn")
 
 
 def train_once(data: str, system: str, loss: str, seed: int, threads: int) -> dict[str, Any]:
@@ -69,7 +69,7 @@ def train_once(data: str, system: str, loss: str, seed: int, threads: int) -> di
             "data": str(graph.path),
             "training": {"seed": seed},
             "acceleration": {"device": "cpu", "threads": threads},
-            "evaluation": {"floors": seed == 0 and loss != "paper"},
+            "evaluation": {"baselines": seed == 0 and loss != "paper"},
         }
         with contextlib.redirect_stdout(sys.stderr):
             settings = PAPER if loss == "paper" else SETTINGS[data]
@@ -108,11 +108,11 @@ def rows_of(data: str, system: str, loss: str, runs: list[dict[str, Any]]) -> li
     found = []
     for key, bound in plan["targets"].items():
         value, note = figure(key)
-        best = max(((runs[0].get(f"test_{f}_{key}", 0.0), f) for f in FLOORS), default=(0.0, ""))
+        best = max(((runs[0].get(f"test_{f}_{key}", 0.0), f) for f in BASELINES), default=(0.0, ""))
         if own and best[0]:
             target = f"ours > {bound}"
             found.append(
-                row(name, key, "", value, rival=f"best floor ({best[1]})", theirs=best[0], target=target, note=note)
+                row(name, key, "", value, rival=f"best baseline ({best[1]})", theirs=best[0], target=target, note=note)
             )
         else:
             found.append(row(name, key, "", value, note=note))

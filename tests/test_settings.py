@@ -1,12 +1,22 @@
 """What every settings model does, whatever its fields; and settings that an earlier release had."""
 
-from typing import Literal
+import warnings
+from typing import Any, Literal
 
 import pytest
 import yaml
 
 from graphmill.errors import SettingsError
-from graphmill.settings import Settings, identity_of, parse, setting
+from graphmill.settings import (
+    RenamedSetting,
+    Settings,
+    identity_of,
+    name_of_today,
+    parse,
+    setting,
+    written_by_graphmill,
+)
+from graphmill.systems.hgt.settings import HgtSettings
 from graphmill.training.settings import TrainingSettings
 
 
@@ -61,6 +71,54 @@ def test_a_retired_setting_at_its_default_is_read_and_keeps_the_fingerprint() ->
 def test_a_retired_setting_in_use_is_refused_with_what_to_write() -> None:
     with pytest.raises(SettingsError, match=r"moments: 'bf16' is no longer there: .* leave the setting out"):
         parse(TrainingSettings, {"moments": "bf16"}, "settings.yaml")
+
+
+_RENAMED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+    ("conve", {"acceleration": {"accumulation_steps": 3}}, {"acceleration": {"loss_chunks": 3}}),
+    (
+        "hgt",
+        {"acceleration": {"accumulation_steps": 3, "edge_sample_size": 9, "num_neighbors": [1, 2]}},
+        {
+            "acceleration": {"loss_chunks": 3},
+            "sampling": {"accumulation_steps": 3, "edge_sample_size": 9, "num_neighbors": [1, 2]},
+        },
+    ),
+    ("kgat", {"evaluation": {"floors": False}}, {"evaluation": {"baselines": []}}),
+    ("sasrec", {"training": {"lr_floor": 0.2}}, {"training": {"lr_lowest": 0.2}}),
+]
+
+
+@pytest.mark.parametrize(("recipe", "before", "today"), _RENAMED)
+def test_a_renamed_setting_is_read_with_a_warning_and_keeps_the_fingerprint(
+    recipe: str, before: dict[str, Any], today: dict[str, Any]
+) -> None:
+    from graphmill.runs.resolve import identity, parse_settings
+
+    (section, fields), *_ = before.items()
+    with pytest.warns(RenamedSetting, match=rf"{section}\.{next(iter(fields))} is now called \w+\.\w+.*still read"):
+        old = parse_settings({"recipe": recipe, **before}, "x.yaml")
+    new = parse_settings({"recipe": recipe, **today}, "x.yaml")
+    assert old == new
+    known = identity(new)
+    for section, fields in before.items():
+        for name, value in fields.items():
+            assert known.get(section, {name: value})[name] == value, "by the name that fingerprints had"
+    assert "sampling" not in known
+
+
+def test_an_old_name_wins_over_a_preset_and_nobody_is_told_of_our_own_files() -> None:
+    from graphmill.runs.resolve import parse_settings
+
+    values = {"recipe": "hgt", "preset": "low_memory", "acceleration": {"edge_sample_size": 77}}
+    with written_by_graphmill(), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found: Any = parse_settings(values, "settings.json")
+    assert (found.sampling.edge_sample_size, found.sampling.accumulation_steps) == (77, 8)
+
+
+def test_a_renamed_setting_can_be_searched_by_its_old_name() -> None:
+    assert name_of_today(HgtSettings, "acceleration.edge_sample_size") == "sampling.edge_sample_size"
+    assert name_of_today(HgtSettings, "training.learning_rate") == "training.learning_rate"
 
 
 def test_a_retired_choice_is_refused() -> None:

@@ -254,19 +254,19 @@ def generate_hgt_embeddings_batched(
     node_batch_size: int = 2048,
     num_neighbors: Sequence[int] = (10, 10),
     accumulation_steps: int = 4,
-    loss: str = "softmax",
-    contrastive_weight: float = 0.5,
-    similarity_threshold: float = 0.1,
+    loss: str = "",
+    contrastive_weight: float | None = None,
+    similarity_threshold: float | None = None,
     include_node_types: Sequence[str] = ("drug", "disease", "gene/protein", "pathway", "biological_process"),
     limit_nodes: int | None = None,
     use_batched_mps: bool = True,
     seed: int = 0,
     work_dir: str = "",
 ) -> dict[str, Any]:
-    """From a PrimeKG-like edge CSV to an embedding CSV in one call, with the origin's parameters.
+    """From a PrimeKG-like edge CSV to an embedding CSV in one call.
 
-    ``loss``: "softmax", or "link_contrastive", the origin's, which ``contrastive_weight`` and ``similarity_threshold``
-    are for.
+    ``loss``: "softmax", or "link_contrastive", which alone reads ``contrastive_weight`` (0.5) and
+    ``similarity_threshold`` (0.1) and is chosen where one of these is given; by default "softmax".
     ``use_batched_mps`` chooses batching: edge_sampled (else full); ``node_batch_size`` and ``num_neighbors`` are
     recorded and take effect in neighbor_sampled batching alone, as in the settings. Widths are rounded up to a multiple
     of ``num_heads``. Files are kept in ``work_dir`` (default: a folder named after ``output_csv`` beside it), so that
@@ -291,6 +291,12 @@ def generate_hgt_embeddings_batched(
     chosen = parse(GraphSettings, {"include_node_types": list(include_node_types)}, "include_node_types")
     graph = build_graph(tables.nodes, tables.edges, chosen, folder / "graph")
 
+    objective = {
+        "loss": loss,
+        "contrastive_weight": contrastive_weight,
+        "similarity_threshold": similarity_threshold,
+    }
+
     def up(width: int) -> int:
         return -(-width // num_heads) * num_heads
 
@@ -304,15 +310,14 @@ def generate_hgt_embeddings_batched(
                 "num_layers": num_layers,
                 "num_heads": num_heads,
             },
-            "objective": {
-                "loss": loss,
-                "contrastive_weight": contrastive_weight,
-                "similarity_threshold": similarity_threshold,
-            },
+            "objective": {name: value for name, value in objective.items() if value not in ("", None)},
             "training": {"epochs": num_epochs, "learning_rate": learning_rate, "seed": seed},
             "acceleration": {
                 "device": device or "auto",
                 "batching": "edge_sampled" if use_batched_mps else "full",
+                "loss_chunks": accumulation_steps,
+            },
+            "sampling": {
                 "edge_sample_size": edge_sample_size,
                 "node_batch_size": node_batch_size,
                 "num_neighbors": list(num_neighbors),

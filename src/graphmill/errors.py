@@ -28,6 +28,10 @@ class ResourceError(GraphmillError):
     """The run does not fit: memory, disk space, a missing device. Carries the figures and the setting to turn."""
 
 
+class MissingExtraError(ResourceError):
+    """An optional package is not installed: names the extra to install."""
+
+
 class OutOfMemoryError(ResourceError):
     """Memory ran out and nothing smaller is left to try. Another attempt may find more: Dagster repeats the step."""
 

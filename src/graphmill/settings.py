@@ -7,8 +7,10 @@ Only types that survive the Launchpad are allowed: bool, int, float, str, ``Lite
 """
 
 import reprlib
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeVar, get_args, get_origin
 
@@ -35,6 +37,31 @@ class Retired:
     identity: bool = True
 
 
+class RenamedSetting(UserWarning):
+    """A setting was read by the name that it had in an earlier release; the sentence says its name of today."""
+
+
+_OUR_OWN_FILE: ContextVar[bool] = ContextVar("our own file", default=False)
+
+
+@contextmanager
+def written_by_graphmill() -> Iterator[None]:
+    """While settings are read that an earlier release wrote: nobody is told about renamed ones."""
+    token = _OUR_OWN_FILE.set(True)
+    try:
+        yield
+    finally:
+        _OUR_OWN_FILE.reset(token)
+
+
+def reads_own_file() -> bool:
+    """Whether :func:`written_by_graphmill` is in force."""
+    return _OUR_OWN_FILE.get()
+
+
+Renamed = dict[str, str | tuple[str, ...]]
+
+
 class Settings(BaseModel):
     """Frozen, strict about unknown names, validated also where a default is used.
 
@@ -52,16 +79,64 @@ class Settings(BaseModel):
         return _as_meant(cls.model_fields[str(info.field_name)].annotation, value)
 
     RETIRED: ClassVar[dict[str, Retired]] = {}
+    RENAMED: ClassVar[Renamed] = {}
+    """Old name → name of today, or several; both dotted from this model where a setting moved to another section.
+
+    Files are read by either; the old name wins, since it is what was added to defaults and presets. Fingerprints have the
+    old one.
+    """
 
     @model_validator(mode="before")
     @classmethod
-    def _without_retired(cls, values: Any) -> Any:
-        if not isinstance(values, dict) or not cls.RETIRED.keys() & values.keys():
+    def _names_of_today(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
             return values
+        values = with_names_of_today(cls, values)
         for name, retired in cls.RETIRED.items():
             if name in values and values[name] != retired.default:
                 raise ValueError(f"{name}: {shown(values[name])} is no longer there: {retired.instead}")
         return {name: value for name, value in values.items() if name not in cls.RETIRED}
+
+
+def with_names_of_today(model: type[Settings], values: Mapping[str, Any]) -> dict[str, Any]:
+    """``values`` with each renamed setting of ``model`` under its name of today, which a warning says."""
+    out = dict(values)
+    for old, new in model.RENAMED.items():
+        *parents, name = old.split(".")
+        section: Any = out
+        for parent in parents:
+            section = section.get(parent) if isinstance(section, Mapping) else None
+        if not isinstance(section, Mapping) or name not in section:
+            continue
+        value, names = section[name], (new,) if isinstance(new, str) else new
+        out = _without(out, old)
+        for path in names:
+            out = _put(out, path, value)
+        if not _OUR_OWN_FILE.get():
+            warnings.warn(f"{old} is now called {' and '.join(names)}; the old name is still read", RenamedSetting, 2)
+    return out
+
+
+def name_of_today(model: type[Settings], path: str) -> str:
+    """The dotted ``path`` of a setting, by the first of its names of today where it was renamed."""
+    new = model.RENAMED.get(path, path)
+    return new if isinstance(new, str) else new[0]
+
+
+def _put(values: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]:
+    """A copy of nested ``values`` with ``value`` at the dotted ``path``; what is no section stays, to be refused."""
+    name, _, rest = path.partition(".")
+    below = values.get(name, {})
+    if rest and not isinstance(below, Mapping):
+        return dict(values)
+    return {**values, name: _put(below, rest, value) if rest else value}
+
+
+def _without(values: Mapping[str, Any], path: str) -> dict[str, Any]:
+    name, _, rest = path.partition(".")
+    if rest:
+        return {**values, name: _without(values[name], rest)}
+    return {key: value for key, value in values.items() if key != name}
 
 
 SettingsT = TypeVar("SettingsT", bound=Settings)
@@ -112,14 +187,25 @@ def is_identity(model: type[Settings], name: str) -> bool:
 
 
 def identity_of(settings: Settings) -> dict[str, Any]:
-    """The identity fields of ``settings`` as plain values, nested models included, in declaration order."""
+    """The identity fields of ``settings`` as plain values, nested models included, by the names that they had first."""
     out: dict[str, Any] = {}
     for name in type(settings).model_fields:
         if not is_identity(type(settings), name):
             continue
         value = getattr(settings, name)
         out[name] = identity_of(value) if isinstance(value, Settings) else value
-    return out | {name: retired.default for name, retired in type(settings).RETIRED.items() if retired.identity}
+    out |= {name: retired.default for name, retired in type(settings).RETIRED.items() if retired.identity}
+    for old, new in type(settings).RENAMED.items():
+        place = new if isinstance(new, str) else new[0]
+        if (value := _at(out, place)) is not None:
+            out = _put(_without(out, place), old, value)
+    return {name: value for name, value in out.items() if value != {}}
+
+
+def _at(values: Any, path: str) -> Any:
+    for name in path.split("."):
+        values = values.get(name) if isinstance(values, Mapping) else None
+    return values
 
 
 def parse(model: type[SettingsT], values: dict[str, Any], where: str) -> SettingsT:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import hgt, hgt_floor
+from benchmarks import hgt, hgt_products
 
 
 def test_the_limits_are_rates_of_products_and_of_a_copy() -> None:
-    found = hgt_floor.limits(torch.device("cpu"), size=64, numbers=1 << 12, repeats=2)
+    found = hgt_products.limits(torch.device("cpu"), size=64, numbers=1 << 12, repeats=2)
     assert set(found) == {"fp32", "bf16", "copy"}
     assert all(rate > 0 for rate in found.values())
 

@@ -1,4 +1,4 @@
-"""The rows of KGAT's quality: beside which floor they stand, and what they replace."""
+"""The rows of KGAT's quality: beside which baseline they stand, and what they replace."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from benchmarks.card import row
 
 from benchmarks import recommenders
 
-FLOORS = {
+BASELINES = {
     "popularity": {"recall@20": 0.2, "ndcg@20": 0.1},
     "item_knn": {"recall@20": 0.38, "ndcg@20": 0.25},
     "bpr_mf": {"recall@20": 0.40, "ndcg@20": 0.24},
@@ -24,45 +24,45 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
 
     def of_seeds(arguments: Sequence[str], seeds: Sequence[int]) -> list[dict[str, Any]]:
         kept.append(arguments)
-        if "floors" in arguments:
+        if "baselines" in arguments:
             # Different seeds, one mean.
             return [
-                {name: {m: v + (seed - 1) * 0.01 for m, v in found.items()} for name, found in FLOORS.items()}
+                {name: {m: v + (seed - 1) * 0.01 for m, v in found.items()} for name, found in BASELINES.items()}
                 for seed in seeds
             ]
         return [{"recall": 0.39, "ndcg": 0.24, "epoch": 5, "start": 0.37} for _ in seeds]
 
     monkeypatch.setattr(recommenders, "of_seeds", of_seeds)
-    recommenders.floors_of.cache_clear()
+    recommenders.baselines_of.cache_clear()
     yield kept  # type: ignore[misc]
-    recommenders.floors_of.cache_clear()
+    recommenders.baselines_of.cache_clear()
 
 
-def test_recall_and_ndcg_stand_beside_the_products_best_floor_of_each(asked: list[Sequence[str]]) -> None:
+def test_recall_and_ndcg_stand_beside_the_products_best_baseline_of_each(asked: list[Sequence[str]]) -> None:
     recall, ndcg = recommenders.kgat_rows(("last-fm",))
-    assert (recall.metric, recall.rival, recall.theirs) == ("test recall@20", "floor bpr_mf", pytest.approx(0.40))
+    assert (recall.metric, recall.rival, recall.theirs) == ("test recall@20", "baseline bpr_mf", pytest.approx(0.40))
     assert (recall.target, recall.holds) == ("ours >= 0.389", True)
-    assert "BELOW the best floor" in recall.note
-    assert (ndcg.metric, ndcg.rival, ndcg.theirs) == ("test ndcg@20", "floor item_knn", pytest.approx(0.25))
+    assert "BELOW the best baseline" in recall.note
+    assert (ndcg.metric, ndcg.rival, ndcg.theirs) == ("test ndcg@20", "baseline item_knn", pytest.approx(0.25))
     assert (ndcg.target, ndcg.holds) == ("ours >= 0.2317", True)
     assert ndcg.ratio == pytest.approx(0.96)
 
 
-def test_floors_are_measured_once_for_a_data_set(asked: list[Sequence[str]]) -> None:
+def test_baselines_are_measured_once_for_a_data_set(asked: list[Sequence[str]]) -> None:
     rows = list(recommenders.kgat_rows(("last-fm", "last-fm, tuned", "baby")))
     assert len(rows) == 6
-    assert [a[-1] for a in asked if "floors" in a] == ["last-fm", "baby"]
+    assert [a[-1] for a in asked if "baselines" in a] == ["last-fm", "baby"]
     assert [r.target for r in rows if r.workload == "kgat baby"] == ["ratio >= 1", "ratio >= 1"]
 
 
-def test_a_row_replaces_that_beside_the_floor_that_was_best_before() -> None:
+def test_a_row_replaces_that_beside_the_baseline_that_was_best_before() -> None:
     def figure(workload: str, metric: str, rival: str) -> Any:
         return row(workload, metric, "", 0.1, rival=rival, theirs=0.2)
 
-    new = figure("kgat baby", "test recall@20", "floor bpr_mf")
-    assert recommenders.same_figure(new, figure("kgat baby", "test recall@20", "floor item_knn"))
-    assert not recommenders.same_figure(new, figure("kgat baby", "test ndcg@20", "floor item_knn"))
-    assert not recommenders.same_figure(new, figure("kgat last-fm", "test recall@20", "floor bpr_mf"))
+    new = figure("kgat baby", "test recall@20", "baseline bpr_mf")
+    assert recommenders.same_figure(new, figure("kgat baby", "test recall@20", "baseline item_knn"))
+    assert not recommenders.same_figure(new, figure("kgat baby", "test ndcg@20", "baseline item_knn"))
+    assert not recommenders.same_figure(new, figure("kgat last-fm", "test recall@20", "baseline bpr_mf"))
     loop = figure("full ranking", "seconds", "a loop")
     assert recommenders.same_figure(loop, loop)
     assert not recommenders.same_figure(loop, figure("full ranking", "seconds", "a dense matrix"))

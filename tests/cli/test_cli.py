@@ -76,7 +76,7 @@ def test_recommend_writes_the_best_new_items_and_a_model_of_links_has_none(
     pairs = [(u, i, 0 if (u + i) % 5 else 2) for u in range(20) for i in range(12) if (u + i) % 3]
     graph = built(tmp_path / "graph", pairs, 20, 12)
     path = tmp_path / "settings.yaml"
-    values = {"recipe": "bpr_mf", "data": str(graph.path), "training": {"epochs": 1}, "evaluation": {"floors": False}}
+    values = {"recipe": "bpr_mf", "data": str(graph.path), "training": {"epochs": 1}, "evaluation": {"baselines": []}}
     values["evaluation"] |= {"top_k": [3], "selection_metric": "recall@3"}
     path.write_text(yaml.safe_dump(values))
     of = json.loads(run("train", str(path), "--json").stdout)["run_dir"]
@@ -87,7 +87,7 @@ def test_recommend_writes_the_best_new_items_and_a_model_of_links_has_none(
     assert "does not recommend items" in mistake("recommend", trained["run_dir"])
 
 
-def test_rank_has_the_floors_beside_the_model(trained: dict[str, Any], tmp_path: Path) -> None:
+def test_rank_has_the_baselines_beside_the_model(trained: dict[str, Any], tmp_path: Path) -> None:
     found = json.loads(run("rank", trained["run_dir"], "--json").stdout)
     assert set(found["figures"]) == {"model", "degree", "knn", "random", "no_message"}
     assert found["against"]["best"] in ("degree", "knn")

@@ -14,7 +14,7 @@ from graphmill.graph.settings import GraphSettings
 from graphmill.ingest.triples import read_triples
 
 
-def test_training_explaining_and_the_origins_files(tmp_path: Path, repository: Path) -> None:
+def test_training_explaining_and_the_torch_files(tmp_path: Path, repository: Path) -> None:
     tables = read_triples(repository / "data" / "01_raw" / "triples")
     graph = build_graph(tables.nodes, tables.edges, GraphSettings(add_reverse="never"), tmp_path / "graph")
     settings = tmp_path / "settings.yaml"

@@ -150,11 +150,11 @@ def test_the_launchpad_shows_every_setting_with_the_yamls_values(project: Projec
 
 
 def test_a_preset_fills_what_is_not_written() -> None:
-    written = {"preset": "low_memory", "acceleration": {"edge_sample_size": 77}}
+    written = {"preset": "low_memory", "sampling": {"edge_sample_size": 77}}
     defaults = launchpad_defaults("hgt", written)
     settings: Any = defaults.settings
-    assert settings.acceleration.edge_sample_size == 77
-    assert settings.acceleration.accumulation_steps == 8
+    assert settings.sampling.edge_sample_size == 77
+    assert settings.sampling.accumulation_steps == 8
     assert (settings.preset, defaults.preset_reason) == ("low_memory", "as the defs.yaml says")
 
 
@@ -180,7 +180,7 @@ def test_auto_is_the_preset_of_the_machine_that_loads_the_definitions(
     monkeypatch.setattr(embedding_model, "this_machine", lambda: Machine(device, gib * 2**30))
     defaults = launchpad_defaults("hgt", {**written, "training": {"epochs": 7}})
     settings: Any = defaults.settings
-    assert (settings.preset, settings.acceleration.edge_sample_size, settings.training.epochs) == (preset, size, 7)
+    assert (settings.preset, settings.sampling.edge_sample_size, settings.training.epochs) == (preset, size, 7)
     assert defaults.preset_reason.startswith("auto: ")
     (model,) = [a for a in project.model(settings=written).assets if a.key.path[-1] == "hgt_model"]
     assert f"preset `{preset}` (auto: " in model.descriptions_by_key[model.key]

@@ -205,7 +205,9 @@ def test_the_launchpad_asks_for_other_analyses(project: Project) -> None:
 
 
 @pytest.mark.parametrize(("model", "passed"), [(0.4, True), (0.2, False)])
-def test_items_are_ranked_beside_the_floors_and_by_both_protocols(project: Project, model: float, passed: bool) -> None:
+def test_items_are_ranked_beside_the_baselines_and_by_both_protocols(
+    project: Project, model: float, passed: bool
+) -> None:
     system = System(project, "sasrec")
     figures = {
         "model": {"ndcg@10": model, "hr@10": 0.6, "mrr": 0.3},
@@ -215,14 +217,14 @@ def test_items_are_ranked_beside_the_floors_and_by_both_protocols(project: Proje
     }
     system.write("ranking.json", {"kind": "items", "epoch": 4, "split": "test", "figures": figures})
     result = system.run("ranking", rank={})
-    check = checks(result)["beats_the_floors"]
+    check = checks(result)["beats_baselines"]
     assert check.passed is passed
-    assert "what most often follows the last item" in check.description, "the best floor, not the easiest"
+    assert "what most often follows the last item" in check.description, "the best baseline, not the easiest"
     shown = project.metadata("toy/sasrec_ranking")
     assert shown["ndcg@10"] == model
     assert shown["sampled_ndcg@10"] == 0.9
-    assert shown["over_best_floor"] == pytest.approx(model / 0.25)
-    assert "| popularity | 0.1 | 0.2 | 0.1 |" in shown["beside_the_floors"]
+    assert shown["over_best_baseline"] == pytest.approx(model / 0.25)
+    assert "| popularity | 0.1 | 0.2 | 0.1 |" in shown["beside_the_baselines"]
     assert "| sampled negatives (the papers' protocol) | 0.9 | 0.95 | 0.8 |" in shown["protocols"]
     assert "data:image/png;base64," in shown["bars"]
 
@@ -230,15 +232,15 @@ def test_items_are_ranked_beside_the_floors_and_by_both_protocols(project: Proje
 @pytest.mark.parametrize(("model", "passed"), [(0.4, True), (0.25, False)])
 def test_a_recommender_that_loses_to_a_factorisation_is_told_so(project: Project, model: float, passed: bool) -> None:
     system = System(project, "bpr_mf")
-    floors = {"popularity": 0.1, "item_knn": 0.2, "ease": 0.25, "bpr_mf": 0.3}
-    figures = {name: {"recall@20": own, "ndcg@20": 0.1} for name, own in {"model": model, **floors}.items()}
+    baselines = {"popularity": 0.1, "item_knn": 0.2, "ease": 0.25, "bpr_mf": 0.3}
+    figures = {name: {"recall@20": own, "ndcg@20": 0.1} for name, own in {"model": model, **baselines}.items()}
     system.write("ranking.json", {"kind": "items", "epoch": 4, "split": "test", "figures": figures})
-    check = checks(system.run("ranking", rank={}))["beats_the_floors"]
+    check = checks(system.run("ranking", rank={}))["beats_baselines"]
     assert check.passed is passed
     assert "BPR-MF, trained on the same data" in check.description
     shown = project.metadata("toy/bpr_mf_ranking")
-    assert shown["over_best_floor"] == pytest.approx(model / 0.3)
-    assert "| EASE | 0.25 | 0.1 |" in shown["beside_the_floors"]
+    assert shown["over_best_baseline"] == pytest.approx(model / 0.3)
+    assert "| EASE | 0.25 | 0.1 |" in shown["beside_the_baselines"]
 
 
 def test_a_ranking_whose_epoch_was_chosen_on_test_says_that_it_is_optimistic(project: Project) -> None:
@@ -247,7 +249,7 @@ def test_a_ranking_whose_epoch_was_chosen_on_test_says_that_it_is_optimistic(pro
     for selected_on in ("valid", "test"):
         about = {"kind": "items", "epoch": 4, "split": "test", "selected_on": selected_on}
         system.write("ranking.json", {**about, "figures": figures})
-        check = checks(system.run("ranking", rank={}))["beats_the_floors"]
+        check = checks(system.run("ranking", rank={}))["beats_baselines"]
         shown = project.metadata("toy/bpr_mf_ranking")
         assert shown.get("optimistic", "") == (CHOSEN_ON_TEST if selected_on == "test" else "")
         assert (CHOSEN_ON_TEST in check.description) == (selected_on == "test")

@@ -83,7 +83,7 @@ def runs_short(kind: str, values: dict[str, Any], folder: Path) -> dict[str, Any
     def losses(result: dict[str, Any]) -> list[float]:
         return [r["losses"]["total"] for r in RunDirectory(result["run_dir"]).metrics.read("step")]
 
-    one = {**values, "acceleration": {**values["acceleration"], "allow_fallback": False, "accumulation_steps": 1}}
+    one = {**values, "acceleration": {**values["acceleration"], "allow_fallback": False, "loss_chunks": 1}}
     pretend.DEVICE.tally.clear()
     plain = train(one, "plain", root=str(folder / "plain"))
     peak, whole = pretend.DEVICE.tally.peak_bytes, pretend.DEVICE.total
@@ -134,7 +134,7 @@ def main(kind: str) -> None:
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         graphs = {name: CASES[name].graph(folder / name) for name in ("bpr-mf", "hgt-full")}
-        on = {"acceleration": {"device": kind, "precision": "fp32", "accumulation_steps": 1}}
+        on = {"acceleration": {"device": kind, "precision": "fp32", "loss_chunks": 1}}
         length = {"training": {"epochs": 2, "steps_per_epoch": 4, "warmup_steps": 1, "lr_decay_epochs": 2}}
         values = {name: settings_of(CASES[name], graphs[name], on, length) for name in graphs}
         with device:

@@ -41,7 +41,7 @@ _SIZES = {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 2
 MANY_RELATIONS = {
     f"{mode}, 26 relations, {loss}": Case(
         "hgt",
-        {"model": _SIZES, "objective": {"loss": loss}, "acceleration": {"batching": mode, **sizes}},
+        {"model": _SIZES, "objective": {"loss": loss}, "acceleration": {"batching": mode}, "sampling": sizes},
         graph=_typed,
     )
     for loss in ("link_contrastive", "softmax")
@@ -98,10 +98,13 @@ def _life(
     case = {**CASES, **MANY_RELATIONS}[name]
     graph = case.graph(folder / "graph")
     on_device = {"device": kind, "allow_fallback": False, "precision": precision}
-    on_device["accumulation_steps"] = 4 if name in MANY_RELATIONS else 2
+    parts = 4 if name in MANY_RELATIONS else 2
+    on_device["loss_chunks"] = parts
+    sampling = {"sampling": {"accumulation_steps": parts}} if case.recipe == "hgt" else {}
     short = {"epochs": 2, "steps_per_epoch": 3, "warmup_steps": 1, "lr_decay_epochs": 0}
     kept = {"keep_influence": 2, "checkpoint_every_epochs": 1}
-    values = settings_of(case, graph, {"acceleration": on_device | kept, "training": short, "export": {"csv": False}})
+    more = {"acceleration": on_device | kept, "training": short, "export": {"csv": False}}
+    values = settings_of(case, graph, more | sampling)
     stop, whole = StopRequest(), Engine._step
 
     def counted(engine: Any, *rest: Any) -> None:

@@ -79,7 +79,7 @@ def test_interactions_become_rankings_and_recommendations(run: Any, tmp_path: Pa
     with instance:
         ranking = metadata(instance, "watch", "tisasrec_ranking")
         for name in ("popularity", "item-kNN", "what most often follows"):
-            assert name in ranking["beside_the_floors"]
+            assert name in ranking["beside_the_baselines"]
         assert "sampled negatives" in ranking["protocols"]
         found = metadata(instance, "watch", "tisasrec_recommendations")
         assert (found["dagster/row_count"], found["users"]) == (6000, 300)
@@ -95,7 +95,7 @@ def test_listeners_tracks_and_facts_become_three_recommenders(run: Any, tmp_path
         for model in ("kgat", "mmgcn", "dragon"):
             ranking = metadata(instance, "music", f"{model}_ranking")
             for name in ("popularity", "item-kNN", "EASE", "BPR-MF"):
-                assert name in ranking["beside_the_floors"], (model, name)
+                assert name in ranking["beside_the_baselines"], (model, name)
             found = metadata(instance, "music", f"{model}_recommendations")
             assert found["dagster/row_count"] == 20 * found["users"]
             assert metadata(instance, "music", f"{model}_embeddings")["dagster/row_count"] > found["users"]

@@ -151,6 +151,19 @@ def test_runs_of_other_machines_and_launchers_are_not_judged(
     assert look_twice(instance, started(instance, gone(), tags=here)).startswith("ended")
 
 
+def test_a_code_location_leaves_runs_of_others_alone_where_they_may_be_on_other_machines(
+    instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process here may have the id that another machine's has."""
+    run, memory = started(instance, os.getpid()), Memory()
+    look(instance, run, memory, time.time(), "mine")
+    assert memory.seen == [run.run_id], "one machine: whoever looks knows its processes"
+    monkeypatch.setattr("graphmill.orchestration.lost_runs._one_machine", lambda _: False)
+    memory = Memory()
+    assert look(instance, run, memory, time.time(), "mine") == ""
+    assert memory.seen == []
+
+
 def test_a_run_that_is_starting_is_ended_when_the_server_that_was_to_start_it_is_gone(
     instance: dg.DagsterInstance,
 ) -> None:

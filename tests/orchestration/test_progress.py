@@ -5,10 +5,11 @@ import math
 import pytest
 
 from graphmill.orchestration.curves import Curve, total_loss
-from graphmill.orchestration.progress import duration, progress_line, progress_metadata, started_line
+from graphmill.orchestration.progress import progress_metadata, started_line
+from graphmill.runs.messages import duration, progress_line
 
 
-def test_a_line_says_where_the_training_is() -> None:
+def test_a_line_says_how_the_training_goes() -> None:
     message = {
         "epoch": 3,
         "epochs": 10,
@@ -18,9 +19,7 @@ def test_a_line_says_where_the_training_is() -> None:
         "valid": {"mrr": 0.25, "hits@1": 0.1},
         "seconds_left": 120,
     }
-    assert progress_line(message) == (
-        "epoch 3/10 · step 7 · loss link 0.5123, total 1.5 · 12,346 edges/s · mrr 0.25 · 2 min left"
-    )
+    assert progress_line(message) == "link: 0.5123  total: 1.5000  12,346 edges/s  mrr 0.2500  2 min left"
 
 
 def test_figures_of_the_test_split_are_not_shown_as_validation() -> None:

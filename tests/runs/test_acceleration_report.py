@@ -174,7 +174,7 @@ def test_the_music_chain_asks_for_the_origins_study() -> None:
             assert not [text for text in (*report.accelerated, *report.singles) if "compile" in text], "it refuses it"
         else:
             assert COMPILED in report.accelerated
-        assert {"acceleration.accumulation_steps=2", *cumulative} <= set(report.singles)
+        assert {"acceleration.loss_chunks=2", *cumulative} <= set(report.singles)
         assert set(report.accelerated) >= ORIGINS
         assert report.epochs >= 10, "every third and every fifth are evaluated at different epochs"
         for text in (*report.baseline, *report.accelerated, *report.singles):
@@ -227,7 +227,7 @@ def test_the_two_files_are_the_origins_configurations() -> None:
     for name, found in (("baseline", baseline), ("fast", fast)):
         values = merge({"recipe": "mmgcn", "data": found.data, **shared}, expected[name])  # type: ignore[attr-defined]
         assert found.model_dump() == parse_settings(values, name).model_dump()
-        # The origin's stopping_step of 20, which counts evaluations.
+        # MMRec's stopping_step of 20, which counts evaluations.
         assert found.training.patience_epochs == 20 * found.evaluation.eval_every  # type: ignore[attr-defined]
         assert found.evaluation.selection_metric == "recall@20"  # type: ignore[attr-defined]
 
@@ -300,7 +300,7 @@ def test_the_study_has_all_its_rows_on_the_music_sample(tmp_path: Path, monkeypa
         "recipe": "mmgcn",
         "data": str(music_graph(tmp_path)),
         **model["settings"],
-        "evaluation": {"floors": False},
+        "evaluation": {"baselines": []},
     }
     found = acceleration_report(values, "test", report, out=tmp_path / "out")
     rows = {row.name: row for row in found.rows}

@@ -1,4 +1,4 @@
-"""The origin's function: one call from an edge CSV to an embedding CSV, with its parameter names."""
+"""The function that does it all: one call from an edge CSV to an embedding CSV, with its parameter names."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_widths_are_rounded_up_to_a_multiple_of_the_heads(stats: dict[str, Any])
     assert (model["embedding_dim"], model["hidden_dim"], model["num_heads"]) == (12, 8, 4)
 
 
-def test_the_csv_has_the_origins_columns_and_a_row_a_node(stats: dict[str, Any], ids: list[str]) -> None:
+def test_the_csv_has_its_columns_and_a_row_a_node(stats: dict[str, Any], ids: list[str]) -> None:
     with Path(stats["output_file"]).open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert tuple(rows[0]) == COLUMNS
@@ -101,13 +101,15 @@ def test_every_parameter_reaches_its_setting(folder: Path, ids: list[str]) -> No
         )  # fmt: skip
         assert Path(found["run_dir"]).is_relative_to(folder / "elsewhere")
         settings = RunDirectory(found["run_dir"]).read_json("settings.json")
-        acceleration, training, objective = settings["acceleration"], settings["training"], settings["objective"]
+        acceleration, sampling = settings["acceleration"], settings["sampling"]
+        training, objective = settings["training"], settings["objective"]
         assert settings["model"]["num_layers"] == 2
         assert (training["epochs"], training["learning_rate"], training["seed"]) == (2, 0.02, 9)
         assert (objective["contrastive_weight"], objective["similarity_threshold"]) == (0.25, 0.3)
         assert acceleration["batching"] == batching
-        assert (acceleration["edge_sample_size"], acceleration["accumulation_steps"]) == (40, 2)
-        assert (acceleration["node_batch_size"], acceleration["num_neighbors"]) == (33, [3, 4])
+        assert objective["loss"] == "link_contrastive", "the one that reads them"
+        assert (sampling["edge_sample_size"], sampling["accumulation_steps"], acceleration["loss_chunks"]) == (40, 2, 2)
+        assert (sampling["node_batch_size"], sampling["num_neighbors"]) == (33, [3, 4])
         assert acceleration["device"] == "cpu"
 
 

@@ -148,7 +148,7 @@ mount -o remount,ro "$1"
 def test_the_ladder_finishes_a_run_that_does_not_fit_with_the_same_trace(
     values: dict[str, Any], tmp_path: Path
 ) -> None:
-    plain = merge(values, {"model": {"dropout": 0.0}, "acceleration": {"accumulation_steps": 1}})
+    plain = merge(values, {"model": {"dropout": 0.0}, "acceleration": {"loss_chunks": 1}})
     whole = outcome(run(plain, tmp_path / "whole"))
     step = prepare(plain, "test").recipe
     largest = sum(array.nbytes for array in step.step(step.phases[0], 0, 0).arrays().values())
@@ -180,7 +180,7 @@ def test_the_ladders_end_is_a_sentence_with_what_was_tried(values: dict[str, Any
     assert found[2].startswith(
         "tried: loss in 24 chunks; loss in 192 chunks; loss in 3 chunks, gradient checkpointing on; "
     )
-    assert "gradient checkpointing on. Reduce acceleration.edge_sample_size" in found[2]
+    assert "gradient checkpointing on. Reduce sampling.edge_sample_size" in found[2]
 
 
 HUNGRY = """

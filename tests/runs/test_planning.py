@@ -216,7 +216,7 @@ def test_neighbours_are_no_choice_where_their_hops_are_not_the_layers(graph: Typ
          r"nothing fits .*the least is .* at .*, of which .*libraries .*; .*libraries take .*, or raise the budget"),
         ({"model": {"hidden_dim": 100_000, "num_heads": 1}}, "lower model.hidden_dim"),
         ({"acceleration": {"batching": "edge_sampled"}, "model": {"embedding_dim": 512, "hidden_dim": 64},
-          "objective": {"negatives_per_positive": 1000}}, "lower acceleration.edge_sample_size"),
+          "objective": {"negatives_per_positive": 1000}}, "lower sampling.edge_sample_size"),
     ],
 )  # fmt: skip
 def test_a_budget_that_nothing_fits_is_refused_with_figures_and_the_setting_to_turn(
@@ -240,7 +240,7 @@ def test_every_setting_that_a_refusal_names_is_one_of_the_recipe(name: str, tmp_
 
 
 def _assert_has(job: Job, sentence: str) -> None:
-    found = re.findall(r"\b(model|training|acceleration)\.([a-z_]+)", sentence)
+    found = re.findall(r"\b(model|training|acceleration|sampling)\.([a-z_]+)", sentence)
     for section, setting in found:
         assert hasattr(getattr(job.settings, section), setting), setting
         assert setting not in ("batching", "edge_sample_size") or job.settings.recipe == "hgt"
@@ -272,7 +272,7 @@ def test_a_budget_that_is_no_size_is_refused_before_the_graph_is_read() -> None:
         resolve({"recipe": "hgt", "acceleration": {"memory_budget": "much"}}, "settings.yaml")
 
 
-# -- the origin's table of hardware --------------------------------------------------------------------------------------
+# -- the machines that presets are named after ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("device", ["cpu", "mps"])
@@ -297,8 +297,12 @@ def test_the_origins_presets_fit_the_machines_that_they_are_named_after(
     # Its graph: 66,903 nodes of five types, some 200,000 edges of thirty types; embedding 512, hidden 256, two layers.
     counts = [20_000, 17_000, 15_000, 10_000, 4_903]
     job = job_of(graph, preset=preset)
-    settings = job.settings.acceleration
-    assert (settings.batching, settings.accumulation_steps, settings.edge_sample_size) == (
+    settings = job.settings
+    assert (
+        settings.acceleration.batching,
+        settings.sampling.accumulation_steps,
+        settings.sampling.edge_sample_size,
+    ) == (
         "edge_sampled",
         accumulation,
         sample,
@@ -377,7 +381,7 @@ def test_the_plan_is_recorded_and_the_run_goes_on_and_is_restored_by_it(
     graph: TypedGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(planning, "batchings", lambda job: ["neighbor_sampled"])
-    values = small(graph, num_neighbors=[2, 2], memory_budget="4GiB")
+    values = small(graph, memory_budget="4GiB") | {"sampling": {"num_neighbors": [2, 2]}}
     result = train(values, "x", root=str(tmp_path))
     manifest = json.loads((Path(result["run_dir"]) / "manifest.json").read_text())
     assert manifest["resolved"]["batching"] == "neighbor_sampled"
@@ -393,11 +397,11 @@ def test_the_plan_is_recorded_and_the_run_goes_on_and_is_restored_by_it(
 def test_the_rungs_of_the_plan_are_those_of_the_engine(
     graph: TypedGraph, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepared = prepare(small(graph, batching="full", accumulation_steps=3), "x", root=str(tmp_path))
+    prepared = prepare(small(graph, batching="full", loss_chunks=3), "x", root=str(tmp_path))
     assert prepared.plan.execution(prepared.job).sizes() == {"loss_chunks": 3, "checkpointing": False}
     rungs = list(options(prepared.job, graph, "full", planning._heaps(prepared.job)))
     monkeypatch.setattr(planning, "_free", lambda device: rungs[-1].estimate.peak)
-    fitted = prepare(small(graph, batching="full", accumulation_steps=3), "x", root=str(tmp_path))
+    fitted = prepare(small(graph, batching="full", loss_chunks=3), "x", root=str(tmp_path))
     sizes = fitted.plan.execution(fitted.job).sizes()
     assert sizes == {"loss_chunks": rungs[-1].loss_chunks, "checkpointing": rungs[-1].checkpointing}
     # Chunks and checkpointing are no part of what a training is.

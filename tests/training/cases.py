@@ -207,14 +207,14 @@ _SEQUENCES = {
     "model": {"embedding_dim": 8, "max_length": 6, "num_blocks": 1, "dropout": 0.3},
     "training": {"epochs": 4, "steps_per_epoch": 5, "warmup_steps": 3, "learning_rate": 0.01},
     "acceleration": {"batch_size": 24},
-    "evaluation": {"eval_every": 2, "floors": False},
+    "evaluation": {"eval_every": 2, "baselines": []},
 }
 
 _RECOMMENDERS = {
     "model": {"embedding_dim": 8},
     "training": {"epochs": 4, "steps_per_epoch": 5, "learning_rate": 0.01},
     "acceleration": {"batch_size": 50},
-    "evaluation": {"eval_every": 2, "floors": False, "top_k": [5], "selection_metric": "recall@5"},
+    "evaluation": {"eval_every": 2, "baselines": [], "top_k": [5], "selection_metric": "recall@5"},
 }
 
 _KGAT = merge(_RECOMMENDERS, {"model": {"relation_dim": 6, "layer_dims": [8, 4]}, "objective": {"kg_batch_size": 40}})
@@ -271,19 +271,21 @@ CASES = {
     "hgt-full": Case("hgt", merge(_HGT, {"acceleration": {"batching": "full"}})),
     "hgt-edge-sampled": Case(
         "hgt",
-        merge(_HGT, {"acceleration": {"batching": "edge_sampled", "edge_sample_size": 80, "accumulation_steps": 3}}),
+        merge(
+            _HGT,
+            {
+                "acceleration": {"batching": "edge_sampled"},
+                "sampling": {"edge_sample_size": 80, "accumulation_steps": 3},
+            },
+        ),
     ),
     "hgt-neighbor-sampled": Case(
         "hgt",
         merge(
             _HGT,
             {
-                "acceleration": {
-                    "batching": "neighbor_sampled",
-                    "num_neighbors": [3, 2],
-                    "node_batch_size": 60,
-                    "accumulation_steps": 3,
-                }
+                "acceleration": {"batching": "neighbor_sampled"},
+                "sampling": {"num_neighbors": [3, 2], "node_batch_size": 60, "accumulation_steps": 3},
             },
         ),
     ),
@@ -293,7 +295,11 @@ CASES = {
     "hgt-softmax-edge-sampled": Case(
         "hgt",
         merge(
-            _SOFTMAX, {"acceleration": {"batching": "edge_sampled", "edge_sample_size": 80, "accumulation_steps": 3}}
+            _SOFTMAX,
+            {
+                "acceleration": {"batching": "edge_sampled"},
+                "sampling": {"edge_sample_size": 80, "accumulation_steps": 3},
+            },
         ),
     ),
     "hgt-softmax-neighbor-sampled": Case(
@@ -301,12 +307,8 @@ CASES = {
         merge(
             _SOFTMAX,
             {
-                "acceleration": {
-                    "batching": "neighbor_sampled",
-                    "num_neighbors": [3, 2],
-                    "node_batch_size": 60,
-                    "accumulation_steps": 3,
-                }
+                "acceleration": {"batching": "neighbor_sampled"},
+                "sampling": {"num_neighbors": [3, 2], "node_batch_size": 60, "accumulation_steps": 3},
             },
         ),
     ),

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from graphmill.errors import TrainingError
-from graphmill.evaluation.ranking.sharing import Share, shared
+from graphmill.evaluation.ranking.shared_queries import Share, shared
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs import train as worker
 from graphmill.runs.resolve import resolve

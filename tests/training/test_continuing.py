@@ -32,7 +32,7 @@ def values(graphs: dict[str, TypedGraph]) -> dict[str, Any]:
 def test_raising_epochs_goes_on_and_equals_the_longer_run(
     name: str, graphs: dict[str, TypedGraph], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Where the rate has its floor is part of what is trained: stored at the first start, given here for both.
+    # Where the rate is at its lowest is part of what is trained: stored at the first start, given here for both.
     base = settings_of(CASES[name], graphs[name], {"training": {"lr_decay_epochs": 3}})
     longer = merge(base, {"training": {"epochs": 5}})
     whole = outcome(run(longer, tmp_path / "whole"))
@@ -51,7 +51,7 @@ def test_the_decays_end_is_that_of_the_first_start(values: dict[str, Any], tmp_p
     run(values, tmp_path)
     result = run(merge(values, {"training": {"epochs": 5}}), tmp_path)
     rates = [s["learning_rate"] for s in RunDirectory(result["run_dir"]).metrics.read("step")]
-    assert rates[12:] == [pytest.approx(0.01 * 0.01)] * 8, "at the floor since the three epochs of the first start"
+    assert rates[12:] == [pytest.approx(0.01 * 0.01)] * 8, "at the lowest since the three epochs of the first start"
 
 
 def test_what_is_done_is_reused(values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def test_other_settings_are_another_run(values: dict[str, Any], tmp_path: Path) 
 
 def test_new_sizes_of_the_step_hold_on_a_resume(values: dict[str, Any], tmp_path: Path) -> None:
     run(values, tmp_path)
-    more = merge(values, {"training": {"epochs": 4}, "acceleration": {"accumulation_steps": 7}})
+    more = merge(values, {"training": {"epochs": 4}, "acceleration": {"loss_chunks": 7}})
     result = run(more, tmp_path)
     state = CheckpointStore(Path(result["run_dir"]) / "checkpoints").load().snapshot.state
     assert state["execution"]["reached"]["loss_chunks"] == 7

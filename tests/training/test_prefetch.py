@@ -19,7 +19,11 @@ from tests.training.runs import assert_same, outcome, run, settings_of
 
 # One for each way to draw steps.
 FAMILIES = ["hgt-edge-sampled", "hgt-neighbor-sampled", "conve-kvsall", "sasrec", "bpr-mf", "kgat"]
-TINY = {"conve-kvsall": {"batch_size": 3}, "sasrec": {"batch_size": 3}, "hgt-edge-sampled": {"edge_sample_size": 40}}
+TINY: dict[str, Any] = {
+    "conve-kvsall": {"acceleration": {"batch_size": 3}},
+    "sasrec": {"acceleration": {"batch_size": 3}},
+    "hgt-edge-sampled": {"sampling": {"edge_sample_size": 40}},
+}
 
 
 @pytest.fixture
@@ -36,7 +40,7 @@ def test_batches_prepared_by_many_threads_are_those_of_one(
     name: str, graphs: dict[str, TypedGraph], restless: None
 ) -> None:
     """Far more passes at once than a training has: whatever is kept of an order is dropped and made again all the time."""
-    _, recipe = CASES[name].build(graphs[name], acceleration=TINY.get(name, {}))
+    _, recipe = CASES[name].build(graphs[name], **TINY.get(name, {}))
     phase = recipe.phases[0]
     places = [(epoch, index) for epoch in range(12) for index in range(0, 60, 5)]
     random.Random(0).shuffle(places)

@@ -21,7 +21,11 @@ from tests.training.runs import outcome, run, settings_of
 
 PROGRAM = Path(__file__).with_name("rank_program.py")
 # A step so small that some of four ranks have nothing of it, and that does not divide by two.
-TINY = {"hgt": {"edge_sample_size": 3}, "conve": {"batch_size": 3}, "sequences": {"batch_size": 3}}
+TINY: dict[str, Any] = {
+    "hgt": {"sampling": {"edge_sample_size": 3}},
+    "conve": {"acceleration": {"batch_size": 3}},
+    "sequences": {"acceleration": {"batch_size": 3}},
+}
 
 
 def without_dropout(values: dict[str, Any]) -> dict[str, Any]:
@@ -37,7 +41,7 @@ def jobs(graphs: dict[str, TypedGraph]) -> list[dict[str, Any]]:
         values = without_dropout(settings_of(case, graphs[name]))
         out.append({"name": name, "values": values, "train": ""})
         family = next(key for key in TINY if key in (case.recipe, "sequences"))
-        out.append({"name": f"{name}-tiny", "values": merge(values, {"acceleration": TINY[family]}), "train": ""})
+        out.append({"name": f"{name}-tiny", "values": merge(values, TINY[family]), "train": ""})
     return out
 
 

@@ -29,8 +29,8 @@ def test_warm_up_is_linear_and_ends_at_the_peak() -> None:
 
 
 @pytest.mark.parametrize("decay", ["cosine", "linear"])
-def test_decay_goes_to_its_floor_and_stays(decay: str) -> None:
-    found = rates(24, warmup_steps=4, lr_decay=decay, lr_floor=0.2)
+def test_decay_goes_to_its_lowest_and_stays(decay: str) -> None:
+    found = rates(24, warmup_steps=4, lr_decay=decay, lr_lowest=0.2)
     for update in range(4, 27):
         progress = min((update - 4) / 20, 1.0)
         shape = 0.5 * (1 + math.cos(math.pi * progress)) if decay == "cosine" else 1 - progress
@@ -44,7 +44,7 @@ def test_exponential_is_a_factor_per_steps_after_the_warm_up() -> None:
 
 
 def test_scaling_rules() -> None:
-    # The origin's own example: 0.001 at batch 2048 becomes 0.0014 at 4096.
+    # The usual example: 0.001 at batch 2048 becomes 0.0014 at 4096.
     assert 0.001 * batch_scale("sqrt", 4096, 2048) == pytest.approx(0.001414, abs=1e-6)
     assert batch_scale("linear", 4096, 2048) == 2.0
     assert batch_scale("none", 4096, 2048) == 1.0

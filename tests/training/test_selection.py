@@ -39,7 +39,7 @@ def values(graph: TypedGraph) -> dict[str, Any]:
     """KGAT's published protocol, sooner over: an evaluation every other epoch, over after two without a better one."""
     short = {
         "training": {"epochs": EPOCHS, "patience_epochs": PATIENCE, "learning_rate": 0.02, "steps_per_epoch": 3},
-        "evaluation": {"eval_every": 2, "top_k": [5], "selection_metric": "recall@5", "floors": False},
+        "evaluation": {"eval_every": 2, "top_k": [5], "selection_metric": "recall@5", "baselines": []},
         "acceleration": {"device": "cpu", "batch_size": 50, "threads": 1},
     }
     model = {"embedding_dim": 8, "relation_dim": 6, "layer_dims": [8]}

@@ -41,11 +41,12 @@ def _options(
 
 def main() -> None:
     """Entry point: errors with a sentence end with their exit code and no traceback."""
-    from graphmill.runs.streams import lost_output, spare_streams
+    from graphmill.runs.standard_streams import lost_output, say_warnings_in_a_line, spare_streams
     from graphmill.training.memory import memory_in_a_sentence
     from graphmill.training.waiting import machine_is_quiet, waiting_environment
 
     spare_streams()
+    say_warnings_in_a_line()
     os.environ.setdefault("PYTORCH_ENABLE_MPS_FALLBACK", "1")
     # Other commands are short: they need not look.
     os.environ.update(waiting_environment(quiet=machine_is_quiet if sys.argv[1:2] == ["train"] else lambda: False))

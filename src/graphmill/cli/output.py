@@ -62,7 +62,7 @@ def show_ranking(run: str, found: dict[str, Any]) -> None:
         ]
     print_table(f"{run} at epoch {found['epoch']}, {found['split']}", ["metric", *figures], rows)
     if "strata" in found:
-        from graphmill.evaluation.ranking.against import HALF_LINK_TITLES, links_of
+        from graphmill.evaluation.ranking.against_baselines import HALF_LINK_TITLES, links_of
 
         parts = [
             *((f"targets with {links_of(row)} training links", row) for row in found["strata"]["by_degree"]),
@@ -122,6 +122,6 @@ def number(value: Any) -> str:
 
 def print_json(value: Any) -> None:
     """JSON on stdout, for programs."""
-    from graphmill.training.metrics_log import readable
+    from graphmill.evaluation.json_values import readable
 
     print(json.dumps(readable(value), indent=2, ensure_ascii=False))

@@ -17,8 +17,8 @@ def init(
         "."
     ),
     sample: Annotated[
-        str, typer.Option(help="Sample to begin with: biomed, music, watch, kg_bench or none")
-    ] = "biomed",
+        str, typer.Option(help="Sample to begin with: biomed (the default), music, watch, kg_bench or none")
+    ] = "",
     data: Annotated[
         list[str] | None, typer.Option(help="Your file, folder or URL, in place of a sample; again for node features")
     ] = None,
@@ -29,13 +29,18 @@ def init(
     in_place: Annotated[
         bool, typer.Option(help="Leave the data where they are; default: copied to data/01_raw")
     ] = False,
+    kit: Annotated[
+        bool, typer.Option("--kit", help="Add deploy/: Dockerfile, compose file, Kubernetes manifests, PostgreSQL")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON for a program instead of text.")] = False,
 ) -> None:
     """Make a Dagster project of your own, or add a dataset to one; nothing that is there is changed."""
     from graphmill.project.create import init as make
 
     asked = _ask if sys.stdin.isatty() and not as_json else None
-    made = make(folder, sample=sample, data=data or (), format=format_, name=name, in_place=in_place, ask=asked)
+    made = make(
+        folder, sample=sample, data=data or (), format=format_, name=name, in_place=in_place, kit=kit, ask=asked
+    )
     if as_json:
         print_json({**vars(made), "root": str(made.root)})
         return

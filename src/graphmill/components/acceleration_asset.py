@@ -9,19 +9,17 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.plan import ON_DEMAND, POOL, ModelPlan
-from graphmill.orchestration.checks import Check, PreviousRun, specs
-from graphmill.orchestration.defaults import STORE
+from graphmill.components.plan import ON_DEMAND, POOL, ModelPlan, plan_asset
+from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import OUTPUTS
-from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, picture, scalars
+from graphmill.orchestration.metadata import picture, scalars
 from graphmill.orchestration.page import asset_page
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.orchestration.run_config import config_class, to_settings
 from graphmill.runs.acceleration_report import FILE, AccelerationReport, AccelerationReportSettings, Row, read_report
 
-CODE_VERSION = "1"
 RUNS = Check("accelerated_runs", "The model's own configuration trains to the end on this machine.")
 FINITE = Check("all_are_finite", "No configuration met a loss or gradient that is not finite.")
 CHECKS = (RUNS, FINITE)
@@ -34,23 +32,21 @@ def acceleration_asset(plan: ModelPlan) -> dg.AssetsDefinition:
     key = plan.key("acceleration_report")
     run_config = config_class(plan.acceleration_report)
 
-    @dg.asset(
-        key=key,
-        io_manager_key=STORE,
-        ins={"graph": dg.AssetIn(plan.graph_key)},
-        group_name=plan.group("acceleration"),
+    @plan_asset(
+        plan,
+        "acceleration_report",
+        "acceleration",
+        inputs=("graph",),
         kinds={"pytorch", "markdown"},
-        owners=list(plan.owners),
-        tags=dict([ON_DEMAND]),
         description=(
             f"Time per epoch, peak memory and final metrics of {plan.recipe} on {plan.dataset}: with everything that "
             "accelerates off, with the model's settings (or those of the study, `acceleration_report.baseline` and "
             "`accelerated`), and with settings one at a time. Materialize it on demand; no "
             "job does. A configuration that fails is a row that says why."
         ),
-        code_version=CODE_VERSION,
+        checks=CHECKS,
+        tags=dict([ON_DEMAND]),
         pool=POOL,
-        check_specs=specs(key, CHECKS),
     )
     def acceleration_report(
         context: dg.AssetExecutionContext,
@@ -106,7 +102,7 @@ def _materialized(
                 pictures={"time and memory": f"{folder}/bars.png"},
             ),
             "table": dg.MetadataValue.md(report.markdown()),
-            "bars": picture(report.picture(FULL_IMAGE_BYTES), plan.root, f"{folder}/bars.png", "time and memory"),
+            "bars": picture(report.picture(), plan.root, f"{folder}/bars.png", "time and memory"),
             "report": dg.MetadataValue.path(f"{folder}/{FILE}"),
         },
         check_results=[

@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components.plan import ModelPlan
-from graphmill.evaluation.ranking.against import HALF_LINK_TITLES, links_of, title
+from graphmill.evaluation.ranking.against_baselines import HALF_LINK_TITLES, links_of, title
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.metadata import markdown_table, scalars
 

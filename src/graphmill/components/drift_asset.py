@@ -7,17 +7,15 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.plan import POOL, ModelPlan
+from graphmill.components.plan import POOL, ModelPlan, plan_asset
 from graphmill.evaluation.drift.verdicts import DriftThresholds
-from graphmill.orchestration.checks import Check, PreviousRun, compared, specs
-from graphmill.orchestration.defaults import STORE
+from graphmill.orchestration.checks import Check, PreviousRun, compared
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import markdown_table, picture, records, scalars
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.run_config import config_class, to_settings
 from graphmill.promotion.versions import Versions
 
-CODE_VERSION = "1"
 FOLDER = "drift"
 SHOWN_MOVED = 20
 
@@ -52,21 +50,19 @@ def drift_asset(plan: ModelPlan) -> dg.AssetsDefinition:
     key = plan.key("drift")
     run_config = config_class(plan.drift)
 
-    @dg.asset(
-        key=key,
-        io_manager_key=STORE,
-        ins={"embeddings": dg.AssetIn(plan.key("embeddings"))},
-        group_name=plan.group("validation"),
+    @plan_asset(
+        plan,
+        "drift",
+        "validation",
+        inputs=("embeddings",),
         kinds={"numpy", "markdown"},
-        owners=list(plan.owners),
         description=(
             f"How far the vectors lie from those of the live version of {plan.name}: neighbours kept, by type and by name, "
             "in multiples of what another seed does, and what happened to the graph. "
             "What it means: docs/how-to/did_my_embeddings_move.md."
         ),
-        code_version=CODE_VERSION,
+        checks=[each.check for each in DRIFT_CHECKS],
         pool=POOL,
-        check_specs=specs(key, [each.check for each in DRIFT_CHECKS]),
     )
     def drift(
         context: dg.AssetExecutionContext,

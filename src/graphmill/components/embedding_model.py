@@ -24,6 +24,7 @@ from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.automation import chain_job, freshness_policy, retraining_schedule
 from graphmill.orchestration.defaults import shared_resources
+from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.acceleration_report import AccelerationReportSettings
 from graphmill.runs.resolve import parse_settings
@@ -66,6 +67,13 @@ def chosen_preset(recipe: str, preset: str) -> tuple[str, str]:
     return name, f"auto: {why}"
 
 
+def launcher_settings(value: Any) -> LauncherSettings | None:
+    """The section ``launcher``: a kind, or a mapping with its settings; None where there is none."""
+    if value is None or isinstance(value, LauncherSettings):
+        return value
+    return as_settings(LauncherSettings, {"kind": value} if isinstance(value, str) else value, "launcher")
+
+
 @dg.scaffold_with(EmbeddingModelScaffolder)
 class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
     """Trains one system on a dataset's graph; exports, validates and ranks its embeddings."""
@@ -91,6 +99,15 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
     )
     promote: Annotated[Any, section(PromotionSettings, "promote")] = Field(default_factory=PromotionSettings)
     drift: Annotated[Any, section(DriftThresholds, "drift")] = Field(default_factory=DriftThresholds)
+    launcher: Annotated[
+        Any,
+        dg.Resolver(
+            lambda context, value: launcher_settings(context.resolve_value(value)),
+            model_field_type=str | dict[str, Any],
+            description="Where the training runs: local, torchrun, ray, k8s or slurm, or one with its settings; without it "
+            "as the resource `worker` says.",
+        ),
+    ] = Field(None)
     schedule: Schedule | None = Field(None, description="Retrain by the clock.")
     freshness: Freshness | None = Field(None, description="How old the embeddings may become.")
     publish: str = Field("", description="Where the CSV is copied when its blocking checks pass; empty: nowhere.")
@@ -118,6 +135,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             influence=as_settings(InfluenceSettings, self.influence, "influence"),
             recommendations=as_settings(RecommendationSettings, self.recommendations, "recommendations"),
             promotion=as_settings(PromotionSettings, self.promote, "promote"),
+            launcher=launcher_settings(self.launcher),
             drift=as_settings(DriftThresholds, self.drift, "drift"),
         )
 

@@ -11,19 +11,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from graphmill.components.plan import POOL, ModelPlan
+from graphmill.components.plan import POOL, ModelPlan, plan_asset
 from graphmill.errors import InputError
 from graphmill.evaluation.health.quick import quick_health
 from graphmill.evaluation.health.row_figures import row_figures
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.interactions import ITEM, USER
-from graphmill.orchestration.checks import Check, specs
-from graphmill.orchestration.defaults import STORE
+from graphmill.orchestration.checks import Check
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import column_schema, snippet
 from graphmill.orchestration.pipes import WorkerClient
 
-CODE_VERSION = "1"
 BLOCK_ROWS = 4096
 COLUMNS = {
     "node_index": "the source's own node number, or the row number where it has none",
@@ -48,20 +46,18 @@ def embeddings_asset(plan: ModelPlan) -> dg.AssetsDefinition:
     """The export asset; its value says where the files are."""
     key = plan.key("embeddings")
 
-    @dg.asset(
-        key=key,
-        io_manager_key=STORE,
-        ins={"model": dg.AssetIn(plan.key("model"))},
-        group_name=plan.group("training"),
+    @plan_asset(
+        plan,
+        "embeddings",
+        "training",
+        inputs=("model",),
         kinds={"parquet", "csv"},
-        owners=list(plan.owners),
         description=(
             f"One vector a node of {plan.dataset}, from the best epoch of the training, computed layer by layer. "
             "Nothing downstream runs unless the rows are finite, complete, aligned, alive and apart."
         ),
-        code_version=CODE_VERSION,
+        checks=CHECKS,
         pool=POOL,
-        check_specs=specs(key, CHECKS),
         freshness_policy=plan.freshness,
     )
     def embeddings(

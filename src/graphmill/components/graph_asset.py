@@ -9,18 +9,16 @@ import dagster as dg
 import pyarrow.parquet as pq
 
 from graphmill.components.interactions import graph_tables
+from graphmill.components.plan import plan_asset
 from graphmill.graph.build import build_graph
 from graphmill.graph.sequences import sequence_view
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.orchestration.checks import Check, PreviousRun, specs
-from graphmill.orchestration.defaults import STORE
+from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.metadata import records, scalar, snippet
 from graphmill.orchestration.page import asset_page
-
-CODE_VERSION = "1"
 
 TRAINED = Check("relations_have_training_edges", "Every relation keeps edges to train on.", blocking=True)
 REACHED = Check("types_are_reached", "Every node type has nodes that a training edge touches.", blocking=True)
@@ -58,19 +56,17 @@ def graph_asset(plan: GraphPlan) -> dg.AssetsDefinition:
     """The graph asset; its value says where the graph is."""
     key = plan.key("graph")
 
-    @dg.asset(
-        key=key,
-        io_manager_key=STORE,
-        ins={name: dg.AssetIn(plan.key(name)) for name in plan.tables},
-        group_name=f"{plan.dataset}_graph",
+    @plan_asset(
+        plan,
+        "graph",
+        "graph",
+        inputs=plan.tables,
         kinds={"numpy"},
-        owners=list(plan.owners),
         description=(
             f"The typed graph of {plan.dataset}: an immutable, memory-mapped directory with reverse edges and held-out "
             "pairs. The same tables and settings give the same bytes."
         ),
-        code_version=CODE_VERSION,
-        check_specs=specs(key, CHECKS),
+        checks=CHECKS,
     )
     def graph(context: dg.AssetExecutionContext, **tables: Any) -> Iterator[dg.MaterializeResult[Reference]]:
         previous = PreviousRun(context.instance, key)
@@ -107,8 +103,8 @@ def _materialized(plan: GraphPlan, graph: TypedGraph, previous: PreviousRun) -> 
         metadata={
             **asset_page(
                 _summary(plan, graph),
-                plotted={name: figures[name] for name in PLOTTED},
-                others={name: value for name, value in figures.items() if name not in PLOTTED},
+                plotted=PLOTTED,
+                others=figures,
                 previous=previous,
             ),
             "directory": dg.MetadataValue.path(plan.path),

@@ -7,17 +7,15 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.plan import POOL, ModelPlan
+from graphmill.components.plan import POOL, ModelPlan, plan_asset
 from graphmill.influence.results import CSV_COLUMNS, SELF_COLUMNS
 from graphmill.influence.settings import InfluenceSettings
-from graphmill.orchestration.checks import Check, specs
-from graphmill.orchestration.defaults import STORE
+from graphmill.orchestration.checks import Check
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import markdown_table, records, scalars, snippet
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.run_config import config_class, to_settings
 
-CODE_VERSION = "1"
 SPREAD = Check("several_checkpoints", "The influences are summed over several checkpoints, not only over the last.")
 _SCORES = ("TracInScore", "SelfInfluence")
 _PARTS = {"Head": "head", "Rel": "relation", "Tail": "tail"}
@@ -44,21 +42,19 @@ def influence_asset(plan: ModelPlan) -> dg.AssetsDefinition:
     key = plan.key("influence")
     run_config = config_class(plan.influence)
 
-    @dg.asset(
-        key=key,
-        io_manager_key=STORE,
-        ins={"embeddings": dg.AssetIn(plan.key("embeddings"))},
-        group_name=plan.group("validation"),
+    @plan_asset(
+        plan,
+        "influence",
+        "validation",
+        inputs=("embeddings",),
         kinds={"pytorch", "csv"},
-        owners=list(plan.owners),
         description=(
             "TracIn: for held-out triples the training triples that made them likelier (proponents) and less likely "
             "(opponents), summed over checkpoints; with `mode: self` the training triples that hold themselves up, "
             "where mistakes stand out; with `mode: single` one triple by name. See docs/explanation/influence.md."
         ),
-        code_version=CODE_VERSION,
+        checks=[SPREAD],
         pool=POOL,
-        check_specs=specs(key, [SPREAD]),
     )
     def influence(
         context: dg.AssetExecutionContext,

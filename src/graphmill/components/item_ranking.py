@@ -8,10 +8,10 @@ import dagster as dg
 from graphmill.components.plan import ModelPlan
 from graphmill.evaluation.pictures.comparisons import grouped_bars
 from graphmill.orchestration.checks import Check, PreviousRun, compared
-from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, markdown_table, picture, scalars
+from graphmill.orchestration.metadata import markdown_table, picture, scalars
 from graphmill.training.settings import CHOSEN_ON_TEST
 
-BEATS = Check("beats_the_floors", "The held-out items rank better than by popularity and the other simple predictors.")
+BEATS = Check("beats_baselines", "The held-out items rank better than by popularity and the other simple predictors.")
 CHECKS = (BEATS,)
 DESCRIPTION = (
     "The rank of each user's held-out items among all items that are new to the user (full ranking; for next items of "
@@ -48,21 +48,21 @@ def shown(
     # "new_markov" is a rival under one of the protocols.
     parted = {name: (name.split("_", 1)[0], name.partition("_")[2]) for name in found if name not in PROTOCOLS}
     apart = {name: who for name, who in parted.items() if who[0] in PROTOCOLS}
-    floors = {name: found[name] for name in parted if name not in apart and name != "model"}
+    baselines = {name: found[name] for name in parted if name not in apart and name != "model"}
     judged = _judged(plan, model)
     on_test = report.get("selected_on") == "test"  # reports of before do not say
-    best = max(floors, key=lambda name: floors[name].get(judged, 0.0), default="")
-    rival = floors[best].get(judged, 0.0) if best else 0.0
+    best = max(baselines, key=lambda name: baselines[name].get(judged, 0.0), default="")
+    rival = baselines[best].get(judged, 0.0) if best else 0.0
     ratio = model[judged] / rival if rival else float("inf")
     figures = scalars(
         {
             **model,
-            **({"over_best_floor": ratio} if best else {}),
+            **({"over_best_baseline": ratio} if best else {}),
             # One figure a protocol is enough to plot; the tables have the rest.
             **{f"{name}_{judged}": own[judged] for name, own in protocols.items() if judged in own},
         }
     )
-    everyone = {plan.name: model, **floors}
+    everyone = {plan.name: model, **baselines}
     cut = [name for name in model if name.endswith("@10")] or list(model)
     bars = grouped_bars(
         list(everyone),
@@ -70,8 +70,7 @@ def shown(
         axis="full ranking, test",
         title=f"{judged}: {plan.name} {model[judged]:.3g}"
         + (", its epoch chosen on test" if on_test else "")
-        + (f", best floor {best} {rival:.3g}" if best else ""),
-        max_bytes=FULL_IMAGE_BYTES,
+        + (f", best baseline {best} {rival:.3g}" if best else ""),
     )
     table = [{"full ranking": ABOUT.get(name, name), **own} for name, own in everyone.items()]
     under = [{"protocol": "full ranking (primary)", **model}]
@@ -91,9 +90,9 @@ def shown(
             **({"take_instead": report["advice"]} if report.get("advice") else {}),
             **scalars({"repeat_share": report.get("repeat_share", 0.0)}),
             **({"optimistic": CHOSEN_ON_TEST} if on_test else {}),
-            "beside_the_floors": dg.MetadataValue.md(markdown_table(table)),
+            "beside_the_baselines": dg.MetadataValue.md(markdown_table(table)),
             "protocols": dg.MetadataValue.md(markdown_table(under)),
-            "figures": compared(model, previous, floors),
+            "figures": compared(model, previous, baselines),
             "report": dg.MetadataValue.path(f"{run_dir}/ranking.json"),
             "bars": picture(bars, plan.root, f"{run_dir}/ranking.png", "the model beside simple predictors"),
         },
@@ -110,9 +109,9 @@ def _judged(plan: ModelPlan, model: Mapping[str, float]) -> str:
 def _check_result(
     plan: ModelPlan, judged: str, ratio: float, best: str, previous: PreviousRun, report: Mapping[str, Any]
 ) -> dg.AssetCheckResult:
-    key, bound = plan.key("ranking"), plan.checks.floor_ratio_min
+    key, bound = plan.key("ranking"), plan.checks.baseline_ratio_min
     if not best:
-        return BEATS.result(key, True, "no simple predictor was measured (evaluation.floors)")
+        return BEATS.result(key, True, "no baseline was measured (evaluation.baselines)")
     return BEATS.result(
         key,
         ratio > bound,
@@ -120,5 +119,5 @@ def _check_result(
         + (f"; {CHOSEN_ON_TEST}" if report.get("selected_on") == "test" else "")
         + (f". {report['advice']}" if report.get("advice") else ""),
         severity=plan.checks.severity,
-        metadata=scalars({"ratio": ratio, "bound": bound, "previous": previous.figure("over_best_floor")}),
+        metadata=scalars({"ratio": ratio, "bound": bound, "previous": previous.figure("over_best_baseline")}),
     )

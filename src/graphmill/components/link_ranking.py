@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
@@ -17,9 +16,9 @@ from graphmill.components.against_baselines import (
 )
 from graphmill.components.plan import ModelPlan
 from graphmill.evaluation.pictures.embedding import ranking_bars
-from graphmill.evaluation.ranking.comparison import ComparedRelation, RankingThresholds
+from graphmill.evaluation.ranking.comparison import RATIO_CHECKS, ComparedRelation, RatioCheck
 from graphmill.orchestration.checks import Check, PreviousRun
-from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, picture, records, scalars
+from graphmill.orchestration.metadata import picture, records, scalars
 from graphmill.orchestration.page import asset_page
 
 BASELINES = {
@@ -35,35 +34,8 @@ BASELINES = {
 Reference = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class RatioCheck:
-    """One check of the UI: which ratio it is about, and the setting that bounds it from below."""
-
-    check: Check
-    ratio: str
-    bound: str
-
-
-RATIO_CHECKS = (
-    RatioCheck(
-        Check("beats_degree_only", "Links rank better than by the popularity of the target alone."),
-        "mrr_over_degree",
-        "degree_ratio_min",
-    ),
-    RatioCheck(
-        Check("most_relations_beat_degree", "In most relations the model beats popularity."),
-        "share_above_degree",
-        "degree_share_min",
-    ),
-    RatioCheck(Check("beats_random", "Links rank far better than by chance."), "mrr_over_random", "random_ratio_min"),
-    RatioCheck(
-        Check("messages_help", "Links rank better than by the same model without message passing."),
-        "mrr_over_no_message",
-        "message_ratio_min",
-    ),
-)
-# The names must exist: a bound that is renamed should fail at import, not in a run.
-assert all(each.bound in RankingThresholds.model_fields for each in RATIO_CHECKS)
+RATIOS = tuple(each for each in RATIO_CHECKS if each.check)
+"""Those that are a check of the asset; the ratio to the best baseline has one of its own."""
 
 
 PLOTTED = (
@@ -77,7 +49,7 @@ PLOTTED = (
     "mrr_over_no_message",
 )
 """What a person follows over retrainings."""
-CHECKS = (BEATS_BASELINES, *(each.check for each in RATIO_CHECKS))
+CHECKS = (BEATS_BASELINES, *(Check(each.check, each.text) for each in RATIOS))
 DESCRIPTION = (
     "Filtered MRR, Hits@k and AUC of the held-out links, per relation and over all, beside the baselines: degree-only, "
     "nearest neighbours, spectral vectors, ComplEx, random, and the same model without message passing (computed once per "
@@ -101,8 +73,8 @@ def shown(
         metadata={
             **asset_page(
                 against["sentence"],
-                plotted={name: figures[name] for name in PLOTTED if name in figures},
-                others={name: value for name, value in figures.items() if name not in PLOTTED},
+                plotted=PLOTTED,
+                others=figures,
                 previous=previous,
                 baselines=baselines,
                 pictures={"MRR by relation": f"{run_dir}/ranking.png"},
@@ -117,7 +89,7 @@ def shown(
         },
         check_results=[
             baselines_result(plan, against, previous),
-            *(_check_result(plan, each, comparison, previous) for each in RATIO_CHECKS),
+            *(_check_result(plan, each, comparison, previous) for each in RATIOS),
         ],
     )
 
@@ -127,7 +99,7 @@ def _bars(comparison: Mapping[str, Any]) -> bytes:
         ComparedRelation(**{**row, "mrr": _numbers(row["mrr"]), "auc_degree": _numbers(row["auc_degree"])})
         for row in comparison["relations"]
     )
-    return ranking_bars(rows, max_bytes=FULL_IMAGE_BYTES)
+    return ranking_bars(rows)
 
 
 def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:
@@ -148,17 +120,16 @@ def _relation_row(relation: Mapping[str, Any]) -> dict[str, Any]:
 def _check_result(
     plan: ModelPlan, each: RatioCheck, comparison: Mapping[str, Any], previous: PreviousRun
 ) -> dg.AssetCheckResult:
-    key, value = plan.key("ranking"), comparison["ratios"].get(each.ratio)
+    check, key, value = Check(each.check, each.text), plan.key("ranking"), comparison["ratios"].get(each.name)
     if value is None:
-        return each.check.result(key, True, "this baseline does not apply to the model")
-    bound = float(getattr(plan.checks, each.bound))
-    # The baseline without messages must be beaten; a ratio of 1 there means that the layers add nothing.
-    passed = value > bound if each.ratio == "mrr_over_no_message" else value >= bound
-    remedy = next((v["remedy"] for v in comparison["verdicts"] if v["name"] == each.ratio and v["remedy"]), "")
-    return each.check.result(
+        return check.result(key, True, "this baseline does not apply to the model")
+    bound = float(getattr(plan.checks, each.threshold.name))
+    passed = value > bound if each.above else value >= bound
+    remedy = next((v["remedy"] for v in comparison["verdicts"] if v["name"] == each.name and v["remedy"]), "")
+    return check.result(
         key,
         passed,
         f"{value:.3g}, bound {bound:g}" + ("" if passed or not remedy else f". {remedy}"),
         severity=plan.checks.severity,
-        metadata=scalars({"ratio": value, "bound": bound, "previous": previous.figure(each.ratio)}),
+        metadata=scalars({"ratio": value, "bound": bound, "previous": previous.figure(each.name)}),
     )

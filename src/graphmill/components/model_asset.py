@@ -6,23 +6,23 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.plan import POOL, ModelPlan
+from graphmill.components.plan import POOL, ModelPlan, plan_asset
 from graphmill.errors import SettingsError
 from graphmill.evaluation.pictures.embedding import loss_curve, memory_curve, metric_curve
-from graphmill.orchestration.checks import Check, PreviousRun, specs
+from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.curves import Curve, total_loss
-from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
-from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, picture, scalars
+from graphmill.orchestration.launchers.settings import LauncherSettings
+from graphmill.orchestration.metadata import picture, scalars
 from graphmill.orchestration.page import asset_page, sparkline
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport
 from graphmill.orchestration.progress import duration
 from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.orchestration.run_config import config_class, to_settings
+from graphmill.settings import parse
 from graphmill.training.machine import require_cores
 from graphmill.training.metrics_log import MetricsLog
 
-CODE_VERSION = "1"
 # The component, the upstream asset and the accelerator resource decide these.
 NOT_IN_LAUNCHPAD = ("recipe", "data", "preset", "acceleration.device", "acceleration.allow_fallback")
 
@@ -40,21 +40,19 @@ def model_asset(plan: ModelPlan) -> dg.AssetsDefinition:
     key = plan.key("model")
     run_config = config_class(plan.settings, without=NOT_IN_LAUNCHPAD)
 
-    @dg.asset(
-        key=key,
-        io_manager_key=STORE,
-        ins={"graph": dg.AssetIn(plan.graph_key)},
-        group_name=plan.group("training"),
+    @plan_asset(
+        plan,
+        "model",
+        "training",
+        inputs=("graph",),
         kinds={"pytorch", plan.recipe},
-        owners=list(plan.owners),
         description=(
             f"{plan.recipe} trained on the graph of {plan.dataset}, in a process of its own. A run with the same data "
             "and settings is reused; `training.force` starts over; more `training.epochs` continue it. "
             f"The Launchpad's defaults are those of preset `{plan.preset}` ({plan.preset_reason})."
         ),
-        code_version=CODE_VERSION,
+        checks=CHECKS,
         pool=POOL,
-        check_specs=specs(key, CHECKS),
     )
     def model(
         context: dg.AssetExecutionContext,
@@ -66,8 +64,9 @@ def model_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         with user_errors():
             given = {"data": graph["path"], **accelerator.overrides()}
             settings: Any = to_settings(config, plan.settings, given=given)
-            environment = accelerator.environment()
-            _require_what_comes_after(plan, settings)
+            launcher = plan.launcher or parse(LauncherSettings, worker.launcher, "the resource worker, launcher")
+            environment = {} if launcher.elsewhere else accelerator.environment()
+            _require_what_comes_after(plan, settings, launcher)
         previous = PreviousRun(context.instance, key)
         report = worker.run(
             context,
@@ -76,15 +75,17 @@ def model_asset(plan: ModelPlan) -> dg.AssetsDefinition:
             cwd=str(plan.root),
             processes=settings.acceleration.processes,
             environment=environment,
+            launcher=launcher,
         )
-        yield _materialized(plan, report, graph, previous)
+        yield _materialized(plan, report, graph, previous, launcher.kind)
 
     return model
 
 
-def _require_what_comes_after(plan: ModelPlan, settings: Any) -> None:
+def _require_what_comes_after(plan: ModelPlan, settings: Any, launcher: LauncherSettings) -> None:
     """Raise :class:`SettingsError` for what could only fail when the training is done, or could never start."""
-    require_cores(settings.acceleration, "the Launchpad")
+    if not launcher.elsewhere:
+        require_cores(settings.acceleration, "the Launchpad")
     if not settings.export.parquet:
         raise SettingsError("export.parquet is off, but the assets downstream read it: set export.parquet: true")
     if plan.publish and not settings.export.csv:
@@ -94,7 +95,7 @@ def _require_what_comes_after(plan: ModelPlan, settings: Any) -> None:
 
 
 def _materialized(
-    plan: ModelPlan, report: WorkerReport, graph: Mapping[str, Any], previous: PreviousRun
+    plan: ModelPlan, report: WorkerReport, graph: Mapping[str, Any], previous: PreviousRun, launcher: str
 ) -> dg.MaterializeResult[Reference]:
     result = report.result
     log = MetricsLog(plan.root / str(result["run_dir"]) / "metrics.jsonl")
@@ -113,8 +114,8 @@ def _materialized(
         metadata={
             **asset_page(
                 _summary(plan, losses, result),
-                plotted={name: figures[name] for name in _plotted(plan, figures)},
-                others={name: value for name, value in figures.items() if name not in _plotted(plan, figures)},
+                plotted=_plotted(plan, figures),
+                others=figures,
                 previous=previous,
                 pictures={name: f"{result['run_dir']}/{name}.png" for name in ("losses", "metrics") if epochs},
             ),
@@ -125,6 +126,7 @@ def _materialized(
             "preset": plan.preset,
             "preset_reason": plan.preset_reason,
             "reused": bool(result.get("reused")),
+            "launcher": launcher,
             **_pictures(plan, epochs, result),
             **_notes(result),
         },
@@ -197,17 +199,17 @@ def _pictures(
 ) -> dict[str, dg.MetadataValue]:
     root, shown = plan.root, {}
     if epochs:
-        png = loss_curve(epochs, max_bytes=FULL_IMAGE_BYTES)
+        png = loss_curve(epochs)
         shown["loss_curve"] = picture(png, root, f"{result['run_dir']}/losses.png", "loss")
     if any(record.get("valid") for record in epochs):
         wanted = str(plan.settings.evaluation.selection_metric)  # type: ignore[attr-defined]
-        png = metric_curve(epochs, selection=wanted, max_bytes=FULL_IMAGE_BYTES)
+        png = metric_curve(epochs, selection=wanted)
         splits = {str(record.get("split", "valid")) for record in epochs if record.get("valid")}
         about = "validation metrics" if splits == {"valid"} else "metrics that chose the epoch"
         shown["metric_curve"] = picture(png, root, f"{result['run_dir']}/metrics.png", about)
     if memory := result.get("memory"):
         samples = [dict(zip(("seconds", "resident", "device"), sample, strict=True)) for sample in memory]
-        png = memory_curve(samples, max_bytes=FULL_IMAGE_BYTES)
+        png = memory_curve(samples)
         shown["memory_curve"] = picture(png, root, f"{result['run_dir']}/memory.png", "memory")
     return shown
 
@@ -261,7 +263,7 @@ def _messages_result(plan: ModelPlan, result: Mapping[str, Any]) -> dg.AssetChec
         plan.key("model"),
         share >= bound,
         f"the relation with the least has {share:.0%} of its training edges, bound {bound:.0%}; "
-        "lower acceleration.supervision_fraction to raise it",
+        "lower sampling.supervision_fraction to raise it",
         severity=plan.checks.severity,
         metadata=scalars({"least_share": share, "bound": bound}),
     )

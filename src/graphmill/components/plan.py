@@ -3,10 +3,10 @@
 Filled by the components, read by the asset factories.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import dagster as dg
 
@@ -15,11 +15,13 @@ from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.evaluation.health.thresholds import HealthThresholds
 from graphmill.evaluation.ranking.comparison import RankingThresholds
 from graphmill.influence.settings import InfluenceSettings
-from graphmill.orchestration.checks import SeverityName
+from graphmill.orchestration.checks import Check, SeverityName, specs
+from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.home import OUTPUTS, PROMOTED
+from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.acceleration_report import AccelerationReportSettings
-from graphmill.settings import Settings, SettingsT, setting
+from graphmill.settings import Renamed, Settings, SettingsT, setting
 from graphmill.systems.registry import Entry, entry
 
 POOL = "accelerator"
@@ -30,15 +32,14 @@ ON_DEMAND = ("graphmill/on_demand", "yes")
 class ModelChecks(HealthThresholds, RankingThresholds):
     """Bounds of the checks on a model, its embeddings and its rankings, and how loudly they fail."""
 
+    RENAMED: ClassVar[Renamed] = {"floor_ratio_min": "baseline_ratio_min"}
+
     severity: SeverityName = setting("warn", "What a check on health, ranking or loss says when it fails")
     baseline_severity: SeverityName = setting(
         "warn", "What beats_baselines says when it fails; error also where `severity` is"
     )
     loss_swing_max: float = setting(
         0.1, "Scatter of the epochs' losses about their trend, relative to the loss, in the second half", gt=0
-    )
-    floor_ratio_min: float = setting(
-        1.0, "Rankings of items: the model's figure over that of the best floor (popularity, ...)", ge=0
     )
     message_share_min: float = setting(0.7, "Part of a relation's edges that must carry messages", ge=0, le=1)
 
@@ -94,6 +95,7 @@ class ModelPlan:
     influence: InfluenceSettings
     recommendations: RecommendationSettings
     promotion: PromotionSettings
+    launcher: LauncherSettings | None
     drift: DriftThresholds
 
     @property
@@ -128,3 +130,36 @@ class ModelPlan:
     def group(self, stage: str) -> str:
         """The asset group of a stage ("training", "validation")."""
         return f"{self.dataset}_{stage}"
+
+
+def plan_asset(
+    plan: Any,
+    part: str,
+    stage: str,
+    *,
+    description: str,
+    kinds: set[str],
+    inputs: Iterable[str] = (),
+    checks: Sequence[Check] = (),
+    code_version: str = "1",
+    **more: Any,
+) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
+    """The decorator of every asset of a data set or model: ``@plan_asset(plan, "ranking", "validation", …)``.
+
+    ``inputs``: parts of the same plan, by the names of the function's arguments; the graph is the data set's.
+    ``more``: arguments of ``dg.asset`` beside them (``pool``, ``tags``).
+    """
+    key = plan.key(part)
+    keys = {name: plan.graph_key if name == "graph" else plan.key(name) for name in inputs}
+    return dg.asset(
+        key=key,
+        io_manager_key=STORE,
+        ins={name: dg.AssetIn(own) for name, own in keys.items()},
+        group_name=f"{plan.dataset}_{stage}",
+        kinds=kinds,
+        owners=list(plan.owners),
+        description=description,
+        code_version=code_version,
+        check_specs=specs(key, checks),
+        **more,
+    )

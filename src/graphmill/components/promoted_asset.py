@@ -10,12 +10,11 @@ import dagster as dg
 
 from graphmill.components import embeddings_asset
 from graphmill.components.drift_asset import DRIFT_CHECKS, STAYED
-from graphmill.components.plan import POOL, ModelPlan
+from graphmill.components.plan import POOL, ModelPlan, plan_asset
 from graphmill.components.ranking_asset import KINDS
-from graphmill.components.validation_asset import NAMED, checks_of
+from graphmill.components.validation_asset import NAMED, groups_of
 from graphmill.errors import InputError, SettingsError
-from graphmill.orchestration.checks import Check, specs
-from graphmill.orchestration.defaults import STORE
+from graphmill.orchestration.checks import Check
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.promotion import data_version, metadata
@@ -23,7 +22,6 @@ from graphmill.orchestration.run_config import config_class, to_settings
 from graphmill.promotion.policy import Facts, PromotionSettings, decide
 from graphmill.promotion.versions import Versions
 
-CODE_VERSION = "1"
 WHOLE = Check("version_is_whole", "Every file of the live version is as it was promoted.", blocking=True)
 NOT_WORSE = Check("not_worse_than_the_live_one", "The run is not surely worse than the live version on validation.")
 CHECKS = (WHOLE, NOT_WORSE)
@@ -39,21 +37,19 @@ def promoted_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         raise SettingsError(f"promote.except_checks: there is no check '{unknown[0]}' (known: {', '.join(names)})")
     run_config = config_class(plan.promotion)
 
-    @dg.asset(
-        key=key,
-        io_manager_key=STORE,
-        ins={part: dg.AssetIn(plan.key(part)) for part in ("embeddings", "validation", "ranking", "drift")},
-        group_name=plan.group("release"),
+    @plan_asset(
+        plan,
+        "promoted",
+        "release",
+        inputs=("embeddings", "validation", "ranking", "drift"),
         kinds={"parquet"},
-        owners=list(plan.owners),
         description=(
             f"The version of {plan.name} that is live, in `{plan.versions_folder}/current`. A run goes live when the policy "
             f"says so (promote.when: {plan.promotion.when}), or by `graphmill promote`; `graphmill rollback "
             f"{plan.dataset}/{plan.name}` takes it back. What it means: docs/how-to/promote_and_roll_back.md."
         ),
-        code_version=CODE_VERSION,
+        checks=CHECKS,
         pool=POOL,
-        check_specs=specs(key, CHECKS),
     )
     def promoted(
         context: dg.AssetExecutionContext,
@@ -101,7 +97,7 @@ def gating_checks(plan: ModelPlan) -> list[dg.AssetCheckKey]:
     """
     parts = {
         "embeddings": embeddings_asset.CHECKS,
-        "validation": (NAMED, *(each.check for each in checks_of(plan))),
+        "validation": (NAMED, *(Check(each.name, each.text) for each in groups_of(plan))),
         "ranking": KINDS[plan.system.ranks].checks,
         "drift": [each.check for each in DRIFT_CHECKS if each.check is not STAYED],
     }

@@ -12,12 +12,9 @@ from typing import Any
 import dagster as dg
 
 from graphmill.components import item_ranking, link_ranking, triple_ranking
-from graphmill.components.plan import POOL, ModelPlan
-from graphmill.orchestration.checks import Check, PreviousRun, specs
-from graphmill.orchestration.defaults import STORE
+from graphmill.components.plan import POOL, ModelPlan, plan_asset
+from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.pipes import WorkerClient
-
-CODE_VERSION = "2"
 
 Reference = dict[str, Any]
 
@@ -42,17 +39,16 @@ def ranking_asset(plan: ModelPlan) -> dg.AssetsDefinition:
     """The ranking asset of the system's kind."""
     key, kind = plan.key("ranking"), KINDS[plan.system.ranks]
 
-    @dg.asset(
-        key=key,
-        io_manager_key=STORE,
-        ins={"embeddings": dg.AssetIn(plan.key("embeddings"))},
-        group_name=plan.group("validation"),
+    @plan_asset(
+        plan,
+        "ranking",
+        "validation",
+        inputs=("embeddings",),
         kinds={"pytorch", "markdown"},
-        owners=list(plan.owners),
         description=kind.description,
-        code_version=CODE_VERSION,
+        checks=kind.checks,
+        code_version="2",
         pool=POOL,
-        check_specs=specs(key, kind.checks),
     )
     def ranking(
         context: dg.AssetExecutionContext, embeddings: dict[str, Any], worker: WorkerClient

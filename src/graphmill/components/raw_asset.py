@@ -7,17 +7,15 @@ from typing import Any
 
 import dagster as dg
 
-from graphmill.components.plan import TablePlan
+from graphmill.components.plan import TablePlan, plan_asset
 from graphmill.components.sources import SourceFile
 from graphmill.errors import InputError
 from graphmill.ingest.files import Source, is_binary, shown
 from graphmill.ingest.formats import FORMATS
 from graphmill.orchestration import files
-from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import records
 
-CODE_VERSION = "2"
 BINARY = (".npy", ".parquet", ".pq", ".zip")
 _BLOCK_BYTES = 1 << 20
 
@@ -28,14 +26,13 @@ def raw_asset(plan: TablePlan, source: SourceFile) -> dg.AssetsDefinition:
     """The asset of one source. Its value says which content the tables are to be made of."""
     key = plan.key(f"raw_{source.name}")
 
-    @dg.asset(
-        key=key,
-        io_manager_key=STORE,
-        group_name=f"{plan.dataset}_ingest",
+    @plan_asset(
+        plan,
+        f"raw_{source.name}",
+        "ingest",
         kinds={Path(source.path.removesuffix(".gz")).suffix[1:].lower() or source.format, "file"},
-        owners=list(plan.owners),
         description=f"`{shown(source.path)}` ({source.format}). The data version is the hash of its content.",
-        code_version=CODE_VERSION,
+        code_version="2",
     )
     def raw(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Reference]]:
         with user_errors():

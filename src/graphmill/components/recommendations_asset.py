@@ -10,18 +10,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from graphmill.components.plan import POOL, ModelPlan, RecommendationSettings
+from graphmill.components.plan import POOL, ModelPlan, RecommendationSettings, plan_asset
 from graphmill.graph.typed_graph import RelationEdges, TypedGraph
 from graphmill.ingest.interactions import ITEM, RELATION, USER
-from graphmill.orchestration.checks import Check, PreviousRun, specs
-from graphmill.orchestration.defaults import STORE
+from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import column_schema, markdown_table, records, scalars, snippet
 from graphmill.orchestration.page import asset_page
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.run_config import config_class, to_settings
 
-CODE_VERSION = "1"
 COLUMNS = {
     "user_id": "the user's id, as written",
     "user_name": "the user's name, where the data has one",
@@ -43,21 +41,19 @@ def recommendations_asset(plan: ModelPlan) -> dg.AssetsDefinition:
     key = plan.key("recommendations")
     run_config = config_class(plan.recommendations)
 
-    @dg.asset(
-        key=key,
-        io_manager_key=STORE,
-        ins={"embeddings": dg.AssetIn(plan.key("embeddings"))},
-        group_name=plan.group("release"),
+    @plan_asset(
+        plan,
+        "recommendations",
+        "release",
+        inputs=("embeddings",),
         kinds={"parquet", "markdown"},
-        owners=list(plan.owners),
         description=(
             f"For every user of {plan.dataset} the items that {plan.name} scores highest, with scores, as Parquet; some "
             "users with names and history as a table. What the user has met in any split is left out, but for a sequence "
             "model of data in which people take the same again (exclude_seen)."
         ),
-        code_version=CODE_VERSION,
+        checks=CHECKS,
         pool=POOL,
-        check_specs=specs(key, CHECKS),
     )
     def recommendations(
         context: dg.AssetExecutionContext,

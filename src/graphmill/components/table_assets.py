@@ -162,8 +162,8 @@ def _edges(
                 f"{edges.num_rows:,} edges of {len(per_relation)} relations"
                 + _largest(per_relation, "relation", "edges")
                 + f". {_refused(result)}",
-                plotted={name: figures[name] for name in figures if name in PLOTTED},
-                others={name: figures[name] for name in figures if name not in PLOTTED},
+                plotted=PLOTTED,
+                others=figures,
                 previous=previous,
             ),
             **table_metadata(edges, EDGE_COLUMNS),
@@ -191,8 +191,8 @@ def _interactions(
             **asset_page(
                 f"{table.num_rows:,} interactions of {users:,} users, {evaluated:,} of whom have something to hold out. "
                 + _refused(result),
-                plotted={name: counts[name] for name in counts if name in PLOTTED},
-                others={name: counts[name] for name in counts if name not in PLOTTED},
+                plotted=PLOTTED,
+                others=counts,
                 previous=previous,
             ),
             **table_metadata(table, INTERACTION_COLUMNS),

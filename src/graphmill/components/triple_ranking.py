@@ -16,7 +16,7 @@ from graphmill.components.against_baselines import (
 from graphmill.components.plan import ModelPlan
 from graphmill.evaluation.pictures.comparisons import grouped_bars
 from graphmill.orchestration.checks import Check, PreviousRun
-from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, picture, records, scalars
+from graphmill.orchestration.metadata import picture, records, scalars
 from graphmill.orchestration.page import asset_page
 
 BEATS = Check("beats_frequency", "Triples rank better than by how often training has the candidate with the relation.")
@@ -62,7 +62,6 @@ def shown(
         },
         axis="filtered MRR (queries in brackets)",
         title=f"The model ranks above frequency in {above} of {len(rows)} relations",
-        max_bytes=FULL_IMAGE_BYTES,
     )
     others = {name: name for name in report["micro"] if name not in ("model", "degree")}
     by_scorer = {
@@ -75,8 +74,8 @@ def shown(
         metadata={
             **asset_page(
                 against["sentence"],
-                plotted={name: figures[name] for name in PLOTTED if name in figures},
-                others={name: value for name, value in figures.items() if name not in PLOTTED},
+                plotted=PLOTTED,
+                others=figures,
                 previous=previous,
                 baselines=beside,
                 pictures={"MRR by relation": f"{run_dir}/ranking.png"},

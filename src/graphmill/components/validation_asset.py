@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import dagster as dg
@@ -11,74 +10,30 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from graphmill.components.embeddings_asset import read_vectors, types_without_vectors
-from graphmill.components.plan import ModelPlan
+from graphmill.components.plan import ModelPlan, plan_asset
 from graphmill.errors import InputError
 from graphmill.evaluation.baselines.links import SimilarityScorer
+from graphmill.evaluation.health.check import Group, Verdict
+from graphmill.evaluation.health.checks import CHECKS, GROUPS
 from graphmill.evaluation.health.figures import TypeFigures
 from graphmill.evaluation.health.remedies import setting_names
 from graphmill.evaluation.health.report import HealthReport, health_report
 from graphmill.evaluation.health.thresholds import HealthThresholds
-from graphmill.evaluation.health.verdicts import Verdict
 from graphmill.evaluation.pictures.embedding import cosine_histograms, pca_scatter, spectrum_curve
 from graphmill.evaluation.ranking.links import LinkRanking, rank_links
 from graphmill.evaluation.ranking.queries import link_queries
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.orchestration.checks import Check, PreviousRun, specs
-from graphmill.orchestration.defaults import STORE
+from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
-from graphmill.orchestration.metadata import FULL_IMAGE_BYTES, markdown_table, picture, records, scalars
+from graphmill.orchestration.metadata import markdown_table, picture, records, scalars
 from graphmill.orchestration.page import asset_page
 
-CODE_VERSION = "1"
 # Links per relation that the vectors are tried on: enough to tell shuffled ids from sound ones within seconds.
 SIGNAL_QUERIES = 200
 FOLDER = "validation"
 
 
-@dataclass(frozen=True)
-class HealthCheck:
-    """One check of the UI: the verdicts that it stands for, and the picture that shows what it is about."""
-
-    check: Check
-    verdicts: tuple[str, ...]
-    picture: str = ""
-    absent: str = ""
-    of_items: bool = True
-    """Whether systems that recommend items have it."""
-
-
 NAMED = Check("no_named_failure", "The report finds none of the failures that it can name (docs/reference/checks.md).")
-HEALTH_CHECKS = (
-    HealthCheck(
-        Check("mean_cosine", "Two random rows point in different directions."), ("mean_cosine", "uniformity"), "cosines"
-    ),
-    HealthCheck(
-        Check("pca_variance", "Many principal components share the variance."),
-        ("components_90", "effective_rank_share", "participation_uncentred", "participation_share"),
-        "spectrum",
-    ),
-    HealthCheck(
-        Check("types_vary", "Every node type varies inside, and types differ from each other."),
-        ("type_cosine", "type_rank_share", "type_top1_ratio", "type_separation"),
-        "pca",
-    ),
-    HealthCheck(
-        Check("disease_band", "Diseases are not too alike; the usual band of their mean cosine is shown."),
-        ("disease_cosine",),
-        absent="the graph has no node type 'disease' with enough rows",
-        of_items=False,
-    ),
-    HealthCheck(
-        Check("rows_are_sound", "No row is missing, dead, repeated, or far longer than the rest."),
-        ("non_finite_rows", "dead_rows", "duplicated_share", "norm_spread"),
-    ),
-    HealthCheck(Check("no_rogue_dimension", "No one to three dimensions decide every similarity."), ("rogue_share",)),
-    HealthCheck(
-        Check("ids_fit_links", "Held-out links rank better than chance by cosine: vectors and ids belong together."),
-        ("link_signal",),
-        absent="the graph holds out no links, or too few to tell",
-    ),
-)
 
 Reference = dict[str, Any]
 Pictures = Mapping[str, dg.MetadataValue]
@@ -88,19 +43,17 @@ def validation_asset(plan: ModelPlan) -> dg.AssetsDefinition:
     """The validation asset; it always materializes, whatever the verdicts."""
     key = plan.key("validation")
 
-    @dg.asset(
-        key=key,
-        io_manager_key=STORE,
-        ins={"embeddings": dg.AssetIn(plan.key("embeddings"))},
-        group_name=plan.group("validation"),
+    @plan_asset(
+        plan,
+        "validation",
+        "validation",
+        inputs=("embeddings",),
         kinds={"numpy", "markdown"},
-        owners=list(plan.owners),
         description=(
             "Cosine similarity, PCA variance and what else shows a collapsed embedding; if something is wrong, its "
             "name. What each check means and what to do: docs/reference/checks.md."
         ),
-        code_version=CODE_VERSION,
-        check_specs=specs(key, [NAMED, *(each.check for each in checks_of(plan))]),
+        checks=[NAMED, *(Check(each.name, each.text) for each in groups_of(plan))],
     )
     def validation(
         context: dg.AssetExecutionContext, embeddings: dict[str, Any]
@@ -113,9 +66,9 @@ def validation_asset(plan: ModelPlan) -> dg.AssetsDefinition:
     return validation
 
 
-def checks_of(plan: ModelPlan) -> list[HealthCheck]:
+def groups_of(plan: ModelPlan) -> list[Group]:
     """The checks of the health report that this kind of system has."""
-    return [each for each in HEALTH_CHECKS if each.of_items or plan.system.ranks != "items"]
+    return [each for each in GROUPS if each.of_items or plan.system.ranks != "items"]
 
 
 def _measured(plan: ModelPlan, embeddings: Mapping[str, Any]) -> tuple[HealthReport, Pictures]:
@@ -136,9 +89,9 @@ def _measured(plan: ModelPlan, embeddings: Mapping[str, Any]) -> tuple[HealthRep
     text = json.dumps(report.to_dict(), indent=1, allow_nan=False)
     (plan.root / folder / "health.json").write_text(text + "\n", encoding="utf-8")
     drawn = {
-        "pca": pca_scatter(vectors, codes, type_names, max_bytes=FULL_IMAGE_BYTES),
-        "cosines": cosine_histograms(vectors, codes, max_bytes=FULL_IMAGE_BYTES),
-        "spectrum": spectrum_curve(report.figures.spectrum, max_bytes=FULL_IMAGE_BYTES),
+        "pca": pca_scatter(vectors, codes, type_names),
+        "cosines": cosine_histograms(vectors, codes),
+        "spectrum": spectrum_curve(report.figures.spectrum),
     }
     return report, {name: picture(png, plan.root, f"{folder}/{name}.png", name) for name, png in drawn.items()}
 
@@ -168,8 +121,8 @@ def _materialized(
         metadata={
             **asset_page(
                 _summary(report),
-                plotted={name: figures[name] for name in PLOTTED if name in figures},
-                others={name: value for name, value in figures.items() if name not in PLOTTED},
+                plotted=PLOTTED,
+                others=figures,
                 previous=previous,
                 pictures={name: f"{folder}/{name}.png" for name in pictures},
             ),
@@ -187,7 +140,7 @@ def _materialized(
                 named if report.failure else "the embedding has none of the named failures",
                 severity=plan.checks.severity,
             ),
-            *(_check_result(plan, each, report.verdicts, previous, pictures) for each in checks_of(plan)),
+            *(_check_result(plan, each, report.verdicts, previous, pictures) for each in groups_of(plan)),
         ],
     )
 
@@ -220,13 +173,14 @@ def _summary(report: HealthReport) -> str:
 
 def _check_result(
     plan: ModelPlan,
-    each: HealthCheck,
+    each: Group,
     verdicts: Sequence[Verdict],
     previous: PreviousRun,
     pictures: Pictures,
 ) -> dg.AssetCheckResult:
     """One check: passed if all its verdicts pass; a verdict that only warns never fails louder than a warning."""
-    own = [verdict for verdict in verdicts if verdict.name in each.verdicts]
+    names = {check.name for check in CHECKS if check.group is each}
+    own = [verdict for verdict in verdicts if verdict.name in names]
     bad = [verdict for verdict in own if verdict.status != "pass"]
     told = " ".join(f"{verdict.meaning} {verdict.remedy}" for verdict in bad)
     only_warned = all(verdict.status == "warn" for verdict in bad)
@@ -237,7 +191,7 @@ def _check_result(
     if each.picture in pictures:
         metadata["picture"] = pictures[each.picture]
     good = " ".join(verdict.meaning for verdict in own)
-    return each.check.result(
+    return Check(each.name, each.text).result(
         plan.key("validation"),
         not bad,
         told or good or each.absent,

@@ -1,4 +1,4 @@
-"""The origin's CSV, fast: the embedding of each row is a JSON list in one quoted field.
+"""CSV with the vector as a JSON list, fast: the vector of each row is a JSON list in one quoted field.
 
 A block's lists are turned into one numeric CSV (brackets become line ends), which Arrow parses at the speed of a plain
 table; only a block that this refuses is gone through row by row, to say which row is wrong.

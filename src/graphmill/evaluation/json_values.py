@@ -1,21 +1,29 @@
 """Results as values that strict JSON can hold."""
 
 import math
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-import numpy as np
+
+def readable(value: Any, *, not_finite: type[str] | None = str) -> Any:
+    """``value`` for JSON that people and other programs read: arrays as lists, paths as text, keys as text.
+
+    inf and nan become words, or with ``not_finite=None`` null.
+    """
+    if isinstance(value, bool | int | str) or value is None:
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else not_finite and not_finite(float(value))
+    if isinstance(value, Mapping):
+        return {str(key): readable(item, not_finite=not_finite) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [readable(item, not_finite=not_finite) for item in value]
+    if isinstance(value, Path):
+        return str(value)
+    return readable(value.tolist(), not_finite=not_finite)  # numpy arrays and scalars, tensors
 
 
 def plain(value: Any) -> Any:
-    """Nested dicts, lists and tuples with plain numbers; nan and infinities become None."""
-    if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
-    if isinstance(value, np.ndarray):
-        return plain(value.tolist())
-    if isinstance(value, float | np.floating):
-        return float(value) if math.isfinite(value) else None
-    if isinstance(value, np.bool_):
-        return bool(value)
-    return int(value) if isinstance(value, np.integer) else value
+    """:func:`readable` with null for inf and nan, so that a number stays a number or nothing."""
+    return readable(value, not_finite=None)

@@ -74,7 +74,7 @@ class ParquetEmbeddings:
 
 
 class CsvEmbeddings:
-    """The origin's CSV: the embedding is a JSON list in one quoted field."""
+    """CSV with the vector as a JSON list in one quoted field."""
 
     def __init__(self, path: Path, dim: int) -> None:
         self.path, self.temporary = path, _temporary(path)

@@ -1,4 +1,4 @@
-"""What an influence analysis found, as JSON and CSV files with the columns of the origin's."""
+"""What an influence analysis found, as JSON and CSV files."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Names:
         return [self.ids[h], self.labels[h], self.relations[r], self.relations[r], self.ids[t], self.labels[t]]
 
     def symbols(self, triple: np.ndarray, prefix: str) -> dict[str, str]:
-        """The origin's keys ``<prefix>_head``, ``_relation``, ``_tail``."""
+        """Keys ``<prefix>_head``, ``_relation``, ``_tail``."""
         cells = self.cells(triple)
         return dict(zip((f"{prefix}_head", f"{prefix}_relation", f"{prefix}_tail"), cells[::2], strict=True))
 
@@ -59,7 +59,7 @@ class Explanation:
     values: dict[int, float]
 
     def to_json(self, train: np.ndarray, names: Names) -> dict[str, Any]:
-        """The origin's record; ``top_influences`` are proponents, ``top_opponents`` stand beside them."""
+        """A record; ``top_influences`` are proponents, ``top_opponents`` stand beside them."""
 
         def rows(chosen: np.ndarray) -> list[dict[str, Any]]:
             return [names.symbols(train[i], "train") | {"influence": self.values[i]} for i in chosen.tolist()]

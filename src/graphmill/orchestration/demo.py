@@ -37,7 +37,7 @@ FIGURES = (
         "components_90",
     ),
     *("mrr", "hits@10", "ndcg@10", "hr@10", "recall@20", "ndcg@20", "mrr_over_degree", "mrr_over_frequency"),
-    *("over_best_floor", "explained_triples", "items_recommended", "catalogue_coverage", "speed_up"),
+    *("over_best_baseline", "explained_triples", "items_recommended", "catalogue_coverage", "speed_up"),
     *("decision", "live_version"),
 )
 SHOWN_FIGURES = 4

@@ -84,7 +84,9 @@ def lost_runs(context: dg.SensorEvaluationContext) -> dg.SensorResult:
     """One look at all runs that have not ended."""
     memory = Memory.read(context.cursor)
     runs = context.instance.get_runs(filters=dg.RunsFilter(statuses=_OPEN))
-    told = [text for run in runs if (text := look(context.instance, run, memory, time.time()))]
+    origin = context.code_location_origin
+    own = origin.location_name if origin else ""
+    told = [text for run in runs if (text := look(context.instance, run, memory, time.time(), own))]
     return dg.SensorResult(
         skip_reason="; ".join(told) or f"{len(runs)} runs, and their processes are there",
         cursor=memory.write({run.run_id for run in runs}),
@@ -100,10 +102,17 @@ def worker_above(instance: dg.DagsterInstance, run_id: str) -> int:
     return worker.pid if worker is not None and worker.pid == os.getppid() else 0
 
 
-def look(instance: dg.DagsterInstance, run: DagsterRun, memory: Memory, now: float) -> str:
-    """Judge one run, and end it when its process was gone at two looks; what was done, or "" where all is well."""
+def look(instance: dg.DagsterInstance, run: DagsterRun, memory: Memory, now: float, own: str = "") -> str:
+    """Judge one run, and end it when its process was gone at two looks; what was done, or "" where all is well.
+
+    ``own`` is the code location that looks. Where locations may be on several machines, it judges its own runs alone:
+    a process of another machine may have the same id as one of this.
+    """
     if _GRPC_INFO not in run.tags:
         return ""  # of a launcher that looks after its processes itself
+    here = _one_machine(instance) or _socket_is_here(run.tags[_GRPC_INFO])
+    if own and not here and (run.remote_job_origin is None or run.remote_job_origin.location_name != own):
+        return ""
     worker, steps = _processes(instance, run.run_id)
     if worker is None and _server_is_there(run.tags[_GRPC_INFO]):
         return ""  # it is just starting
@@ -111,7 +120,7 @@ def look(instance: dg.DagsterInstance, run: DagsterRun, memory: Memory, now: flo
         memory.seen.append(run.run_id)
         memory.gone.pop(run.run_id, None)
         return ""
-    if not (run.run_id in memory.seen or _one_machine(instance) or _socket_is_here(run.tags[_GRPC_INFO])):
+    if not (here or run.run_id in memory.seen):
         return ""  # perhaps on another machine
     since = memory.gone.setdefault(run.run_id, now)
     if now == since:

@@ -16,7 +16,6 @@ import dagster as dg
 import pyarrow as pa
 
 INLINE_IMAGE_BYTES = 80_000
-FULL_IMAGE_BYTES = 10_000_000
 TABLE_ROWS = 50
 _SMALLEST_SIDE = 160
 

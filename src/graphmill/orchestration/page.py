@@ -26,7 +26,7 @@ PICTURE_WIDTH = 360
 def asset_page(
     summary: str,
     *,
-    plotted: Mapping[str, Any],
+    plotted: Mapping[str, Any] | Sequence[str],
     previous: PreviousRun,
     others: Mapping[str, Any] | None = None,
     baselines: Mapping[str, Mapping[str, Any]] | None = None,
@@ -34,10 +34,15 @@ def asset_page(
 ) -> dict[str, Any]:
     """The beginning of an asset's metadata: ``summary``, pictures, numbers, and ``figures``.
 
-    ``plotted``: the six to ten numbers that a person follows over time, each a number of its own. ``others``: all other
-    figures, in one table with their past and their ``baselines`` (name → figure → value). A figure stands once.
+    ``plotted``: the six to ten numbers that a person follows over time, each a number of its own, or their names among
+    ``others``. ``others``: all other figures, in one table with their past and their ``baselines`` (name → figure →
+    value). A figure stands once.
     ``pictures``: title → path relative to the project, shown at once where ``make ui`` serves them.
     """
+    if not isinstance(plotted, Mapping):
+        figures, names = others or {}, tuple(plotted)
+        plotted = {name: figures[name] for name in names if name in figures}
+        others = {name: value for name, value in figures.items() if name not in names}
     page: dict[str, Any] = {"summary": dg.MetadataValue.md(_short(summary))}
     if shown := _pictures(pictures or {}):
         page["pictures"] = dg.MetadataValue.md(shown)

@@ -13,28 +13,33 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import dagster as dg
 from pydantic import Field
+from sqlalchemy.exc import SQLAlchemyError
 
-from graphmill.errors import EXIT_OK, EXIT_STOPPED, OutOfMemoryError
+from graphmill.errors import EXIT_OK, EXIT_STOPPED, GraphmillError, OutOfMemoryError
+from graphmill.orchestration.home import OUTPUTS
+from graphmill.orchestration.launchers import start
+from graphmill.orchestration.launchers.contract import UNSEEN, Job, Worker
+from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.orchestration.lost_runs import worker_above
 from graphmill.orchestration.message_file import MessageFile
-from graphmill.orchestration.processes import ChildTree
 from graphmill.orchestration.progress import (
     Message,
-    progress_line,
     progress_metadata,
     started_line,
     started_metadata,
 )
-from graphmill.training.allocator import allocator_environment
-from graphmill.training.waiting import waiting_environment
+from graphmill.runs.messages import progress_line
 
 POLL_SECONDS = 0.2
 NOTE_DESCENDANTS_EVERY_SECONDS = 1.0
 WORKER_MODULE = "graphmill.worker"
+DATABASE_PATIENCE_SECONDS = 60.0
+"""How long the end of a step waits for the instance's database to take the last figures."""
 _ERROR_LINE = re.compile(r"(\[rank\d+\]: *)?[\w.]+(Error|Exception|Interrupt)\b")
 # The worker's name for "the machine had too little memory this time"; all else that it names would fail again.
 MEMORY_ERROR = OutOfMemoryError.__name__
@@ -77,6 +82,11 @@ class WorkerClient(dg.ConfigurableResource):
         description="How often the step is repeated after a kill, a stop or too little memory; it resumes each time.",
     )
     retry_wait_seconds: float = Field(default=5.0, description="Pause before such a repetition, in seconds.")
+    launcher: dict[str, Any] = Field(
+        default_factory=dict,
+        description="Where trainings run whose model says nothing of it: kind (local, torchrun, ray, k8s, slurm) and what "
+        "it needs; empty: on this machine. See docs/how-to/train_elsewhere.md.",
+    )
 
     def run(
         self,
@@ -88,29 +98,39 @@ class WorkerClient(dg.ConfigurableResource):
         processes: int = 1,
         environment: Mapping[str, str] | None = None,
         command: Sequence[str] | None = None,
+        launcher: LauncherSettings | None = None,
     ) -> WorkerReport:
         """Run one job in the worker and return what it reported.
 
         ``extras`` is the job, as JSON; ``cwd`` the directory that its relative paths start from; observations go to
-        ``asset_key``. Raises ``Failure`` without retries for what would fail again (exit codes 1 and 2), and
-        ``RetryRequested`` for what may not (a signal, exit code 75, too little memory) while attempts are left.
+        ``asset_key``; ``launcher`` says where, without it here. Raises ``Failure`` without retries for what would fail
+        again (exit codes 1 and 2), and ``RetryRequested`` for what may not (a signal, exit code 75, too little memory) while
+        attempts are left.
         """
+        launcher = launcher or LauncherSettings()
         report = WorkerReport()
         observe = _Observer(context, asset_key, self.observe_seconds)
         with contextlib.ExitStack() as stack:
-            session = _open_session(stack, context, extras)
+            # Another machine sees the project's folder, not our temporary files.
+            messages = _shared_messages(cwd, launcher.root) if launcher.elsewhere else MessageFile()
+            session = _open_session(stack, context, extras, messages, elsewhere=launcher.elsewhere)
             inbox = _Inbox(session, (report.take, observe))
-            env = {
-                **_WORKER_DEFAULTS,
-                **allocator_environment(),
-                **waiting_environment(),
-                **os.environ,
-                **(environment or {}),
-                **session.get_bootstrap_env_vars(),
-            }
-            tree = ChildTree(command or worker_command(processes), env=env, cwd=cwd)
+            ours = {} if launcher.elsewhere else os.environ
+            job = Job(
+                command=command or worker_command(processes if launcher.kind != "ray" else 1),
+                environment={
+                    **{key: value for key, value in _WORKER_DEFAULTS.items() if key not in ours},
+                    **(environment or {}),
+                    **session.get_bootstrap_env_vars(),
+                },
+                cwd=(launcher.root or cwd) if launcher.elsewhere else cwd,
+                messages=messages.seen_as,
+                processes=processes,
+                name="-".join(("graphmill", *asset_key.path)),
+            )
+            tree = _start(launcher, job)
             try:
-                code = _watch(tree, inbox, worker_above(context.instance, context.run_id))
+                code = _watch(tree, inbox, worker_above(context.instance, context.run.run_id))
             except BaseException as interrupt:
                 # Not only a cancellation: whatever ends the watching must end the worker.
                 context.log.info(f"stopping the worker ({type(interrupt).__name__}): {self.grace_seconds:g} s of grace")
@@ -118,7 +138,7 @@ class WorkerClient(dg.ConfigurableResource):
                 raise
             tree.kill()  # what the worker may have left behind
         inbox.read()  # the session's end is when the last messages are there
-        observe.last(report.progress)
+        observe.last()
         self._judge(context, code, report, tree.stderr_tail())
         return report
 
@@ -147,6 +167,8 @@ def explain(code: int, report: WorkerReport, stderr: str = "") -> tuple[str, boo
     if report.error and code > 0 and code != EXIT_STOPPED:
         name, message = report.error.get("type", "error"), report.error.get("message", "")
         return f"{name}: {message}", name == MEMORY_ERROR
+    if code == UNSEEN:
+        return stderr.strip().rpartition("\n")[2].removeprefix("graphmill: "), False
     if code == EXIT_STOPPED:
         return "the worker was told to stop and saved a checkpoint", True
     if code < 0 or code > 128:
@@ -177,8 +199,29 @@ _WORKER_DEFAULTS = {
 }
 
 
+def _start(launcher: LauncherSettings, job: Job) -> Worker:
+    try:
+        return start(launcher, job)
+    except GraphmillError as error:
+        raise dg.Failure(str(error), allow_retries=False) from None
+
+
+def _shared_messages(cwd: str, root: str) -> MessageFile:
+    """A file below the project's outputs, which are on storage that the worker's machine shares."""
+
+    def seen(path: Path) -> str:
+        return str(PurePosixPath(root) / path.relative_to(cwd).as_posix()) if root else str(path)
+
+    return MessageFile(Path(cwd) / OUTPUTS / ".messages", seen)
+
+
 def _open_session(
-    stack: contextlib.ExitStack, context: dg.AssetExecutionContext, extras: Mapping[str, Any]
+    stack: contextlib.ExitStack,
+    context: dg.AssetExecutionContext,
+    extras: Mapping[str, Any],
+    messages: MessageFile,
+    *,
+    elsewhere: bool,
 ) -> dg.PipesSession:
     with warnings.catch_warnings():
         # Dagster warns of its own preview and deprecated parts here, at every step; the user can do nothing about it.
@@ -187,8 +230,8 @@ def _open_session(
         return stack.enter_context(
             dg.open_pipes_session(
                 context=context,
-                context_injector=dg.PipesTempFileContextInjector(),
-                message_reader=MessageFile(),
+                context_injector=dg.PipesEnvContextInjector() if elsewhere else dg.PipesTempFileContextInjector(),
+                message_reader=messages,
                 extras=dict(extras),
             )
         )
@@ -209,7 +252,7 @@ class _Inbox:
         self._seen = len(messages)
 
 
-def _watch(tree: ChildTree, inbox: _Inbox, above: int = 0) -> int:
+def _watch(tree: Worker, inbox: _Inbox, above: int = 0) -> int:
     """Wait for the end of the worker, handing on its messages; return the exit code.
 
     ``above``: the run's process, where this step has one of its own. Without it the run has ended, and the training would go
@@ -228,28 +271,48 @@ def _watch(tree: ChildTree, inbox: _Inbox, above: int = 0) -> int:
 
 
 class _Observer:
-    """Turns progress messages into observations of the asset, not faster than the event log should grow."""
+    """Turns progress messages into observations of the asset, not faster than the event log should grow.
+
+    A database that is away for a while ends no training: what could not be written is written later, of progress the newest.
+    """
 
     def __init__(self, context: dg.AssetExecutionContext, asset_key: dg.AssetKey, every_seconds: float) -> None:
         self._context, self._asset_key, self._every = context, asset_key, every_seconds
         self._next = 0.0
-        self._shown: Message = {}
+        self._started: list[Message] = []
+        self._progress: Message = {}
 
     def __call__(self, message: Message) -> None:
         kind = message.get("kind")
         if kind == "started":
-            self._context.log.info(started_line(message))
-            self._context.log_event(dg.AssetObservation(asset_key=self._asset_key, metadata=started_metadata(message)))
-        elif kind == "progress" and time.monotonic() >= self._next:
-            self._show(message)
+            self._started.append(message)
+            self._next = 0.0
+        elif kind == "progress":
+            self._progress = message
+        if (self._started or self._progress) and time.monotonic() >= self._next:
+            self._show()
 
-    def last(self, message: Message) -> None:
-        """Show the last progress message, which may have come too soon after the one before."""
-        if message and message != self._shown:
-            self._show(message)
+    def last(self) -> None:
+        """Show what has not been shown, which may have come too soon after the one before."""
+        until = time.monotonic() + DATABASE_PATIENCE_SECONDS
+        while (self._started or self._progress) and not self._show() and time.monotonic() < until:
+            time.sleep(1.0)
 
-    def _show(self, message: Message) -> None:
+    def _show(self) -> bool:
         self._next = time.monotonic() + self._every
-        self._shown = message
-        self._context.log.info(progress_line(message))
-        self._context.log_event(dg.AssetObservation(asset_key=self._asset_key, metadata=progress_metadata(message)))
+        try:
+            while self._started:
+                self._write(started_line(self._started[0]), started_metadata(self._started[0]))
+                self._started.pop(0)
+            if self._progress:
+                at = self._progress
+                place = f"epoch {at.get('epoch', '?')}/{at.get('epochs', '?')}, step {at.get('step', '?')}"
+                self._write(f"{place}  {progress_line(dict(at))}", progress_metadata(at))
+                self._progress = {}
+        except SQLAlchemyError:
+            return False
+        return True
+
+    def _write(self, line: str, metadata: Mapping[str, Any]) -> None:
+        self._context.log_event(dg.AssetObservation(asset_key=self._asset_key, metadata=metadata))
+        self._context.log.info(line)

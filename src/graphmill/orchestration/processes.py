@@ -28,9 +28,19 @@ class ChildTree:
     """A child process in its own session, with the descendants that were seen so far."""
 
     def __init__(
-        self, command: Sequence[str], *, env: Mapping[str, str], cwd: str | None, log: Path | None = None
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str | None,
+        log: Path | None = None,
+        ask_by: signal.Signals = signal.SIGINT,
     ) -> None:
-        """``log``: a file that gets all that the child writes; without one, its standard error goes to ours."""
+        """``log``: a file that gets all that the child writes; without one, its standard error goes to ours.
+
+        ``ask_by``: the signal that asks it to stop.
+        """
+        self._ask_by = ask_by
         with contextlib.ExitStack() as opened:
             file = opened.enter_context(log.open("ab")) if log else None
             self._process = subprocess.Popen(
@@ -68,10 +78,10 @@ class ChildTree:
             return
 
     def ask(self) -> None:
-        """Ask the group to stop (SIGINT), and return at once."""
+        """Ask the group to stop, and return at once."""
         self.note_descendants()
         if self._process.poll() is None:
-            _signal_group(self.pid, signal.SIGINT)
+            _signal_group(self.pid, self._ask_by)
 
     def stop(self, grace_seconds: float) -> None:
         """Ask the group to stop, give it ``grace_seconds`` to save its state, then end all that is left."""

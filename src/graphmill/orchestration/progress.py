@@ -6,6 +6,7 @@ from typing import Any
 import dagster as dg
 
 from graphmill.orchestration.metadata import scalars
+from graphmill.runs.messages import duration
 
 Message = Mapping[str, Any]
 
@@ -54,24 +55,3 @@ def started_line(message: Message) -> str:
     if estimate.get("seconds_total"):
         parts.append(f"about {duration(estimate['seconds_total'])} to go")
     return " · ".join(parts)
-
-
-def progress_line(message: Message) -> str:
-    """One line: epoch, step, losses, throughput, time left."""
-    parts = [f"epoch {message.get('epoch', '?')}/{message.get('epochs', '?')} · step {message.get('step', '?')}"]
-    losses = message.get("losses") or {}
-    if losses:
-        parts.append("loss " + ", ".join(f"{name} {value:.4g}" for name, value in losses.items()))
-    parts += [f"{amount:,.0f} {unit}/s" for unit, amount in (message.get("per_second") or {}).items()]
-    parts += [f"{name} {value:.4g}" for name, value in (message.get("valid") or {}).items() if "@" not in name]
-    if message.get("seconds_left") is not None:
-        parts.append(f"{duration(message['seconds_left'])} left")
-    return " · ".join(parts)
-
-
-def duration(seconds: float) -> str:
-    """Seconds as people say them: ``45 s``, ``12 min``, ``3 h 5 min``."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.ingest.samples.catalog import FILES, write_sample
+from graphmill.project import templates
 from graphmill.project.data import RAW, Ask, Dataset, Places, dataset_of
 from graphmill.project.existing import DgProject, enclosing_project
-from graphmill.project.templates import rendered
+from graphmill.project.templates import KIT, rendered
 from graphmill.version import __version__
 
 SAMPLES = ("biomed", "kg_bench", "music", "watch")
@@ -35,26 +36,29 @@ class Created:
 def init(
     folder: str | Path,
     *,
-    sample: str = "biomed",
+    sample: str = "",
     data: Sequence[str] = (),
     format: str = "",
     name: str = "",
     in_place: bool = False,
+    kit: bool = False,
     ask: Ask | None = None,
 ) -> Created:
     """Make a project in ``folder``, or add a dataset to the project that is there.
 
-    ``sample`` is the dataset that it begins with, unless there is ``data``: files, folders or URLs, one of edges or
-    interactions and others with features of its nodes. They are read, and copied into the project unless ``in_place``.
+    ``sample`` is the dataset that it begins with (biomed), unless there is ``data``: files, folders or URLs, one of edges
+    or interactions and others with features of its nodes. They are read, and copied into the project unless ``in_place``.
+    ``kit`` adds ``deploy/``, with which it runs on a server; to a project that is there, that alone.
 
     Raises:
         InputError: the folder cannot be used, or a file cannot be read. Nothing has been written then.
         SettingsError: there is no such sample.
     """
-    if sample not in (*SAMPLES, "none"):
+    if sample not in ("", *SAMPLES, "none"):
         raise SettingsError(f"there is no sample '{sample}'; choose one of {', '.join(SAMPLES)}, none")
     root = Path(folder)
     project = enclosing_project(root)
+    sample = sample or ("none" if kit and project is not None else "biomed")
     if project is not None and project.root.resolve() != root.resolve():
         raise InputError(
             f"{root} is inside the Dagster project {project.root}: `graphmill init {project.root}` adds a dataset to it, "
@@ -69,16 +73,30 @@ def init(
     if project is None:
         package = _package(root)
         _write_all(made, _project_files(root, package, dataset))
-        defs = root / package / "defs"
+        defs, module, source = root / package / "defs", f"{package}.definitions", "."
     else:
-        defs = project.defs
+        defs, module, source = project.defs, project.module, project.source.relative_to(project.root).as_posix()
         # Outputs stay out of git whatever the project's own .gitignore says.
         _write_all(made, {"data/06_models/.gitignore": "*\n"})
         _advise(made, project)
     if dataset is not None:
         made.dataset, made.found = dataset.name, dataset.found
         _write_all(made, {f"{(defs / dataset.name / 'defs.yaml').relative_to(root).as_posix()}": dataset.defs})
+    if kit:
+        _write_all(made, kit_files(root, module, source))
+        made.to_do.append(f"copy {KIT}/env.example to {KIT}/.env and fill it in; {KIT}/README.md has the next steps")
     return made
+
+
+def kit_files(root: Path, module: str, source: str, name: str = "") -> dict[str, str]:
+    """``deploy/`` of the project in ``root``, whose definitions are in ``module``, imported from ``source`` below it."""
+    name = name or root.resolve().name
+    distribution = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    extras = "graphmill[numba,server]"
+    requirement = f'-e . "{extras}>={_release()}"' if distribution != "graphmill" else '-e ".[numba,server]"'
+    return templates.kit(
+        {"name": name, "distribution": distribution, "module": module, "folder": source, "requirement": requirement}
+    )
 
 
 def _require_empty(root: Path) -> None:
@@ -123,11 +141,15 @@ def _project_files(root: Path, package: str, dataset: Dataset | None) -> dict[st
             "name": name,
             "package": package,
             "distribution": package.replace("_", "-"),
-            "version": __version__ if __version__[0].isdigit() and "unknown" not in __version__ else "0",
+            "version": _release(),
             "about": about,
             "what": f"the chain of `{dataset.name}`" if dataset else "the chain of a dataset, once there is one,",
         }
     )
+
+
+def _release() -> str:
+    return __version__ if __version__[0].isdigit() and "unknown" not in __version__ else "0"
 
 
 def _package(root: Path) -> str:

@@ -1,4 +1,4 @@
-"""The files of a new project: ``template/``, with the project's names filled in."""
+"""The files of a new project (``template/``) and of its production kit (``kit/``), with the project's names filled in."""
 
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
@@ -9,10 +9,22 @@ _SUFFIX = ".tmpl"
 _DOTTED = {"gitignore": ".gitignore", "github": ".github"}
 
 
-def rendered(values: Mapping[str, str]) -> dict[str, str]:
+KIT = "deploy"
+"""Where the production kit is, below the project's root."""
+
+
+def kit(values: Mapping[str, str]) -> dict[str, str]:
+    """The production kit, path → text: Dockerfile, compose file, Kubernetes manifests, an instance on PostgreSQL."""
+    found = rendered(values, "kit")
+    instance = rendered({"package": "", **values})["dagster.yaml"].split("\n", 1)[1]
+    found["dagster.yaml"] = "# Settings of the Dagster instance on a server.\n" + instance + found.pop("storage.yaml")
+    return {f"{KIT}/{path}": text for path, text in found.items()}
+
+
+def rendered(values: Mapping[str, str], folder: str = "template") -> dict[str, str]:
     """Path below the project's root → text, for every template; ``{{name}}`` is replaced by ``values[name]``."""
     out = {}
-    for path, template in _templates(files("graphmill.project") / "template", ()):
+    for path, template in _templates(files("graphmill.project") / folder, ()):
         text = template.read_text(encoding="utf-8")
         for name, value in values.items():
             text = text.replace("{{" + name + "}}", value)

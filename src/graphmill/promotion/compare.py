@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphmill.errors import InputError
-from graphmill.evaluation.ranking.bootstrap import PairedDifference, paired_bootstrap
+from graphmill.evaluation.ranking.paired_difference import PairedDifference, paired_bootstrap
 from graphmill.evaluation.ranking.per_query import LeaveOut
 from graphmill.graph.summary import NodeHashes, summarise
 from graphmill.promotion.contents import load_champion

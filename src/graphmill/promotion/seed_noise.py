@@ -20,9 +20,8 @@ from graphmill.promotion.versions import now
 from graphmill.runs.export import export_run, restore
 from graphmill.runs.messages import Outlet
 from graphmill.runs.places import open_graph_of
-from graphmill.runs.resolve import merge, parse_settings
+from graphmill.runs.resolve import identity, merge, stored_settings
 from graphmill.runs.train import train
-from graphmill.settings import identity_of
 from graphmill.training.files import write_atomically
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.settings import ExportSettings
@@ -33,14 +32,13 @@ FOLDER = "seed_noise"
 
 def family_of(run: RunDirectory) -> str:
     """16 hex digits of a run's identity settings without seed and start, its batching, precision and recipe."""
-    manifest, values = run.read_json("manifest.json"), run.read_json("settings.json")
-    settings = parse_settings({**values, "preset": "none"}, str(run.path / "settings.json"))
-    identity = identity_of(settings)
+    manifest = run.read_json("manifest.json")
+    known = identity(stored_settings(run))
     for name in ("seed", "init_from"):
-        del identity["training"][name]
-    identity.pop("data", None)
+        del known["training"][name]
+    known.pop("data", None)
     resolved = {name: manifest["resolved"][name] for name in ("batching", "precision")}
-    content = {"identity": identity, "version": manifest["algorithm_version"], **resolved}
+    content = {"identity": known, "version": manifest["algorithm_version"], **resolved}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -63,7 +61,7 @@ def measured_noise(
     if (known := known_noise(run_dir)) is not None:
         return known
     run = RunDirectory(run_dir)
-    family, values, manifest = family_of(run), run.read_json("settings.json"), run.read_json("manifest.json")
+    family, values, manifest = family_of(run), stored_settings(run).model_dump(), run.read_json("manifest.json")
     values["data"] = str(open_graph_of(run.path, manifest["data"]).path)
     root = run.path.parent / FOLDER / family
     found: list[Embeddings] = [] if values["training"]["init_from"] else [read_embeddings(run.embeddings)]

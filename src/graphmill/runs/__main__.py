@@ -30,9 +30,10 @@ def main(arguments: list[str] | None = None, modes: Modes | None = None) -> int:
     from dagster_pipes import PipesEnvVarParamsLoader
 
     from graphmill.runs.launch import end_with_parent, leave_outcome, supervise
-    from graphmill.runs.streams import spare_streams
+    from graphmill.runs.standard_streams import say_warnings_in_a_line, spare_streams
 
     spare_streams()
+    say_warnings_in_a_line()
     arguments = sys.argv[1:] if arguments is None else arguments
     code: int
     result: dict[str, Any]

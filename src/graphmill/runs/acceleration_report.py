@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.evaluation.pictures.canvas import INLINE_BYTES
+from graphmill.evaluation.json_values import readable
 from graphmill.evaluation.pictures.comparisons import configuration_bars
 from graphmill.runs.measured_run import run_trial
 from graphmill.runs.messages import Outlet
 from graphmill.runs.resolve import merge, parse_settings
 from graphmill.settings import Settings, read_yaml, setting
 from graphmill.training.files import write_atomically
-from graphmill.training.metrics_log import readable
 from graphmill.training.signals import StopRequest
 
 #: Everything that accelerates, off. Whatever defines the training (batching, sizes, model) stays the user's.
@@ -122,13 +121,13 @@ class AccelerationReport:
         lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
         return "\n".join(lines + ["| " + " | ".join(cell.replace("|", "/") for cell in row) + " |" for row in rows])
 
-    def picture(self, max_bytes: int = INLINE_BYTES) -> bytes:
-        """Bars of time per epoch and peak memory, relative to the baseline, as PNG of at most ``max_bytes``."""
+    def picture(self) -> bytes:
+        """Bars of time per epoch and peak memory, relative to the baseline, as PNG."""
         figures = {
             "seconds per epoch": [row.seconds_per_epoch for row in self.rows],
             "peak memory (GiB)": [row.peak_memory_bytes / 2**30 for row in self.rows],
         }
-        return configuration_bars([row.name for row in self.rows], figures, max_bytes=max_bytes)
+        return configuration_bars([row.name for row in self.rows], figures)
 
 
 def acceleration_report(
@@ -268,13 +267,11 @@ def _parsed(text: str) -> dict[str, Any]:
 
 def _warm_up(base: Mapping[str, Any], where: str, outlets: Sequence[Outlet], stop: StopRequest | None) -> None:
     """Have the baseline's kernels compiled: else that falls on the first row, and makes all others look fast."""
-    values = merge(base, {"training": {"epochs": 1}})
+    values = merge(base, {"training": {"epochs": 1}, "evaluation": {"baselines": []}})
     try:
-        settings: Any = parse_settings(values, where)
+        parse_settings(values, where)
     except SettingsError:  # which the baseline's row says
         return
-    if hasattr(settings.evaluation, "floors"):
-        values = merge(values, {"evaluation": {"floors": False}})
     for outlet in outlets:
         outlet.send({"kind": "note", "text": "an epoch to warm up, which is not counted"})
     run_trial(values, where, lambda _: None, stop)

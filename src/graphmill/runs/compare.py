@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.evaluation.pictures.comparisons import loss_curves
+from graphmill.runs.resolve import stored_settings
 from graphmill.training.run_directory import RunDirectory
 
 
@@ -58,7 +59,10 @@ def compare_runs(a: str | Path, b: str | Path) -> RunComparison:
     """
     runs = [RunDirectory(Path(a)), RunDirectory(Path(b))]
     reports = [run.read_json("report.json") for run in runs]
-    described = [_flat(run.read_json("settings.json")) | _flat(_about(run.read_json("manifest.json"))) for run in runs]
+    described = [
+        _flat(stored_settings(run).model_dump(mode="json")) | _flat(_about(run.read_json("manifest.json")))
+        for run in runs
+    ]
     names = dict.fromkeys([*described[0], *described[1]])
     settings = {
         name: (described[0].get(name, "absent"), described[1].get(name, "absent"))

@@ -17,7 +17,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.best_epoch import best_epoch, passed_over
 from graphmill.runs.champion import champion_reference
 from graphmill.runs.places import open_graph_of
-from graphmill.runs.resolve import Job, merge, resolve
+from graphmill.runs.resolve import Job, merge, resolve, stored_settings
 from graphmill.systems import registry
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import EmbeddingBlock, Execution, Recipe
@@ -63,8 +63,8 @@ def restore(run_dir: str | Path, checkpoint: str | int = "") -> Restored:
     """
     run = RunDirectory(Path(run_dir))
     manifest = run.read_json("manifest.json")
-    values = run.read_json("settings.json")
-    graph = open_graph_of(run.path, manifest["data"], values["acceleration"].get("verify_graph", "changed"))
+    values = stored_settings(run).model_dump()
+    graph = open_graph_of(run.path, manifest["data"], values["acceleration"]["verify_graph"])
     resolved = manifest["resolved"]
     # Nothing is trained here, so nothing is compiled; recipes that refuse to have once had it in their settings.
     taken = {"preset": resolved["preset"], "acceleration": {"batching": resolved["batching"], "compile": "off"}}
@@ -86,10 +86,10 @@ def restore(run_dir: str | Path, checkpoint: str | int = "") -> Restored:
 
 
 @runtime_checkable
-class OriginFiles(Protocol):
-    """A recipe whose origin has file formats of its own that users' scripts read."""
+class TorchFiles(Protocol):
+    """A recipe that also writes ``.pt`` files, which users' scripts read."""
 
-    def write_origin_files(self, run: RunDirectory, out: Path) -> list[Path]:
+    def write_torch_files(self, run: RunDirectory, out: Path) -> list[Path]:
         """Write them into ``out``; returns their paths."""
 
 
@@ -115,10 +115,10 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
         "settings": settings.model_dump() | {"data": restored.manifest["data"]["path"]},
         "versions": restored.manifest["versions"],
     }
-    if isinstance(restored.recipe, OriginFiles):
+    if isinstance(restored.recipe, TorchFiles):
         about["origin_files"] = [
             str(path.relative_to(restored.run.path))
-            for path in restored.recipe.write_origin_files(restored.run, restored.run.path / "origin")
+            for path in restored.recipe.write_torch_files(restored.run, restored.run.path / "origin")
         ]
     _correct_report(restored)
     beside = {}

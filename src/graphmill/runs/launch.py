@@ -146,7 +146,7 @@ def leave_outcome(code: int, result: Mapping[str, Any]) -> None:
     path = os.environ.get(OUTCOME_VARIABLE)
     if not path or os.environ.get("LOCAL_RANK", "0") != "0":
         return
-    from graphmill.training.metrics_log import readable
+    from graphmill.evaluation.json_values import readable
 
     partial = Path(path).with_suffix(".partial")
     partial.write_text(json.dumps({"code": code, "result": readable(result)}), encoding="utf-8")

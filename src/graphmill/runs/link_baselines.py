@@ -24,17 +24,17 @@ from graphmill.evaluation.baselines.neighbours import (
     spectral_rows,
 )
 from graphmill.evaluation.baselines.train_edges import TrainEdges
-from graphmill.evaluation.ranking.against import title
+from graphmill.evaluation.ranking.against_baselines import title
 from graphmill.evaluation.ranking.links import AUC_NEGATIVES, LinkRanking, rank_links
+from graphmill.evaluation.ranking.mrr_ratio import Average
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
-from graphmill.evaluation.ranking.ratio import Average
-from graphmill.evaluation.ranking.saved import from_bytes, to_bytes
+from graphmill.evaluation.ranking.ranking_bytes import from_bytes, to_bytes
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import restore
 from graphmill.runs.messages import Outlet
 from graphmill.runs.train import train
 from graphmill.systems.complex.cost import step_cost
-from graphmill.systems.complex.recipe import BASE_BATCH, ComplexScorer
+from graphmill.systems.complex.recipe import ComplexScorer
 from graphmill.systems.complex.settings import ComplexSettings
 from graphmill.training.contract import Execution
 from graphmill.training.files import write_atomically
@@ -157,7 +157,7 @@ class LinkBaselines:
         cost = step_cost(self.graph, ComplexSettings.model_validate(values), "full", Execution(), "fp32")
         seconds = cost.flop / FLOP_A_SECOND + cost.moved / BYTES_A_SECOND
         links = sum(len(self.edges.edges(relation).src) for relation in self.edges.relations)
-        steps = min(60 * self.minutes / seconds, MOST_PASSES * math.ceil(links / BASE_BATCH))
+        steps = min(60 * self.minutes / seconds, MOST_PASSES * math.ceil(links / ComplexSettings.base_batch))
         values["training"]["steps_per_epoch"] = max(1, round(steps / EPOCHS))
         return values
 

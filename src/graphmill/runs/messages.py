@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Protocol, TextIO
 
-from graphmill.runs.streams import Spared
+from graphmill.runs.standard_streams import Spared
 
 Message = dict[str, Any]
 
@@ -131,17 +131,19 @@ def progress_outlet() -> Outlet:
 
 
 def progress_line(message: Message) -> str:
-    """``link: 0.4521  contr: 0.3245  total: 0.3883  …`` as the origin prints it, with throughput and time left."""
+    """``link: 0.4521  contr: 0.3245  total: 0.3883  …``, with throughput and time left."""
     short = {"contrastive": "contr"}
-    parts = [f"{short.get(name, name)}: {value:.4f}" for name, value in message["losses"].items()]
-    parts += [f"{amount:,.0f} {unit}/s" for unit, amount in message.get("per_second", {}).items()]
-    parts += [f"{name} {value:.4f}" for name, value in message.get("valid", {}).items() if "@" not in name]
+    parts = [f"{short.get(name, name)}: {value:.4f}" for name, value in (message.get("losses") or {}).items()]
+    parts += [f"{amount:,.0f} {unit}/s" for unit, amount in (message.get("per_second") or {}).items()]
+    parts += [f"{name} {value:.4f}" for name, value in (message.get("valid") or {}).items() if "@" not in name]
     if message.get("seconds_left"):
-        parts.append(f"{_duration(message['seconds_left'])} left")
+        parts.append(f"{duration(message['seconds_left'])} left")
     return "  ".join(parts)
 
 
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+def duration(seconds: float) -> str:
+    """Seconds as people say them: ``45 s``, ``12 min``, ``3 h 5 min``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"

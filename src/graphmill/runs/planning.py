@@ -129,7 +129,7 @@ def batchings(job: Job) -> list[str]:
     if acceleration.batching != "auto" or job.settings.recipe != "hgt":
         return [job.batching]
     out = ["full", "edge_sampled"]
-    if len(acceleration.num_neighbors) == job.settings.model.num_layers:
+    if len(job.settings.sampling.num_neighbors) == job.settings.model.num_layers:
         out.append("neighbor_sampled")
     return out
 
@@ -139,8 +139,8 @@ def options(
 ) -> Iterator[Option]:
     """The rungs of one batching, from what the settings ask for to the least memory; rungs without effect left out.
 
-    With the heaps of ``choice``, the fastest first: of steps that differ in size on each rung, of others, which leave few
-    holes, on the last.
+    ``choice``: heaps to try, the fastest first. Where steps differ in size they are tried on every rung. Steps of one size
+    leave few holes: there they are tried on the last rung alone.
     """
     execution = _asked(job, batching)
     limit = _MOST_CHUNKS if batching == "full" else 1
@@ -319,7 +319,7 @@ def _by_machine(job: Job, graph: TypedGraph, local: int) -> tuple[str, str]:
 
 def _asked(job: Job, batching: str) -> Execution:
     acceleration = job.settings.acceleration
-    chunks = acceleration.accumulation_steps if batching == "full" else 1
+    chunks = acceleration.loss_chunks if batching == "full" else 1
     return Execution(loss_chunks=chunks, checkpointing=acceleration.gradient_checkpointing)
 
 
@@ -336,8 +336,8 @@ def _remedy(job: Job, option: Option, budget: int) -> str:
         "full": f"lower {width}"
         if job.settings.acceleration.batching == "auto"
         else f"choose acceleration.batching: edge_sampled, or lower {width}",
-        "edge_sampled": "lower acceleration.edge_sample_size, or raise acceleration.accumulation_steps",
-        "neighbor_sampled": "lower acceleration.node_batch_size or acceleration.num_neighbors",
+        "edge_sampled": "lower sampling.edge_sample_size, or raise sampling.accumulation_steps",
+        "neighbor_sampled": "lower sampling.node_batch_size or sampling.num_neighbors",
     }
     return {
         "weights and optimizer": f"lower {width}, or leave nodes out of the graph",

@@ -1,4 +1,4 @@
-"""BPR-MF as a floor: trained on the data of a recommender's run, its form and length chosen on held-out items, reused
+"""BPR-MF as a baseline: trained on the data of a recommender's run, its form and length chosen on held-out items, reused
 afterwards."""
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _WAIT_SECONDS = 0.2
 
 def rival_bpr_mf(restored: Restored, *, outlets: Sequence[Outlet] = ()) -> dict[str, Any]:
     """The result of the best BPR-MF's training on the data of a recommender's run; {} for BPR-MF itself, and with
-    ``evaluation.floors: false``.
+    ``evaluation.baselines`` that do not name it.
 
     The trainings of :func:`best_bpr_mf`, in folders of their own beside the run directories, and reused as any run is.
     """
     recipe, settings = restored.recipe, restored.job.settings
-    if not isinstance(recipe, RecommenderRecipe) or recipe.name == NAME or not settings.evaluation.floors:
+    if not isinstance(recipe, RecommenderRecipe) or recipe.name == NAME or NAME not in settings.evaluation.baselines:
         return {}
     return best_bpr_mf(settings, recipe.view, restored.run.path.parent / NAME, outlets=outlets)[1]
 
@@ -93,7 +93,7 @@ def best_bpr_mf(
 
 def _graph_of(left: KnownItems, held_out: KnownItems, num_items: int, folder: Path) -> TypedGraph:
     """A graph that trains on ``left`` and is asked for ``held_out``, in ``folder`` under a name of its own: models of
-    several data sets may have their floors there, and be ranked at the same time."""
+    several data sets may have their baselines there, and be ranked at the same time."""
     arrays = (left.indptr, left.items, held_out.indptr, held_out.items, np.array([num_items]))
     digest = hashlib.sha256(b"".join(np.ascontiguousarray(a, np.int64).tobytes() for a in arrays)).hexdigest()
     path = folder / f"tenth_held_out_{digest[:12]}"
@@ -130,7 +130,7 @@ class _Trainings:
         self.settings, self.outlets = settings, outlets
         self.evaluation = {
             "eval_every": EVERY,
-            "floors": False,
+            "baselines": [],
             **{
                 name: getattr(settings.evaluation, name)
                 for name in ("metrics", "top_k", "selection_metric", "mask_validation")
@@ -177,7 +177,7 @@ class _Trainings:
             "export": {"csv": False, "parquet": False},
         }
         root = str(self.root / (folder or form))
-        return dict(train(values, "the BPR-MF floor", root=root, outlets=self.outlets))
+        return dict(train(values, "the BPR-MF baseline", root=root, outlets=self.outlets))
 
 
 def _best(result: dict[str, Any]) -> float:

@@ -10,11 +10,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.settings import Settings, identity_of, parse, read_yaml, shown
+from graphmill.settings import Settings, identity_of, parse, read_yaml, shown, with_names_of_today, written_by_graphmill
 from graphmill.systems import registry
+
+if TYPE_CHECKING:
+    from graphmill.training.run_directory import RunDirectory
 
 
 @dataclass(frozen=True)
@@ -57,13 +60,32 @@ def parse_settings(values: Mapping[str, Any], where: str, *, fill_preset: bool =
     """Validate a settings mapping; a preset fills the fields that are not written (``auto`` is resolved later)."""
     name = str(values.get("recipe", "hgt"))
     preset = str(values.get("preset", "auto"))
-    filled = dict(values)
+    filled = with_names_of_today(registry.settings_model(name), values)
     if fill_preset and preset != "auto":
         known = registry.presets(name)
         if preset not in known:
             raise SettingsError(f"{where}: preset {shown(preset)} is unknown (known: auto, {', '.join(known)})")
-        filled = merge(known[preset], values)
+        filled = merge(known[preset], filled)
     return parse(registry.settings_model(name), filled, where)
+
+
+def stored_settings(run: RunDirectory) -> Any:
+    """A run's settings under the names of today, whatever release wrote them. No preset fills them: they are whole.
+
+    Raises:
+        InputError: the run has no readable settings file.
+    """
+    values = run.read_json("settings.json")
+    with written_by_graphmill():
+        settings = parse_settings({**values, "preset": "none"}, str(run.path / "settings.json"))
+    return settings.model_copy(update={"preset": values.get("preset", "none")})
+
+
+def identity(settings: Any) -> dict[str, Any]:
+    """What a settings file asks for, without what changes no result, by the names of the first release."""
+    found = identity_of(settings)
+    found["acceleration"].setdefault("accumulation_steps", settings.acceleration.loss_chunks)
+    return found
 
 
 def merge(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,25 +147,25 @@ def _training_edges(data: str) -> int:
 def fingerprint(job: Job, data_hash: str, algorithm_version: int, init: str = "") -> str:
     """64 hex digits of everything that decides the result: data, identity settings (resolved), algorithm version.
 
-    In ``full`` batching accumulation only chunks the loss, so it is left out; the sampled modes are defined by it.
+    ``full`` batching draws no samples, so their number is left out; the sampled modes are defined by it.
     """
-    identity = identity_of(job.settings)
-    acceleration = identity["acceleration"]
+    known = identity(job.settings)
+    acceleration = known["acceleration"]
     acceleration["precision"], acceleration["batching"] = job.precision, job.batching
     if job.batching == "full":
-        del acceleration["accumulation_steps"]
+        acceleration.pop("accumulation_steps")
     if job.batching != "neighbor_sampled":
         for name in ("num_neighbors", "node_batch_size", "neighbor_sampler", "relation_neighbors"):
             acceleration.pop(name, None)
-    identity["training"]["init_from"] = init
+    known["training"]["init_from"] = init
     for section, names in getattr(job.settings, "unread", {}).items():
         for name in names:
-            del identity[section][name]
+            del known[section][name]
     # How a run is evaluated is not what it is; but figures whose epoch was chosen on the test split must never be taken for
     # others, so such a run has a directory of its own. Left out where it is not so: runs of before keep their fingerprint.
     if job.settings.evaluation.selected_on == "test":
-        identity["selected_on"] = "test"
-    content = {"data": data_hash, "algorithm_version": algorithm_version, "settings": identity}
+        known["selected_on"] = "test"
+    content = {"data": data_hash, "algorithm_version": algorithm_version, "settings": known}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

@@ -20,7 +20,7 @@ from graphmill.runs.places import stored_path
 from graphmill.runs.planning import Plan, open_graph, plan_run
 from graphmill.runs.recorder import RunListener
 from graphmill.runs.resolve import Job, fingerprint, resolve, run_root
-from graphmill.runs.start import choose_start, evaluated_otherwise, longer
+from graphmill.runs.start_or_resume import choose_start, evaluated_otherwise, longer
 from graphmill.runs.warm_start import CHAMPION, ROWS_FILE, WarmStart, read_champion, read_warm_start
 from graphmill.systems import registry
 from graphmill.training.allocator import describe_allocator, heaps, return_large_blocks

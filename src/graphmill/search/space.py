@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from graphmill.errors import SettingsError
 from graphmill.runs.resolve import merge, parse_settings
-from graphmill.settings import Settings, is_identity, parse, shown
+from graphmill.settings import Settings, is_identity, name_of_today, parse, shown
 from graphmill.systems import registry
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _dimension(path: str, written: Any, model: type[Settings], where: str) -> Di
 def _field(path: str, model: type[Settings], where: str) -> Any:
     """The type of the setting at ``path``."""
     current: Any = model
-    for number, name in enumerate(parts := path.split(".")):
+    for number, name in enumerate(parts := name_of_today(model, path).split(".")):
         fields = getattr(current, "model_fields", {})
         if name not in fields:
             raise SettingsError(

@@ -21,9 +21,8 @@ import psutil
 
 from graphmill.errors import InputError, TrainingError
 from graphmill.runs.measured_run import run_process
-from graphmill.runs.resolve import merge, parse_settings, run_root
+from graphmill.runs.resolve import identity, merge, parse_settings, run_root
 from graphmill.search.space import Dimension, SearchSettings, dimensions_of, metric_of, nested, parse_search
-from graphmill.settings import identity_of
 
 if TYPE_CHECKING:
     import optuna
@@ -118,7 +117,7 @@ def open_search(values: Mapping[str, Any], where: str, root: str = "") -> Search
     parsed = parse_settings(rest, where)
     dimensions = dimensions_of(search, rest, where)
     metric = metric_of(search, rest, where)
-    about = {"space": search.space, "metric": metric, "seeds": search.seeds, "settings": identity_of(parsed)}
+    about = {"space": search.space, "metric": metric, "seeds": search.seeds, "settings": identity(parsed)}
     digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()[:12]
     return Search(search, rest, dimensions, metric, run_root(parsed, root) / f"search-{digest}")
 

@@ -39,7 +39,7 @@ RECIPES = {
         "graphmill.systems.bpr_mf",
         "BprMfSettings",
         "BprMfRecipe",
-        "BPR-MF: matrix factorisation for recommendation; floor and start of the others",
+        "BPR-MF: matrix factorisation for recommendation; a baseline of the others, and where they can start",
         ranks="items",
         recommends=True,
     ),

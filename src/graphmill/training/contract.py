@@ -159,7 +159,7 @@ class Recipe(Protocol):
     def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Metrics on a split ("valid", "test"), unrounded; calls ``poll`` often, which may raise to stop.
 
-        With several processes every rank calls it at the same time; ``evaluation.ranking.sharing`` says which part of
+        With several processes every rank calls it at the same time; ``evaluation.ranking.shared_queries`` says which part of
         the queries is whose, and every rank returns the figures of the whole.
         """
 

@@ -6,34 +6,19 @@ JSON has no inf and nan: here they are the strings "inf", "-inf" and "nan", whic
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from graphmill.errors import InputError, ResourceError
+from graphmill.evaluation.json_values import readable
 from graphmill.training.files import write_all, write_atomically
 
 Kind = Literal["step", "epoch"]
 _MOST = 1 << 62
 _NUMBERS = ("learning_rate", "seconds", "skips", "memory_bytes", "best_epoch")
 _TABLES = ("losses", "valid", "health", "per_second")
-
-
-def readable(value: Any) -> Any:
-    """``value`` for JSON that people and other programs read: arrays as lists, paths as text, inf and nan as words."""
-    if isinstance(value, bool | int | str) or value is None:
-        return value
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else str(float(value))
-    if isinstance(value, Mapping):
-        return {str(key): readable(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [readable(item) for item in value]
-    if isinstance(value, Path):
-        return str(value)
-    return readable(value.tolist())  # numpy arrays and scalars, tensors
 
 
 class MetricsLog:

@@ -21,8 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.errors import ResourceError, RunLockedError
+from graphmill.evaluation.json_values import readable
 from graphmill.training.files import remove_partial_files, sweep_old, write_atomically
-from graphmill.training.metrics_log import MetricsLog, readable
+from graphmill.training.metrics_log import MetricsLog
 from graphmill.training.run_files import read_run_file, sealed
 
 _PRUNED = ".pruned-"

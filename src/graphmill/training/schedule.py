@@ -1,4 +1,4 @@
-"""The learning rate as a function of the number of applied updates: warm-up, then decay to a floor."""
+"""The learning rate as a function of the number of applied updates: warm-up, then decay to its lowest."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def learning_rate(settings: TrainingSettings, update: int, decay_updates: int, s
     """Rate of update number ``update`` (from 0).
 
     Warm-up W: peak · (update + 1) / W while update < W. Then, with t = update − W and T = decay_updates − W:
-    cosine  floor + (1 − floor) · ½(1 + cos(π · min(t / T, 1))); linear  1 − (1 − floor) · min(t / T, 1);
-    exponential  rate^(t / steps). Past T the rate stays at its floor, so that continuing is well defined.
+    cosine  lowest + (1 − lowest) · ½(1 + cos(π · min(t / T, 1))); linear  1 − (1 − lowest) · min(t / T, 1);
+    exponential  rate^(t / steps). Past T the rate stays at its lowest, so that continuing is well defined.
     """
     peak = settings.learning_rate * scale
     warmup = settings.warmup_steps
@@ -26,11 +26,11 @@ def learning_rate(settings: TrainingSettings, update: int, decay_updates: int, s
         return peak * (update + 1) / warmup
     t = update - warmup
     progress = min(t / max(decay_updates - warmup, 1), 1.0)
-    floor = settings.lr_floor
+    lowest = settings.lr_lowest
     if settings.lr_decay == "cosine":
-        return peak * (floor + (1.0 - floor) * 0.5 * (1.0 + math.cos(math.pi * progress)))
+        return peak * (lowest + (1.0 - lowest) * 0.5 * (1.0 + math.cos(math.pi * progress)))
     if settings.lr_decay == "linear":
-        return peak * (1.0 - (1.0 - floor) * progress)
+        return peak * (1.0 - (1.0 - lowest) * progress)
     if settings.lr_decay == "exponential":
         return peak * settings.lr_decay_rate ** (t / settings.lr_decay_steps)
     return peak

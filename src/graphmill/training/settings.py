@@ -4,14 +4,14 @@ Execution settings (``identity=False``) may change between a run and its continu
 fingerprint. Meaning of each: docs/reference/settings.md, which is generated from here.
 """
 
-from typing import ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
 from graphmill.settings import Retired, Settings, setting
 
-LINK_METRICS = ("mrr", "mr", "amri", "hits")
 OptimizerName = Literal["adamw", "adam", "adagrad", "sgd"]
+LOSS_CHUNKS = "full: parts in which a step's loss is computed, for less memory; the gradient is the same"
 OPTIMIZER = "Optimizer; weight decay never acts on lookup tables"
 CHOSEN_ON_TEST = (
     "the best epoch is chosen on the test split (evaluation.selection_split: test), as in the publications that have no "
@@ -39,11 +39,11 @@ class TrainingSettings(Settings):
         "cosine", "Shape of the decay after the warm-up"
     )
     lr_decay_epochs: int = setting(
-        0, "Epochs until the rate is at its floor, where it stays; 0 = epochs at the first start, then stored", ge=0
+        0, "Epochs until the rate is at its lowest, where it stays; 0 = epochs at the first start, then stored", ge=0
     )
     lr_decay_rate: float = setting(0.98, "exponential only: factor per lr_decay_steps", gt=0.0, le=1.0)
     lr_decay_steps: int = setting(1000, "exponential only: steps per factor", ge=1)
-    lr_floor: float = setting(0.01, "Lowest rate, as a part of the peak rate (cosine and linear)", ge=0.0, le=1.0)
+    lr_lowest: float = setting(0.01, "Lowest rate, as a part of the peak rate (cosine and linear)", ge=0.0, le=1.0)
     patience_epochs: int = setting(
         20, "Stop after this many epochs without a better selection metric; 0 = never", identity=False, ge=0
     )
@@ -59,26 +59,25 @@ class AccelerationSettings(Settings):
     """How the arithmetic is done: device, batching, precision, memory, processes. The same model for every recipe."""
 
     LESS_MEMORY: ClassVar[str] = (
-        "Reduce acceleration.batch_size, raise acceleration.accumulation_steps, or choose a smaller model"
+        "Reduce acceleration.batch_size, raise acceleration.loss_chunks, or choose a smaller model"
     )
     """What to do where a step does not fit, in settings that the recipe has."""
+    RETIRED: ClassVar[dict[str, Retired]] = {
+        name: Retired(default, "it is a setting of HGT alone, whose graph is sampled; leave it out")
+        for name, default in {
+            "edge_sample_size": 5000,
+            "supervision_fraction": 0.1,
+            "num_neighbors": [10, 10],
+            "node_batch_size": 2048,
+        }.items()
+    }
 
     device: Literal["auto", "cuda", "mps", "cpu"] = setting("auto", "cuda, then mps, then cpu", identity=False)
     allow_fallback: bool = setting(True, "Use the CPU when the device asked for is absent, or fails", identity=False)
-    batching: Literal["auto", "full", "edge_sampled", "neighbor_sampled"] = setting(
-        "auto", "What one step's messages run over: the whole graph, or a sample per micro-batch"
-    )
-    num_neighbors: list[int] = setting(
-        [10, 10], "neighbor_sampled: in-edges drawn per node and relation, for each hop; -1 = all"
-    )
-    node_batch_size: int = setting(2048, "neighbor_sampled: seed nodes per micro-batch, at most", ge=1)
-    edge_sample_size: int = setting(5000, "Supervision pairs per relation and step, at most", ge=1)
-    supervision_fraction: float = setting(
-        0.1, "Never supervise on more than this part of a relation in one step", gt=0.0, le=0.5
-    )
+    batching: Literal["auto", "full"] = setting("auto", "What one step runs over; HGT can sample the graph")
     batch_size: int = setting(0, "Rows per optimizer step over all processes; 0 = the recipe's", ge=0)
     batch_size_per_device: int = setting(0, "Rows per optimizer step and process; 0 = use batch_size", ge=0)
-    accumulation_steps: int = setting(1, "Micro-batches per optimizer step", ge=1)
+    loss_chunks: int = setting(1, LOSS_CHUNKS, identity=False, ge=1)
     precision: Literal["auto", "fp32", "tf32", "bf16", "fp16"] = setting(
         "auto",
         "bf16 on CUDA that has it, fp16 on older CUDA, else fp32; losses and softmax are always fp32. tf32: fp32 whose "
@@ -143,9 +142,31 @@ class EvaluationSettings(Settings):
     final_metrics: Literal["all", "same"] = setting(
         "all", "Metrics of the final evaluation: every one, or those of `metrics`", identity=False
     )
+    baselines: list[str] = setting([], "Baselines beside the model's final figures", identity=False)
     max_queries: int = setting(
         0, "Validation queries per relation while training (seeded sample); 0 = all", identity=False, ge=0
     )
+
+    AT_K: ClassVar[tuple[str, ...]] = ()
+    """Metrics that the system's evaluation has at each cut-off."""
+    WHOLE: ClassVar[tuple[str, ...]] = ()
+    """Metrics that it has without a cut-off."""
+    LOWER_IS_BETTER: ClassVar[tuple[str, ...]] = ()
+    BASELINES: ClassVar[tuple[str, ...]] = ()
+    """Baselines that the system's ranking can have."""
+
+    @field_validator("baselines", mode="before")
+    @classmethod
+    def _all_or_none(cls, value: Any) -> Any:
+        """``true`` and ``false``, as earlier releases wrote it, stand for all and none."""
+        return list(cls.BASELINES if value else ()) if isinstance(value, bool) else value
+
+    @model_validator(mode="after")
+    def _baselines_are_known(self) -> Self:
+        if unknown := sorted(set(self.baselines) - set(self.BASELINES)):
+            known = ", ".join(self.BASELINES) or "none for this system"
+            raise ValueError(f"evaluation.baselines: unknown {', '.join(unknown)} (known: {known})")
+        return self
 
     @model_validator(mode="after")
     def _something_is_measured(self) -> Self:
@@ -155,16 +176,21 @@ class EvaluationSettings(Settings):
             raise ValueError("evaluation.top_k needs at least one cut-off of 1 or more")
         return self
 
-    def require_link_metrics(self) -> None:
-        """For systems whose held-out figures rank links or triples. Raises ``ValueError`` for what is not measured."""
-        if unknown := sorted(set(self.metrics) - set(LINK_METRICS)):
-            raise ValueError(f"evaluation.metrics: unknown {', '.join(unknown)} (known: {', '.join(LINK_METRICS)})")
-        measured: list[str] = [name for name in ("mrr", "amri") if name in self.metrics]
-        measured += [f"hits@{k}" for k in self.top_k if "hits" in self.metrics]
-        if self.selection_metric not in measured:
-            lower = " (a lower mr is better, so it chooses nothing)" if self.selection_metric == "mr" else ""
+    def measured(self) -> list[str]:
+        """Names of the metrics that every evaluation computes, and of which a higher one is better."""
+        whole = [name for name in self.metrics if name in self.WHOLE and name not in self.LOWER_IS_BETTER]
+        return whole + [f"{name}@{k}" for name in self.metrics if name in self.AT_K for k in self.top_k]
+
+    def require_measured(self) -> None:
+        """Raises ``ValueError`` for metrics that the system's evaluation has not, or that choose nothing."""
+        known = (*self.WHOLE, *self.AT_K)
+        if unknown := sorted(set(self.metrics) - set(known)):
+            raise ValueError(f"evaluation.metrics: unknown {', '.join(unknown)} (known: {', '.join(known)})")
+        wanted, measured = self.selection_metric, self.measured()
+        if wanted not in measured:
+            lower = f" (a lower {wanted} is better, so it chooses nothing)" if wanted in self.LOWER_IS_BETTER else ""
             raise ValueError(
-                f"evaluation.selection_metric: {self.selection_metric} is not measured{lower}; it is one of "
+                f"evaluation.selection_metric: {wanted} is not measured{lower}; it is one of "
                 f"{', '.join(measured) or 'none of these'} (see evaluation.metrics and top_k)"
             )
 
@@ -177,8 +203,13 @@ class EvaluationSettings(Settings):
 class LinkEvaluationSettings(EvaluationSettings):
     """Evaluation of what ranks links or triples: also which baselines stand beside its ranking."""
 
+    WHOLE: ClassVar[tuple[str, ...]] = ("mrr", "mr", "amri")
+    AT_K: ClassVar[tuple[str, ...]] = ("hits",)
+    LOWER_IS_BETTER: ClassVar[tuple[str, ...]] = ("mr",)
+    BASELINES: ClassVar[tuple[str, ...]] = LINK_BASELINES
+
     baselines: list[str] = setting(
-        ["knn", "spectral", "complex"],
+        list(LINK_BASELINES),
         "Baselines of the ranking beside degree: knn, spectral (vectors by SVD, as wide as the model's), complex (trained)",
         identity=False,
     )
@@ -190,18 +221,13 @@ class LinkEvaluationSettings(EvaluationSettings):
         gt=0.0,
     )
 
-    @model_validator(mode="after")
-    def _baselines_are_known(self) -> Self:
-        unknown = sorted(set(self.baselines) - set(LINK_BASELINES))
-        if unknown:
-            raise ValueError(f"evaluation.baselines: unknown {', '.join(unknown)} (known: {', '.join(LINK_BASELINES)})")
-        return self
-
 
 class ExportSettings(Settings):
     """What is written after a training. Parquet is what the other stations read, so it is on by default."""
 
-    csv: bool = setting(True, "The origin's CSV: node_index, node_id, node_name, node_type, embedding", identity=False)
+    csv: bool = setting(
+        True, "CSV with the vector as a JSON list: node_index, node_id, node_name, node_type, embedding", identity=False
+    )
     parquet: bool = setting(True, "Parquet with a fixed-size list of float32 per node", identity=False)
     npy: bool = setting(False, "A .npy matrix and the ids beside it", identity=False)
     align: Literal["champion", "none"] = setting(

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from graphmill.evaluation.ranking.sharing import Share, shared
+from graphmill.evaluation.ranking.shared_queries import Share, shared
 from graphmill.training.checkpoint import CheckpointStore, Loaded, Snapshot
 from graphmill.training.contract import Execution, Phase, Recipe
 from graphmill.training.device import empty_device_cache

@@ -1,4 +1,4 @@
-"""docs/reference/checks.md has every failure, every figure with a bound, and every threshold with its default."""
+"""docs/reference/checks.md is made from the checks: every failure, every figure with a bound, and every threshold."""
 
 import re
 from pathlib import Path
@@ -6,8 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from graphmill.evaluation.checks_page import with_tables
 from graphmill.evaluation.health import synthetic as cases
-from graphmill.evaluation.health.diagnosis import FAILURES
+from graphmill.evaluation.health.checks import CHECKS, GROUPS
 from graphmill.evaluation.health.report import health_report
 from graphmill.evaluation.health.thresholds import HealthThresholds
 from graphmill.evaluation.ranking.comparison import RankingThresholds
@@ -19,8 +20,15 @@ def page(repository: Path) -> str:
     return (repository / "docs" / "reference" / "checks.md").read_text(encoding="utf-8")
 
 
-def test_every_failure_has_a_row(page: str) -> None:
-    assert re.findall(r"^\| `(\w+)` \|", page.split("## The figures")[0], re.MULTILINE) == list(FAILURES)
+def test_its_tables_are_those_of_the_code(page: str) -> None:
+    assert page == with_tables(page), "python -m graphmill.evaluation.checks_page docs/reference/checks.md"
+
+
+def test_every_check_has_a_name_of_its_own_and_its_thresholds_are_settings() -> None:
+    assert len({check.name for check in CHECKS}) == len(CHECKS)
+    assert {check.group for check in CHECKS} == set(GROUPS)
+    own = [threshold.name for check in CHECKS for threshold in check.thresholds]
+    assert sorted([*own, "type_rows_min"]) == sorted(HealthThresholds.model_fields)
 
 
 @pytest.mark.parametrize("model", [HealthThresholds, RankingThresholds])

@@ -1,11 +1,11 @@
-"""Ranks of a held-out next item: masks, ties, the sampled protocol, and the floors."""
+"""Ranks of a held-out next item: masks, ties, the sampled protocol, and the baselines."""
 
 import numpy as np
 import pytest
 import torch
 
 from graphmill.errors import TrainingError
-from graphmill.evaluation.baselines.next_item import Floors, NextItemSplit, floor_ranks, tune_floors
+from graphmill.evaluation.baselines.next_item import NextItemBaselines, NextItemSplit, baseline_ranks, tune_baselines
 from graphmill.evaluation.ranking import recommendation
 from graphmill.evaluation.ranking.next_item import NextItemRanks, full_ranks, sample_candidates, sampled_ranks
 from graphmill.evaluation.ranking.recommendation import KnownItems
@@ -80,12 +80,12 @@ def test_beside_a_target_that_is_known_the_sampled_table_has_known_items_too():
 
 
 def test_a_replay_counts_what_the_user_has_had_the_latest_most():
-    floors = Floors(np.zeros(3, np.int64), np.array([3, 3, 3]), 1, 5, repeats=True)
+    baselines = NextItemBaselines(np.zeros(3, np.int64), np.array([3, 3, 3]), 1, 5, repeats=True)
     items = np.array([0, 1, 0, 2])
     split = NextItemSplit(np.array([0]), np.array([0]), np.array([0]), np.array([4]))
-    found = floors.replay_scores(split, items, 0.5)(np.array([0]))[0]
+    found = baselines.replay_scores(split, items, 0.5)(np.array([0]))[0]
     torch.testing.assert_close(found, torch.tensor([0.125 + 0.5, 0.25, 1.0, 1e-6, 0.0]))
-    assert "replay" in tune_floors(floors, split, items)
+    assert "replay" in tune_baselines(baselines, split, items)
 
 
 def test_the_sampled_table_is_fixed_and_holds_neither_target_nor_history():
@@ -104,37 +104,40 @@ def test_scores_that_are_not_finite_are_refused():
         full_ranks(lambda u: torch.full((len(u), 3), torch.nan), np.arange(1), np.array([0]), 3, known([]))
 
 
-def test_floors_by_hand():
+def test_baselines_by_hand():
     # Two users: a b c, a b d; popularity a, b; after b come c and d.
     users, items = np.array([0, 0, 0, 1, 1, 1]), np.array([0, 1, 2, 0, 1, 3])
-    floors = Floors(users, items, 2, 5)
+    baselines = NextItemBaselines(users, items, 2, 5)
     split = NextItemSplit(np.array([0]), np.array([3]), np.array([0]), np.array([2]))  # history a b, next d
     rows = np.array([0])
-    assert floors.popularity_scores(split, items)(rows)[0].tolist() == [2, 2, 1, 1, 0]
-    markov = floors.markov_scores(split, items, 0.6)(rows)[0]
+    assert baselines.popularity_scores(split, items)(rows)[0].tolist() == [2, 2, 1, 1, 0]
+    markov = baselines.markov_scores(split, items, 0.6)(rows)[0]
     torch.testing.assert_close(markov, torch.tensor([0.2, 0.2, 0.6, 0.6, 0.0]))
-    one = floors.knn_scores(split, items, 0, 1)(rows)[0]
+    one = baselines.knn_scores(split, items, 0, 1)(rows)[0]
     torch.testing.assert_close(one, torch.tensor([1.0, 0.0, 0.5**0.5, 0.5**0.5, 0.0]))
-    nearest = floors.knn_scores(split, items, 1, 2)(rows)[0]
+    nearest = baselines.knn_scores(split, items, 1, 2)(rows)[0]
     torch.testing.assert_close(nearest, torch.tensor([1.0, 1.0, 0.0, 0.0, 0.0]))
 
 
-def test_each_floor_is_tuned_on_validation():
+def test_each_baseline_is_tuned_on_validation():
     users, items = np.repeat(np.arange(30), 4), np.tile(np.array([0, 1, 2, 3]), 30)
-    floors = Floors(users, items, 30, 6)
+    baselines = NextItemBaselines(users, items, 30, 6)
     query = np.arange(30)
     split = NextItemSplit(query, np.full(30, 3), query * 4, query * 4 + 3)
-    found = tune_floors(floors, split, items)
+    found = tune_baselines(baselines, split, items)
     assert set(found) == {"popularity", "markov", "item_knn"}
-    ranks = {name: floor_ranks(floors, floor.scores, split, items) for name, floor in found.items()}
+    ranks = {name: baseline_ranks(baselines, baseline.scores, split, items) for name, baseline in found.items()}
     assert ranks["markov"].metrics(["hr"], [1]) == {"hr@1": 1.0}
-    every = [floor_ranks(floors, lambda s, h=h: floors.knn_scores(s, items, 0, h), split, items) for h in (1, 3, 5, 10)]
+    every = [
+        baseline_ranks(baselines, lambda s, h=h: baselines.knn_scores(s, items, 0, h), split, items)
+        for h in (1, 3, 5, 10)
+    ]
     best = max(r.metrics(["ndcg"], [10])["ndcg@10"] for r in every)
     assert ranks["item_knn"].metrics(["ndcg"], [10])["ndcg@10"] >= best
 
 
 @pytest.mark.real_data
-def test_floors_on_movielens_are_the_recorded_ones(datasets, tmp_path):
+def test_baselines_on_movielens_are_the_recorded_ones(datasets, tmp_path):
     from graphmill.graph.build import build_graph
     from graphmill.graph.sequences import sequence_view
     from graphmill.graph.settings import GraphSettings
@@ -145,13 +148,13 @@ def test_floors_on_movielens_are_the_recorded_ones(datasets, tmp_path):
     train = s.split == 0
     users, at = s.targets("test")
     split = NextItemSplit(users, s.items[at], s.indptr[users], at)
-    floors = Floors(s.users[train], s.items[train], s.num_users, s.num_items)
+    baselines = NextItemBaselines(s.users[train], s.items[train], s.num_users, s.num_items)
     queries = np.arange(len(users))
 
     def ndcg(score):
         return full_ranks(score, queries, split.targets, s.num_items, split.known(s.items)).metrics(["ndcg"], [10])
 
     # An independent evaluator's figures on this file: popularity .0200, Markov .0605, item-kNN .0560.
-    assert ndcg(floors.popularity_scores(split, s.items))["ndcg@10"] == pytest.approx(0.0200, abs=3e-4)
-    assert ndcg(floors.markov_scores(split, s.items, 0.001))["ndcg@10"] == pytest.approx(0.0605, abs=6e-4)
-    assert ndcg(floors.knn_scores(split, s.items, 0, 5))["ndcg@10"] == pytest.approx(0.0560, abs=3e-4)
+    assert ndcg(baselines.popularity_scores(split, s.items))["ndcg@10"] == pytest.approx(0.0200, abs=3e-4)
+    assert ndcg(baselines.markov_scores(split, s.items, 0.001))["ndcg@10"] == pytest.approx(0.0605, abs=6e-4)
+    assert ndcg(baselines.knn_scores(split, s.items, 0, 5))["ndcg@10"] == pytest.approx(0.0560, abs=3e-4)

@@ -3,6 +3,7 @@ import torch
 
 from graphmill.kernels import products
 from graphmill.kernels.products import Linear, add_product_, linear, product
+from graphmill.kernels.runtime import processor
 
 pytest.importorskip("numba")
 from graphmill.kernels.products.cpu import product_
@@ -334,7 +335,7 @@ def test_blocks_are_for_processors_with_registers_for_them(
 ) -> None:
     binding = pytest.importorskip("llvmlite.binding")
     monkeypatch.setattr(binding, "get_host_cpu_features", lambda: features)
-    assert products.own_blocks.__wrapped__() == (served and products.has_numba())
+    assert products.own_blocks.__wrapped__() == (served and processor.has_numba())
     # A core that is one of Zen 4's by its name, in a machine that may hide its registers.
     monkeypatch.setattr(binding, "get_host_cpu_name", lambda: "znver4")
-    assert products.own_products.__wrapped__() == ("avx512f" in features and products.has_numba())
+    assert products.own_products.__wrapped__() == ("avx512f" in features and processor.has_numba())

@@ -123,8 +123,8 @@ def test_candidates_are_of_the_type_and_drawn_for_the_step(typed: TypedGraph) ->
     ("sections", "message"),
     [
         ({"model": {"embedding_dim": 7}}, "make it even"),
-        ({"acceleration": {"batching": "edge_sampled"}}, "ComplEx passes none"),
-        ({"acceleration": {"edge_sample_size": 3}}, "acceleration.batch_size links"),
+        ({"acceleration": {"batching": "edge_sampled"}}, "should be 'auto' or 'full'"),
+        ({"acceleration": {"edge_sample_size": 3}}, "a setting of HGT alone"),
         ({"acceleration": {"compile": "default"}}, "nothing to compile"),
         ({"evaluation": {"metrics": ["recall"]}}, "unknown recall"),
         ({"evaluation": {"baselines": ["knnn"]}}, "known: knn, spectral, complex"),

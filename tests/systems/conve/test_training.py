@@ -12,7 +12,7 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import export_run, restore
 from graphmill.runs.resolve import merge
 from graphmill.runs.train import train
-from graphmill.systems.conve.interchange import load_origin_checkpoint, write_origin_files
+from graphmill.systems.conve.interchange import load_torch_checkpoint, write_torch_files
 from graphmill.systems.conve.ranking import ranking_report
 from graphmill.training import compiling
 
@@ -67,17 +67,17 @@ def test_what_is_compiled_is_one_graph(sample: TypedGraph, tmp_path: Path, monke
 class TestTheOriginsFiles:
     def test_they_rebuild_the_model_with_its_unusual_sizes(self, run, tmp_path: Path) -> None:
         report, restored = run
-        written = write_origin_files(restored.recipe, restored.run, tmp_path)
+        written = write_torch_files(restored.recipe, restored.run, tmp_path)
         names = {str(path.relative_to(tmp_path)) for path in written}
         epoch = report["epochs_done"]
         assert {"config.json", "best_model.pt", "final_model.pt", "training_history.json"} <= names
         assert f"checkpoints/checkpoint_epoch_{epoch}.pt" in names
-        again = load_origin_checkpoint(tmp_path / "best_model.pt")
+        again = load_torch_checkpoint(tmp_path / "best_model.pt")
         heads, relations = torch.arange(5), torch.arange(5)
         torch.testing.assert_close(again(heads, relations), restored.model(heads, relations), rtol=0, atol=0)
 
     def test_the_documented_keys_are_there(self, run, tmp_path: Path) -> None:
-        write_origin_files(run[1].recipe, run[1].run, tmp_path)
+        write_torch_files(run[1].recipe, run[1].run, tmp_path)
         config = json.loads((tmp_path / "config.json").read_text())
         assert set(config) == {"data", "model", "training", "optimizations"}
         assert config["optimizations"] == {

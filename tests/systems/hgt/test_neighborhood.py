@@ -37,7 +37,7 @@ def test_with_fanouts_that_cover_everything_a_step_is_that_of_the_full_graph(gra
     # All diseases are read by the step, so that the contrastive term has the same candidates.
     sections: dict[str, Any] = {"model": {"dropout": 0.0}, "objective": {"contrastive_anchors": 30}}
     full = recipe(graph, "hgt-full", **sections)
-    sampled = recipe(graph, **sections, acceleration=COVERING | {"neighbor_sampler": kind})
+    sampled = recipe(graph, **sections, sampling=COVERING | {"neighbor_sampler": kind})
     batch = sampled.step(sampled.phases[0], 1, 2).micro[0]
     diseases = graph.node_type("disease")
     assert set(range(diseases.offset, diseases.offset + diseases.count)) <= set(batch.seeds().tolist())
@@ -70,7 +70,7 @@ def test_seeds_have_the_embeddings_that_their_sample_alone_would_give_them(graph
 
 
 def test_a_micro_batch_hears_nothing_of_the_pairs_that_it_supervises(graph: TypedGraph) -> None:
-    own = recipe(graph, acceleration={"num_neighbors": [-1, -1]})
+    own = recipe(graph, sampling={"num_neighbors": [-1, -1]})
     types = graph.node_types
     for micro in own.step(own.phases[0], 0, 0).micro:
         supervised = {frozenset(p) for p in zip(micro.head.tolist(), micro.tail.tolist(), strict=True)}
@@ -84,7 +84,7 @@ def test_a_micro_batch_hears_nothing_of_the_pairs_that_it_supervises(graph: Type
 
 
 def test_held_out_edges_carry_no_messages(graph: TypedGraph) -> None:
-    own = recipe(graph, acceleration=COVERING)
+    own = recipe(graph, sampling=COVERING)
     sample = own.step(own.phases[0], 0, 0).micro[0].sample
     assert sample is not None
     for r, s, t in zip(own.data.relations, sample.source, sample.target, strict=True):
@@ -94,7 +94,7 @@ def test_held_out_edges_carry_no_messages(graph: TypedGraph) -> None:
 
 @pytest.mark.parametrize("size", [40, 60, 200])
 def test_a_micro_batch_has_no_more_seeds_than_asked_for(graph: TypedGraph, size: int) -> None:
-    own = recipe(graph, acceleration={"node_batch_size": size})
+    own = recipe(graph, sampling={"node_batch_size": size})
     for index in range(5):
         batch = own.step(own.phases[0], 0, index)
         assert len(batch.micro) == 3
@@ -106,7 +106,7 @@ def test_a_micro_batch_has_no_more_seeds_than_asked_for(graph: TypedGraph, size:
 
 def test_seeds_are_shared_out_by_the_contrastive_weight_and_links_by_the_size_of_their_relations() -> None:
     def settings(**objective: Any) -> HgtSettings:
-        values = {"objective": objective, "acceleration": {"node_batch_size": 3000, "accumulation_steps": 2}}
+        values = {"objective": objective, "sampling": {"node_batch_size": 3000, "accumulation_steps": 2}}
         return HgtSettings.model_validate(values)
 
     plan = plan_seeds(settings(contrastive_weight=0.5, contrastive_anchors=1000), [4000, 2000, 1, 0], 5000)
@@ -136,7 +136,7 @@ def test_fanouts_of_single_relations_are_honoured(graph: TypedGraph) -> None:
         "num_neighbors": [2, 2],
         "relation_neighbors": ["protein_protein=1,0", "disease|disease_protein|gene/protein=0,0"],
     }
-    own = recipe(graph, acceleration=numbers)
+    own = recipe(graph, sampling=numbers)
     for micro in own.step(own.phases[0], 0, 0).micro:
         assert micro.sample is not None
         for relation, target in zip(graph.relations, micro.sample.target, strict=True):
@@ -148,7 +148,7 @@ def test_fanouts_of_single_relations_are_honoured(graph: TypedGraph) -> None:
 
 
 @pytest.mark.parametrize(
-    ("acceleration", "words"),
+    ("sampling", "words"),
     [
         ({"num_neighbors": [10]}, "1 entries, and model.num_layers is 2"),
         ({"num_neighbors": [10, 0]}, "at least 1 neighbour, or -1"),
@@ -157,19 +157,19 @@ def test_fanouts_of_single_relations_are_honoured(graph: TypedGraph) -> None:
         ({"relation_neighbors": ["protein_protein=2,2"], "neighbor_sampler": "budget"}, "draws nodes of types"),
     ],
 )
-def test_fanouts_that_make_no_sense_are_refused(acceleration: dict[str, Any], words: str) -> None:
+def test_fanouts_that_make_no_sense_are_refused(sampling: dict[str, Any], words: str) -> None:
     with pytest.raises(SettingsError, match=words):
-        parse_settings({"recipe": "hgt", "acceleration": {"batching": "neighbor_sampled", **acceleration}}, "x")
+        parse_settings({"recipe": "hgt", "acceleration": {"batching": "neighbor_sampled"}, "sampling": sampling}, "x")
 
 
 def test_a_relation_that_the_graph_does_not_have_is_refused_with_those_that_it_has(graph: TypedGraph) -> None:
     with pytest.raises(SettingsError, match=r"'protein_drug', which is no relation .*drug_protein, protein_protein"):
-        recipe(graph, acceleration={"relation_neighbors": ["protein_drug=1,1"]})
+        recipe(graph, sampling={"relation_neighbors": ["protein_drug=1,1"]})
 
 
 def test_the_sampler_is_part_of_the_identity_in_its_own_mode_alone(graph: TypedGraph) -> None:
-    def identity(case: str, **acceleration: Any) -> str:
-        return fingerprint(CASES[case].job(graph, acceleration=acceleration), "data", 1)
+    def identity(case: str, **sampling: Any) -> str:
+        return fingerprint(CASES[case].job(graph, sampling=sampling), "data", 1)
 
     for other in ({"num_neighbors": [4, 4]}, {"node_batch_size": 50}, {"relation_neighbors": ["protein_protein=1,1"]},
                   {"neighbor_sampler": "budget"}):  # fmt: skip

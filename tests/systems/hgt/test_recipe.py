@@ -153,7 +153,7 @@ def test_the_fingerprint_holds_what_decides_the_result_and_nothing_else(graph: T
 
     same = digest()
     for execution in (
-        {"accumulation_steps": 7},
+        {"loss_chunks": 7},
         {"checkpoint_every_epochs": 3},
         {"gradient_checkpointing": True},
         {"processes": 2},
@@ -165,7 +165,7 @@ def test_the_fingerprint_holds_what_decides_the_result_and_nothing_else(graph: T
         assert digest(**identity) != same
     sampled = CASES["hgt-edge-sampled"]
     two, three = (
-        fingerprint(sampled.job(graph, acceleration={"accumulation_steps": k}), graph.content_hash, 1) for k in (2, 3)
+        fingerprint(sampled.job(graph, sampling={"accumulation_steps": k}), graph.content_hash, 1) for k in (2, 3)
     )
     assert two != three
 
@@ -199,7 +199,7 @@ def test_arrays_of_a_step_have_sizes_in_sixteenths(nodes: list[int], count: int,
 def test_a_step_of_the_whole_graph_computes_what_its_loss_reads(graph: TypedGraph) -> None:
     case = CASES["hgt-full"]
     few = {"edge_sample_size": 3, "supervision_fraction": 0.02}
-    _, recipe = case.build(graph, acceleration=few, objective={"contrastive_weight": 0.0})
+    _, recipe = case.build(graph, sampling=few, objective={"contrastive_weight": 0.0})
     model = case.model(recipe, torch.float64).eval()
     batch = recipe.step(recipe.phases[0], 0, 1)
     encoded = recipe.encode(model, batch)
@@ -223,7 +223,7 @@ def test_a_step_of_the_whole_graph_computes_what_its_loss_reads(graph: TypedGrap
 @pytest.mark.parametrize("layers", [0, 1, 2, 3])
 def test_a_sample_of_edges_computes_what_its_loss_reads_and_nothing_else(graph: TypedGraph, layers: int) -> None:
     case = CASES["hgt-edge-sampled"]
-    _, recipe = case.build(graph, model={"num_layers": layers}, acceleration={"edge_sample_size": 40})
+    _, recipe = case.build(graph, model={"num_layers": layers}, sampling={"edge_sample_size": 40})
     model = case.model(recipe, torch.float64).eval()
     micro = recipe.step(recipe.phases[0], 0, 1).micro[1]
     seeds = torch.from_numpy(micro.seeds())

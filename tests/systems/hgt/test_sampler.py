@@ -20,14 +20,14 @@ def recipe(graph: TypedGraph, case: str = "hgt-full", **sections: dict[str, obje
 
 
 def test_a_step_supervises_the_fraction_of_each_relation_and_no_more(graph: TypedGraph) -> None:
-    own = recipe(graph, acceleration={"supervision_fraction": 0.2, "edge_sample_size": 30})
+    own = recipe(graph, sampling={"supervision_fraction": 0.2, "edge_sample_size": 30})
     batch = own.step(own.phases[0], 0, 0)
     for number, relation in enumerate(own.data.relations):
         assert (batch.relation == number).sum() == min(30, int(0.2 * len(relation.src)))
 
 
 def test_every_link_is_supervised_before_any_is_supervised_twice(graph: TypedGraph) -> None:
-    own = recipe(graph, acceleration={"supervision_fraction": 0.25})
+    own = recipe(graph, sampling={"supervision_fraction": 0.25})
     relation = own.data.relations[0]
     steps = len(relation.src) // own.sampler.links[0]
     seen = [

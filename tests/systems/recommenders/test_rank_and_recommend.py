@@ -1,4 +1,4 @@
-"""A recommender's run on the music sample: figures beside the floors, lists of recommendations, embeddings."""
+"""A recommender's run on the music sample: figures beside the baselines, lists of recommendations, embeddings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.runs import recommender_baseline as recommender_floor
+from graphmill.runs import recommender_baseline as recommender_baseline
 from graphmill.runs.export import Restored, export_run, restore
 from graphmill.runs.ranking import rank_any, simpler
 from graphmill.runs.recommendations import recommend_run
@@ -48,12 +48,12 @@ def kgat(graph: TypedGraph, tmp_path_factory: pytest.TempPathFactory) -> Restore
         "kgat",
         model={"embedding_dim": 16, "relation_dim": 8, "layer_dims": [16, 8]},
         training={"epochs": 4, "learning_rate": 0.01},
-        evaluation={"eval_every": 2, "floors": True},
+        evaluation={"eval_every": 2, "baselines": True},
     )
 
 
-def test_the_ranking_stands_beside_every_floor(kgat: Restored, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recommender_floor, "LARGEST_WORK", 25_000)
+def test_the_ranking_stands_beside_every_baseline(kgat: Restored, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recommender_baseline, "LARGEST_WORK", 25_000)
     rank_any(kgat)
     report = json.loads((kgat.run.path / "ranking.json").read_text(encoding="utf-8"))
     assert report["kind"] == "items"
@@ -61,20 +61,20 @@ def test_the_ranking_stands_beside_every_floor(kgat: Restored, monkeypatch: pyte
     for figures in report["figures"].values():
         assert {"recall@20", "ndcg@20", "map@20", "hit@20", "mrr@20"} <= set(figures)
     assert {"coverage@20", "popularity_bias@20"} <= set(report["figures"]["model"])
-    assert len(list((kgat.run.path.parent / "bpr_mf").glob("*/*/*/report.json"))) == len(recommender_floor.FORMS)
+    assert len(list((kgat.run.path.parent / "bpr_mf").glob("*/*/*/report.json"))) == len(recommender_baseline.FORMS)
 
 
-def test_a_floor_is_chosen_by_the_metric_that_the_run_is_chosen_by(
+def test_a_baseline_is_chosen_by_the_metric_that_the_run_is_chosen_by(
     kgat: Restored, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(recommender_floor, "LARGEST_WORK", 25_000)
-    monkeypatch.setattr(recommender_floor, "FORMS", {"plain": {"regularisation": 0.01}})
+    monkeypatch.setattr(recommender_baseline, "LARGEST_WORK", 25_000)
+    monkeypatch.setattr(recommender_baseline, "FORMS", {"plain": {"regularisation": 0.01}})
     settings = kgat.job.settings
     changed = {"selection_metric": "ndcg@5", "top_k": [5]}
     evaluation = settings.evaluation.model_copy(update=changed)
     other = replace(kgat, job=replace(kgat.job, settings=settings.model_copy(update={"evaluation": evaluation})))
     for run, metric in ((kgat, "recall@20"), (other, "recall@5"), (kgat, "recall@20")):
-        assert metric in recommender_floor.bpr_mf_figures(recommender_floor.rival_bpr_mf(run), "test")
+        assert metric in recommender_baseline.bpr_mf_figures(recommender_baseline.rival_bpr_mf(run), "test")
 
 
 class Kept:
@@ -107,12 +107,12 @@ def test_a_reused_run_says_by_which_metric_it_was_chosen(graph: TypedGraph, tmp_
     assert "training.force: true" in note
 
 
-def test_floors_that_are_not_wanted_are_not_trained(kgat: Restored) -> None:
+def test_baselines_that_are_not_wanted_are_not_trained(kgat: Restored) -> None:
     settings = kgat.job.settings
-    evaluation = settings.evaluation.model_copy(update={"floors": False})
+    evaluation = settings.evaluation.model_copy(update={"baselines": []})
     quiet = replace(kgat, job=replace(kgat.job, settings=settings.model_copy(update={"evaluation": evaluation})))
-    assert recommender_floor.rival_bpr_mf(quiet) == {}
-    assert recommender_floor.bpr_mf_figures({}, "test") == {}
+    assert recommender_baseline.rival_bpr_mf(quiet) == {}
+    assert recommender_baseline.bpr_mf_figures({}, "test") == {}
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_odd_users_and_items_are_ranked_as_said(tmp_path: Path) -> None:
     """User 2 has no training item, user 0 a validation item; items 3 and 4 are in nobody's training list."""
     pairs = [(0, 0, 0), (0, 1, 1), (0, 3, 2), (1, 0, 0), (1, 2, 0), (2, 1, 2)]
     graph = built(tmp_path / "graph", pairs, 3, 5)
-    evaluation = {"floors": False, "top_k": [3], "metrics": ["recall"], "selection_metric": "recall@3"}
+    evaluation = {"baselines": [], "top_k": [3], "metrics": ["recall"], "selection_metric": "recall@3"}
     found = {}
     for masked in (False, True):
         run = trained(
@@ -242,7 +242,7 @@ def test_knowledge_helps_with_rare_tracks(graph: TypedGraph, tmp_path: Path) -> 
         acceleration=steps,
         objective={"regularisation": 0.05},
         training={"epochs": 60},
-        evaluation={"eval_every": 10, "floors": False},
+        evaluation={"eval_every": 10, "baselines": []},
     )
     knowing = trained(
         graph,
@@ -252,6 +252,6 @@ def test_knowledge_helps_with_rare_tracks(graph: TypedGraph, tmp_path: Path) -> 
         acceleration=steps,
         objective={"regularisation": 0.01},
         training={"epochs": 6, "learning_rate": 0.005, "init_from": str(plain.run.path)},
-        evaluation={"eval_every": 2, "floors": False},
+        evaluation={"eval_every": 2, "baselines": []},
     )
     assert tail_recall(knowing) > 1.15 * tail_recall(plain)

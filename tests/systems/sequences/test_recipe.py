@@ -89,7 +89,7 @@ def test_histories_end_before_the_target_and_test_histories_hold_the_validation_
     assert np.array_equal(s.items[test.stop - 1], valid.targets)
 
 
-def test_final_figures_have_both_protocols_ties_of_time_apart_and_the_floors(watched):
+def test_final_figures_have_both_protocols_ties_of_time_apart_and_the_baselines(watched):
     recipe = recipe_on(watched, "tisasrec", model={"time_span": 8})
     model = recipe.build(Execution()).eval()
     polls = []
@@ -190,7 +190,7 @@ def test_nothing_to_learn_from_is_said(tmp_path):
         ({"model": {"embedding_dim": 10, "num_heads": 3}}, "use 12"),
         ({"model": {"mhc": "lite", "norm": "post"}}, r"needs model\.norm: pre"),
         ({"model": {"mhc": "lite", "mhc_streams": 6}}, "too many permutations"),
-        ({"acceleration": {"batching": "edge_sampled"}}, "sequences have none"),
+        ({"acceleration": {"batching": "edge_sampled"}}, "should be 'auto' or 'full'"),
         ({"acceleration": {"batch_size": 8, "batch_size_per_device": 4}}, "not both"),
         ({"evaluation": {"metrics": ["auc"]}}, "unknown auc"),
         ({"evaluation": {"top_k": [5]}}, "selection_metric: ndcg@10 is not measured"),

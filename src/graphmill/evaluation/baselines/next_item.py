@@ -7,7 +7,7 @@ include the validation item.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -65,7 +65,7 @@ class NextItemSplit:
         return lambda items: KnownItems(indptr, self.history(items, int(counts.max(initial=0)), slice(None))[1])
 
 
-class Floors:
+class NextItemBaselines:
     """The predictors, fitted on training interactions ``users``, ``items`` (in order within a user).
 
     ``repeats``: people take the same again, so that histories are not masked, and a replay is one of the predictors.
@@ -135,38 +135,48 @@ MakeScores = Callable[[NextItemSplit], ScoreBlock]
 
 
 @dataclass(frozen=True)
-class TunedFloor:
+class TunedBaseline:
     """A predictor at its best setting."""
 
     setting: str
     scores: MakeScores
 
 
-def tune_floors(floors: Floors, valid: NextItemSplit, items: Int64, metric: str = "ndcg@10") -> dict[str, TunedFloor]:
-    """Each predictor at the setting that is best by ``metric`` on ``valid``: "popularity", "markov", "item_knn", and
-    "replay" where the floors are of data with repeats.
-    """
+def tune_baselines(
+    baselines: NextItemBaselines,
+    valid: NextItemSplit,
+    items: Int64,
+    metric: str = "ndcg@10",
+    *,
+    wanted: Sequence[str] = ("popularity", "markov", "item_knn", "replay"),
+) -> dict[str, TunedBaseline]:
+    """Each ``wanted`` predictor at its best setting by ``metric`` on ``valid``; "replay" only on repeats."""
     families: dict[str, dict[str, MakeScores]] = {
-        "popularity": {"-": lambda s: floors.popularity_scores(s, items)},
-        "markov": {f"back-off {b}": partial(_markov, floors, items, b) for b in BACK_OFFS},
+        "popularity": {"-": lambda s: baselines.popularity_scores(s, items)},
+        "markov": {f"back-off {b}": partial(_markov, baselines, items, b) for b in BACK_OFFS},
         "item_knn": {
-            f"neighbours {n or 'all'}, history {h}": partial(_knn, floors, items, n, h)
+            f"neighbours {n or 'all'}, history {h}": partial(_knn, baselines, items, n, h)
             for n in NEIGHBOURS
             for h in HISTORIES
         },
     }
-    if floors.repeats:
-        families["replay"] = {f"decay {d}": partial(_replay, floors, items, d) for d in DECAYS}
+    if baselines.repeats:
+        families["replay"] = {f"decay {d}": partial(_replay, baselines, items, d) for d in DECAYS}
     name, cut = metric.split("@")
     out = {}
-    for family, settings in families.items():
+    for family in (name for name in wanted if name in families):
+        settings = families[family]
         best, highest = "", -1.0
         for setting, make in settings.items():
-            ranks = chosen_ranks(floor_ranks(floors, make, valid, items), floors.repeats) if len(settings) > 1 else None
+            ranks = (
+                chosen_ranks(baseline_ranks(baselines, make, valid, items), baselines.repeats)
+                if len(settings) > 1
+                else None
+            )
             value = ranks.metrics([name], [int(cut)])[metric] if ranks is not None else 0.0
             if value > highest:
                 best, highest = setting, value
-        out[family] = TunedFloor(best, settings[best])
+        out[family] = TunedBaseline(best, settings[best])
     return out
 
 
@@ -175,22 +185,22 @@ def chosen_ranks(ranks: HistoryRanks, repeats: bool) -> NextItemRanks:
     return ranks.unmasked if repeats else ranks
 
 
-def floor_ranks(floors: Floors, make: MakeScores, asked: NextItemSplit, items: Int64) -> HistoryRanks:
+def baseline_ranks(baselines: NextItemBaselines, make: MakeScores, asked: NextItemSplit, items: Int64) -> HistoryRanks:
     """Full ranking of a predictor on a split."""
     queries = np.arange(len(asked.users))
-    return full_ranks(make(asked), queries, asked.targets, floors.num_items, asked.known(items))
+    return full_ranks(make(asked), queries, asked.targets, baselines.num_items, asked.known(items))
 
 
-def _markov(floors: Floors, items: Int64, back_off: float, split: NextItemSplit) -> ScoreBlock:
-    return floors.markov_scores(split, items, back_off)
+def _markov(baselines: NextItemBaselines, items: Int64, back_off: float, split: NextItemSplit) -> ScoreBlock:
+    return baselines.markov_scores(split, items, back_off)
 
 
-def _replay(floors: Floors, items: Int64, decay: float, split: NextItemSplit) -> ScoreBlock:
-    return floors.replay_scores(split, items, decay)
+def _replay(baselines: NextItemBaselines, items: Int64, decay: float, split: NextItemSplit) -> ScoreBlock:
+    return baselines.replay_scores(split, items, decay)
 
 
-def _knn(floors: Floors, items: Int64, neighbours: int, history: int, split: NextItemSplit) -> ScoreBlock:
-    return floors.knn_scores(split, items, neighbours, history)
+def _knn(baselines: NextItemBaselines, items: Int64, neighbours: int, history: int, split: NextItemSplit) -> ScoreBlock:
+    return baselines.knn_scores(split, items, neighbours, history)
 
 
 def _strongest(matrix: sp.csr_matrix, k: int) -> sp.csr_matrix:

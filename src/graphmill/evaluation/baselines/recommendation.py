@@ -10,7 +10,7 @@ Their settings are chosen on the validation split. Where there is none, a tenth 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -41,7 +41,7 @@ _BLOCK_NUMBERS = 1 << 22
 _SEED = 2024
 
 
-class FloorModels:
+class BaselineModels:
     """The predictors, fitted on ``train`` (the items of each user)."""
 
     def __init__(self, train: KnownItems, num_items: int) -> None:
@@ -142,37 +142,41 @@ class FloorModels:
 
 
 @dataclass(frozen=True)
-class ItemFloor:
+class ItemBaseline:
     """A predictor at its best setting. ``seconds``: how long finding that took."""
 
     setting: str
-    scores: Callable[[FloorModels], ScoreBlock]
+    scores: Callable[[BaselineModels], ScoreBlock]
     seconds: float = 0.0
 
 
-FAMILIES: Mapping[str, Mapping[str, Callable[[FloorModels], ScoreBlock]]] = {
-    "popularity": {"-": FloorModels.popularity_scores},
+FAMILIES: Mapping[str, Mapping[str, Callable[[BaselineModels], ScoreBlock]]] = {
+    "popularity": {"-": BaselineModels.popularity_scores},
     "item_knn": {
-        f"neighbours {n or 'all'}, shrink {s:g}": partial(FloorModels.knn_scores, neighbours=n, shrink=s)
+        f"neighbours {n or 'all'}, shrink {s:g}": partial(BaselineModels.knn_scores, neighbours=n, shrink=s)
         for s in SHRINKS
         for n in NEIGHBOURS
     },
-    "ease": {f"lambda {p:g}": partial(FloorModels.ease_scores, penalty=p) for p in LAMBDAS},
+    "ease": {f"lambda {p:g}": partial(BaselineModels.ease_scores, penalty=p) for p in LAMBDAS},
 }
 
 
-def tune_item_floors(
+def tune_item_baselines(
     train: KnownItems,
     held_out: KnownItems,
     num_items: int,
     metric: str = "recall@20",
     poll: Callable[[], None] = lambda: None,
-) -> dict[str, ItemFloor]:
-    """Each predictor at the setting that is best by ``metric``: fitted on ``train``, asked for ``held_out``.
+    *,
+    wanted: Sequence[str] = tuple(FAMILIES),
+) -> dict[str, ItemBaseline]:
+    """Each ``wanted`` predictor at the setting that is best by ``metric``: fitted on ``train``, asked for ``held_out``.
 
     Where nothing is held out, on a tenth of ``train`` that is taken out for it. At most :data:`TUNING_USERS` users are
     asked (a seeded sample). ``poll`` is called between parts of the work, and may raise to stop it.
     """
+    if not wanted:
+        return {}
     if not len(held_out.items):
         train, held_out = take_out(train)
     name, _, cut = metric.partition("@")
@@ -181,9 +185,10 @@ def tune_item_floors(
     asked = np.flatnonzero(np.diff(held_out.indptr) > 0)
     if len(asked) > TUNING_USERS:
         asked = np.sort(generator(_SEED, "tuning users").choice(asked, TUNING_USERS, replace=False))
-    models = FloorModels(train, num_items)
+    models = BaselineModels(train, num_items)
     out = {}
-    for family, settings in FAMILIES.items():
+    for family in wanted:
+        settings = FAMILIES[family]
         started = time.perf_counter()
         best, highest = next(iter(settings)), -1.0
         for setting, make in settings.items() if len(settings) > 1 and len(asked) else ():
@@ -192,7 +197,7 @@ def tune_item_floors(
             value = lists.metrics([name], [k])[f"{name}@{k}"]
             if value > highest:
                 best, highest = setting, value
-        out[family] = ItemFloor(best, settings[best], time.perf_counter() - started)
+        out[family] = ItemBaseline(best, settings[best], time.perf_counter() - started)
     return out
 
 

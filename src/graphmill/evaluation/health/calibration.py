@@ -5,12 +5,13 @@ its seeds (docs/reference/checks.md).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from graphmill.errors import InputError
+from graphmill.evaluation.health.check import Threshold
+from graphmill.evaluation.health.checks import CHECKS
 from graphmill.evaluation.health.report import HealthReport
 from graphmill.evaluation.health.thresholds import HealthThresholds
 
@@ -21,32 +22,7 @@ LEAST_ROOM = 0.2
 EXCLUDED = 1e-6
 
 
-@dataclass(frozen=True)
-class _Bound:
-    """A threshold, the figure that it bounds (a name in ``to_dict()["figures"]``, or one per type), and on which side."""
-
-    threshold: str
-    figure: str
-    side: Literal["max", "min"]
-    per_type: bool = False
-
-
-_BOUNDS = (
-    _Bound("mean_cosine_max", "mean_cosine", "max"),
-    _Bound("components_90_min", "components_90", "min"),
-    _Bound("components_90_share_min", "components_90_share", "min"),
-    _Bound("effective_rank_share_min", "effective_rank_share", "min"),
-    _Bound("participation_min", "participation_uncentred", "min"),
-    _Bound("participation_share_min", "participation_share", "min"),
-    _Bound("uniformity_max", "uniformity", "max"),
-    _Bound("type_cosine_max", "cosine", "max", per_type=True),
-    _Bound("type_rank_share_min", "rank_share", "min", per_type=True),
-    _Bound("type_rank_min", "effective_rank", "min", per_type=True),
-    _Bound("type_top1_max", "top1_ratio", "max", per_type=True),
-    _Bound("type_separation_min", "type_separation", "min"),
-    _Bound("norm_spread_max", "norm_spread", "max"),
-    _Bound("link_signal_min", "link_signal", "min"),
-)
+_BOUNDS = tuple(own for check in CHECKS for own in check.thresholds if own.figure)
 
 
 def calibrate(reports: Sequence[HealthReport | Mapping[str, Any]]) -> dict[str, Any]:
@@ -68,7 +44,7 @@ def calibrate(reports: Sequence[HealthReport | Mapping[str, Any]]) -> dict[str, 
     for bound in _BOUNDS:
         observed = [value for report in plain if (value := _observed(report, bound)) is not None]
         if observed:
-            thresholds[bound.threshold] = _suggestion(bound, observed, float(getattr(defaults, bound.threshold)))
+            thresholds[bound.name] = _suggestion(bound, observed, float(getattr(defaults, bound.name)))
     return {
         "reports": len(plain),
         "failures": [report["failure"] for report in plain],
@@ -77,25 +53,29 @@ def calibrate(reports: Sequence[HealthReport | Mapping[str, Any]]) -> dict[str, 
     }
 
 
-def _observed(report: Mapping[str, Any], bound: _Bound) -> float | None:
+def _is_upper(bound: Threshold) -> bool:
+    return bound.name.endswith("_max")
+
+
+def _observed(report: Mapping[str, Any], bound: Threshold) -> float | None:
     if not bound.per_type:
         value = report["figures"][bound.figure]
         return None if value is None else float(value)
     values = [float(own[bound.figure]) for own in report["types"] if own["judged"]]
     if not values:
         return None
-    return max(values) if bound.side == "max" else min(values)
+    return max(values) if _is_upper(bound) else min(values)
 
 
-def _suggestion(bound: _Bound, observed: Sequence[float], default: float) -> dict[str, Any]:
-    highest = bound.side == "max"
+def _suggestion(bound: Threshold, observed: Sequence[float], default: float) -> dict[str, Any]:
+    highest = _is_upper(bound)
     worst = max(observed) if highest else min(observed)
     room = max(DEVIATIONS * float(np.std(observed, ddof=1)) if len(observed) > 1 else 0.0, LEAST_ROOM * abs(worst))
-    suggested = _allowed(bound.threshold, worst + room if highest else worst - room)
+    suggested = _allowed(bound.name, worst + room if highest else worst - room)
     inside = (default - worst) if highest else (worst - default)
     return {
         "figure": bound.figure,
-        "side": bound.side,
+        "side": "max" if highest else "min",
         "observed": list(observed),
         "suggested": suggested,
         "default": default,

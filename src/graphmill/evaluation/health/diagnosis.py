@@ -1,20 +1,16 @@
 """Gives a failing embedding its name: which of the known ways to collapse this is.
 
 Several bounds usually break at once (a cone also loses its participation ratio); the name is the most specific cause
-that explains them. docs/reference/checks.md has the remedies in full.
+that explains them.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from graphmill.evaluation.health.figures import Figures, TypeFigures
-from graphmill.evaluation.health.thresholds import (
-    HealthThresholds,
-    components_90_needed,
-    participation_needed,
-    type_rank_needed,
-)
+from graphmill.evaluation.health.figures import Figures
+from graphmill.evaluation.health.needed import at_a_point, low_rank, narrow
+from graphmill.evaluation.health.thresholds import HealthThresholds
 
 NON_FINITE = "non_finite"
 DEAD_ROWS = "dead_rows"
@@ -26,18 +22,55 @@ COLLAPSED_TYPE = "collapsed_type"
 ROGUE_DIMENSION = "rogue_dimension"
 DUPLICATED_ROWS = "duplicated_rows"
 SHUFFLED_IDS = "shuffled_ids"
-FAILURES = (
-    NON_FINITE,
-    DEAD_ROWS,
-    COMPLETE_COLLAPSE,
-    CONE,
-    SUBSPACE,
-    TYPE_ONLY,
-    COLLAPSED_TYPE,
-    ROGUE_DIMENSION,
-    DUPLICATED_ROWS,
-    SHUFFLED_IDS,
-)
+FAILURES: dict[str, tuple[str, str]] = {
+    NON_FINITE: (
+        "rows with NaN or infinity; the message says how many of which type",
+        "the training diverged or the file is damaged. Lower `learning_rate`; precision `fp32` or `bf16` instead of `fp16`; "
+        "`on_nonfinite: stop` names the first bad tensor",
+    ),
+    DEAD_ROWS: (
+        "rows that are zero, or a millionth of the others",
+        "nodes that no message reaches, a type without features. Drop isolated nodes, or give the type an embedding or "
+        "features",
+    ),
+    COMPLETE_COLLAPSE: (
+        "all rows practically one vector: mean cosine ≥ 0.95",
+        "too few negatives or too much smoothing. Raise `contrastive_weight` or `negatives_per_positive`, fewer layers, "
+        "lower `weight_decay`. More epochs do not help",
+    ),
+    CONE: (
+        "all rows share a direction: mean cosine above 0.5, or uniformity above −1",
+        "the same, milder. Turn `layer_norm` on; lower `temperature`",
+    ),
+    SUBSPACE: (
+        "the rows use few of the dimensions, although the mean cosine is 0",
+        "wider `hidden_dim`; more steps; lower `weight_decay`; a dimension that is larger than the graph needs is no harm, "
+        "then lower `embedding_dim`",
+    ),
+    TYPE_ONLY: (
+        "a point per node type and nothing within",
+        "the model learned to tell types apart and nothing else. More negatives of the same type; check that supervision "
+        "edges are not in the messages",
+    ),
+    COLLAPSED_TYPE: (
+        "one or some types are a point, or vary in one or two directions; the message says which",
+        "the type has few or no training links. Give it features, more supervision, or relations",
+    ),
+    ROGUE_DIMENSION: (
+        "one to three dimensions (named, counted from 0) carry most of the variance or of the mean cosine",
+        "one feature on another scale, no normalisation. `layer_norm`, or standardise dimensions before comparing",
+    ),
+    DUPLICATED_ROWS: (
+        "rows equal to others bit for bit",
+        "nodes without links or features all get the same; a clamped id; one block written twice",
+    ),
+    SHUFFLED_IDS: (
+        "the geometry is sound but held-out links rank as by chance",
+        "rows and ids were put together in different orders, or nothing was learned: compare the ids with the graph's node "
+        "table; if they agree, train longer",
+    ),
+}
+"""Name → what is seen, and the usual causes with what to do: the table of docs/reference/checks.md."""
 
 #: How much closer than the other types a collapsed type's rows must lie for it to be a matter of the type.
 TYPE_CONTRAST = 0.2
@@ -71,26 +104,6 @@ def diagnose(figures: Figures, thresholds: HealthThresholds, link_signal: float)
         or _shuffled(thresholds, link_signal)
     )
     return found or HEALTHY
-
-
-def low_rank(figures: Figures, thresholds: HealthThresholds) -> bool:
-    """Whether the whole embedding uses too few of its directions."""
-    return (
-        figures.components_90 < components_90_needed(thresholds, figures.available)
-        or figures.share(figures.effective_rank) < thresholds.effective_rank_share_min
-        or figures.share(figures.participation_centred) < thresholds.participation_share_min
-        or figures.participation_uncentred < participation_needed(thresholds, figures.available)
-    )
-
-
-def at_a_point(own: TypeFigures, thresholds: HealthThresholds) -> bool:
-    """Whether the rows of a type are practically the same direction."""
-    return own.judged and own.cosine > thresholds.type_cosine_max
-
-
-def narrow(own: TypeFigures, thresholds: HealthThresholds) -> bool:
-    """Whether the rows of a type vary in too few directions."""
-    return own.judged and own.effective_rank < type_rank_needed(thresholds, own.available)
 
 
 def _broken_rows(figures: Figures, thresholds: HealthThresholds) -> Diagnosis | None:

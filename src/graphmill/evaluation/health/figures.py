@@ -1,7 +1,9 @@
 """All figures of a health report as plain numbers, computed once; verdicts and the diagnosis only read them."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +20,9 @@ from graphmill.evaluation.health.spectrum import (
     spectrum_of,
     top1_ratio,
 )
-from graphmill.evaluation.health.thresholds import HealthThresholds
+
+if TYPE_CHECKING:
+    from graphmill.evaluation.health.thresholds import HealthThresholds
 
 
 @dataclass(frozen=True)

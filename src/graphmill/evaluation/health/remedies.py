@@ -23,7 +23,7 @@ def remedy_of(*ways: str, settings: Collection[str] | None = None) -> str:
     """One sentence of the ways that apply: "Raise a_setting, lower b_setting, or train longer."
 
     A way that names a setting (words joined by _, or regularisation) applies where ``settings``, the names that the
-    system has, holds it; None, an embedding of unknown origin, takes all. A way without one always applies.
+    system has, holds it; None, an embedding of an unknown system, takes all. A way without one always applies.
     """
     usable = [way for way in ways if settings is None or all(name in settings for name in _SETTING.findall(way))]
     *others, last = usable

@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.errors import InputError
+from graphmill.evaluation.health.check import Evidence, Status, Verdict
+from graphmill.evaluation.health.checks import CHECKS
 from graphmill.evaluation.health.diagnosis import diagnose
 from graphmill.evaluation.health.figures import Figures, figures_of
 from graphmill.evaluation.health.thresholds import HealthThresholds
-from graphmill.evaluation.health.verdicts import Status, Verdict, verdicts_of
 from graphmill.evaluation.json_values import plain
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class HealthReport:
             "rogue_variance_share": f.rogue.variance_share,
             "rogue_cosine_share": f.rogue.cosine_share,
             "link_signal": self.link_signal,
-        }
+        } | {verdict.name: verdict.value for verdict in self.verdicts}
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values for JSON: strict (undefined figures are null), keys stable."""
@@ -137,7 +138,8 @@ def health_report(
     figures = figures_of(X, types.astype(np.int64), tuple(type_names), thresholds, seed, block_rows)
     link_signal = ranking.signal if ranking is not None else float("nan")
     diagnosis = diagnose(figures, thresholds, link_signal)
-    verdicts = verdicts_of(figures, thresholds, disease_type, link_signal, settings)
+    evidence = Evidence(X, types, figures, thresholds, disease_type, link_signal)
+    verdicts = tuple(found for check in CHECKS if (found := check.verdict(evidence, settings)) is not None)
     return HealthReport(figures, verdicts, diagnosis.name, diagnosis.detail, thresholds, seed, link_signal)
 
 

@@ -53,8 +53,8 @@ def row_figures(X: NDArray[Any], block_rows: int) -> RowFigures:
     finite = np.isfinite(squares)
     norms = np.sqrt(np.where(finite, squares, np.nan))
     alive = norms[finite & (squares > 0)]
-    floor = DEAD_BELOW * float(np.median(alive)) if len(alive) else 0.0
-    dead = finite & (np.nan_to_num(norms, nan=np.inf) <= floor)
+    bound = DEAD_BELOW * float(np.median(alive)) if len(alive) else 0.0
+    dead = finite & (np.nan_to_num(norms, nan=np.inf) <= bound)
     return RowFigures(norms, finite, dead, _repeats(X, keys, finite & ~dead))
 
 

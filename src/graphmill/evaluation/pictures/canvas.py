@@ -11,10 +11,7 @@ if TYPE_CHECKING:
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#000000", "#F0E442")
 MARKERS = ("o", "^", "s", "D", "v", "P")
 GREY = "#888888"
-#: What the metadata of an asset shows inline.
-INLINE_BYTES = 80_000
 DPI = 110
-LEAST_DPI = 20
 
 
 def blank(width: float = 7.0, height: float = 4.5) -> tuple["Figure", "Axes"]:
@@ -43,20 +40,3 @@ def png(figure: "Figure", dpi: int = DPI) -> bytes:
     figure.savefig(drawn, format="png", dpi=dpi, facecolor="white")
     Image.open(drawn).convert("RGB").quantize(128, dither=Image.Dither.NONE).save(reduced, format="png", optimize=True)
     return reduced.getvalue()
-
-
-def shrink(figure: "Figure", max_bytes: int = INLINE_BYTES) -> bytes:
-    """The picture as PNG at the highest resolution, from 110 dpi down, that fits ``max_bytes``.
-
-    Raises ValueError when even 20 dpi does not fit.
-    """
-    dpi = DPI
-    while True:
-        data = png(figure, dpi)
-        if len(data) <= max_bytes:
-            return data
-        if dpi <= LEAST_DPI:
-            raise ValueError(f"a picture of {len(data)} bytes at {dpi} dpi does not fit {max_bytes}")
-        # Bytes grow with dpi to a power between one and two: aim a little lower, but always move.
-        aim = int(dpi * (max_bytes / len(data)) ** 0.6 * 0.97)
-        dpi = max(LEAST_DPI, min(aim, dpi - 2))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from graphmill.evaluation.pictures.canvas import COLOURS, GREY, INLINE_BYTES, blank, shrink, style_of
+from graphmill.evaluation.pictures.canvas import COLOURS, GREY, blank, png, style_of
 
 
-def loss_curves(runs: Mapping[str, Sequence[tuple[float, float]]], *, max_bytes: int = INLINE_BYTES) -> bytes:
+def loss_curves(runs: Mapping[str, Sequence[tuple[float, float]]]) -> bytes:
     """Loss over the seconds trained, a curve a run: name → (seconds, loss); points that are not finite are left out."""
     figure, axes = blank()
     ends = []
@@ -21,12 +21,10 @@ def loss_curves(runs: Mapping[str, Sequence[tuple[float, float]]], *, max_bytes:
     axes.set_ylabel("total loss")
     axes.set_title("Loss at the end: " + (", ".join(ends) or "none was finite"))
     axes.legend(fontsize="small", frameon=False)
-    return shrink(figure, max_bytes)
+    return png(figure)
 
 
-def configuration_bars(
-    names: Sequence[str], figures: Mapping[str, Sequence[float]], *, max_bytes: int = INLINE_BYTES
-) -> bytes:
+def configuration_bars(names: Sequence[str], figures: Mapping[str, Sequence[float]]) -> bytes:
     """One row of bars a figure ("seconds per epoch" → a value a configuration), relative to the first configuration.
 
     A value that is not finite (the configuration failed) is drawn as a grey cross.
@@ -49,7 +47,7 @@ def configuration_bars(
     axes.set_xlabel(f"relative to {names[0]}" if names else "")
     axes.set_title(_title(names, figures))
     axes.legend(fontsize="small", frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return shrink(figure, max_bytes)
+    return png(figure)
 
 
 def grouped_bars(
@@ -58,7 +56,6 @@ def grouped_bars(
     *,
     axis: str,
     title: str,
-    max_bytes: int = INLINE_BYTES,
 ) -> bytes:
     """A group of bars for each name, one of each series ("tails" → a value a name); ``axis`` says what the values are."""
     figure, axes = blank(7.5, max(3.0, 1.4 + 0.16 * len(names) * (len(series) + 1)))
@@ -71,7 +68,7 @@ def grouped_bars(
     axes.set_xlabel(axis)
     axes.set_title(title)
     axes.legend(fontsize="small", frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return shrink(figure, max_bytes)
+    return png(figure)
 
 
 def _title(names: Sequence[str], figures: Mapping[str, Sequence[float]]) -> str:

@@ -3,10 +3,10 @@
 import numpy as np
 
 from graphmill.evaluation.drift.figures import DriftFigures
-from graphmill.evaluation.pictures.canvas import COLOURS, GREY, INLINE_BYTES, blank, shrink
+from graphmill.evaluation.pictures.canvas import COLOURS, GREY, blank, png
 
 
-def overlap_histogram(figures: DriftFigures, usual: float, *, max_bytes: int = INLINE_BYTES) -> bytes:
+def overlap_histogram(figures: DriftFigures, usual: float) -> bytes:
     """The part of each node's 10 nearest neighbours that stayed, a line a type; ``usual``: what another seed keeps."""
     figure, axes = blank()
     types, kept = figures.overlaps
@@ -27,10 +27,10 @@ def overlap_histogram(figures: DriftFigures, usual: float, *, max_bytes: int = I
     axes.set_ylabel("part of the nodes")
     axes.set_title(f"{figures.overall.overlap_10:.0%} of the neighbours stayed")
     axes.legend(fontsize="small", frameon=False)
-    return shrink(figure, max_bytes)
+    return png(figure)
 
 
-def moved_arrows(figures: DriftFigures, *, max_bytes: int = INLINE_BYTES) -> bytes:
+def moved_arrows(figures: DriftFigures) -> bytes:
     """The most moved nodes in the first two principal components of before, after the alignment; all others in grey."""
     figure, axes = blank(7.0, 5.5)
     found = figures.projection
@@ -44,4 +44,4 @@ def moved_arrows(figures: DriftFigures, *, max_bytes: int = INLINE_BYTES) -> byt
     axes.set_xlabel("first principal component")
     axes.set_ylabel("second principal component")
     axes.set_title(f"The {len(found.names)} nodes that moved most")
-    return shrink(figure, max_bytes)
+    return png(figure)

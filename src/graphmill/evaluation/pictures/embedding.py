@@ -1,4 +1,4 @@
-"""Pictures of an embedding and of its training: PNG bytes of at most ``max_bytes``, with a title that says what is seen.
+"""Pictures of an embedding and of its training: PNG bytes, with a title that says what is seen.
 
 Drawing reads seeded samples of the rows, so it takes the same time for a thousand nodes and for a million.
 """
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.evaluation.health.spectrum import Float64, components_for
-from graphmill.evaluation.pictures.canvas import COLOURS, GREY, INLINE_BYTES, blank, shrink, style_of
+from graphmill.evaluation.pictures.canvas import COLOURS, GREY, blank, png, style_of
 from graphmill.evaluation.ranking.comparison import ComparedRelation
 
 #: Points of the scatter, and rows whose pairs make the histograms.
@@ -37,7 +37,6 @@ def pca_scatter(
     type_names: Sequence[str],
     *,
     seed: int = 0,
-    max_bytes: int = INLINE_BYTES,
 ) -> bytes:
     """Rows by their first two principal components, coloured by type: X (n × d), codes (n) into ``type_names``."""
     sample, codes = _sample(X, types, SCATTER_POINTS, seed)
@@ -62,12 +61,10 @@ def pca_scatter(
     ax.set_ylabel(f"second component, {shares[1]:.1%}")
     ax.set_title(f"PCA by node type: two components show {shares[0] + shares[1]:.0%} of the variance")
     ax.legend(markerscale=2.5, fontsize="small", frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
-    return shrink(figure, max_bytes)
+    return png(figure)
 
 
-def cosine_histograms(
-    X: NDArray[Any], types: NDArray[np.integer], *, seed: int = 0, max_bytes: int = INLINE_BYTES
-) -> bytes:
+def cosine_histograms(X: NDArray[Any], types: NDArray[np.integer], *, seed: int = 0) -> bytes:
     """Cosines of pairs of rows, within a type and between types, each as a density."""
     sample, codes = _sample(X, types, HISTOGRAM_ROWS, seed)
     lengths = np.linalg.norm(sample, axis=1)
@@ -91,10 +88,10 @@ def cosine_histograms(
     ax.set_title("Mean cosine " + ", ".join(said) if said else "No pair of rows to compare")
     if said:
         ax.legend(fontsize="small", frameon=False)
-    return shrink(figure, max_bytes)
+    return png(figure)
 
 
-def spectrum_curve(spectrum: Float64, *, max_bytes: int = INLINE_BYTES) -> bytes:
+def spectrum_curve(spectrum: Float64) -> bytes:
     """Cumulated variance over the principal components. ``spectrum``: eigenvalues, descending (``Figures.spectrum``)."""
     total = float(spectrum.sum())
     needed = components_for(spectrum, 0.9)
@@ -111,12 +108,10 @@ def spectrum_curve(spectrum: Float64, *, max_bytes: int = INLINE_BYTES) -> bytes
     ax.set_ylim(0, 1.02)
     ax.set_title(f"{needed} of {len(spectrum)} components hold 90 % of the variance")
     ax.legend(fontsize="small", frameon=False, loc="lower right")
-    return shrink(figure, max_bytes)
+    return png(figure)
 
 
-def loss_curve(
-    records: Sequence[Mapping[str, Any]], *, x: str = "epoch", losses: str = "losses", max_bytes: int = INLINE_BYTES
-) -> bytes:
+def loss_curve(records: Sequence[Mapping[str, Any]], *, x: str = "epoch", losses: str = "losses") -> bytes:
     """Losses over ``x``. A record has the number ``x`` and the mapping ``losses`` of names to values, as metrics.jsonl.
 
     Values that are not finite (also the words "nan", "inf") leave a gap and are counted in the title.
@@ -135,10 +130,10 @@ def loss_curve(
     ax.set_title(_loss_title(records, names, x, losses, gaps))
     if names:
         ax.legend(fontsize="small", frameon=False)
-    return shrink(figure, max_bytes)
+    return png(figure)
 
 
-def metric_curve(records: Sequence[Mapping[str, Any]], *, selection: str = "", max_bytes: int = INLINE_BYTES) -> bytes:
+def metric_curve(records: Sequence[Mapping[str, Any]], *, selection: str = "") -> bytes:
     """Metrics of the split that chooses the epoch, from the records' mapping ``valid``; records without one are passed over.
 
     ``split`` of a record names that split where it is not validation.
@@ -165,7 +160,7 @@ def metric_curve(records: Sequence[Mapping[str, Any]], *, selection: str = "", m
     ax.set_ylim(bottom=0)
     ax.set_xlabel("epoch")
     ax.set_title(title)
-    return shrink(figure, max_bytes)
+    return png(figure)
 
 
 def _loss_title(records: Sequence[Mapping[str, Any]], names: Sequence[str], x: str, losses: str, gaps: int) -> str:
@@ -182,9 +177,7 @@ def _loss_title(records: Sequence[Mapping[str, Any]], names: Sequence[str], x: s
     return f"Loss '{name}' {verb} from {before:.3g} at {x} {first} to {after:.3g} at {x} {last}{broken}"
 
 
-def memory_curve(
-    samples: Sequence[Mapping[str, float]], *, limit_bytes: int = 0, max_bytes: int = INLINE_BYTES
-) -> bytes:
+def memory_curve(samples: Sequence[Mapping[str, float]], *, limit_bytes: int = 0) -> bytes:
     """Memory over time. A sample has ``seconds`` and ``resident`` bytes, and ``device`` bytes where there is a device.
 
     ``limit_bytes``: the budget, drawn as a line; 0 for none.
@@ -205,10 +198,10 @@ def memory_curve(
     ax.set_title("Peak memory " + ", ".join(said) if said else "No memory was recorded")
     if said or limit_bytes:
         ax.legend(fontsize="small", frameon=False)
-    return shrink(figure, max_bytes)
+    return png(figure)
 
 
-def ranking_bars(relations: Sequence[ComparedRelation], *, max_bytes: int = INLINE_BYTES) -> bytes:
+def ranking_bars(relations: Sequence[ComparedRelation]) -> bytes:
     """MRR per relation of the model and of each baseline; the relations with most queries, at most 30."""
     rows = sorted(relations, key=lambda row: (-row.queries, row.relation))[:SHOWN_RELATIONS]
     scorers = [name for name in LABELS if rows and name in rows[0].mrr]
@@ -223,7 +216,7 @@ def ranking_bars(relations: Sequence[ComparedRelation], *, max_bytes: int = INLI
     above = sum(row.mrr["model"] > row.mrr["degree"] for row in relations)
     ax.set_title(f"The model ranks above degree only in {above} of {len(relations)} relations")
     ax.legend(fontsize="small", frameon=False, loc="lower right")
-    return shrink(figure, max_bytes)
+    return png(figure)
 
 
 def _shortened(name: str, length: int = 44) -> str:

@@ -3,26 +3,118 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from graphmill.errors import InputError
-from graphmill.evaluation.health.verdicts import Verdict
+from graphmill.evaluation.health.check import Status, Threshold, Verdict, settings_of_thresholds
 from graphmill.evaluation.json_values import plain
-from graphmill.evaluation.ranking.against import AgainstBaselines, against_baselines, strata, title
+from graphmill.evaluation.ranking.against_baselines import AgainstBaselines, against_baselines, strata, title
 from graphmill.evaluation.ranking.links import LinkRanking
-from graphmill.settings import Settings, setting
+from graphmill.settings import Settings
 
 
-class RankingThresholds(Settings):
+@dataclass(frozen=True)
+class RatioCheck:
+    """A ratio of a link ranking with its threshold, its verdict, its remedy and its line in docs/reference/checks.md.
+
+    ``check`` and ``text``: the check of the ranking asset ("": it has one of its own). ``broken``: what the docs say of
+    breaking it. ``above``: the ratio must be above the threshold, and not only reach it.
+    """
+
+    name: str
+    threshold: Threshold
+    good: str
+    bad: str
+    remedy: str
+    unit: str
+    broken: str
+    check: str = ""
+    text: str = ""
+    above: bool = False
+
+    def line(self) -> str:
+        """The row of the docs' table."""
+        begin = "above " if self.above else ""
+        return (
+            f"| `{self.name}` | {begin}`{self.threshold.name}` {self.threshold.default} {self.unit} | {self.broken} |"
+        )
+
+
+RATIO_CHECKS = (
+    RatioCheck(
+        "mrr_over_degree",
+        Threshold("degree_ratio_min", 1.3, "Macro MRR over degree-only's macro MRR.", ge=0),
+        "The model ranks links better than popularity alone.",
+        "The model ranks links little better than popularity alone: what it learned is mostly degrees.",
+        "Train longer or raise embedding_dim; HGT with loss link_contrastive: raise negatives_per_positive as well.",
+        "× in macro MRR",
+        "the model learned mostly popularity: degree-matched negatives while training, more negatives, longer training",
+        "beats_degree_only",
+        "Links rank better than by the popularity of the target alone.",
+    ),
+    RatioCheck(
+        "share_above_degree",
+        Threshold("degree_share_min", 0.7, "Share of relations whose MRR is above degree-only's.", ge=0, le=1),
+        "In most relations the model beats popularity.",
+        "In too many relations popularity alone ranks as well.",
+        "See which relations in the table; small ones need more epochs or features.",
+        "of the relations",
+        "see which in the table; small relations need features or more epochs; `model.relation_strength` (on by default) "
+        "keeps overfitted ones near popularity",
+        "most_relations_beat_degree",
+        "In most relations the model beats popularity.",
+    ),
+    RatioCheck(
+        "mrr_over_random",
+        Threshold("random_ratio_min", 2.0, "Macro MRR over that of random scores.", ge=0),
+        "The ranking is far from chance.",
+        "The ranking is close to chance.",
+        "Train longer, raise embedding_dim, or look at the relations below the baseline.",
+        "×",
+        "nothing was learned: check the loss curve, then the ids",
+        "beats_random",
+        "Links rank far better than by chance.",
+    ),
+    RatioCheck(
+        "mrr_over_best_baseline",
+        Threshold(
+            "baseline_ratio_min",
+            1.0,
+            "The model's figure over that of the best baseline (kNN, ComplEx, popularity, EASE, …).",
+            ge=0,
+        ),
+        "{sentence}",
+        "{sentence}",
+        "Take {best} where its vectors or scores do, or change the model until it is above.",
+        "×",
+        "a simpler model is better: take it (`recipe: complex`, or kNN's scores), or change the model until it is above",
+    ),
+    RatioCheck(
+        "mrr_over_no_message",
+        Threshold("message_ratio_min", 1.0, "Macro MRR over that of the same model without message passing.", ge=0),
+        "Messages along the graph help.",
+        "The same model without message passing ranks as well: the layers add nothing.",
+        "Use fewer layers, less dropout, or a wider hidden_dim; a plain decoder may do for this graph.",
+        "×",
+        "the layers add nothing: fewer layers, less dropout, wider `hidden_dim`",
+        "messages_help",
+        "Links rank better than by the same model without message passing.",
+        above=True,
+    ),
+)
+
+if TYPE_CHECKING:
+    _OfChecks = Settings
+else:
+    _OfChecks = settings_of_thresholds(each.threshold for each in RATIO_CHECKS)
+
+
+class RankingThresholds(_OfChecks):
     """What a link ranking has to reach beside its baselines; below any of them is a warning."""
 
-    degree_ratio_min: float = setting(1.3, "Macro MRR over degree-only's macro MRR.", ge=0)
-    degree_share_min: float = setting(0.7, "Share of relations whose MRR is above degree-only's.", ge=0, le=1)
-    random_ratio_min: float = setting(2.0, "Macro MRR over that of random scores.", ge=0)
-    baseline_ratio_min: float = setting(
-        1.0, "MRR over that of the best baseline (degree, kNN, spectral vectors, ComplEx).", ge=0
-    )
-    message_ratio_min: float = setting(1.0, "Macro MRR over that of the same model without message passing.", ge=0)
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -43,7 +135,7 @@ class RankingComparison:
     ``ratios``: ``mrr_over_degree``, ``mrr_over_random``, ``mrr_over_no_message`` (of macro MRR),
     ``mrr_over_best_baseline``, ``share_above_degree``, ``share_above_no_message`` (of relations, strictly above); those
     without message passing only where it was run. ``against``: the best of the baselines, with intervals; random scores
-    and the model without messages are none. ``strata``: :func:`graphmill.evaluation.ranking.against.strata`.
+    and the model without messages are none. ``strata``: :func:`graphmill.evaluation.ranking.against_baselines.strata`.
     """
 
     relations: tuple[ComparedRelation, ...]
@@ -127,50 +219,14 @@ def _share_above(model: LinkRanking, other: LinkRanking) -> float:
 
 
 def _verdicts(ratios: dict[str, float], thresholds: RankingThresholds, against: AgainstBaselines) -> list[Verdict]:
-    learn = "Train longer, raise embedding_dim, or look at the relations below the baseline."
-    rows = [
-        (
-            "mrr_over_degree",
-            thresholds.degree_ratio_min,
-            "The model ranks links better than popularity alone.",
-            "The model ranks links little better than popularity alone: what it learned is mostly degrees.",
-            "Train longer or raise embedding_dim; HGT with loss link_contrastive: raise negatives_per_positive as well.",
-        ),
-        (
-            "share_above_degree",
-            thresholds.degree_share_min,
-            "In most relations the model beats popularity.",
-            "In too many relations popularity alone ranks as well.",
-            "See which relations in the table; small ones need more epochs or features.",
-        ),
-        (
-            "mrr_over_random",
-            thresholds.random_ratio_min,
-            "The ranking is far from chance.",
-            "The ranking is close to chance.",
-            learn,
-        ),
-        (
-            "mrr_over_best_baseline",
-            thresholds.baseline_ratio_min,
-            against.sentence(),
-            against.sentence(),
-            f"Take {title(against.best)} where its vectors or scores do, or change the model until it is above.",
-        ),
-        (
-            "mrr_over_no_message",
-            thresholds.message_ratio_min,
-            "Messages along the graph help.",
-            "The same model without message passing ranks as well: the layers add nothing.",
-            "Use fewer layers, less dropout, or a wider hidden_dim; a plain decoder may do for this graph.",
-        ),
-    ]
+    about = {"sentence": against.sentence(), "best": title(against.best)}
     found = []
-    for name, bound, good, bad, remedy in rows:
-        value = ratios.get(name, float("nan"))
-        if name not in ratios or math.isnan(value):
+    for each in RATIO_CHECKS:
+        value, bound = ratios.get(each.name, math.nan), getattr(thresholds, each.threshold.name)
+        if math.isnan(value):
             continue
-        holds = value > bound if name == "mrr_over_no_message" else value >= bound
-        meaning, advice = (good, "") if holds else (bad, remedy)
-        found.append(Verdict(name, value, bound, "pass" if holds else "warn", meaning, advice))
+        holds = value > bound if each.above else value >= bound
+        meaning, advice = (each.good, "") if holds else (each.bad, each.remedy)
+        status: Status = "pass" if holds else "warn"
+        found.append(Verdict(each.name, value, bound, status, meaning.format(**about), advice.format(**about)))
     return found

@@ -27,7 +27,7 @@ from graphmill.evaluation.ranking.recommendation import (
     user_metrics,
     wide,
 )
-from graphmill.evaluation.ranking.sharing import current_share
+from graphmill.evaluation.ranking.shared_queries import current_share
 from graphmill.evaluation.ranking.ties import Ties
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.kernels.hits import hits

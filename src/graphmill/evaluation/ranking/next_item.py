@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from graphmill.errors import TrainingError
 from graphmill.evaluation.ranking.recommendation import DIVERGED, Int64, KnownItems, ScoreBlock, blocks, usable, wide
-from graphmill.evaluation.ranking.sharing import current_share
+from graphmill.evaluation.ranking.shared_queries import current_share
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.sampling.keyed import generator
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from graphmill.errors import TrainingError
 from graphmill.evaluation.ranking.queries import Int64, RelationQueries
-from graphmill.evaluation.ranking.sharing import current_share
+from graphmill.evaluation.ranking.shared_queries import current_share
 
 if TYPE_CHECKING:
     import torch
@@ -71,7 +71,7 @@ def ranks_of(
     """Rank every query. ``negatives``: per kind, tails (Q × m, −1 for none) whose scores are wanted, too.
 
     Heads are scored once each, ``batch_rows`` at a time (0: what fits :data:`BLOCK_BYTES`); with several processes the
-    blocks are dealt out (:mod:`graphmill.evaluation.ranking.sharing`). The target's score is taken
+    blocks are dealt out (:mod:`graphmill.evaluation.ranking.shared_queries`). The target's score is taken
     from the same row of the same product as its rivals', so that it ties with itself exactly. Raises
     :class:`TrainingError` when a score is not finite.
     """

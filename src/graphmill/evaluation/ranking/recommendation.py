@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from graphmill.errors import TrainingError
-from graphmill.evaluation.ranking.sharing import current_share
+from graphmill.evaluation.ranking.shared_queries import current_share
 from graphmill.kernels.hits import hits
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""BPR-MF as the engine sees it. Its vectors are a floor for other recommenders, and a start for KGAT (``init_from``)."""
+"""BPR-MF as the engine sees it. Its vectors are a baseline for other recommenders, and a start for KGAT (``init_from``)."""
 
 from __future__ import annotations
 

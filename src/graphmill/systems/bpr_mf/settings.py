@@ -3,10 +3,10 @@
 from typing import Any, ClassVar, Literal
 
 from graphmill.settings import Settings, setting
+from graphmill.systems.base import SteadyTraining
 from graphmill.systems.recommenders.settings import (
     RecommenderObjective,
     RecommenderSettings,
-    RecommenderTraining,
     choose_preset,
 )
 
@@ -27,7 +27,7 @@ class BprMfObjective(RecommenderObjective):
     )
 
 
-class BprMfTraining(RecommenderTraining):
+class BprMfTraining(SteadyTraining):
     """Training defaults: cheap epochs, so many of them."""
 
     learning_rate: float = setting(0.005, "Peak learning rate at the recipe's base batch", gt=0.0)

@@ -9,7 +9,6 @@ from graphmill.training.contract import Execution
 from graphmill.training.planning import Cost, ranking_bytes
 
 _WIDE = 4
-_BASE_BATCH = 1024
 
 
 def scores_per_link(graph: TypedGraph, settings: ComplexSettings) -> float:
@@ -30,7 +29,7 @@ def step_cost(
     """The cost of one process; ``batching`` is "full": there are no messages to sample."""
     a, d = settings.acceleration, settings.model.embedding_dim
     relations = (1 if TrainEdges(graph).reversed else 2) * len(graph.relations)
-    batch = (a.batch_size or a.batch_size_per_device * a.processes or _BASE_BATCH) // a.processes
+    batch = settings.step_size() // a.processes
     parameters = (graph.num_nodes + relations) * d + relations * settings.model.popularity
     candidates = scores_per_link(graph, settings)
     chunk = batch / max(execution.loss_chunks, 1)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,24 +13,20 @@ from torch.nn import functional as F
 
 from graphmill.errors import InputError
 from graphmill.evaluation.baselines.train_edges import TrainEdges
-from graphmill.evaluation.health.quick import quick_health
 from graphmill.evaluation.ranking.links import rank_links
-from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, count_links, link_queries
-from graphmill.sampling.keyed import generator, key_of
+from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
+from graphmill.sampling.keyed import generator
+from graphmill.systems.base_recipe import TableRecipe
 from graphmill.systems.complex.batch import N3, SOFTMAX, ComplexBatch
 from graphmill.systems.complex.model import ComplEx
 from graphmill.systems.complex.settings import ComplexSettings
-from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, Execution, ParameterGroup, Phase, Term
-from graphmill.training.settings import LINK_METRICS
+from graphmill.training.contract import Encoded, Execution, ParameterGroup, Phase, Term
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
 
-BASE_BATCH = 1024
-EXPORT_ROWS = 65_536
 
-
-class ComplexRecipe:
+class ComplexRecipe(TableRecipe):
     """L = mean −log softmax(score of the target among its type's candidates) + λ mean Σ|v|³, over the step's links.
 
     A link's own part in its target's degree is left out while it is trained on.
@@ -45,9 +40,8 @@ class ComplexRecipe:
     algorithm_version = 1
 
     def __init__(self, graph: TypedGraph, settings: ComplexSettings, batching: str) -> None:
-        self.graph = graph
-        self.settings = settings
-        self.device = torch.device("cpu")
+        super().__init__(graph, settings)
+        self.settings: ComplexSettings = settings
         self.edges = TrainEdges(graph)
         types = {t.name: number for number, t in enumerate(graph.node_types)}
         offset = {t.name: t.offset for t in graph.node_types}
@@ -75,30 +69,20 @@ class ComplexRecipe:
         if not len(self.links):
             raise InputError(f"{graph.path} has no training edges; reduce graph.split.valid and graph.split.test")
         self.num_relations = (1 if self.edges.reversed else 2) * len(graph.relations)
-        world = int(os.environ.get("WORLD_SIZE", "1"))
-        asked = settings.acceleration.batch_size or settings.acceleration.batch_size_per_device * world or BASE_BATCH
-        self.batch_size = min(asked, len(self.links))
-        steps = settings.training.steps_per_epoch or -(-len(self.links) // self.batch_size)
-        self.phases = [Phase("train", steps, self.batch_size, BASE_BATCH)]
-        self._orders: dict[tuple[int, int], np.ndarray] = {}
+        self.plan_steps(len(self.links))
         self._queries: dict[tuple[str, int], LinkQueries] = {}
 
     # ---------------------------------------------------------------- model
 
     def build(self, execution: Execution) -> ComplEx:
         """Initialised on the CPU from the seed, so that every device and rank starts alike."""
-        torch.manual_seed(key_of(self.settings.training.seed, "initialise") & 0x7FFF_FFFF_FFFF_FFFF)
+        self.seed_weights(execution)
         m = self.settings.model
         return ComplEx(self.graph.num_nodes, self.num_relations, m.embedding_dim, m.scoring, m.popularity)
 
-    def to(self, device: torch.device) -> None:
-        """Batches go to the device as they come; there is nothing else."""
-        self.device = device
-
     def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
         """Tables alone: no weight decay."""
-        named = list(model.named_parameters())
-        return [ParameterGroup([n for n, _ in named], [p for _, p in named], 0.0)]
+        return self.groups(model, lambda *_: False)
 
     def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
         """Both tables: by node id, and by relation."""
@@ -108,17 +92,11 @@ class ComplexRecipe:
         rows = {"entities": ids, "relations": relations, "popularity": relations}
         return {name: (name, rows[name]) for name, _ in model.named_parameters()}
 
-    def begin_epoch(self, model: nn.Module, epoch: int) -> None:
-        """ComplEx keeps no state between steps."""
-
     # ---------------------------------------------------------------- a step
 
     def step(self, phase: Phase, epoch: int, index: int) -> ComplexBatch:
         """Links of one shuffled order per epoch, in steps of even size, and the candidates of each type among them."""
-        total = len(self.links)
-        per_epoch = -(-total // self.batch_size)
-        turn, at = divmod(index, per_epoch)
-        chosen = self._order(epoch, turn)[at * total // per_epoch : (at + 1) * total // per_epoch]
+        chosen = self.rows_of_step(epoch, index)
         head, relation, tail, kind = self.links[chosen].T
         wanted, candidates = self.settings.objective.candidates, {}
         for number in np.unique(kind).tolist() if wanted else ():
@@ -134,14 +112,6 @@ class ComplexRecipe:
             local = nodes - node_type.offset
             degree[number] = asking, np.stack([_looked_up(local, *self.log_degree[r]) for r in asking.tolist()])
         return ComplexBatch(head, relation, tail, kind, self.own_degree[chosen], candidates, degree)
-
-    def _order(self, epoch: int, turn: int) -> np.ndarray:
-        order = self._orders.get((epoch, turn))
-        if order is None:
-            order = generator(self.settings.training.seed, "order", epoch, turn).permutation(len(self.links))
-            # Prefetching threads may still be at the epoch before.
-            self._orders = {k: v for k, v in self._orders.items() if k[0] >= epoch - 1} | {(epoch, turn): order}
-        return order  # not read again: another of these threads may have replaced what is kept
 
     def encode(self, model: nn.Module, batch: ComplexBatch) -> Encoded | None:
         """Chunks share nothing but the tables."""
@@ -209,39 +179,11 @@ class ComplexRecipe:
         evaluation = self.settings.evaluation
         queries = self.ranking_queries(split, 0 if final else evaluation.max_queries)
         ranking = rank_links(scorer, queries, ks=tuple(evaluation.top_k), auc_negatives=0)
-        wanted = LINK_METRICS if final and evaluation.final_metrics == "all" else evaluation.metrics
-        return {k: v for k, v in ranking.macro.items() if k.split("@")[0] in wanted}
-
-    def held_out(self, split: str) -> int:
-        """Links; InputError where there is none, before a step is trained rather than at the first evaluation."""
-        return count_links(self.graph, split)
-
-    def health(self, model: nn.Module) -> dict[str, float]:
-        """Participation ratio, mean cosine and the smallest within-type rank of the table of nodes."""
-        assert isinstance(model, ComplEx)
-        types = np.repeat(np.arange(len(self.graph.node_types)), [t.count for t in self.graph.node_types])
-        return quick_health(model.entities.detach().float().cpu().numpy(), types, seed=self.settings.training.seed)
-
-    def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
-        """The table of nodes; of ComplEx the real halves, then the imaginary ones."""
-        assert isinstance(model, ComplEx)
-        for start in range(0, self.graph.num_nodes, EXPORT_ROWS):
-            rows = model.entities.detach()[start : start + EXPORT_ROWS].float().cpu().numpy()
-            yield EmbeddingBlock(start, rows)
-
-    def compilables(self, model: nn.Module) -> list[Compilable]:
-        """Nothing: a few products."""
-        return []
+        return self.measured(ranking.macro, final=final)
 
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
         """Links."""
         return "links", len(self.links) / -(-len(self.links) // self.batch_size)
-
-    def _tensor(self, array: np.ndarray) -> Tensor:
-        tensor = torch.from_numpy(np.ascontiguousarray(array))
-        if self.settings.acceleration.pin_memory and self.device.type == "cuda":
-            return tensor.pin_memory().to(self.device, non_blocking=True)
-        return tensor.to(self.device)
 
 
 class ComplexScorer:

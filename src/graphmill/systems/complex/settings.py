@@ -1,18 +1,12 @@
 """Everything that a ComplEx training can be told. Importable without torch: the Launchpad is generated from it."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
 from graphmill.settings import Settings, setting
-from graphmill.training.settings import (
-    OPTIMIZER,
-    AccelerationSettings,
-    ExportSettings,
-    LinkEvaluationSettings,
-    OptimizerName,
-    TrainingSettings,
-)
+from graphmill.systems.base import LinkSettings, SteadyTraining
+from graphmill.training.settings import OPTIMIZER, OptimizerName
 
 
 class ComplexModel(Settings):
@@ -46,60 +40,25 @@ class ComplexObjective(Settings):
     )
 
 
-class ComplexTraining(TrainingSettings):
+class ComplexTraining(SteadyTraining):
     """ComplEx's training defaults."""
 
     epochs: int = setting(50, "Passes to make; raising it continues a finished run", identity=False, ge=1)
     optimizer: OptimizerName = setting("adagrad", OPTIMIZER)
     learning_rate: float = setting(0.1, "Peak learning rate at the recipe's base batch", gt=0.0)
-    weight_decay: float = setting(0.0, "Weight decay on dense weights, of which ComplEx has none", ge=0.0)
-    warmup_steps: int = setting(0, "Linear warm-up: rate × (step + 1) / warmup_steps; 0 = none", ge=0)
-    lr_decay: Literal["none", "cosine", "linear", "exponential"] = setting(
-        "none", "Shape of the decay after the warm-up"
-    )
 
 
-class ComplexSettings(Settings):
+class ComplexSettings(LinkSettings):
     """One ComplEx run: the shape of ``settings.yaml``."""
 
+    base_batch: ClassVar[int] = 1024
+    compiles: ClassVar[bool] = False
+
     recipe: Literal["complex"] = setting("complex", "The system to train")
-    data: str = setting("", "Directory of the typed graph", identity=False)
     preset: Literal["auto", "none"] = setting("auto", "Fills the fields that are not written", identity=False)
     model: ComplexModel = setting(ComplexModel(), "The network")
     objective: ComplexObjective = setting(ComplexObjective(), "The loss")
     training: ComplexTraining = setting(ComplexTraining(), "Length and optimizer")
-    acceleration: AccelerationSettings = setting(AccelerationSettings(), "How the arithmetic is done")
-    evaluation: LinkEvaluationSettings = setting(
-        LinkEvaluationSettings(), "What is measured while training", identity=False
-    )
-    export: ExportSettings = setting(ExportSettings(), "What is written afterwards", identity=False)
-
-    @model_validator(mode="after")
-    def _honoured(self) -> "ComplexSettings":
-        acceleration = self.acceleration
-        if acceleration.batching not in ("auto", "full"):
-            raise ValueError(
-                f"acceleration.batching: {acceleration.batching} samples the messages of a graph network, and ComplEx "
-                "passes none; leave it at auto, and bound the memory with batch_size or objective.candidates"
-            )
-        default = AccelerationSettings()
-        graph_only = ("edge_sample_size", "supervision_fraction", "num_neighbors", "node_batch_size")
-        odd = [name for name in graph_only if getattr(acceleration, name) != getattr(default, name)]
-        if odd:
-            raise ValueError(
-                f"acceleration.{odd[0]} belongs to graph networks; ComplEx's step is acceleration.batch_size links"
-            )
-        if acceleration.batch_size and acceleration.batch_size_per_device:
-            raise ValueError(
-                "acceleration.batch_size and batch_size_per_device are both set; keep the one that should hold"
-            )
-        if acceleration.compile != "off":
-            raise ValueError(
-                f"acceleration.compile: {acceleration.compile} is not for complex, which has nothing to compile: a step is "
-                "a few products; set it off"
-            )
-        self.evaluation.require_link_metrics()
-        return self
 
 
 PRESETS: dict[str, dict[str, Any]] = {"none": {}}

@@ -11,13 +11,12 @@ from graphmill.training.contract import Execution
 from graphmill.training.planning import Cost, ranking_bytes
 
 _WIDE = 4
-_BASE_BATCH = 256
 
 
 def step_cost(graph: TypedGraph, settings: ConveSettings, batching: str, execution: Execution, precision: str) -> Cost:
     """The cost of one process; ``batching`` is "full", for there are no messages to sample."""
     m, a = settings.model, settings.acceleration
-    batch = (a.batch_size or a.batch_size_per_device * a.processes or _BASE_BATCH) // a.processes
+    batch = settings.step_size() // a.processes
     entities, relations, d = graph.num_nodes, 2 * len(graph.relations), m.embedding_dim
     height, width = 2 * m.shape[0] - m.kernel_height + 1, m.shape[1] - m.kernel_width + 1
     maps = m.output_channels * height * width

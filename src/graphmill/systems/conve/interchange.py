@@ -1,6 +1,6 @@
-"""The origin's files from a run: ``config.json``, ``.pt`` checkpoints and the training history, for tools that read them.
+"""A run as ``config.json``, ``.pt`` checkpoints (``torch.save``) and a training history, for scripts that read those.
 
-Unlike the origin's, a checkpoint names every size of the network, so that any model can be rebuilt from it alone.
+A checkpoint names every size of the network, so that the model can be rebuilt from it alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from graphmill.training.run_directory import RunDirectory
 
 
-def write_origin_files(recipe: ConveRecipe, run: RunDirectory, out: Path) -> list[Path]:
+def write_torch_files(recipe: ConveRecipe, run: RunDirectory, out: Path) -> list[Path]:
     """Write ``config.json``, ``checkpoints/checkpoint_epoch_<k>.pt`` (all that the run keeps), ``best_model.pt``,
     ``final_model.pt`` and ``training_history.json`` into ``out``; returns their paths.
 
@@ -41,7 +41,7 @@ def write_origin_files(recipe: ConveRecipe, run: RunDirectory, out: Path) -> lis
         try:
             content = _checkpoint(recipe, store, info)
         except CheckpointMissingError as error:
-            run.log("train").warning("not among the files in the origin's format: %s", error)
+            run.log("train").warning("not among the .pt files: %s", error)
             continue
         for path in targets:
             torch.save(content, path)
@@ -52,7 +52,7 @@ def write_origin_files(recipe: ConveRecipe, run: RunDirectory, out: Path) -> lis
 
 
 def config(recipe: ConveRecipe) -> dict[str, Any]:
-    """``data``, ``model``, ``training`` and ``optimizations``, the last with the origin's names."""
+    """``data``, ``model``, ``training`` and ``optimizations``."""
     settings, acceleration = recipe.settings, recipe.settings.acceleration
     data = recipe.data
     return {
@@ -80,8 +80,8 @@ def config(recipe: ConveRecipe) -> dict[str, Any]:
     }
 
 
-def load_origin_checkpoint(path: Path) -> ConvE:
-    """The model of a ``.pt`` file that :func:`write_origin_files` wrote, in eval mode."""
+def load_torch_checkpoint(path: Path) -> ConvE:
+    """The model of a ``.pt`` file that :func:`write_torch_files` wrote, in eval mode."""
     content = torch.load(path, map_location="cpu", weights_only=True)
     model = ConvE(ConvEConfig(**content["model_config"]))
     model.load_state_dict(content["model_state_dict"])

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from graphmill.evaluation.baselines.links import DegreeScorer
-from graphmill.evaluation.ranking.against import against_baselines, strata
+from graphmill.evaluation.ranking.against_baselines import against_baselines, strata
 from graphmill.evaluation.ranking.links import LinkRanking, rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides
 from graphmill.systems.conve.model import ConvE
@@ -78,7 +78,7 @@ def ranking_report(
 
     ``baselines``: further rankings of the same queries, by name. ``micro`` and ``macro``: metrics by scorer, the model
     and frequency (``degree``) among them; ``against``: the best baseline, by micro MRR, as
-    :class:`graphmill.evaluation.ranking.against.AgainstBaselines`; ``strata``: parts of the queries, by scorer.
+    :class:`graphmill.evaluation.ranking.against_baselines.AgainstBaselines`; ``strata``: parts of the queries, by scorer.
     """
     queries = both_sides(graph, split)
     found = rank_both_sides(ConveScorer(model, graph, poll), queries, ks)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +11,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from graphmill.evaluation.health.quick import quick_health
 from graphmill.evaluation.ranking.links import LinkRanking
-from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, count_links
+from graphmill.evaluation.ranking.queries import LinkQueries, both_sides
 from graphmill.kernels.one_to_n import entities_per_block, one_to_n_loss, smoothed_targets
-from graphmill.sampling.keyed import generator, key_of
+from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
+from graphmill.systems.base_recipe import TableRecipe
 from graphmill.systems.conve.batch import LOSS, ConveBatch
 from graphmill.systems.conve.data import ConveData, both_directions, triples_of
 from graphmill.systems.conve.model import ConvE, ConvEConfig
@@ -26,36 +25,31 @@ from graphmill.systems.conve.settings import SMALL_GRAPH, ConveSettings
 from graphmill.systems.conve.tracer import ConveTracer
 from graphmill.training.contract import (
     Compilable,
-    EmbeddingBlock,
     Encoded,
     Execution,
     ParameterGroup,
     Phase,
     Term,
 )
-from graphmill.training.settings import LINK_METRICS
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
     from graphmill.training.run_directory import RunDirectory
 
-BASE_BATCH = 256
 FEW_STEPS = 10_000
 """Fewer than so many steps leave a small graph half learnt: Kinship has 2,100 in 100 epochs of the default batch."""
-EXPORT_ROWS = 65_536
 
 
-class ConveRecipe:
+class ConveRecipe(TableRecipe):
     """Everything random is keyed by ``settings.training.seed``. ``batching`` is "full": there are no messages."""
 
     name = "conve"
     algorithm_version = 3
 
     def __init__(self, graph: TypedGraph, settings: ConveSettings, batching: str) -> None:
-        self.graph = graph
-        self.settings = settings
+        super().__init__(graph, settings)
+        self.settings: ConveSettings = settings
         self.data = ConveData(graph)
-        self.device = torch.device("cpu")
         m = settings.model
         self.config = ConvEConfig(
             num_entities=self.data.num_entities,
@@ -71,16 +65,10 @@ class ConveRecipe:
             output_dropout=m.output_dropout,
             entity_bias=m.entity_bias,
         )
-        world = int(os.environ.get("WORLD_SIZE", "1"))
-        asked = settings.acceleration.batch_size or settings.acceleration.batch_size_per_device * world or BASE_BATCH
-        self.rows = len(self.data.tails) if self.sampled else self.data.num_queries
-        steps = settings.training.steps_per_epoch or -(-self.rows // asked)
-        self.batch_size = min(asked, self.rows)
-        self.phases = [Phase("train", steps, self.batch_size, BASE_BATCH)]
+        self.plan_steps(len(self.data.tails) if self.sampled else self.data.num_queries)
         self.targets = smoothed_targets(
             settings.objective.label_smoothing, self.data.num_entities, settings.objective.smoothing_convention
         )
-        self._orders: dict[tuple[int, int], np.ndarray] = {}
         self._queries: dict[tuple[str, int], LinkQueries] = {}
 
     @property
@@ -104,23 +92,13 @@ class ConveRecipe:
 
     def build(self, execution: Execution) -> ConvE:
         """Initialised on the CPU from the seed, so that every device and rank starts alike."""
-        torch.manual_seed(key_of(self.settings.training.seed, "initialise") & 0x7FFF_FFFF_FFFF_FFFF)
-        self.execution = execution
+        self.seed_weights(execution)
         return ConvE(self.config)
-
-    def to(self, device: torch.device) -> None:
-        """Batches go to the device as they come; there is nothing else."""
-        self.device = device
 
     def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
         """Weight decay acts on the convolution's and the linear layer's weights alone."""
         dense = ("convolution.weight", "projection.weight")
-        named = list(model.named_parameters())
-        groups = []
-        for decay in (True, False):
-            mine = [(n, p) for n, p in named if (n in dense) == decay]
-            groups.append(ParameterGroup([n for n, _ in mine], [p for _, p in mine], decay))
-        return groups
+        return self.groups(model, lambda name, _: name in dense)
 
     def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
         """Parameter name → (label, its rows' keys): tables by node id and relation, the rest as a whole."""
@@ -129,17 +107,11 @@ class ConveRecipe:
         rows = {"entities": ids, "entity_bias": ids, "relations": [*names, *(f"inverse of {n}" for n in names)]}
         return {name: (name, rows.get(name, [])) for name, _ in model.named_parameters()}
 
-    def begin_epoch(self, model: nn.Module, epoch: int) -> None:
-        """ConvE keeps no state between steps."""
-
     # ---------------------------------------------------------------- a step
 
     def step(self, phase: Phase, epoch: int, index: int) -> ConveBatch:
         """Rows of one shuffled order per epoch, in steps of even size: none is so small that its norm means nothing."""
-        per_epoch = -(-self.rows // self.batch_size)
-        turn, at = divmod(index, per_epoch)
-        low, high = at * self.rows // per_epoch, (at + 1) * self.rows // per_epoch
-        chosen = self._order(epoch, turn)[low:high]
+        chosen = self.rows_of_step(epoch, index)
         if self.sampled:
             return self._sampled_batch(chosen, epoch, index)
         row, column = self.data.positives(chosen)
@@ -155,14 +127,6 @@ class ConveRecipe:
         none = np.zeros(0, dtype=np.int64)
         candidates = np.concatenate([tail[:, None], negative], axis=1)
         return ConveBatch(data.query_head[query], data.query_relation[query], none, none, data.num_entities, candidates)
-
-    def _order(self, epoch: int, turn: int) -> np.ndarray:
-        order = self._orders.get((epoch, turn))
-        if order is None:
-            order = generator(self.settings.training.seed, "order", epoch, turn).permutation(self.rows)
-            # Prefetching threads may still be at the epoch before.
-            self._orders = {k: v for k, v in self._orders.items() if k[0] >= epoch - 1} | {(epoch, turn): order}
-        return order  # not read again: another of these threads may have replaced what is kept
 
     def encode(self, model: nn.Module, batch: ConveBatch) -> Encoded:
         """The tower of the step's whole batch: its norms look at all rows."""
@@ -226,10 +190,7 @@ class ConveRecipe:
         scorer = self.scorer(model)
         scorer.poll = poll
         ranking = rank_both_sides(scorer, self._queries[split, limit], tuple(self.settings.evaluation.top_k))
-        wanted = list(self.settings.evaluation.metrics)
-        if final and self.settings.evaluation.final_metrics == "all":
-            wanted = list(LINK_METRICS)
-        return {k: v for k, v in ranking.micro.items() if k.split("@")[0] in wanted}
+        return self.measured(ranking.micro, final=final)
 
     def ranking_report(
         self,
@@ -244,29 +205,11 @@ class ConveRecipe:
         seed = self.settings.training.seed
         return ranking_report(model, self.graph, split, ks=ks, poll=poll, baselines=baselines, seed=seed)
 
-    def held_out(self, split: str) -> int:
-        """Triples; InputError where there is none, before a step is trained rather than at the first evaluation."""
-        return count_links(self.graph, split)
+    def write_torch_files(self, run: RunDirectory, out: Path) -> list[Path]:
+        """``config.json``, ``.pt`` checkpoints and history (:mod:`~graphmill.systems.conve.interchange`)."""
+        from graphmill.systems.conve.interchange import write_torch_files
 
-    def health(self, model: nn.Module) -> dict[str, float]:
-        """Participation ratio, mean cosine and the smallest within-type rank of the entity table."""
-        assert isinstance(model, ConvE)
-        types = np.repeat(np.arange(len(self.graph.node_types)), [t.count for t in self.graph.node_types])
-        vectors = model.entities.detach().float().cpu().numpy()
-        return quick_health(vectors, types, seed=self.settings.training.seed)
-
-    def write_origin_files(self, run: RunDirectory, out: Path) -> list[Path]:
-        """``config.json``, ``.pt`` checkpoints and history as the origin documents them."""
-        from graphmill.systems.conve.interchange import write_origin_files
-
-        return write_origin_files(self, run, out)
-
-    def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
-        """The entity table."""
-        assert isinstance(model, ConvE)
-        for start in range(0, self.data.num_entities, EXPORT_ROWS):
-            rows = model.entities.detach()[start : start + EXPORT_ROWS].float().cpu().numpy()
-            yield EmbeddingBlock(start, rows)
+        return write_torch_files(self, run, out)
 
     # ---------------------------------------------------------------- influence (training.gradients.Traceable)
 
@@ -290,9 +233,3 @@ class ConveRecipe:
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
         """Queries (triples, in slcwa)."""
         return ("triples" if self.sampled else "queries"), self.rows / -(-self.rows // self.batch_size)
-
-    def _tensor(self, array: np.ndarray) -> Tensor:
-        tensor = torch.from_numpy(np.ascontiguousarray(array))
-        if self.settings.acceleration.pin_memory and self.device.type == "cuda":
-            return tensor.pin_memory().to(self.device, non_blocking=True)
-        return tensor.to(self.device)

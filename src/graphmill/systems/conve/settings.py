@@ -1,18 +1,12 @@
 """Everything that a ConvE training can be told. Importable without torch: the Launchpad is generated from it."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
 from graphmill.settings import Settings, setting
-from graphmill.training.settings import (
-    OPTIMIZER,
-    AccelerationSettings,
-    ExportSettings,
-    LinkEvaluationSettings,
-    OptimizerName,
-    TrainingSettings,
-)
+from graphmill.systems.base import LinkSettings, SteadyTraining
+from graphmill.training.settings import AccelerationSettings
 
 
 def picture_shape(dim: int, height: int, width: int) -> tuple[int, int]:
@@ -38,7 +32,7 @@ class ConveModel(Settings):
     input_dropout: float = setting(0.2, "Dropout of the pictures", ge=0.0, lt=1.0)
     feature_map_dropout: float = setting(0.2, "Dropout of whole feature maps", ge=0.0, lt=1.0)
     output_dropout: float = setting(0.3, "Dropout before the last norm; 0.5 suits FB15k-237", ge=0.0, lt=1.0)
-    entity_bias: bool = setting(True, "A learnable bias for each entity as a tail; the origin had none")
+    entity_bias: bool = setting(True, "A learnable bias for each entity as a tail")
 
     @model_validator(mode="after")
     def _shape_fits(self) -> "ConveModel":
@@ -72,7 +66,7 @@ class ConveObjective(Settings):
     label_smoothing: float = setting(0.1, "ε of kvsall's targets; 0 = ones and zeros", ge=0.0, lt=1.0)
     smoothing_convention: Literal["pykeen", "uniform", "dettmers"] = setting(
         "pykeen",
-        "Targets of known tails and of the others: pykeen 1 − ε, ε/(N − 1); uniform (the origin's) (1 − ε) + ε/N, ε/N; "
+        "Targets of known tails and of the others: pykeen 1 − ε, ε/(N − 1); uniform (1 − ε) + ε/N, ε/N; "
         "dettmers (the authors' code) (1 − ε) + 1/N, 1/N",
     )
     negatives_per_positive: int = setting(32, "slcwa only: random tails per triple", ge=1, le=10_000)
@@ -81,15 +75,9 @@ class ConveObjective(Settings):
     )
 
 
-class ConveTraining(TrainingSettings):
+class ConveTraining(SteadyTraining):
     """ConvE's training defaults."""
 
-    optimizer: OptimizerName = setting("adam", OPTIMIZER)
-    weight_decay: float = setting(0.0, "Weight decay on dense weights (decoupled for adamw)", ge=0.0)
-    warmup_steps: int = setting(0, "Linear warm-up: rate × (step + 1) / warmup_steps; 0 = none", ge=0)
-    lr_decay: Literal["none", "cosine", "linear", "exponential"] = setting(
-        "none", "Shape of the decay after the warm-up"
-    )
     patience_epochs: int = setting(
         0, "Stop after this many epochs without a better selection metric; 0 = never", identity=False, ge=0
     )
@@ -98,18 +86,20 @@ class ConveTraining(TrainingSettings):
 class ConveAcceleration(AccelerationSettings):
     """ConvE's acceleration defaults."""
 
-    accumulation_steps: int = setting(
+    loss_chunks: int = setting(
         1,
         "Parts of the loss, over entities: the norms need the step's whole batch, so its rows are never divided",
+        identity=False,
         ge=1,
     )
 
 
-class ConveSettings(Settings):
+class ConveSettings(LinkSettings):
     """One ConvE run: the shape of ``settings.yaml``."""
 
+    base_batch: ClassVar[int] = 256
+
     recipe: Literal["conve"] = setting("conve", "The system to train")
-    data: str = setting("", "Directory of the typed graph", identity=False)
     preset: Literal["auto", "none", "fast", "low_memory", "small_graph", "small_model", "stable"] = setting(
         "auto", "Fills the fields that are not written", identity=False
     )
@@ -117,35 +107,9 @@ class ConveSettings(Settings):
     objective: ConveObjective = setting(ConveObjective(), "The loss")
     training: ConveTraining = setting(ConveTraining(), "Length and optimizer")
     acceleration: ConveAcceleration = setting(ConveAcceleration(), "How the arithmetic is done")
-    evaluation: LinkEvaluationSettings = setting(
-        LinkEvaluationSettings(), "What is measured while training", identity=False
-    )
-    export: ExportSettings = setting(ExportSettings(), "What is written afterwards", identity=False)
-
-    @model_validator(mode="after")
-    def _honoured(self) -> "ConveSettings":
-        acceleration = self.acceleration
-        if acceleration.batching not in ("auto", "full"):
-            raise ValueError(
-                f"acceleration.batching: {acceleration.batching} samples the messages of a graph network, and ConvE "
-                "passes none; leave it at auto, and bound the memory with batch_size or objective.entity_chunk"
-            )
-        graph_only = ("edge_sample_size", "supervision_fraction", "num_neighbors", "node_batch_size")
-        default = ConveAcceleration()
-        odd = [name for name in graph_only if getattr(acceleration, name) != getattr(default, name)]
-        if odd:
-            raise ValueError(
-                f"acceleration.{odd[0]} belongs to graph networks; ConvE's step is acceleration.batch_size queries"
-            )
-        if acceleration.batch_size and acceleration.batch_size_per_device:
-            raise ValueError(
-                "acceleration.batch_size and batch_size_per_device are both set; keep the one that should hold"
-            )
-        self.evaluation.require_link_metrics()
-        return self
 
 
-# The origin's advice. Its table of settings and results: docs/explanation/conve.md; ready files: examples/conve/.
+# Settings and what they reach: docs/explanation/conve.md; ready files: examples/conve/.
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
     "fast": {"acceleration": {"batch_size": 512}},

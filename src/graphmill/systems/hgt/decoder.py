@@ -15,8 +15,8 @@ class LinkDecoder(nn.Module):
     The popularity term holds what the degree of the target alone predicts, so that the vectors need not.
 
     Scores for ranking (:meth:`against_all`) take the vectors' part times ``strength`` [relations], a buffer of ones unless
-    somebody fits it (:func:`graphmill.systems.hgt.strength.fit_strength`): how far the vectors of a relation may overrule
-    popularity is what held-out links know and the training loss does not. Training scores leave it out.
+    somebody fits it (:func:`graphmill.systems.hgt.relation_strength.fit_strength`): how far the vectors of a relation may
+    overrule popularity is what held-out links know and the training loss does not. Training scores leave it out.
     """
 
     def __init__(self, num_relations: int, dim: int, decoder: str, popularity: bool) -> None:

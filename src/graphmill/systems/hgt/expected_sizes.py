@@ -81,7 +81,7 @@ def pass_of(
 
 
 def _links(settings: HgtSettings, degrees: Sequence[Degrees]) -> np.ndarray:
-    a = settings.acceleration
+    a = settings.sampling
     return np.array([min(a.edge_sample_size, max(int(r.edges * a.supervision_fraction), 1), r.edges) for r in degrees])
 
 
@@ -106,7 +106,7 @@ def _full(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees],
 def _edge_sampled(
     settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees], anchor_type: int
 ) -> tuple[Pass, int]:
-    a = settings.acceleration
+    a = settings.sampling
     micros = a.accumulation_steps
     size = max(a.edge_sample_size // micros, 1)
     links = _links(settings, degrees) / micros
@@ -150,7 +150,7 @@ def _edge_sampled(
 def _neighbor_sampled(
     settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees], anchor_type: int
 ) -> tuple[Pass, int]:
-    a = settings.acceleration
+    a = settings.sampling
     wanted = [int(n) for n in _links(settings, degrees)]
     plan = plan_seeds(settings, wanted, int(_anchors(settings, counts)), len({r.target_type for r in degrees}))
     links = np.array(plan.links) / a.accumulation_steps

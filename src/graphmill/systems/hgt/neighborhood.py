@@ -42,13 +42,11 @@ def plan_seeds(settings: HgtSettings, wanted: Sequence[int], anchors: int, targe
     ``anchors``: nodes with a positive. ``target_types``: types that links end in; up to half of the seeds are their
     candidates in a softmax. Where the seeds suffice, the step has the links and anchors of a full one.
     """
-    acceleration, objective = settings.acceleration, settings.objective
-    micros = acceleration.accumulation_steps
-    share = int(acceleration.node_batch_size * objective.contrast) if anchors else 0
-    candidates = min(objective.drawn_candidates, max(acceleration.node_batch_size // (2 * target_types), 1))
-    room = (
-        (acceleration.node_batch_size - share - candidates * target_types) * micros // (2 + objective.negatives_a_link)
-    )
+    sampling, objective = settings.sampling, settings.objective
+    micros = sampling.accumulation_steps
+    share = int(sampling.node_batch_size * objective.contrast) if anchors else 0
+    candidates = min(objective.drawn_candidates, max(sampling.node_batch_size // (2 * target_types), 1))
+    room = (sampling.node_batch_size - share - candidates * target_types) * micros // (2 + objective.negatives_a_link)
     total = sum(wanted)
     links = list(wanted) if total <= room else [max(n * room // total, min(n, 1)) for n in wanted]
     if not anchors:
@@ -65,12 +63,12 @@ def fanouts_of(settings: HgtSettings, relations: Sequence[tuple[str, str, str]])
         SettingsError: an entry names a relation that the graph does not have.
     """
     layers = settings.model.num_layers
-    hops = settings.acceleration.num_neighbors[:layers]
-    own = dict(settings.acceleration.own_fanouts())
+    hops = settings.sampling.num_neighbors[:layers]
+    own = dict(settings.sampling.own_fanouts())
     names = {name for key in relations for name in ("|".join(key), key[1])}
     if unknown := sorted(set(own) - names):
         raise SettingsError(
-            f"acceleration.relation_neighbors names '{unknown[0]}', which is no relation of the graph "
+            f"sampling.relation_neighbors names '{unknown[0]}', which is no relation of the graph "
             f"(there are {', '.join(sorted({key[1] for key in relations}))})"
         )
     rows = [own.get("|".join(key), own.get(key[1], hops)) for key in relations]
@@ -82,11 +80,11 @@ class Neighborhoods:
 
     def __init__(self, data: HgtData, settings: HgtSettings) -> None:
         self.data = data
-        self.kind = settings.acceleration.neighbor_sampler
+        self.kind = settings.sampling.neighbor_sampler
         self.relations = data.in_edges()
         self.type_counts = [t.count for t in data.graph.node_types]
         self.fanouts = fanouts_of(settings, [r.key for r in data.graph.relations])
-        self.per_type = settings.acceleration.num_neighbors[: settings.model.num_layers]
+        self.per_type = settings.sampling.num_neighbors[: settings.model.num_layers]
 
     def sample(self, batch: HgtBatch, *key: Key) -> NeighborSample:
         """The neighbourhood of the nodes that ``batch`` reads, without the batch's masked pairs."""

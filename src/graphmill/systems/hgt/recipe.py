@@ -9,42 +9,39 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from graphmill.evaluation.health.quick import quick_health
 from graphmill.evaluation.ranking.links import LinkQueries, link_queries, rank_links
 from graphmill.evaluation.ranking.queries import count_links
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.kernels.devices import own_copy
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
 from graphmill.kernels.losses import info_nce_sums, negative_link_loss, positive_link_loss
-from graphmill.sampling.keyed import key_of
 from graphmill.sampling.neighbors import NeighborSample
+from graphmill.systems.base_recipe import BaseRecipe
 from graphmill.systems.hgt.batch import CONTRASTIVE, FEW, LINK, NEARLY_ALL, HgtBatch, round_up
 from graphmill.systems.hgt.data import HgtData, Similar
 from graphmill.systems.hgt.decoder import HgtModule, LinkDecoder
 from graphmill.systems.hgt.inference import infer
 from graphmill.systems.hgt.model import HGT
 from graphmill.systems.hgt.neighborhood import message_blocks
+from graphmill.systems.hgt.relation_strength import STRENGTH_QUERIES, fit_strength
 from graphmill.systems.hgt.sampler import HgtSampler
 from graphmill.systems.hgt.scorer import HgtScorer
 from graphmill.systems.hgt.settings import HgtSettings
-from graphmill.systems.hgt.strength import STRENGTH_QUERIES, fit_strength
 from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, Execution, ParameterGroup, Phase, Term
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
 
-ALL_METRICS = ("mrr", "mr", "amri", "hits")
 
-
-class HgtRecipe:
+class HgtRecipe(BaseRecipe):
     """``batching`` is resolved (no "auto"); everything random is keyed by ``settings.training.seed``."""
 
     name = "hgt"
     algorithm_version = 6
 
     def __init__(self, graph: TypedGraph, settings: HgtSettings, batching: str) -> None:
-        self.graph = graph
-        self.settings = settings
+        super().__init__(graph, settings)
+        self.settings: HgtSettings = settings
         self.batching = batching
         self.data = HgtData(graph, settings.objective)
         self.sampler = HgtSampler(self.data, settings, batching)
@@ -54,7 +51,6 @@ class HgtRecipe:
         self.features = {number: own_copy(rows) for number, rows in self.data.features().items()}
         self.log_degree = [torch.from_numpy(np.log1p(r.degree).astype(np.float32)) for r in self.data.relations]
         self._queries: dict[tuple[str, int], LinkQueries] = {}
-        self.execution = Execution()
 
     # ---------------------------------------------------------------- model
 
@@ -65,8 +61,7 @@ class HgtRecipe:
         return HgtModule(encoder, LinkDecoder(len(self.data.relations), m.embedding_dim, m.decoder, m.popularity))
 
     def _encoder(self, execution: Execution, width: int, features: dict[int, int]) -> HGT:
-        torch.manual_seed(key_of(self.settings.training.seed, "initialise") & 0x7FFF_FFFF_FFFF_FFFF)
-        self.execution = execution
+        self.seed_weights(execution)
         m = self.settings.model
         return HGT(
             [t.count for t in self.graph.node_types],
@@ -84,7 +79,7 @@ class HgtRecipe:
 
     def to(self, device: torch.device) -> None:
         """Graph, features and degrees to the device."""
-        self.device = device
+        super().to(device)
         self.messages = self.messages.on(device)
         self.features = {number: rows.to(device) for number, rows in self.features.items()}
         self.log_degree = [rows.to(device) for rows in self.log_degree]
@@ -135,9 +130,6 @@ class HgtRecipe:
                     named[3] = types[int(parts[3])]
                 out[name] = (".".join(named), [])
         return out
-
-    def begin_epoch(self, model: nn.Module, epoch: int) -> None:
-        """HGT keeps no state between steps."""
 
     # ---------------------------------------------------------------- a step
 
@@ -299,10 +291,7 @@ class HgtRecipe:
             enough = min(limit or STRENGTH_QUERIES, STRENGTH_QUERIES)
             fit_strength(scorer.decoder, scorer, self._queries_of(split, enough))
         ranking = rank_links(scorer, self._queries_of(split, limit), ks=tuple(self.settings.evaluation.top_k))
-        wanted = self.settings.evaluation.metrics
-        if final and self.settings.evaluation.final_metrics == "all":
-            wanted = list(ALL_METRICS)
-        return {k: v for k, v in ranking.macro.items() if k.split("@")[0] in wanted}
+        return self.measured(ranking.macro, final=final)
 
     def held_out(self, split: str) -> int:
         """Links; InputError where there is none, before a step is trained rather than at the first evaluation."""
@@ -311,9 +300,7 @@ class HgtRecipe:
     def health(self, model: nn.Module) -> dict[str, float]:
         """Participation ratio, mean cosine and the smallest within-type rank, from a seeded sample of rows."""
         z = torch.cat([torch.from_numpy(block.vectors) for block in self.embeddings(model)]).numpy()
-        types = np.repeat(np.arange(len(self.graph.node_types)), [t.count for t in self.graph.node_types])
-        figures = quick_health(z, types, seed=self.settings.training.seed)
-        return figures | {"message_coverage": self.message_coverage()}
+        return self.health_of(z) | {"message_coverage": self.message_coverage()}
 
     def message_coverage(self) -> float:
         """Smallest share of a relation's edges that carry messages in a step (a check wants 0.7)."""
@@ -346,9 +333,9 @@ class HgtRecipe:
         if self.batching == "neighbor_sampled":
             first = self.step(phase, 0, 0)
             return "edges", float(sum(m.sample.num_edges for m in first.micro if m.sample is not None))
-        size = max(self.settings.acceleration.edge_sample_size // self.settings.acceleration.accumulation_steps, 1)
+        size = max(self.settings.sampling.edge_sample_size // self.settings.sampling.accumulation_steps, 1)
         per_micro = sum(min(size, len(r.src)) for r in self.data.relations)
-        return "edges", float(per_micro * self.settings.acceleration.accumulation_steps)
+        return "edges", float(per_micro * self.settings.sampling.accumulation_steps)
 
     # ---------------------------------------------------------------- small parts
 
@@ -360,12 +347,6 @@ class HgtRecipe:
     def _message_graph(self) -> MessageGraph:
         edges = [TypedEdges(r.source_type, r.target_type, r.src, r.dst, r.pair) for r in self.data.relations]
         return MessageGraph.build([t.count for t in self.graph.node_types], edges)
-
-    def _tensor(self, array: np.ndarray) -> Tensor:
-        tensor = torch.from_numpy(np.ascontiguousarray(array))
-        if self.settings.acceleration.pin_memory and self.device.type == "cuda":
-            return tensor.pin_memory().to(self.device, non_blocking=True)
-        return tensor.to(self.device)
 
     def _placed(self, indices: Sequence[Tensor]) -> list[Tensor]:
         """Index tensors of the host on the device, in one copy."""

@@ -23,7 +23,7 @@ class HgtSampler:
     def __init__(self, data: HgtData, settings: HgtSettings, mode: str) -> None:
         self.data = data
         self.objective = settings.objective
-        self.acceleration = settings.acceleration
+        self.sampling = settings.sampling
         self.mode = mode
         self.seed = settings.training.seed
         self._orders: dict[tuple[int, int], np.ndarray] = {}
@@ -40,8 +40,8 @@ class HgtSampler:
     def _wanted(self, relation: RelationEdges) -> int:
         """At most ``edge_sample_size`` links, at most ``supervision_fraction`` of the relation, at least one."""
         count = len(relation.src)
-        part = int(count * self.acceleration.supervision_fraction)
-        return min(self.acceleration.edge_sample_size, max(part, 1), count)
+        part = int(count * self.sampling.supervision_fraction)
+        return min(self.sampling.edge_sample_size, max(part, 1), count)
 
     def step(self, epoch: int, index: int) -> HgtBatch:
         """The batch of one optimizer step."""
@@ -153,7 +153,7 @@ class HgtSampler:
         }
 
     def _sampled(self, chosen: list[np.ndarray], epoch: int, index: int) -> HgtBatch:
-        micros = self.acceleration.accumulation_steps
+        micros = self.sampling.accumulation_steps
         parts = []
         shares = [1.0 / max(len(c), 1) for c in chosen]
         for micro in range(micros):
@@ -173,7 +173,7 @@ class HgtSampler:
 
     def _messages(self, masked: np.ndarray, epoch: int, index: int, micro: int) -> tuple[np.ndarray, ...]:
         """``edge_sampled``: per relation the edges that carry a micro-batch's messages."""
-        size = max(self.acceleration.edge_sample_size // self.acceleration.accumulation_steps, 1)
+        size = max(self.sampling.edge_sample_size // self.sampling.accumulation_steps, 1)
         messages = []
         for number, relation in enumerate(self.data.relations):
             count = len(relation.src)

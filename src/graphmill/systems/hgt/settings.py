@@ -4,8 +4,13 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from graphmill.settings import Settings, setting
-from graphmill.training.settings import AccelerationSettings, ExportSettings, LinkEvaluationSettings, TrainingSettings
+from graphmill.settings import Renamed, Settings, reads_own_file, setting
+from graphmill.systems.base import LinkSettings
+from graphmill.training.settings import (
+    LOSS_CHUNKS,
+    AccelerationSettings,
+    TrainingSettings,
+)
 
 
 class HgtModel(Settings):
@@ -20,7 +25,7 @@ class HgtModel(Settings):
     output_norm: bool = setting(
         True, "LayerNorm of the embedding itself, so that no vector is long because its node has many links"
     )
-    decoder: Literal["distmult", "dot"] = setting("distmult", "Link score: Σ z_h r z_t, or the origin's z_h · z_t")
+    decoder: Literal["distmult", "dot"] = setting("distmult", "Link score: Σ z_h r z_t, or dot: z_h · z_t")
     learned_share: float = setting(
         0.125,
         "Loss softmax: part of the embedding's width that the layers learn; the rest are spectral vectors of the typed "
@@ -102,11 +107,20 @@ class HgtObjective(Settings):
     @classmethod
     def _files_of_before(cls, values: Any) -> Any:
         """Until the softmax came there was no ``loss``, and what these fields say was the only one."""
-        before = ("negatives_per_positive", "negatives", "temperature", "similarity_threshold")
-        if not isinstance(values, dict) or "loss" in values:
+        if not isinstance(values, dict) or "loss" in values or not any(name in _OF_LINK_CONTRASTIVE for name in values):
             return values
-        named = any(name in before or name.startswith("contrastive_") for name in values)
-        return {"loss": "link_contrastive", **values} if named else values
+        return {"loss": "link_contrastive", **values}
+
+
+_OF_LINK_CONTRASTIVE = (
+    *("negatives_per_positive", "negatives", "temperature", "similarity_threshold"),
+    *(name for name in HgtObjective.model_fields if name.startswith("contrastive_")),
+)
+_OF_THE_OTHER_LOSS: dict[str, dict[str, tuple[str, ...]]] = {
+    "link_contrastive": {"model": ("learned_share", "neighbour_sums"), "objective": ("candidates",)},
+    "softmax": {"objective": _OF_LINK_CONTRASTIVE},
+}
+"""Loss → section → settings that only the other loss reads."""
 
 
 class HgtTraining(TrainingSettings):
@@ -121,21 +135,20 @@ class HgtTraining(TrainingSettings):
     )
 
 
-class HgtAcceleration(AccelerationSettings):
-    """HGT's acceleration defaults."""
+class HgtSampling(Settings):
+    """Which links a step is trained on, and in the sampled modes what it sees of the graph."""
 
-    LESS_MEMORY: ClassVar[str] = (
-        "Reduce acceleration.edge_sample_size, raise acceleration.accumulation_steps, choose acceleration.batching: "
-        "edge_sampled, or a smaller model"
+    edge_sample_size: int = setting(5000, "Supervision pairs per relation and step, at most", ge=1)
+    supervision_fraction: float = setting(
+        0.1, "Never supervise on more than this part of a relation in one step", gt=0.0, le=0.5
     )
-    accumulation_steps: int = setting(4, "Micro-batches per optimizer step", ge=1)
-    inference_rows: int = setting(
-        16_384,
-        "Nodes whose final embeddings are computed at a time, layer by layer; fewer need less memory and gather more anew",
-        identity=False,
-        ge=1,
+    accumulation_steps: int = setting(
+        4, "edge_sampled, neighbor_sampled: samples (micro-batches) whose gradients make up a step", ge=1
     )
-    clip_norm: float = setting(1.0, "Largest norm of the gradient; 0 = off", ge=0.0)
+    num_neighbors: list[int] = setting(
+        [10, 10], "neighbor_sampled: in-edges drawn per node and relation, for each hop; -1 = all"
+    )
+    node_batch_size: int = setting(2048, "neighbor_sampled: seed nodes per micro-batch, at most", ge=1)
     neighbor_sampler: Literal["uniform", "budget"] = setting(
         "uniform",
         "neighbor_sampled: num_neighbors in-edges of each node and relation a hop, or (budget: HGT's own) so many nodes "
@@ -159,90 +172,136 @@ class HgtAcceleration(AccelerationSettings):
         return out
 
     @model_validator(mode="after")
-    def _fanouts(self) -> "HgtAcceleration":
+    def _fanouts(self) -> "HgtSampling":
         if not self.num_neighbors or any(n < -1 or n == 0 for n in self.num_neighbors):
             raise ValueError(
-                f"acceleration.num_neighbors {self.num_neighbors}: give each hop at least 1 neighbour, or -1 for all"
+                f"sampling.num_neighbors {self.num_neighbors}: give each hop at least 1 neighbour, or -1 for all"
             )
         for entry, (name, numbers) in zip(self.relation_neighbors, self.own_fanouts(), strict=True):
             if not name or len(numbers) != len(self.num_neighbors) or min(numbers) < -1:
                 raise ValueError(
-                    f"acceleration.relation_neighbors: '{entry}' is not understood; write a relation and one fan-out for "
+                    f"sampling.relation_neighbors: '{entry}' is not understood; write a relation and one fan-out for "
                     f"each of the {len(self.num_neighbors)} entries of num_neighbors, such as protein_protein=5,5"
                 )
         if self.relation_neighbors and self.neighbor_sampler == "budget":
             raise ValueError(
-                "acceleration.relation_neighbors has no meaning for neighbor_sampler: budget, which draws nodes of types; "
+                "sampling.relation_neighbors has no meaning for neighbor_sampler: budget, which draws nodes of types; "
                 "remove it or use neighbor_sampler: uniform"
             )
         return self
 
 
-class HgtSettings(Settings):
+class HgtAcceleration(AccelerationSettings):
+    """HGT's acceleration defaults."""
+
+    LESS_MEMORY: ClassVar[str] = (
+        "Reduce sampling.edge_sample_size, raise acceleration.loss_chunks, choose acceleration.batching: edge_sampled, or "
+        "a smaller model"
+    )
+    batching: Literal["auto", "full", "edge_sampled", "neighbor_sampled"] = setting(  # type: ignore[assignment]
+        "auto", "What one step's messages run over: the whole graph, or a sample per micro-batch"
+    )
+    loss_chunks: int = setting(4, LOSS_CHUNKS, identity=False, ge=1)
+    inference_rows: int = setting(
+        16_384,
+        "Nodes whose final embeddings are computed at a time, layer by layer; fewer need less memory and gather more anew",
+        identity=False,
+        ge=1,
+    )
+    clip_norm: float = setting(1.0, "Largest norm of the gradient; 0 = off", ge=0.0)
+
+
+class HgtSettings(LinkSettings):
     """One HGT run: the shape of ``settings.yaml``."""
 
+    RENAMED: ClassVar[Renamed] = {
+        **LinkSettings.RENAMED,
+        **{
+            f"acceleration.{name}": f"sampling.{name}"
+            for name in HgtSampling.model_fields
+            if name != "accumulation_steps"
+        },
+        "acceleration.accumulation_steps": ("sampling.accumulation_steps", "acceleration.loss_chunks"),
+    }
+
     recipe: Literal["hgt"] = setting("hgt", "The system to train")
-    data: str = setting("", "Directory of the typed graph", identity=False)
     preset: Literal["auto", "none", "low_memory", "fast", "quality", "m1_8gb", "m1_16gb", "m1_32gb"] = setting(
         "auto", "Fills the fields that are not written", identity=False
     )
     model: HgtModel = setting(HgtModel(), "The network")
     objective: HgtObjective = setting(HgtObjective(), "The loss")
     training: HgtTraining = setting(HgtTraining(), "Length and optimizer")
+    sampling: HgtSampling = setting(HgtSampling(), "What a step is trained on")
     acceleration: HgtAcceleration = setting(HgtAcceleration(), "How the arithmetic is done")
-    evaluation: LinkEvaluationSettings = setting(
-        LinkEvaluationSettings(), "What is measured while training", identity=False
-    )
-    export: ExportSettings = setting(ExportSettings(), "What is written afterwards", identity=False)
 
     @property
     def unread(self) -> dict[str, list[str]]:
         """By section what the loss does not read: no part of what a run is, so that runs of before keep theirs."""
-        if self.objective.loss == "link_contrastive":
-            return {"model": ["learned_share", "neighbour_sums"], "objective": ["loss", "candidates"]}
-        before = ["negatives_per_positive", "negatives", "temperature", "similarity_threshold"]
-        contrast = [name for name in HgtObjective.model_fields if name.startswith("contrastive_")]
-        return {"objective": [*before, *contrast]}
+        found = {section: list(names) for section, names in _OF_THE_OTHER_LOSS[self.objective.loss].items()}
+        return found | {"objective": ["loss", *found["objective"]]} if "model" in found else found
 
     def without_messages(self) -> "HgtSettings":
         """The same training without message passing: what a link ranking is held against."""
-        none = {"num_layers": 0, "neighbour_sums": False}
+        none: dict[str, Any] = {"num_layers": 0}
+        if self.objective.loss == "softmax":
+            none["neighbour_sums"] = False
         return self.model_copy(update={"model": self.model.model_copy(update=none)})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_unread(cls, values: Any) -> Any:
+        """Files that an earlier release wrote hold settings of the other loss, which it took and did not read."""
+        if not (reads_own_file() and isinstance(values, dict)):
+            return values
+        loss = values.get("objective", {}).get("loss", "link_contrastive")
+        for section, names in _OF_THE_OTHER_LOSS[loss].items():
+            kept = {name: value for name, value in values.get(section, {}).items() if name not in names}
+            values = {**values, section: {**kept, "loss": loss} if section == "objective" else kept}
+        return values
 
     @model_validator(mode="after")
     def _honoured(self) -> "HgtSettings":
+        loss = self.objective.loss
+        for section, names in _OF_THE_OTHER_LOSS[loss].items():
+            own = getattr(self, section)
+            for name in names:
+                if getattr(own, name) != type(own).model_fields[name].get_default(call_default_factory=True):
+                    other = "softmax" if loss == "link_contrastive" else "link_contrastive"
+                    raise ValueError(
+                        f"{section}.{name} is not read with objective.loss: {loss}; leave it out, or set objective.loss: "
+                        f"{other}"
+                    )
         acceleration = self.acceleration
         if acceleration.batch_size or acceleration.batch_size_per_device:
             raise ValueError(
-                "HGT's step is acceleration.edge_sample_size pairs per relation; batch_size and batch_size_per_device "
+                "HGT's step is sampling.edge_sample_size pairs per relation; batch_size and batch_size_per_device "
                 "do not apply, leave them at 0"
             )
-        hops, layers = len(acceleration.num_neighbors), self.model.num_layers
+        hops, layers = len(self.sampling.num_neighbors), self.model.num_layers
         if acceleration.batching == "neighbor_sampled" and layers and hops != layers:
             raise ValueError(
-                f"acceleration.num_neighbors has {hops} entries, and model.num_layers is {layers}: neighbor_sampled needs "
+                f"sampling.num_neighbors has {hops} entries, and model.num_layers is {layers}: neighbor_sampled needs "
                 "one for each layer"
             )
-        self.evaluation.require_link_metrics()
         return self
 
 
-# The origin's hardware table and its tuning advice; `auto` chooses among them by device and memory.
+def _steps(edges: int, micro_batches: int, **acceleration: Any) -> dict[str, Any]:
+    return {
+        "sampling": {"edge_sample_size": edges, "accumulation_steps": micro_batches},
+        "acceleration": {"loss_chunks": micro_batches, **acceleration},
+    }
+
+
+# m1_* are for Apple machines of so much memory; `auto` chooses by device and memory.
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
-    "low_memory": {
-        "acceleration": {
-            "batching": "edge_sampled",
-            "edge_sample_size": 3000,
-            "accumulation_steps": 8,
-            "gradient_checkpointing": True,
-        }
-    },
-    "fast": {"acceleration": {"edge_sample_size": 8000, "accumulation_steps": 2}},
+    "low_memory": _steps(3000, 8, batching="edge_sampled", gradient_checkpointing=True),
+    "fast": _steps(8000, 2),
     "quality": {"training": {"epochs": 200, "learning_rate": 0.0005}},
-    "m1_8gb": {"acceleration": {"batching": "edge_sampled", "edge_sample_size": 3000, "accumulation_steps": 8}},
-    "m1_16gb": {"acceleration": {"batching": "edge_sampled", "edge_sample_size": 5000, "accumulation_steps": 4}},
-    "m1_32gb": {"acceleration": {"batching": "edge_sampled", "edge_sample_size": 8000, "accumulation_steps": 2}},
+    "m1_8gb": _steps(3000, 8, batching="edge_sampled"),
+    "m1_16gb": _steps(5000, 4, batching="edge_sampled"),
+    "m1_32gb": _steps(8000, 2, batching="edge_sampled"),
 }
 
 

@@ -51,7 +51,7 @@ def softmax_bytes(settings: HgtSettings, one: Pass, chunks: int) -> float:
 
 def largest_block(settings: HgtSettings, one: Pass, chunks: int) -> tuple[float, float]:
     """Links and candidates of the largest relation of a chunk, at most."""
-    links = min(float(settings.acceleration.edge_sample_size), one.links) / max(chunks, 1)
+    links = min(float(settings.sampling.edge_sample_size), one.links) / max(chunks, 1)
     return links, min(float(settings.objective.candidates), float(one.outputs.max(initial=1.0)))
 
 

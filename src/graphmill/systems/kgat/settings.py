@@ -5,10 +5,10 @@ from typing import Any, ClassVar, Literal
 from pydantic import model_validator
 
 from graphmill.settings import Settings, setting
+from graphmill.systems.base import SteadyTraining
 from graphmill.systems.recommenders.settings import (
     RecommenderObjective,
     RecommenderSettings,
-    RecommenderTraining,
     choose_preset,
 )
 
@@ -72,7 +72,7 @@ class KgatObjective(RecommenderObjective):
         return 2 * cf_batch
 
 
-class KgatTraining(RecommenderTraining):
+class KgatTraining(SteadyTraining):
     """Training defaults."""
 
     learning_rate: float = setting(0.0001, "Peak learning rate at the recipe's base batch", gt=0.0)

@@ -3,10 +3,10 @@
 from typing import Any, ClassVar, Literal
 
 from graphmill.settings import Settings, setting
+from graphmill.systems.base import SteadyTraining
 from graphmill.systems.recommenders.settings import (
     RecommenderObjective,
     RecommenderSettings,
-    RecommenderTraining,
     choose_preset,
 )
 
@@ -28,7 +28,7 @@ class LightGcnObjective(RecommenderObjective):
     )
 
 
-class LightGcnTraining(RecommenderTraining):
+class LightGcnTraining(SteadyTraining):
     """Training defaults, as published."""
 
     learning_rate: float = setting(0.001, "Peak learning rate at the recipe's base batch", gt=0.0)

@@ -1,4 +1,4 @@
-"""The figures of a recommender: full ranking, the catalogue's part in it, and the floors, on one split."""
+"""The figures of a recommender: full ranking, the catalogue's part in it, and the baselines, on one split."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from functools import cached_property
 
 import numpy as np
 
-from graphmill.evaluation.baselines.recommendation import FloorModels, ItemFloor, tune_item_floors
+from graphmill.evaluation.baselines.recommendation import FAMILIES, BaselineModels, ItemBaseline, tune_item_baselines
 from graphmill.evaluation.ranking.items import KGAT_LIST, ItemLists, rank_items
 from graphmill.evaluation.ranking.recommendation import KnownItems, ScoreBlock
 from graphmill.graph.interactions import Interactions, Rows
 from graphmill.sampling.keyed import generator
-from graphmill.systems.recommenders.settings import METRICS, OWN_METRICS, RecommenderSettings
+from graphmill.systems.recommenders.settings import METRICS, RecommenderSettings
 
 QUERY_SEED = 2024
 """The sample of users that is asked while training is the same for every model, run and seed of a data set."""
@@ -23,7 +23,7 @@ class RecommenderEvaluator:
 
     def __init__(self, view: Interactions, settings: RecommenderSettings) -> None:
         self.view, self.settings = view, settings
-        self._floors: dict[tuple[str, str], ItemLists] = {}
+        self._baselines: dict[tuple[str, str], ItemLists] = {}
         self._poll: Callable[[], None] = lambda: None
 
     def evaluate(
@@ -32,7 +32,7 @@ class RecommenderEvaluator:
         """``score``: users int64 [b] → scores of all items [b, I]. Empty where the split has nobody to ask.
 
         While training: the metrics asked for. ``final``: all of them, the catalogue's figures (``coverage``,
-        ``popularity_bias``), ``repeat_share`` where held-out items were left out as known, and each floor
+        ``popularity_bias``), ``repeat_share`` where held-out items were left out as known, and each baseline
         (``popularity_``, ``item_knn_``, ``ease_``).
         """
         evaluation, held_out = self.settings.evaluation, self.view.held_out(split)
@@ -40,7 +40,7 @@ class RecommenderEvaluator:
         if not len(held_out):
             return {}
         every = final and evaluation.final_metrics == "all"
-        names = (*METRICS, *OWN_METRICS) if every else tuple(evaluation.metrics)
+        names = METRICS if every else tuple(evaluation.metrics)
         ks = [k for k in evaluation.top_k if k <= self.view.num_items]
         lists = self.lists(score, split, final=final, names=names, poll=poll)
         out = lists.metrics(names, ks)
@@ -49,10 +49,9 @@ class RecommenderEvaluator:
         if share := self.view.repeat_share:
             out["repeat_share"] = share
         out |= lists.catalogue(self.view.train_by_item.counts, known(held_out), ks)
-        if evaluation.floors:
-            for name in self.floors:
-                found = self.floor_lists(name, split).metrics(names, ks)
-                out |= {f"{name}_{metric}": value for metric, value in found.items()}
+        for name in self.baselines:
+            found = self.baseline_lists(name, split).metrics(names, ks)
+            out |= {f"{name}_{metric}": value for metric, value in found.items()}
         return out
 
     def lists(
@@ -74,24 +73,26 @@ class RecommenderEvaluator:
         masked = known(self.view.known(split, evaluation.mask_validation))
         return rank_items(score, self.view.num_items, masked, known(held_out), depth, users=users, poll=poll)
 
-    def floor_lists(self, name: str, split: str) -> ItemLists:
-        """A floor's lists on the split, made once."""
-        if (split, name) not in self._floors:
-            score = self.floors[name].scores(self._models)
-            names = (*METRICS, *OWN_METRICS)
-            self._floors[split, name] = self.lists(score, split, names=names, poll=self._poll)
-        return self._floors[split, name]
+    def baseline_lists(self, name: str, split: str) -> ItemLists:
+        """A baseline's lists on the split, made once."""
+        if (split, name) not in self._baselines:
+            score = self.baselines[name].scores(self._models)
+            names = METRICS
+            self._baselines[split, name] = self.lists(score, split, names=names, poll=self._poll)
+        return self._baselines[split, name]
 
     @cached_property
-    def floors(self) -> dict[str, ItemFloor]:
-        """The trivial predictors at their best settings on validation."""
-        train, valid = known(self.view.train), known(self.view.valid)
-        metric = self.settings.evaluation.selection_metric
-        return tune_item_floors(train, valid, self.view.num_items, metric, self._poll)
+    def baselines(self) -> dict[str, ItemBaseline]:
+        """The predictors that are asked for, at their best settings on validation."""
+        train, valid, evaluation = known(self.view.train), known(self.view.valid), self.settings.evaluation
+        wanted = [name for name in FAMILIES if name in evaluation.baselines]
+        return tune_item_baselines(
+            train, valid, self.view.num_items, evaluation.selection_metric, self._poll, wanted=wanted
+        )
 
     @cached_property
-    def _models(self) -> FloorModels:
-        return FloorModels(known(self.view.train), self.view.num_items)
+    def _models(self) -> BaselineModels:
+        return BaselineModels(known(self.view.train), self.view.num_items)
 
 
 def known(rows: Rows) -> KnownItems:

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.errors import InputError
-from graphmill.evaluation.health.quick import quick_health
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen, no_items, top_k
 from graphmill.graph.interactions import interaction_view
 from graphmill.graph.knowledge import knowledge_view
@@ -25,12 +24,11 @@ from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.kernels.pair_losses import pair_losses
 from graphmill.kernels.products import product
 from graphmill.sampling.interactions import Draw, PairSampler, Pool
-from graphmill.sampling.keyed import key_of
+from graphmill.systems.base_recipe import EXPORT_ROWS, BaseRecipe
 from graphmill.systems.recommenders.batch import PairBatch
 from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
 from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings
 from graphmill.training.contract import (
-    Compilable,
     EmbeddingBlock,
     Encoded,
     Execution,
@@ -45,7 +43,6 @@ if TYPE_CHECKING:
 SAMPLED_SOFTMAX = "sampled_softmax"
 USERS, ITEMS = "users", "items"
 """Names of the vectors in an encoding."""
-_EXPORT_ROWS = 65_536
 
 
 class PairRows(NamedTuple):
@@ -59,7 +56,7 @@ class PairRows(NamedTuple):
     """int64 [B, 1 + k]: a pair's item, and its negatives."""
 
 
-class RecommenderRecipe(ABC):
+class RecommenderRecipe(BaseRecipe, ABC):
     """The shared part. ``batching`` is "full": every step runs over the whole graph."""
 
     algorithm_version = 1
@@ -71,8 +68,9 @@ class RecommenderRecipe(ABC):
     negatives: Pool = "seen"
 
     def __init__(self, graph: TypedGraph, settings: RecommenderSettings, batching: str) -> None:
-        self.name = str(settings.recipe)  # type: ignore[attr-defined]
-        self.graph, self.settings = graph, settings
+        self.name = str(settings.recipe)
+        super().__init__(graph, settings)
+        self.settings: RecommenderSettings = settings
         self.view = interaction_view(graph)
         self._check_cut_off()
         size = settings.step_size()
@@ -83,12 +81,10 @@ class RecommenderRecipe(ABC):
             settings.training.seed,
             draw=self.draw,
             negatives=self.negatives,
-            per_positive=settings.objective.negatives_per_positive,  # type: ignore[attr-defined]
+            per_positive=settings.objective.negatives_per_positive,
         )
         self.phases = [Phase("train", self.steps(), size, settings.base_batch)]
         self.evaluator = RecommenderEvaluator(self.view, settings)
-        self.device = torch.device("cpu")
-        self.execution = Execution()
 
     def _check_cut_off(self) -> None:
         """InputError where the metric that chooses the epoch looks at more items than there are: nothing would be chosen."""
@@ -125,25 +121,8 @@ class RecommenderRecipe(ABC):
 
     def build(self, execution: Execution) -> nn.Module:
         """Initialised on the CPU from the seed, so that every device and rank starts alike."""
-        torch.manual_seed(key_of(self.settings.training.seed, "initialise") & 0x7FFF_FFFF_FFFF_FFFF)
-        self.execution = execution
+        self.seed_weights(execution)
         return self.make_model()
-
-    def to(self, device: torch.device) -> None:
-        """Where the constants are to be; a system moves its own."""
-        self.device = device
-
-    def begin_epoch(self, model: nn.Module, epoch: int) -> None:  # noqa: B027  (KGAT alone has something to do)
-        """Nothing changes between epochs, unless a system says so."""
-
-    def groups(self, model: nn.Module, dense: Callable[[str, nn.Parameter], bool]) -> list[ParameterGroup]:
-        """All parameters; weight decay acts on those that ``dense`` (name, parameter) says so of."""
-        found: dict[bool, tuple[list[str], list[nn.Parameter]]] = {True: ([], []), False: ([], [])}
-        for name, parameter in model.named_parameters():
-            names, parameters = found[bool(dense(name, parameter))]
-            names.append(name)
-            parameters.append(parameter)
-        return [ParameterGroup(names, parameters, decay) for decay, (names, parameters) in found.items() if names]
 
     def ids(self, kind: str) -> list[str]:
         """Ids of "user" or "item" nodes, or of "all", in the graph's order: the keys of table rows."""
@@ -167,7 +146,7 @@ class RecommenderRecipe(ABC):
     @property
     def objective(self) -> RecommenderObjective:
         """What the system is trained by."""
-        found: RecommenderObjective = self.settings.objective  # type: ignore[attr-defined]
+        found: RecommenderObjective = self.settings.objective
         return found
 
     @property
@@ -212,7 +191,7 @@ class RecommenderRecipe(ABC):
         return RecommenderScorer(*self.vectors(model))
 
     def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
-        """Full-ranking metrics; with ``final`` also the catalogue's figures and the floors."""
+        """Full-ranking metrics; with ``final`` also the catalogue's figures and the baselines."""
         score = self.scorer(model)
         return self.evaluator.evaluate(score.of_users, split, final=final, poll=poll)
 
@@ -238,7 +217,7 @@ class RecommenderRecipe(ABC):
         """Participation ratio, mean cosine and rank of the vectors."""
         users, items = (t.cpu().numpy() for t in self.vectors(model))
         types = np.repeat([0, 1], [len(users), len(items)])
-        return quick_health(np.concatenate((users, items)), types, seed=self.settings.training.seed)
+        return self.health_of(np.concatenate((users, items)), types)
 
     rotation_keeps_scores = True
     """Scores are dot products of the exported vectors."""
@@ -251,8 +230,8 @@ class RecommenderRecipe(ABC):
     def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
         """Vectors of all nodes in the graph's order."""
         rows = self.all_vectors(model)
-        for start in range(0, len(rows), _EXPORT_ROWS):
-            yield EmbeddingBlock(start, rows[start : start + _EXPORT_ROWS])
+        for start in range(0, len(rows), EXPORT_ROWS):
+            yield EmbeddingBlock(start, rows[start : start + EXPORT_ROWS])
 
     def all_vectors(self, model: nn.Module) -> np.ndarray:
         """fp32 [N, d]: users and items as they are scored. Other nodes, of which the system knows nothing, get the mean of
@@ -280,20 +259,9 @@ class RecommenderRecipe(ABC):
         rows[~reached] = items.mean(0)
         return rows
 
-    def compilables(self, model: nn.Module) -> list[Compilable]:
-        """Sparse products do not compile, and little else is left."""
-        return []
-
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
         """Training triples."""
         return "triples", self.sampler.num_pairs / self.sampler.steps_per_epoch
-
-    def _tensor(self, array: np.ndarray) -> Tensor:
-        """The array on the device."""
-        tensor = torch.from_numpy(np.ascontiguousarray(array))
-        if self.settings.acceleration.pin_memory and self.device.type == "cuda":
-            return tensor.pin_memory().to(self.device, non_blocking=True)
-        return tensor.to(self.device)
 
 
 class RecommenderScorer:

@@ -2,36 +2,19 @@
 
 from typing import ClassVar, Literal
 
-from pydantic import model_validator
-
 from graphmill.settings import Settings, setting
-from graphmill.training.settings import (
-    OPTIMIZER,
-    AccelerationSettings,
-    EvaluationSettings,
-    ExportSettings,
-    OptimizerName,
-    TrainingSettings,
-)
+from graphmill.systems.base import SteadyTraining, SystemSettings
+from graphmill.training.settings import AccelerationSettings, EvaluationSettings
 
-METRICS = ("recall", "ndcg", "precision", "map", "hit", "mrr")
-OWN_METRICS = ("ndcg_kgat",)
+METRICS = ("recall", "ndcg", "precision", "map", "hit", "mrr", "ndcg_kgat")
 BASE_BATCH = 2048
-
-
-class RecommenderTraining(TrainingSettings):
-    """Training defaults: Adam at a steady rate, without decay; the loss has its own regularisation."""
-
-    optimizer: OptimizerName = setting("adam", OPTIMIZER)
-    weight_decay: float = setting(0.0, "Weight decay on dense weights (decoupled for adamw)", ge=0.0)
-    warmup_steps: int = setting(0, "Linear warm-up: rate × (step + 1) / warmup_steps; 0 = none", ge=0)
-    lr_decay: Literal["none", "cosine", "linear", "exponential"] = setting(
-        "none", "Shape of the decay after the warm-up"
-    )
 
 
 class RecommenderEvaluation(EvaluationSettings):
     """Full ranking of all items, training items masked."""
+
+    AT_K: ClassVar[tuple[str, ...]] = METRICS
+    BASELINES: ClassVar[tuple[str, ...]] = ("popularity", "item_knn", "ease", "bpr_mf")
 
     eval_every: int = setting(1, "Epochs between evaluations on the split that chooses the epoch", identity=False, ge=1)
     metrics: list[str] = setting(["recall", "ndcg"], "Metrics computed at each evaluation", identity=False)
@@ -46,9 +29,9 @@ class RecommenderEvaluation(EvaluationSettings):
     mask_validation: bool = setting(
         False, "At the test, mask validation items as well as training items (MMRec and KGAT do not)", identity=False
     )
-    floors: bool = setting(
-        True,
-        "Final evaluation: popularity, item-kNN and EASE on the same split beside the model, and BPR-MF beside its ranking",
+    baselines: list[str] = setting(
+        ["popularity", "item_knn", "ease", "bpr_mf"],
+        "Final evaluation: predictors on the same split beside the model; bpr_mf is trained, beside its ranking alone",
         identity=False,
     )
 
@@ -75,56 +58,17 @@ class RecommenderAcceleration(AccelerationSettings):
     batch_size: int = setting(0, "Training triples per optimizer step over all processes; 0 = 2048", ge=0)
 
 
-class RecommenderSettings(Settings):
+class RecommenderSettings(SystemSettings):
     """What all recommenders' ``settings.yaml`` have; a recipe adds ``recipe``, ``model`` and ``objective``."""
 
     base_batch: ClassVar[int] = BASE_BATCH
-    compiles: ClassVar[bool] = True
-    """Whether the recipe has anything for torch.compile (``compilables``)."""
 
-    data: str = setting("", "Directory of the typed graph", identity=False)
-    training: RecommenderTraining = setting(RecommenderTraining(), "Length and optimizer")
+    objective: RecommenderObjective = setting(RecommenderObjective(), "The loss")
+    training: SteadyTraining = setting(SteadyTraining(), "Length and optimizer")
     acceleration: RecommenderAcceleration = setting(RecommenderAcceleration(), "How the arithmetic is done")
     evaluation: RecommenderEvaluation = setting(
         RecommenderEvaluation(), "What is measured while training", identity=False
     )
-    export: ExportSettings = setting(ExportSettings(), "What is written afterwards", identity=False)
-
-    @model_validator(mode="after")
-    def _recommender_can_do_it(self) -> "RecommenderSettings":
-        acceleration, evaluation = self.acceleration, self.evaluation
-        if acceleration.batching not in ("auto", "full"):
-            raise ValueError(
-                f"acceleration.batching: {acceleration.batching} is not for recommenders, whose step is one pass over the "
-                "whole graph; use auto, and accumulation_steps to bound the memory of the loss"
-            )
-        if acceleration.compile != "off" and not self.compiles:
-            raise ValueError(
-                f"acceleration.compile: {acceleration.compile} is not for {self.recipe}, which has nothing to compile: its "  # type: ignore[attr-defined]
-                "products and losses are compiled kernels already; set it off"
-            )
-        if acceleration.batch_size and acceleration.batch_size_per_device:
-            raise ValueError("acceleration: set batch_size or batch_size_per_device, not both")
-        known = (*METRICS, *OWN_METRICS)
-        unknown = sorted(set(evaluation.metrics) - set(known))
-        if unknown:
-            raise ValueError(f"evaluation.metrics: unknown {', '.join(unknown)} (known: {', '.join(known)})")
-        if evaluation.selection_metric not in self.measured():
-            raise ValueError(
-                f"evaluation.selection_metric: {evaluation.selection_metric} is not measured; it is one of "
-                f"{', '.join(self.measured())} (see evaluation.metrics and top_k)"
-            )
-        return self
-
-    def measured(self) -> list[str]:
-        """Names of the metrics that every evaluation computes."""
-        return [f"{name}@{k}" for name in self.evaluation.metrics for k in self.evaluation.top_k]
-
-    def step_size(self) -> int:
-        """Training triples per optimizer step over all processes."""
-        acceleration = self.acceleration
-        per_device = acceleration.batch_size_per_device * acceleration.processes
-        return acceleration.batch_size or per_device or self.base_batch
 
 
 def choose_preset(device: str, memory_bytes: int) -> tuple[str, str]:

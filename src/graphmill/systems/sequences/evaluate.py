@@ -1,4 +1,4 @@
-"""The figures of a sequence model: full ranking, the sampled protocol, and the floors, on one split."""
+"""The figures of a sequence model: full ranking, the sampled protocol, and the baselines, on one split."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from graphmill.evaluation.baselines.next_item import (
-    Floors,
+    NextItemBaselines,
     NextItemSplit,
-    TunedFloor,
+    TunedBaseline,
+    baseline_ranks,
     chosen_ranks,
-    floor_ranks,
-    tune_floors,
+    tune_baselines,
 )
 from graphmill.evaluation.ranking.next_item import HistoryRanks, full_ranks, sample_candidates, sampled_ranks
 from graphmill.evaluation.ranking.recommendation import Int64
@@ -30,7 +30,7 @@ TABLE_SEED = 2024
 SAMPLED_USERS = 10_000
 """The papers' protocol takes a sample of users where there are more."""
 TUNING_USERS = 5_000
-"""Validation queries that are enough to choose a floor's setting."""
+"""Validation queries that are enough to choose a baseline's setting."""
 
 
 class SequenceEvaluator:
@@ -39,7 +39,7 @@ class SequenceEvaluator:
     def __init__(self, sequences: Sequences, settings: SasrecSettings) -> None:
         self.sequences, self.settings = sequences, settings
         self._splits: dict[str, NextItemSplit] = {}
-        self._floors: dict[tuple[str, str], HistoryRanks] = {}
+        self._baselines: dict[tuple[str, str], HistoryRanks] = {}
 
     def split(self, name: str) -> NextItemSplit:
         """The queries of "valid" or "test"."""
@@ -50,11 +50,11 @@ class SequenceEvaluator:
         return self._splits[name]
 
     @cached_property
-    def floors(self) -> Floors:
+    def baselines(self) -> NextItemBaselines:
         """The trivial predictors, fitted on the training interactions."""
         s = self.sequences
         train = s.split == 0
-        return Floors(s.users[train], s.items[train], s.num_users, s.num_items, repeats=s.repeats)
+        return NextItemBaselines(s.users[train], s.items[train], s.num_users, s.num_items, repeats=s.repeats)
 
     def evaluate(self, score: Callable[[Int64, Int64], torch.Tensor], split: str, *, final: bool) -> dict[str, float]:
         """``score``: users int64 [b] and where their histories end int64 [b] → scores of all items [b, I].
@@ -63,7 +63,7 @@ class SequenceEvaluator:
         again. ``final``: all of them; the same without the targets whose order is the file's (``untied_``); where there
         are targets that their user has met, their part of all (``repeat_share``), they alone among all items
         (``repeated_``) and the others among the items new to their user (``new_``); the sampled protocol
-        (``sampled_``); each floor (``popularity_``, ``markov_``, ``item_knn_``, ``replay_``), repeats apart as well.
+        (``sampled_``); each baseline (``popularity_``, ``markov_``, ``item_knn_``, ``replay_``), repeats apart as well.
         """
         evaluation = self.settings.evaluation
         asked = self.split(split)
@@ -99,26 +99,27 @@ class SequenceEvaluator:
                 chosen, targets, items, known, evaluation.sampled_candidates, seed=TABLE_SEED, name=split
             )
             out |= _prefixed("sampled", sampled_ranks(block, chosen, targets, table, items).metrics(names, ks))
-        if evaluation.floors:
-            out |= self._floor_metrics(split, names, ks)
-        return out
+        return out | self._baseline_metrics(split, names, ks)
 
     @cached_property
-    def tuned(self) -> dict[str, TunedFloor]:
-        """The trivial predictors at their best settings on validation (on a seeded sample of its queries, if many)."""
+    def tuned(self) -> dict[str, TunedBaseline]:
+        """The predictors that are asked for, at their best settings on validation (on a seeded sample of its queries)."""
+        wanted = self.settings.evaluation.baselines
+        if not wanted:
+            return {}
         valid = self.split("valid")
         if len(valid.users) > TUNING_USERS:
             draw = generator(TABLE_SEED, "tuning users")
             valid = valid.take(np.sort(draw.choice(len(valid.users), TUNING_USERS, replace=False)))
-        return tune_floors(self.floors, valid, self.sequences.items)
+        return tune_baselines(self.baselines, valid, self.sequences.items, wanted=wanted)
 
-    def _floor_metrics(self, split: str, names: tuple[str, ...], ks: list[int]) -> dict[str, float]:
+    def _baseline_metrics(self, split: str, names: tuple[str, ...], ks: list[int]) -> dict[str, float]:
         out: dict[str, float] = {}
-        for name, floor in self.tuned.items():
-            if (split, name) not in self._floors:
+        for name, baseline in self.tuned.items():
+            if (split, name) not in self._baselines:
                 items = self.sequences.items
-                self._floors[split, name] = floor_ranks(self.floors, floor.scores, self.split(split), items)
-            found = self._floors[split, name]
+                self._baselines[split, name] = baseline_ranks(self.baselines, baseline.scores, self.split(split), items)
+            found = self._baselines[split, name]
             out |= _prefixed(name, chosen_ranks(found, self.sequences.repeats).metrics(names, ks))
             if found.repeated.any():
                 out |= _apart(f"_{name}", found, names, ks)

@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from graphmill.evaluation.health.quick import quick_health
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems, no_items, top_k
 from graphmill.kernels.next_item_losses import (
     bce_weights,
@@ -22,8 +21,8 @@ from graphmill.kernels.next_item_losses import (
 from graphmill.kernels.products import product
 from graphmill.kernels.sequence_attention import Bucket
 from graphmill.kernels.table_rows import table_rows
-from graphmill.sampling.keyed import key_of
 from graphmill.sampling.sequences import Layout, lay_out, ranges
+from graphmill.systems.base_recipe import BaseRecipe
 from graphmill.systems.sequences.batch import NEXT_ITEM, TABLES, SequenceBatch
 from graphmill.systems.sequences.data import SequenceData
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
@@ -31,7 +30,7 @@ from graphmill.systems.sequences.hyper_connections import HyperConnection
 from graphmill.systems.sequences.layers import SequenceInputs
 from graphmill.systems.sequences.sampler import SequenceSampler
 from graphmill.systems.sequences.sasrec import SASRec
-from graphmill.systems.sequences.settings import BATCH_SIZE, SasrecSettings, TisasrecModel
+from graphmill.systems.sequences.settings import SasrecSettings, TisasrecModel
 from graphmill.systems.sequences.tisasrec import TiSASRec
 from graphmill.training.contract import (
     Compilable,
@@ -58,33 +57,31 @@ class SequenceModule(nn.Module):
         self.network = network
 
 
-class SequenceRecipe:
+class SequenceRecipe(BaseRecipe):
     """Both systems: ``settings.recipe`` says which. ``batching`` is "full": a step has whole windows."""
 
     algorithm_version = 2
 
     def __init__(self, graph: TypedGraph, settings: SasrecSettings, batching: str) -> None:
+        super().__init__(graph, settings)
+        self.settings: SasrecSettings = settings
         self.name = str(settings.recipe)
-        self.graph = graph
-        self.settings = settings
         m = settings.model
         unit = m.time_unit if isinstance(m, TisasrecModel) else ""
         self.data = SequenceData(graph, m.max_length, settings.objective.windows, unit)
         size = settings.step_size()
         self.sampler = SequenceSampler(self.data, settings.objective, size, settings.training.seed)
         steps = settings.training.steps_per_epoch or self.sampler.steps_per_epoch
-        self.phases = [Phase("train", steps, size, BATCH_SIZE)]
+        self.phases = [Phase("train", steps, size, settings.base_batch)]
         logs = expected_log_counts(torch.from_numpy(self.sampler.probability), settings.objective.sampled_items)
         self.log_expected = logs.float()
         self.evaluator = SequenceEvaluator(self.data.sequences, settings)
-        self.device = torch.device("cpu")
 
     # ---------------------------------------------------------------- model
 
     def build(self, execution: Execution) -> SequenceModule:
         """Initialised on the CPU from the seed, so that every device and rank starts alike."""
-        torch.manual_seed(key_of(self.settings.training.seed, "initialise") & 0x7FFF_FFFF_FFFF_FFFF)
-        self.execution = execution
+        self.seed_weights(execution)
         m = self.settings.model
         parts = (
             self.data.sequences.num_items,
@@ -115,17 +112,14 @@ class SequenceRecipe:
 
     def to(self, device: torch.device) -> None:
         """The sampler's probabilities to the device."""
-        self.device = device
+        super().to(device)
         self.log_expected = self.log_expected.to(device)
 
     def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
         """Weight decay acts on matrices, not on tables, biases, norms and the maps of hyper-connections."""
-        groups: dict[bool, tuple[list[str], list[nn.Parameter]]] = {True: ([], []), False: ([], [])}
-        for name, parameter in model.named_parameters():
-            dense = parameter.dim() >= 2 and ".blocks." in name and ".mhc." not in name
-            groups[dense][0].append(name)
-            groups[dense][1].append(parameter)
-        return [ParameterGroup(names, parameters, decay) for decay, (names, parameters) in groups.items() if names]
+        return self.groups(
+            model, lambda name, parameter: parameter.dim() >= 2 and ".blocks." in name and ".mhc." not in name
+        )
 
     def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
         """The item table by item id; positions by their distance from the newest; all else whole."""
@@ -137,9 +131,6 @@ class SequenceRecipe:
             table = name.split(".")[1]
             out[name] = (name, ids if table == "items" else newest_first if table.startswith("position") else [])
         return out
-
-    def begin_epoch(self, model: nn.Module, epoch: int) -> None:
-        """Sequence models keep no state between steps."""
 
     # ---------------------------------------------------------------- a step
 
@@ -221,7 +212,7 @@ class SequenceRecipe:
         return SequenceScorer(self, model)
 
     def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
-        """Full-ranking metrics; with ``final`` also the sampled protocol, ties of time left out, and the floors."""
+        """Full-ranking metrics; with ``final`` also the sampled protocol, ties of time left out, and the baselines."""
         return self.evaluator.evaluate(self.score_at(model, poll), split, final=final)
 
     def score_at(self, model: nn.Module, poll: Callable[[], None]) -> Callable[[np.ndarray, np.ndarray], Tensor]:
@@ -267,7 +258,7 @@ class SequenceRecipe:
     def health(self, model: nn.Module) -> dict[str, float]:
         """Participation ratio, mean cosine and rank of the item table."""
         items = model.network.items.weight.detach().float().cpu().numpy()  # type: ignore[union-attr, operator]
-        return quick_health(items, np.zeros(len(items), np.int64), seed=self.settings.training.seed)
+        return self.health_of(items, np.zeros(len(items), np.int64))
 
     rotation_keeps_scores = True
     """Scores are dot products of the exported vectors."""
@@ -297,12 +288,6 @@ class SequenceRecipe:
     def units_per_step(self, phase: Phase) -> tuple[str, float]:
         """Interactions predicted."""
         return "interactions", self.data.targets_per_epoch / self.sampler.steps_per_epoch
-
-    def _tensor(self, array: np.ndarray) -> Tensor:
-        tensor = torch.from_numpy(np.ascontiguousarray(array))
-        if self.settings.acceleration.pin_memory and self.device.type == "cuda":
-            return tensor.pin_memory().to(self.device, non_blocking=True)
-        return tensor.to(self.device)
 
 
 class SequenceScorer:

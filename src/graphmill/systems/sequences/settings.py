@@ -1,21 +1,14 @@
 """Everything that a SASRec or TiSASRec training can be told. Importable without torch."""
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
 from graphmill.settings import Settings, setting
-from graphmill.training.settings import (
-    OPTIMIZER,
-    AccelerationSettings,
-    EvaluationSettings,
-    ExportSettings,
-    OptimizerName,
-    TrainingSettings,
-)
+from graphmill.systems.base import SteadyTraining, SystemSettings
+from graphmill.training.settings import AccelerationSettings, EvaluationSettings
 
 METRICS = ("ndcg", "hr", "mrr")
-BATCH_SIZE = 128
 
 
 class SasrecModel(Settings):
@@ -86,21 +79,19 @@ class SequenceObjective(Settings):
     l2_emb: float = setting(0.0, "Weight of the tables' norm in the loss (SASRec: Σ‖·‖², TiSASRec: Σ‖·‖)", ge=0.0)
 
 
-class SequenceTraining(TrainingSettings):
+class SequenceTraining(SteadyTraining):
     """Training defaults: Adam with the papers' second moment."""
 
-    epochs: int = setting(100, "Passes to make; raising it continues a finished run", identity=False, ge=1)
-    optimizer: OptimizerName = setting("adam", OPTIMIZER)
     beta2: float = setting(0.98, "Adam's second decay rate", ge=0.0, lt=1.0)
-    weight_decay: float = setting(0.0, "Weight decay on dense weights (decoupled for adamw)", ge=0.0)
-    lr_decay: Literal["none", "cosine", "linear", "exponential"] = setting(
-        "none", "Shape of the decay after the warm-up"
-    )
     warmup_steps: int = setting(50, "Linear warm-up: rate × (step + 1) / warmup_steps; 0 = none", ge=0)
 
 
 class SequenceEvaluation(EvaluationSettings):
     """Next-item metrics by full ranking; the sampled protocol with the final evaluation."""
+
+    AT_K: ClassVar[tuple[str, ...]] = ("ndcg", "hr")
+    WHOLE: ClassVar[tuple[str, ...]] = ("mrr",)
+    BASELINES: ClassVar[tuple[str, ...]] = ("popularity", "markov", "item_knn", "replay")
 
     metrics: list[str] = setting(["ndcg", "hr", "mrr"], "Metrics computed at each evaluation", identity=False)
     top_k: list[int] = setting([5, 10, 20], "Cut-offs of the @k metrics", identity=False)
@@ -108,8 +99,10 @@ class SequenceEvaluation(EvaluationSettings):
     sampled_candidates: int = setting(
         100, "Final evaluation: negatives of the sampled protocol; 0 = without it", identity=False, ge=0
     )
-    floors: bool = setting(
-        True, "Final evaluation: popularity, Markov and item-kNN on the same split, beside the model", identity=False
+    baselines: list[str] = setting(
+        ["popularity", "markov", "item_knn", "replay"],
+        "Final evaluation: predictors on the same split beside the model; replay where people take the same again",
+        identity=False,
     )
 
 
@@ -119,11 +112,12 @@ class SequenceAcceleration(AccelerationSettings):
     clip_norm: float = setting(5.0, "Largest norm of the gradient; 0 = off", ge=0.0)
 
 
-class SasrecSettings(Settings):
+class SasrecSettings(SystemSettings):
     """One SASRec run: the shape of ``settings.yaml``."""
 
+    base_batch: ClassVar[int] = 128
+
     recipe: Literal["sasrec"] = setting("sasrec", "The system to train")
-    data: str = setting("", "Directory of the typed graph", identity=False)
     preset: Literal["auto", "none", "low_memory", "paper", "quality"] = setting(
         "auto", "Fills the fields that are not written", identity=False
     )
@@ -132,39 +126,6 @@ class SasrecSettings(Settings):
     training: SequenceTraining = setting(SequenceTraining(), "Length and optimizer")
     acceleration: SequenceAcceleration = setting(SequenceAcceleration(), "How the arithmetic is done")
     evaluation: SequenceEvaluation = setting(SequenceEvaluation(), "What is measured while training", identity=False)
-    export: ExportSettings = setting(ExportSettings(), "What is written afterwards", identity=False)
-
-    @model_validator(mode="after")
-    def _honoured(self) -> "SasrecSettings":
-        acceleration, evaluation = self.acceleration, self.evaluation
-        if acceleration.batching not in ("auto", "full"):
-            raise ValueError(
-                f"acceleration.batching: {acceleration.batching} samples messages of a graph, and sequences have none; "
-                "use auto, and bound the memory with batch_size, max_length or accumulation_steps"
-            )
-        if acceleration.batch_size and acceleration.batch_size_per_device:
-            raise ValueError("acceleration: set batch_size or batch_size_per_device, not both")
-        unknown = sorted(set(evaluation.metrics) - set(METRICS))
-        if unknown:
-            raise ValueError(f"evaluation.metrics: unknown {', '.join(unknown)} (known: {', '.join(METRICS)})")
-        if evaluation.selection_metric not in self.measured():
-            raise ValueError(
-                f"evaluation.selection_metric: {evaluation.selection_metric} is not measured; it is one of "
-                f"{', '.join(self.measured())} (see evaluation.metrics and top_k)"
-            )
-        return self
-
-    def measured(self) -> list[str]:
-        """Names of the metrics that every evaluation computes."""
-        wanted = self.evaluation.metrics
-        at_k = [f"{name}@{k}" for name in ("ndcg", "hr") if name in wanted for k in self.evaluation.top_k]
-        return at_k + (["mrr"] if "mrr" in wanted else [])
-
-    def step_size(self) -> int:
-        """Sequences per optimizer step over all processes."""
-        acceleration = self.acceleration
-        per_device = acceleration.batch_size_per_device * acceleration.processes
-        return acceleration.batch_size or per_device or BATCH_SIZE
 
 
 class TisasrecSettings(SasrecSettings):
@@ -174,13 +135,13 @@ class TisasrecSettings(SasrecSettings):
     model: TisasrecModel = setting(TisasrecModel(), "The network")
 
 
-# low_memory is the origin's configuration for small GPUs; paper is the papers' training; quality was tuned on the
+# low_memory is for small GPUs; paper is the papers' training; quality was tuned on the
 # validation split of ml-latest-small.
 PRESETS: dict[str, dict[str, Any]] = {
     "none": {},
     "low_memory": {
         "model": {"max_length": 100, "mhc_fp32": True},
-        "acceleration": {"batch_size": 64, "gradient_checkpointing": True, "accumulation_steps": 4},
+        "acceleration": {"batch_size": 64, "gradient_checkpointing": True, "loss_chunks": 4},
     },
     "paper": {
         "model": {"embedding_dim": 50, "norm": "original"},

@@ -9,7 +9,7 @@ from typing import Any
 
 from graphmill.evaluation.json_values import plain
 from graphmill.evaluation.ranking.links import LinkRanking
-from graphmill.evaluation.ranking.ratio import Average, Ratio, mrr_ratio
+from graphmill.evaluation.ranking.mrr_ratio import Average, Ratio, mrr_ratio
 
 #: How the baselines are called in sentences and tables.
 TITLES = {"degree": "degree-only", "knn": "kNN", "spectral": "spectral vectors", "complex": "ComplEx"}

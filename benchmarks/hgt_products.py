@@ -1,4 +1,4 @@
-"""The floor under one training step of the kernel workload: its matrix products, and nothing else, timed one by one.
+"""The limit of one training step of the kernel workload: its matrix products, and nothing else, timed one by one.
 
 From the graph alone: per type and layer the projections to q, k, v and the output product, per relation two products on
 the side with fewer occurring nodes; each forward, for its input's gradient and for its weight's gradient. Operands and
@@ -53,7 +53,7 @@ def gflop(found: Counter[Product]) -> float:
     return sum(3 * 2 * b * n * k * m * times for (_, b, n, k, m), times in found.items()) / 1e9
 
 
-class Floor:
+class Products:
     """A step's products on operands that are there; ``seconds`` multiplies them and sums their times."""
 
     def __init__(
@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--own", action="store_true", help="by what training uses on this processor, instead of torch")
     args = parser.parse_args()
     found = products(hgt_graphs.plan(hgt_graphs.load(args.graph)))
-    taken = Floor(found, getattr(torch, args.dtype), own=args.own).seconds(3)
+    taken = Products(found, getattr(torch, args.dtype), own=args.own).seconds(3)
     print(
         json.dumps({"graph": args.graph, "gflop": gflop(found), "seconds": taken, "gflop_per_s": gflop(found) / taken})
     )

@@ -11,7 +11,7 @@ from graphmill.evaluation.ranking.queries import LinkQueries, relation_queries
 from graphmill.evaluation.ranking.ranks import ranks_of
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.hgt.decoder import LinkDecoder
-from graphmill.systems.hgt.strength import STRENGTHS, fit_strength
+from graphmill.systems.hgt.relation_strength import STRENGTHS, fit_strength
 from graphmill.training.contract import Execution
 from graphmill.training.engine import Engine
 from tests.training.cases import CASES, trained, typed_graph

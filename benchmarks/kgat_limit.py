@@ -1,7 +1,7 @@
 """The least that KGAT's steps and a renewal of its attention have to move and to multiply, in seconds, from the graph alone.
 
-``python -m benchmarks.kgat_floor --data amazon-book`` prints it, with what it is made of. Work is cut into passes: a pass
-needs all of what the one before it made (a neighbour may be any node). The floor of a pass is the sum of three things, each
+``python -m benchmarks.kgat_limit --data amazon-book`` prints it, with what it is made of. Work is cut into passes: a pass
+needs all of what the one before it made (a neighbour may be any node). The limit of a pass is the sum of three things, each
 counted at its least and at the best rate measured here in the same run: it is under any program that does them one after the
 other. ``at once`` stands beside it: the slowest of the three in each pass, which is under any program whatever.
 
@@ -159,7 +159,7 @@ def attention_passes(edges: Edges, relations: Sequence[tuple[int, int]], width: 
     return [Pass("all", read, 4.0 * count, *rows, projected * 2.0 * width * width)]
 
 
-def floors(phases: Mapping[str, Sequence[Pass]], machine: Machine) -> dict[str, Any]:
+def limits(phases: Mapping[str, Sequence[Pass]], machine: Machine) -> dict[str, Any]:
     """Seconds of each phase, were its parts to go on at once as well, and a note of what they are made of."""
     out: dict[str, Any] = {}
     for name, passes in phases.items():
@@ -208,7 +208,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         machine = Machine.here()
         phases = phases_of(recipe_of(arguments.data, Path(folder) / "graph"), machine)
-    print(json.dumps(floors(phases, machine), ensure_ascii=False))
+    print(json.dumps(limits(phases, machine), ensure_ascii=False))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from graphmill.errors import InputError
+from graphmill.runs.resolve import stored_settings
 from graphmill.training.checkpoint import CheckpointMissingError, CheckpointStore
 from graphmill.training.run_directory import RunDirectory
 from graphmill.training.run_state import TrainState
@@ -51,7 +52,7 @@ def longer(done: int, settings: Any) -> str:
 
 def evaluated_otherwise(run: RunDirectory, settings: Any) -> str:
     """A sentence where a finished run chose its epoch, or was measured, by other settings than are asked for now."""
-    before = run.read_json("settings.json")["evaluation"]
+    before = stored_settings(run).model_dump(mode="json")["evaluation"]
     now = settings.model_dump(mode="json")["evaluation"]
     changed = [
         f"{name} {before[name]} (now {now[name]})" for name in now if name in before and before[name] != now[name]

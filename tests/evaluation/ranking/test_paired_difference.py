@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from graphmill.errors import InputError
-from graphmill.evaluation.ranking.bootstrap import paired_bootstrap
+from graphmill.evaluation.ranking.paired_difference import paired_bootstrap
 
 
 def test_the_difference_and_its_interval_are_those_of_theory() -> None:

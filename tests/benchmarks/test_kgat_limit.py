@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from benchmarks.kgat_floor import Edges, Machine, Pass, attention_passes, cf_passes, floors, kg_passes
+from benchmarks.kgat_limit import Edges, Machine, Pass, attention_passes, cf_passes, kg_passes, limits
 
 
 def path(second: int = 0, third: int = 1 << 20) -> Edges:
@@ -55,7 +55,7 @@ def test_a_pass_takes_its_parts_one_after_the_other_and_at_least_the_slowest() -
     machine = Machine(products=10.0, copy=5.0, read=1.0, third=2.0, second_bytes=0, third_bytes=30)
     parts = Pass("some", 40.0, 35.0, 8.0, 1.0, 50.0)
     assert parts.parts(machine) == {"memory": 3.0, "rows": 4.5, "products": 5.0}
-    found = floors({"cf": [parts, parts]}, machine)
+    found = limits({"cf": [parts, parts]}, machine)
     assert (found["cf"], found["cf at once"]) == (pytest.approx(25.0), pytest.approx(10.0))
     assert "2 passes" in found["cf note"]
 

@@ -1,0 +1,22 @@
+"""All health checks, in the order of reports. A file each for rows, similarity, spectrum, node types and links."""
+
+from graphmill.evaluation.health.check import Group, HealthCheck
+from graphmill.evaluation.health.checks import links, node_types, rows, similarity, spectrum
+
+CHECKS: tuple[HealthCheck, ...] = (
+    *rows.CHECKS,
+    *similarity.CHECKS,
+    *spectrum.CHECKS,
+    *node_types.CHECKS,
+    *links.CHECKS,
+)
+GROUPS: tuple[Group, ...] = (
+    similarity.COSINE,
+    spectrum.VARIANCE,
+    node_types.VARY,
+    node_types.DISEASES,
+    rows.SOUND,
+    similarity.ROGUE,
+    links.FIT,
+)
+"""The checks of the validation asset."""

@@ -1,0 +1,54 @@
+"""How many directions an embedding, or one node type of it, must have: bounds that are relative where rows are narrow."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from graphmill.evaluation.health.figures import Figures, TypeFigures
+    from graphmill.evaluation.health.thresholds import HealthThresholds
+
+SMALL_SHARE = 0.3
+"""Below this share of the dimensions the absolute minima (components, participation) give way to a relative one: a
+16-dimensional embedding cannot have 15 components of similar size."""
+
+
+def components_90_needed(thresholds: HealthThresholds, available: int) -> int:
+    """Components for 90 % of the variance that an embedding with ``available`` dimensions must have."""
+    absolute = min(thresholds.components_90_min, math.ceil(SMALL_SHARE * available))
+    return int(max(absolute, math.ceil(thresholds.components_90_share_min * available)))
+
+
+def participation_needed(thresholds: HealthThresholds, available: int) -> float:
+    """Uncentred participation ratio that an embedding with ``available`` dimensions must have."""
+    return _at_most_a_part(thresholds.participation_min, available)
+
+
+def type_rank_needed(thresholds: HealthThresholds, available: int) -> float:
+    """Effective rank that a type with ``available`` = min(dimensions, its rows − 1) must have."""
+    return max(thresholds.type_rank_share_min * available, _at_most_a_part(thresholds.type_rank_min, available))
+
+
+def low_rank(figures: Figures, thresholds: HealthThresholds) -> bool:
+    """Whether the whole embedding uses too few of its directions."""
+    return bool(
+        figures.components_90 < components_90_needed(thresholds, figures.available)
+        or figures.share(figures.effective_rank) < thresholds.effective_rank_share_min
+        or figures.share(figures.participation_centred) < thresholds.participation_share_min
+        or figures.participation_uncentred < participation_needed(thresholds, figures.available)
+    )
+
+
+def at_a_point(own: TypeFigures, thresholds: HealthThresholds) -> bool:
+    """Whether the rows of a type are practically the same direction."""
+    return own.judged and own.cosine > thresholds.type_cosine_max
+
+
+def narrow(own: TypeFigures, thresholds: HealthThresholds) -> bool:
+    """Whether the rows of a type vary in too few directions."""
+    return own.judged and own.effective_rank < type_rank_needed(thresholds, own.available)
+
+
+def _at_most_a_part(directions: float, available: int) -> float:
+    return min(directions, max(1.0, SMALL_SHARE * available))

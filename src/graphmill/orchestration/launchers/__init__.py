@@ -1,0 +1,28 @@
+"""Where the worker runs: on this machine, under Slurm, on Ray, or on Kubernetes. One contract, one module a place.
+
+Whatever starts it, the worker gets a job in its environment, appends messages to a file, saves a checkpoint when it is
+asked to stop, and ends with a documented exit code.
+"""
+
+from graphmill.orchestration.launchers.contract import Job, Worker
+from graphmill.orchestration.launchers.settings import LauncherSettings
+
+
+def start(settings: LauncherSettings, job: Job) -> Worker:
+    """Start the worker where ``settings`` say.
+
+    Raises:
+        MissingExtraError: what the place needs is not installed here.
+        ResourceError: the place cannot be reached, or refuses the job; says which and what to do.
+    """
+    if settings.kind == "ray":
+        from graphmill.orchestration.launchers.ray import RayWorker
+
+        return RayWorker(settings, job)
+    if settings.kind == "k8s":
+        from graphmill.orchestration.launchers.k8s import KubernetesWorker
+
+        return KubernetesWorker(settings, job)
+    from graphmill.orchestration.launchers.local import local, slurm
+
+    return slurm(settings, job) if settings.kind == "slurm" else local(job)

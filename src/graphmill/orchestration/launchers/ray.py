@@ -1,0 +1,91 @@
+"""Workers on a Ray cluster, by its job API. Several processes are actors of a placement group (:mod:`.ray_group`)."""
+
+import shlex
+import time
+from typing import Any
+
+from graphmill.errors import MissingExtraError, ResourceError
+from graphmill.orchestration.launchers.contract import Job
+from graphmill.orchestration.launchers.settings import LauncherSettings
+
+STOP_WAIT_SECONDS = 120
+"""How long Ray waits for a job that was asked to stop; longer than the grace that a step gives its worker."""
+_TAIL_BYTES = 4096
+_ASK_EVERY_SECONDS = 1.0
+
+
+class RayWorker:
+    """A job of a Ray cluster."""
+
+    def __init__(self, settings: LauncherSettings, job: Job) -> None:
+        try:
+            from ray.job_submission import JobSubmissionClient
+        except ImportError:
+            raise MissingExtraError('launcher: ray needs Ray here: pip install "graphmill[ray]"') from None
+        where = settings.address or "the address in RAY_API_SERVER_ADDRESS"
+        try:
+            self._client = JobSubmissionClient(settings.address or None)
+            ours: dict[str, Any] = {"env_vars": {**job.environment, "RAY_JOB_STOP_WAIT_TIME_S": str(STOP_WAIT_SECONDS)}}
+            self._id = self._client.submit_job(
+                entrypoint=f"sh -c {shlex.quote(_line(settings, job))}",
+                runtime_env=ours,
+                metadata={"job_name": job.name},
+                **_resources(settings, job),
+            )
+        except Exception as error:  # of requests, of Ray's own, and plain ones, by version
+            what = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+            raise ResourceError(
+                f"launcher: no Ray cluster takes jobs at {where} ({what}); start one with `ray start --head` and give its "
+                "dashboard's address in launcher.address"
+            ) from None
+        self._asked_at = 0.0
+        self._code: int | None = None
+
+    def poll(self) -> int | None:
+        """Asks Ray once a second."""
+        if self._code is None and time.monotonic() - self._asked_at >= _ASK_EVERY_SECONDS:
+            self._asked_at = time.monotonic()
+            info = self._client.get_job_info(self._id)
+            if str(info.status) == "SUCCEEDED":
+                self._code = 0
+            elif str(info.status) in ("FAILED", "STOPPED"):
+                # A driver that was lost with its node has no exit code: it may go better elsewhere.
+                self._code = int(info.driver_exit_code) if info.driver_exit_code is not None else -9
+        return self._code
+
+    def stderr_tail(self) -> str:
+        """The end of what the job printed."""
+        try:
+            return str(self._client.get_job_logs(self._id))[-_TAIL_BYTES:]
+        except Exception:  # a cluster that is gone tells nothing
+            return ""
+
+    def note_descendants(self) -> None:
+        """Ray looks after its processes itself."""
+
+    def stop(self, grace_seconds: float) -> None:
+        """SIGTERM to the job's processes; Ray kills what is left after its own time."""
+        self.kill()
+        until = time.monotonic() + grace_seconds
+        while self.poll() is None and time.monotonic() < until:
+            time.sleep(0.2)
+
+    def kill(self) -> None:
+        """Ask Ray to end the job."""
+        if self.poll() is None:
+            self._client.stop_job(self._id)
+
+
+def _line(settings: LauncherSettings, job: Job) -> str:
+    if job.processes == 1:
+        return job.shell(settings.python)
+    group = ["", "-m", "graphmill.orchestration.launchers.ray_group", str(job.processes), str(settings.cpus)]
+    group += [str(settings.gpus), *job.command[1:]]
+    return Job(group, {}, job.cwd, job.messages).shell(settings.python)
+
+
+def _resources(settings: LauncherSettings, job: Job) -> dict[str, Any]:
+    if job.processes > 1:
+        return {}  # the placement group asks for them
+    memory = {"entrypoint_memory": int(settings.memory_gib * 2**30)} if settings.memory_gib else {}
+    return {"entrypoint_num_cpus": settings.cpus, "entrypoint_num_gpus": settings.gpus, **memory}

@@ -1,0 +1,62 @@
+"""Where trainings run: the section ``launcher`` of a model's YAML, or of the resource ``worker`` for all models."""
+
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from graphmill.settings import Settings, setting
+
+_ONLY = {
+    "address": ("ray",),
+    "gpus": ("ray", "k8s"),
+    "cpus": ("ray", "k8s"),
+    "memory_gib": ("ray", "k8s"),
+    "python": ("ray", "k8s", "slurm"),
+    "root": ("ray", "k8s", "slurm"),
+    "srun": ("slurm",),
+    "image": ("k8s",),
+    "namespace": ("k8s",),
+    "context": ("k8s",),
+    "claim": ("k8s",),
+    "secrets": ("k8s",),
+}
+
+
+class LauncherSettings(Settings):
+    """Where a training runs, and what it asks for there."""
+
+    kind: Literal["local", "torchrun", "ray", "k8s", "slurm"] = setting(
+        "local",
+        "local and torchrun: this machine, in one process or in acceleration.processes; ray: a Ray cluster; k8s: a "
+        "Kubernetes Job; slurm: srun",
+    )
+    address: str = setting("", "Ray: address of its dashboard, such as http://head:8265; empty: RAY_API_SERVER_ADDRESS")
+    cpus: float = setting(1.0, "CPUs of each process", gt=0)
+    gpus: float = setting(0.0, "GPUs of each process", ge=0)
+    memory_gib: float = setting(0.0, "Memory of each process in GiB; 0: not asked for", ge=0)
+    python: str = setting("python", "The interpreter there that has graphmill installed")
+    root: str = setting("", "The project's folder as the other machine sees it; empty: at the same path as here")
+    srun: str = setting("srun", "Slurm: the command with its options, such as `srun --gres=gpu:1 --time=12:00:00`")
+    image: str = setting("", "Kubernetes: the image, which has graphmill and the project installed")
+    namespace: str = setting("default", "Kubernetes: the namespace")
+    context: str = setting(
+        "", "Kubernetes: context of the kubeconfig; empty: this pod's own account, else the current one"
+    )
+    claim: str = setting("data", "Kubernetes: the PersistentVolumeClaim that holds the project's data folder")
+    secrets: list[str] = setting([], "Kubernetes: Secrets whose keys become variables of the worker")
+
+    @model_validator(mode="after")
+    def _fits_its_kind(self) -> Self:
+        for name in sorted(self.model_fields_set - {"kind"}):
+            if self.kind not in _ONLY[name]:
+                raise ValueError(f"launcher.{name} is of {' and '.join(_ONLY[name])}, and launcher.kind is {self.kind}")
+        if self.kind == "k8s" and not self.image:
+            raise ValueError(
+                "launcher.image is missing: Kubernetes needs an image with graphmill and the project installed"
+            )
+        return self
+
+    @property
+    def elsewhere(self) -> bool:
+        """Whether the worker may be on another machine, so that files between it and us are on shared storage."""
+        return self.kind not in ("local", "torchrun")

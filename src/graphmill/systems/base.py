@@ -1,0 +1,79 @@
+"""What the settings of several systems share. Importable without torch: the Launchpad is generated from settings."""
+
+from typing import ClassVar, Literal, Self
+
+from pydantic import model_validator
+
+from graphmill.settings import Renamed, Settings, setting
+from graphmill.training.settings import (
+    OPTIMIZER,
+    AccelerationSettings,
+    EvaluationSettings,
+    ExportSettings,
+    LinkEvaluationSettings,
+    OptimizerName,
+    TrainingSettings,
+)
+
+
+class SteadyTraining(TrainingSettings):
+    """Training defaults: Adam at a steady rate, without weight decay; the loss has its own regularisation."""
+
+    optimizer: OptimizerName = setting("adam", OPTIMIZER)
+    weight_decay: float = setting(0.0, "Weight decay on dense weights (decoupled for adamw)", ge=0.0)
+    warmup_steps: int = setting(0, "Linear warm-up: rate × (step + 1) / warmup_steps; 0 = none", ge=0)
+    lr_decay: Literal["none", "cosine", "linear", "exponential"] = setting(
+        "none", "Shape of the decay after the warm-up"
+    )
+
+
+class SystemSettings(Settings):
+    """What every ``settings.yaml`` has; a system adds its ``model`` and ``objective``, and its own defaults."""
+
+    base_batch: ClassVar[int] = 0
+    """Rows of a step where the settings give none, and the batch that the learning rate is for."""
+    compiles: ClassVar[bool] = True
+    """Whether the recipe has anything for torch.compile (``compilables``)."""
+
+    RENAMED: ClassVar[Renamed] = {
+        "acceleration.accumulation_steps": "acceleration.loss_chunks",
+        "training.lr_floor": "training.lr_lowest",
+        "evaluation.floors": "evaluation.baselines",
+    }
+
+    recipe: str
+    data: str = setting("", "Directory of the typed graph", identity=False)
+    preset: str = "auto"
+    training: TrainingSettings = setting(TrainingSettings(), "Length and optimizer")
+    acceleration: AccelerationSettings = setting(AccelerationSettings(), "How the arithmetic is done")
+    evaluation: EvaluationSettings = setting(EvaluationSettings(), "What is measured while training", identity=False)
+    export: ExportSettings = setting(ExportSettings(), "What is written afterwards", identity=False)
+
+    @model_validator(mode="after")
+    def _can_be_honoured(self) -> Self:
+        acceleration = self.acceleration
+        if acceleration.batch_size and acceleration.batch_size_per_device:
+            raise ValueError(
+                "acceleration.batch_size and batch_size_per_device are both set; keep the one that should hold"
+            )
+        if acceleration.compile != "off" and not self.compiles:
+            raise ValueError(
+                f"acceleration.compile: {acceleration.compile} is not for {self.recipe}, which has nothing to compile: its "
+                "products and losses are compiled kernels already; set it off"
+            )
+        self.evaluation.require_measured()
+        return self
+
+    def step_size(self) -> int:
+        """Rows of an optimizer step over all processes."""
+        acceleration = self.acceleration
+        per_device = acceleration.batch_size_per_device * acceleration.processes
+        return acceleration.batch_size or per_device or self.base_batch
+
+
+class LinkSettings(SystemSettings):
+    """What systems have whose held-out figures rank links or triples."""
+
+    evaluation: LinkEvaluationSettings = setting(
+        LinkEvaluationSettings(), "What is measured while training", identity=False
+    )

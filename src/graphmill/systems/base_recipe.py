@@ -1,0 +1,125 @@
+"""What the recipes of several systems share: seeds, devices, parameter groups, shuffled orders, tables as exports."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from graphmill.evaluation.health.quick import quick_health
+from graphmill.evaluation.ranking.queries import count_links
+from graphmill.sampling.keyed import generator, key_of
+from graphmill.training.contract import Compilable, EmbeddingBlock, Execution, ParameterGroup, Phase
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+
+EXPORT_ROWS = 65_536
+
+
+class BaseRecipe:
+    """Everything random is keyed by ``settings.training.seed``."""
+
+    def __init__(self, graph: TypedGraph, settings: Any) -> None:
+        self.graph, self.settings = graph, settings
+        self.device = torch.device("cpu")
+        self.execution = Execution()
+        self._orders: dict[tuple[int, int], np.ndarray] = {}
+
+    def seed_weights(self, execution: Execution) -> None:
+        """Before a model is built: initialised on the CPU from the seed, so that every device and rank starts alike."""
+        torch.manual_seed(key_of(self.settings.training.seed, "initialise") & 0x7FFF_FFFF_FFFF_FFFF)
+        self.execution = execution
+
+    def to(self, device: torch.device) -> None:
+        """Batches go to the device as they come; a system moves its own constants."""
+        self.device = device
+
+    def begin_epoch(self, model: nn.Module, epoch: int) -> None:
+        """Nothing changes between epochs, unless a system says so."""
+
+    def compilables(self, model: nn.Module) -> list[Compilable]:
+        """Nothing, unless a system says so."""
+        return []
+
+    def groups(self, model: nn.Module, dense: Callable[[str, nn.Parameter], bool]) -> list[ParameterGroup]:
+        """All parameters; weight decay acts on those that ``dense`` (name, parameter) says so of."""
+        found: dict[bool, tuple[list[str], list[nn.Parameter]]] = {True: ([], []), False: ([], [])}
+        for name, parameter in model.named_parameters():
+            names, parameters = found[bool(dense(name, parameter))]
+            names.append(name)
+            parameters.append(parameter)
+        return [ParameterGroup(names, parameters, decay) for decay, (names, parameters) in found.items() if names]
+
+    def health_of(self, vectors: np.ndarray, types: np.ndarray | None = None) -> dict[str, float]:
+        """Participation ratio, mean cosine and the smallest within-type rank; ``types``: by default those of all nodes."""
+        if types is None:
+            kinds = self.graph.node_types
+            types = np.repeat(np.arange(len(kinds)), [kind.count for kind in kinds])
+        return quick_health(vectors, types, seed=self.settings.training.seed)
+
+    def measured(self, figures: Mapping[str, float], *, final: bool) -> dict[str, float]:
+        """Those of a ranking's figures that the settings ask for."""
+        evaluation = self.settings.evaluation
+        every = final and evaluation.final_metrics == "all"
+        wanted = (*evaluation.WHOLE, *evaluation.AT_K) if every else evaluation.metrics
+        return {name: value for name, value in figures.items() if name.split("@")[0] in wanted}
+
+    def order(self, rows: int, epoch: int, turn: int = 0) -> np.ndarray:
+        """``rows`` numbers shuffled for an epoch; threads may ask for two epochs at once."""
+        order = self._orders.get((epoch, turn))
+        if order is None:
+            order = generator(self.settings.training.seed, "order", epoch, turn).permutation(rows)
+            # Prefetching threads may still be at the epoch before.
+            self._orders = {k: v for k, v in self._orders.items() if k[0] >= epoch - 1} | {(epoch, turn): order}
+        return order  # not read again: another of these threads may have replaced what is kept
+
+    def _tensor(self, array: np.ndarray) -> Tensor:
+        """The array on the device."""
+        tensor = torch.from_numpy(np.ascontiguousarray(array))
+        if self.settings.acceleration.pin_memory and self.device.type == "cuda":
+            return tensor.pin_memory().to(self.device, non_blocking=True)
+        return tensor.to(self.device)
+
+
+class TableRecipe(BaseRecipe):
+    """A system whose vectors are a table of all nodes, trained on rows in one shuffled order an epoch (ConvE, ComplEx)."""
+
+    def plan_steps(self, rows: int) -> None:
+        """``rows`` of an epoch in steps of even size, none so small that it means nothing: ``phases``, ``batch_size``."""
+        acceleration, base = self.settings.acceleration, self.settings.base_batch
+        world = int(os.environ.get("WORLD_SIZE", "1"))
+        asked = acceleration.batch_size or acceleration.batch_size_per_device * world or base
+        self.rows, self.batch_size = rows, min(asked, rows)
+        steps = self.settings.training.steps_per_epoch or -(-rows // self.batch_size)
+        self.phases = [Phase("train", steps, self.batch_size, base)]
+
+    def rows_of_step(self, epoch: int, index: int) -> np.ndarray:
+        """Which of the epoch's rows a step has."""
+        turn, at = divmod(index, -(-self.rows // self.batch_size))
+        per_epoch = -(-self.rows // self.batch_size)
+        low, high = at * self.rows // per_epoch, (at + 1) * self.rows // per_epoch
+        return self.order(self.rows, epoch, turn)[low:high]
+
+    def held_out(self, split: str) -> int:
+        """Links; InputError where there is none, before a step is trained rather than at the first evaluation."""
+        return count_links(self.graph, split)
+
+    def health(self, model: nn.Module) -> dict[str, float]:
+        """Participation ratio, mean cosine and the smallest within-type rank of the table of nodes."""
+        return self.health_of(_table(model).float().cpu().numpy())
+
+    def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
+        """The table of nodes."""
+        table = _table(model)
+        for start in range(0, len(table), EXPORT_ROWS):
+            yield EmbeddingBlock(start, table[start : start + EXPORT_ROWS].float().cpu().numpy())
+
+
+def _table(model: nn.Module) -> Tensor:
+    table: Tensor = model.entities  # type: ignore[assignment]
+    return table.detach()

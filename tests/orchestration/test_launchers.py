@@ -1,0 +1,358 @@
+"""One contract for every place where a training may run: live figures, a saved checkpoint, a verdict, no orphans.
+
+Slurm is a stand-in for ``srun`` (a script that starts the command in a session of its own and passes SIGTERM on), and
+Kubernetes a stub of its API server that checks the manifest and runs the pod's command here. Ray is a real cluster.
+"""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import psutil
+import pytest
+import yaml
+
+from graphmill.errors import SettingsError
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.orchestration.launchers import start
+from graphmill.orchestration.launchers.contract import Job
+from graphmill.orchestration.launchers.settings import LauncherSettings
+from graphmill.orchestration.pipes import WorkerClient, WorkerReport, explain
+from graphmill.runs.resolve import merge
+from graphmill.settings import parse
+from tests.training.cases import CASES, typed_graph
+from tests.training.runs import settings_of
+
+KEY = dg.AssetKey(["toy", "model"])
+WORKER = """
+import os, signal, sys, time
+from dagster_pipes import open_dagster_pipes
+def asked(*_):
+    open("checkpoint", "a").close()
+    os._exit(75)
+signal.signal(signal.SIGTERM, asked)
+signal.signal(signal.SIGINT, asked)
+with open_dagster_pipes() as pipes:
+    what = pipes.extras["what"]
+    saved = int(os.path.exists("checkpoint"))
+    pipes.report_custom_message({"kind": "started", "device": "cpu", "resumed_from_epoch": saved})
+    if what == "wait" and not os.path.exists("checkpoint"):
+        open("pid", "w").write(str(os.getpid()))
+        time.sleep(600)
+    pipes.report_custom_message({"kind": "result", "job": pipes.extras, "cwd": os.getcwd(), "own": os.environ.get("OWN")})
+"""
+SRUN = """
+import os, signal, subprocess, sys
+arguments = sys.argv[1:]
+while arguments[0].startswith("--"):
+    arguments.pop(0)
+child = subprocess.Popen(arguments, start_new_session=True)
+signal.signal(signal.SIGTERM, lambda *_: child.terminate())
+code = child.wait()
+sys.exit(code if code >= 0 else 128 - code)
+"""
+
+
+class Cluster:
+    """A stub of Kubernetes' API server: takes a Job, runs its pod's command as a process here, and tells its state."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.jobs, self.pods = folder, dict[str, dict[str, Any]](), dict[str, subprocess.Popen[bytes]]()
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        self.address = f"http://127.0.0.1:{self.server.server_port}"
+
+    def config(self) -> Path:
+        names = {"name": "stub", "context": {"cluster": "stub", "user": "stub"}}
+        text = {"apiVersion": "v1", "kind": "Config", "current-context": "stub", "contexts": [names]}
+        text |= {"clusters": [{"name": "stub", "cluster": {"server": self.address}}]}
+        path = self.folder / "kubeconfig"
+        path.write_text(yaml.safe_dump({**text, "users": [{"name": "stub", "user": {"token": "t"}}]}))
+        return path
+
+    def create(self, job: dict[str, Any]) -> None:
+        validate = pytest.importorskip("kubernetes_validate")
+        validate.validate(job, validate.latest_version(), strict=True)
+        name, container = job["metadata"]["name"], job["spec"]["template"]["spec"]["containers"][0]
+        self.jobs[name] = job
+        given = {each["name"]: each["value"] for each in container["env"]}
+        with (self.folder / f"{name}.log").open("wb") as log:
+            self.pods[name] = subprocess.Popen(
+                container["command"], env={**os.environ, **given}, stdout=log, stderr=log, start_new_session=True
+            )
+
+    def pod(self, name: str) -> dict[str, Any]:
+        code = self.pods[name].poll()
+        code = code if code is None or code >= 0 else 128 - code
+        state = {"running": {}} if code is None else {"terminated": {"exitCode": code}}
+        status = {"name": "worker", "state": state, "image": "i", "imageID": "i", "ready": False, "restartCount": 0}
+        return {"metadata": {"name": f"{name}-pod"}, "status": {"phase": "Running", "containerStatuses": [status]}}
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        cluster = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def _answer(self, content: Any) -> None:
+                body = content.encode() if isinstance(content, str) else json.dumps(content).encode()
+                self.send_response(200)
+                self.send_header("Content-Type", "text/plain" if isinstance(content, str) else "application/json")
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def do_POST(self) -> None:
+                job = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+                cluster.create(job)
+                self._answer(job)
+
+            def do_GET(self) -> None:
+                if "/log" in self.path:
+                    name = self.path.split("/pods/")[1].split("-pod/")[0]
+                    return self._answer((cluster.folder / f"{name}.log").read_text())
+                name = self.path.split("job-name%3D")[1].split("&")[0]
+                return self._answer({"kind": "PodList", "apiVersion": "v1", "items": [cluster.pod(name)]})
+
+            def do_DELETE(self) -> None:
+                name = self.path.split("/jobs/")[1].split("?")[0]
+                cluster.pods[name].send_signal(signal.SIGTERM)
+                self._answer({"kind": "Status", "apiVersion": "v1", "status": "Success"})
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        return Handler
+
+
+@pytest.fixture(scope="module")
+def ray_cluster() -> Iterator[str]:
+    """A local Ray of two CPUs, by its command."""
+    pytest.importorskip("ray")
+    program = [sys.executable, "-m", "ray.scripts.scripts"]
+    environment = {**os.environ, "RAY_DASHBOARD_STARTUP_TIMEOUT_S": "240", "RAY_DISABLE_IMPORT_WARNING": "1"}
+    environment |= {"RAY_AUTH_MODE": "disabled", "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = ["start", "--head", "--num-cpus=2", "--port=0", "--dashboard-port=8267", "--disable-usage-stats"]
+    done = subprocess.run(
+        [*program, *command], env=environment, capture_output=True, text=True, timeout=400, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    yield "http://127.0.0.1:8267"
+    subprocess.run([*program, "stop", "--force"], env=environment, capture_output=True, timeout=120, check=False)
+
+
+@pytest.fixture(
+    params=["local", "slurm", "k8s", pytest.param("ray", marks=[pytest.mark.slow, pytest.mark.timeout(900)])]
+)
+def place(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[LauncherSettings]:
+    """Settings of a launcher whose machines see ``tmp_path``."""
+    kind = request.param
+    if kind == "slurm":
+        program = tmp_path / "srun"
+        program.write_text(f"#!{sys.executable}\n{SRUN}")
+        program.chmod(program.stat().st_mode | stat.S_IXUSR)
+        yield LauncherSettings(kind="slurm", srun=f"{program} --gres=gpu:1", python=sys.executable)
+    elif kind == "k8s":
+        config = pytest.importorskip("kubernetes").config.kube_config
+        cluster = Cluster(tmp_path)
+        monkeypatch.setattr(config, "KUBE_CONFIG_DEFAULT_LOCATION", str(cluster.config()))
+        yield LauncherSettings(kind="k8s", image="shop:1", python=sys.executable, gpus=1, memory_gib=8)
+        cluster.server.shutdown()
+    elif kind == "ray":
+        address = request.getfixturevalue("ray_cluster")
+        yield LauncherSettings(kind="ray", address=address, python=sys.executable)
+    else:
+        yield LauncherSettings()
+
+
+class Materialize:
+    def __init__(self, folder: Path, place: LauncherSettings) -> None:
+        self.folder, self.place, self.instance = folder, place, dg.DagsterInstance.ephemeral()
+        self.reports: list[WorkerReport] = []
+
+    def __call__(self, what: str, root: str = "", **client: float) -> dg.ExecuteInProcessResult:
+        path = self.folder / "worker.py"
+        path.write_text(textwrap.dedent(WORKER))
+        place = self.place.model_copy(update={"root": root}) if root else self.place
+
+        @dg.asset(key=KEY)
+        def model(context: dg.AssetExecutionContext, worker: WorkerClient) -> dg.MaterializeResult:
+            report = worker.run(
+                context,
+                extras={"what": what},
+                asset_key=KEY,
+                cwd=str(self.folder),
+                command=[sys.executable, str(path)],
+                environment={"OWN": "of the resource"},
+                launcher=place,
+            )
+            self.reports.append(report)
+            return dg.MaterializeResult()
+
+        worker = WorkerClient(**{"observe_seconds": 0.0, "retry_wait_seconds": 0.0, "grace_seconds": 10.0, **client})
+        return dg.materialize([model], resources={"worker": worker}, instance=self.instance, raise_on_error=False)
+
+    def started(self) -> int:
+        return len(self.instance.fetch_observations(KEY, limit=100).records)
+
+
+@pytest.fixture
+def materialize(tmp_path: Path, place: LauncherSettings) -> Materialize:
+    return Materialize(tmp_path, place)
+
+
+def failure_of(result: dg.ExecuteInProcessResult) -> str:
+    (event,) = [e for e in result.all_events if e.event_type_value == "STEP_FAILURE"]
+    return str(
+        event.step_failure_data.user_failure_data.description if event.step_failure_data.user_failure_data else ""
+    )
+
+
+def wait_for(path: Path, seconds: float = 120) -> str:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if path.exists() and path.read_text():
+            return path.read_text()
+        time.sleep(0.1)
+    raise AssertionError(f"{path.name} did not come")
+
+
+def test_the_job_arrives_and_its_result_comes_back(materialize: Materialize, tmp_path: Path) -> None:
+    assert materialize("end").success
+    (report,) = materialize.reports
+    assert report.result["job"] == {"what": "end"}
+    assert (report.result["cwd"], report.result["own"]) == (str(tmp_path), "of the resource")
+    assert materialize.started() == 1
+    assert not list(tmp_path.rglob("messages")), "the file of messages is gone"
+
+
+def test_a_killed_worker_is_started_again_and_goes_on(materialize: Materialize, tmp_path: Path) -> None:
+    def kill() -> None:
+        pid = int(wait_for(tmp_path / "pid"))
+        while not materialize.started():
+            time.sleep(0.1)  # its figures come while it runs
+        (tmp_path / "checkpoint").touch()
+        os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    result = materialize("wait")
+    killer.join()
+    assert result.success, failure_of(result)
+    assert materialize.reports[-1].started["resumed_from_epoch"] == 1
+
+
+def test_asked_to_stop_it_saves_and_nothing_is_left(place: LauncherSettings, tmp_path: Path) -> None:
+    (tmp_path / "messages").touch()
+    script = tmp_path / "worker.py"
+    script.write_text(
+        "import os, signal, time\n"
+        "def asked(*_):\n    open('checkpoint', 'w').write('saved')\n    os._exit(75)\n"
+        "signal.signal(signal.SIGTERM, asked)\nsignal.signal(signal.SIGINT, asked)\n"
+        "open('pid', 'w').write(str(os.getpid()))\ntime.sleep(600)\n"
+    )
+    command = [sys.executable, str(script)]
+    worker = start(place, Job(command, {}, str(tmp_path), str(tmp_path / "messages")))
+    pid = int(wait_for(tmp_path / "pid"))
+    assert worker.poll() is None
+    worker.stop(60)
+    worker.kill()
+    assert wait_for(tmp_path / "checkpoint") == "saved"
+    deadline = time.monotonic() + 30
+    while psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+        assert time.monotonic() < deadline, "it is still there"
+        time.sleep(0.1)
+
+
+def test_a_machine_that_does_not_see_the_projects_folder_says_so(materialize: Materialize, tmp_path: Path) -> None:
+    if materialize.place.kind == "local":
+        pytest.skip("this machine is the one that asks")
+    result = materialize("end", root="/mnt/nowhere")
+    assert not result.success
+    assert "this machine does not see /mnt/nowhere with the file /mnt/nowhere/data/06_models/.messages/" in failure_of(
+        result
+    )
+    assert "say where it is with launcher.root" in failure_of(result)
+    assert not materialize.reports
+
+
+@pytest.mark.parametrize(
+    ("place", "sentence"),
+    [
+        (LauncherSettings(kind="slurm", srun="no-such-srun"), "launcher: slurm needs the command 'no-such-srun'"),
+        (LauncherSettings(kind="k8s", image="shop:1", context="nobody"), "launcher: Kubernetes does not take the Job"),
+        (LauncherSettings(kind="ray", address="http://127.0.0.1:9"), "launcher: no Ray cluster takes jobs at"),
+    ],
+    ids=["slurm", "k8s", "ray"],
+)
+def test_a_place_that_is_not_there_is_one_sentence(place: LauncherSettings, sentence: str, tmp_path: Path) -> None:
+    pytest.importorskip({"ray": "ray", "k8s": "kubernetes"}.get(place.kind, "dagster"))
+    result = Materialize(tmp_path, place)("end")
+    assert sentence in failure_of(result)
+    assert "\n" not in failure_of(result)
+
+
+def test_a_setting_of_another_place_is_refused() -> None:
+    with pytest.raises(SettingsError, match=r"launcher\.image is of k8s, and launcher\.kind is ray"):
+        parse(LauncherSettings, {"kind": "ray", "image": "shop:1"}, "launcher")
+    with pytest.raises(SettingsError, match=r"launcher\.image is missing"):
+        parse(LauncherSettings, {"kind": "k8s"}, "launcher")
+
+
+def test_a_pod_that_cannot_start_ends_with_the_reason() -> None:
+    cause, may_pass = explain(
+        78, WorkerReport(), "launcher: the pod cannot start (ErrImagePull): look at launcher.image"
+    )
+    assert (cause, may_pass) == ("launcher: the pod cannot start (ErrImagePull): look at launcher.image", False)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_two_workers_of_a_ray_cluster_train_together_and_go_on_when_one_is_killed(
+    ray_cluster: str, tmp_path: Path
+) -> None:
+    """Two actors of a placement group, with torchrun's variables; the loss of one ends both, and both go on."""
+    typed_graph(tmp_path / "graph")
+    values = settings_of(CASES["hgt-no-messages"], TypedGraph.open(tmp_path / "graph"))
+    more = {"training": {"epochs": 60}, "acceleration": {"processes": 2, "checkpoint_every_epochs": 1}}
+    values = {**merge(values, more), "data": "graph"}
+    instance = dg.DagsterInstance.ephemeral()
+    reports: list[WorkerReport] = []
+
+    @dg.asset(key=KEY)
+    def model(context: dg.AssetExecutionContext, worker: WorkerClient) -> dg.MaterializeResult:
+        place = LauncherSettings(kind="ray", address=ray_cluster, python=sys.executable)
+        job = {"settings": values, "run_root": "runs"}
+        reports.append(worker.run(context, extras=job, asset_key=KEY, cwd=str(tmp_path), processes=2, launcher=place))
+        return dg.MaterializeResult()
+
+    def ranks() -> list[psutil.Process]:
+        running = psutil.process_iter(["cmdline", "status"])
+        named = [process for process in running if "graphmill.worker" in (process.info["cmdline"] or [])]
+        return [process for process in named if process.cwd() == str(tmp_path)]
+
+    def kill() -> None:
+        while not list(tmp_path.glob("runs/*/checkpoints/*")):
+            time.sleep(0.05)
+        ranks()[-1].kill()
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    worker = WorkerClient(observe_seconds=0.0, retry_wait_seconds=0.0)
+    result = dg.materialize([model], resources={"worker": worker}, instance=instance, raise_on_error=False)
+    killer.join()
+    assert result.success, failure_of(result)
+    assert reports[-1].started["resumed_from_epoch"] > 0
+    assert reports[-1].result["run_dir"].startswith("runs/")
+    assert not ranks()

@@ -1,0 +1,370 @@
+"""The production kit: what its files say fits together, and the commands of its compose file run on a real PostgreSQL."""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import httpx
+import psutil
+import pytest
+import yaml
+from dagster import DagsterRunStatus
+
+from graphmill.project.create import init, kit_files
+from tests.components.conftest import write_kg
+
+SMALL = {
+    "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 0},
+    "objective": {"loss": "link_contrastive", "contrastive_weight": 0.0},
+    "training": {"epochs": 100000, "steps_per_epoch": 3, "patience_epochs": 0},
+    "acceleration": {"threads": 1, "checkpoint_every_epochs": 5},
+    "evaluation": {"eval_every": 100000, "baselines": []},
+}
+PATIENCE = float(os.environ.get("P", 300.0))
+
+
+def chain(name: str) -> str:
+    """A dataset of its own, and a model that trains until it is stopped."""
+    source = {"name": "edges", "format": "kg_csv", "path": "data/01_raw/kg.csv"}
+    return yaml.safe_dump_all(
+        [
+            {"type": "graphmill.components.GraphDataset", "attributes": {"name": name, "sources": [source]}},
+            {
+                "type": "graphmill.components.EmbeddingModel",
+                "attributes": {"dataset": name, "recipe": "hgt", "settings": SMALL},
+            },
+        ]
+    )
+
+
+def project(root: Path, dataset: str) -> Path:
+    init(root, sample="none", kit=True)
+    write_kg(root / "data" / "01_raw" / "kg.csv")
+    defs = next(root.glob("*/defs")) / dataset
+    defs.mkdir()
+    (defs / "defs.yaml").write_text(chain(dataset))
+    return root
+
+
+def interpolated(text: str, variables: dict[str, str]) -> str:
+    """As docker compose reads ``${NAME:-default}`` and ``${NAME:?message}``."""
+
+    def value(found: re.Match[str]) -> str:
+        name, kind, more = found.groups()
+        if kind == ":?" and not variables.get(name):
+            raise AssertionError(f"{name} is required: {more}")
+        return variables.get(name) or (more or "" if kind == ":-" else "")
+
+    return re.sub(r"(?<!\$)\$\{(\w+)(?:(:[-?])([^}]*))?\}", value, text)
+
+
+def compose(root: Path, variables: dict[str, str]) -> dict[str, Any]:
+    return yaml.safe_load(interpolated((root / "deploy/compose.yaml").read_text(), variables))
+
+
+# -- the files -------------------------------------------------------------------------------------------------------
+
+SECRETS = {"POSTGRES_PASSWORD": "s3cret/@", "GRAPHMILL_TOKEN": "a-token"}
+
+
+@pytest.fixture(scope="module")
+def kit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("kit") / "My shop"
+    init(root, sample="none", kit=True)
+    return root
+
+
+def test_names_are_filled_in_and_secrets_stay_out_of_git_and_image(kit: Path) -> None:
+    files = [path for path in (kit / "deploy").rglob("*") if path.is_file()]
+    assert not [path for path in files if "{{" in path.read_text()]
+    assert ".env" in (kit / "deploy/.gitignore").read_text().split()
+    assert "deploy/.env" in (kit / "deploy/Dockerfile.dockerignore").read_text().split()
+    with pytest.raises(AssertionError, match=r"POSTGRES_PASSWORD is required: write it into deploy/\.env"):
+        compose(kit, {})
+
+
+def test_each_part_has_a_health_check_and_what_the_instance_reads(kit: Path) -> None:
+    services = compose(kit, SECRETS)["services"]
+    assert set(services) == {"postgres", "code", "webserver", "daemon", "serve"}
+    assert all("healthcheck" in service and service["restart"] == "unless-stopped" for service in services.values())
+    read = set(re.findall(r"env: (\w+)", (kit / "deploy/dagster.yaml").read_text()))
+    read |= set(re.findall(r"env: (\w+)", (kit / "deploy/workspace.yaml").read_text()))
+    assert read <= set(services["code"]["environment"])
+    manifests = list(yaml.safe_load_all((kit / "deploy/k8s/graphmill.yaml").read_text()))
+    given = set(manifests[0]["data"]) | set(
+        yaml.safe_load((kit / "deploy/k8s/secret.example.yaml").read_text())["stringData"]
+    )
+    assert read <= given
+    commands = {s: services[s]["command"] for s in ("code", "webserver", "daemon", "serve")}
+    pods = {m["metadata"]["name"]: m["spec"]["template"]["spec"] for m in manifests if m["kind"] == "Deployment"}
+    assert {name: pod["containers"][0]["command"] for name, pod in pods.items()} == commands, "the same parts"
+    assert set(re.findall(r"^(\w+)=", (kit / "deploy/env.example").read_text(), re.M)) >= {*SECRETS, "TORCH_INDEX"}
+
+
+def test_the_manifests_are_valid(kit: Path) -> None:
+    validate = pytest.importorskip("kubernetes_validate")
+    found = [
+        manifest
+        for path in sorted((kit / "deploy/k8s").glob("*.yaml"))
+        if path.name != "kustomization.yaml"
+        for manifest in yaml.safe_load_all(path.read_text())
+    ]
+    assert len(found) == 15
+    for manifest in found:
+        validate.validate(manifest, validate.latest_version(), strict=True)
+
+
+def test_a_project_that_is_there_gets_the_kit_alone(tmp_path: Path) -> None:
+    package = tmp_path / "src" / "theirs"
+    (package / "defs").mkdir(parents=True)
+    (tmp_path / "pyproject.toml").write_text(
+        '[tool.dg]\ndirectory_type = "project"\n[tool.dg.project]\nroot_module = "theirs"\n'
+    )
+    made = init(tmp_path, kit=True)
+    assert {path.split("/")[0] for path in made.written} == {"deploy", "data"}
+    command = compose(tmp_path, SECRETS)["services"]["code"]["command"]
+    assert command[-4:] == ["-m", "theirs.definitions", "-d", "src"]
+
+
+def test_this_repository_has_its_own(repository: Path) -> None:
+    for path, text in kit_files(repository, "graphmill.definitions", "src", name="graphmill").items():
+        assert (repository / path).read_text() == text, f"{path}: make it anew with `graphmill init . --kit`"
+
+
+# -- the parts, running ----------------------------------------------------------------------------------------------
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Postgres:
+    """A PostgreSQL of the system's packages, in a folder of its own; it refuses to run as root."""
+
+    def __init__(self) -> None:
+        self.folder, self.port = Path(tempfile.mkdtemp(prefix="graphmill-pg-")), free_port()
+        self.user = "postgres" if os.geteuid() == 0 else None
+        if self.user:
+            shutil.chown(self.folder, self.user)
+        secret = self.folder / "secret"
+        secret.write_text(SECRETS["POSTGRES_PASSWORD"])
+        secret.chmod(0o644)
+        self._run(
+            "initdb", "-U", "graphmill", "-A", "scram-sha-256", f"--pwfile={secret}", "-D", str(self.folder / "data")
+        )
+        self.start()
+        options = ["-h", "127.0.0.1", "-p", str(self.port), "-U", "graphmill"]
+        self._run("createdb", *options, "graphmill")
+
+    def start(self) -> None:
+        options = f"-p {self.port} -k {self.folder} -c listen_addresses=127.0.0.1 -c fsync=off"
+        self._run(
+            "pg_ctl", "-D", str(self.folder / "data"), "-w", "-l", str(self.folder / "log"), "-o", options, "start"
+        )
+
+    def stop(self) -> None:
+        self._run("pg_ctl", "-D", str(self.folder / "data"), "-w", "-m", "immediate", "stop")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        path = shutil.which(program) or str(Path(os.path.realpath(str(shutil.which("initdb")))).parent / program)
+        environment = {**os.environ, "PGPASSWORD": SECRETS["POSTGRES_PASSWORD"]}
+        found = subprocess.run(
+            [path, *arguments], user=self.user, cwd=self.folder, env=environment, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert found.returncode == 0, found.stdout
+
+
+class Server:
+    """The services of a kit's compose file as processes of this machine: its commands, its environment, other ports."""
+
+    def __init__(self, root: Path, postgres: Postgres, second: Path) -> None:
+        self.root, self.postgres = root, postgres
+        ports = {"4000": str(free_port()), "3000": str(free_port()), "8080": str(free_port())}
+        self.address = f"http://127.0.0.1:{ports['3000']}"
+        self.services = compose(root, SECRETS)["services"]
+        self.ports, self.second_port = ports, str(free_port())
+        workspace = yaml.safe_load((root / "deploy/workspace.yaml").read_text())
+        other = {"host": "127.0.0.1", "port": int(self.second_port), "location_name": "second"}
+        workspace["load_from"].append({"grpc_server": other})
+        (root / "deploy/workspace.yaml").write_text(yaml.safe_dump(workspace))
+        given = self.services["code"]["environment"]
+        places = {"POSTGRES_HOST": "127.0.0.1", "POSTGRES_PORT": str(postgres.port), "CODE_HOST": "127.0.0.1"}
+        places |= {"CODE_PORT": ports["4000"], "DAGSTER_HOME": given["DAGSTER_HOME"].replace("/app", str(root))}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        self.environment = {**os.environ, **given, **places, "PATH": path, "OMP_NUM_THREADS": "1"}
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        for name in ("code", "webserver", "daemon"):
+            self.start(name, self.services[name]["command"], root)
+        command = [
+            "4000" if part == "4000" else part for part in compose(second, SECRETS)["services"]["code"]["command"]
+        ]
+        self.start("second", [self.second_port if part == "4000" else part for part in command], second)
+        for name in ("POSTGRES_USER", "POSTGRES_PASSWORD", "POSTGRES_HOST", "POSTGRES_PORT", "POSTGRES_DB"):
+            os.environ[name] = self.environment[name]
+        self.wait(self.is_ready, "the webserver with both code locations")
+        self.instance = dg.DagsterInstance.from_config(str(root / "deploy"))
+
+    def start(self, name: str, command: list[str], root: Path) -> None:
+        with (self.root / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [self.ports.get(part, part) for part in command],
+                cwd=root, env=self.environment, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+
+    def query(self, text: str, **variables: Any) -> dict[str, Any]:
+        body = {"query": text, "variables": variables}
+        answer = httpx.post(f"{self.address}/graphql", json=body, timeout=60).json()
+        assert "errors" not in answer, answer["errors"]
+        return answer["data"]
+
+    def is_ready(self) -> bool:
+        with contextlib.suppress(httpx.HTTPError, AssertionError, ValueError):
+            found = self.query(
+                "{ repositoriesOrError { ... on RepositoryConnection { nodes { location { name } } } } }"
+            )
+            return {node["location"]["name"] for node in found["repositoriesOrError"]["nodes"]} == {"shop", "second"}
+        return False
+
+    def launch(self, job: str, epochs: int, location: str = "shop") -> str:
+        """A run through the queue; its id."""
+        name = job.removesuffix("_retrain")
+        selector = {"repositoryLocationName": location, "repositoryName": "__repository__", "pipelineName": job}
+        config = {"ops": {f"{name.replace('_hgt', '')}__hgt_model": {"config": {"training": {"epochs": epochs}}}}}
+        text = """mutation ($params: ExecutionParams!) { launchPipelineExecution(executionParams: $params) { __typename
+            ... on LaunchRunSuccess { run { runId } } ... on PythonError { message }
+            ... on RunConfigValidationInvalid { errors { message } } } }"""
+        params = {"selector": selector, "mode": "default", "runConfigData": json.dumps(config)}
+        answer = self.query(text, params=params)["launchPipelineExecution"]
+        assert answer["__typename"] == "LaunchRunSuccess", answer
+        return answer["run"]["runId"]
+
+    def status(self, run: str) -> DagsterRunStatus:
+        found = self.instance.get_run_by_id(run)
+        assert found is not None
+        return found.status
+
+    def observed(self, run: str) -> list[dict[str, Any]]:
+        """What the run's training has shown so far."""
+        entries = self.instance.all_logs(run, of_type=dg.DagsterEventType.ASSET_OBSERVATION)
+        return [
+            {key: value.value for key, value in entry.asset_observation.metadata.items()}
+            for entry in entries
+            if entry.asset_observation is not None
+        ]
+
+    def trains(self, run: str) -> bool:
+        return any(int(str(seen.get("epoch", 0))) > 20 for seen in self.observed(run))
+
+    def worker(self) -> psutil.Process | None:
+        for process in psutil.process_iter(["cmdline", "status"]):
+            with contextlib.suppress(psutil.Error):
+                if "graphmill.worker" in (process.info["cmdline"] or []) and process.cwd() == str(self.root):
+                    return process
+        return None
+
+    def wait(self, condition: Callable[[], Any], what: str) -> Any:
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            if found := condition():
+                return found
+            time.sleep(0.5)
+        logs = "\n".join(f"{name}: {(self.root / f'{name}.log').read_text()[-1500:]}" for name in self.processes)
+        raise AssertionError(f"{what} did not come in {PATIENCE:g} s\n{logs}")
+
+    def cancel(self, run: str) -> None:
+        self.query("mutation ($id: String!) { terminateRun(runId: $id) { __typename } }", id=run)
+        self.wait(lambda: self.status(run) == DagsterRunStatus.CANCELED, "the end of the cancelled run")
+
+    def stop(self) -> None:
+        for process in self.processes.values():
+            with contextlib.suppress(psutil.Error):
+                for child in psutil.Process(process.pid).children(recursive=True):
+                    child.kill()
+            process.kill()
+            process.wait()
+        self.instance.dispose()
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    if shutil.which("initdb") is None:
+        pytest.skip("PostgreSQL is not installed")
+    pytest.importorskip("dagster_postgres")
+    folder = tmp_path_factory.mktemp("server")
+    postgres = Postgres()
+    before = dict(os.environ)
+    running = Server(project(folder / "shop", "toy"), postgres, project(folder / "second", "other"))
+    try:
+        yield running
+    finally:
+        running.stop()
+        postgres.stop()
+        shutil.rmtree(postgres.folder)
+        os.environ.clear()
+        os.environ.update(before)
+
+
+slow = [pytest.mark.slow, pytest.mark.timeout(1800)]
+
+
+class TestTheComposeFilesCommandsOnPostgres:
+    pytestmark = slow
+
+    def test_a_training_is_seen_live_and_cancelled(self, server: Server) -> None:
+        run = server.launch("toy_hgt_retrain", 100000)
+        server.wait(lambda: server.trains(run), "the training's live figures")
+        assert server.status(run) == DagsterRunStatus.STARTED
+        assert "postgres" in type(server.instance.event_log_storage).__module__
+        assert not list((server.root / "deploy").rglob("*.db")), "nothing is kept in SQLite"
+        server.cancel(run)
+        assert server.worker() is None
+
+    def test_it_goes_on_after_a_kill_and_while_the_database_is_restarted(self, server: Server) -> None:
+        run = server.launch("toy_hgt_retrain", 100000)
+        server.wait(lambda: server.trains(run), "the training")
+        worker = server.worker()
+        assert worker is not None
+        worker.kill()
+        starts = lambda: [s["resumed_from_epoch"] for s in server.observed(run) if "resumed_from_epoch" in s]  # noqa: E731
+        server.wait(lambda: len(starts()) == 2, "the training going on")
+        assert starts()[1] > 0
+        worker = server.wait(server.worker, "the new worker")
+        server.postgres.stop()
+        time.sleep(8)
+        assert worker.is_running(), "a database that is away ends no training"
+        server.postgres.start()
+        server.instance.dispose()
+        server.instance = dg.DagsterInstance.from_config(str(server.root / "deploy"))
+        before = len(server.observed(run))
+        server.wait(lambda: len(server.observed(run)) > before, "figures after the restart")
+        assert server.status(run) == DagsterRunStatus.STARTED
+        assert worker.is_running()
+        server.cancel(run)
+
+    def test_the_other_code_location_trains_beside_it(self, server: Server) -> None:
+        run = server.launch("other_hgt_retrain", 2, "second")
+        server.wait(lambda: server.instance.get_run_by_id(run).is_finished, "the run")  # type: ignore[union-attr]
+        assert server.status(run) == DagsterRunStatus.SUCCESS
+        for process in server.processes.values():
+            assert process.poll() is None
+
+    def test_the_processes_end_when_they_are_asked_to(self, server: Server) -> None:
+        for name in ("daemon", "webserver", "code", "second"):
+            server.processes[name].send_signal(signal.SIGTERM)
+        for name in ("daemon", "webserver", "code", "second"):
+            server.processes[name].wait(120)
