@@ -82,7 +82,7 @@ class Workload:
 
 def _steps(epochs: int, each: int = 0, **sections: dict[str, Any]) -> dict[str, dict[str, Any]]:
     training: dict[str, Any] = {"epochs": epochs, "patience_epochs": 0} | ({"steps_per_epoch": each} if each else {})
-    evaluation = {"eval_every": epochs, "final_metrics": "same", "floors": False}
+    evaluation = {"eval_every": epochs, "final_metrics": "same"}
     return {"training": training, "evaluation": evaluation, "export": {"csv": False}} | sections
 
 
@@ -161,7 +161,8 @@ def measure(workload: str, graph: str, what: str) -> dict[str, float]:
     from graphmill.runs.train import train
 
     wanted = WORKLOADS[workload]
-    values = {"recipe": wanted.recipe, "data": graph, "preset": "none", **wanted.settings}
+    values: Any = {"recipe": wanted.recipe, "data": graph, "preset": "none", **wanted.settings}
+    values["evaluation"] |= {"baselines": []} if wanted.recipe in ("hgt", "conve") else {"floors": False}
     with tempfile.TemporaryDirectory() as folder:
         result = train(values, workload, root=folder)
         if what == "step":
