@@ -17,10 +17,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from graphmill.kernels.hgt_plan import MessageGraph
 from torch import Tensor, nn
 
 from benchmarks import hgt_graphs, hgt_products, hgt_rest
+from graphmill.kernels.hgt.plan import MessageGraph
 from graphmill.training.allocator import return_large_blocks
 
 WIDTHS, HEADS = hgt_products.WIDTHS, hgt_products.HEADS
@@ -46,8 +46,7 @@ class Ours(nn.Module):
         relations = [(e.source_type, e.target_type) for e in edges]
         self.layers = nn.ModuleList(HGTLayer(len(counts), relations, a, b, HEADS) for a, b in pairwise(WIDTHS))
         if "compiled" in options:
-            from graphmill.kernels.gelu_linear import gelu_linear_reference
-
+            from graphmill.kernels.products.gelu_linear import gelu_linear_reference
             from graphmill.systems.hgt import model as hgt
 
             hgt.gelu_linear = torch.compile(gelu_linear_reference, dynamic=True)

@@ -26,8 +26,8 @@ ROWS, DIM, TYPES, BLOCK = 130_000, 512, 10, 10_000
 TARGETS = {"embeddings.parquet": 10, "embeddings.csv": 40}
 
 
-def draw(folder: Path) -> None:
-    """Write both files into ``folder``."""
+def draw(folder: Path, csv: bool = True) -> None:
+    """Write both files into ``folder``, or the Parquet file alone."""
     rng = np.random.default_rng(0)
     types = np.sort(rng.integers(0, TYPES, ROWS))
     means = rng.standard_normal((TYPES, DIM)).astype(np.float32)
@@ -49,7 +49,7 @@ def draw(folder: Path) -> None:
             "source": pa.array(["drawn"] * ROWS).dictionary_encode(),
         }
     )
-    export_embeddings(blocks(), nodes, DIM, folder, ExportSettings(csv=True, parquet=True), {})
+    export_embeddings(blocks(), nodes, DIM, folder, ExportSettings(csv=csv, parquet=True), {})
 
 
 def report(file: Path) -> dict[str, float | str]:

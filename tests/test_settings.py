@@ -7,6 +7,7 @@ import pytest
 import yaml
 
 from graphmill.errors import SettingsError
+from graphmill.promotion.policy import PromotionSettings
 from graphmill.settings import (
     RenamedSetting,
     Settings,
@@ -114,6 +115,12 @@ def test_an_old_name_wins_over_a_preset_and_nobody_is_told_of_our_own_files() ->
         warnings.simplefilter("error")
         found: Any = parse_settings(values, "settings.json")
     assert (found.sampling.edge_sample_size, found.sampling.accumulation_steps) == (77, 8)
+
+
+def test_a_renamed_check_may_still_be_excepted_by_its_old_name() -> None:
+    with pytest.warns(RenamedSetting, match="beats_the_floors is now called beats_baselines"):
+        found = parse(PromotionSettings, {"except_checks": ["beats_the_floors", "mean_cosine"]}, "promote")
+    assert found.except_checks == ["beats_baselines", "mean_cosine"]
 
 
 def test_a_renamed_setting_can_be_searched_by_its_old_name() -> None:

@@ -37,6 +37,10 @@ class Retired:
     identity: bool = True
 
 
+class _RetiredError(ValueError):
+    """The setting that is gone, in a sentence that begins with its name."""
+
+
 class RenamedSetting(UserWarning):
     """A setting was read by the name that it had in an earlier release; the sentence says its name of today."""
 
@@ -94,7 +98,7 @@ class Settings(BaseModel):
         values = with_names_of_today(cls, values)
         for name, retired in cls.RETIRED.items():
             if name in values and values[name] != retired.default:
-                raise ValueError(f"{name}: {shown(values[name])} is no longer there: {retired.instead}")
+                raise _RetiredError(f"{name}: {shown(values[name])} is no longer there: {retired.instead}")
         return {name: value for name, value in values.items() if name not in cls.RETIRED}
 
 
@@ -225,6 +229,8 @@ def _sentence(problem: Any, model: type[Settings]) -> str:
     if problem["type"] == "extra_forbidden":
         known = _siblings(model, problem["loc"][:-1])
         return f"unknown setting '{path}' (known here: {', '.join(known)})"
+    if isinstance(why := problem.get("ctx", {}).get("error"), _RetiredError):
+        return f"{path}.{why}" if path else str(why)
     message = problem["msg"].removeprefix("Value error, ")
     message = message[:1].lower() + message[1:]
     value = problem.get("input")

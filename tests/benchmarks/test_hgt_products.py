@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
-from graphmill.kernels.hgt_plan import MessageGraph, TypedEdges
 
 from benchmarks import hgt_products
+from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
 
 
 def test_the_products_have_each_product_of_a_step_and_none_that_is_dead() -> None:

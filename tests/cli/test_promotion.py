@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 import graphmill
 from graphmill.cli import app
 from graphmill.errors import GraphmillError, InputError
+from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.runs.export import export_run, restore
 from graphmill.runs.train import train
 from tests.training.cases import CASES, typed_graph
@@ -75,6 +76,13 @@ def test_from_promotion_to_rollback(runs: list[Path], tmp_path: Path, monkeypatc
 
     live = graphmill.load(folder / "toy" / "hgt" / "current")
     assert live.path.name == first["version"]
+    vectors = live.to_pandas().filter(regex=r"d\d+")
+    for what in ("toy/hgt", f"toy/hgt/{first['version']}", str(runs[0])):
+        written = run("export", what, str(tmp_path / "live.csv"), "--folder", str(folder), "--json")
+        assert json.loads(written.stdout)["rows"] == len(live)
+        assert read_embeddings(tmp_path / "live.csv").vectors.tolist() == vectors.to_numpy().tolist()
+    assert "'live.xlsx' is no target" in mistake("export", "toy/hgt", "live.xlsx", "--folder", str(folder))
+    assert "has no version of toy/gnn" in mistake("export", "toy/gnn", "live.csv", "--folder", str(folder))
     assert len(live["n1"]) == 16
 
 

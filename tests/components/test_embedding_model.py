@@ -102,6 +102,7 @@ def test_assets_carry_what_the_ui_shows(project: Project) -> None:
         "hgt_validation": "toy_validation",
         "hgt_ranking": "toy_validation",
         "hgt_promoted": "toy_release",
+        "hgt_links": "toy_release",
         "hgt_drift": "toy_validation",
         "hgt_acceleration_report": "toy_acceleration",
     }
@@ -115,6 +116,7 @@ def test_assets_carry_what_the_ui_shows(project: Project) -> None:
         "hgt_embeddings": {"accelerator"},
         "hgt_ranking": {"accelerator"},
         "hgt_promoted": {"accelerator"},
+        "hgt_links": {"accelerator"},
         "hgt_drift": {"accelerator"},
         "hgt_acceleration_report": {"accelerator"},
         "hgt_validation": set(),

@@ -11,7 +11,7 @@ from graphmill.components import EmbeddingModel, GraphDataset
 from graphmill.runs.resolve import parse_settings, read_settings
 
 MADE = {"raw_edges", "nodes", "edges", "graph", "hgt_model", "hgt_embeddings", "hgt_validation", "hgt_ranking"}
-MADE |= {"hgt_drift", "hgt_promoted"}
+MADE |= {"hgt_links", "hgt_drift", "hgt_promoted"}
 ON_DEMAND = {"hgt_acceleration_report"}
 
 

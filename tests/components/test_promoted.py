@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import dagster as dg
@@ -181,3 +182,19 @@ def gating_checks_of(chain: Chain) -> list[dg.AssetCheckKey]:
     from graphmill.components import EmbeddingModel
 
     return gating_checks(EmbeddingModel(dataset="toy", recipe="hgt").plan(chain.project.context))
+
+
+def test_the_csv_is_published_to_a_url(project: Project) -> None:
+    import fsspec
+
+    from graphmill.components.embeddings_asset import _publish
+
+    (project.root / "a.csv").write_text("node_index\n")
+    plan: Any = SimpleNamespace(root=project.root, publish="memory://published/toy.csv")
+    assert _publish(plan, {"csv": "a.csv"}) == "memory://published/toy.csv"
+    assert fsspec.open("memory://published/toy.csv", "r").open().read() == "node_index\n"
+    for publish, sentence in (("s4://x/y.csv", "no storage of the kind s4://"), ("dropbox://x/y.csv", "not installed")):
+        with pytest.raises(SettingsError, match=sentence):
+            project.model(publish=publish)
+        with pytest.raises(SettingsError, match=sentence):
+            project.model(promote={"copy_to": publish})

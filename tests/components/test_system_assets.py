@@ -76,9 +76,9 @@ def names(definitions: dg.Definitions) -> set[str]:
 @pytest.mark.parametrize(
     ("recipe", "own"),
     [
-        ("hgt", set()),
-        ("complex", set()),
-        ("conve", {"influence"}),
+        ("hgt", {"links"}),
+        ("complex", {"links"}),
+        ("conve", {"influence", "links"}),
         ("sasrec", {"recommendations"}),
         ("tisasrec", {"recommendations"}),
     ],
@@ -95,6 +95,8 @@ def test_a_system_has_the_assets_that_make_sense_for_it(project: Project, recipe
         ({"recipe": "conve", "recommendations": {"k": 3}}, "recommendations: conve has no such asset"),
         ({"recipe": "conve", "influence": {"top": 3}}, r"influence: unknown setting 'top' \(known here: mode"),
         ({"recipe": "sasrec", "recommendations": {"k": 0}}, "recommendations: k = 0"),
+        ({"recipe": "sasrec", "links": {"k": 3}}, "links: sasrec has no such asset"),
+        ({"recipe": "hgt", "links": {"k": 0}}, "links: k = 0"),
         ({"recipe": "hgt", "acceleration_report": {"epochs": 0}}, "acceleration_report: epochs = 0"),
     ],
 )
@@ -298,6 +300,74 @@ def test_without_an_order_recommendations_do_not_say_what_was_met_last(project: 
     result = system.run("recommendations", recommend=reply)
     assert result.success, failure(result)
     assert "has met, among others" in project.metadata("toy/bpr_mf_recommendations")["examples"]
+
+
+# -- predicted links -------------------------------------------------------------------------------------------------
+
+
+def write_link_report(system: System, top_tail_share: float = 0.2, ece: float = 0.02, rows: int = 6) -> None:
+    texts = {"head_name": "metformin", "relation": "indication", "tail_name": "diabetes"}
+    row = {"rank": 1, "probability": 0.25, "usual_rank": 40.2, **texts}
+    row["paths"] = "metformin –targets– AMPK –part of– insulin –causes– diabetes ; metformin –treats– x –like– diabetes"
+    diversity = {"distinct_tails": 9, "entropy": 2.5, "coverage": 0.3, "top_10_share": 0.9}
+    relation = {
+        "relation": "drug | indication | disease",
+        **{"heads": 40, "rows": 80, "candidates": 40, "known_rows": 0, "looked_for_paths": 80, "supported_rows": 60},
+        "diversity": [{"n": n, "top_tail_share": top_tail_share, **diversity} for n in (1, 2)],
+        "frequent_tails": [{"tail": "pain", "heads": 8, "of_heads": 0.2, "usual_rank": 1.5}],
+        "calibration": {"valid_links": 30, "negatives": "open tails", "base_rate": 0.01, "ece": 0.001, "ece_top": ece},
+        "bins": [[0.1, 0.12, 40], [0.3, 0.28, 40]],
+    }
+    few = {"valid_links": 3, "negatives": "open tails", "why": "fewer than 20 validation links"}
+    other = relation | {"relation": "disease | indication | drug", "calibration": few, "bins": []}
+    system.write("links/links.json", {"rows": 160, "relations": [relation, other], "shown": [row] * rows})
+    pq.write_table(pa.table({"head_id": ["a"], "score": [1.0]}), system.project.root / RUN / "links/links.parquet")
+
+
+def test_predicted_links_are_a_readable_table_and_figures(project: Project) -> None:
+    system = System(project, "conve", links={"k": 2})
+    write_link_report(system, rows=12)
+    result = system.run("links", links={})
+    assert result.success, failure(result)
+    shown = project.metadata("toy/conve_links")
+    assert shown["dagster/row_count"] == 160
+    assert (shown["ece_top"], shown["supported_share"], shown["entropy"]) == (0.02, 0.75, 2.5)
+    first = shown["links"].splitlines()[2]
+    assert first == "| metformin | indication | diabetes | 0.25 | 1 | 40 | –targets– AMPK –part of– insulin –causes– |"
+    assert 5 < shown["links"].count("\n") < 12, "as many as are shown without a click"
+    assert len(shown["links"]) < 1000
+    assert "1 relations have none (fewer than 20 validation links)" in shown["probabilities"]
+    assert [row.data["tail"] for row in shown["frequent_tails"].records] == ["pain", "pain"]
+    assert "data:image/png;base64," in shown["reliability"]
+    assert all(evaluation.passed for evaluation in checks(result).values())
+
+
+@pytest.mark.parametrize(
+    ("report", "failing"),
+    [({"top_tail_share": 0.9}, {"tails_differ"}), ({"ece": 0.3}, {"probabilities_hold"})],
+)
+def test_links_that_cannot_be_trusted_fail_a_check(
+    project: Project, report: dict[str, float], failing: set[str]
+) -> None:
+    system = System(project, "conve", links={"k": 2})
+    write_link_report(system, **report)
+    found = checks(system.run("links", links={}))
+    assert {name for name, evaluation in found.items() if not evaluation.passed} == failing
+
+
+def test_the_worker_is_told_what_the_launchpad_says_of_links(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[dict[str, Any]] = []
+    run = FakeWorker.run
+
+    def spy(self: FakeWorker, context: Any, *, extras: dict[str, Any], **rest: Any) -> Any:
+        seen.append(extras)
+        return run(self, context, extras=extras, **rest)
+
+    monkeypatch.setattr(FakeWorker, "run", spy)
+    system = System(project, "conve", links={"relations": ["treats"], "k": 2})
+    write_link_report(system)
+    assert system.run("links", {"k": 7}, links={}).success
+    assert (seen[0]["mode"], seen[0]["links"]["relations"], seen[0]["links"]["k"]) == ("links", ["treats"], 7)
 
 
 # -- the acceleration report -----------------------------------------------------------------------------------------

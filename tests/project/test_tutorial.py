@@ -14,30 +14,51 @@ from graphmill.cli import app
 BLOCK = re.compile(r"^```(python|console|yaml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
+class Page:
+    """A page's blocks, run in their order in the working directory; ``written`` is what the commands printed."""
+
+    def __init__(self, path: Path) -> None:
+        runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+        self.names: dict[str, object] = {}
+        self.written = ""
+        self.yaml: list[dict] = []
+        for kind, text in BLOCK.findall(path.read_text(encoding="utf-8")):
+            if kind == "python":
+                example = doctest.DocTestParser().get_doctest(text, self.names, path.name, None, None)
+                runner.run(example, clear_globs=False)
+                self.names |= example.globs
+            elif kind == "console":
+                for line in text.splitlines():
+                    program, *arguments = shlex.split(line.removeprefix("$ "))
+                    assert program == "graphmill"
+                    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
+                    assert done.exit_code == 0, done.output
+                    self.written += done.output
+            else:
+                self.yaml = list(yaml.safe_load_all(text))
+        assert runner.summarize().failed == 0
+        assert "(reused)" in self.written, "the command line goes on with the notebook's run"
+
+
 @pytest.mark.slow
 def test_the_tutorial_does_what_it_says(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = (repository / "docs/tutorials/first_graph.md").read_text(encoding="utf-8")
     monkeypatch.chdir(tmp_path)
-    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
-    names: dict[str, object] = {}
-    written: list[str] = []
-    for kind, text in BLOCK.findall(page):
-        if kind == "python":
-            example = doctest.DocTestParser().get_doctest(text, names, "first_graph.md", None, None)
-            runner.run(example, clear_globs=False)
-            names |= example.globs
-        elif kind == "console":
-            for line in text.splitlines():
-                program, *arguments = shlex.split(line.removeprefix("$ "))
-                assert program == "graphmill"
-                done = CliRunner().invoke(app, arguments, catch_exceptions=False)
-                assert done.exit_code == 0, done.output
-                written.append(done.output)
-        else:
-            shown = list(yaml.safe_load_all(text))
-    assert runner.summarize().failed == 0
-    assert "(reused)" in "".join(written), "the command line goes on with the notebook's run"
+    page = Page(repository / "docs/tutorials/first_graph.md")
     made = list(yaml.safe_load_all((tmp_path / "my-project/my_project/defs/mine/defs.yaml").read_text()))
-    for of_page, of_init in zip(shown, made, strict=True):
+    for of_page, of_init in zip(page.yaml, made, strict=True):
         assert of_page["type"] == of_init["type"]
         assert of_page["attributes"].items() <= of_init["attributes"].items()
+
+
+@pytest.mark.slow
+def test_a_drug_list_comes_from_a_graph_as_the_page_says(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = Page(repository / "docs/tutorials/from_graph_to_drug_list.md")
+    run, disease = page.names["run"], page.names["disease"]
+    shown = CliRunner().invoke(app, ["links", str(run.path), "--relation", "indication", "--head", disease, "-k", "3"])
+    assert f"{disease}, indication: drug" in shown.output.replace("\n", " ")
+    done = CliRunner().invoke(app, ["links", str(run.path), "--relation", "indication", "--type", "disease"])
+    assert done.exit_code == 0
+    assert (run.path / "links" / "links.csv").is_file()

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from graphmill.errors import CheckFailedError, InputError
+from graphmill.errors import CheckFailedError, InputError, ResourceError
+from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
@@ -178,8 +179,8 @@ def test_mistakes_are_one_sentence_and_change_nothing(store: Versions, first: Pa
     name = live(store).name
     with pytest.raises(InputError, match="is the live version of toy/hgt already"):
         roll_back(store, "1", **BY)
-    with pytest.raises(InputError, match=f"has no version '9'; there are: {name}"):
-        roll_back(store, "9", **BY)
+    with pytest.raises(InputError, match=f"has no version 'none'; there are: {name}"):
+        roll_back(store, "none", **BY)
     with pytest.raises(InputError, match="there is none to go back to"):
         roll_back(store, **BY)
     assert len(store.history()) == 1
@@ -203,3 +204,73 @@ def regraph(graph: TypedGraph, out: Path, *, seed: int, valid: float) -> None:
     }
     settings = GraphSettings.model_validate({"split": {"valid": valid, "test": 0.05, "seed": seed}})
     build_graph(graph.node_table(), pa.table(columns), settings, out)
+
+
+def test_an_index_and_what_the_run_has_to_show_are_part_of_the_version(
+    store: Versions, first: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("faiss")
+    plain = promote_run(first, store, ALWAYS, **BY)
+    names = {path.name for path in live(store).path.iterdir()}
+    assert {"curves.json", "report.json"} <= names
+    indexed = PromotionSettings(when="checks_pass", index="faiss")
+    again = promote_run(first, store, indexed, **BY)
+    assert (again["outcome"], again["reason"]) == ("promoted", "the run that is live, made again with index faiss")
+    assert again["index"]["recall_at_10"] >= 0.95
+    version = live(store)
+    assert version.about["index"]["kind"] == "faiss"
+    assert "index.faiss" in version.about["files"]
+    version.verify()
+    assert promote_run(first, store, indexed, **BY)["outcome"] == "kept"
+    back = promote_run(first, store, ALWAYS, **BY)
+    assert (back["version"], back["reason"]) == (plain["version"], "the run that is live, made again with index exact")
+    monkeypatch.setattr("graphmill.export.index.REQUIRED_RECALL", 1.01)
+    kept = promote_run(first, store, PromotionSettings(when="checks_pass", index="usearch"), **BY)
+    assert (kept["outcome"], kept["version"]) == ("kept", plain["version"])
+    assert "usearch finds" in kept["reason"]
+
+
+def test_the_health_of_a_run_that_a_person_promotes_is_in_the_version(store: Versions, better: Path) -> None:
+    promote_run(better, store, person=True, **BY)
+    assert json.loads((live(store).path / "health.json").read_text())["status"] in ("pass", "warn")
+
+
+def test_sinks_have_the_vectors_of_the_version_that_is_live(
+    store: Versions, first: Path, better: Path, tmp_path: Path
+) -> None:
+    sink = str(tmp_path / "live.parquet")
+    settings = PromotionSettings(when="checks_pass", sinks=[sink])
+
+    def held() -> str:
+        vectors, names = read_embeddings(sink).vectors, [version.name for version in store.all()]
+        same = [np.array_equal(vectors, read_embeddings(version.path).vectors) for version in store.all()]
+        return names[same.index(True)]
+
+    assert promote_run(first, store, settings, **BY)["version"] == held()
+    assert promote_run(better, store, settings, **BY)["version"] == held()
+    assert roll_back(store, by="me")["version"] == held()
+    broken = PromotionSettings(when="checks_pass", sinks=[sink, "/proc/no/live.csv"])
+    with pytest.raises(ResourceError, match=r"did not go live, because of its sink /proc/no/live\.csv.* already in"):
+        promote_run(better, store, broken, person=True, **BY)
+    assert live(store).name == store.all()[0].name
+    with pytest.raises(InputError, match="'nowhere' is no target"):
+        promote_run(better, store, PromotionSettings(sinks=["nowhere"]), **BY)
+
+
+def test_a_recommenders_version_holds_its_recommendations(tmp_path: Path) -> None:
+    from graphmill.runs.export import export_run
+    from graphmill.runs.recommendations import recommend_run
+    from graphmill.runs.train import train
+    from tests.training.cases import CASES
+    from tests.training.runs import settings_of
+
+    case = CASES["bpr-mf"]
+    path = train(settings_of(case, case.graph(tmp_path / "graph")), "test", root=str(tmp_path / "runs"))["run_dir"]
+    restored = restore(path)
+    export_run(restored)
+    store = Versions(tmp_path / "toy" / "bpr_mf")
+    promote_run(path, store, PromotionSettings(when="checks_pass", recommendations=3), **BY)
+    written = Path(recommend_run(restored, 3)["file"]).read_bytes()
+    assert (live(store).path / "recommendations.parquet").read_bytes() == written
+    promote_run(path, store, PromotionSettings(when="checks_pass", recommendations=0), **BY)
+    assert not (live(store).path / "recommendations.parquet").exists()

@@ -82,9 +82,11 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """Trials train here and not in processes of their own, which is what takes the time; the settings that were trained."""
     made: list[dict[str, Any]] = []
 
-    def run(values: Mapping[str, Any], where: str, root: Path, tell: Callable[..., None], stop: Any) -> Any:
+    def run(
+        values: Mapping[str, Any], where: str, root: Path, tell: Callable[..., None], stop: Any, **more: Any
+    ) -> Any:
         made.append(dict(values))
-        result = train(values, where, root=str(root))
+        result = train(values, where, root=str(root), **more)
         for record in MetricsLog(Path(result["run_dir"]) / "metrics.jsonl").read("epoch"):
             tell(record)
         return result, ""
@@ -109,6 +111,8 @@ def test_validation_decides_and_the_test_is_read_for_the_winner_alone(
     assert "keep_runs" not in best.get("acceleration", {})
     kept = json.loads((wanted.folder / "test.json").read_text())
     assert (kept["run"], kept["figures"].keys()) == (found.best.runs[0], found.test.keys())
+    with_test = [run for e in found.entries for run in e.runs if '"test_' in (Path(run) / "report.json").read_text()]
+    assert with_test == [found.best.runs[0]]
     assert (wanted.folder / "trials.png").read_bytes().startswith(b"\x89PNG")
     # The same call makes no further trial; with more it goes on and draws others.
     run_search(wanted)
@@ -129,7 +133,7 @@ def test_a_grid_is_tried_once(graph: str, tmp_path: Path, in_this_process: list[
 
 
 def test_a_search_whose_trials_all_fail_says_why(graph: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "run_process", lambda *_: ({}, "the loss is not finite"))
+    monkeypatch.setattr(module, "run_process", lambda *_, **__: ({}, "the loss is not finite"))
     wanted = open_search(settings_of(graph, {"model.embedding_dim": [4, 8]}), "settings.yaml", str(tmp_path))
     with pytest.raises(TrainingError, match="5 trials in a row failed; the last: the loss is not finite"):
         run_search(wanted)

@@ -58,11 +58,12 @@ def test_the_asset_graph_is_green(page: Page, server: Server, finished_run: str)
         "hgt_embeddings",
         "hgt_validation",
         "hgt_ranking",
+        "hgt_links",
         "hgt_drift",
         "hgt_promoted",
     ):
         expect(page.get_by_text(name, exact=True).first).to_be_visible()
-    expect(page.get_by_text("Materialized")).to_have_count(10)
+    expect(page.get_by_text("Materialized")).to_have_count(11)
     if folder := os.environ.get("GRAPHMILL_SCREENSHOTS"):
         Path(folder).mkdir(parents=True, exist_ok=True)
         page.wait_for_timeout(1000)  # the graph moves into place
@@ -88,7 +89,7 @@ def test_the_launchpad_shows_the_acceleration_settings_and_accepts_them(
     expect(page.get_by_text("No errors")).to_be_visible()
     expect(page.get_by_text("All defaults expanded")).to_be_visible()
     editor = page.locator(".CodeMirror-code").first
-    for setting in ("accumulation_steps: 4", "edge_sample_size: 5000", "memory_cleanup: phase"):
+    for setting in ("loss_chunks: 4", "memory_cleanup: phase", "edge_sample_size: 5000"):
         scroll_down_to(page, editor, setting)
     expect(page.get_by_role("button", name="Launch Run")).to_be_enabled()
 
@@ -128,6 +129,7 @@ def test_the_model_shows_its_loss_curve_and_code_to_paste(page: Page, server: Se
         ("hgt_validation", "components carry 90 % of the variance", 3),
         ("hgt_model", "Loss ", 2),
         ("hgt_ranking", "queries)", 1),
+        ("hgt_links", "predicted links", 1),
         ("graph", "edges are held out for validation", 0),
         ("edges", "Every row could be used", 0),
     ],

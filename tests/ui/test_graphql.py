@@ -11,7 +11,7 @@ from tests.ui.conftest import SMALL, Server
 
 SELECTOR = {"repositoryLocationName": "graphmill", "repositoryName": "__repository__"}
 CHAIN = ("raw_edges", "nodes", "edges", "graph", "hgt_model", "hgt_embeddings", "hgt_validation", "hgt_ranking")
-CHAIN += ("hgt_drift", "hgt_promoted")
+CHAIN += ("hgt_links", "hgt_drift", "hgt_promoted")
 METADATA = """metadataEntries { label
   ... on FloatMetadataEntry { floatValue } ... on IntMetadataEntry { intValue } ... on TextMetadataEntry { text }
   ... on MarkdownMetadataEntry { mdStr } ... on PathMetadataEntry { path } ... on BoolMetadataEntry { boolValue }

@@ -8,9 +8,23 @@ from graphmill.cli import training
 from graphmill.cli import search
 from graphmill.cli import results
 from graphmill.cli import promotion
+from graphmill.cli import serving
+from graphmill.cli import tracking
 from graphmill.cli import data
 from graphmill.cli import project
 from graphmill.cli import machine
 # isort: on
 
-__all__ = ["app", "data", "machine", "main", "project", "promotion", "results", "search", "training"]
+__all__ = [
+    "app",
+    "data",
+    "machine",
+    "main",
+    "project",
+    "promotion",
+    "results",
+    "search",
+    "serving",
+    "tracking",
+    "training",
+]

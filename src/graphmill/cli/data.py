@@ -40,7 +40,8 @@ def build(
     as_json: Json = False,
 ) -> None:
     """From files to a typed graph, as the assets of a project do it; `graphmill train` goes on from there."""
-    from graphmill.api import build_graph, read_features, read_tables
+    from graphmill.api import build_graph, read_features
+    from graphmill.ingest.read import read_tables
     from graphmill.project.data import guessed
     from graphmill.runs.resolve import merge
 

@@ -88,6 +88,53 @@ def show_ranking(run: str, found: dict[str, Any]) -> None:
         print(found["against"]["sentence"])
 
 
+def show_links(rows: list[dict[str, Any]]) -> None:
+    """Predicted links as a table of each head and relation, with the best of the paths that support each."""
+    tables: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        tables.setdefault((row["head_name"], row["relation"], row["tail_type"]), []).append(row)
+    columns = ["rank", "id", "name", "score", "probability", "usual rank", "known", "best path"]
+    for (head, relation, kind), own in tables.items():
+        cells = [
+            [
+                str(row["rank"]),
+                row["tail_id"],
+                row["tail_name"],
+                number(row["score"]),
+                _significant(row["probability"]),
+                _significant(row["usual_rank"]),
+                row["known"],
+                "not looked for" if row["paths"] is None else row["paths"].split(" ; ")[0],
+            ]
+            for row in own
+        ]
+        print_table(f"{head}, {relation}: {kind}", columns, cells)
+
+
+def show_link_report(folder: str, report: dict[str, Any]) -> None:
+    """What was written, relation by relation."""
+    rows = []
+    for each in report["relations"]:
+        at_k, of = each["diversity"][-1], each["calibration"]
+        rows.append(
+            [
+                each["relation"],
+                f"{each['heads']:,}",
+                f"{each['rows']:,}",
+                f"{at_k['distinct_tails']:,} of {each['candidates']:,}",
+                f"{at_k['top_tail_share']:.0%}",
+                f"{each['supported_rows']:,} of {each['looked_for_paths']:,}",
+                of.get("why") or f"error {of['ece_top']:.3f} at base rate {of['base_rate']:.2g}",
+            ]
+        )
+    columns = ["relation", "heads", "links", "distinct tails", "have the most frequent", "with a path", "probabilities"]
+    print_table(f"{report['rows']:,} links in {folder}: {', '.join(report['files'])}", columns, rows)
+
+
+def _significant(value: float | None) -> str:
+    return "" if value is None else f"{value:.3g}"
+
+
 def _figures(found: dict[str, Any]) -> dict[str, dict[str, Any]]:
     if "beside" in found:
         return dict(found["beside"])

@@ -33,6 +33,13 @@ def promote(
     to: Annotated[
         str, typer.Option(help="Where the versions of all models are; default 07_promoted beside 06_models")
     ] = "",
+    copy_to: Annotated[
+        str, typer.Option(help="Folder or URL that live versions are copied to from now on; a rollback follows")
+    ] = "",
+    sink: Annotated[
+        list[str] | None, typer.Option(help="Write its vectors there, too (see graphmill export); again for more")
+    ] = None,
+    index: Annotated[str, typer.Option(help="How neighbours are searched: exact, faiss or usearch")] = "exact",
     why: Why = "",
     force: Annotated[bool, typer.Option(help="Although its embeddings are not sound")] = False,
     as_json: Json = False,
@@ -42,14 +49,17 @@ def promote(
     Exit code 1 where --if decides for the one that is live.
     """
     from graphmill.promotion.policy import PromotionSettings
-    from graphmill.promotion.promote import health_failures, promote_run, somebody, versions_folder
+    from graphmill.promotion.promote import export_trial, health_failures, promote_run, somebody, versions_folder
     from graphmill.settings import parse
 
     if policy not in ("", "better", "checks_pass"):
         raise InputError(f"--if {policy}: better or checks_pass")
-    values = {"when": policy or "manual", "metric": metric, "min_gain": min_gain, "keep": keep}
+    values = {"when": policy or "manual", "metric": metric, "min_gain": min_gain, "keep": keep, "index": index}
+    values |= {"sinks": sink or [], "copy_to": copy_to}
     settings = parse(PromotionSettings, values, "promote")
     store = versions_folder(run, to)
+    if policy and not force:
+        export_trial(run)
     failed = health_failures(run) if policy and not force else []
     found = promote_run(
         run, store, settings, by=somebody(), why=why, person=not policy, force=force, failed_checks=failed
@@ -61,6 +71,36 @@ def promote(
         _show_promotion(store, found)
     if found["outcome"] != "promoted" and policy:
         raise typer.Exit(EXIT_CHECK_FAILED)
+
+
+@app.command()
+def export(
+    what: Annotated[str, typer.Argument(help="Run directory, DATASET/MODEL[/VERSION], or a file of embeddings")],
+    target: Annotated[
+        str, typer.Argument(help="A file ending in .duckdb, .parquet, .csv or .npy, or postgresql:SCHEMA.TABLE")
+    ],
+    folder: Folder = PROMOTED,
+    as_json: Json = False,
+) -> None:
+    """Write vectors with their ids, names and types to a file or a database, in place of what is there."""
+    from graphmill.evaluation.embedding_files import read_embeddings
+    from graphmill.export.targets import check_target, write_to
+
+    check_target(target)
+    path = Path(what)
+    if not path.exists():
+        model, _, version = what.rpartition("/") if what.count("/") == 2 else (what, "", "")
+        store = _versions(model, folder)
+        found = store.find(version) if version else store.current()
+        if found is None:
+            raise InputError(f"no version of {model} is live; name one: {model}/VERSION")
+        path = found.path
+    written = write_to(target, read_embeddings(path))
+    if as_json:
+        print_json(written)
+    else:
+        note = f" ({written['note']})" if written["note"] else ""
+        print(f"{written['rows']:,} vectors of {path} are in {target}{note}")
 
 
 @app.command()
@@ -81,11 +121,17 @@ def rollback(
         print_json(found)
     else:
         print(f"{store.label}: {found['version']} is live, {found['before']} was ({found['path']})")
+        if found["tracker"]:
+            print(f"note: the tracker was not told: {found['tracker']}", file=sys.stderr)
+        if found["copy"]:
+            print(f"note: the copy does not follow yet: {found['copy']}", file=sys.stderr)
 
 
 @app.command()
 def versions(model: Model, folder: Folder = PROMOTED, as_json: Json = False) -> None:
     """The versions of a model: which is live, when, with what figures, why, and by whom."""
+    from graphmill.promotion.versions import version_rows
+
     store = _versions(model, folder)
     rows = version_rows(store)
     if as_json:
@@ -141,30 +187,6 @@ def drift(
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 
-def version_rows(store: "Versions") -> list[dict[str, Any]]:
-    """One row a version, the newest first: what it is, and what last made it live."""
-    history, live, rows = store.history(), store.current_name(), []
-    for version in reversed(store.all()):
-        last = next((entry for entry in reversed(history) if entry.after == version.name), None)
-        metric, figures = version.about["selection_metric"], version.about["metrics"]
-        rows.append(
-            {
-                "version": version.name,
-                "live": version.name == live,
-                "when": last.when if last else version.about["made"],
-                "kind": last.kind if last else "never live",
-                "why": last.why if last else "",
-                "by": last.by if last else "",
-                "metric": metric,
-                "valid": figures.get(f"valid_{metric}"),
-                "test": figures.get(f"test_{metric}"),
-                "run_dir": version.about["run_dir"],
-                "path": str(version.path),
-            }
-        )
-    return rows
-
-
 def _versions(model: str, folder: Path) -> "Versions":
     from graphmill.promotion.versions import Versions
 
@@ -179,6 +201,8 @@ def _versions(model: str, folder: Path) -> "Versions":
 
 
 def _show_promotion(store: "Versions", found: dict[str, Any]) -> None:
+    from graphmill.export.index import index_sentence
+
     rows = [
         ["outcome", found["outcome"]],
         ["reason", found["reason"]],
@@ -199,6 +223,12 @@ def _show_promotion(store: "Versions", found: dict[str, Any]) -> None:
         rows.append([f"test {name} (decides nothing)", f"{test[0]}, before {test[1]}"])
     elif found["problem"]:
         rows.append(["not compared", found["problem"]])
+    if found["index"]:
+        rows.append(["index", index_sentence(found["index"])])
+    if found["tracker"]:
+        rows.append(["the tracker was not told", found["tracker"]])
+    if found["copy"]:
+        rows.append(["not copied", found["copy"]])
     if found["removed"]:
         rows.append(["removed", ", ".join(found["removed"])])
     print_table(f"Promotion to {store.label}", ["what", "value"], rows)

@@ -1,4 +1,4 @@
-"""Commands over finished runs and embeddings: figures, rankings, recommendations, neighbours, influence."""
+"""Commands over finished runs and embeddings: figures, rankings, recommendations, links, neighbours, influence."""
 
 import sys
 from pathlib import Path
@@ -7,7 +7,16 @@ from typing import Annotated
 import typer
 
 from graphmill.cli.entry import Json, app, overrides
-from graphmill.cli.output import number, print_json, print_table, ranking_json, restored_run, show_ranking
+from graphmill.cli.output import (
+    number,
+    print_json,
+    print_table,
+    ranking_json,
+    restored_run,
+    show_link_report,
+    show_links,
+    show_ranking,
+)
 from graphmill.errors import EXIT_CHECK_FAILED, InputError
 
 
@@ -38,26 +47,112 @@ def rank(
 
 
 @app.command()
+def embed(
+    run: Annotated[Path, typer.Argument(help="Run directory (HGT)")],
+    edges: Annotated[str, typer.Option(help="File of edges between new nodes and known ones; with header, or triples")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder; default inside the run")] = None,
+    format_: Annotated[str, typer.Option("--format", help="Format of the edges; default: by the content")] = "",
+    read: Annotated[list[str] | None, typer.Option(help="Setting of the format, such as columns.head_id=from")] = None,
+    as_json: Json = False,
+) -> None:
+    """Vectors for nodes that joined the graph after the training; an export in which they can be scored and compared."""
+    from graphmill.ingest.read import read_edges
+    from graphmill.runs.embed import NEW, embed_run
+
+    restored = restored_run(run, "")
+    tables = read_edges(edges, format_, **overrides(read or []))
+    rejects = f"; first: line {tables.rejects['line'][0]}, {tables.rejects['reason'][0]}" if len(tables.rejects) else ""
+    for note in [*tables.notes, *([f"{len(tables.rejects)} rows not used{rejects}"] if rejects else [])]:
+        print(f"note: {note}", file=sys.stderr)
+    found = embed_run(restored, tables, edges, output)
+    folder = output or run / "embeddings_later"
+    about = {"folder": str(folder), "new_nodes": found["joined"]["nodes"], "nodes": found["rows"], "dim": found["dim"]}
+    if as_json:
+        print_json(about)
+        return
+    rows = [["folder", str(folder)], ["new nodes alone", str(folder / NEW)], ["nodes", f"{found['rows']:,}"]]
+    rows += [[f"new of type {kind}", f"{count:,}"] for kind, count in about["new_nodes"].items()]
+    print_table(f"Nodes of {edges} in the space of {run}", ["what", "value"], rows)
+
+
+@app.command()
 def recommend(
     run: Annotated[Path, typer.Argument(help="Run directory of a recommender or a sequence model")],
     k: Annotated[int, typer.Option("--k", help="Items for each user", min=1)] = 20,
     exclude_seen: Annotated[
         str, typer.Option(help="Leave out what a user has met: always, never, auto (unless people take the same again)")
     ] = "auto",
+    history: Annotated[str, typer.Option(help="File of interactions: for the people in it, new ones too")] = "",
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="With --history: the file to write")] = None,
+    format_: Annotated[str, typer.Option("--format", help="Format of the history; default: by the content")] = "",
+    read: Annotated[list[str] | None, typer.Option(help="Setting of the format, such as columns.user=customer")] = None,
     checkpoint: Annotated[str, typer.Option(help="best, last, final, or an epoch number")] = "",
     as_json: Json = False,
 ) -> None:
-    """The best items of every user, with names and scores, as recommendations.parquet in the run directory."""
+    """The best items of every user, with names and scores, as recommendations.parquet in the run directory.
+
+    With --history for the users in that file, who need not have been there in the training: as
+    recommendations_of_history.parquet.
+    """
+    from graphmill.ingest.read import read_interactions
+    from graphmill.runs.fold_in import recommend_history
     from graphmill.runs.recommendations import recommend_run
 
+    if not history and (output or format_ or read):
+        raise InputError("--output, --format and --read go with --history")
     restored = restored_run(run, checkpoint)
-    found = {**restored.used, **recommend_run(restored, k, exclude_seen)}
+    if history:
+        tables = read_interactions(history, format_, **overrides(read or []))
+        for note in tables.notes:
+            print(f"note: {note}", file=sys.stderr)
+        found = {**restored.used, **recommend_history(restored, tables, history, k, exclude_seen, output)}
+    else:
+        found = {**restored.used, **recommend_run(restored, k, exclude_seen)}
     if as_json:
         print_json(found)
     else:
         print_table(
             f"Recommendations of {run}", ["what", "value"], [[name, str(value)] for name, value in found.items()]
         )
+
+
+@app.command()
+def links(
+    run: Annotated[Path, typer.Argument(help="Run directory of HGT, ConvE or ComplEx, or an export that can score")],
+    relation: Annotated[
+        list[str] | None, typer.Option(help="Relation by name, or source|name|target; repeatable; default all")
+    ] = None,
+    head: Annotated[list[str] | None, typer.Option(help="Head by id or name; repeatable; default all")] = None,
+    heads_file: Annotated[str, typer.Option(help="A text file with a head a line")] = "",
+    head_type: Annotated[str, typer.Option("--type", help="Node type of the heads, where types share ids")] = "",
+    k: Annotated[int, typer.Option("--k", "-k", help="Tails for each head and relation")] = 10,
+    known: Annotated[
+        str, typer.Option(help="Links that the graph has: exclude, exclude_train (of training alone), flag")
+    ] = "exclude",
+    set_: Annotated[list[str] | None, typer.Option("--set", help="Another setting, such as base_rate=0.01")] = None,
+    as_json: Json = False,
+) -> None:
+    """The best tails of heads, with probability and supporting paths. Without --head for all, into RUN/links."""
+    from graphmill.predictions.settings import LinkSettings
+    from graphmill.runs.links import FOLDER, Predictor, link_model, write_links
+    from graphmill.settings import parse
+
+    values = {"relations": relation or [], "heads": head or [], "heads_file": heads_file, "head_type": head_type}
+    asked = parse(LinkSettings, {**values, "k": k, "known": known, **overrides(set_ or [])}, "links")
+    model = link_model(run)
+    if asked.heads:
+        parts = list(Predictor(model, asked).predict())
+        rows = [row for each in parts for chunk in each.rows.chunks() for row in chunk.to_pylist()]
+        if as_json:
+            print_json({**model.about, "links": rows, "calibration": [each.about() for each in parts]})
+        else:
+            show_links(rows)
+        return
+    report = write_links(model, asked)
+    if as_json:
+        print_json(report)
+    else:
+        show_link_report(str(run / FOLDER), report)
 
 
 @app.command()

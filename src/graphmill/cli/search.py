@@ -1,43 +1,93 @@
 """Commands that try settings: ``search``."""
 
+import json
+import re
+import subprocess
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from graphmill.cli.entry import Json, app, overrides
 from graphmill.cli.output import print_json, print_table
+from graphmill.errors import InputError
+
+_MODEL = re.compile(r"\w+/\w+")
 
 
 @app.command()
 def search(
     settings: Annotated[
-        Path, typer.Argument(help="settings.yaml with a section 'search' (docs/how-to/search_settings.md)")
+        Path,
+        typer.Argument(
+            help="settings.yaml with a section 'search'; or DATASET/MODEL of a Dagster project, whose defs.yaml has one"
+        ),
     ],
     set_: Annotated[list[str] | None, typer.Option("--set", help="section.name=value, again for more")] = None,
     output: Annotated[str, typer.Option(help="Folder for the study and its runs; default: beside the graph")] = "",
     as_json: Json = False,
 ) -> None:
-    """Try settings, choose by validation, and write the best as a file. The same command goes on after a kill."""
-    from graphmill.evaluation.json_values import plain
-    from graphmill.runs.resolve import merge, read_settings
-    from graphmill.search.leaderboard import COLUMNS, leaderboard
-    from graphmill.search.study import open_search, run_search
-    from graphmill.training.signals import StopRequest
+    """Try settings, choose by validation, and write the best as a file. The same command goes on after a kill.
 
-    wanted = open_search(merge(read_settings(settings), overrides(set_ or [])), str(settings), output)
-    with StopRequest() as stop:
-        study = run_search(wanted, lambda line: print(line, file=sys.stderr, flush=True), stop)
-    found = leaderboard(wanted, study)
+    For DATASET/MODEL each trial is a partition of its asset DATASET/MODEL_trials.
+    """
+    from graphmill.evaluation.json_values import plain
+    from graphmill.search.leaderboard import read_leaderboard
+
+    if _MODEL.fullmatch(str(settings)) and not settings.exists():
+        if set_ or output:
+            raise InputError(f"--set and --output are for a settings file; those of {settings} are in its defs.yaml")
+        found = read_leaderboard(_in_the_project(str(settings)))
+    else:
+        found = _by_file(settings, set_ or [], output)
     if as_json:
         print_json(plain(asdict(found)))
         return
+    _show(found)
+
+
+def _by_file(settings: Path, set_: list[str], output: str) -> Any:
+    from graphmill.runs.messages import Terminal
+    from graphmill.runs.resolve import merge, read_settings
+    from graphmill.search.leaderboard import leaderboard
+    from graphmill.search.study import open_search, run_search
+    from graphmill.training.signals import StopRequest
+
+    wanted = open_search(merge(read_settings(settings), overrides(set_)), str(settings), output)
+    terminal = Terminal()
+    try:
+        with StopRequest() as stop:
+            study = run_search(wanted, lambda line: print(line, file=sys.stderr, flush=True), stop)
+            return leaderboard(wanted, study, outlets=[terminal], stop=stop)
+    finally:
+        terminal.close()
+
+
+def _in_the_project(model: str) -> Path:
+    """The folder of the search, made through Dagster: in a process of its own, as nothing here may import Dagster."""
+    from graphmill.runs.launch import end_with_parent
+
+    command = [sys.executable, "-m", "graphmill.orchestration.searching", model]
+    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, preexec_fn=end_with_parent)
+    if done.returncode:
+        raise typer.Exit(done.returncode)
+    return Path(json.loads(done.stdout.splitlines()[-1])["folder"])
+
+
+def _show(found: Any) -> None:
+    from graphmill.search.leaderboard import COLUMNS
+
     print_table(f"Trials by validation {found.metric}", COLUMNS, found.rows())
     if found.importance:
         print("what mattered: " + ", ".join(f"{name} {share:.0%}" for name, share in found.importance.items()))
     print(f"{len(found.entries)} finished, {found.pruned} ended early, {found.failed} failed, in {found.seconds:.0f} s")
     shown = {name: value for name, value in found.test.items() if "mistic" not in name}
     print("the winner on the test: " + ", ".join(f"{name} {value:.4f}" for name, value in list(shown.items())[:6]))
-    print(f"its settings: {found.folder}/best.yaml; its run: {found.best.runs[0]}")
+    beside = {who: value for who, value in found.beside.get("figures", {}).items() if value is not None}
+    if len(beside) > 1:
+        told = ", ".join(f"{who} {value:.4f}" for who, value in beside.items())
+        print(f"beside the baselines, test {found.beside['metric']}: {told}")
+    print(f"its settings: {found.folder}/best.yaml")
+    print(f"to make it live: graphmill promote {found.best.runs[0]}")

@@ -12,6 +12,7 @@ from graphmill.evaluation.drift.verdicts import DriftThresholds
 from graphmill.orchestration.checks import Check, PreviousRun, compared
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import markdown_table, picture, records, scalars
+from graphmill.orchestration.page import explorer_link
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.run_config import config_class, to_settings
 from graphmill.promotion.versions import Versions
@@ -91,7 +92,7 @@ def _nothing_live(plan: ModelPlan, run_dir: str) -> dg.MaterializeResult[Referen
     return dg.MaterializeResult(
         asset_key=key,
         value={"run_dir": run_dir, "against": "", "multiple": None},
-        metadata={"finding": said},
+        metadata={"finding": said, **explorer_link(key)},
         check_results=[each.check.result(key, True, said) for each in DRIFT_CHECKS],
     )
 
@@ -124,6 +125,7 @@ def _materialized(
             **figures,
             "against": report["against"],
             "finding": report["name"],
+            **explorer_link(key),
             "status": report["status"],
             "seed_effect": f"measured on {noise['pairs']} pairs of runs" if noise["pairs"] else "assumed, not measured",
             "findings": dg.MetadataValue.md(markdown_table(findings)),

@@ -11,6 +11,7 @@ from graphmill.components.drift_asset import drift_asset
 from graphmill.components.embeddings_asset import embeddings_asset
 from graphmill.components.fields import Freshness, Schedule, as_settings, checked_name, section
 from graphmill.components.influence_asset import influence_asset
+from graphmill.components.links_asset import links_asset
 from graphmill.components.model_asset import model_asset
 from graphmill.components.names import checked_model_name, require_own_names
 from graphmill.components.plan import ModelChecks, ModelPlan, RecommendationSettings
@@ -18,16 +19,21 @@ from graphmill.components.promoted_asset import promoted_asset
 from graphmill.components.ranking_asset import ranking_asset
 from graphmill.components.recommendations_asset import recommendations_asset
 from graphmill.components.scaffolding import EmbeddingModelScaffolder
+from graphmill.components.search_assets import search_definitions, search_of
 from graphmill.components.validation_asset import validation_asset
 from graphmill.errors import SettingsError
 from graphmill.evaluation.drift.verdicts import DriftThresholds
+from graphmill.export.remote import require_target
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.automation import chain_job, freshness_policy, retraining_schedule
 from graphmill.orchestration.defaults import shared_resources
+from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.launchers.settings import LauncherSettings
+from graphmill.predictions.settings import LinkSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.acceleration_report import AccelerationReportSettings
 from graphmill.runs.resolve import parse_settings
+from graphmill.search.space import parse_search
 from graphmill.settings import Settings
 from graphmill.systems.registry import RECIPES, choose_preset
 from graphmill.training.machine import this_machine
@@ -39,10 +45,18 @@ class Defaults:
 
     settings: Settings
     preset_reason: str
+    written: dict[str, Any]
+    """What the YAML says, with the preset that its ``auto`` stands for."""
 
 
 def _resolve_settings(context: dg.ResolutionContext, model: Any) -> Defaults:
     return launchpad_defaults(str(model.recipe), context.resolve_value(model.settings))
+
+
+def _resolve_search(context: dg.ResolutionContext, value: Any) -> dict[str, Any]:
+    written = context.resolve_value(value)
+    parse_search(written, "the component")  # here, so that a mistake is shown with its line
+    return dict(written)
 
 
 def launchpad_defaults(recipe: str, written: dict[str, Any]) -> Defaults:
@@ -55,7 +69,14 @@ def launchpad_defaults(recipe: str, written: dict[str, Any]) -> Defaults:
         if name in written:
             raise SettingsError(f"settings.{name} is decided by the component; remove it from the settings")
     preset, reason = chosen_preset(recipe, str(written.get("preset", "auto")))
-    return Defaults(parse_settings({**written, "recipe": recipe, "preset": preset}, "settings"), reason)
+    known = {**written, "recipe": recipe, "preset": preset}
+    return Defaults(parse_settings(known, "settings"), reason, known)
+
+
+def _promotion(written: Any) -> PromotionSettings:
+    settings = as_settings(PromotionSettings, written, "promote")
+    require_target(settings.copy_to, "promote.copy_to")
+    return settings
 
 
 def chosen_preset(recipe: str, preset: str) -> tuple[str, str]:
@@ -97,8 +118,17 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
     recommendations: Annotated[Any, section(RecommendationSettings, "recommendations")] = Field(
         default_factory=RecommendationSettings
     )
+    links: Annotated[Any, section(LinkSettings, "links")] = Field(default_factory=LinkSettings)
     promote: Annotated[Any, section(PromotionSettings, "promote")] = Field(default_factory=PromotionSettings)
     drift: Annotated[Any, section(DriftThresholds, "drift")] = Field(default_factory=DriftThresholds)
+    search: Annotated[
+        Any,
+        dg.Resolver(
+            _resolve_search,
+            model_field_type=dict[str, Any],
+            description="Settings to try: space, sampler, trials, budget_seconds, metric, seeds (how-to: Search settings).",
+        ),
+    ] = Field(default_factory=dict)
     launcher: Annotated[
         Any,
         dg.Resolver(
@@ -110,7 +140,9 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
     ] = Field(None)
     schedule: Schedule | None = Field(None, description="Retrain by the clock.")
     freshness: Freshness | None = Field(None, description="How old the embeddings may become.")
-    publish: str = Field("", description="Where the CSV is copied when its blocking checks pass; empty: nowhere.")
+    publish: str = Field(
+        "", description="File or URL that the CSV is copied to when its blocking checks pass; empty: nowhere."
+    )
     owners: list[str] = Field(default_factory=list, description='People ("a@b.org") or teams ("team:ml").')
 
     def plan(self, context: dg.ComponentLoadContext) -> ModelPlan:
@@ -118,7 +150,8 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         given = self.settings
         defaults = given if isinstance(given, Defaults) else launchpad_defaults(self.recipe, given)
         fresh = self.freshness
-        return ModelPlan(
+        data = f"{OUTPUTS}/{self.dataset}/graph"
+        plan = ModelPlan(
             dataset=checked_name(self.dataset, "dataset"),
             name=checked_model_name(checked_name(self.name or self.recipe, "name")),
             recipe=self.recipe,
@@ -126,7 +159,7 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             preset_reason=defaults.preset_reason,
             checks=as_settings(ModelChecks, self.checks, "checks"),
             root=context.project_root,
-            publish=self.publish,
+            publish=require_target(self.publish, "publish"),
             owners=self.owners,
             freshness=freshness_policy(fresh.warn_hours, fresh.fail_hours) if fresh else None,
             acceleration_report=as_settings(
@@ -134,10 +167,15 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
             ),
             influence=as_settings(InfluenceSettings, self.influence, "influence"),
             recommendations=as_settings(RecommendationSettings, self.recommendations, "recommendations"),
-            promotion=as_settings(PromotionSettings, self.promote, "promote"),
+            links=as_settings(LinkSettings, self.links, "links"),
+            promotion=_promotion(self.promote),
             launcher=launcher_settings(self.launcher),
             drift=as_settings(DriftThresholds, self.drift, "drift"),
+            search={**defaults.written, "data": data, "search": self.search} if self.search else {},
         )
+        if plan.search:
+            search_of(plan)  # so that its mistakes are found here
+        return plan
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The assets, the retraining job, and the schedule if one is asked for."""
@@ -147,25 +185,27 @@ class EmbeddingModel(dg.Component, dg.Model, dg.Resolvable):
         for made, factory, name in (
             (plan.system.recommends, recommendations_asset, "recommendations"),
             (plan.system.traces, influence_asset, "influence"),
+            (plan.system.predicts, links_asset, "links"),
         ):
             if made:
                 assets.append(factory(plan))
             elif name in self.model_fields_set:
                 raise SettingsError(f"{name}: {plan.recipe} has no such asset; remove the section")
         assets += [drift_asset(plan), promoted_asset(plan)]
-        own = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
+        selection = dg.AssetSelection.assets(*(key for asset in assets for key in asset.keys))
         prefix = f"{plan.dataset}_{plan.name}"
         job = chain_job(
             f"{prefix}_retrain",
-            own.upstream(),
+            selection.upstream(),
             f"From the files of {plan.dataset} to the checked embeddings of {plan.name}.",
         )
         schedules = []
         if self.schedule:
             schedules.append(retraining_schedule(f"{prefix}_schedule", job, self.schedule.cron, self.schedule.timezone))
-        return dg.Definitions(
+        own = dg.Definitions(
             assets=[*assets, acceleration_asset(plan)],
             jobs=[job],
             schedules=schedules,
             resources=shared_resources(context),
         )
+        return dg.Definitions.merge(own, search_definitions(plan)) if plan.search else own

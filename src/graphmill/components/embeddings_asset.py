@@ -1,6 +1,5 @@
 """The asset ``<dataset>/<model>_embeddings``: the run's vectors in every format, checked before anything uses them."""
 
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,11 +14,14 @@ from graphmill.components.plan import POOL, ModelPlan, plan_asset
 from graphmill.errors import InputError
 from graphmill.evaluation.health.quick import quick_health
 from graphmill.evaluation.health.row_figures import row_figures
+from graphmill.export.remote import copy_file, is_url
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.ingest.files import shown
 from graphmill.ingest.interactions import ITEM, USER
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import column_schema, snippet
+from graphmill.orchestration.page import explorer_link
 from graphmill.orchestration.pipes import WorkerClient
 
 BLOCK_ROWS = 4096
@@ -111,6 +113,7 @@ def _materialized(
         data_version=dg.DataVersion(f"{model['data_version']}-e{exported['epoch']}" + (f"-{space}" if space else "")),
         metadata={
             "summary": dg.MetadataValue.md(_summary(plan, vectors, exported, results)),
+            **explorer_link(plan.key("embeddings")),
             "dagster/row_count": rows.num_rows,
             "dagster/column_schema": column_schema(schema, COLUMNS),
             "dimensions": vectors.shape[1],
@@ -166,17 +169,13 @@ frame = pd.read_parquet({parquet!r})
 
 
 def _publish(plan: ModelPlan, files: Mapping[str, str]) -> str:
-    """Copy the CSV to the path that the YAML names, whole or not at all; returns the path."""
+    """Copy the CSV to the path or URL that the YAML names, whole or not at all; returns it, without a token."""
     if not plan.publish:
         return ""
     if "csv" not in files:
         raise InputError("'publish' in the defs.yaml copies the CSV, but export.csv is off: set export.csv: true")
-    target = plan.root / plan.publish
-    target.parent.mkdir(parents=True, exist_ok=True)
-    scratch = target.with_name(target.name + ".part")
-    shutil.copyfile(plan.root / files["csv"], scratch)
-    scratch.replace(target)
-    return plan.publish
+    copy_file(plan.root / files["csv"], plan.publish if is_url(plan.publish) else plan.root / plan.publish)
+    return shown(plan.publish)
 
 
 def _check_results(

@@ -13,6 +13,7 @@ from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import markdown_table, records, scalars, snippet
+from graphmill.orchestration.page import explorer_link
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.run_config import config_class, to_settings
 
@@ -87,6 +88,7 @@ def _materialized(plan: ModelPlan, run_dir: str, asked: InfluenceSettings) -> dg
                 f"{about['num_test_triples']:,} triples explained by {about['num_training_triples']:,} training triples, "
                 f"summed over {len(checkpoints)} checkpoints. The strongest are in the tables below."
             ),
+            **explorer_link(key),
             "dagster/row_count": len(rows),
             "dagster/column_schema": dg.TableSchema(
                 columns=[

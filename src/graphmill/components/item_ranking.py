@@ -9,6 +9,7 @@ from graphmill.components.plan import ModelPlan
 from graphmill.evaluation.pictures.comparisons import grouped_bars
 from graphmill.orchestration.checks import Check, PreviousRun, compared
 from graphmill.orchestration.metadata import markdown_table, picture, scalars
+from graphmill.orchestration.page import explorer_link
 from graphmill.training.settings import CHOSEN_ON_TEST
 
 BEATS = Check("beats_baselines", "The held-out items rank better than by popularity and the other simple predictors.")
@@ -86,6 +87,7 @@ def shown(
         value={"run_dir": run_dir, "report": f"{run_dir}/ranking.json"},
         metadata={
             **figures,
+            **explorer_link(key),
             "epoch": report["epoch"],
             **({"take_instead": report["advice"]} if report.get("advice") else {}),
             **scalars({"repeat_share": report.get("repeat_share", 0.0)}),

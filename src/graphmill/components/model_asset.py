@@ -9,6 +9,7 @@ import dagster as dg
 from graphmill.components.plan import POOL, ModelPlan, plan_asset
 from graphmill.errors import SettingsError
 from graphmill.evaluation.pictures.embedding import loss_curve, memory_curve, metric_curve
+from graphmill.export.remote import is_url
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.curves import Curve, total_loss
 from graphmill.orchestration.failures import user_errors
@@ -90,7 +91,7 @@ def _require_what_comes_after(plan: ModelPlan, settings: Any, launcher: Launcher
         raise SettingsError("export.parquet is off, but the assets downstream read it: set export.parquet: true")
     if plan.publish and not settings.export.csv:
         raise SettingsError("'publish' in the defs.yaml copies the CSV, but export.csv is off: set export.csv: true")
-    if plan.publish and (plan.root / plan.publish).is_dir():
+    if plan.publish and not is_url(plan.publish) and (plan.root / plan.publish).is_dir():
         raise SettingsError(f"publish: {plan.publish} is a folder; name the file that the CSV is copied to")
 
 

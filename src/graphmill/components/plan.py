@@ -3,8 +3,8 @@
 Filled by the components, read by the asset factories.
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -19,6 +19,7 @@ from graphmill.orchestration.checks import Check, SeverityName, specs
 from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.home import OUTPUTS, PROMOTED
 from graphmill.orchestration.launchers.settings import LauncherSettings
+from graphmill.predictions.settings import LinkSettings
 from graphmill.promotion.policy import PromotionSettings
 from graphmill.runs.acceleration_report import AccelerationReportSettings
 from graphmill.settings import Renamed, Settings, SettingsT, setting
@@ -40,6 +41,12 @@ class ModelChecks(HealthThresholds, RankingThresholds):
     )
     loss_swing_max: float = setting(
         0.1, "Scatter of the epochs' losses about their trend, relative to the loss, in the second half", gt=0
+    )
+    top_tail_share_max: float = setting(
+        0.5, "Predicted links: part of a relation's heads whose best tail may be the same one", ge=0, le=1
+    )
+    ece_max: float = setting(
+        0.1, "Predicted links: expected calibration error of the tails that are shown, mean over relations", ge=0, le=1
     )
     message_share_min: float = setting(0.7, "Part of a relation's edges that must carry messages", ge=0, le=1)
 
@@ -94,9 +101,12 @@ class ModelPlan:
     acceleration_report: AccelerationReportSettings
     influence: InfluenceSettings
     recommendations: RecommendationSettings
+    links: LinkSettings
     promotion: PromotionSettings
     launcher: LauncherSettings | None
     drift: DriftThresholds
+    search: Mapping[str, Any] = field(default_factory=dict)
+    """The settings with the section ``search``, as :func:`graphmill.search.study.open_search` takes them; {}: none."""
 
     @property
     def preset(self) -> str:

@@ -14,8 +14,10 @@ from graphmill.components.plan import POOL, ModelPlan, plan_asset
 from graphmill.components.ranking_asset import KINDS
 from graphmill.components.validation_asset import NAMED, groups_of
 from graphmill.errors import InputError, SettingsError
+from graphmill.export.index import REQUIRED_RECALL, index_problem, index_sentence
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.failures import user_errors
+from graphmill.orchestration.page import explorer_link
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.promotion import data_version, metadata
 from graphmill.orchestration.run_config import config_class, to_settings
@@ -24,7 +26,12 @@ from graphmill.promotion.versions import Versions
 
 WHOLE = Check("version_is_whole", "Every file of the live version is as it was promoted.", blocking=True)
 NOT_WORSE = Check("not_worse_than_the_live_one", "The run is not surely worse than the live version on validation.")
-CHECKS = (WHOLE, NOT_WORSE)
+FINDS = Check(
+    "index_finds_neighbours",
+    f"The index finds {REQUIRED_RECALL:.0%} of the ten nearest neighbours that exact search finds, or search is exact.",
+    blocking=True,
+)
+CHECKS = (WHOLE, NOT_WORSE, FINDS)
 
 Reference = dict[str, Any]
 
@@ -126,6 +133,7 @@ def _waits(asked: PromotionSettings) -> dict[str, Any]:
         "champion": "",
         "comparison": {},
         "problem": "",
+        "index": {},
     }
 
 
@@ -140,12 +148,13 @@ def _materialized(
         whole, said = True, f"{live.name} is whole" if live else "nothing is live yet"
     except InputError as error:
         whole, said = False, str(error)
+    index = found["index"]
     worse = bool(compared) and compared["high"] < 0
     return dg.MaterializeResult(
         asset_key=key,
         value={name: found[name] for name in ("outcome", "version", "path")},
         data_version=dg.DataVersion(data_version(found)),
-        metadata=metadata(found, by),
+        metadata=metadata(found, by) | explorer_link(key),
         check_results=[
             WHOLE.result(key, whole, said),
             NOT_WORSE.result(
@@ -153,6 +162,9 @@ def _materialized(
                 not worse,
                 found["reason"] if compared else found["problem"] or "nothing to compare with",
                 severity=plan.checks.severity,
+            ),
+            FINDS.result(
+                key, not index_problem(index), index_sentence(index) if index else "search is exact", metadata=index
             ),
         ],
     )

@@ -15,6 +15,7 @@ from graphmill.ingest.formats import FORMATS
 from graphmill.orchestration import files
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import records
+from graphmill.orchestration.page import explorer_link
 
 BINARY = (".npy", ".parquet", ".pq", ".zip")
 _BLOCK_BYTES = 1 << 20
@@ -45,6 +46,7 @@ def raw_asset(plan: TablePlan, source: SourceFile) -> dg.AssetsDefinition:
             data_version=dg.DataVersion(digest),
             metadata={
                 "summary": dg.MetadataValue.md(_summary(source, size, about)),
+                **explorer_link(key),
                 "file": dg.MetadataValue.path(shown(source.path)),
                 "bytes": size,
                 **about,

@@ -18,7 +18,7 @@ from pydantic import BaseModel, ConfigDict
 from safetensors.numpy import save_file
 
 from graphmill.errors import TrainingError
-from graphmill.export.writers import CsvEmbeddings, EmbeddingWriter, NpyEmbeddings, ParquetEmbeddings
+from graphmill.export.writers import CsvEmbeddings, FileWriter, NpyEmbeddings, ParquetEmbeddings
 from graphmill.graph.verified import damaged_file
 from graphmill.training.files import PART, describe_file, only_writer, writing
 from graphmill.training.run_files import damaged, read_json_file, shaped
@@ -67,7 +67,7 @@ def _export(
     beside: Mapping[str, Mapping[str, np.ndarray]],
 ) -> dict[str, Any]:
     (directory / MANIFEST).unlink(missing_ok=True)
-    writers: list[EmbeddingWriter] = []
+    writers: list[FileWriter] = []
     try:
         if formats.parquet:
             writers.append(ParquetEmbeddings(directory / "embeddings.parquet", dim))
@@ -146,7 +146,7 @@ def require_whole(directory: Path, manifest: dict[str, Any], suffix: str = ".par
         raise damaged(*found, _AGAIN)
 
 
-def _stream(blocks: Iterable[EmbeddingBlock], nodes: pa.Table, writers: list[EmbeddingWriter]) -> int:
+def _stream(blocks: Iterable[EmbeddingBlock], nodes: pa.Table, writers: list[FileWriter]) -> int:
     expected = 0
     for block in blocks:
         if block.start != expected:

@@ -1,4 +1,4 @@
-"""One writer a format, behind one protocol. Each writes a temporary file and puts it in place only when it is whole."""
+"""One writer a format, behind one protocol. Nothing that is written can be read before it is whole."""
 
 from __future__ import annotations
 
@@ -16,25 +16,29 @@ COLUMNS = ("node_index", "node_id", "node_name", "node_type", "embedding")
 
 
 class EmbeddingWriter(Protocol):
-    """Consecutive rows in, one file out."""
-
-    path: Path
+    """Consecutive rows in; a file or a table out."""
 
     def write(self, nodes: pa.Table, vectors: np.ndarray) -> None:
         """``nodes``: columns index, id, name, type of the rows; ``vectors`` float32 [rows, d]."""
 
     def commit(self) -> None:
-        """Make the file durable and put it in place."""
+        """Make it durable and put it in place."""
 
     def abort(self) -> None:
         """Leave nothing behind."""
+
+
+class FileWriter(EmbeddingWriter, Protocol):
+    """A writer of one file: a temporary one until it is whole."""
+
+    path: Path
 
 
 class ParquetEmbeddings:
     """node_index int64, node_id, node_name string, node_type dictionary, embedding fixed-size list of float32."""
 
     def __init__(self, path: Path, dim: int) -> None:
-        self.path, self.temporary = path, _temporary(path)
+        self.path, self.temporary = path, temporary_path(path)
         self.schema = pa.schema(
             [
                 ("node_index", pa.int64()),
@@ -65,7 +69,7 @@ class ParquetEmbeddings:
     def commit(self) -> None:
         """Close, sync, rename."""
         self.writer.close()
-        _put_in_place(self.temporary, self.path)
+        put_in_place(self.temporary, self.path)
 
     def abort(self) -> None:
         """Remove the temporary file."""
@@ -77,7 +81,7 @@ class CsvEmbeddings:
     """CSV with the vector as a JSON list in one quoted field."""
 
     def __init__(self, path: Path, dim: int) -> None:
-        self.path, self.temporary = path, _temporary(path)
+        self.path, self.temporary = path, temporary_path(path)
         self.file: IO[str] = self.temporary.open("w", encoding="utf-8", newline="")
         self.rows = csv.writer(self.file, lineterminator="\n")
         self.rows.writerow(COLUMNS)
@@ -92,7 +96,7 @@ class CsvEmbeddings:
     def commit(self) -> None:
         """Sync, rename."""
         self.file.close()
-        _put_in_place(self.temporary, self.path)
+        put_in_place(self.temporary, self.path)
 
     def abort(self) -> None:
         """Remove the temporary file."""
@@ -104,9 +108,9 @@ class NpyEmbeddings:
     """A float32 matrix as ``.npy``, with ``<name>.ids.txt`` beside it: one ``type<TAB>id`` per row."""
 
     def __init__(self, path: Path, dim: int, rows: int) -> None:
-        self.path, self.temporary = path, _temporary(path)
+        self.path, self.temporary = path, temporary_path(path)
         self.ids_path = path.with_suffix(".ids.txt")
-        self.ids_temporary = _temporary(self.ids_path)
+        self.ids_temporary = temporary_path(self.ids_path)
         self.matrix = np.lib.format.open_memmap(self.temporary, mode="w+", dtype=np.float32, shape=(rows, dim))
         self.ids: IO[str] = self.ids_temporary.open("w", encoding="utf-8", newline="")
         self.at = 0
@@ -122,8 +126,8 @@ class NpyEmbeddings:
         """Flush, sync, rename both."""
         self.matrix.flush()
         self.ids.close()
-        _put_in_place(self.temporary, self.path)
-        _put_in_place(self.ids_temporary, self.ids_path)
+        put_in_place(self.temporary, self.path)
+        put_in_place(self.ids_temporary, self.ids_path)
 
     def abort(self) -> None:
         """Remove the temporary files."""
@@ -132,12 +136,14 @@ class NpyEmbeddings:
         self.ids_temporary.unlink(missing_ok=True)
 
 
-def _temporary(path: Path) -> Path:
+def temporary_path(path: Path) -> Path:
+    """Where a file is written until it is whole: beside its place, whose folder is made."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return path.with_name(f".{path.name}.{os.getpid()}.part")
 
 
-def _put_in_place(temporary: Path, path: Path) -> None:
+def put_in_place(temporary: Path, path: Path) -> None:
+    """Sync the temporary file and rename it."""
     with temporary.open("rb") as file:
         os.fsync(file.fileno())
     os.replace(temporary, path)

@@ -29,11 +29,14 @@ class Neighbourhoods:
     """Distinct typed training edges: ``matrix`` float32 [nodes, columns] CSR, rows not yet scaled.
 
     A column stands for a (relation, neighbour); an entry is 1 / log(1 + the column's degree). ``pair`` int32 [entries]:
-    the undirected pair of each, in the matrix's order.
+    the undirected pair of each, in the matrix's order. ``columns`` int64 [columns], ascending: relation · nodes + neighbour,
+    where relation + R is relation read from its targets; ``weights`` float32 [columns]: what an entry of each is.
     """
 
     matrix: sp.csr_matrix
     pair: np.ndarray
+    columns: np.ndarray
+    weights: np.ndarray
 
 
 def neighbourhoods(graph: TypedGraph) -> Neighbourhoods:
@@ -61,9 +64,10 @@ def neighbourhoods(graph: TypedGraph) -> Neighbourhoods:
     key, first = np.unique(rows * max(len(used), 1) + column, return_index=True)
     row, column = np.divmod(key, max(len(used), 1))
     degree = np.bincount(column, minlength=len(used))
-    values = (1.0 / np.maximum(np.log1p(degree), _LEAST_LOG)).astype(np.float32)[column]
+    weights = (1.0 / np.maximum(np.log1p(degree), _LEAST_LOG)).astype(np.float32)
     pairs = np.concatenate([none, *(p for _, _, _, p in found)])[first].astype(np.int32)
-    return Neighbourhoods(sp.csr_matrix((values, (row, column)), (count, len(used))), pairs)
+    matrix = sp.csr_matrix((weights[column], (row, column)), (count, len(used)))
+    return Neighbourhoods(matrix, pairs, used, weights)
 
 
 def neighbourhood_matrix(graph: TypedGraph, shrinkage: float = SHRINKAGE) -> sp.csr_matrix:

@@ -55,6 +55,7 @@ class PreviousRun:
     """The figures of an asset's last materialization, to stand beside the new ones."""
 
     def __init__(self, instance: dg.DagsterInstance, asset: dg.AssetKey) -> None:
+        self.asset = asset
         event = instance.get_latest_materialization_event(asset)
         materialization = event.asset_materialization if event else None
         self._metadata = materialization.metadata if materialization else {}

@@ -37,8 +37,8 @@ FIGURES = (
         "components_90",
     ),
     *("mrr", "hits@10", "ndcg@10", "hr@10", "recall@20", "ndcg@20", "mrr_over_degree", "mrr_over_frequency"),
-    *("over_best_baseline", "explained_triples", "items_recommended", "catalogue_coverage", "speed_up"),
-    *("decision", "live_version"),
+    *("over_best_baseline", "explained_triples", "items_recommended", "catalogue_coverage", "ece_top"),
+    *("supported_share", "top_tail_share", "speed_up", "decision", "live_version"),
 )
 SHOWN_FIGURES = 4
 

@@ -28,12 +28,19 @@ def located(path: str, root: Path) -> str:
 
 def state(path: str) -> FileState:
     """Size and version of the file at ``path`` (local or URL). Raises :class:`InputError` if there is no such file."""
-    filesystem, inner = fsspec.core.url_to_fs(path)
     try:
+        filesystem, inner = fsspec.core.url_to_fs(path)
+        filesystem.invalidate_cache()  # an object store's listing of before would hide a change
         info: dict[str, Any] = filesystem.info(inner)
     except FileNotFoundError:
         raise InputError(
             f"{shown(path)} does not exist; put the file there, or correct 'path' in the defs.yaml"
+        ) from None
+    except ImportError as error:
+        raise InputError(f"{shown(path)} cannot be read: {error}") from None
+    except Exception as error:  # whatever a file system's client raises; its text may repeat a token
+        raise InputError(
+            f"{shown(path)} cannot be read ({type(error).__name__}); check the address and the environment's credentials"
         ) from None
     if info.get("type") == "directory":
         raise InputError(f"{shown(path)} is a directory; name a file in the defs.yaml")

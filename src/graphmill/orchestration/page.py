@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import quote
 
 import dagster as dg
 
@@ -18,8 +19,8 @@ INLINE_CHARACTERS = 999
 """Of Markdown that the webserver shows without a click."""
 BLOCKS = "▁▂▃▄▅▆▇█"
 SPARKS = 24
-PICTURES_VARIABLE = "GRAPHMILL_PICTURES"
-"""Where ``make ui`` serves pictures of run directories, such as ``http://127.0.0.1:3001``."""
+SERVICE_VARIABLE = "GRAPHMILL_SERVICE"
+"""Where ``graphmill serve`` runs beside ``make ui``: the explorer, and pictures of runs; ``http://127.0.0.1:3001``."""
 PICTURE_WIDTH = 360
 
 
@@ -46,10 +47,18 @@ def asset_page(
     page: dict[str, Any] = {"summary": dg.MetadataValue.md(_short(summary))}
     if shown := _pictures(pictures or {}):
         page["pictures"] = dg.MetadataValue.md(shown)
+    page.update(explorer_link(previous.asset))
     page.update({name: rounded(value) for name, value in scalars(plotted).items()})
     if rows := _rows(scalars(others or {}), previous, baselines or {}):
         page["figures"] = _table(rows)
     return page
+
+
+def explorer_link(asset: dg.AssetKey) -> dict[str, Any]:
+    """Metadata that leads to the explorer's page on this asset's model; {} where it is not served."""
+    address = os.environ.get(SERVICE_VARIABLE, "")
+    path = "/".join(quote(part) for part in asset.path)
+    return {"explorer": dg.MetadataValue.url(f"{address}/#/{path}")} if address else {}
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -107,10 +116,10 @@ def _text(value: Any) -> str:
 
 def _pictures(pictures: Mapping[str, str]) -> str:
     """Short Markdown with the pictures' addresses; empty where nobody serves them."""
-    address = os.environ.get(PICTURES_VARIABLE, "")
+    address = os.environ.get(SERVICE_VARIABLE, "")
     if not address:
         return ""
-    lines = [f"![{title}]({address}/{path}?width={PICTURE_WIDTH})" for title, path in pictures.items()]
+    lines = [f"![{title}]({address}/pictures/{path}?width={PICTURE_WIDTH})" for title, path in pictures.items()]
     while lines and len("\n\n".join(lines)) > INLINE_CHARACTERS:
         lines.pop()
     return "\n\n".join(lines)

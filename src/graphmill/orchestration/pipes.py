@@ -29,11 +29,11 @@ from graphmill.orchestration.lost_runs import worker_above
 from graphmill.orchestration.message_file import MessageFile
 from graphmill.orchestration.progress import (
     Message,
+    epoch_line,
     progress_metadata,
     started_line,
     started_metadata,
 )
-from graphmill.runs.messages import progress_line
 
 POLL_SECONDS = 0.2
 NOTE_DESCENDANTS_EVERY_SECONDS = 1.0
@@ -305,9 +305,7 @@ class _Observer:
                 self._write(started_line(self._started[0]), started_metadata(self._started[0]))
                 self._started.pop(0)
             if self._progress:
-                at = self._progress
-                place = f"epoch {at.get('epoch', '?')}/{at.get('epochs', '?')}, step {at.get('step', '?')}"
-                self._write(f"{place}  {progress_line(dict(at))}", progress_metadata(at))
+                self._write(epoch_line(self._progress), progress_metadata(self._progress))
                 self._progress = {}
         except SQLAlchemyError:
             return False

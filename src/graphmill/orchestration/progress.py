@@ -6,7 +6,7 @@ from typing import Any
 import dagster as dg
 
 from graphmill.orchestration.metadata import scalars
-from graphmill.runs.messages import duration
+from graphmill.runs.messages import duration, progress_line
 
 Message = Mapping[str, Any]
 
@@ -55,3 +55,9 @@ def started_line(message: Message) -> str:
     if estimate.get("seconds_total"):
         parts.append(f"about {duration(estimate['seconds_total'])} to go")
     return " · ".join(parts)
+
+
+def epoch_line(message: Message) -> str:
+    """One line on a moment: epoch and step, and how the training goes."""
+    epoch, epochs, step = (message.get(name, "?") for name in ("epoch", "epochs", "step"))
+    return f"epoch {epoch}/{epochs}, step {step}  {progress_line(dict(message))}"

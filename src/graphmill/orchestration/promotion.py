@@ -15,6 +15,7 @@ import dagster as dg
 from graphmill.orchestration.metadata import markdown_table, scalars, snippet
 
 NO_VERSION = "none"
+_FOLLOWERS = {"tracker_was_not_told": "tracker", "not_copied": "copy"}
 
 
 def data_version(found: Mapping[str, Any]) -> str:
@@ -34,6 +35,7 @@ def metadata(found: Mapping[str, Any], by: str) -> dict[str, Any]:
         "by": by,
         **scalars({name: compared.get(name) for name in figures}),
     }
+    shown |= {name: found[key] for name, key in _FOLLOWERS.items() if found.get(key)}
     if compared:
         shown["metric"] = compared["metric"]
         shown["figures"] = dg.MetadataValue.md(markdown_table(_figure_rows(found, compared)))

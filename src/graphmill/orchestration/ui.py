@@ -1,4 +1,4 @@
-"""``python -m graphmill.orchestration.ui``: webserver, daemon and the pictures' server together; one Ctrl-C stops all.
+"""``python -m graphmill.orchestration.ui``: webserver, daemon and `graphmill serve` together; one Ctrl-C stops all.
 
 The daemon runs the queue, so that runs launched in the UI respect the accelerator pool, and schedules and sensors tick.
 """
@@ -19,8 +19,8 @@ from types import FrameType
 import dagster as dg
 
 from graphmill.errors import EXIT_OK, GraphmillError, ResourceError
-from graphmill.orchestration.home import code_location, dagster_home, project_root
-from graphmill.orchestration.page import PICTURES_VARIABLE
+from graphmill.orchestration.home import PROMOTED, code_location, dagster_home, project_root
+from graphmill.orchestration.page import SERVICE_VARIABLE
 from graphmill.orchestration.processes import ChildTree
 
 READY_SECONDS = 180.0
@@ -49,8 +49,12 @@ def serve(root: Path, host: str, port: int) -> int:
     home = dagster_home(root)
     logs = Path(home) / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    pictures = _free_port()
-    os.environ[PICTURES_VARIABLE] = f"http://127.0.0.1:{pictures}"
+    service = _port_for_service(port + 1)
+    explorer = f"http://127.0.0.1:{service}"
+    os.environ[SERVICE_VARIABLE] = explorer
+    os.environ.pop(
+        "GRAPHMILL_TOKEN", None
+    )  # the browser's pictures could not bring it, and it serves this machine alone
     print("starting the webserver and the daemon …", flush=True)
     # Made here, once: webserver, daemon and code servers would all try to, and some of them fail.
     with dg.DagsterInstance.get():
@@ -60,7 +64,7 @@ def serve(root: Path, host: str, port: int) -> int:
     commands = {
         "webserver": ["dagster_webserver", "-h", host, "-p", str(port), *workspace],
         "daemon": ["dagster._daemon", "run", *workspace],
-        "pictures": ["graphmill.orchestration.pictures", "--port", str(pictures)],
+        "explorer": ["graphmill.cli", "serve", "--folder", str(root / PROMOTED), "--port", str(service)],
     }
     children: dict[str, ChildTree] = {}
 
@@ -80,6 +84,7 @@ def serve(root: Path, host: str, port: int) -> int:
         _wait_until_ready(f"http://{host}:{port}/server_info", children, stopping, logs)
         if not stopping:
             print(f"history is in {home}, messages are in {logs}; Ctrl-C stops all", flush=True)
+            print(f"the explorer of promoted versions is at {explorer}", flush=True)
             print(f"graphmill is at {address}", flush=True)
         while not stopping:
             if ended := _ended(children, logs):
@@ -87,7 +92,7 @@ def serve(root: Path, host: str, port: int) -> int:
             for child in children.values():
                 child.note_descendants()
             time.sleep(0.5)
-        print("stopping webserver and daemon", flush=True)
+        print("stopping webserver, daemon and explorer", flush=True)
     return EXIT_OK
 
 
@@ -125,10 +130,13 @@ def _require_free(host: str, port: int) -> None:
             ) from None
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def _port_for_service(wanted: int) -> int:
+    """The port beside the UI's, so that addresses in old metadata stay right; another one where it is taken."""
+    for port in (wanted, 0):
+        with socket.socket() as probe, contextlib.suppress(OSError, OverflowError):
+            probe.bind(("127.0.0.1", port))
+            return int(probe.getsockname()[1])
+    raise ResourceError("this machine has no free port for the explorer")
 
 
 def _wait_until_ready(url: str, children: dict[str, ChildTree], stopping: _Interrupts, logs: Path) -> None:

@@ -13,16 +13,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pyarrow.parquet as pq
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 from graphmill.errors import InputError
+from graphmill.evaluation.embedding_files import read_embeddings
+from graphmill.evaluation.health.report import HealthReport
 from graphmill.export.embeddings import MANIFEST as EXPORT
 from graphmill.export.embeddings import read_manifest
+from graphmill.export.index import Vectors, write_index
 from graphmill.graph.summary import GraphSummary, summarise
+from graphmill.promotion.policy import PromotionSettings
 from graphmill.promotion.versions import Version
 from graphmill.runs.export import Restored
+from graphmill.runs.recommendations import FILE as RECOMMENDATIONS
+from graphmill.runs.recommendations import Recommends, recommendation_table
 from graphmill.runs.resolve import merge, resolve
 from graphmill.runs.warm_start import ROWS_FILE, WEIGHTS_FILE, read_champion
 from graphmill.systems import registry
@@ -30,10 +38,24 @@ from graphmill.training.contract import Execution, Recipe
 from graphmill.training.files import describe_file
 
 SETTINGS = "settings.json"
+CURVES, HEALTH, RANKING, DRIFT = "curves.json", "health.json", "ranking.json", "drift.json"
+_FOUND_IN_RUN = {
+    RANKING: RANKING,
+    f"validation/{HEALTH}": HEALTH,
+    f"drift/{DRIFT}": DRIFT,
+    "report.json": "report.json",
+}
+"""What a run may have beside its export, and its name in the version: shown by ``graphmill serve``."""
 
 
-def fill_from(restored: Restored) -> Callable[[Path], dict[str, Any]]:
-    """A function that writes a run's version into a folder and returns what is to be said of it."""
+def fill_from(
+    restored: Restored, settings: PromotionSettings | None = None, health: HealthReport | None = None
+) -> Callable[[Path], dict[str, Any]]:
+    """A function that writes a run's version into a folder and returns what is to be said of it.
+
+    ``health``: of the export, for a run that has no report of its own.
+    """
+    wanted = settings or PromotionSettings()
 
     def fill(folder: Path) -> dict[str, Any]:
         exported = _copy_export(restored, folder)
@@ -41,11 +63,12 @@ def fill_from(restored: Restored) -> Callable[[Path], dict[str, Any]]:
         save_file(tensors, folder / WEIGHTS_FILE)
         rows = restored.recipe.row_keys(restored.model)
         (folder / ROWS_FILE).write_text(json.dumps(rows, ensure_ascii=False), encoding="utf-8")
-        settings = restored.job.settings.model_dump(mode="json")
-        (folder / SETTINGS).write_text(json.dumps(settings, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        _write(folder / SETTINGS, restored.job.settings.model_dump(mode="json"))
         graph = summarise(restored.graph)
         graph.save(folder)
         report = restored.run.read_json("report.json")
+        before = {path.name for path in folder.iterdir()}
+        index = _derive(restored, folder, wanted, health)
         return {
             "recipe": restored.manifest["recipe"],
             "run_dir": str(restored.run.path),
@@ -63,9 +86,36 @@ def fill_from(restored: Restored) -> Callable[[Path], dict[str, Any]]:
             },
             "resolved": {"batching": restored.job.batching, "precision": restored.job.precision},
             "software": restored.manifest["versions"],
+            "index": index,
+            "sinks": wanted.sinks,
+            "made_with": wanted.made_with(),
+            "derived": sorted({path.name for path in folder.iterdir()} - before),
         }
 
     return fill
+
+
+def _derive(
+    restored: Restored, folder: Path, wanted: PromotionSettings, health: HealthReport | None
+) -> dict[str, Any] | None:
+    """What follows from the run and is there to be shown and asked; returns what is said of the index."""
+    for source, name in _FOUND_IN_RUN.items():
+        if (restored.run.path / source).is_file():
+            shutil.copyfile(restored.run.path / source, folder / name)
+    if health is not None and not (folder / HEALTH).exists():
+        _write(folder / HEALTH, health.to_dict())
+    kept = ("epoch", "losses", "valid")
+    epochs = restored.run.metrics.read("epoch")
+    _write(folder / CURVES, [{name: each[name] for name in kept if each.get(name) is not None} for each in epochs])
+    if wanted.recommendations and isinstance(restored.recipe, Recommends):
+        pq.write_table(recommendation_table(restored, wanted.recommendations)[0], folder / RECOMMENDATIONS)
+    if wanted.index == "exact":
+        return None
+    return write_index(wanted.index, Vectors(np.asarray(read_embeddings(folder).vectors)), folder)
+
+
+def _write(path: Path, values: Any) -> None:
+    path.write_text(json.dumps(values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _copy_export(restored: Restored, folder: Path) -> dict[str, Any]:

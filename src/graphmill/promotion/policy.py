@@ -5,11 +5,17 @@ Pure: what is known goes in, the decision and its reason come out. How it is fou
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from graphmill.settings import Settings, setting
+from pydantic import field_validator
+
+from graphmill.settings import RenamedSetting, Settings, setting
+
+RENAMED_CHECKS = {"beats_the_floors": "beats_baselines"}
+"""Checks by the names that they had in an earlier release."""
 
 Outcome = Literal["promoted", "kept", "waits"]
 
@@ -33,7 +39,37 @@ class PromotionSettings(Settings):
         ge=0,
     )
     except_checks: list[str] = setting([], "Names of checks that may fail")
+    copy_to: str = setting(
+        "", "Folder or URL (s3://BUCKET/FOLDER) that live versions are copied to, as D/M/VERSION, with current.json"
+    )
+    index: Literal["exact", "faiss", "usearch"] = setting(
+        "exact",
+        "How `graphmill serve` finds neighbours: exact looks at every vector; faiss and usearch are approximate indexes, "
+        'written into the version (pip install "graphmill[index]")',
+    )
+    recommendations: int = setting(
+        20, "Best items of each user that a recommender's version holds for `graphmill serve`; 0: none", ge=0, le=1000
+    )
+    sinks: list[str] = setting(
+        [],
+        "Where the vectors are written, too, before a version goes live: files ending in .duckdb, .parquet, .csv or .npy, "
+        "or postgresql:SCHEMA.TABLE on the server that GRAPHMILL_POSTGRES names",
+    )
     keep: int = setting(5, "Versions to keep; the live one and the one before it always stay", ge=1)
+
+    @field_validator("except_checks")
+    @classmethod
+    def _checks_of_today(cls, names: list[str]) -> list[str]:
+        for old in RENAMED_CHECKS.keys() & set(names):
+            text = f"promote.except_checks: {old} is now called {RENAMED_CHECKS[old]}; the old name is still read"
+            warnings.warn(text, RenamedSetting, 2)
+        return [RENAMED_CHECKS.get(name, name) for name in names]
+
+    def made_with(self) -> dict[str, Any]:
+        """What differs from the defaults in how a version's derived files are made."""
+        names = ("index", "recommendations")
+        fields = type(self).model_fields
+        return {name: value for name in names if (value := getattr(self, name)) != fields[name].default}
 
 
 @dataclass(frozen=True)
@@ -41,11 +77,13 @@ class Facts:
     """What a decision is made from. ``champion`` "": nothing is live. ``problem``: why there is no ``comparison``.
 
     ``rolled_back``: when and by whom the candidate was taken back once, else "". ``drift``: in multiples of the seed's own
-    effect; None where it is not known.
+    effect; None where it is not known. ``remade``: what the settings ask of a version and the champion, which is this run,
+    was not made with; "" for nothing.
     """
 
     champion: str = ""
     is_champion: bool = False
+    remade: str = ""
     rolled_back: str = ""
     failed_checks: Sequence[str] = ()
     comparison: Mapping[str, Any] | None = None
@@ -63,7 +101,7 @@ class Decision:
 
 def decide(settings: PromotionSettings, facts: Facts) -> Decision:
     """The decision without a person."""
-    if facts.is_champion:
+    if facts.is_champion and not facts.remade:
         return Decision("kept", f"{facts.champion} is this run already")
     if settings.when == "manual":
         return Decision("waits", "promote.when is manual: it goes live when somebody says `graphmill promote RUN`")
@@ -74,6 +112,8 @@ def decide(settings: PromotionSettings, facts: Facts) -> Decision:
     if failed := [name for name in facts.failed_checks if name not in settings.except_checks]:
         many = "checks did" if len(failed) > 1 else "check did"
         return Decision("kept", f"{len(failed)} {many} not pass: {', '.join(failed)}")
+    if facts.is_champion:
+        return Decision("promoted", f"the run that is live, made again with {facts.remade}")
     if not facts.champion:
         return Decision("promoted", "every check passed, and nothing was live before")
     if settings.max_drift:

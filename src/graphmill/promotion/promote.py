@@ -9,16 +9,24 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from graphmill.errors import CheckFailedError, GraphmillError, InputError
+from graphmill.errors import CheckFailedError, GraphmillError, InputError, ResourceError
 from graphmill.evaluation.embedding_files import read_embeddings
+from graphmill.evaluation.health.report import HealthReport
+from graphmill.export.embeddings import MANIFEST as EXPORT
 from graphmill.export.embeddings import read_manifest
+from graphmill.export.index import index_problem, require_index
+from graphmill.export.remote import require_target
+from graphmill.export.targets import check_target, write_to
 from graphmill.promotion.compare import compare
 from graphmill.promotion.contents import fill_from
+from graphmill.promotion.copies import copy_live, note_target
 from graphmill.promotion.policy import Decision, Facts, PromotionSettings, decide, gain_sentence
 from graphmill.promotion.queries import check_metric
 from graphmill.promotion.versions import Version, VersionChangedError, Versions
-from graphmill.runs.champion import promoted_folder
-from graphmill.runs.export import Restored, restore
+from graphmill.runs.champion import is_of_a_search, promoted_folder
+from graphmill.runs.copies import copy_run
+from graphmill.runs.export import Restored, export_run, restore
+from graphmill.runs.tracking.mirror import mirror_alias
 from graphmill.runs.validation import validate
 
 _ATTEMPTS = 3
@@ -42,38 +50,67 @@ def promote_run(
     ``person``: somebody asked for it, so it goes live whatever the comparison says, unless its health fails and ``force``
     is not given. Returns ``outcome`` (promoted, kept, waits), ``reason``, ``version`` (live afterwards, "" for none),
     ``path``, ``champion`` (live before), ``comparison`` ({} where there is none, with the reason in ``problem``),
-    ``test`` (test figures of both, which decide nothing), ``removed`` (older versions).
+    ``test`` (test figures of both, which decide nothing), ``removed`` (older versions), ``index`` (of what was decided on,
+    {} for exact search), ``tracker`` and ``copy`` (why they were not told and not made, or ""). A version whose index
+    finds too few neighbours does not go live, whoever asks.
 
     Raises:
         InputError: not a finished run, or its graph or export is no longer what it was.
+        SettingsError: the index's package is not installed.
+        ResourceError: a sink could not be written.
         CheckFailedError: ``person``, and the embeddings are not sound.
     """
     settings = settings or PromotionSettings()
-    restored = restore(run_dir)
+    require_index(settings.index)
+    require_target(settings.copy_to, "promote.copy_to")
+    for target in settings.sinks:
+        check_target(target)
+    restored = export_trial(run_dir)
     exported = read_manifest(restored.run.embeddings)
     if settings.metric:
         check_metric(restored.recipe, settings.metric)
-    if person and not force:
-        _require_health(restored)
+    health = _require_health(restored) if person and not force else None
     for _ in range(_ATTEMPTS):
         champion = store.current()
         facts = _facts(restored, exported, champion, store, settings, failed_checks, drift, person, poll)
         decision = _by_hand(facts, why) if person else decide(settings, facts)
         found = _told(decision, facts, champion, restored)
+        note_target(store, settings.copy_to)
         if decision.outcome != "promoted":
-            return found
+            return {**found, "copy": copy_live(store)}
         with store.lock():
             if store.current_name() != (champion.name if champion else ""):
                 continue  # somebody was faster: compare with what is live now
-            version = store.add(fill_from(restored))
+            version = store.add(fill_from(restored, settings, health))
+            if why_not := index_problem(version.about.get("index")):
+                return {**found, "outcome": "kept", "reason": why_not, "index": version.about["index"]}
+            write_sinks(version, settings.sinks)
             store.switch(version, kind="promoted", by=by, why=decision.reason)
             removed = store.prune(settings.keep)
-        return {**found, "version": version.name, "path": str(version.path), "removed": removed}
+        copy_run(restored)
+        return {
+            **found,
+            "version": version.name,
+            "path": str(version.path),
+            "removed": removed,
+            "index": version.about.get("index") or {},
+            "tracker": mirror_alias(version.path, version.about),
+            "copy": copy_live(store, removed),
+        }
     raise VersionChangedError(f"{store.label} was switched by others {_ATTEMPTS} times meanwhile; promote again")
 
 
+def export_trial(run_dir: str | Path) -> Restored:
+    """The run; one of a search, which is trained and no more, is exported first where it is not yet."""
+    restored = restore(run_dir)
+    if is_of_a_search(restored.run.path.resolve().parent) and not (restored.run.embeddings / EXPORT).exists():
+        export_run(restored)
+    return restored
+
+
 def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> dict[str, Any]:
-    """Make an older version live: ``wanted``, or the one before. Returns ``version``, ``path``, ``before``, ``reason``.
+    """Make an older version live: ``wanted``, or the one before. Returns ``version``, ``path``, ``before``, ``reason``,
+    ``tracker`` and ``copy`` (why they were not told and not made, or "").
 
     Raises:
         InputError: there is no such version, it is damaged, it is live already, or there is none to go back to.
@@ -87,8 +124,37 @@ def roll_back(store: Versions, wanted: str = "", *, by: str, why: str = "") -> d
             raise InputError(f"{target.name} is the live version of {store.label} already")
         target.verify()
         reason = why or "rolled back by hand"
+        live = store.current()
+        write_sinks(target, live.about.get("sinks", ()) if live else ())
         store.switch(target, kind="rolled back", by=by, why=reason)
-    return {"version": target.name, "path": str(target.path), "before": before, "reason": reason}
+    return {
+        "version": target.name,
+        "path": str(target.path),
+        "before": before,
+        "reason": reason,
+        "tracker": mirror_alias(target.path, target.about),
+        "copy": copy_live(store),
+    }
+
+
+def write_sinks(version: Version, sinks: Sequence[str]) -> None:
+    """Write a version's vectors to every sink, files relative to the working directory.
+
+    Raises:
+        ResourceError: one could not be written; says which have the new vectors already.
+    """
+    done: list[str] = []
+    found = read_embeddings(version.path) if sinks else None
+    for target in sinks:
+        try:
+            assert found is not None
+            write_to(target, found)
+        except GraphmillError as error:
+            also = f"; its vectors are already in {', '.join(done)}" if done else ""
+            raise ResourceError(
+                f"{version.name} did not go live, because of its sink {target}: {error}{also}"
+            ) from None
+        done.append(target)
 
 
 def versions_folder(run_dir: str | Path, to: str = "") -> Versions:
@@ -101,7 +167,8 @@ def versions_folder(run_dir: str | Path, to: str = "") -> Versions:
     """
     runs = Path(run_dir).resolve().parent
     if to:
-        return Versions(Path(to) / runs.parent.name / runs.name)
+        model = runs.parents[1] if is_of_a_search(runs) else runs
+        return Versions(Path(to) / model.parent.name / model.name)
     if (folder := promoted_folder(runs)) is not None:
         return Versions(folder)
     raise InputError(f"{run_dir} is in no folder 06_models; say where versions go with --to FOLDER")
@@ -134,7 +201,7 @@ def somebody() -> str:
         return f"somebody@{socket.gethostname()}"
 
 
-def _require_health(restored: Restored) -> None:
+def _require_health(restored: Restored) -> HealthReport:
     report = validate(read_embeddings(restored.run.embeddings), settings=())
     if report.status == "fail":
         named = f"{report.failure}: {report.detail}" if report.failure else "a check of its health failed"
@@ -142,6 +209,7 @@ def _require_health(restored: Restored) -> None:
             f"{restored.run.path} was not promoted, because its embeddings are not sound ({named}); "
             "`graphmill validate RUN` has the figures, --force promotes it all the same"
         )
+    return report
 
 
 def _facts(
@@ -159,6 +227,7 @@ def _facts(
     common: dict[str, Any] = {
         "champion": champion.name if champion else "",
         "is_champion": champion is not None and any(v.name == champion.name for v in again),
+        "remade": _remade(champion, settings) if champion else "",
         "rolled_back": _rolled_back(store, again),
         "failed_checks": failed_checks,
         "drift": drift,
@@ -180,6 +249,14 @@ def _same(version: Version, restored: Restored, exported: Mapping[str, Any]) -> 
     )
 
 
+def _remade(champion: Version, settings: PromotionSettings) -> str:
+    """What the settings ask of a version's derived files that the champion was not made with, as ``index faiss``."""
+    wanted = settings.made_with()
+    made = champion.about.get("made_with", {})
+    names = [name for name in (*wanted, *(n for n in made if n not in wanted)) if wanted.get(name) != made.get(name)]
+    return ", ".join(f"{name} {getattr(settings, name)}" for name in names)
+
+
 def _rolled_back(store: Versions, again: Sequence[Version]) -> str:
     """When and by whom one of these versions was taken back, if that is the last that happened to it."""
     names = {version.name for version in again}
@@ -192,8 +269,10 @@ def _rolled_back(store: Versions, again: Sequence[Version]) -> str:
 
 
 def _by_hand(facts: Facts, why: str) -> Decision:
-    if facts.is_champion:
+    if facts.is_champion and not facts.remade:
         return Decision("kept", f"{facts.champion} is this run already")
+    if facts.is_champion:
+        return Decision("promoted", why or f"the run that is live, made again with {facts.remade}")
     return Decision("promoted", why or (gain_sentence(facts.comparison) if facts.comparison else "by hand"))
 
 
@@ -213,4 +292,7 @@ def _told(decision: Decision, facts: Facts, champion: Version | None, restored: 
             for who, own in metrics.items()
         },
         "removed": [],
+        "index": (champion.about.get("index") or {}) if champion else {},
+        "tracker": "",
+        "copy": "",
     }

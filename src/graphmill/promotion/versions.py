@@ -223,15 +223,18 @@ class Versions:
     def add(self, fill: Callable[[Path], Mapping[str, Any]]) -> Version:
         """Make a version under the lock: ``fill`` writes its files into a folder and returns what ``version.json`` says.
 
-        A version with the same content is returned as it is, without another copy. Nothing is left of a ``fill`` that
-        raises. It is not live yet (:meth:`switch`).
+        A version with the same content is returned as it is, without another copy; what ``fill`` says under ``derived``
+        (names of files that follow from the others) is no content, how they were made (``made_with``) is. Nothing is left
+        of a ``fill`` that raises. It is not live yet (:meth:`switch`).
         """
         scratch = self.path / f"{_PARTIAL}{os.getpid()}"
         try:
             scratch.mkdir()
             about = dict(fill(scratch))
             files = {path.name: describe_file(path) for path in sorted(scratch.iterdir())}
-            content = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()
+            own: dict[str, Any] = {name: entry for name, entry in files.items() if name not in about.get("derived", ())}
+            own |= {"made_with": about["made_with"]} if about.get("made_with") else {}
+            content = hashlib.sha256(json.dumps(own, sort_keys=True).encode()).hexdigest()
             known = self.all()
             for version in known:
                 if version.about["content"] == content:
@@ -302,6 +305,30 @@ class Versions:
             os.replace(version.path, aside)
             shutil.rmtree(aside, ignore_errors=True)
         return [version.name for version in gone]
+
+
+def version_rows(store: Versions) -> list[dict[str, Any]]:
+    """One row a version, the newest first: what it is, and what last made it live."""
+    history, live, rows = store.history(), store.current_name(), []
+    for version in reversed(store.all()):
+        last = next((entry for entry in reversed(history) if entry.after == version.name), None)
+        metric, figures = version.about["selection_metric"], version.about["metrics"]
+        rows.append(
+            {
+                "version": version.name,
+                "live": version.name == live,
+                "when": last.when if last else version.about["made"],
+                "kind": last.kind if last else "never live",
+                "why": last.why if last else "",
+                "by": last.by if last else "",
+                "metric": metric,
+                "valid": figures.get(f"valid_{metric}"),
+                "test": figures.get(f"test_{metric}"),
+                "run_dir": version.about["run_dir"],
+                "path": str(version.path),
+            }
+        )
+    return rows
 
 
 def now() -> str:

@@ -3,8 +3,9 @@
 With ``--processes N`` it starts N of itself under torchrun, passes signals on, and ends as the first of them does. The
 job comes from a settings file (the only argument), from ``--job FILE`` (JSON: settings, run_root, mode), or, under
 Dagster, from the Pipes extras of the same names. Modes: "train" (default); "acceleration_report" (settings, report,
-out); and with ``run_dir`` "export", "evaluate", "rank", "recommend" (k, exclude_seen) and "influence" (influence). What
-comes after a run ("promote", "drift") is handed in by :mod:`graphmill.worker`. Exit codes: docs/reference/exit_codes.md.
+out); and with ``run_dir`` "export", "evaluate", "rank", "recommend" (k, exclude_seen), "links" (links) and "influence"
+(influence). What comes after a run ("promote", "drift") is handed in by :mod:`graphmill.worker`. Exit codes:
+docs/reference/exit_codes.md.
 """
 
 from __future__ import annotations
@@ -135,9 +136,10 @@ def _dispatch(job: Mapping[str, Any], outlets: list[Any], stop: Any, modes: Mode
     mode = job.get("mode", "train")
     where = job.get("where", "run config")
     if mode == "train":
-        from graphmill.runs.train import train
+        from graphmill.runs.train import SPLITS, train
 
-        return train(job["settings"], where, root=job.get("run_root", ""), outlets=outlets, stop=stop)
+        splits = job.get("splits", SPLITS)
+        return train(job["settings"], where, root=job.get("run_root", ""), outlets=outlets, stop=stop, splits=splits)
     if mode == "acceleration_report":
         from graphmill.runs.acceleration_report import AccelerationReportSettings, acceleration_report
         from graphmill.settings import parse
@@ -160,6 +162,8 @@ def _on_a_run(mode: str, job: Mapping[str, Any], outlets: list[Any], stop: Any) 
 
     if mode == "influence":
         return _influence(job, outlets, poll)
+    if mode == "links":
+        return _links(job, outlets, poll)
     restored = restore(job["run_dir"], job.get("checkpoint", ""))
     for note in restored.notes:
         for outlet in outlets:
@@ -194,6 +198,16 @@ def _influence(job: Mapping[str, Any], outlets: list[Any], poll: Any) -> dict[st
     asked = parse(InfluenceSettings, dict(job.get("influence", {})), job.get("where", "run config"))
     found = trace_influence(job["run_dir"], asked, poll=poll, note=note)
     return {"mode": asked.mode, "explained": found["num_test_triples"], "checkpoints": len(found["checkpoints"])}
+
+
+def _links(job: Mapping[str, Any], outlets: list[Any], poll: Any) -> dict[str, Any]:
+    from graphmill.predictions.settings import LinkSettings
+    from graphmill.runs.links import link_model, write_links
+    from graphmill.settings import parse
+
+    asked = parse(LinkSettings, dict(job.get("links", {})), job.get("where", "run config"))
+    report = write_links(link_model(job["run_dir"]), asked, outlets=outlets, poll=poll)
+    return {"rows": report["rows"], "relations": len(report["relations"])}
 
 
 def end(code: int) -> None:

@@ -14,12 +14,21 @@ MODELS, PROMOTED = "06_models", "07_promoted"
 
 
 def promoted_folder(runs: Path) -> Path | None:
-    """The folder of the versions of a model whose runs are in ``runs``; None where those are in no ``06_models``."""
+    """The folder of the versions of a model whose runs are in ``runs``; None where those are in no ``06_models``.
+
+    The trials of a search, in ``06_models/D/M/search-…/runs``, are runs of ``D/M``.
+    """
     runs = runs.resolve()
     for folder in runs.parents:
         if folder.name == MODELS:
-            return folder.parent / PROMOTED / runs.parent.name / runs.name
+            model = runs.parents[1] if is_of_a_search(runs) else runs
+            return folder.parent / PROMOTED / model.parent.name / model.name
     return None
+
+
+def is_of_a_search(runs: Path) -> bool:
+    """Whether ``runs`` holds the trials of a search."""
+    return runs.name == "runs" and runs.parent.name.startswith("search-")
 
 
 def champion_folder(runs: Path) -> Path | None:

@@ -16,8 +16,10 @@ from graphmill.export.embeddings import SCORING, export_embeddings
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.best_epoch import best_epoch, passed_over
 from graphmill.runs.champion import champion_reference
+from graphmill.runs.copies import copy_run
 from graphmill.runs.places import open_graph_of
 from graphmill.runs.resolve import Job, merge, resolve, stored_settings
+from graphmill.runs.tracking.mirror import send_soon
 from graphmill.systems import registry
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.contract import EmbeddingBlock, Execution, Recipe
@@ -146,7 +148,11 @@ def export_run(restored: Restored, formats: ExportSettings | None = None) -> dic
                 (folder / EXPORT_MANIFEST).unlink(missing_ok=True)  # it would vouch for another copy
                 copy = write_aligned(rotated(blocks, found.rotation), nodes, width, folder)
                 about["aligned"] = {copy.name: describe_file(copy)}
-    return export_embeddings(blocks, nodes, width, folder, formats, about, beside)
+    exported = export_embeddings(blocks, nodes, width, folder, formats, about, beside)
+    if (restored.run.path / "report.json").is_file() and (problem := send_soon(restored.run.path)):
+        restored.run.log("train").warning(f"tracker: {problem}")
+    copy_run(restored)
+    return exported
 
 
 def _correct_report(restored: Restored) -> None:

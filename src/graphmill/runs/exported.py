@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from graphmill.evaluation.health.report import HealthReport
+    from graphmill.predictions.settings import LinkSettings
     from graphmill.runs.export import Restored
+    from graphmill.runs.links import LinkModel
     from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
 
 
@@ -100,7 +102,7 @@ class Run:
         Raises:
             InputError: the export cannot score (another system, another loss), or there is no such relation or node.
         """
-        scorer, number, (source, target) = self._scorer, *self._relation(relation)
+        scorer, number, (source, target) = self.scorer, *self._relation(relation)
         if len(heads) != len(tails):
             raise InputError(f"{len(heads)} heads and {len(tails)} tails were given; a link has one of each")
         first, second = scorer.sums.offsets[number]
@@ -109,32 +111,44 @@ class Run:
         found: np.ndarray = scorer.score(number, left, right).numpy()
         return found
 
-    def _links_of_export(self, head: str, relation: str, node_type: str, k: int, known: bool) -> pd.DataFrame:
-        """The ``k`` likeliest targets of a head, by the export alone; without links that the model was trained on.
+    def _links_of_export(self, asked: LinkSettings) -> pd.DataFrame:
+        """The ``k`` likeliest targets of a head in a relation, by the export alone.
 
         Of the relations with this name it is the one that begins at the head's type.
         """
         import pandas as pd
 
+        from graphmill.predictions.paths import PathEvidence
+        from graphmill.predictions.table import schema
+
+        head, relation = asked.heads[0], asked.relations[0]
         names = [tuple(key) for key in self.manifest["relations"]]
         named = [key for key in names if relation in (key[1], "|".join(key))]
-        kind = node_type or self.type_of(self.row(head)) if len({key[0] for key in named}) > 1 else ""
+        kind = asked.head_type or self.type_of(self.row(head)) if len({key[0] for key in named}) > 1 else ""
         fitting = [key for key in named if kind in ("", key[0])]
         scorer, number, (source, _) = (
-            self._scorer,
+            self.scorer,
             *self._relation("|".join(fitting[0]) if len(fitting) == 1 else relation),
         )
         first, second = scorer.sums.offsets[number]
         row = self.row(head, source)
         own = np.array([row - first], np.int64)
         scores = scorer.score_targets(number, own)[0].numpy().copy()
-        if not known:
-            scores[scorer.sums.known(number, own)[1]] = -np.inf
-        best = np.argsort(-scores, kind="stable")[:k]
+        trained = scorer.sums.known(number, own)[1]
+        if asked.known != "flag":
+            scores[trained] = -np.inf
+        best = np.argsort(-scores, kind="stable")[: asked.k]
         best = best[np.isfinite(scores[best])]
-        heads = self._about(np.full(len(best), row), "head_")
-        name = str(self.manifest["relations"][number][1])
-        return pd.DataFrame({**heads, "relation": name, **self._about(best + second, "tail_"), "score": scores[best]})
+        found = {
+            **self._about(np.full(len(best), row), "head_"),
+            "relation": str(self.manifest["relations"][number][1]),
+            **self._about(best + second, "tail_"),
+            "score": scores[best],
+            "rank": np.arange(1, len(best) + 1, dtype=np.int32),
+            "known": np.where(np.isin(best, trained), "train", ""),
+        }
+        columns = schema(PathEvidence.schema).names
+        return pd.DataFrame({name: found.get(name) for name in columns}, index=range(len(best)))
 
     def _relation(self, relation: str) -> tuple[int, tuple[str, str]]:
         keys = [tuple(key) for key in self.manifest["relations"]]
@@ -147,7 +161,8 @@ class Run:
         return found[0], (source, target)
 
     @cached_property
-    def _scorer(self) -> SoftmaxScorer:
+    def scorer(self) -> SoftmaxScorer:
+        """Scores links from this export alone. Raises :class:`InputError` where it cannot."""
         from safetensors.numpy import load_file
 
         from graphmill.systems.hgt.softmax_scorer import scorer_of
@@ -251,47 +266,136 @@ class Run:
     # -- what it is for ----------------------------------------------------------------------------------------------
 
     def links(
-        self, head: str = "", relation: str = "", k: int = 10, *, node_type: str = "", known: bool = False
+        self,
+        head: str | Sequence[str] = "",
+        relation: str | Sequence[str] = "",
+        k: int = 10,
+        *,
+        node_type: str = "",
+        known: bool | str = False,
+        **settings: Any,
     ) -> pd.DataFrame:
-        """Predicted links: the ``k`` best of each relation from ``head``, or from all nodes, that the graph lacks.
+        """Predicted links that the graph lacks: the ``k`` best tails of each head in each relation.
 
-        Columns: head_id, head_name, head_type, relation, tail_id, tail_name, tail_type, score (comparable within a
-        relation only). ``known``: also links that the graph has. ``node_type``: of ``head``, where types share ids.
-        With a head and a relation, an export that can score needs neither the graph nor a checkpoint; it leaves out the
-        links that the model was trained on.
+        Args:
+            head: an id or a name, several, or "*" for all nodes; without one, the ``k`` best links of each relation over
+                all of its heads.
+            relation: a name (or source|name|target), or several; default: all that begin at the heads.
+            k: tails for each head.
+            node_type: of the heads, where nodes of several types share an id or a name.
+            known: also links that the graph has; or "exclude_train", to leave out those of training alone.
+            settings: others of ``LinkSettings`` (docs/how-to/predict_links.md), such as ``base_rate=0.01``.
+
+        Returns:
+            head_id, head_name, head_type, relation, tail_id, tail_name, tail_type, score (comparable within a relation
+            only), rank, usual_rank, relative_rank, probability, known, path_length, paths. An export that can score and
+            whose graph is not here gives the ``k`` best tails of one head in one relation; the last six columns but
+            ``known`` are empty then, and only links of its training are known.
 
         Raises:
-            SettingsError: the system recommends items instead.
-            InputError: no such node or relation.
+            SettingsError: the system recommends items instead, or a setting is wrong. InputError: no such node or relation.
         """
         import pandas as pd
 
-        from graphmill.runs.links import predict_links
+        from graphmill.predictions.settings import LinkSettings
+        from graphmill.runs.links import Predictor
+        from graphmill.settings import parse
 
-        if head and relation and k > 0 and (self._directory / SCORING).is_file():
-            return self._links_of_export(head, relation, node_type, k, known)
-        restored = self._restored
-        row = self.row(head, node_type) if head else -1
-        parts = []
-        for found in predict_links(restored, relation=relation, head=row, k=k, known=known):
-            heads, tails = self._about(found.heads, "head_"), self._about(found.tails, "tail_")
-            parts.append(pd.DataFrame({**heads, "relation": found.relation.name, **tails, "score": found.scores}))
-        return pd.concat(parts, ignore_index=True)
+        heads = [head] if isinstance(head, str) else list(head)
+        relations = [relation] if isinstance(relation, str) else list(relation)
+        values = {
+            "heads": [] if heads in ([""], ["*"]) else heads,
+            "relations": [] if relations == [""] else relations,
+            "k": k,
+            "head_type": node_type,
+            "known": {True: "flag", False: "exclude"}.get(known, known),  # type: ignore[call-overload]
+            **settings,
+        }
+        asked = parse(LinkSettings, values, "links()")
+        if self._graph_is_elsewhere and len(asked.heads) == len(asked.relations) == 1:
+            return self._links_of_export(asked)
+        predictor = Predictor(self._link_model, asked)
+        overall = heads == [""] and not asked.heads_file
+        parts = [chunk for each in predictor.predict(overall=overall) for chunk in each.rows.chunks()]
+        frames = [part.to_pandas() for part in parts] or [predictor.schema.empty_table().to_pandas()]
+        return pd.concat(frames, ignore_index=True)
 
-    def recommend(self, user: str = "", *, k: int = 20) -> pd.DataFrame:
+    @cached_property
+    def _link_model(self) -> LinkModel:
+        from graphmill.runs.links import link_model
+
+        return link_model(self.path)
+
+    @cached_property
+    def _graph_is_elsewhere(self) -> bool:
+        """Whether this is an export that can score, without the graph that it was trained on."""
+        from graphmill.runs.places import open_graph_of
+
+        if not (self._directory / SCORING).is_file():
+            return False
+        try:
+            open_graph_of(self.path, self.manifest["data"])
+        except InputError:
+            return True
+        return False
+
+    def embed(self, edges: str | Path, output: str | Path = "", format: str = "", **settings: Any) -> Run:
+        """Vectors for nodes that joined the graph later, from a file of their edges to known ones; nothing is trained.
+
+        Args:
+            edges: as :func:`graphmill.read_edges` reads; nodes by the ids, types and relations of the graph.
+            output: folder; default: ``embeddings_later`` in the run.
+            format, settings: as for :func:`graphmill.read_edges`.
+
+        Returns:
+            An export of known nodes, with the vectors that they had, and new ones: ``links``, ``score`` and ``neighbors``
+            know both. ``new_nodes.parquet`` in its folder has the new ones alone.
+
+        Raises:
+            SettingsError: the system has no vectors for nodes that it was not trained with.
+            InputError: the file cannot be used, or has no new node, or one without an edge to a known one.
+        """
+        from graphmill.ingest.read import read_edges
+        from graphmill.runs.embed import FOLDER, embed_run
+
+        folder = Path(output) if str(output) else self.path / FOLDER
+        embed_run(self._restored, read_edges(edges, format, **settings), str(edges), folder)
+        return Run(folder)
+
+    def recommend(
+        self,
+        user: str = "",
+        *,
+        k: int = 20,
+        history: str | Path | Sequence[str] = "",
+        format: str = "",
+        **settings: Any,
+    ) -> pd.DataFrame:
         """The ``k`` best new items of ``user``, or of every user: user_id, user_name, rank, item_id, item_name, score.
+
+        ``history``: a file of interactions as :func:`graphmill.read_interactions` reads (``format``, ``settings``), or
+        the item ids of one person, oldest first. Then they are for the people in it, who need not have been there in the
+        training.
 
         Raises:
             SettingsError: the system does not recommend.
-            InputError: no such user.
+            InputError: no such user, or a history that cannot be used.
         """
         import pyarrow.parquet as pq
 
+        from graphmill.ingest.read import read_interactions
+        from graphmill.runs.fold_in import recommend_history
         from graphmill.runs.recommendations import recommend_run
 
-        if user:
-            self.row(user, "user")
-        written = recommend_run(self._restored, k)
+        if not isinstance(history, str | Path):
+            written = recommend_history(self._restored, list(history), "history", k)
+        elif str(history):
+            tables = read_interactions(history, format, **settings)
+            written = recommend_history(self._restored, tables, str(history), k)
+        else:
+            if user:
+                self.row(user, "user")
+            written = recommend_run(self._restored, k)
         chosen = [("user_id", "=", user)] if user else None
         table: pd.DataFrame = pq.read_table(written["file"], filters=chosen).to_pandas()
         return table

@@ -29,6 +29,7 @@ from graphmill.evaluation.ranking.links import AUC_NEGATIVES, LinkRanking, rank_
 from graphmill.evaluation.ranking.mrr_ratio import Average
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
 from graphmill.evaluation.ranking.ranking_bytes import from_bytes, to_bytes
+from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import restore
 from graphmill.runs.messages import Outlet
@@ -103,7 +104,9 @@ class LinkBaselines:
             taken = "as kept"
         except (OSError, ValueError, KeyError, TypeError):  # not there yet, or damaged
             began, clock = time.process_time(), time.monotonic()
-            found, about = self._complex() if name == "complex" else self._neighbours(name)
+            scorer, about = self.scorer(name)
+            self._note(f"{title(name)}: ranking {self.queries.total:,} links")
+            found = self._ranked(scorer)
             about["cpu_seconds"] = round(time.process_time() - began, 1)
             self._keep(path, to_bytes(found, about))
             taken = f"in {time.monotonic() - clock:.0f} s"
@@ -111,22 +114,24 @@ class LinkBaselines:
         self._note(f"{title(name)}: MRR {self._mean(found):.4f} {taken} ({shown})")
         return found, about
 
-    def _neighbours(self, name: str) -> tuple[LinkRanking, dict[str, Any]]:
+    def scorer(self, name: str) -> tuple[Scorer, dict[str, Any]]:
+        """What one of them scores by, at its best settings, and what is to be said of it."""
+        return self._complex() if name == "complex" else self._neighbours(name)
+
+    def _neighbours(self, name: str) -> tuple[Scorer, dict[str, Any]]:
         rows_of = knn_rows(self.edges) if name == "knn" else spectral_rows(self.edges, self.width, self.seed)
         self._note(f"{title(name)}: choosing its settings on {self._valid.total:,} validation links")
         setting, _ = choose(self.edges, self._valid, rows_of, macro=self.average == "macro", poll=self.poll)
-        self._note(f"{title(name)}: ranking {self.queries.total:,} links")
         rows: Rows = rows_of[setting.shrinkage]()
         scorer = NeighbourScorer(self.edges, rows, setting, self.poll)
         width = {"width": self.width} if name == "spectral" else {}
-        return self._ranked(scorer), {**width, **setting.to_dict()}
+        return scorer, {**width, **setting.to_dict()}
 
-    def _complex(self) -> tuple[LinkRanking, dict[str, Any]]:
+    def _complex(self) -> tuple[Scorer, dict[str, Any]]:
         form, found = self._best_complex()
         restored = restore(found["run_dir"])
         scorer = ComplexScorer(restored.model, self.edges, self.poll)  # type: ignore[arg-type]
-        about = {"width": WIDTH, **FORMS[form], "epoch": restored.epoch}
-        return self._ranked(scorer), about
+        return scorer, {"width": WIDTH, **FORMS[form], "epoch": restored.epoch}
 
     def _best_complex(self) -> tuple[str, dict[str, Any]]:
         """The chosen one of :data:`FORMS` and its training's result."""
@@ -161,7 +166,7 @@ class LinkBaselines:
         values["training"]["steps_per_epoch"] = max(1, round(steps / EPOCHS))
         return values
 
-    def _ranked(self, scorer: Any) -> LinkRanking:
+    def _ranked(self, scorer: Scorer) -> LinkRanking:
         return rank_links(scorer, self.queries, ks=self.ks, auc_negatives=self.auc_negatives, seed=self.seed)
 
     def _asked(self, split: str, limit: int = 0) -> LinkQueries:

@@ -1,115 +1,308 @@
-"""Predicted links of a run: for nodes the targets that its model scores best in each relation, without known links.
+"""Predicted links of a run: for chosen heads the tails that its model scores best, as a table with what is known of each.
 
-Scores come from the restored model, some heads at a time, so that memory does not grow with the graph.
+The model is an export that can score where there is one (neither checkpoint nor messages are needed then), else the
+restored checkpoint.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any
 
 import numpy as np
-import torch
-from numpy.typing import NDArray
+import pyarrow as pa
+import pyarrow.csv as pa_csv
+import pyarrow.parquet as pq
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.graph.sorted_unique import sorted_unique
-from graphmill.graph.typed_graph import Relation, TypedGraph
-from graphmill.runs.export import Restored
+from graphmill.evaluation.ranking.ranks import Scorer
+from graphmill.export.embeddings import SCORING, read_manifest, require_whole
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.predictions.calibration import Calibration, calibrate
+from graphmill.predictions.diversity import diversity, tail_counts
+from graphmill.predictions.paths import Evidence, PathEvidence
+from graphmill.predictions.selection import Asked, Nodes, asked_for
+from graphmill.predictions.settings import LinkSettings
+from graphmill.predictions.table import LinkRows, schema
+from graphmill.predictions.top_tails import BestTails, Candidates, best_tails
+from graphmill.predictions.usual_ranks import usual_ranks
+from graphmill.runs.export import restore
+from graphmill.runs.messages import Outlet
+from graphmill.runs.places import open_graph_of
 from graphmill.systems.registry import entry
+from graphmill.training.files import PART, only_writer, sweep, write_atomically, writing
+from graphmill.training.metrics_log import readable
 
-Int64 = NDArray[np.int64]
-
-BLOCK_SCORES = 1 << 22
-"""Scores at a time: 16 MiB of float32."""
+FOLDER, TABLE, CSV, REPORT = "links", "links.parquet", "links.csv", "links.json"
+LEFT_OUT = {"exclude": (0, 1, 2), "exclude_train": (0,), "flag": ()}
+"""Numbers of the splits whose links are no candidates, by ``known``."""
+FREQUENT = 5
+"""Of each relation the tails that most heads have, in the report."""
 
 
 @dataclass(frozen=True)
-class PredictedLinks:
-    """Links of one relation, best first: ``heads``, ``tails`` int64 (N) are rows of the node table, ``scores`` float32."""
+class LinkModel:
+    """What predicts: a scorer and the graph that it was trained on. ``about``: the epoch, and what was passed over."""
 
-    relation: Relation
-    heads: Int64
-    tails: Int64
-    scores: NDArray[np.float32]
+    path: Path
+    graph: TypedGraph
+    scorer: Scorer
+    about: dict[str, Any]
 
 
-def predict_links(
-    restored: Restored, *, relation: str = "", head: int = -1, k: int = 10, known: bool = False
-) -> Iterator[PredictedLinks]:
-    """The ``k`` best links of each relation: from the node ``head`` (a row of the node table), or from all (−1).
+@dataclass(frozen=True)
+class Predicted:
+    """The links of one relation: ``rows`` makes its table; ``counted`` are figures on it."""
 
-    ``relation``: a relation's name, or all that ``head`` can have; ``known``: also links that the graph has,
-    and those of nodes to themselves.
+    asked: Asked
+    rows: LinkRows
+    calibration: Calibration
+    counted: dict[str, Any]
+
+    def about(self) -> dict[str, Any]:
+        """All figures, with what the probabilities assume."""
+        return {
+            "relation": _name(self.asked),
+            **self.counted,
+            "calibration": self.calibration.about,
+            "bins": [list(own) for own in self.calibration.bins],
+        }
+
+
+def link_model(run: str | Path) -> LinkModel:
+    """The model of a run directory, or of a folder with an export that can score.
 
     Raises:
-        SettingsError: the system recommends items instead, or ``k`` is not positive.
-        InputError: there is no such relation from this node's type.
+        InputError: no run, or its graph is not there. SettingsError: the system recommends items instead.
     """
-    recipe, graph = restored.recipe, restored.graph
-    if entry(recipe.name).recommends:
-        raise SettingsError(f"{recipe.name} predicts no links but recommends items: recommend() gives them")
-    if k < 1:
-        raise SettingsError(f"k = {k} links; it must be 1 or more")
-    chosen = relations_of(graph, relation, head)
-    scorer = recipe.scorer(restored.model)
-    for each in chosen:
-        source, target = graph.node_type(each.source), graph.node_type(each.target)
-        heads = np.array([head - source.offset]) if head >= 0 else np.arange(source.count)
-        links = None if known else _known(graph, each, target.count)
-        best = _Best(k)
-        rows = max(1, BLOCK_SCORES // max(target.count, 1))
-        for begin in range(0, len(heads), rows):
-            block = heads[begin : begin + rows]
-            scores = scorer.score_targets(each.index, block).detach().float().cpu().clone()
-            if links is not None:
-                if each.source == each.target:  # a node's link to itself says nothing
-                    scores[torch.arange(len(block)), torch.from_numpy(block)] = -torch.inf
-                for row, number in enumerate(block.tolist()):
-                    low, high = np.searchsorted(links, [number * target.count, (number + 1) * target.count])
-                    scores[row, torch.from_numpy(links[low:high] - number * target.count)] = -torch.inf
-            best.add(block, scores)
-        yield PredictedLinks(each, best.heads + source.offset, best.tails + target.offset, best.scores)
+    path = Path(run).resolve()
+    exported = path / "embeddings" if (path / "embeddings").is_dir() else path
+    if (exported / SCORING).is_file():
+        manifest = read_manifest(exported)
+        require_whole(exported, manifest)
+        graph = open_graph_of(path, manifest["data"])
+        return LinkModel(path, graph, exported_scorer(exported), {"epoch": manifest.get("epoch")})
+    if not (path / "manifest.json").is_file() or not (path / "settings.json").is_file():
+        raise InputError(
+            f"{path} is no run directory, nor an export that can score links: links are predicted from runs of HGT, ConvE "
+            "and ComplEx, and from exports of HGT with objective.loss softmax"
+        )
+    restored = restore(path)
+    if entry(restored.recipe.name).recommends:
+        raise SettingsError(f"{restored.recipe.name} predicts no links but recommends items: recommend() gives them")
+    return LinkModel(path, restored.graph, restored.recipe.scorer(restored.model), restored.used)
 
 
-def relations_of(graph: TypedGraph, relation: str = "", head: int = -1) -> list[Relation]:
-    """The relations of this name (of any, if empty) that may begin at the node ``head`` (at any, if negative)."""
-    named = [each for each in graph.relations if relation in ("", each.name, " · ".join(each.key))]
-    if not named:
-        names = ", ".join(sorted({each.name for each in graph.relations}))
-        raise InputError(f"{graph.path} has no relation '{relation}' (it has {names})")
-    types = {kind.name: range(kind.offset, kind.offset + kind.count) for kind in graph.node_types}
-    found = [each for each in named if head < 0 or head in types[each.source]]
-    if not found:
-        kind = next(name for name, rows in types.items() if head in rows)
-        begins = ", ".join(sorted({each.source for each in named}))
-        what = f"relation '{relation}' begins" if relation else "the graph's relations begin"
-        raise InputError(f"{what} at nodes of type {begins}; this node is of type {kind}")
+def exported_scorer(folder: Path) -> Any:
+    """The scorer of an export's vectors and relations' parameters."""
+    from safetensors.numpy import load_file
+
+    from graphmill.evaluation.embedding_files import read_embeddings
+    from graphmill.systems.hgt.softmax_scorer import scorer_of
+
+    vectors = np.asarray(read_embeddings(folder).vectors, dtype=np.float32)
+    return scorer_of(load_file(folder / SCORING), vectors)
+
+
+class Predictor:
+    """Predicts links of a model by settings. ``evidence``: what stands beside the best links of each relation, after the
+    paths that support them.
+    """
+
+    def __init__(
+        self,
+        model: LinkModel,
+        settings: LinkSettings,
+        *,
+        root: Path = Path(),
+        evidence: Sequence[Evidence] = (),
+        poll: Callable[[], None] = lambda: None,
+    ) -> None:
+        self.model, self.settings, self.poll = model, settings, poll
+        self.asked = asked_for(Nodes(model.graph), settings, root)
+        self.evidence = (PathEvidence(model.graph, self._name_of, settings.path_links), *evidence)
+        self.evidence_schema = pa.unify_schemas([each.schema for each in self.evidence])
+        self.schema = schema(self.evidence_schema)
+
+    def predict(self, *, overall: bool = False) -> Iterator[Predicted]:
+        """The links of each relation that is asked for; ``overall``: the k best over all its heads, not of each head."""
+        for asked in self.asked:
+            yield self._of(asked, overall)
+
+    def _of(self, asked: Asked, overall: bool) -> Predicted:
+        settings, graph = self.settings, self.model.graph
+        candidates = Candidates(graph, asked.relation, self.model.scorer, LEFT_OUT[settings.known], self.poll)
+        best = best_tails(candidates, asked.heads, settings.k)
+        if overall:
+            best = best.take(_by_score(best)[: settings.k])
+        usual = np.full(candidates.count, np.nan, np.float32)
+        if settings.usual_heads:
+            usual = usual_ranks(candidates, settings.usual_heads, settings.seed)
+        calibration = calibrate(candidates, settings)
+        evidence = self._evidence_of(asked, best)
+        rows = LinkRows(
+            graph,
+            asked.relation,
+            best,
+            usual[best.tails],
+            calibration.probabilities(best.scores),
+            self.evidence_schema,
+            evidence,
+        )
+        counted = {
+            "rows": len(best),
+            "heads": len(asked.heads),
+            "candidates": candidates.count,
+            "known_rows": int((best.known >= 0).sum()),
+            "looked_for_paths": min(len(best), settings.path_links),
+            "supported_rows": sum(bool(each.get("path_length")) for each in evidence.values()),
+            "diversity": [diversity(best, candidates.count, n) for n in sorted({1, settings.k})],
+            "frequent_tails": self._frequent(asked, best, candidates.count, usual),
+        }
+        return Predicted(asked, rows, calibration, counted)
+
+    def _evidence_of(self, asked: Asked, best: BestTails) -> dict[int, dict[str, Any]]:
+        """Row → column → value, of the rows with the best scores."""
+        ends = [self.model.graph.node_type(kind).offset for kind in (asked.relation.source, asked.relation.target)]
+        found: dict[int, dict[str, Any]] = {}
+        for each in self.evidence:
+            top = _by_score(best)[: each.most]
+            if not len(top):
+                continue
+            columns = each(asked.relation.index, best.heads[top] + ends[0], best.tails[top] + ends[1])
+            for at, row in enumerate(top.tolist()):
+                found.setdefault(row, {}).update({name: column[at] for name, column in columns.items()})
+        return found
+
+    def _frequent(self, asked: Asked, best: BestTails, candidates: int, usual: np.ndarray) -> list[dict[str, Any]]:
+        counts = tail_counts(best, candidates, self.settings.k)
+        most = np.argsort(-counts, kind="stable")[:FREQUENT]
+        first = self.model.graph.node_type(asked.relation.target).offset
+        return [
+            {
+                "tail": self._name_of(int(tail) + first),
+                "heads": int(counts[tail]),
+                "of_heads": float(counts[tail] / max(len(asked.heads), 1)),
+                "usual_rank": float(usual[tail]),
+            }
+            for tail in most
+            if counts[tail]
+        ]
+
+    @cached_property
+    def _names(self) -> Any:
+        return self.model.graph.node_table()["name"]
+
+    def _name_of(self, row: int) -> str:
+        return str(self._names[row].as_py())
+
+
+def write_links(
+    model: LinkModel,
+    settings: LinkSettings,
+    *,
+    root: Path = Path(),
+    outlets: Sequence[Outlet] = (),
+    poll: Callable[[], None] = lambda: None,
+) -> dict[str, Any]:
+    """Write ``links/links.parquet``, ``links.csv`` and ``links.json`` (the report) into the run; returns the report.
+
+    Relative paths in ``settings`` are looked up from ``root``. Files appear whole; the report, which is written last, is of
+    the files beside it.
+    """
+    if not (model.path / "checkpoints").is_dir():
+        raise InputError(
+            f"{model.path} is no run directory, and tables of links are kept in one; ask for heads by name"
+        )
+    predictor = Predictor(model, settings, root=root, poll=poll)
+    folder = model.path / FOLDER
+    with writing(folder):
+        folder.mkdir(exist_ok=True)
+        with only_writer(folder):
+            try:
+                about = _write_tables(predictor, folder, outlets)
+                (folder / REPORT).unlink(missing_ok=True)  # it would vouch for another table
+                for name in (TABLE, CSV):
+                    if _part(folder, name).is_file():
+                        os.replace(_part(folder, name), folder / name)
+                    else:
+                        (folder / name).unlink(missing_ok=True)
+            finally:
+                sweep(folder)
+            files = [TABLE, CSV] if settings.csv else [TABLE]
+            report = {"kind": "links", **model.about, "settings": settings.model_dump(), **about, "files": files}
+            write_atomically(folder / REPORT, json.dumps(readable(report), indent=2, ensure_ascii=False).encode())
+    return report
+
+
+def _write_tables(predictor: Predictor, folder: Path, outlets: Sequence[Outlet]) -> dict[str, Any]:
+    """Write the unfinished tables; returns what the report has of them."""
+    settings = predictor.settings
+    relations: list[dict[str, Any]] = []
+    shown: list[list[dict[str, Any]]] = []
+    with ExitStack() as files:
+        writers = [files.enter_context(pq.ParquetWriter(_part(folder, TABLE), predictor.schema, compression="zstd"))]
+        if settings.csv:
+            writers.append(files.enter_context(pa_csv.CSVWriter(_part(folder, CSV), predictor.schema)))
+        for each in predictor.predict():
+            for chunk in each.rows.chunks():
+                for writer in writers:
+                    writer.write_table(chunk)
+            relations.append(each.about())
+            shown.append(_best_rows(each, settings.shown_links))
+            for outlet in outlets:
+                outlet.send({"kind": "note", "text": f"{_name(each.asked)}: {len(each.rows):,} links"})
+    rows = sum(each["rows"] for each in relations)
+    return {"rows": rows, "relations": relations, "shown": _in_turn(shown, settings.shown_links)}
+
+
+def _part(folder: Path, name: str) -> Path:
+    return folder / f".{name}{PART}"
+
+
+def _name(asked: Asked) -> str:
+    return " | ".join(asked.relation.key)
+
+
+def _by_score(best: BestTails) -> np.ndarray:
+    """Rows, the best score first; ties by head and tail."""
+    return np.lexsort((best.tails, best.heads, -best.scores))
+
+
+def _best_rows(each: Predicted, most: int) -> list[dict[str, Any]]:
+    """Rows of the highest scores, each head and each tail once."""
+    heads: set[int] = set()
+    tails: set[int] = set()
+    rows: list[int] = []
+    best = each.rows.best
+    for row in _by_score(best).tolist():
+        head, tail = int(best.heads[row]), int(best.tails[row])
+        if head not in heads and tail not in tails:
+            heads.add(head)
+            tails.add(tail)
+            rows.append(row)
+            if len(rows) == most:
+                break
+    found: list[dict[str, Any]] = each.rows.table(np.array(rows, np.int64)).to_pylist()
     return found
 
 
-def _known(graph: TypedGraph, relation: Relation, candidates: int) -> Int64:
-    """Links of all splits as head · candidates + tail, ascending."""
-    edges = graph.edges(relation.index)
-    return sorted_unique(np.asarray(edges.src, dtype=np.int64) * candidates + np.asarray(edges.dst))
-
-
-class _Best:
-    """The best ``k`` links so far; ties in the order of heads and tails."""
-
-    def __init__(self, k: int) -> None:
-        self._k = k
-        self.heads, self.tails = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        self.scores = np.zeros(0, np.float32)
-
-    def add(self, heads: Int64, scores: torch.Tensor) -> None:
-        """``scores`` (heads × candidates), −inf for what does not count."""
-        values, places = scores.flatten().topk(min(self._k, scores.numel()))
-        there = torch.isfinite(values)
-        at = places[there].numpy()
-        row, tails = at // scores.shape[1], at % scores.shape[1]
-        self.heads = np.concatenate([self.heads, heads[row]])
-        self.tails = np.concatenate([self.tails, tails])
-        self.scores = np.concatenate([self.scores, values[there].numpy()])
-        order = np.lexsort((self.tails, self.heads, -self.scores))[: self._k]
-        self.heads, self.tails, self.scores = self.heads[order], self.tails[order], self.scores[order]
+def _in_turn(parts: Sequence[Sequence[dict[str, Any]]], most: int) -> list[dict[str, Any]]:
+    """One row of each relation in turn; a link that stands there in the other direction is left out."""
+    found: list[dict[str, Any]] = []
+    there: set[frozenset[tuple[str, str]]] = set()
+    for row in chain.from_iterable(zip_longest(*parts)):
+        if row is None:
+            continue
+        ends = frozenset({(row["head_type"], row["head_id"]), (row["tail_type"], row["tail_id"])})
+        if ends not in there:
+            there.add(ends)
+            found.append(row)
+    return found[:most]

@@ -45,16 +45,17 @@ def run_process(
     root: Path,
     tell: Callable[[Mapping[str, Any]], None] = lambda record: None,
     stop: StopRequest | None = None,
+    **more: Any,
 ) -> tuple[dict[str, Any], str]:
     """:func:`run_trial` whose run directory stays, in ``root``; the same settings resume it or reuse it.
 
-    What ``tell`` raises ends the process, and goes on to the caller.
+    What ``tell`` raises ends the process, and goes on to the caller. ``more``: parts of the worker's job.
     """
     processes = int(values.get("acceleration", {}).get("processes", 1))
     with tempfile.TemporaryDirectory(prefix="graphmill-trial-") as scratch:
         folder = Path(scratch)
         outcome, words = folder / "outcome.json", folder / "stderr.txt"
-        job = {"settings": dict(values), "where": where, "run_root": str(root)}
+        job = {"settings": dict(values), "where": where, "run_root": str(root), **more}
         (folder / "job.json").write_text(json.dumps(job), encoding="utf-8")
         several = ["--processes", str(processes)] if processes > 1 else []
         command = [sys.executable, "-m", "graphmill.worker", *several, "--job", str(folder / "job.json")]

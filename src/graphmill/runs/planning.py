@@ -139,8 +139,8 @@ def options(
 ) -> Iterator[Option]:
     """The rungs of one batching, from what the settings ask for to the least memory; rungs without effect left out.
 
-    ``choice``: heaps to try, the fastest first. Where steps differ in size they are tried on every rung. Steps of one size
-    leave few holes: there they are tried on the last rung alone.
+    ``choice``: heaps to try, the fastest first. Where steps differ in size they are tried on every rung; else on the last
+    one alone, since steps of one size leave few holes.
     """
     execution = _asked(job, batching)
     limit = _MOST_CHUNKS if batching == "full" else 1

@@ -17,6 +17,7 @@ from graphmill.evaluation.ranking.comparison import RankingComparison, RankingTh
 from graphmill.evaluation.ranking.links import AUC_NEGATIVES, LinkRanking, link_queries, rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries
 from graphmill.evaluation.ranking.ranks import Scorer
+from graphmill.runs.copies import copy_run
 from graphmill.runs.export import Restored, restore
 from graphmill.runs.link_baselines import LinkBaselines
 from graphmill.runs.messages import Outlet
@@ -106,8 +107,17 @@ def rank_any(
     Links (:func:`rank_run`); triples on both sides; or items, whose figures are grouped by who made them:
     ``figures`` {"model", "sampled", "popularity", ...: {metric: value}}. Links and triples have ``mrr`` by scorer, and
     ``macro``, ``micro``, ``against``, ``strata``, ``ratios`` and ``verdicts`` as in ``ranking.json``. ``stop`` ends a
-    training of a baseline.
+    training of a baseline. Where ``export.copy_to`` is set, the run is copied again.
     """
+    found = _rank_any(restored, split, outlets=outlets, poll=poll, stop=stop)
+    copy_run(restored)
+    return found
+
+
+def _rank_any(
+    restored: Restored, split: str, *, outlets: Sequence[Outlet], poll: Callable[[], None], stop: StopRequest | None
+) -> dict[str, Any]:
+    """:func:`rank_any` without the copy."""
     recipe, about = restored.recipe, {**restored.used, "split": split}
     if isinstance(recipe, RanksTriples):
         evaluation = restored.job.settings.evaluation

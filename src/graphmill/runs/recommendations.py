@@ -6,6 +6,7 @@ For recipes that recommend: those with a ``recommend`` method.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any, Protocol, cast, get_args, runtime_checkable
 
 import numpy as np
@@ -40,33 +41,60 @@ def recommend_run(restored: Restored, k: int = 20, exclude_seen: str = "auto") -
 
     Raises :class:`SettingsError` for a recipe that does not recommend.
     """
+    table, users = recommendation_table(restored, k, exclude_seen)
+    return {**write_table(restored.run.path / FILE, table), "users": users, "k": k}
+
+
+def recommendation_table(restored: Restored, k: int = 20, exclude_seen: str = "auto") -> tuple[pa.Table, int]:
+    """The table that :func:`recommend_run` writes, and the number of users; raises as it does."""
+    require_counts(restored, k, exclude_seen)
+    users, items, scores = cast(Recommends, restored.recipe).recommend(
+        restored.model, k, cast(ExcludeSeen, exclude_seen)
+    )
+    nodes = restored.graph.node_table()
+    ids, names = (nodes[name].to_numpy(zero_copy_only=False) for name in ("id", "name"))
+    return as_table((ids[users], names[users]), (ids, names), items, scores), len(users)
+
+
+def require_counts(restored: Restored, k: int, exclude_seen: str) -> None:
+    """Raise :class:`SettingsError` for a recipe that does not recommend, and for a wrong ``k`` or ``exclude_seen``."""
     if not isinstance(restored.recipe, Recommends):
         raise SettingsError(f"the recipe {restored.recipe.name} does not recommend items; see the ranking of its links")
     if exclude_seen not in get_args(ExcludeSeen):
         raise SettingsError(f"exclude_seen {exclude_seen!r}; it is one of {', '.join(get_args(ExcludeSeen))}")
     if k < 1:
         raise SettingsError(f"k = {k} recommendations a user; it must be 1 or more")
-    users, items, scores = cast(Recommends, restored.recipe).recommend(
-        restored.model, k, cast(ExcludeSeen, exclude_seen)
-    )
-    there = items >= 0
-    row, place = np.nonzero(there)
-    nodes = restored.graph.node_table()
-    ids, names = nodes["id"].combine_chunks(), nodes["name"].combine_chunks()
-    of_user, of_item = pa.array(users[row]), pa.array(items[there])
-    table = pa.table(
+
+
+def as_table(
+    users: tuple[NDArray[np.object_], NDArray[np.object_]],
+    items: tuple[NDArray[np.object_], NDArray[np.object_]],
+    found: NDArray[np.int64],
+    scores: NDArray[np.float64],
+) -> pa.Table:
+    """The table of :func:`recommend_run`.
+
+    ``users``: ids and names [U]; ``items``: of all items; ``found`` [U, k]: rows of them, best first, −1 for none.
+    """
+    row, place = np.nonzero(found >= 0)
+    chosen = found[row, place]
+    return pa.table(
         {
-            "user_id": ids.take(of_user),
-            "user_name": names.take(of_user),
+            "user_id": pa.array(users[0][row], pa.string()),
+            "user_name": pa.array(users[1][row], pa.string()),
             "rank": pa.array((place + 1).astype(np.int32)),
-            "item_id": ids.take(of_item),
-            "item_name": names.take(of_item),
-            "score": pa.array(scores[there].astype(np.float32)),
+            "item_id": pa.array(items[0][chosen], pa.string()),
+            "item_name": pa.array(items[1][chosen], pa.string()),
+            "score": pa.array(scores[row, place].astype(np.float32)),
         }
     )
-    path = restored.run.path / FILE
-    temporary = path.with_name(f".{FILE}{PART}")
+
+
+def write_table(path: Path, table: pa.Table) -> dict[str, Any]:
+    """Write it whole or not at all; returns file and rows."""
+    temporary = path.with_name(f".{path.name}{PART}")
     with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
         pq.write_table(table, temporary)
         os.replace(temporary, path)
-    return {"file": str(path), "users": len(users), "rows": table.num_rows, "k": k}
+    return {"file": str(path), "rows": table.num_rows}

@@ -8,13 +8,20 @@ from typing import Any, get_args, get_origin
 from graphmill.ingest.formats import FORMATS
 from graphmill.settings import Settings, is_identity
 from graphmill.systems import registry
-from graphmill.training.settings import AccelerationSettings, EvaluationSettings, ExportSettings, TrainingSettings
+from graphmill.training.settings import (
+    AccelerationSettings,
+    EvaluationSettings,
+    ExportSettings,
+    TrackerSettings,
+    TrainingSettings,
+)
 
 SHARED: dict[str, type[Settings]] = {
     "training": TrainingSettings,
     "acceleration": AccelerationSettings,
     "evaluation": EvaluationSettings,
     "export": ExportSettings,
+    "tracker": TrackerSettings,
 }
 _HEAD = """# Settings
 

@@ -101,7 +101,7 @@ def _is_done(
 
 def _clear(run: RunDirectory, store: CheckpointStore) -> None:
     store.discard_after(-1)
-    for name in ("report.json", "history.json", "metrics.jsonl"):
+    for name in ("report.json", "history.json", "metrics.jsonl", "tracker.json"):
         run.remove(name)
     for folder in (run.embeddings, run.tensorboard, run.path / "nonfinite"):
         shutil.rmtree(folder, ignore_errors=True)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 
+from graphmill.export.remote import require_target
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.runtime.threads import has_numba
 from graphmill.runs.best_epoch import passed_over
@@ -21,6 +23,8 @@ from graphmill.runs.planning import Plan, open_graph, plan_run
 from graphmill.runs.recorder import RunListener
 from graphmill.runs.resolve import Job, fingerprint, resolve, run_root
 from graphmill.runs.start_or_resume import choose_start, evaluated_otherwise, longer
+from graphmill.runs.tracking.mirror import mirrored
+from graphmill.runs.tracking.protocol import require_tracker
 from graphmill.runs.warm_start import CHAMPION, ROWS_FILE, WarmStart, read_champion, read_warm_start
 from graphmill.systems import registry
 from graphmill.training.allocator import describe_allocator, heaps, return_large_blocks
@@ -38,6 +42,7 @@ from graphmill.training.signals import StopRequest
 from graphmill.version import __version__
 
 SHORT = 16
+SPLITS = ("valid", "test")
 PROGRESS_SECONDS = 5.0
 
 
@@ -74,6 +79,8 @@ def prepare(
     job = resolve(values, where)
     settings = job.settings
     require_cores(settings.acceleration, where)
+    require_tracker(settings.tracker)
+    require_target(settings.export.copy_to, f"{where}: export.copy_to")
     graph = open_graph(job, where)
     plan = agree(plan_run(job, graph, where))
     # Another process's plan may ask for what is not possible, or not wanted, on this machine.
@@ -106,8 +113,11 @@ def train(
     root: str = "",
     outlets: Sequence[Outlet] = (),
     stop: StopRequest | None = None,
+    splits: Sequence[str] = SPLITS,
 ) -> Message:
     """Train, or continue, or reuse what is there; returns the ``result`` message.
+
+    ``splits``: of the final figures; a trial of a search leaves the test alone.
 
     Raises:
         StoppedError: asked to stop; the checkpoint is saved.
@@ -120,14 +130,14 @@ def train(
         prepared = prepare(values, where, root=root, agree=ranks.broadcast)
         if ranks.world > 1:
             if not ranks.main:
-                return _fit(prepared, ranks, [], stop)
+                return _fit(prepared, ranks, [], stop, splits)
             with prepared.run.lock():
-                return _fit(prepared, ranks, outlets, stop)
+                return _fit(prepared, ranks, outlets, stop, splits)
         why = fell_back_before(prepared) if prepared.job.settings.acceleration.allow_fallback else ""
         if not why:
             try:
                 with prepared.run.lock():
-                    return _fit(prepared, ranks, outlets, stop)
+                    return _fit(prepared, ranks, outlets, stop, splits)
             except Exception as error:
                 why = failure_of(prepared.job.device.type, error)
                 if not why or not prepared.job.settings.acceleration.allow_fallback:
@@ -137,12 +147,14 @@ def train(
         other = prepare(on_the_cpu(values, prepared.job), where, root=root)
         job = replace(other.job, device_reason=why, notes=[f"device: {why}", *other.job.notes[1:]])
         with other.run.lock():
-            return _fit(replace(other, job=job, left=prepared.job.device.type), ranks, outlets, stop)
+            return _fit(replace(other, job=job, left=prepared.job.device.type), ranks, outlets, stop, splits)
     finally:
         ranks.close()
 
 
-def _fit(prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: StopRequest | None) -> Message:
+def _fit(
+    prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: StopRequest | None, splits: Sequence[str]
+) -> Message:
     job, run, recipe = prepared.job, prepared.run, prepared.recipe
     settings, acceleration = job.settings, job.settings.acceleration
     threads = configure_torch(acceleration, job.device, ranks.local_world)
@@ -215,17 +227,26 @@ def _fit(prepared: Prepared, ranks: Ranks, outlets: Sequence[Outlet], stop: Stop
         notes.append(prepared.warm_start.summary)
     for note in notes if ranks.main else ():
         listener.on_note(note)
-    sampler = MemorySampler(device=job.device if job.device.type != "cpu" else None)
-    try:
-        with sampler:
-            fit = engine.fit()
-            metrics, epoch = _final_figures(recipe, engine, listener, run)
-    finally:
-        listener.close()
-    # All stay until the report is written: torchrun would take one that leaves early for a reason to end the others.
-    report = _finish(prepared, engine, fit, listener, sampler, began, metrics, epoch) if ranks.main else {}
+    report = _fit_to_the_end(prepared, engine, ranks, listener, began, splits)
     ranks.barrier()
     return report
+
+
+def _fit_to_the_end(
+    prepared: Prepared, engine: Engine, ranks: Ranks, listener: RunListener, began: float, splits: Sequence[str]
+) -> Message:
+    """Train, measure, and on the first process write the report, while the tracker is kept up to date."""
+    run, device = prepared.run, prepared.job.device
+    sampler = MemorySampler(device=device if device.type != "cpu" else None)
+    with mirrored(run.path, prepared.job.settings.tracker, listener.on_note) if ranks.main else nullcontext():
+        try:
+            with sampler:
+                fit = engine.fit()
+                metrics, epoch = _final_figures(prepared.recipe, engine, listener, run, splits)
+        finally:
+            listener.close()
+        # All stay until the report is written: torchrun would take one that leaves early for a reason to end the others.
+        return _finish(prepared, engine, fit, listener, sampler, began, metrics, epoch) if ranks.main else {}
 
 
 def _write_head(prepared: Prepared, ranks: Ranks, threads: int) -> None:
@@ -271,9 +292,9 @@ def _write_head(prepared: Prepared, ranks: Ranks, threads: int) -> None:
 
 
 def _final_figures(
-    recipe: Recipe, engine: Engine, listener: RunListener, run: RunDirectory
+    recipe: Recipe, engine: Engine, listener: RunListener, run: RunDirectory, splits: Sequence[str]
 ) -> tuple[dict[str, float], int]:
-    """The best epoch (the last one where nothing was selected) on valid and test, over all ranks; and which one that is."""
+    """The best epoch (the last one where nothing was selected) on each split, over all ranks; and which one that is."""
     state, epoch = engine.state, 0
     loaded = engine.load_weights("last" if state.best_metric is None else "best")
     if loaded is not None:
@@ -283,7 +304,7 @@ def _final_figures(
             listener.on_note(note)
     engine.model.eval()
     metrics: dict[str, float] = {}
-    for split in ("valid", "test"):
+    for split in splits:
         found = engine.evaluated(split, final=True, poll=lambda: None)
         metrics |= {f"{split}_{name}": value for name, value in found.items()}
     return metrics, epoch

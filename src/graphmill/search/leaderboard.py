@@ -5,19 +5,23 @@ from __future__ import annotations
 import json
 import math
 import statistics
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from graphmill.errors import InputError
+from graphmill.errors import InputError, StoppedError
 from graphmill.evaluation.json_values import plain
 from graphmill.search.study import Search, seconds_of
 from graphmill.training.files import write_atomically
 
 if TYPE_CHECKING:
     import optuna
+
+    from graphmill.runs.messages import Outlet
+    from graphmill.training.signals import StopRequest
 
 LEAST_TRIALS = 4
 """Finished trials from which on importance is said."""
@@ -50,6 +54,8 @@ class Leaderboard:
     importance: dict[str, float]
     test: dict[str, float]
     folder: str
+    beside: dict[str, Any] = field(default_factory=dict)
+    """The winner's ranking of the test beside its baselines: ``metric``, ``figures`` by scorer, and a ``sentence``."""
 
     @property
     def best(self) -> Entry:
@@ -68,13 +74,16 @@ class Leaderboard:
 COLUMNS = ["place", "trial", "mean", "95 %", "seconds", "settings"]
 
 
-def leaderboard(search: Search, study: optuna.Study) -> Leaderboard:
+def leaderboard(
+    search: Search, study: optuna.Study, *, outlets: Sequence[Outlet] = (), stop: StopRequest | None = None
+) -> Leaderboard:
     """The leaderboard of a study; writes ``leaderboard.json``, ``best.yaml`` and ``trials.png`` into its folder.
 
-    The test split is read once, for the winner; a later call with the same winner takes what was read.
+    The test split is read once, for the winner and its baselines; a later call with the same winner takes what was read.
 
     Raises:
         InputError: no trial has finished.
+        StoppedError: ``stop`` asked for it while the baselines were ranked.
     """
     from optuna.trial import TrialState
 
@@ -83,6 +92,7 @@ def leaderboard(search: Search, study: optuna.Study) -> Leaderboard:
     if not done:
         raise InputError(f"no trial of {search.folder} has finished; run the search first")
     entries = [_entry(search, place, trial) for place, trial in enumerate(done, 1)]
+    test = _test(search, entries[0], outlets, stop)
     found = Leaderboard(
         metric=search.metric,
         entries=entries,
@@ -90,8 +100,9 @@ def leaderboard(search: Search, study: optuna.Study) -> Leaderboard:
         pruned=sum(t.state == TrialState.PRUNED for t in trials),
         seconds=seconds_of(study),
         importance=_importance(study, len(done)),
-        test=_test_figures(search.folder, entries[0]),
+        test={name: float(value) for name, value in test["figures"].items()},
         folder=str(search.folder),
+        beside=test["beside"],
     )
     text = json.dumps(plain(asdict(found)), indent=1, ensure_ascii=False, allow_nan=False)
     write_atomically(search.folder / "leaderboard.json", text.encode() + b"\n")
@@ -101,6 +112,30 @@ def leaderboard(search: Search, study: optuna.Study) -> Leaderboard:
     if len(done) >= 2:
         _draw(study, search.folder / "trials.png")
     return found
+
+
+def read_leaderboard(folder: Path) -> Leaderboard:
+    """What :func:`leaderboard` wrote into a search's folder.
+
+    Raises:
+        InputError: it is not there, or damaged.
+    """
+    path = folder / "leaderboard.json"
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        entries = [
+            Entry(
+                **{
+                    **e,
+                    "low": math.nan if e["low"] is None else e["low"],
+                    "high": math.nan if e["high"] is None else e["high"],
+                }
+            )
+            for e in found["entries"]
+        ]
+        return Leaderboard(**{**found, "entries": entries})
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise InputError(f"{path} cannot be read: {error}") from None
 
 
 def _entry(search: Search, place: int, trial: optuna.trial.FrozenTrial) -> Entry:
@@ -126,18 +161,39 @@ def _importance(study: optuna.Study, done: int) -> dict[str, float]:
         return {}
 
 
-def _test_figures(folder: Path, winner: Entry) -> dict[str, float]:
-    """The winner's figures on the test split, read when it became the winner."""
-    path = folder / "test.json"
+def _test(search: Search, winner: Entry, outlets: Sequence[Outlet], stop: StopRequest | None) -> dict[str, Any]:
+    """The winner's figures on the test split, and its baselines', read when it became the winner."""
+    path = search.folder / "test.json"
     if path.is_file():
-        kept = json.loads(path.read_text(encoding="utf-8"))
-        if kept.get("run") == winner.runs[0]:
-            return {name: float(value) for name, value in kept["figures"].items()}
+        kept: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        if kept.get("run") == winner.runs[0] and "beside" in kept:
+            return kept
     from graphmill.runs.export import evaluate_run, restore
+    from graphmill.runs.ranking import rank_any
 
-    figures = evaluate_run(restore(winner.runs[0]))["test"]
-    write_atomically(path, json.dumps({"run": winner.runs[0], "figures": plain(figures)}).encode())
-    return {name: float(value) for name, value in figures.items()}
+    def poll() -> None:
+        if stop is not None and stop.requested:
+            raise StoppedError(f"stopped ({stop.reason}); the same command does it again")
+
+    restored = restore(winner.runs[0])
+    figures = evaluate_run(restored, poll=poll)["test"]
+    # Now that it has been read, the run is one like any other.
+    report = restored.run.read_json("report.json")
+    report["metrics"] |= {f"test_{name}": value for name, value in figures.items()}
+    restored.run.write_json("report.json", report)
+    ranked = rank_any(restored, outlets=outlets, poll=poll, stop=stop)
+    found = {"run": winner.runs[0], "figures": plain(figures), "beside": _beside(search.metric, ranked)}
+    write_atomically(path, json.dumps(found).encode())
+    return found
+
+
+def _beside(metric: str, ranked: Mapping[str, Any]) -> dict[str, Any]:
+    """One figure a scorer, and a sentence where the ranking has one."""
+    if "beside" not in ranked:
+        return {"metric": "mrr", "figures": plain(ranked["mrr"]), "sentence": ranked["against"]["sentence"]}
+    judged = metric if metric in ranked["figures"] else next(iter(ranked["figures"]))
+    figures = {who: own[judged] for who, own in ranked["beside"].items() if judged in own}
+    return {"metric": judged, "figures": plain(figures), "sentence": ranked.get("advice", "")}
 
 
 def _draw(study: optuna.Study, path: Path) -> None:

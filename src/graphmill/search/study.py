@@ -1,7 +1,8 @@
 """The search itself: ask Optuna for a trial, train it in a process of its own, tell what validation says.
 
-A study is a folder: ``study.db`` (SQLite, Optuna's), and the runs of its trials beside it. A killed search goes on with the
-same command: a trial that was under way is asked for again and its training resumes. Several processes may search at once.
+A study is a folder: ``study.db`` (SQLite, Optuna's, unless studies are kept in a database: ``storage``), and the runs of its
+trials beside it. A killed search goes on with the same command: a trial that was under way is asked for again and its
+training resumes. Several processes may search at once. Trials that Dagster trains are in ``asked``.
 """
 
 from __future__ import annotations
@@ -10,19 +11,23 @@ import hashlib
 import itertools
 import json
 import os
+import socket
 import statistics
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
 
 from graphmill.errors import InputError, TrainingError
+from graphmill.graph.storage import read_manifest
 from graphmill.runs.measured_run import run_process
 from graphmill.runs.resolve import identity, merge, parse_settings, run_root
 from graphmill.search.space import Dimension, SearchSettings, dimensions_of, metric_of, nested, parse_search
+from graphmill.search.storage import VARIABLE, open_storage
 
 if TYPE_CHECKING:
     import optuna
@@ -34,6 +39,8 @@ KEEP_RUNS = 1_000_000
 STARTUP_TRIALS = 5
 """Finished trials before any is ended early, and failures in a row after which the search gives up."""
 Tell = Callable[[str], None]
+Show = Callable[[Mapping[str, Any], int], None]
+"""Is given the record of each epoch, and the seed that it is of."""
 
 
 class _PrunedError(Exception):
@@ -49,16 +56,19 @@ class Search:
     dimensions: list[Dimension]
     metric: str
     folder: Path
+    address: str = ""
+    """Of the studies' database; empty: as :func:`graphmill.search.storage.open_storage`."""
 
     def study(self) -> optuna.Study:
-        """The study, made if it is not there."""
+        """The study, made if it is not there. Raises :class:`InputError` where its database cannot be used."""
         import optuna
 
         optuna.logging.set_verbosity(optuna.logging.ERROR)
+        shared = self.address or os.environ.get(VARIABLE)
         self.folder.mkdir(parents=True, exist_ok=True)
         return optuna.create_study(
-            storage=f"sqlite:///{self.folder / 'study.db'}",
-            study_name=NAME,
+            storage=open_storage(self.folder, self.address),
+            study_name="/".join(self.folder.parts[-3:]) if shared else NAME,
             direction="maximize",
             sampler=self._sampler(),
             pruner=optuna.pruners.MedianPruner(n_startup_trials=STARTUP_TRIALS)
@@ -71,9 +81,8 @@ class Search:
         """The searched settings of a trial, by path."""
         return {d.path: d.value(trial.params[d.path]) for d in self.dimensions if d.path in trial.params}
 
-    def trial_values(self, chosen: Mapping[str, Any], seed: int) -> dict[str, Any]:
-        """The settings of one training of a trial."""
-        values = self.settings_for(chosen)
+    def trial_values(self, values: Mapping[str, Any], seed: int) -> dict[str, Any]:
+        """The settings of one training of a trial whose settings are ``values``."""
         # A trial's run stays until the search is thrown away: the leaderboard names it.
         return merge(values, {"training": {"seed": seed}, "acceleration": {"keep_runs": KEEP_RUNS}})
 
@@ -101,25 +110,44 @@ class Search:
         return optuna.samplers.TPESampler(seed=seed, n_startup_trials=2 * STARTUP_TRIALS, constant_liar=True)
 
 
-def open_search(values: Mapping[str, Any], where: str, root: str = "") -> Search:
+def open_search(
+    values: Mapping[str, Any], where: str, root: str = "", *, base: Path = Path(), address: str = ""
+) -> Search:
     """The search that a settings mapping with a section ``search`` describes.
+
+    ``base``: what relative paths are relative to; ``address``: of the studies' database.
 
     Raises:
         InputError: Optuna is not installed.
         SettingsError: the space or the settings are wrong.
     """
-    try:
-        import optuna  # noqa: F401
-    except ImportError:
-        raise InputError('searching settings needs Optuna: pip install "graphmill[search]"') from None
+    if find_spec("optuna") is None:
+        raise InputError('searching settings needs Optuna: pip install "graphmill[search]"')
     rest = {name: value for name, value in values.items() if name != "search"}
     search = parse_search(values.get("search"), where)
-    parsed = parse_settings(rest, where)
+    parsed: Any = parse_settings(rest, where)
     dimensions = dimensions_of(search, rest, where)
     metric = metric_of(search, rest, where)
     about = {"space": search.space, "metric": metric, "seeds": search.seeds, "settings": identity(parsed)}
-    digest = hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()[:12]
-    return Search(search, rest, dimensions, metric, run_root(parsed, root) / f"search-{digest}")
+    folder = base / run_root(parsed, root)
+    before = folder / f"search-{_digest(about)}"  # of release 0.2, which did not look at the data
+    if not before.is_dir():
+        folder /= f"search-{_digest(about | {'data': _data_hash(base / parsed.data)})}"
+    else:
+        folder = before
+    return Search(search, rest, dimensions, metric, folder, address)
+
+
+def _digest(about: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()[:12]
+
+
+def _data_hash(graph: Path) -> str:
+    """The graph's content hash: trials on other data are no trials of the same search. "" where there is no graph."""
+    try:
+        return str(read_manifest(graph)["content_hash"])
+    except (InputError, OSError, KeyError):
+        return ""
 
 
 def run_search(search: Search, tell: Tell = lambda line: None, stop: StopRequest | None = None) -> optuna.Study:
@@ -131,22 +159,35 @@ def run_search(search: Search, tell: Tell = lambda line: None, stop: StopRequest
     """
     study = search.study()
     _ask_again(study, tell)
-    failed, most = 0, search.settings.trials
-    if search.settings.sampler == "grid":
-        points = list(itertools.product(*(range(len(d.choices)) for d in search.dimensions)))
-        most = min(most, len(points))
-        for point in points:
-            params = {d.path: place for d, place in zip(search.dimensions, point, strict=True)}
-            study.enqueue_trial(params, skip_if_exists=True)
-    while (number := _finished(study)) < most:
-        if search.settings.budget_seconds and seconds_of(study) >= search.settings.budget_seconds:
-            tell(f"the budget of {search.settings.budget_seconds:,} s is used up after {number} trials")
+    failed, most = 0, trials_wanted(search, study)
+    while (number := finished(study)) < most:
+        if reason := budget_used_up(search, study):
+            tell(f"{reason} after {number} trials")
             break
-        problem = _one_trial(search, study, tell, stop)
+        trial = study.ask()
+        chosen = {d.path: d.suggest(trial) for d in search.dimensions}
+        problem = str(train_trial(search, study, trial, chosen, tell=tell, stop=stop)["problem"])
         failed = failed + 1 if problem else 0
         if failed >= STARTUP_TRIALS:
             raise TrainingError(f"{failed} trials in a row failed; the last: {problem}")
     return study
+
+
+def trials_wanted(search: Search, study: optuna.Study) -> int:
+    """How many trials there are to be; a grid's points are put into the queue."""
+    if search.settings.sampler != "grid":
+        return search.settings.trials
+    points = list(itertools.product(*(range(len(d.choices)) for d in search.dimensions)))
+    for point in points:
+        params = {d.path: place for d, place in zip(search.dimensions, point, strict=True)}
+        study.enqueue_trial(params, skip_if_exists=True)
+    return min(search.settings.trials, len(points))
+
+
+def budget_used_up(search: Search, study: optuna.Study) -> str:
+    """A sentence, or nothing."""
+    budget = search.settings.budget_seconds
+    return f"the budget of {budget:,} s is used up" if budget and seconds_of(study) >= budget else ""
 
 
 def seconds_of(study: optuna.Study) -> float:
@@ -154,20 +195,36 @@ def seconds_of(study: optuna.Study) -> float:
     return sum(float(trial.user_attrs.get("seconds", 0.0)) for trial in study.get_trials(deepcopy=False))
 
 
-def _one_trial(search: Search, study: optuna.Study, tell: Tell, stop: StopRequest | None) -> str:
-    """Ask, train and tell; why the trial failed, or nothing."""
+def train_trial(
+    search: Search,
+    study: optuna.Study,
+    trial: optuna.Trial,
+    chosen: Mapping[str, Any],
+    *,
+    values: Mapping[str, Any] | None = None,
+    tell: Tell = lambda line: None,
+    show: Show = lambda record, seed: None,
+    stop: StopRequest | None = None,
+) -> dict[str, Any]:
+    """Train a trial that was asked for, and tell Optuna; its outcome (:func:`outcome_of`).
+
+    ``values``: its settings, where they are not those of the file with the chosen ones in place.
+
+    Raises:
+        StoppedError: ``stop`` asked for it; Optuna is told nothing, and the same call resumes.
+    """
     from optuna.trial import TrialState
 
-    trial = study.ask()
-    chosen = {d.path: d.suggest(trial) for d in search.dimensions}
-    trial.set_user_attr("process", [os.getpid(), psutil.Process().create_time()])
+    values = search.settings_for(chosen) if values is None else values
+    trial.set_user_attr("process", [os.getpid(), psutil.Process().create_time(), socket.gethostname()])
     began, words = time.monotonic(), ", ".join(f"{path} {value}" for path, value in chosen.items())
+    value, problem = None, ""
     try:
-        value, state, problem = _train(search, trial, chosen, stop), TrialState.COMPLETE, ""
+        value, state = _train(search, trial, values, show, stop), TrialState.COMPLETE
     except _PrunedError:
-        value, state, problem = None, TrialState.PRUNED, ""
+        state = TrialState.PRUNED
     except TrainingError as error:
-        value, state, problem = None, TrialState.FAIL, str(error)
+        state, problem = TrialState.FAIL, str(error)
         trial.set_user_attr("problem", problem)
     trial.set_user_attr("seconds", time.monotonic() - began)
     study.tell(trial, value, state)
@@ -176,35 +233,57 @@ def _one_trial(search: Search, study: optuna.Study, tell: Tell, stop: StopReques
         TrialState.PRUNED: "ended early, below the median",
     }
     tell(f"trial {trial.number}: {ended.get(state, f'failed: {problem}')}; {words}")
-    return problem
+    return outcome_of(search, study.get_trials(deepcopy=False)[trial.number])
 
 
-def _train(search: Search, trial: optuna.Trial, chosen: Mapping[str, Any], stop: StopRequest | None) -> float:
+STATES = {"COMPLETE": "finished", "PRUNED": "ended early", "FAIL": "failed"}
+
+
+def outcome_of(search: Search, trial: optuna.trial.FrozenTrial) -> dict[str, Any]:
+    """``trial``, ``state`` (finished, ended early, failed, under way), ``value``, ``values`` by seed, ``seconds``, ``runs``,
+    ``problem``, ``chosen``."""
+    about = trial.user_attrs
+    return {
+        "trial": trial.number,
+        "state": STATES.get(trial.state.name, "under way"),
+        "value": None if trial.value is None else float(trial.value),
+        "values": [float(value) for value in about.get("values", [])],
+        "seconds": float(about.get("seconds", 0.0)),
+        "runs": list(about.get("runs", [])),
+        "problem": str(about.get("problem", "")),
+        "chosen": search.chosen(trial),
+    }
+
+
+def _train(
+    search: Search, trial: optuna.Trial, values: Mapping[str, Any], show: Show, stop: StopRequest | None
+) -> float:
     """The mean over the seeds of the best validation figure. Raises ``_PrunedError`` or :class:`TrainingError`."""
-    values: list[float] = []
+    figures: list[float] = []
     runs: list[str] = []
     for seed in range(search.settings.seeds):
 
-        def watch(record: Mapping[str, Any], first: bool = seed == 0) -> None:
+        def watch(record: Mapping[str, Any], seed: int = seed) -> None:
+            show(record, seed)
             figure = record.get("valid", {}).get(search.metric)
-            if first and isinstance(figure, int | float):
+            if seed == 0 and isinstance(figure, int | float):
                 trial.report(float(figure), int(record["epoch"]))
                 if trial.should_prune():
                     raise _PrunedError
 
-        wanted = search.trial_values(chosen, seed)
-        result, problem = run_process(wanted, "search", search.folder / "runs", watch, stop)
+        wanted = search.trial_values(values, seed)
+        result, problem = run_process(wanted, "search", search.folder / "runs", watch, stop, splits=["valid"])
         if problem:
             raise TrainingError(problem)
         figure = result["metrics"].get(f"valid_{search.metric}")
         if figure is None:
             known = ", ".join(name.removeprefix("valid_") for name in result["metrics"] if name.startswith("valid_"))
             raise TrainingError(f"there is no {search.metric} on validation (there are {known or 'no figures'})")
-        values.append(float(figure))
+        figures.append(float(figure))
         runs.append(str(result["run_dir"]))
-        trial.set_user_attr("values", values)
+        trial.set_user_attr("values", figures)
         trial.set_user_attr("runs", runs)
-    return statistics.fmean(values)
+    return statistics.fmean(figures)
 
 
 def _ask_again(study: optuna.Study, tell: Tell) -> None:
@@ -212,23 +291,26 @@ def _ask_again(study: optuna.Study, tell: Tell) -> None:
     from optuna.trial import TrialState
 
     for trial in study.get_trials(deepcopy=False, states=[TrialState.RUNNING]):
-        if _alive(trial.user_attrs.get("process")):
-            continue
+        if "key" in trial.user_attrs or is_alive(trial.user_attrs.get("process")):
+            continue  # of a trial with a key, Dagster knows what became of it
         study.tell(trial.number, state=TrialState.FAIL)
         if trial.params:
             study.enqueue_trial(trial.params, user_attrs={"again": trial.number})
             tell(f"trial {trial.number} was under way when its search ended; it is asked for again and resumes")
 
 
-def _alive(process: Any) -> bool:
+def is_alive(process: Any) -> bool:
+    """Whether the process (id, time of its beginning, machine) is there; one of another machine is taken to be."""
     try:
-        number, created = process
+        number, created, *machine = process
+        if machine and machine[0] != socket.gethostname():
+            return True
         return bool(abs(psutil.Process(int(number)).create_time() - float(created)) < 1.0)
     except (TypeError, ValueError, psutil.Error):
         return False
 
 
-def _finished(study: optuna.Study) -> int:
+def finished(study: optuna.Study) -> int:
     """Trials that count: those that failed of a kill do not, their other attempts do."""
     from optuna.trial import TrialState
 

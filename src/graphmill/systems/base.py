@@ -4,7 +4,7 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import model_validator
 
-from graphmill.settings import Renamed, Settings, setting
+from graphmill.settings import Renamed, Settings, reads_own_file, setting
 from graphmill.training.settings import (
     OPTIMIZER,
     AccelerationSettings,
@@ -12,6 +12,7 @@ from graphmill.training.settings import (
     ExportSettings,
     LinkEvaluationSettings,
     OptimizerName,
+    TrackerSettings,
     TrainingSettings,
 )
 
@@ -48,9 +49,14 @@ class SystemSettings(Settings):
     acceleration: AccelerationSettings = setting(AccelerationSettings(), "How the arithmetic is done")
     evaluation: EvaluationSettings = setting(EvaluationSettings(), "What is measured while training", identity=False)
     export: ExportSettings = setting(ExportSettings(), "What is written afterwards", identity=False)
+    tracker: TrackerSettings = setting(
+        TrackerSettings(), "Where else parameters, curves and results go", identity=False
+    )
 
     @model_validator(mode="after")
     def _can_be_honoured(self) -> Self:
+        if reads_own_file():  # a run of an earlier release, which had what is refused today
+            return self
         acceleration = self.acceleration
         if acceleration.batch_size and acceleration.batch_size_per_device:
             raise ValueError(

@@ -33,6 +33,11 @@ class Entry:
     place: str = "recipe"
     """The module of the recipe within ``module``."""
 
+    @property
+    def predicts(self) -> bool:
+        """Whether it predicts links: what ranks links or triples does."""
+        return self.ranks != "items"
+
 
 RECIPES = {
     "bpr_mf": Entry(

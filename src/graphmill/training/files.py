@@ -118,5 +118,5 @@ def sweep(directory: Path, older_than: float = 0.0) -> None:
 
 def sweep_old(run: Path) -> None:
     """:func:`sweep` the folders of a run that nobody has written for an hour."""
-    for folder in (run, run / "embeddings", run / "influence", run / "origin"):
+    for folder in (run, *(run / name for name in ("embeddings", "influence", "links", "origin"))):
         sweep(folder, _OLD_SECONDS)

@@ -1,9 +1,10 @@
-"""The settings that every recipe shares: training, acceleration, evaluation, export.
+"""The settings that every recipe shares: training, acceleration, evaluation, export, tracker.
 
 Execution settings (``identity=False``) may change between a run and its continuation; the others are part of the
 fingerprint. Meaning of each: docs/reference/settings.md, which is generated from here.
 """
 
+import re
 from typing import Any, ClassVar, Literal, Self
 
 from pydantic import field_validator, model_validator
@@ -128,6 +129,9 @@ class AccelerationSettings(Settings):
     keep_runs: int = setting(5, "Older run directories of a model to keep", identity=False, ge=1)
 
 
+_CLASS = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+_TRACKERS = ("http", "https", "sqlite", "postgresql", "mysql", "databricks")
+
 LINK_BASELINES = ("knn", "spectral", "complex")
 """Baselines of a ranking of links that are computed or trained for it; degree and random cost nothing."""
 
@@ -230,8 +234,42 @@ class ExportSettings(Settings):
     )
     parquet: bool = setting(True, "Parquet with a fixed-size list of float32 per node", identity=False)
     npy: bool = setting(False, "A .npy matrix and the ids beside it", identity=False)
+    copy_to: str = setting(
+        "",
+        "Folder or URL (s3://BUCKET/FOLDER) that the run directory is copied to when it is exported, ranked or promoted",
+        identity=False,
+    )
     align: Literal["champion", "none"] = setting(
         "champion",
         "Turn the vectors onto those of the live version, where one is; a turned copy where that would change scores",
         identity=False,
     )
+
+
+class TrackerSettings(Settings):
+    """Where else a training's parameters, curves and results go. Its own files have them all, whatever becomes of it."""
+
+    writer: str = setting(
+        "none", "none, mlflow, or a class of yours as MODULE:CLASS (how-to: Track runs with MLflow)", identity=False
+    )
+    address: str = setting(
+        "", "mlflow: http://HOST:PORT or sqlite:///FILE; empty: $MLFLOW_TRACKING_URI", identity=False
+    )
+    experiment: str = setting("graphmill", "The tracker's experiment", identity=False, min_length=1)
+    every_seconds: float = setting(10.0, "Time between two looks at what is new", identity=False, gt=0)
+
+    @model_validator(mode="after")
+    def _can_be_written_to(self) -> Self:
+        if self.writer not in ("none", "mlflow") and not _CLASS.fullmatch(self.writer):
+            raise ValueError(f"tracker.writer: {self.writer!r} is none of none, mlflow, MODULE:CLASS")
+        scheme, found, rest = self.address.partition("://")
+        if self.writer == "mlflow" and self.address and (not found or scheme not in _TRACKERS or not rest):
+            raise ValueError(
+                f"tracker.address: {self.address!r} is no address of MLflow: write http://HOST:PORT or sqlite:///FILE"
+            )
+        if scheme in ("http", "https") and "@" in rest.partition("/")[0]:
+            raise ValueError(
+                "tracker.address holds a password, which would stay in each run's settings: set MLFLOW_TRACKING_USERNAME "
+                "and MLFLOW_TRACKING_PASSWORD"
+            )
+        return self

@@ -45,7 +45,7 @@ class TestRefusals:
         ("acceleration", "sentence"),
         [
             ({"batching": "edge_sampled"}, "should be 'auto' or 'full'"),
-            ({"edge_sample_size": 3000}, "edge_sample_size: 3000 is .* a setting of HGT alone"),
+            ({"edge_sample_size": 3000}, "test: acceleration.edge_sample_size: 3000 is .* a setting of HGT alone"),
             ({"num_neighbors": [5]}, "num_neighbors: .* a setting of HGT alone"),
             ({"batch_size": 8, "batch_size_per_device": 4}, "both set"),
         ],

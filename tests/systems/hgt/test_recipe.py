@@ -116,7 +116,7 @@ def test_embeddings_are_the_forward_pass_over_all_training_edges(graph: TypedGra
     ("values", "words"),
     [
         ({"model": {"hidden_dim": 100, "num_heads": 8}}, "use 104"),
-        ({"acceleration": {"batch_size": 64}}, "edge_sample_size"),
+        ({"acceleration": {"batch_size": 64}}, "sampling.edge_sample_size"),
         ({"acceleration": {"batch_sise": 64}}, "batch_sise"),
         ({"training": {"epochs": 0}}, "epochs"),
         ({"evaluation": {"metrics": ["recall"]}}, "recall"),

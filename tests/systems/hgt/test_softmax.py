@@ -184,7 +184,7 @@ def test_an_export_scores_links_as_the_ranking_does(graph: TypedGraph, tmp_path:
     known = {ids[second + t] for t in restored.recipe.data.relations[0].dst[restored.recipe.data.relations[0].src == 0]}
     assert not known & set(run.links(ids[first], name, 1000)["tail_id"])
     with pytest.raises(InputError, match="no relation of this model"):
-        run.links(ids[first], "cures")
+        run.score(ids[first : first + 1], "cures", ids[second : second + 1])
 
 
 def test_an_export_that_cannot_score_says_which_can(graph: TypedGraph, tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_final_figures_have_both_protocols_ties_of_time_apart_and_the_baselines(
     for prefix in ("", "untied_", "sampled_", "popularity_", "markov_", "item_knn_"):
         assert f"{prefix}ndcg@10" in figures, prefix
     assert polls
-    assert set(recipe.evaluate(model, "valid", final=False, poll=lambda: None)) == set(recipe.settings.measured())
+    assert set(recipe.evaluate(model, "valid", final=False, poll=lambda: None)) == set(recipe.settings.evaluation.measured())
 
 
 @pytest.fixture(scope="module")
@@ -191,7 +191,7 @@ def test_nothing_to_learn_from_is_said(tmp_path):
         ({"model": {"mhc": "lite", "norm": "post"}}, r"needs model\.norm: pre"),
         ({"model": {"mhc": "lite", "mhc_streams": 6}}, "too many permutations"),
         ({"acceleration": {"batching": "edge_sampled"}}, "should be 'auto' or 'full'"),
-        ({"acceleration": {"batch_size": 8, "batch_size_per_device": 4}}, "not both"),
+        ({"acceleration": {"batch_size": 8, "batch_size_per_device": 4}}, "both set"),
         ({"evaluation": {"metrics": ["auc"]}}, "unknown auc"),
         ({"evaluation": {"top_k": [5]}}, "selection_metric: ndcg@10 is not measured"),
         ({"model": {"time_span": 5}}, "unknown setting"),

@@ -5,8 +5,9 @@ docs/extending/add_a_check.md works one through. The checks themselves are in :m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from numpy.typing import NDArray
@@ -63,13 +64,6 @@ class Outcome:
     remedy: str = ""
 
 
-def judged(
-    value: float, bound: float, holds: bool, good: str, bad: str, breach: Literal["warn", "fail"] = "fail"
-) -> Outcome:
-    """The outcome of a figure that either holds its bound or breaks it."""
-    return Outcome(value, bound, "pass" if holds else breach, good if holds else bad)
-
-
 class Threshold:
     """A setting of :class:`~graphmill.evaluation.health.thresholds.HealthThresholds`; ``bounds`` as of ``setting``.
 
@@ -111,33 +105,52 @@ class Group:
 class HealthCheck:
     """One figure with a bound.
 
-    ``judge`` measures and judges; None where this embedding has no such figure. ``remedy``: a sentence, or ways to choose
-    from by the settings that the system has (:func:`~graphmill.evaluation.health.remedies.remedy_of`).
+    ``figure`` measures it; ``good`` and ``bad`` are what it says where it holds its bound and where not, and ``breach`` is
+    how grave that is. The bound is the first threshold, an upper or a lower one as its name ends, or ``needed``. A check of
+    another kind gives ``judge`` in their place, which returns None where the embedding has no such figure. ``remedy``: a
+    sentence, or ways to choose from by the settings that the system has (:func:`.remedies.remedy_of`).
 
     ``what``, ``bound`` and ``breaking`` are its line in docs/reference/checks.md: what the figure is, its bound ("" for
-    the thresholds with their defaults; ``{name}`` stands for one of them), and what breaking it means.
+    the thresholds with their defaults; ``{name}`` stands for one of them), and what breaking it means ("": ``breach``).
     """
 
     name: str
     group: Group
     what: str
-    judge: Callable[[Evidence], Outcome | None]
     remedy: str | tuple[str, ...]
-    thresholds: tuple[Threshold, ...] = field(default=())
+    figure: Callable[[Evidence], float] = lambda e: math.nan
+    needed: Callable[[Evidence], float] | None = None
+    good: str = ""
+    bad: str = ""
+    breach: Literal["warn", "fail"] = "fail"
+    judge: Callable[[Evidence], Outcome | None] | None = None
+    thresholds: tuple[Threshold, ...] = ()
     bound: str = ""
-    breaking: str = "fail"
+    breaking: str = ""
 
     def verdict(self, evidence: Evidence, settings: Collection[str] | None) -> Verdict | None:
         """The verdict; ``settings``: names that the remedy may speak of, None for all."""
-        found = self.judge(evidence)
+        found = self.judge(evidence) if self.judge else self._held_to_bound(evidence)
         if found is None:
             return None
         remedy = self.remedy if isinstance(self.remedy, str) else remedy_of(*self.remedy, settings=settings)
         remedy = "" if found.status == "pass" else found.remedy or remedy
         return Verdict(self.name, found.value, found.bound, found.status, found.meaning, remedy)
 
+    def _held_to_bound(self, evidence: Evidence) -> Outcome:
+        first = self.thresholds[0].name
+        value = self.figure(evidence)
+        bound = self.needed(evidence) if self.needed else getattr(evidence.thresholds, first)
+        return self.outcome(value, bound, value <= bound if first.endswith("_max") else value >= bound)
+
+    def outcome(self, value: float, bound: float, holds: bool, **names: str) -> Outcome:
+        """The outcome of a figure that holds its bound or breaks it; ``names`` are filled into the sentence."""
+        return Outcome(
+            value, bound, "pass" if holds else self.breach, (self.good if holds else self.bad).format(**names)
+        )
+
     def line(self) -> str:
         """The row of the docs' table."""
         shown = {t.name: f"`{t.name}` {t.default}".replace("-", "−") for t in self.thresholds}
         bound = self.bound.format(**shown) if self.bound else " and ".join(shown.values())
-        return f"| `{self.name}` | {self.what} | {bound} | {self.breaking} |"
+        return f"| `{self.name}` | {self.what} | {bound} | {self.breaking or self.breach} |"

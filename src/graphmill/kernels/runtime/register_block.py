@@ -74,7 +74,8 @@ class _Block:
         out, to, pitch, count = of_out
         builder, kind = self.builder, self.kind
         mask = first_lanes(builder, count)
-        begin = self._begin(*of_start, mask)
+        start, from_, leap, begun = of_start
+        begin = self._begin(start, from_, leap, begun, mask)
         entry = builder.block
         loop, done = builder.append_basic_block("terms"), builder.append_basic_block("summed")
         builder.cbranch(builder.icmp_signed(">", terms, _INT64(0)), loop, done)

@@ -21,6 +21,7 @@ from graphmill.systems.hgt.batch import CONTRASTIVE, FEW, LINK, NEARLY_ALL, HgtB
 from graphmill.systems.hgt.data import HgtData, Similar
 from graphmill.systems.hgt.decoder import HgtModule, LinkDecoder
 from graphmill.systems.hgt.inference import infer
+from graphmill.systems.hgt.later import LaterNodes, learned_later
 from graphmill.systems.hgt.model import HGT
 from graphmill.systems.hgt.neighborhood import message_blocks
 from graphmill.systems.hgt.relation_strength import STRENGTH_QUERIES, fit_strength
@@ -320,6 +321,10 @@ class HgtRecipe(BaseRecipe):
         for chunk in infer(encoder, self.messages, self.features, self.settings.acceleration.inference_rows):
             vectors = chunk.rows.float().cpu().numpy()
             yield EmbeddingBlock(self.graph.node_types[chunk.node_type].offset + chunk.start, vectors)
+
+    def embed_later(self, model: nn.Module, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """:meth:`graphmill.runs.embed.EmbedsLater.embed_later`."""
+        return learned_later(self, model, later, self.features), {}
 
     def compilables(self, model: nn.Module) -> list[Compilable]:
         """Heads and decoder: dense and of fixed shapes. The attention is a kernel of its own."""

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from graphmill.graph.spectral import neighbourhoods
 from graphmill.systems.hgt.batch import LINK, HgtBatch
 from graphmill.systems.hgt.inference import infer
+from graphmill.systems.hgt.later import LaterNodes, grown_sums, learned_later, neighbourhoods_of
 from graphmill.systems.hgt.model import HGT
 from graphmill.systems.hgt.recipe import HgtRecipe
 from graphmill.systems.hgt.settings import HgtSettings
@@ -216,6 +217,18 @@ class HgtSoftmaxRecipe(HgtRecipe):
             start = self.graph.node_types[chunk.node_type].offset + chunk.start
             learned = (chunk.rows.float() * self._scale()).cpu().numpy()
             yield EmbeddingBlock(start, np.concatenate([spectral[start : start + len(learned)], learned], 1))
+
+    def embed_later(self, model: nn.Module, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """The projection of the new neighbourhoods beside what the layers make of the new nodes."""
+        vectors = self._spectral(model)
+        spectral = vectors.projected(neighbourhoods_of(later, self.data, self.entries))
+        scoring = scoring_arrays(self.width, model.decoder, grown_sums(later, self.sums, self.graph))  # type: ignore[arg-type]
+        encoder: HGT | None = model.encoder  # type: ignore[assignment]
+        if encoder is None:
+            return spectral, scoring
+        inputs = self._inputs(encoder, torch.from_numpy(vectors.all()))
+        learned = learned_later(self, model, later, inputs, spectral) * np.float32(self._scale())
+        return np.concatenate([spectral, learned], 1), scoring
 
     def compilables(self, model: nn.Module) -> list[Compilable]:
         """The heads: dense and of fixed shapes."""

@@ -6,6 +6,8 @@ step are those of the graph without the masked pairs, in the same basis, and so 
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import numpy as np
 import scipy.sparse as sp
 import torch
@@ -49,11 +51,8 @@ class SpectralVectors:
 
     def __init__(self, entries: Neighbourhoods, table: SpectralTable) -> None:
         self.entries = entries
-        values = table.values.cpu().double().numpy()
-        kept = values > _ALMOST_ZERO * max(float(values.max(initial=0.0)), 1e-30)
-        inverse = np.where(kept, 1.0 / np.where(kept, values, 1.0) ** 2, 0.0).astype(np.float32)
-        left = table.vectors.cpu().float().numpy() * inverse
-        self.columns: np.ndarray = np.asarray(scaled(entries.matrix).T.tocsr() @ left, dtype=np.float32)
+        left, values = table.vectors.cpu().float().numpy(), table.values.cpu().double().numpy()
+        self.columns = _columns(scaled(entries.matrix), left, values)
 
     def all(self, masked: np.ndarray | None = None) -> np.ndarray:
         """float32 [nodes, width], shorter than 1 (0 without a neighbour). ``masked`` bool [pairs]: left out."""
@@ -62,10 +61,45 @@ class SpectralVectors:
             # Entries of 0 add nothing, and the matrix's structure is shared.
             values = np.where(masked[self.entries.pair], np.float32(0), matrix.data)
             matrix = sp.csr_matrix((values, matrix.indices, matrix.indptr), matrix.shape)
-        vectors: np.ndarray = np.asarray(scaled(matrix) @ self.columns, dtype=np.float32)
-        length = np.linalg.norm(vectors, axis=1, keepdims=True)
-        vectors /= np.maximum(np.sqrt(length * (length + SHORTENING)), 1e-6)
-        return vectors
+        return _shortened(np.asarray(scaled(matrix) @ self.columns, dtype=np.float32))
+
+    def projected(self, matrix: sp.csr_matrix) -> np.ndarray:
+        """float32 [rows, width]: vectors of nodes that the basis was not made from, by their neighbourhoods [rows, columns].
+
+        A basis keeps more of the rows that it was made from than of others, and scores compare the two: the others are
+        lengthened by what they lose more on average.
+        """
+        return _shortened(np.asarray(scaled(matrix) @ self.columns, dtype=np.float32) * self._lost_by_others)
+
+    @cached_property
+    def _lost_by_others(self) -> np.float32:
+        """How many times more of their length rows of the basis keep than others, by a basis of nine rows in ten."""
+        rows = scaled(self.entries.matrix)
+        rows = rows[np.diff(rows.indptr) > 0]
+        others = np.arange(rows.shape[0]) % 10 == 9
+        basis = _columns(rows[~others], *factors(rows[~others], self.columns.shape[1], seed=0))
+        kept = [_kept(rows[part], basis) for part in (~others, others)]
+        return np.float32(kept[0] / kept[1] if min(kept) > 0 else 1.0)
+
+
+def _columns(rows: sp.csr_matrix, left: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """float32 [columns, width]: right singular vectors, from left ones times ``values``; 0 where those are rounding."""
+    kept = values > _ALMOST_ZERO * max(float(values.max(initial=0.0)), 1e-30)
+    inverse = np.where(kept, 1.0 / np.where(kept, values, 1.0) ** 2, 0.0).astype(np.float32)
+    return np.asarray(rows.T.tocsr() @ (left * inverse), dtype=np.float32)
+
+
+def _kept(rows: sp.csr_matrix, columns: np.ndarray) -> float:
+    """The part of a row's length that is left in its vector, on average."""
+    length = np.sqrt(np.asarray(rows.multiply(rows).sum(1)).ravel())
+    return float(np.mean(np.linalg.norm(np.asarray(rows @ columns), axis=1) / length)) if len(length) else 0.0
+
+
+def _shortened(vectors: np.ndarray) -> np.ndarray:
+    """Each row shorter than 1, the more so the less its neighbourhood says; changes ``vectors``."""
+    length = np.linalg.norm(vectors, axis=1, keepdims=True)
+    vectors /= np.maximum(np.sqrt(length * (length + SHORTENING)), 1e-6)
+    return vectors
 
 
 class NeighbourSums:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from graphmill.errors import InputError
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen, no_items, top_k
+from graphmill.graph.histories import Histories
 from graphmill.graph.interactions import interaction_view
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.sorted_unique import sorted_unique
@@ -27,6 +28,7 @@ from graphmill.sampling.interactions import Draw, PairSampler, Pool
 from graphmill.systems.base_recipe import EXPORT_ROWS, BaseRecipe
 from graphmill.systems.recommenders.batch import PairBatch
 from graphmill.systems.recommenders.evaluate import RecommenderEvaluator, known
+from graphmill.systems.recommenders.fold_in import fold_in
 from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings
 from graphmill.training.contract import (
     EmbeddingBlock,
@@ -212,6 +214,12 @@ class RecommenderRecipe(BaseRecipe, ABC):
         seen = no_items(view.num_users) if exclude_seen == "never" else known(view.everything())
         items, scores = top_k(self.scorer(model).of_users, users, view.num_items, seen, k)
         return users + view.user_offset, np.where(items >= 0, items + view.item_offset, -1), scores
+
+    def fold_in(
+        self, model: nn.Module, histories: Histories, k: int, exclude_seen: ExcludeSeen = "auto"
+    ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+        """:func:`graphmill.systems.recommenders.fold_in.fold_in`."""
+        return fold_in(self, model, histories, k, exclude_seen)
 
     def health(self, model: nn.Module) -> dict[str, float]:
         """Participation ratio, mean cosine and rank of the vectors."""

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems, no_items, top_k
+from graphmill.graph.histories import Histories
 from graphmill.kernels.next_item_losses import (
     bce_weights,
     expected_log_counts,
@@ -26,6 +27,7 @@ from graphmill.systems.base_recipe import BaseRecipe
 from graphmill.systems.sequences.batch import NEXT_ITEM, TABLES, SequenceBatch
 from graphmill.systems.sequences.data import SequenceData
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
+from graphmill.systems.sequences.fold_in import fold_in
 from graphmill.systems.sequences.hyper_connections import HyperConnection
 from graphmill.systems.sequences.layers import SequenceInputs
 from graphmill.systems.sequences.sampler import SequenceSampler
@@ -146,7 +148,7 @@ class SequenceRecipe(BaseRecipe):
         network.gradient_checkpointing = (
             self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
         )
-        return Encoded({"states": network(self._inputs(batch.items, batch.times, batch.lengths, batch.layout))})
+        return Encoded({"states": network(self.inputs(batch.items, batch.times, batch.lengths, batch.layout))})
 
     def terms(self, model: nn.Module, chunk: SequenceBatch, encoded: Encoded | None) -> list[Term]:
         """The next-item loss, and the norm of the tables where it is asked for."""
@@ -176,9 +178,10 @@ class SequenceRecipe(BaseRecipe):
             weights = bce_weights(k)
         return item_logistic_sum(states, rows, table, target, negative, weights)
 
-    def _inputs(
+    def inputs(
         self, items: np.ndarray, times: np.ndarray | None, lengths: np.ndarray, layout: Layout
     ) -> SequenceInputs:
+        """What the network reads of interactions int64 [N], their scaled times, and how long each sequence is."""
         rows = np.zeros(layout.rows, np.int64)
         rows[layout.place] = items
         positions = np.zeros(layout.rows, np.int64)
@@ -204,7 +207,7 @@ class SequenceRecipe(BaseRecipe):
         rows = ranges(starts, ends)
         times = self.data.times(rows, np.repeat(users, lengths))
         layout = lay_out(lengths)
-        states = model.network(self._inputs(s.items[rows], times, lengths, layout))  # type: ignore[operator]
+        states = model.network(self.inputs(s.items[rows], times, lengths, layout))  # type: ignore[operator]
         return states[self._tensor(layout.last)].float()
 
     def scorer(self, model: nn.Module) -> SequenceScorer:
@@ -246,6 +249,12 @@ class SequenceRecipe(BaseRecipe):
         seen = KnownItems(s.indptr, s.items) if exclude else no_items(s.num_users)
         items, scores = top_k(lambda u: scorer.score_targets(0, u), users, s.num_items, seen, k)
         return users + s.user_offset, np.where(items >= 0, items + s.item_offset, -1), scores
+
+    def fold_in(
+        self, model: nn.Module, histories: Histories, k: int, exclude_seen: ExcludeSeen = "auto"
+    ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+        """:func:`graphmill.systems.sequences.fold_in.fold_in`."""
+        return fold_in(self, model, histories, k, exclude_seen)
 
     def all_states(self, model: nn.Module, users: np.ndarray, ends: np.ndarray) -> Tensor:
         """:meth:`states_at`, some users at a time."""

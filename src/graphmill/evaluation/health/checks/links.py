@@ -2,44 +2,29 @@
 
 import math
 
-from graphmill.evaluation.health.check import Evidence, Group, HealthCheck, Outcome, Threshold, judged
+from graphmill.evaluation.health.check import Evidence, Group, HealthCheck, Outcome, Threshold
 
 FIT = Group(
     "ids_fit_links",
     "Held-out links rank better than chance by cosine: vectors and ids belong together.",
     absent="the graph holds out no links, or too few to tell",
 )
+_SIGNAL = "Mean |AMRI| of the held-out link ranking; below, vectors and ids do not belong together."
 
 
 def _link_signal(e: Evidence) -> Outcome | None:
-    least = e.thresholds.link_signal_min
-    if math.isnan(e.link_signal):
-        return None
-    return judged(
-        e.link_signal,
-        least,
-        e.link_signal >= least,
-        "Held-out links rank better than chance: vectors and ids belong together.",
-        "Held-out links rank as by chance.",
-    )
+    value, least = e.link_signal, e.thresholds.link_signal_min
+    return None if math.isnan(value) else LINK_SIGNAL.outcome(value, least, value >= least)
 
 
-CHECKS = (
-    HealthCheck(
-        name="link_signal",
-        group=FIT,
-        what="mean AMRI of the link ranking regardless of sign, weighted by queries, over relations with at least 30",
-        thresholds=(
-            Threshold(
-                "link_signal_min",
-                0.1,
-                "Mean |AMRI| of the held-out link ranking; below, vectors and ids do not belong together.",
-                figure="link_signal",
-                ge=0,
-                lt=1,
-            ),
-        ),
-        judge=_link_signal,
-        remedy="Compare node ids and row order with the graph that was trained on; if they agree, train longer.",
-    ),
+LINK_SIGNAL = HealthCheck(
+    name="link_signal",
+    group=FIT,
+    what="mean AMRI of the link ranking regardless of sign, weighted by queries, over relations with at least 30",
+    thresholds=(Threshold("link_signal_min", 0.1, _SIGNAL, figure="link_signal", ge=0, lt=1),),
+    judge=_link_signal,
+    good="Held-out links rank better than chance: vectors and ids belong together.",
+    bad="Held-out links rank as by chance.",
+    remedy="Compare node ids and row order with the graph that was trained on; if they agree, train longer.",
 )
+CHECKS = (LINK_SIGNAL,)

@@ -1,43 +1,14 @@
 """Checks of how alike two random rows are, and of what makes them so."""
 
-from graphmill.evaluation.health.check import Evidence, Group, HealthCheck, Outcome, Threshold, judged
+from graphmill.evaluation.health.check import Group, HealthCheck, Threshold
 
 COSINE = Group("mean_cosine", "Two random rows point in different directions.", picture="cosines")
 ROGUE = Group("no_rogue_dimension", "No one to three dimensions decide every similarity.")
 
-
-def _mean_cosine(e: Evidence) -> Outcome:
-    cosine, most = e.figures.cosines.overall, e.thresholds.mean_cosine_max
-    return judged(
-        cosine,
-        most,
-        cosine <= most,
-        "Two random rows point in different directions.",
-        "Two random rows point the same way: similarities say little beyond this common direction.",
-    )
-
-
-def _uniformity(e: Evidence) -> Outcome:
-    value, most = e.figures.uniformity.value, e.thresholds.uniformity_max
-    return judged(
-        value,
-        most,
-        value <= most,
-        "The rows spread over the sphere.",
-        "The rows crowd into a small part of the sphere.",
-    )
-
-
-def _rogue(e: Evidence) -> Outcome:
-    share, most = e.figures.rogue.share, e.thresholds.rogue_share_max
-    return judged(
-        share,
-        most,
-        share <= most,
-        "No single dimension decides the similarities.",
-        "One to three dimensions decide every similarity, and the information of the others drowns.",
-    )
-
+_CONE = "Mean cosine of two different rows; above, all rows share a direction (cone)."
+_ONE = "Mean cosine from which a cone is called a complete collapse: all rows are practically one."
+_UNIFORMITY = "Uniformity (Wang & Isola); 0 is complete collapse, about −4 is isotropic."
+_ROGUE = "Share of the variance, or of the mean cosine, that one to three dimensions may carry."
 
 CHECKS = (
     HealthCheck(
@@ -45,29 +16,15 @@ CHECKS = (
         group=COSINE,
         what="mean cosine of two different rows, exact: (‖Σu‖² − n)/(n(n − 1))",
         thresholds=(
-            Threshold(
-                "mean_cosine_max",
-                0.5,
-                "Mean cosine of two different rows; above, all rows share a direction (cone).",
-                figure="mean_cosine",
-                gt=0,
-                lt=1,
-            ),
-            Threshold(
-                "complete_cosine_min",
-                0.95,
-                "Mean cosine from which a cone is called a complete collapse: all rows are practically one.",
-                gt=0,
-                lt=1,
-            ),
+            Threshold("mean_cosine_max", 0.5, _CONE, figure="mean_cosine", gt=0, lt=1),
+            Threshold("complete_cosine_min", 0.95, _ONE, gt=0, lt=1),
         ),
         bound="{mean_cosine_max}; from {complete_cosine_min} a complete collapse",
-        judge=_mean_cosine,
+        figure=lambda e: e.figures.cosines.overall,
+        good="Two random rows point in different directions.",
+        bad="Two random rows point the same way: similarities say little beyond this common direction.",
         remedy=(
-            "raise contrastive_weight",
-            "raise negatives_per_positive",
-            "lower weight_decay",
-            "lower num_layers",
+            *("raise contrastive_weight", "raise negatives_per_positive", "lower weight_decay", "lower num_layers"),
             "compare after taking the mean row off",
         ),
     ),
@@ -76,17 +33,10 @@ CHECKS = (
         group=COSINE,
         what="log E exp(−2‖u − v‖²) (Wang & Isola, arXiv 2005.10242) on at most 25,600 rows drawn by the seed, with its "
         "standard error `uniformity_error`; 0 is collapse, −4 isotropic",
-        thresholds=(
-            Threshold(
-                "uniformity_max",
-                -1.0,
-                "Uniformity (Wang & Isola); 0 is complete collapse, about −4 is isotropic.",
-                figure="uniformity",
-                ge=-4,
-                le=0,
-            ),
-        ),
-        judge=_uniformity,
+        thresholds=(Threshold("uniformity_max", -1.0, _UNIFORMITY, figure="uniformity", ge=-4, le=0),),
+        figure=lambda e: e.figures.uniformity.value,
+        good="The rows spread over the sphere.",
+        bad="The rows crowd into a small part of the sphere.",
         remedy=("raise contrastive_weight", "raise negatives_per_positive", "train longer"),
     ),
     HealthCheck(
@@ -94,19 +44,12 @@ CHECKS = (
         group=ROGUE,
         what="what one to three outlying dimensions carry of the variance, or of the mean cosine (Timkey & van Schijndel, "
         "arXiv 2109.04404). A dimension that only marks the type does not count",
-        thresholds=(
-            Threshold(
-                "rogue_share_max",
-                0.5,
-                "Share of the variance, or of the mean cosine, that one to three dimensions may carry.",
-                gt=0,
-                le=1,
-            ),
-        ),
-        judge=_rogue,
+        thresholds=(Threshold("rogue_share_max", 0.5, _ROGUE, gt=0, le=1),),
+        figure=lambda e: e.figures.rogue.share,
+        good="No single dimension decides the similarities.",
+        bad="One to three dimensions decide every similarity, and the information of the others drowns.",
         remedy=(
-            "turn layer_norm on",
-            "standardise the dimensions before comparing",
+            *("turn layer_norm on", "standardise the dimensions before comparing"),
             "check the scales of input features",
         ),
     ),

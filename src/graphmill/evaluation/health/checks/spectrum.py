@@ -1,28 +1,18 @@
 """Checks of how many directions the rows use."""
 
-from collections.abc import Callable
-
-from graphmill.evaluation.health.check import Evidence, Group, HealthCheck, Outcome, Threshold, judged
+from graphmill.evaluation.health.check import Group, HealthCheck, Threshold
 from graphmill.evaluation.health.needed import components_90_needed, participation_needed
 
 VARIANCE = Group("pca_variance", "Many principal components share the variance.", picture="spectrum")
 WIDER = (
-    "raise hidden_dim",
-    "train longer",
-    "lower weight_decay",
-    "lower regularisation",
+    *("raise hidden_dim", "train longer", "lower weight_decay", "lower regularisation"),
     "raise contrastive_weight",
 )
-
-
-def _at_least(
-    value: Callable[[Evidence], float], bound: Callable[[Evidence], float], good: str, bad: str
-) -> Callable[[Evidence], Outcome]:
-    def judge(e: Evidence) -> Outcome:
-        return judged(value(e), bound(e), value(e) >= bound(e), good, bad)
-
-    return judge
-
+_NUMBER = "Principal components for 90 % of the variance; at most 30 % of the dimensions are asked for."
+_SHARE = "The same number as a share of the dimensions; below, the rows live in a subspace."
+_RANK = "Effective rank (RankMe, centred) as a share of the dimensions; below, a subspace."
+_ONE = "Uncentred participation ratio; below, one direction carries nearly everything."
+_CENTRED = "Centred participation ratio as a share of the dimensions; below, a subspace."
 
 CHECKS = (
     HealthCheck(
@@ -30,29 +20,14 @@ CHECKS = (
         group=VARIANCE,
         what="principal components for 90 % of the variance, centred",
         thresholds=(
-            Threshold(
-                "components_90_min",
-                15,
-                "Principal components for 90 % of the variance; at most 30 % of the dimensions are asked for.",
-                figure="components_90",
-                ge=1,
-            ),
-            Threshold(
-                "components_90_share_min",
-                0.04,
-                "The same number as a share of the dimensions; below, the rows live in a subspace.",
-                figure="components_90_share",
-                ge=0,
-                le=1,
-            ),
+            Threshold("components_90_min", 15, _NUMBER, figure="components_90", ge=1),
+            Threshold("components_90_share_min", 0.04, _SHARE, figure="components_90_share", ge=0, le=1),
         ),
         bound="{components_90_min} and {components_90_share_min} of the available dimensions",
-        judge=_at_least(
-            lambda e: e.figures.components_90,
-            lambda e: components_90_needed(e.thresholds, e.figures.available),
-            "Many components share the variance.",
-            "A few components hold 90 % of the variance: most of the width is unused.",
-        ),
+        figure=lambda e: e.figures.components_90,
+        needed=lambda e: components_90_needed(e.thresholds, e.figures.available),
+        good="Many components share the variance.",
+        bad="A few components hold 90 % of the variance: most of the width is unused.",
         remedy=WIDER,
     ),
     HealthCheck(
@@ -60,65 +35,31 @@ CHECKS = (
         group=VARIANCE,
         what="`effective_rank`, exp of the entropy of the singular values (RankMe, arXiv 2210.02885), centred, as a share "
         "of the available dimensions",
-        thresholds=(
-            Threshold(
-                "effective_rank_share_min",
-                0.1,
-                "Effective rank (RankMe, centred) as a share of the dimensions; below, a subspace.",
-                figure="effective_rank_share",
-                ge=0,
-                le=1,
-            ),
-        ),
-        judge=_at_least(
-            lambda e: e.figures.share(e.figures.effective_rank),
-            lambda e: e.thresholds.effective_rank_share_min,
-            "The singular values spread over the dimensions.",
-            "The singular values concentrate on few directions: the rows live in a subspace.",
-        ),
+        thresholds=(Threshold("effective_rank_share_min", 0.1, _RANK, figure="effective_rank_share", ge=0, le=1),),
+        figure=lambda e: e.figures.share(e.figures.effective_rank),
+        good="The singular values spread over the dimensions.",
+        bad="The singular values concentrate on few directions: the rows live in a subspace.",
         remedy=WIDER,
     ),
     HealthCheck(
         name="participation_uncentred",
         group=VARIANCE,
         what="(Σλ)²/Σλ² without centring; 1 is one direction",
-        thresholds=(
-            Threshold(
-                "participation_min",
-                2.0,
-                "Uncentred participation ratio; below, one direction carries nearly everything.",
-                figure="participation_uncentred",
-                ge=1,
-            ),
-        ),
-        judge=_at_least(
-            lambda e: e.figures.participation_uncentred,
-            lambda e: participation_needed(e.thresholds, e.figures.available),
-            "No single direction, the mean included, dominates.",
-            "One or two directions, the mean included, carry nearly everything.",
-        ),
+        thresholds=(Threshold("participation_min", 2.0, _ONE, figure="participation_uncentred", ge=1),),
+        figure=lambda e: e.figures.participation_uncentred,
+        needed=lambda e: participation_needed(e.thresholds, e.figures.available),
+        good="No single direction, the mean included, dominates.",
+        bad="One or two directions, the mean included, carry nearly everything.",
         remedy=WIDER,
     ),
     HealthCheck(
         name="participation_share",
         group=VARIANCE,
         what="the same, centred, as a share of the available dimensions",
-        thresholds=(
-            Threshold(
-                "participation_share_min",
-                0.01,
-                "Centred participation ratio as a share of the dimensions; below, a subspace.",
-                figure="participation_share",
-                ge=0,
-                le=1,
-            ),
-        ),
-        judge=_at_least(
-            lambda e: e.figures.share(e.figures.participation_centred),
-            lambda e: e.thresholds.participation_share_min,
-            "The variance is not confined to a few directions.",
-            "The variance is confined to a few directions.",
-        ),
+        thresholds=(Threshold("participation_share_min", 0.01, _CENTRED, figure="participation_share", ge=0, le=1),),
+        figure=lambda e: e.figures.share(e.figures.participation_centred),
+        good="The variance is not confined to a few directions.",
+        bad="The variance is confined to a few directions.",
         remedy=WIDER,
     ),
 )

@@ -1,0 +1,198 @@
+"""Predicted links: how many held-out indications they find beside every baseline, and what a PrimeKG-sized graph takes.
+
+``python -m benchmarks.links --json`` trains ``examples/hgt/hetionet_softmax.yaml`` on Hetionet's ``kg_5k`` (split 0), and
+lists the best tails of every drug and of every disease that has a held-out ``indication`` link, without training and
+validation links: recall@k is the part of the test links that are among them. Baselines are at their best by validation.
+Then a made-up graph of PrimeKG's node types and relations (129,375 nodes, 8.1 million edges) with an HGT export of the
+default width, whose values are random: tables of indications and of drugs with drugs (2.7 million edges), in a new process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from benchmarks import card, made_up_graphs
+from benchmarks.link_baselines import hetionet, of
+from benchmarks.link_quality import SETTINGS, trained
+from graphmill.evaluation.baselines.links import DegreeScorer
+from graphmill.evaluation.ranking.links import link_queries
+from graphmill.evaluation.ranking.ranks import Scorer
+from graphmill.export.embeddings import SCORING, export_embeddings
+from graphmill.graph.build import build_graph
+from graphmill.graph.settings import GraphSettings
+from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.graph.splits import TEST, TRAIN
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.ingest.samples.biomed import NODE_COUNTS, RELATIONS
+from graphmill.predictions.settings import LinkSettings
+from graphmill.predictions.top_tails import Candidates, best_tails
+from graphmill.runs.links import link_model, write_links
+from graphmill.runs.resolve import parse_settings, read_settings
+from graphmill.systems.hgt.softmax_decoder import SoftmaxDecoder
+from graphmill.systems.hgt.softmax_scorer import scoring_arrays
+from graphmill.systems.hgt.spectral import NeighbourSums
+from graphmill.training.contract import EmbeddingBlock
+from graphmill.training.settings import LINK_BASELINES, ExportSettings
+
+KS = (10, 50)
+WIDTH, SPECTRAL = 512, 448
+ASKED = ["indication", "drug_drug"]
+
+
+def recall_at(scorer: Scorer, graph: TypedGraph, source: str, name: str = "indication") -> dict[int, tuple[int, int]]:
+    """k → (test links that are among their head's k best tails, test links) of the relation that begins at ``source``."""
+    relation = next(each for each in graph.relations if (each.name, each.source) == (name, source))
+    candidates = Candidates(graph, relation, scorer, (0, 1))
+    heads, _ = candidates.links_of(TEST)
+    best = best_tails(candidates, sorted_unique(heads), max(KS))
+    return {k: (int(((best.known == TEST) & (best.ranks <= k)).sum()), len(heads)) for k in KS}
+
+
+def quality(folder: Path) -> list[card.Row]:
+    """Recall@k of HGT and of every baseline, for drugs of a disease and diseases of a drug."""
+    graph = hetionet("kg_5k", 0, folder)
+    restored, _ = trained(graph, folder / "runs", 0)
+    width = parse_settings(read_settings(SETTINGS), str(SETTINGS)).model.embedding_dim  # type: ignore[attr-defined]
+    baselines = of(graph, "test", width, folder / "baselines")
+    scorers: dict[str, Any] = {"hgt": restored.recipe.scorer(restored.model)}
+    scorers["degree"] = DegreeScorer(link_queries(graph, "test"))
+    scorers |= {name: baselines.scorer(name)[0] for name in LINK_BASELINES}
+    rows = []
+    for source, what in (("disease", "drugs of a disease"), ("drug", "diseases of a drug")):
+        found = {name: recall_at(scorer, graph, source) for name, scorer in scorers.items()}
+        for k in KS:
+            mine, total = found["hgt"][k]
+            for name in list(scorers)[1:]:
+                hits = found[name][k][0]
+                note = f"{mine} and {hits} of {total} held-out links; seed 0, epoch {restored.epoch}"
+                workload = f"hetionet kg_5k, {what}"
+                rows.append(
+                    card.row(workload, f"recall@{k}", "", mine / total, rival=name, theirs=hits / total, note=note)
+                )
+    return rows
+
+
+def made_up(folder: Path) -> None:
+    """The graph of PrimeKG's shape, and beside it an export of HGT with random values."""
+    rng, types = np.random.default_rng(0), NODE_COUNTS["paper"]
+    total, first = sum(types.values()), dict(zip(types, np.cumsum([0, *types.values()][:-1]), strict=True))
+    names: list[str] = []
+    heads, tails = [], []
+    for each in RELATIONS:
+        # Distinct pairs, skewed as in the file; more are drawn than are needed.
+        drawn = 3 * each.paper + 10
+        head = made_up_graphs.ends(rng, types[each.head], drawn) + first[each.head]
+        tail = made_up_graphs.ends(rng, types[each.tail], drawn) + first[each.tail]
+        if each.head == each.tail:
+            head, tail = np.minimum(head, tail), np.maximum(head, tail)
+        pair = rng.permutation(sorted_unique((head * total + tail)[head != tail]))[: each.paper]
+        names += [each.name] * len(pair)
+        heads.append(pair // total)
+        tails.append(pair % total)
+    edges = made_up_graphs.edges(names, np.concatenate(heads), np.concatenate(tails))
+    graph = build_graph(made_up_graphs.nodes(types), edges, GraphSettings(), folder / "graph")
+    (folder / "run" / "checkpoints").mkdir(parents=True, exist_ok=True)
+    vectors = rng.standard_normal((graph.num_nodes, WIDTH), dtype=np.float32) / np.float32(WIDTH**0.5)
+    blocks = (EmbeddingBlock(start, vectors[start : start + 4096]) for start in range(0, len(vectors), 4096))
+    decoder = SoftmaxDecoder(
+        len(graph.relations), SPECTRAL, WIDTH - SPECTRAL, sums=True, weighted=True, popularity=True
+    )
+    about = {
+        "fingerprint": "made up",
+        "recipe": "hgt",
+        "epoch": 0,
+        "data": {"path": str(graph.path), "content_hash": graph.content_hash},
+        "relations": [list(relation.key) for relation in graph.relations],
+    }
+    scoring = {SCORING: scoring_arrays(SPECTRAL, decoder, _sums(graph))}
+    formats = ExportSettings(csv=False)
+    export_embeddings(blocks, graph.node_table(), WIDTH, folder / "run" / "embeddings", formats, about, scoring)
+
+
+def _sums(graph: TypedGraph) -> NeighbourSums:
+    outgoing, offsets = [], []
+    for relation in graph.relations:
+        edges, ends = graph.edges(relation), (graph.node_type(relation.source), graph.node_type(relation.target))
+        train = np.asarray(edges.split) == TRAIN
+        src, dst = np.asarray(edges.src)[train], np.asarray(edges.dst)[train]
+        outgoing.append(sp.csr_matrix((np.ones(len(src), np.int64), (src, dst)), (ends[0].count, ends[1].count)))
+        offsets.append((ends[0].offset, ends[1].offset))
+    return NeighbourSums(outgoing, offsets)
+
+
+def predicted(folder: Path) -> None:
+    """The tables of :data:`ASKED`, as an asset writes them."""
+    torch.set_num_threads(1)
+    model = link_model(folder / "run")
+    report = write_links(model, LinkSettings(relations=ASKED, k=10))
+    found = {
+        "nodes": model.graph.num_nodes,
+        "edges": model.graph.num_edges,
+        "rows": report["rows"],
+        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
+        "seconds": time.process_time(),
+    }
+    print(json.dumps(found))
+
+
+def size(folder: Path) -> list[card.Row]:
+    """Peak memory and time, each stage in a process of its own."""
+
+    def run(stage: str) -> dict[str, Any]:
+        command = [sys.executable, "-m", "benchmarks.links", "--stage", stage, "--work", str(folder)]
+        done = subprocess.run(command, cwd=card.ROOT, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise SystemExit(done.stderr[-2000:])
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1]) if done.stdout else {}
+        return found
+
+    if not (folder / "run" / "embeddings" / "manifest.json").is_file():
+        run("graph")
+    found = run("links")
+    workload = f"PrimeKG's shape, {found['nodes']:,} nodes, {found['edges']:,} edges"
+    note = f"{found['rows']:,} links of {', '.join(ASKED)} in both directions, k 10, width {WIDTH}, with paths"
+    return [
+        card.row(
+            workload, "peak memory", "GiB", found["peak"], target="ours <= 3.72", note=f"{note}; 4 GB are 3.725 GiB"
+        ),
+        card.row(workload, "time", "CPU s", found["seconds"], note=f"{note}; one thread"),
+    ]
+
+
+def main() -> None:
+    """Run and write results/links.json."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--stage", choices=["all", "quality", "size", "graph", "links"], default="all")
+    parser.add_argument("--work", default="", help="keep graphs and runs here, so that another run finds them")
+    parser.add_argument("--json", action="store_true", help="write the results file")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(options.work or temporary)
+        if options.stage in ("graph", "links"):
+            (made_up if options.stage == "graph" else predicted)(folder)
+            return
+        rows = []
+        for name, part in (("quality", quality), ("size", size)):
+            if options.stage in ("all", name):
+                rows += part(folder / name)
+    for row in rows:
+        print(f"{row.workload} | {row.metric} | {row.ours:.4g} | {row.rival} {row.theirs or ''} | {row.note}")
+    if options.json:
+        command = "python -m benchmarks.links --json"
+        print(card.replace_rows("links", rows, command, lambda old: any(old.workload == row.workload for row in rows)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""The component type ``graphmill.components.Alerts``: who is told when something fails, from a few lines of YAML."""
+
+from typing import Literal
+
+import dagster as dg
+from dagster import AssetCheckSeverity
+from pydantic import Field
+
+from graphmill.components.fields import checked_name
+from graphmill.errors import SettingsError
+from graphmill.orchestration.alerts import KINDS, RESOURCE, AlertTargets, Kind, alert_sensors, checked_targets
+from graphmill.orchestration.loading import in_a_run
+
+
+class Alerts(dg.Component, dg.Model, dg.Resolvable):
+    """Sends mail, chat messages or webhooks when a run or check fails, an asset is stale, or a run does not go live."""
+
+    targets: list[str | None] = Field(
+        description="Addresses of Apprise, such as mailtos://… or slack://…; {{ env.NAME }} takes one from the environment."
+    )
+    name: str = Field("alerts", description="First part of the sensors' names.")
+    events: list[Kind] = Field(default_factory=lambda: list(KINDS), description=f"What is told of: {', '.join(KINDS)}.")
+    severity: Literal["warn", "error"] = Field("error", description="Checks: from which severity on.")
+    ui: str = Field("", description="Address of the Dagster UI, for links, such as http://dagster.example:3000.")
+
+    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
+        """The sensors, and the targets as the resource ``alerts``."""
+        if not self.events:
+            raise SettingsError(f"alerts: 'events' is empty; name some of {', '.join(KINDS)}")
+        given = [target or "" for target in self.targets]  # a variable that is not set is None
+        targets = given if in_a_run() else checked_targets(given)
+        least = AssetCheckSeverity.WARN if self.severity == "warn" else AssetCheckSeverity.ERROR
+        return dg.Definitions(
+            sensors=alert_sensors(checked_name(self.name, "name"), self.events, least),
+            resources={RESOURCE: AlertTargets(targets=targets, ui=self.ui)},
+        )

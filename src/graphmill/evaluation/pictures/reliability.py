@@ -1,0 +1,26 @@
+"""Reliability diagrams: what probabilities promise, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from graphmill.evaluation.pictures.canvas import GREY, blank, png, style_of
+
+SHOWN_RELATIONS = 8
+"""Those with most pairs."""
+
+
+def reliability_diagram(bins: Mapping[str, Sequence[tuple[float, float, int]]]) -> bytes:
+    """Name → bins of (mean probability, part that are links, number of pairs); the diagonal is what is right."""
+    figure, axes = blank(6.5, 5.0)
+    most = sorted(bins, key=lambda name: -sum(number for *_, number in bins[name]))[:SHOWN_RELATIONS]
+    top = max((value for name in most for *pair, _ in bins[name] for value in pair), default=1.0) or 1.0
+    axes.plot([0, top], [0, top], color=GREY, linewidth=0.8, label="calibrated")
+    for number, name in enumerate(most):
+        mean, part, _ = zip(*bins[name], strict=True)
+        axes.plot(mean, part, label=name, markersize=4, linewidth=1.0, **style_of(number))
+    axes.set_xlabel("probability that is told, mean of a bin")
+    axes.set_ylabel("part of its links that validation has")
+    axes.set_title("Of each head's best tails, by curves that had not seen the head")
+    axes.legend(fontsize="x-small", frameon=False)
+    return png(figure)

@@ -1,0 +1,195 @@
+"""Embeddings as tables of databases that search them: a DuckDB file, a table of PostgreSQL. Extras, imported when used.
+
+Columns: node_index, node_id, node_name, node_type, embedding. A table is replaced in one transaction, a file by one rename.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+import pyarrow as pa
+
+from graphmill.errors import InputError, ResourceError, SettingsError
+from graphmill.export.writers import COLUMNS, put_in_place, temporary_path
+
+POSTGRES_VARIABLE = "GRAPHMILL_POSTGRES"
+TABLE = "embeddings"
+MOST_INDEXED = 2000
+"""Dimensions that an HNSW index of pgvector takes."""
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}(\.[a-z_][a-z0-9_]{0,50})?")
+
+
+class DuckDbEmbeddings:
+    """A DuckDB file with the table ``embeddings``, its vectors FLOAT[d], and the table macro ``neighbors(id, k)``.
+
+    With the extension VSS at hand (it is not fetched) there is an HNSW index on cosine; else a search looks at every row
+    with ``array_cosine_similarity``. ``note`` says which.
+    """
+
+    def __init__(self, path: Path, dim: int) -> None:
+        require("duckdb", "duckdb", "duckdb")
+        import duckdb
+
+        self.path, self.temporary, self.note = path, temporary_path(path), ""
+        self.temporary.unlink(missing_ok=True)
+        self.connection = duckdb.connect(str(self.temporary), config={"autoinstall_known_extensions": False})
+        self.connection.execute(
+            f"CREATE TABLE {TABLE} (node_index BIGINT, node_id VARCHAR, node_name VARCHAR, node_type VARCHAR, "
+            f"embedding FLOAT[{dim}])"
+        )
+
+    def write(self, nodes: pa.Table, vectors: np.ndarray) -> None:
+        """Append rows."""
+        flat = pa.array(np.ascontiguousarray(vectors, dtype=np.float32).reshape(-1))
+        columns = [nodes.column(name) for name in ("index", "id", "name", "type")]
+        columns[3] = columns[3].cast(pa.string())
+        block = pa.table([*columns, pa.FixedSizeListArray.from_arrays(flat, vectors.shape[1])], names=COLUMNS)
+        self.connection.register("block", block)
+        self.connection.execute(f"INSERT INTO {TABLE} SELECT * FROM block")
+        self.connection.unregister("block")
+
+    def commit(self) -> None:
+        """Index, close, rename."""
+        import duckdb
+
+        self.connection.execute(
+            "CREATE MACRO neighbors(wanted, k) AS TABLE SELECT other.node_id, other.node_name, other.node_type, "
+            f"array_cosine_similarity(other.embedding, own.embedding) AS cosine FROM {TABLE} other, {TABLE} own "
+            "WHERE own.node_id = wanted AND other.node_index <> own.node_index ORDER BY cosine DESC LIMIT k"
+        )
+        try:
+            self.connection.execute("LOAD vss; SET hnsw_enable_experimental_persistence = true")
+            self.connection.execute(f"CREATE INDEX nearest ON {TABLE} USING HNSW (embedding) WITH (metric = 'cosine')")
+            self.note = "with an HNSW index of the extension VSS"
+        except (duckdb.IOException, duckdb.HTTPException, duckdb.CatalogException):
+            self.note = "the extension VSS is not installed, so a search looks at every row (array_cosine_similarity)"
+        self.connection.close()
+        put_in_place(self.temporary, self.path)
+
+    def abort(self) -> None:
+        """Remove the temporary file."""
+        self.connection.close()
+        self.temporary.unlink(missing_ok=True)
+
+
+class PostgresEmbeddings:
+    """A table of PostgreSQL, replaced whole at :meth:`commit`; where the server is says ``GRAPHMILL_POSTGRES`` (a libpq URL
+    or keywords), or libpq's own PGHOST, PGUSER, ….
+
+    With the extension pgvector the vectors are vector(d) with an HNSW index on cosine up to 2,000 dimensions; without it
+    they are real[]. ``note`` says which.
+    """
+
+    def __init__(self, table: str, dim: int) -> None:
+        require("psycopg2", "psycopg2-binary", "pgvector")
+        import psycopg2
+
+        if not _NAME.fullmatch(table):
+            raise InputError(
+                f"'{table}' is no table: TABLE or SCHEMA.TABLE, of small letters, digits and underscores, such as live.drugs"
+            )
+        self.table, self.note = table, ""
+        try:
+            self.connection = psycopg2.connect(os.environ.get(POSTGRES_VARIABLE, ""))
+        except (psycopg2.OperationalError, psycopg2.ProgrammingError) as error:
+            why = " ".join(str(error).split())[:300]
+            raise ResourceError(
+                f"PostgreSQL cannot be reached ({why}); set {POSTGRES_VARIABLE}, such as postgresql://user@host/database"
+            ) from None
+        self.vector = self._has_vector()
+        column = f"vector({dim})" if self.vector else "real[]"
+        self._run(
+            f"CREATE TEMPORARY TABLE incoming (node_index bigint PRIMARY KEY, node_id text, node_name text, node_type text, "
+            f"embedding {column}) ON COMMIT DROP"
+        )
+        self.dim = dim
+
+    def _has_vector(self) -> bool:
+        """Whether pgvector is there; where it may be, it is created in the database."""
+        import psycopg2
+
+        with self.connection.cursor() as cursor:
+            cursor.execute("SELECT 1 FROM pg_available_extensions WHERE name = 'vector'")
+            if cursor.fetchone() is None:
+                return False
+            try:
+                cursor.execute("SAVEPOINT before; CREATE EXTENSION IF NOT EXISTS vector; RELEASE before")
+            except psycopg2.Error as error:
+                why = str(error).splitlines()[0]
+                raise ResourceError(f"pgvector is installed but cannot be created in this database: {why}") from None
+        return True
+
+    def write(self, nodes: pa.Table, vectors: np.ndarray) -> None:
+        """Copy rows."""
+        columns = [nodes.column(name).to_pylist() for name in ("index", "id", "name", "type")]
+        ends = ("[", "]") if self.vector else ("{", "}")
+        lines = io.StringIO()
+        for *about, vector in zip(*columns, np.ascontiguousarray(vectors, dtype=np.float32), strict=True):
+            numbers = orjson.dumps(vector, option=orjson.OPT_SERIALIZE_NUMPY).decode()[1:-1]
+            lines.write("\t".join(map(_escaped, about)) + f"\t{ends[0]}{numbers}{ends[1]}\n")
+        lines.seek(0)
+        with self.connection.cursor() as cursor, _in_a_sentence(self.table):
+            cursor.copy_expert(f"COPY incoming ({', '.join(COLUMNS)}) FROM STDIN", lines)
+
+    def commit(self) -> None:
+        """Put the rows in the table's place, with its index, in one transaction."""
+        schema, _, name = self.table.rpartition(".")
+        if schema:
+            self._run(f"CREATE SCHEMA IF NOT EXISTS {schema}")
+        self._run(f"DROP TABLE IF EXISTS {self.table}")
+        self._run(f"CREATE TABLE {self.table} (LIKE incoming INCLUDING INDEXES)")
+        self._run(f"INSERT INTO {self.table} SELECT * FROM incoming")
+        self._run(f"CREATE INDEX {name}_node_id ON {self.table} (node_id)")
+        if self.vector and self.dim <= MOST_INDEXED:
+            self._run(f"CREATE INDEX {name}_nearest ON {self.table} USING hnsw (embedding vector_cosine_ops)")
+            self.note = "with an HNSW index of pgvector on cosine"
+        elif self.vector:
+            self.note = f"vector({self.dim}) without an index: pgvector's HNSW takes {MOST_INDEXED:,} dimensions"
+        else:
+            self.note = "this server has no extension pgvector, so the vectors are real[] and cannot be searched there"
+        with _in_a_sentence(self.table):
+            self.connection.commit()
+        self.connection.close()
+
+    def _run(self, statement: str) -> None:
+        with self.connection.cursor() as cursor, _in_a_sentence(getattr(self, "table", "")):
+            cursor.execute(statement)
+
+    def abort(self) -> None:
+        """Leave the table as it was."""
+        self.connection.close()
+
+
+class _in_a_sentence:  # noqa: N801 - used as a statement
+    """An error of the database as a :class:`ResourceError`."""
+
+    def __init__(self, table: str) -> None:
+        self.table = table
+
+    def __enter__(self) -> None:
+        """Nothing to do."""
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
+        import psycopg2
+
+        if isinstance(error, psycopg2.Error):
+            why = str(error).strip().splitlines()[0]
+            raise ResourceError(f"PostgreSQL did not take the table {self.table}, which is as it was: {why}") from None
+
+
+def require(module: str, package: str, extra: str) -> None:
+    """Raise :class:`SettingsError` in one sentence where an extra is not installed."""
+    if importlib.util.find_spec(module) is None:
+        raise SettingsError(f'this needs the package {package}: pip install "graphmill[{extra}]"')
+
+
+def _escaped(value: Any) -> str:
+    text = str(value).replace("\x00", "")
+    return text.replace("\\", "\\\\").replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")

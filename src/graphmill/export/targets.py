@@ -1,0 +1,63 @@
+"""Where embeddings can be written to, by a text: a file by its ending, or ``postgresql:SCHEMA.TABLE``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from graphmill.errors import InputError
+from graphmill.evaluation.embedding_files import Embeddings
+from graphmill.export.databases import DuckDbEmbeddings, PostgresEmbeddings
+from graphmill.export.writers import CsvEmbeddings, EmbeddingWriter, NpyEmbeddings, ParquetEmbeddings
+from graphmill.training.files import writing
+
+POSTGRES = "postgresql:"
+ENDINGS = (".duckdb", ".parquet", ".csv", ".npy")
+BLOCK = 10_000
+
+
+def check_target(target: str) -> None:
+    """Raise :class:`InputError` for a text that names no target."""
+    if not target.startswith(POSTGRES) and not target.endswith(ENDINGS):
+        raise InputError(f"'{target}' is no target: a file ending in {', '.join(ENDINGS)}, or {POSTGRES}SCHEMA.TABLE")
+
+
+def write_to(target: str, found: Embeddings, root: Path | None = None) -> dict[str, Any]:
+    """Write vectors with their nodes to ``target``, in place of what is there, whole or not at all.
+
+    ``root``: what a file's path is relative to. Returns target, rows, and a note.
+
+    Raises:
+        InputError: no such kind of target. SettingsError: its package is not installed.
+        ResourceError: the disk is full, or the database is not there or refuses.
+    """
+    check_target(target)
+    rows, dim = found.vectors.shape
+    types = np.array(found.type_names, dtype=object)[found.types]
+    with writing(root / target if root else Path(target)):
+        writer = _writer(target, rows, dim, root)
+        try:
+            for start in range(0, rows, BLOCK):
+                part = slice(start, start + BLOCK)
+                columns = {"index": found.index[part], "id": found.ids[part], "name": found.names[part]}
+                nodes = pa.table({**columns, "type": pa.array(types[part], pa.string())})
+                writer.write(nodes, np.asarray(found.vectors[part], dtype=np.float32))
+            writer.commit()
+        except BaseException:
+            writer.abort()
+            raise
+    return {"target": target, "rows": rows, "note": getattr(writer, "note", "")}
+
+
+def _writer(target: str, rows: int, dim: int, root: Path | None) -> EmbeddingWriter:
+    if target.startswith(POSTGRES):
+        return PostgresEmbeddings(target.removeprefix(POSTGRES), dim)
+    path = root / target if root else Path(target)
+    if target.endswith(".duckdb"):
+        return DuckDbEmbeddings(path, dim)
+    if target.endswith(".npy"):
+        return NpyEmbeddings(path, dim, rows)
+    return (ParquetEmbeddings if target.endswith(".parquet") else CsvEmbeddings)(path, dim)

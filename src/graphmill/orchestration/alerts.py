@@ -1,0 +1,214 @@
+"""What a person is told without looking: failed runs, failed checks, stale assets, runs that did not become live.
+
+Two sensors: Dagster's own on failed runs, and one that looks at checks, ages and decisions. Apprise delivers to whatever its
+addresses name (mail, Slack, Teams, a webhook, …).
+"""
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, Literal
+
+import dagster as dg
+from dagster import AssetCheckSeverity
+from pydantic import Field
+
+from graphmill.errors import ResourceError, SettingsError
+
+Kind = Literal["failed_run", "failed_check", "stale_asset", "kept_champion"]
+KINDS: tuple[Kind, ...] = ("failed_run", "failed_check", "stale_asset", "kept_champion")
+RESOURCE = "alerts"
+LOOK_SECONDS = 60
+SHOWN = 20
+"""Alerts that one message tells of in full."""
+_PROMOTED = "_promoted"
+
+
+@dataclass(frozen=True)
+class Alert:
+    """One thing to tell; ``mark`` is what it was told for, so that it is told once."""
+
+    kind: Kind
+    about: str
+    text: str
+    mark: str
+
+    @property
+    def key(self) -> str:
+        """What the cursor knows it by."""
+        return f"{self.kind} {self.about}"
+
+
+class AlertTargets(dg.ConfigurableResource):
+    """Where alerts go: addresses as Apprise has them, such as ``mailtos://…`` or ``slack://…``."""
+
+    targets: list[str] = Field(description="Addresses of Apprise; they hold tokens, so take them from the environment.")
+    ui: str = Field(
+        default="", description="Address of the Dagster UI, for links, such as http://dagster.example:3000."
+    )
+
+    def send(self, title: str, lines: Sequence[str]) -> None:
+        """Send one message to every target.
+
+        Raises:
+            ResourceError: no target took it. Where some did, it is not sent again.
+        """
+        import apprise
+
+        shown = [*lines[:SHOWN], *([f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else [])]
+        sent = []
+        for target in self.targets:
+            sender = apprise.Apprise()
+            sender.add(target)
+            sent.append(bool(sender.notify(title=title, body="\n".join(shown))))
+        if not any(sent):
+            where = ", ".join(_scheme(target) for target in self.targets)
+            raise ResourceError(f"no target took the alert ({where}): it is sent again at the next look")
+
+    def link(self, path: str) -> str:
+        """A link to a page of the UI, in brackets, or ""."""
+        return f" ({self.ui.rstrip('/')}/{path})" if self.ui else ""
+
+
+def checked_targets(targets: Sequence[str]) -> list[str]:
+    """``targets`` if Apprise knows them all; raises :class:`SettingsError` otherwise, which does not repeat an address."""
+    if not targets:
+        raise SettingsError("alerts: targets is empty; name one, such as mailtos://USER:PASSWORD@example.org")
+    if find_spec("apprise") is None:
+        raise SettingsError('alerts need Apprise: pip install "graphmill[alerts]"')
+    import apprise
+
+    for number, target in enumerate(targets, 1):
+        if not target or apprise.Apprise.instantiate(target) is None:
+            raise SettingsError(
+                f"alerts: target {number} ({_scheme(target)}) is no address that Apprise knows; if it comes from the "
+                "environment, is the variable set? See https://github.com/caronc/apprise/wiki"
+            )
+    return list(targets)
+
+
+def alert_sensors(name: str, kinds: Sequence[Kind], least: AssetCheckSeverity) -> list[dg.SensorDefinition]:
+    """The sensors that tell of ``kinds``; checks from the severity ``least`` on."""
+    sensors = []
+    if "failed_run" in kinds:
+
+        @dg.run_failure_sensor(
+            name=f"{name}_runs",
+            default_status=dg.DefaultSensorStatus.RUNNING,
+            description="Tells of each run that failed.",
+        )
+        def runs(context: dg.RunFailureSensorContext, alerts: AlertTargets) -> None:
+            run = context.dagster_run
+            why = _cause(context)
+            alerts.send(f"Run failed: {run.job_name}", [f"{why}{alerts.link(f'runs/{run.run_id}')}"])
+
+        sensors.append(runs)
+    looked_at = [kind for kind in kinds if kind != "failed_run"]
+    if looked_at:
+
+        @dg.sensor(
+            name=f"{name}_looks",
+            minimum_interval_seconds=LOOK_SECONDS,
+            default_status=dg.DefaultSensorStatus.RUNNING,
+            description=f"Tells once of each {', '.join(kind.replace('_', ' ') for kind in looked_at)}.",
+        )
+        def looks(context: dg.SensorEvaluationContext, alerts: AlertTargets) -> dg.SensorResult:
+            return look(context, alerts, looked_at, least)
+
+        sensors.append(looks)
+    return sensors
+
+
+def look(
+    context: dg.SensorEvaluationContext, targets: AlertTargets, kinds: Sequence[Kind], least: AssetCheckSeverity
+) -> dg.SensorResult:
+    """Tell of what is new since the last look. The first look remembers what there is and tells of nothing."""
+    graph = context.repository_def.asset_graph if context.repository_def else None
+    found: list[Alert] = []
+    if graph is not None:
+        if "failed_check" in kinds:
+            found += failed_checks(context.instance, list(graph.asset_check_keys), least)
+        if "stale_asset" in kinds:
+            policies = {key: graph.get(key).freshness_policy for key in graph.materializable_asset_keys}
+            found += stale_assets(context.instance, policies, time.time())
+        if "kept_champion" in kinds:
+            promoted = [key for key in graph.materializable_asset_keys if key.path[-1].endswith(_PROMOTED)]
+            found += kept_champions(context.instance, promoted)
+    told: Mapping[str, str] | None = json.loads(context.cursor) if context.cursor else None
+    new = [] if told is None else [alert for alert in found if told.get(alert.key) != alert.mark]
+    if new:
+        title = new[0].text if len(new) == 1 else f"{len(new)} alerts"
+        targets.send(title.splitlines()[0][:120], [_line(alert, targets) for alert in new])
+    return dg.SensorResult(
+        skip_reason=f"told of {len(new)}" if new else "nothing new",
+        cursor=json.dumps({alert.key: alert.mark for alert in found}),
+    )
+
+
+def failed_checks(
+    instance: dg.DagsterInstance, keys: Sequence[dg.AssetCheckKey], least: AssetCheckSeverity
+) -> Iterator[Alert]:
+    """Checks whose last evaluation failed."""
+    records = instance.event_log_storage.get_latest_asset_check_execution_by_key(keys)
+    for key, record in records.items():
+        if record.status.value != "FAILED":
+            continue
+        event = record.event.dagster_event if record.event else None
+        evaluation = event.asset_check_evaluation_data if event else None
+        severity = evaluation.severity if evaluation else AssetCheckSeverity.ERROR
+        if least == AssetCheckSeverity.ERROR and severity != AssetCheckSeverity.ERROR:
+            continue
+        asset = key.asset_key.to_user_string()
+        why = (evaluation.description if evaluation else "") or "no description"
+        yield Alert("failed_check", f"{asset} {key.name}", f"{asset}: check {key.name} failed. {why}", str(record.id))
+
+
+def stale_assets(instance: dg.DagsterInstance, policies: Mapping[dg.AssetKey, Any], now: float) -> Iterator[Alert]:
+    """Assets that are older than their freshness policy allows; those never materialized are not judged."""
+    wanted = {key: policy for key, policy in policies.items() if getattr(policy, "fail_window", None) is not None}
+    for record in instance.get_asset_records(list(wanted)):
+        last = record.asset_entry.last_materialization_record
+        if last is None:
+            continue
+        key, age = record.asset_entry.asset_key, now - last.timestamp
+        allowed = wanted[key].fail_window.to_timedelta().total_seconds()
+        if age > allowed:
+            asset = key.to_user_string()
+            text = f"{asset} is stale: it is {age / 3600:.0f} hours old, at most {allowed / 3600:g} are allowed"
+            yield Alert("stale_asset", asset, text, str(last.storage_id))
+
+
+def kept_champions(instance: dg.DagsterInstance, keys: Sequence[dg.AssetKey]) -> Iterator[Alert]:
+    """Promotions whose last decision was to keep what is live."""
+    for record in instance.get_asset_records(list(keys)):
+        last = record.asset_entry.last_materialization_record
+        shown = last.asset_materialization.metadata if last and last.asset_materialization else {}
+        if last is not None and getattr(shown.get("decision"), "value", "") == "kept":
+            asset = record.asset_entry.asset_key.to_user_string()
+            reason = getattr(shown.get("reason"), "value", "")
+            text = f"{asset}: the new run did not go live. {reason}"
+            yield Alert("kept_champion", asset, text, str(last.storage_id))
+
+
+def _line(alert: Alert, targets: AlertTargets) -> str:
+    asset = alert.about.split(" ")[0]
+    return f"{alert.text}{targets.link(f'assets/{asset}')}"
+
+
+def _cause(context: dg.RunFailureSensorContext) -> str:
+    """The sentence of the step that failed, else the run's."""
+    for event in context.get_step_failure_events():
+        data = event.step_failure_data
+        if data.user_failure_data is not None and data.user_failure_data.description:
+            return f"{event.step_key}: {data.user_failure_data.description}"
+        if data.error is not None:
+            error = data.error.cause or data.error
+            return f"{event.step_key}: {error.message.strip()}"
+    return (context.failure_event.message or "").strip() or f"run {context.dagster_run.run_id} failed"
+
+
+def _scheme(target: str) -> str:
+    scheme, found, _ = target.partition("://")
+    return f"{scheme}://…" if found else "without ://"

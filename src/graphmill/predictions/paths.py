@@ -1,0 +1,179 @@
+"""Which short paths of the training graph join a head with a predicted tail, and which of them say most.
+
+Edges of all relations are walked in either direction; only training edges exist here. A path of length 2 goes over one
+node, of length 3 over two. The best ones have the lowest product of the degrees of the nodes between, as in degree-weighted
+path counts (Himmelstein and Baranzini 2015): what leads over hubs joins everything with everything.
+
+The search from a head takes its neighbours by ascending degree until :data:`MOST_EDGES` of their edges are seen. What it
+leaves out of a head with many neighbours are paths of length 3 over its largest hubs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from graphmill.graph.splits import TRAIN
+from graphmill.graph.typed_graph import TypedGraph
+
+Int64 = NDArray[np.int64]
+
+MOST_EDGES = 200_000
+"""Edges of a head's neighbours that are looked at: some milliseconds."""
+BEST = 3
+
+
+class Evidence(Protocol):
+    """What can be said of the best links of a relation beside their scores, column by column.
+
+    ``schema``: the columns; ``most``: links of each relation that it is asked of, those with the best scores.
+    """
+
+    schema: pa.Schema
+    most: int
+
+    def __call__(self, relation: int, heads: Int64, tails: Int64) -> Mapping[str, Sequence[Any]]:
+        """A value for each link, by column. ``heads``, ``tails`` int64 [N]: global node numbers."""
+
+
+@dataclass(frozen=True)
+class Path:
+    """``nodes``: global numbers from head to tail; ``weight``: the product of the degrees between."""
+
+    nodes: tuple[int, ...]
+    weight: float
+
+    @property
+    def length(self) -> int:
+        """Edges."""
+        return len(self.nodes) - 1
+
+
+class TrainingPaths:
+    """The undirected training graph as sorted neighbour lists, for searches of paths between two nodes."""
+
+    def __init__(self, graph: TypedGraph) -> None:
+        nodes, kinds = graph.num_nodes, max(len(graph.relations), 1)
+        offset = {t.name: t.offset for t in graph.node_types}
+        keys = []
+        for relation in graph.relations:
+            edges = graph.edges(relation.index)
+            train = np.asarray(edges.split) == TRAIN
+            src = np.asarray(edges.src)[train].astype(np.int64) + offset[relation.source]
+            dst = np.asarray(edges.dst)[train].astype(np.int64) + offset[relation.target]
+            src, dst = src[src != dst], dst[src != dst]
+            keys += [(src * nodes + dst) * kinds + relation.index, (dst * nodes + src) * kinds + relation.index]
+        all_keys = np.concatenate(keys) if keys else np.zeros(0, np.int64)
+        del keys
+        all_keys.sort()
+        pair = all_keys // kinds
+        first = np.diff(pair, prepend=-1) > 0
+        pair, self.relation = pair[first], (all_keys[first] % kinds).astype(np.int32)
+        del all_keys
+        self.neighbours = (pair % nodes).astype(np.int32)
+        self.indptr = np.searchsorted(pair, np.arange(nodes + 1, dtype=np.int64) * nodes)
+        self.degree = np.diff(self.indptr)
+
+    def of(self, node: int) -> NDArray[np.int32]:
+        """A node's neighbours, ascending."""
+        return self.neighbours[self.indptr[node] : self.indptr[node + 1]]
+
+    def relation_between(self, a: int, b: int) -> int:
+        """Number of a relation that has the edge, in either direction; the first one."""
+        return int(self.relation[self.indptr[a] + np.searchsorted(self.of(a), b)])
+
+    def best(self, head: int, tails: Int64, most: int = BEST) -> list[list[Path]]:
+        """For each tail its ``most`` best paths from ``head``, best first; ties by length, then by the nodes' numbers."""
+        near = self.of(head)
+        middle, reached = self._steps(head, near)
+        return [self._between(head, int(tail), near, middle, reached, most) for tail in tails]
+
+    def _steps(self, head: int, near: NDArray[np.int32]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+        """The edges from ``near`` onwards as (node of ``near``, reached node), ordered by the latter."""
+        order = near[np.argsort(self.degree[near], kind="stable")]
+        kept = order[: int(np.searchsorted(np.cumsum(self.degree[order]), MOST_EDGES, side="right"))]
+        lengths = self.degree[kept]
+        begin = self.indptr[kept]
+        place = np.arange(int(lengths.sum())) + np.repeat(begin - np.cumsum(lengths) + lengths, lengths)
+        middle, reached = np.repeat(kept, lengths), self.neighbours[place]
+        onwards = reached != head
+        middle, reached = middle[onwards], reached[onwards]
+        by_reached = np.argsort(reached, kind="stable")
+        return middle[by_reached], reached[by_reached]
+
+    def _between(
+        self,
+        head: int,
+        tail: int,
+        near: NDArray[np.int32],
+        middle: NDArray[np.int32],
+        reached: NDArray[np.int32],
+        most: int,
+    ) -> list[Path]:
+        last = self.of(tail)
+        shared = np.intersect1d(near, last, assume_unique=True)
+        shared = shared[(shared != head) & (shared != tail)]
+        found = [Path((head, int(m), tail), float(self.degree[m])) for m in _lowest(self.degree[shared], shared, most)]
+        low, high = np.searchsorted(reached, last), np.searchsorted(reached, last, side="right")
+        lengths = high - low
+        place = np.arange(int(lengths.sum())) + np.repeat(low - np.cumsum(lengths) + lengths, lengths)
+        a, b = middle[place], reached[place]
+        fits = (a != tail) & (b != head)
+        a, b = a[fits], b[fits]
+        weights = self.degree[a].astype(float) * self.degree[b]
+        found += [
+            Path((head, int(a[at]), int(b[at]), tail), float(weights[at]))
+            for at in _lowest(weights, np.arange(len(a)), most, (b, a))
+        ]
+        return sorted(found, key=lambda path: (path.weight, path.length, path.nodes))[:most]
+
+
+def _lowest(weights: NDArray[Any], items: NDArray[Any], most: int, ties: Sequence[NDArray[Any]] = ()) -> NDArray[Any]:
+    """The ``most`` items of the lowest weights; ties by ``ties``, the last of them first, else by the items."""
+    if len(weights) > most:
+        bound = np.partition(weights, most - 1)[most - 1]
+        kept = np.flatnonzero(weights <= bound)
+        weights, items = weights[kept], items[kept]
+        ties = [each[kept] for each in ties]
+    return items[np.lexsort((*(ties or (items,)), weights))][:most]
+
+
+class PathEvidence:
+    """Columns on the paths that support a link: ``path_length`` (2 or 3, 0 for none), and the best paths by name.
+
+    The training edges are read when they are first asked for.
+    """
+
+    schema = pa.schema([("path_length", pa.int8()), ("paths", pa.string())])
+
+    def __init__(self, graph: TypedGraph, name_of: Callable[[int], str], most: int = 1000) -> None:
+        self.most, self._graph, self._name_of = most, graph, name_of
+        self._relations = [relation.name for relation in graph.relations]
+
+    @cached_property
+    def _paths(self) -> TrainingPaths:
+        return TrainingPaths(self._graph)
+
+    def __call__(self, relation: int, heads: Int64, tails: Int64) -> dict[str, list[Any]]:
+        """Of each link; ``paths`` is "head –relation– node –relation– tail", joined by " ; "."""
+        length, named = np.zeros(len(heads), int), [""] * len(heads)
+        for head in np.unique(heads):
+            rows = np.flatnonzero(heads == head)
+            for row, paths in zip(rows, self._paths.best(int(head), tails[rows]), strict=True):
+                if paths:
+                    length[row] = min(path.length for path in paths)
+                    named[row] = " ; ".join(map(self._named, paths))
+        return {"path_length": length.tolist(), "paths": named}
+
+    def _named(self, path: Path) -> str:
+        text = self._name_of(path.nodes[0])
+        for a, b in pairwise(path.nodes):
+            text += f" –{self._relations[self._paths.relation_between(a, b)]}– {self._name_of(b)}"
+        return text

@@ -1,0 +1,154 @@
+"""Which relations and which heads are asked for: by name, by id, all, a list or a file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.errors import InputError
+from graphmill.graph.typed_graph import Relation, TypedGraph
+from graphmill.predictions.settings import LinkSettings
+
+Int64 = NDArray[np.int64]
+_SHOWN = 6
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A relation, and the heads int64 [H], ascending local numbers of its source type, that tails are asked for."""
+
+    relation: Relation
+    heads: Int64
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Ids and names of a graph's nodes, to find them by either."""
+
+    graph: TypedGraph
+    _found: dict[str, dict[str, list[int]]] = field(default_factory=dict)
+
+    @cached_property
+    def ids(self) -> list[str]:
+        """Ids in global order."""
+        return [str(each) for each in self.graph.node_table()["id"].to_pylist()]
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Names in global order; the id, where a node has no name."""
+        return [str(each) for each in self.graph.node_table()["name"].to_pylist()]
+
+    def type_of(self, row: int) -> str:
+        """Type of a global number."""
+        return next(t.name for t in self.graph.node_types if t.offset <= row < t.offset + t.count)
+
+    def find(self, text: str, types: Sequence[str]) -> int:
+        """The global number of the node with this id, else name, else name in other capitals, among ``types``.
+
+        Raises:
+            InputError: there is none, it is of another type, or several are meant.
+        """
+        wanted = set(types)
+        for rows in self._by_any(text):
+            own = [row for row in rows if self.type_of(row) in wanted]
+            if len(own) == 1:
+                return own[0]
+            if own:
+                which = ", ".join(f"{self.ids[row]} ({self.type_of(row)})" for row in own[:_SHOWN])
+                raise InputError(f"{len(own)} nodes are called '{text}': {which}; say which by its id and head_type")
+        elsewhere = sorted({self.type_of(row) for rows in self._by_any(text) for row in rows})
+        if elsewhere:
+            raise InputError(
+                f"heads of what is asked for are of type {', '.join(types)}, and '{text}' is of type "
+                f"{', '.join(elsewhere)}"
+            )
+        raise InputError(f"{self.graph.path} has no node '{text}'; give its id or name as the input file has it")
+
+    def _by_any(self, text: str) -> tuple[list[int], ...]:
+        return (
+            self._places("ids", self.ids).get(text, []),
+            self._places("names", self.names).get(text, []),
+            self._places("folded", self.names).get(text.casefold(), []),
+        )
+
+    def _places(self, kind: str, words: Sequence[str]) -> dict[str, list[int]]:
+        if kind not in self._found:
+            places: dict[str, list[int]] = {}
+            for row, word in enumerate(words):
+                places.setdefault(word.casefold() if kind == "folded" else word, []).append(row)
+            self._found[kind] = places
+        return self._found[kind]
+
+
+def relations_of(graph: TypedGraph, names: Sequence[str] = ()) -> list[Relation]:
+    """The relations with these names, written ``name`` or ``source|name|target``; all for none.
+
+    Raises:
+        InputError: the graph has no such relation.
+    """
+
+    def called(each: Relation) -> tuple[str, ...]:
+        return each.name, "|".join(each.key), " · ".join(each.key)
+
+    for name in names:
+        if not any(name in called(each) for each in graph.relations):
+            known = ", ".join(sorted({each.name for each in graph.relations}))
+            raise InputError(f"{graph.path} has no relation '{name}' (it has {known})")
+    return [each for each in graph.relations if not names or set(names) & set(called(each))]
+
+
+def asked_for(nodes: Nodes, settings: LinkSettings, root: Path = Path()) -> list[Asked]:
+    """What ``settings`` ask for; a relative ``heads_file`` is looked up from ``root``. Relations without a head are no part.
+
+    Raises:
+        InputError: an unknown relation, head or type, a head that no chosen relation begins at, or nothing is left.
+    """
+    graph = nodes.graph
+    chosen = relations_of(graph, settings.relations)
+    begins = sorted({each.source for each in chosen})
+    if settings.head_type:
+        graph.node_type(settings.head_type)  # raises for an unknown one
+        chosen = [each for each in chosen if each.source == settings.head_type]
+        if not chosen:
+            raise InputError(
+                f"no chosen relation begins at nodes of type {settings.head_type}; those asked for begin at "
+                f"{', '.join(begins)}"
+            )
+        begins = [settings.head_type]
+    words = heads_of(settings, root)
+    rows = np.array(sorted({nodes.find(word, begins) for word in words}), np.int64)
+    found = []
+    for relation in chosen:
+        source = graph.node_type(relation.source)
+        if words:
+            own = rows[(rows >= source.offset) & (rows < source.offset + source.count)] - source.offset
+        else:
+            own = np.arange(source.count, dtype=np.int64)
+        if len(own):
+            found.append(Asked(relation, own))
+    if not found:
+        raise InputError("nothing is asked for: the chosen relations have no heads")
+    return found
+
+
+def heads_of(settings: LinkSettings, root: Path = Path()) -> list[str]:
+    """The heads that are named, in the settings or in their file; none: all are meant."""
+    if not settings.heads_file:
+        return list(settings.heads)
+    path = root / settings.heads_file
+    if settings.heads:
+        raise InputError(f"heads and heads_file ({path}) are both given; give one of them")
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        raise InputError(f"heads_file {path} cannot be read: {why}") from None
+    words = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if not words:
+        raise InputError(f"heads_file {path} names no head; write an id or a name a line")
+    return words

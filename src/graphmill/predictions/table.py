@@ -1,0 +1,94 @@
+"""The columns of a table of predicted links, and how they are filled for some rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from graphmill.graph.splits import SPLIT_NAMES
+from graphmill.graph.typed_graph import Relation, TypedGraph
+from graphmill.predictions.top_tails import BestTails
+
+CHUNK_ROWS = 65_536
+
+
+def schema(evidence: pa.Schema) -> pa.Schema:
+    """Of the file: the columns that every table has, and those of the evidence."""
+    text = pa.string()
+    fields = [
+        *(
+            (name, text)
+            for name in ("head_id", "head_name", "head_type", "relation", "tail_id", "tail_name", "tail_type")
+        ),
+        ("score", pa.float32()),
+        ("rank", pa.int32()),
+        *((name, pa.float32()) for name in ("usual_rank", "relative_rank", "probability")),
+        ("known", text),
+    ]
+    return pa.schema([*map(pa.field, *zip(*fields, strict=True)), *evidence])
+
+
+class LinkRows:
+    """The table of one relation's best tails, made part by part, so that texts of all rows are never in memory at once."""
+
+    def __init__(
+        self,
+        graph: TypedGraph,
+        relation: Relation,
+        best: BestTails,
+        usual_ranks: NDArray[np.float32],
+        probabilities: NDArray[np.float32],
+        evidence_schema: pa.Schema,
+        evidence: Mapping[int, Mapping[str, Any]],
+    ) -> None:
+        """``usual_ranks``, ``probabilities`` [N] are of the rows of ``best``; ``evidence``: row → column → value."""
+        self.graph, self.relation, self.best = graph, relation, best
+        self.usual_ranks, self.probabilities, self.evidence = usual_ranks, probabilities, evidence
+        self._evidence_schema = evidence_schema
+        nodes = graph.node_table()
+        self._ids, self._names = nodes["id"].combine_chunks(), nodes["name"].combine_chunks()
+
+    def __len__(self) -> int:
+        return len(self.best)
+
+    def chunks(self) -> Iterator[pa.Table]:
+        """All rows, some at a time."""
+        for begin in range(0, len(self), CHUNK_ROWS):
+            yield self.table(np.arange(begin, min(begin + CHUNK_ROWS, len(self))))
+
+    def table(self, rows: NDArray[np.int64]) -> pa.Table:
+        """Some rows."""
+        own = self.best.take(rows)
+        usual = self.usual_ranks[rows]
+        splits = np.array([*SPLIT_NAMES, ""], dtype=object)
+        columns: dict[str, Any] = {
+            **self._about("head", self.relation.source, own.heads),
+            "relation": [self.relation.name] * len(rows),
+            **self._about("tail", self.relation.target, own.tails),
+            "score": own.scores,
+            "rank": own.ranks,
+            "usual_rank": _with_nulls(usual),
+            "relative_rank": _with_nulls((own.ranks / usual).astype(np.float32)),
+            "probability": _with_nulls(self.probabilities[rows]),
+            "known": splits[own.known],
+        }
+        found = [self.evidence.get(row, {}) for row in rows.tolist()]
+        columns |= {name: [each.get(name) for each in found] for name in self._evidence_schema.names}
+        kinds = schema(self._evidence_schema)
+        return pa.table({field.name: pa.array(columns[field.name], field.type) for field in kinds}, kinds)
+
+    def _about(self, end: str, kind: str, local: NDArray[np.int64]) -> dict[str, Sequence[Any]]:
+        rows = pa.array(local + self.graph.node_type(kind).offset)
+        return {
+            f"{end}_id": self._ids.take(rows),
+            f"{end}_name": self._names.take(rows),
+            f"{end}_type": [kind] * len(local),
+        }
+
+
+def _with_nulls(values: NDArray[np.float32]) -> pa.Array:
+    return pa.array(values, pa.float32(), mask=~np.isfinite(values))

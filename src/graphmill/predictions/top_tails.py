@@ -1,0 +1,164 @@
+"""The best tails of each head, exactly: every candidate is scored, some heads at a time, so that memory is bounded.
+
+Ties are in the order of the tails' numbers, so that the result does not depend on how heads are cut into blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from graphmill.errors import TrainingError
+from graphmill.evaluation.ranking.ranks import Scorer
+from graphmill.graph.sorted_unique import in_sorted, sorted_unique
+from graphmill.graph.splits import TRAIN
+from graphmill.graph.typed_graph import Relation, TypedGraph
+from graphmill.sampling.keyed import generator
+
+Int64 = NDArray[np.int64]
+Float32 = NDArray[np.float32]
+
+BLOCK_SCORES = 1 << 22
+"""Scores at a time: 16 MiB of float32, and as much again for each step of the scorer's own arithmetic."""
+UNKNOWN = -1
+"""In place of a split's number: the graph has no such link."""
+
+
+@dataclass(frozen=True)
+class BestTails:
+    """N rows, heads in the order asked for, the best tail first.
+
+    ``heads``, ``tails`` int64 [N]: local numbers; ``scores`` float32 [N]; ``ranks`` int32 [N], from 1, among the tails that
+    were not left out; ``known`` int8 [N]: number of the split that has the link, or :data:`UNKNOWN`.
+    """
+
+    heads: Int64
+    tails: Int64
+    scores: Float32
+    ranks: NDArray[np.int32]
+    known: NDArray[np.int8]
+
+    def __len__(self) -> int:
+        return len(self.heads)
+
+    def take(self, rows: Int64) -> BestTails:
+        """Some rows."""
+        return BestTails(self.heads[rows], self.tails[rows], self.scores[rows], self.ranks[rows], self.known[rows])
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The tails of one relation, their scores, and which links the graph has.
+
+    ``leave_out``: numbers of the splits whose links are no candidates (all by default).
+    """
+
+    graph: TypedGraph
+    relation: Relation
+    scorer: Scorer
+    leave_out: tuple[int, ...] = (0, 1, 2)
+    poll: Callable[[], None] = lambda: None
+
+    @property
+    def count(self) -> int:
+        """Nodes of the target type."""
+        return self.graph.node_type(self.relation.target).count
+
+    def but(self, *splits: int) -> Candidates:
+        """The same with the links of these splits left out, and no others."""
+        return replace(self, leave_out=splits)
+
+    @cached_property
+    def keys(self) -> Int64:
+        """All links as (head · count + tail) · 4 + split, ascending; of a link in several splits the first is kept."""
+        edges = self.graph.edges(self.relation.index)
+        keys = np.asarray(edges.src, np.int64) * self.count + np.asarray(edges.dst)
+        keys = sorted_unique(keys * 4 + np.asarray(edges.split))
+        return keys[np.diff(keys >> 2, prepend=-1) > 0]
+
+    @cached_property
+    def _left_out(self) -> Int64:
+        """Links that are no candidates as head · count + tail, ascending."""
+        return self.keys[np.isin(self.keys & 3, self.leave_out)] >> 2
+
+    def splits_of(self, heads: Int64, tails: Int64) -> NDArray[np.int8]:
+        """int8 [N]: number of the split that has the link, or :data:`UNKNOWN`."""
+        wanted, links = heads * self.count + tails, self.keys >> 2
+        found = np.full(len(wanted), UNKNOWN, np.int8)
+        there = in_sorted(wanted, links)
+        found[there] = (self.keys[np.searchsorted(links, wanted[there])] & 3).astype(np.int8)
+        return found
+
+    def links_of(self, split: int) -> tuple[Int64, Int64]:
+        """Heads and tails int64 [L] of a split, by (head, tail)."""
+        own = self.keys[(self.keys & 3) == split] >> 2
+        return own // self.count, own % self.count
+
+    def drawn_heads(self, most: int, purpose: str, seed: int, split: int = TRAIN) -> Int64:
+        """At most ``most`` of the heads that have a link in ``split``, drawn, ascending."""
+        heads = sorted_unique(self.links_of(split)[0])
+        if len(heads) > most:
+            drawn = generator(purpose, seed, self.relation.index).choice(len(heads), most, replace=False)
+            heads = heads[np.sort(drawn)]
+        return heads
+
+    def blocks(self, heads: Int64) -> Iterator[tuple[Int64, torch.Tensor]]:
+        """Some heads at a time, and scores [B, count] on the CPU, −inf for what is left out and for a node's link to itself.
+
+        Raises:
+            TrainingError: a score is not finite.
+        """
+        rows = max(1, BLOCK_SCORES // max(self.count, 1))
+        for begin in range(0, len(heads), rows):
+            self.poll()
+            block = heads[begin : begin + rows]
+            scores = self.scorer.score_targets(self.relation.index, block).detach().float().cpu().clone()
+            if not bool(torch.isfinite(scores).all()):
+                raise TrainingError(
+                    f"relation '{self.relation.name}': scores are not finite: the model has diverged; use an earlier "
+                    "checkpoint, a lower learning rate or precision fp32"
+                )
+            row, tail = self._out(block)
+            scores[torch.from_numpy(row), torch.from_numpy(tail)] = -torch.inf
+            yield block, scores
+
+    def _out(self, block: Int64) -> tuple[Int64, Int64]:
+        low, high = (np.searchsorted(self._left_out, (block + more) * self.count) for more in (0, 1))
+        lengths = high - low
+        row = np.repeat(np.arange(len(block)), lengths)
+        place = np.arange(int(lengths.sum())) + np.repeat(low - np.cumsum(lengths) + lengths, lengths)
+        tail = self._left_out[place] % self.count
+        if self.relation.source == self.relation.target:
+            row, tail = np.concatenate([row, np.arange(len(block))]), np.concatenate([tail, block])
+        return row, tail
+
+
+def best_tails(candidates: Candidates, heads: Int64, k: int) -> BestTails:
+    """The ``k`` best tails of each head (fewer, where it has fewer candidates)."""
+    none = (np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.float32), np.zeros(0, np.int32))
+    parts: list[tuple[Int64, Int64, Float32, NDArray[np.int32]]] = [none]
+    for block, scores in candidates.blocks(heads):
+        tails, values = top_of_rows(scores, k)
+        row, place = np.nonzero(np.isfinite(values))
+        parts.append((block[row], tails[row, place], values[row, place], (place + 1).astype(np.int32)))
+    of, best, values, ranks = map(np.concatenate, zip(*parts, strict=True))
+    return BestTails(of, best, values, ranks, candidates.splits_of(of, best))
+
+
+def top_of_rows(scores: torch.Tensor, k: int) -> tuple[Int64, Float32]:
+    """``scores`` [B, C] → columns int64 [B, min(k, C)] and values, best first; of equal ones the lower column first."""
+    k = min(k, scores.shape[1])
+    values, places = scores.topk(k)
+    # Which of equal scores topk takes is not defined: where more have the last one's than it took, take the lowest.
+    for row in torch.nonzero((scores >= values[:, -1:]).sum(1) > k)[:, 0].tolist():
+        own = torch.nonzero(scores[row] >= values[row, -1])[:, 0]
+        own = own[torch.argsort(scores[row, own], descending=True, stable=True)][:k]
+        places[row], values[row] = own, scores[row, own]
+    found, best = places.numpy(), values.numpy()
+    order = np.lexsort((found, -best))
+    return np.take_along_axis(found, order, 1), np.take_along_axis(best, order, 1)

@@ -1,0 +1,51 @@
+"""Promoted versions elsewhere: ``URL/D/M/<version>/…`` and ``current.json``, which names the live one.
+
+The local folder decides; a copy follows it. Where to is noted beside the versions, so that a rollback follows, too.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from graphmill.errors import GraphmillError
+from graphmill.export.remote import copy_folder, read_pointer, remove_folder, write_pointer
+from graphmill.promotion.versions import MANIFEST, Versions, now
+from graphmill.training.files import write_atomically
+
+FILE = "copies.json"
+
+
+def note_target(store: Versions, target: str) -> None:
+    """Remember where the versions are copied to; "" leaves what is noted."""
+    if target and target != target_of(store):
+        store.path.mkdir(parents=True, exist_ok=True)
+        write_atomically(store.path / FILE, json.dumps({"to": target}).encode())
+
+
+def target_of(store: Versions) -> str:
+    """Where the versions are copied to, or ""."""
+    try:
+        return str(json.loads((store.path / FILE).read_text(encoding="utf-8"))["to"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def copy_live(store: Versions, removed: Sequence[str] = ()) -> str:
+    """Make the copy show what is live; a sentence where that failed: the next promotion or rollback does it.
+
+    ``removed``: versions that are kept no longer.
+    """
+    target, live = target_of(store), store.current()
+    if not target or live is None:
+        return ""
+    folder = f"{target.rstrip('/')}/{store.label}"
+    try:
+        if read_pointer(folder).get("version") != live.name:
+            copy_folder(live.path, f"{folder}/{live.name}", last=MANIFEST)
+            write_pointer(folder, {"version": live.name, "content": live.about["content"], "when": now()})
+    except GraphmillError as error:
+        return str(error)
+    for name in removed:
+        remove_folder(f"{folder}/{name}")
+    return ""

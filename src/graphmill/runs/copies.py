@@ -1,0 +1,35 @@
+"""A finished run's directory elsewhere, by ``export.copy_to``: it is worked in locally, and copied when it has changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from graphmill.errors import GraphmillError
+from graphmill.export.remote import copy_folder
+from graphmill.runs.champion import MODELS
+
+
+def copy_run(restored: Any) -> str:
+    """Copy the run to ``export.copy_to``; a sentence where that failed, which is in the run's log as well, or "".
+
+    The run is whole where it is: the same command, or the next station, copies what is missing.
+    """
+    target = str(restored.job.settings.export.copy_to)
+    if not target:
+        return ""
+    try:
+        copy_folder(restored.run.path, f"{target.rstrip('/')}/{_place(restored.run.path)}", last="report.json")
+    except GraphmillError as error:
+        restored.run.log("train").warning(f"export.copy_to: {error}")
+        return str(error)
+    return ""
+
+
+def _place(run: Path) -> str:
+    """``D/M/<run>`` for a run of a project, else its folder and name."""
+    run = run.resolve()
+    for folder in run.parents:
+        if folder.name == MODELS:
+            return str(run.relative_to(folder))
+    return f"{run.parent.name}/{run.name}"

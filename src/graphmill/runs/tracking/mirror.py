@@ -1,0 +1,231 @@
+"""Keeps a tracker up to date with a run directory, from a thread that nothing waits for.
+
+What was sent is noted in the run's ``tracker.json``; what is missing is in ``metrics.jsonl``. So a server that is lost loses
+nothing: the next look, the next start of the same run, or ``graphmill track RUN`` sends the rest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from graphmill.errors import InputError
+from graphmill.runs.tracking.protocol import About, Point, Tracker, open_tracker
+from graphmill.training.files import write_atomically
+from graphmill.training.metrics_log import MetricsLog
+from graphmill.training.settings import TrackerSettings
+
+FILE = "tracker.json"
+CARD = "card.md"
+ALIAS = "champion"
+END_SECONDS = 20.0
+"""How long a finished training waits for its tracker; an interrupted one, a tenth of it."""
+LONGEST_PAUSE = 300.0
+_TABLES = {"losses": "loss", "valid": "valid", "health": "health", "per_second": "per_second"}
+_NUMBERS = ("learning_rate", "seconds", "memory_bytes")
+
+
+def tracker_of(run: Path) -> TrackerSettings:
+    """The section ``tracker`` of a run's settings file. Raises :class:`InputError` where there is no such file."""
+    try:
+        written = json.loads((run / "settings.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{run} is no run directory: its settings.json cannot be read ({error})") from None
+    return TrackerSettings.model_validate(written.get("tracker", {}))
+
+
+def send(run: Path, settings: TrackerSettings, tracker: Tracker | None = None) -> int:
+    """Send what the tracker does not have yet; how many epochs that were.
+
+    Raises:
+        Exception: whatever the tracker raises where its server is not there. What was sent until then is noted.
+    """
+    tracker = tracker or open_tracker(settings)
+    state = _state(run, settings)
+    if not state["run"]:
+        state["run"] = tracker.start(_about(run, state["key"]))
+        _note(run, state)
+    new = [record for record in MetricsLog(run / "metrics.jsonl").read("epoch") if record["epoch"] > state["epoch"]]
+    if new:
+        tracker.log(state["run"], [point for record in new for point in _points(record)])
+        state["epoch"] = new[-1]["epoch"]
+        _note(run, state)
+    if (run / "report.json").is_file():
+        figures, tags = _results(run)
+        card = (run / CARD).read_text(encoding="utf-8") if (run / CARD).is_file() else ""
+        told = json.dumps([figures, tags, card], sort_keys=True)
+        if told != state["told"]:
+            tracker.finish(state["run"], figures, tags, card)
+            state["told"] = told
+            _note(run, state)
+    return len(new)
+
+
+@contextlib.contextmanager
+def mirrored(run: Path, settings: TrackerSettings, note: Callable[[str], None]) -> Iterator[None]:
+    """Send while the block runs, every ``tracker.every_seconds``, and what is left at its end; raises nothing of its own."""
+    if settings.writer == "none":
+        yield
+        return
+    mirror = _Mirror(run, settings)
+    mirror.start()
+    wait = END_SECONDS / 10
+    try:
+        yield
+        wait = END_SECONDS
+    finally:
+        if problem := mirror.end(wait):
+            note(f"tracker: {problem}; nothing is lost: `graphmill track {run}` sends the rest")
+
+
+def send_soon(run: Path, seconds: float = END_SECONDS) -> str:
+    """:func:`send` for what came about after the training, by the run's own settings; a sentence where it failed."""
+    with contextlib.suppress(InputError, ValueError):
+        settings = tracker_of(run)
+        if settings.writer != "none":
+            return _within(seconds, lambda: send(run, settings))
+    return ""
+
+
+def mirror_alias(version: Path, about: Mapping[str, Any], seconds: float = END_SECONDS) -> str:
+    """Tell the tracker of the run that ``version``, a promoted folder, is live; a sentence where that failed."""
+    with contextlib.suppress(InputError, ValueError):
+        settings = tracker_of(version)
+        if settings.writer != "none":
+            return _within(seconds, lambda: _alias(version, about, settings))
+    return ""
+
+
+def _alias(version: Path, about: Mapping[str, Any], settings: TrackerSettings) -> None:
+    run = Path(str(about["run_dir"]))
+    known = _state(run, settings)["run"] if (run / FILE).is_file() else ""
+    tags = {
+        "source": f"graphmill://{socket.gethostname()}{version.resolve()}",
+        "fingerprint": str(about["fingerprint"]),
+        "content": str(about["content"]),
+    }
+    model = f"{version.parent.parent.name}/{version.parent.name}"
+    open_tracker(settings).alias(model, ALIAS, version.name, known, tags)
+
+
+class _Mirror(threading.Thread):
+    """Looks every so often; ends with the process, whatever it waits for."""
+
+    def __init__(self, run: Path, settings: TrackerSettings) -> None:
+        super().__init__(name="graphmill-tracker", daemon=True)
+        self._run, self._settings = run, settings
+        self._over = threading.Event()
+        self._problem = ""
+
+    def run(self) -> None:
+        tracker: Tracker | None = None
+        pause = self._settings.every_seconds
+        last = False
+        while not last:
+            last = self._over.wait(pause)
+            try:
+                tracker = tracker or open_tracker(self._settings)
+                send(self._run, self._settings, tracker)
+                pause, self._problem = self._settings.every_seconds, ""
+            except Exception as error:  # whatever a tracker raises is its own trouble, and no reason to stop
+                pause, self._problem = min(2 * pause, LONGEST_PAUSE), _sentence(error)
+
+    def end(self, seconds: float) -> str:
+        """Send what is left within ``seconds``; what went wrong, or ""."""
+        self._over.set()
+        self.join(seconds)
+        return f"no answer within {seconds:g} s" if self.is_alive() else self._problem
+
+
+def _within(seconds: float, work: Callable[[], Any]) -> str:
+    """Do ``work`` in a thread; what went wrong, or ""."""
+    problem: list[str] = []
+
+    def run() -> None:
+        try:
+            work()
+        except Exception as error:  # as above
+            problem.append(_sentence(error))
+
+    thread = threading.Thread(target=run, name="graphmill-tracker", daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if thread.is_alive():
+        return f"no answer within {seconds:g} s"
+    return problem[0] if problem else ""
+
+
+def _sentence(error: Exception) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+
+
+def _state(run: Path, settings: TrackerSettings) -> dict[str, Any]:
+    """What is noted, for the same tracker; else a new beginning, whose key is noted before anything is sent."""
+    where = [settings.writer, settings.address, settings.experiment]
+    try:
+        state: dict[str, Any] = json.loads((run / FILE).read_text(encoding="utf-8"))
+        if state["where"] == where:
+            return state
+    except (OSError, ValueError, KeyError, TypeError):
+        pass
+    state = {"where": where, "key": uuid.uuid4().hex, "run": "", "epoch": 0, "told": ""}
+    _note(run, state)
+    return state
+
+
+def _note(run: Path, state: Mapping[str, Any]) -> None:
+    write_atomically(run / FILE, json.dumps(state, indent=1).encode() + b"\n")
+
+
+def _about(run: Path, key: str) -> About:
+    settings = json.loads((run / "settings.json").read_text(encoding="utf-8"))
+    manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
+    settings.pop("tracker", None)
+    resolved = {f"resolved.{name}": value for name, value in manifest["resolved"].items()}
+    tags = {
+        "graphmill.fingerprint": str(manifest["fingerprint"]),
+        "graphmill.data": str(manifest["data"]["content_hash"]),
+        "graphmill.run_dir": str(run.resolve()),
+        "graphmill.machine": socket.gethostname(),
+        **{f"graphmill.{name}": str(value) for name, value in manifest["versions"].items()},
+    }
+    return About(key, f"{settings['recipe']} {run.name[:8]}", {**_flat(settings), **resolved}, tags)
+
+
+def _points(record: Mapping[str, Any]) -> Iterator[Point]:
+    """The curves of one epoch; what is no finite number is left out."""
+    now, values = time.time(), {name: record[name] for name in _NUMBERS if name in record}
+    for table, prefix in _TABLES.items():
+        values |= {f"{prefix}/{name}": value for name, value in record.get(table, {}).items()}
+    for name, value in values.items():
+        if math.isfinite(number := float(value)):
+            yield Point(name, number, int(record["epoch"]), now)
+
+
+def _results(run: Path) -> tuple[dict[str, float], dict[str, str]]:
+    """Final figures, and where the files are: the tracker gets no copies."""
+    report = json.loads((run / "report.json").read_text(encoding="utf-8"))
+    figures = {f"final/{name}": value for name, value in report["metrics"].items()}
+    figures |= {name: report[name] for name in ("best_epoch", "epochs_done", "seconds", "peak_memory_bytes")}
+    numbers = {name: float(value) for name, value in figures.items() if isinstance(value, int | float)}
+    tags = {"graphmill.reason": str(report["reason"])}
+    with contextlib.suppress(OSError, ValueError, KeyError):
+        exported = json.loads((run / "embeddings" / "manifest.json").read_text(encoding="utf-8"))
+        for name, about in exported["files"].items():
+            tags[f"artifact.{name}"] = f"{(run / 'embeddings' / name).resolve()} sha256:{about['sha256']}"
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}, tags
+
+
+def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    out: dict[str, Any] = {}
+    for name, value in values.items():
+        out |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
+    return out

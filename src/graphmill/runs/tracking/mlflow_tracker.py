@@ -1,0 +1,93 @@
+"""MLflow as a tracker, by its client alone (``mlflow-skinny``)."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from graphmill.errors import SettingsError
+from graphmill.runs.tracking.protocol import About, Point
+from graphmill.training.settings import TrackerSettings
+
+_KEY = "graphmill.key"
+_VERSION = "graphmill.version"
+_CARD = "mlflow.note.content"
+_LONGEST = 5000
+"""Characters of a parameter or tag that every MLflow server takes."""
+_BATCH, _PARAMETERS = 1000, 100
+_NOT_IN_NAMES = re.compile(r"[^\w\-. /:]")
+
+
+class MlflowTracker:
+    """Writes to the server at ``tracker.address``, or ``$MLFLOW_TRACKING_URI``; credentials are in the environment."""
+
+    def __init__(self, settings: TrackerSettings) -> None:
+        # MLflow waits for minutes by default. Here another attempt comes anyway.
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")
+        os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+        os.environ.setdefault("GIT_PYTHON_REFRESH", "quiet")
+        from mlflow import MlflowClient
+
+        address = settings.address or os.environ.get("MLFLOW_TRACKING_URI", "")
+        if not address:
+            raise SettingsError(
+                "tracker.address is empty and $MLFLOW_TRACKING_URI is not set; write http://HOST:PORT or sqlite:///FILE"
+            )
+        self.client: Any = MlflowClient(address, registry_uri=address)
+        self.experiment = settings.experiment
+
+    def start(self, about: About) -> str:
+        """See :class:`graphmill.runs.tracking.protocol.Tracker`."""
+        found = self.client.get_experiment_by_name(self.experiment)
+        experiment = found.experiment_id if found else self.client.create_experiment(self.experiment)
+        there = self.client.search_runs([experiment], f"tags.`{_KEY}` = '{about.key}'", max_results=1)
+        if there:
+            run = str(there[0].info.run_id)
+        else:
+            tags = {_KEY: about.key, **{name: value[:_LONGEST] for name, value in about.tags.items()}}
+            run = str(self.client.create_run(experiment, tags=tags, run_name=about.name).info.run_id)
+        from mlflow.entities import Param
+
+        parameters = [Param(_name(name), str(value)[:_LONGEST]) for name, value in about.parameters.items()]
+        for first in range(0, len(parameters), _PARAMETERS):
+            self.client.log_batch(run, params=parameters[first : first + _PARAMETERS])
+        return run
+
+    def log(self, run: str, points: Sequence[Point]) -> None:
+        """See :class:`graphmill.runs.tracking.protocol.Tracker`."""
+        from mlflow.entities import Metric
+
+        metrics = [Metric(_name(p.name), p.value, round(1000 * p.time), p.epoch) for p in points]
+        for first in range(0, len(metrics), _BATCH):
+            self.client.log_batch(run, metrics=metrics[first : first + _BATCH])
+
+    def finish(self, run: str, figures: Mapping[str, float], tags: Mapping[str, str], card: str) -> None:
+        """See :class:`graphmill.runs.tracking.protocol.Tracker`."""
+        from mlflow.entities import Metric, RunTag
+
+        told = {**tags, **({_CARD: card} if card else {})}
+        metrics = [Metric(_name(name), value, 0, 0) for name, value in figures.items()]
+        self.client.log_batch(run, metrics=metrics, tags=[RunTag(name, v[:_LONGEST]) for name, v in told.items()])
+        self.client.set_terminated(run)
+
+    def alias(self, model: str, alias: str, version: str, run: str, tags: Mapping[str, str]) -> None:
+        """See :class:`graphmill.runs.tracking.protocol.Tracker`. MLflow allows no "/" in names, so D/M is ``D.M``."""
+        name = model.replace("/", ".")
+        if not self.client.search_registered_models(f"name = '{name}'"):
+            self.client.create_registered_model(
+                name, description="Promoted by graphmill; the versions are its own files."
+            )
+        there = [v for v in self.client.search_model_versions(f"name = '{name}'") if v.tags.get(_VERSION) == version]
+        if not there:
+            made = self.client.create_model_version(
+                name, tags["source"], run_id=run or None, tags={_VERSION: version, **tags}
+            )
+            there = [made]
+        self.client.set_registered_model_alias(name, alias, there[0].version)
+
+
+def _name(name: str) -> str:
+    """``recall@20`` as MLflow takes it: ``recall_at_20``."""
+    return _NOT_IN_NAMES.sub("_", name.replace("@", "_at_"))

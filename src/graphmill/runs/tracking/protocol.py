@@ -1,0 +1,76 @@
+"""What a tracker has to do: MLflow's is ours (``mlflow_tracker``), others are a class of yours."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any, NamedTuple, Protocol
+
+from graphmill.errors import SettingsError
+from graphmill.training.settings import TrackerSettings
+
+
+class Point(NamedTuple):
+    """One figure after an epoch; ``time`` in seconds since 1970."""
+
+    name: str
+    value: float
+    epoch: int
+    time: float
+
+
+@dataclass(frozen=True)
+class About:
+    """What a run is called and made of. ``key`` is its own: starting it twice makes one run in the tracker."""
+
+    key: str
+    name: str
+    parameters: Mapping[str, Any]
+    tags: Mapping[str, str]
+
+
+class Tracker(Protocol):
+    """Made with the section ``tracker`` of the settings. Any exception means: not now; the same is sent again later."""
+
+    def start(self, about: About) -> str:
+        """Make the run, or find the one with this key; the tracker's own id of it."""
+
+    def log(self, run: str, points: Sequence[Point]) -> None:
+        """Add to the curves."""
+
+    def finish(self, run: str, figures: Mapping[str, float], tags: Mapping[str, str], card: str) -> None:
+        """The training has ended: final ``figures``, places of files among ``tags``, and a page of Markdown, or "".
+
+        Called again when there is more to tell, such as where the vectors were exported to.
+        """
+
+    def alias(self, model: str, alias: str, version: str, run: str, tags: Mapping[str, str]) -> None:
+        """``version`` of ``model`` (``D/M``) goes by ``alias`` from now on; ``run``: the id of its run, or ""."""
+
+
+def open_tracker(settings: TrackerSettings) -> Tracker:
+    """The tracker of this section. Raises :class:`SettingsError` where its class cannot be imported."""
+    if settings.writer == "mlflow":
+        from graphmill.runs.tracking.mlflow_tracker import MlflowTracker
+
+        return MlflowTracker(settings)
+    made: Tracker = _class(settings.writer)(settings)
+    return made
+
+
+def _class(writer: str) -> Any:
+    module, _, name = writer.partition(":")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise SettingsError(f"tracker.writer: {writer} cannot be imported: {error}") from None
+
+
+def require_tracker(settings: TrackerSettings) -> None:
+    """Raise :class:`SettingsError` for what is missing on this machine; reaches no server."""
+    if settings.writer == "mlflow" and find_spec("mlflow") is None:
+        raise SettingsError('tracker.writer: mlflow is not installed: pip install "graphmill[tracking]"')
+    if settings.writer not in ("none", "mlflow"):
+        _class(settings.writer)

@@ -1,0 +1,142 @@
+"""Trials that one process asks for and another one trains: each has a key, and its settings are in a file under it.
+
+Dagster's sensor and ``graphmill search DATASET/MODEL`` ask; the step of the partition trains.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import yaml
+
+from graphmill.errors import InputError, TrainingError
+from graphmill.runs.resolve import merge, read_settings
+from graphmill.search.study import (
+    STARTUP_TRIALS,
+    Search,
+    Show,
+    budget_used_up,
+    finished,
+    is_alive,
+    outcome_of,
+    train_trial,
+    trials_wanted,
+)
+from graphmill.training.files import write_atomically
+
+if TYPE_CHECKING:
+    import optuna
+
+    from graphmill.training.signals import StopRequest
+
+_DIGITS = 6
+
+
+def ask(search: Search, study: optuna.Study) -> str:
+    """Ask for the next trial and write its settings; its key. "" where the search has all its trials or no budget left.
+
+    Raises:
+        TrainingError: the last trials all failed, with the reason of the last one.
+    """
+    under_way = len(waiting(study))
+    if finished(study) + under_way >= trials_wanted(search, study) or budget_used_up(search, study):
+        return ""
+    _require_hope(study)
+    trial = study.ask()
+    chosen = {d.path: d.suggest(trial) for d in search.dimensions}
+    key = f"{search.folder.name.removeprefix('search-')[:_DIGITS]}-{trial.number:04d}"
+    trial.set_user_attr("key", key)
+    write_settings(search, key, trial.number, chosen)
+    return key
+
+
+def write_settings(search: Search, key: str, number: int, chosen: Mapping[str, Any]) -> None:
+    """The file under the key: settings that ``graphmill train`` takes, too."""
+    path = settings_path(search, key)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    head = f"# Trial {number} of {search.folder.name}. It is trained with seeds 0 to {search.settings.seeds - 1}.\n"
+    write_atomically(path, (head + yaml.safe_dump(search.settings_for(chosen), sort_keys=False)).encode())
+
+
+def settings_path(search: Search, key: str) -> Path:
+    """Where a trial's settings are."""
+    return search.folder / "trials" / f"{key}.yaml"
+
+
+def waiting(study: optuna.Study) -> dict[str, int]:
+    """Trials with a key that have not ended: key → number."""
+    from optuna.trial import TrialState
+
+    trials = study.get_trials(deepcopy=False, states=[TrialState.RUNNING])
+    return {str(t.user_attrs["key"]): t.number for t in trials if "key" in t.user_attrs}
+
+
+def give_up(study: optuna.Study, number: int, problem: str) -> None:
+    """Tell Optuna that a trial failed that nobody will train."""
+    from optuna.trial import Trial, TrialState
+
+    Trial(study, study.get_trials(deepcopy=False)[number]._trial_id).set_user_attr("problem", problem)
+    study.tell(number, state=TrialState.FAIL)
+
+
+def stop_left_over(study: optuna.Study, number: int) -> bool:
+    """Ask the process that trains a trial to stop, if it is there although its run has ended; whether it still is."""
+    process = study.get_trials(deepcopy=False)[number].user_attrs.get("process")
+    if not is_alive(process):
+        return False
+    if process[2] == socket.gethostname():
+        with contextlib.suppress(psutil.Error):
+            psutil.Process(int(process[0])).terminate()
+    return True
+
+
+def train_asked(
+    search: Search,
+    key: str,
+    overrides: Mapping[str, Any],
+    show: Show = lambda record, seed: None,
+    stop: StopRequest | None = None,
+) -> dict[str, Any]:
+    """Train the trial of this key as its file says, or resume it; one that has ended is told of again.
+
+    ``overrides``: nested settings of this machine, such as its device. Returns the outcome
+    (:func:`graphmill.search.study.outcome_of`) with ``key``, ``metric`` and ``settings``, the file.
+
+    Raises:
+        InputError: nobody asked for it, or its file is gone, or another process trains it.
+        StoppedError: ``stop`` asked for it; the same call resumes.
+    """
+    from optuna.trial import Trial, TrialState
+
+    study = search.study()
+    trials = study.get_trials(deepcopy=False)
+    frozen = next((trial for trial in trials if trial.user_attrs.get("key") == key), None)
+    path = settings_path(search, key)
+    if frozen is None:
+        raise InputError(
+            f"{path}: nobody asked for a trial '{key}' of this search; the sensor and `graphmill search DATASET/MODEL` add "
+            "trials"
+        )
+    if frozen.state == TrialState.RUNNING:
+        if is_alive(frozen.user_attrs.get("process")):
+            number = frozen.user_attrs["process"][0]
+            raise InputError(f"trial '{key}' is being trained by process {number}; wait for it, or stop it")
+        values = merge(read_settings(path), overrides)
+        chosen = search.chosen(frozen)
+        found = train_trial(search, study, Trial(study, frozen._trial_id), chosen, values=values, show=show, stop=stop)
+    else:
+        found = outcome_of(search, frozen)
+    return {**found, "key": key, "metric": search.metric, "settings": str(path)}
+
+
+def _require_hope(study: optuna.Study) -> None:
+    """Raise :class:`TrainingError` where the last trials that ended all failed."""
+    ended = [t for t in study.get_trials(deepcopy=False) if t.state.is_finished()][-STARTUP_TRIALS:]
+    problems = [str(t.user_attrs["problem"]) for t in ended if "problem" in t.user_attrs]
+    if len(problems) == STARTUP_TRIALS:
+        raise TrainingError(f"{len(problems)} trials in a row failed; the last: {problems[-1]}")

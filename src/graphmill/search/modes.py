@@ -1,0 +1,46 @@
+"""What the worker process does for a search, by mode.
+
+``{"mode": "trial", "search": settings with their section, "run_root", "key", "overrides"}``; "leaderboard" has no key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def trial(job: Mapping[str, Any], outlets: list[Any], stop: Any) -> dict[str, Any]:
+    """:func:`graphmill.search.asked.train_asked`, with the figures of each epoch as they come."""
+    from graphmill.runs.resolve import parse_settings
+    from graphmill.search.asked import train_asked
+
+    search = _search(job)
+    settings: Any = parse_settings(search.values, "search")
+
+    def show(record: Mapping[str, Any], seed: int) -> None:
+        """As the training's own messages, so that Dagster shows them in the same way."""
+        shown = {"losses", "per_second", "memory_bytes", "valid", "split", "health"} & record.keys()
+        message = {name: record[name] for name in shown}
+        done = {"epoch": record["epoch"], "epochs": settings.training.epochs, "step": 0}
+        for outlet in outlets:
+            outlet.send({"kind": "progress", "losses": {}, **done, "seed": seed, **message})
+
+    return train_asked(search, str(job["key"]), job.get("overrides", {}), show, stop)
+
+
+def leaderboard(job: Mapping[str, Any], outlets: list[Any], stop: Any) -> dict[str, Any]:
+    """:func:`graphmill.search.leaderboard.leaderboard`; all of it is in its file, here are its folder and the winner."""
+    from graphmill.search.leaderboard import leaderboard
+
+    search = _search(job)
+    found = leaderboard(search, search.study(), outlets=outlets, stop=stop)
+    return {"folder": found.folder, "run": found.best.runs[0]}
+
+
+def _search(job: Mapping[str, Any]) -> Any:
+    from graphmill.search.study import open_search
+
+    return open_search(job["search"], str(job.get("where", "search")), str(job["run_root"]))
+
+
+MODES = {"trial": trial, "leaderboard": leaderboard}

@@ -1,0 +1,19 @@
+"""Answers as JSON."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+from starlette.responses import Response
+
+
+def json_answer(content: Any, status: int = 200) -> Response:
+    """``content`` as JSON."""
+    headers = {"www-authenticate": "Bearer"} if status == 401 else {"allow": "GET, HEAD"} if status == 405 else {}
+    return Response(orjson.dumps(content), status, headers, "application/json")
+
+
+def problem_answer(status: int, sentence: str) -> Response:
+    """``{"error": sentence}``."""
+    return json_answer({"error": sentence}, status)

@@ -1,0 +1,183 @@
+"""What can be asked of a version: one function an endpoint, beside what is said of it in the OpenAPI description."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from graphmill.serving.opened import OpenVersion
+from graphmill.serving.parameters import NODE, Parameter, page
+from graphmill.serving.problem import RequestError
+from graphmill.serving.projection import METHODS, MOST_POINTS, projection
+from graphmill.serving.report import report
+
+Answer = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """``GET /v1/{dataset}/{model}/{version}/<name>``. ``gives``: JSON schemas of what stands beside the version's name."""
+
+    name: str
+    about: str
+    parameters: tuple[Parameter, ...]
+    answer: Callable[[OpenVersion, dict[str, Any]], Answer]
+    gives: dict[str, Any]
+
+
+def _vector(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
+    row = opened.find(asked["id"], asked["name"], asked["type"])
+    vector = opened.embeddings.vectors[row]
+    return {"node": opened.node(row), "dimensions": len(vector), "vector": [float(value) for value in vector]}
+
+
+def _neighbors(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
+    row = opened.find(asked["id"], asked["name"], asked["type"])
+    found = opened.neighbors(row, asked["offset"] + asked["k"] + 1, asked["among"])
+    kind = "exact" if asked["among"] else opened.search_kind
+    return {"node": opened.node(row), "search": kind, **_paged("neighbors", found, asked)}
+
+
+def _links(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
+    row = opened.find(asked["id"], asked["name"], asked["type"])
+    if asked["offset"] and not asked["relation"]:
+        raise RequestError(400, "offset pages through one relation: say which with relation=…")
+    wanted = asked["offset"] + asked["k"] + (1 if asked["relation"] else 0)
+    found = opened.links(row, asked["relation"], wanted, asked["known"])
+    paged = _paged("links", found, asked) if asked["relation"] else {"links": found, "next": None}
+    links = [{**link, "paths": opened.paths(row, link, asked["paths"])} for link in paged["links"]]
+    return {"node": opened.node(row), **paged, "links": links}
+
+
+def _recommendations(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
+    row = opened.find(asked["id"], asked["name"], asked["type"])
+    return {"node": opened.node(row), **_paged("recommendations", opened.recommendations(row), asked)}
+
+
+def _search(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
+    return {"nodes": opened.search(asked["q"], asked["type"], asked["k"])}
+
+
+def _card(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
+    if asked["format"] == "markdown":
+        if "card.md" not in opened.files:
+            raise RequestError(
+                404, f"{opened.name} has no card.md: it was promoted before there were cards; format=json has one"
+            )
+        return {"markdown": opened.files["card.md"].decode("utf-8", "replace")}
+    about = opened.version.about
+    made = {
+        name: about.get(name) for name in ("recipe", "made", "rows", "dim", "epoch", "metrics", "graph", "software")
+    }
+    return {"card": opened.json("card.json") or {**made, "settings": opened.json("settings.json") or {}}}
+
+
+def _report(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
+    return report(opened)
+
+
+def _projection(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
+    around = opened.find(asked["id"], asked["name"], asked["type"]) if asked["id"] or asked["name"] else -1
+    return projection(opened, asked["method"], asked["points"], around, asked["k"])
+
+
+def _paged(name: str, found: list[Any], asked: dict[str, Any]) -> Answer:
+    start, stop = asked["offset"], asked["offset"] + asked["k"]
+    return {name: found[start:stop], "next": stop if len(found) > stop else None}
+
+
+TEXT, NUMBER = {"type": "string"}, {"type": "number"}
+_NODE = {"$ref": "#/components/schemas/Node"}
+_NEXT = {"type": ["integer", "null"], "description": "`offset` of the next page; null at the end"}
+
+
+def _rows(of: str) -> dict[str, Any]:
+    return {"type": "array", "items": {"$ref": f"#/components/schemas/{of}"}}
+
+
+ENDPOINTS = (
+    Endpoint(
+        "vector",
+        "The vector of a node.",
+        NODE,
+        _vector,
+        {"node": _NODE, "dimensions": {"type": "integer"}, "vector": {"type": "array", "items": NUMBER}},
+    ),
+    Endpoint(
+        "neighbors",
+        "The nearest nodes by cosine, nearest first. `search` says how they were found: exact, or by the version's index.",
+        (*NODE, *page(), Parameter("among", "Only neighbours of this type; searched exactly")),
+        _neighbors,
+        {"node": _NODE, "search": TEXT, "neighbors": _rows("Neighbor"), "next": _NEXT},
+    ),
+    Endpoint(
+        "links",
+        "Predicted links that begin at a node: the k likeliest targets in each relation, or in one, without those that the "
+        "model was trained on. Scores compare within a relation. For models whose export scores links "
+        "(HGT with objective.loss softmax).",
+        (
+            *NODE,
+            Parameter("relation", "A relation's name, or source|name|target; without it all that begin at the node"),
+            *page(),
+            Parameter("known", "Also links that the model was trained on", "flag", False),
+            Parameter("paths", "Supporting paths of length 2 or 3 beside each link", "number", 3, 0, 10),
+        ),
+        _links,
+        {"node": _NODE, "links": _rows("Link"), "next": _NEXT},
+    ),
+    Endpoint(
+        "recommendations",
+        "The best new items of a user, as many as the version holds (promote.recommendations).",
+        (*NODE, *page(20)),
+        _recommendations,
+        {"node": _NODE, "recommendations": _rows("Recommendation"), "next": _NEXT},
+    ),
+    Endpoint(
+        "search",
+        "Nodes whose name or id contains a text, in any case; equal ones and beginnings first.",
+        (
+            Parameter("q", "The text"),
+            Parameter("type", "Only nodes of this type"),
+            Parameter("k", "Nodes at most", "number", 10, 1, 100),
+        ),
+        _search,
+        {"nodes": _rows("Node")},
+    ),
+    Endpoint(
+        "card",
+        "What the version is: data, counts, settings, figures, how it was made.",
+        (Parameter("format", "json, or the text of card.md", default="json", values=("json", "markdown")),),
+        _card,
+        {"card": {"type": "object"}, "markdown": TEXT},
+    ),
+    Endpoint(
+        "report",
+        "Figures to look at: held-out metrics, health verdicts, the ranking beside its baselines, loss curves, drift. What "
+        "the run had not when it was promoted is null.",
+        (),
+        _report,
+        {name: {"type": ["object", "null"]} for name in ("about", "health", "ranking", "drift")}
+        | {"curves": {"type": "array"}},
+    ),
+    Endpoint(
+        "projection",
+        "The vectors in two dimensions: drawn nodes of every type, or with id or name a node and its k nearest.",
+        (
+            *NODE,
+            Parameter("k", "Neighbours, where a node is given", "number", 10, 1, 100),
+            Parameter("points", "Nodes at most", "number", 3000, 10, MOST_POINTS),
+            Parameter(
+                "method", "pca (scikit-learn), or umap where umap-learn is installed", default="pca", values=METHODS
+            ),
+        ),
+        _projection,
+        {
+            "method": TEXT,
+            "explained": {"type": "array", "items": NUMBER},
+            "types": {"type": "array", "items": TEXT},
+            "total": {"type": "integer"},
+            "points": {"type": "object", "description": "id, name, type (number in types), x, y: a list each"},
+        },
+    ),
+)

@@ -1,0 +1,141 @@
+"""The service's description in OpenAPI 3.1, and as a page of Markdown: ``python -m graphmill.serving.openapi``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from graphmill.serving.endpoints import ENDPOINTS, NUMBER, TEXT, Endpoint
+from graphmill.serving.parameters import MOST_ROWS, Parameter
+from graphmill.version import __version__
+
+_NODE = {"id": TEXT, "name": TEXT, "type": TEXT}
+_STEP = {"relation": TEXT, "forward": {"type": "boolean"}, **_NODE}
+SCHEMAS: dict[str, dict[str, Any]] = {
+    "Node": _NODE,
+    "Neighbor": {**_NODE, "cosine": NUMBER},
+    "Path": {"steps": {"type": "array", "items": {"type": "object", "properties": _STEP}}},
+    "Link": {
+        "relation": TEXT,
+        **_NODE,
+        "score": NUMBER,
+        "known": {"type": "boolean"},
+        "paths": {"type": "array", "items": {"$ref": "#/components/schemas/Path"}},
+    },
+    "Recommendation": {"rank": {"type": "integer"}, "id": TEXT, "name": TEXT, "score": NUMBER},
+    "Error": {"error": {"type": "string", "description": "One sentence: what is wrong, and what to do"}},
+}
+ERRORS = {
+    400: "A parameter is unknown, missing or out of bounds.",
+    401: "The token is missing or wrong.",
+    404: "There is no such dataset, model, version, node or relation, or this version has no such answers.",
+    409: "Several nodes have this id or name.",
+    503: "The version cannot be read, or too many requests came at once.",
+}
+OTHERS = {
+    "/v1": "Every model: its live version and its number of versions.",
+    "/v1/{dataset}/{model}": "The versions of a model, the newest first: figures, when and why each went live, by whom.",
+    "/healthz": "Whether the service is up; `degraded` names models whose live version cannot be read.",
+}
+
+
+def description() -> dict[str, Any]:
+    """OpenAPI 3.1 as plain values."""
+    paths: dict[str, Any] = {path: {"get": _operation(path, about)} for path, about in OTHERS.items()}
+    for each in ENDPOINTS:
+        paths[path_of(each)] = {"get": _operation(each.name, each.about, each)}
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "graphmill serve",
+            "version": __version__,
+            "description": "Read-only answers over promoted versions. Every answer of a version carries its name.",
+        },
+        "paths": paths,
+        "components": {
+            "schemas": {name: {"type": "object", "properties": own} for name, own in SCHEMAS.items()},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"token": []}],
+    }
+
+
+def path_of(endpoint: Endpoint) -> str:
+    """Its path with the parts that are named."""
+    return f"/v1/{{dataset}}/{{model}}/{{version}}/{endpoint.name}"
+
+
+def _operation(name: str, about: str, endpoint: Endpoint | None = None) -> dict[str, Any]:
+    path = path_of(endpoint) if endpoint else name
+    inside = [part for part in ("dataset", "model", "version") if f"{{{part}}}" in path]
+    in_path = [{"name": part, "in": "path", "required": True, "schema": TEXT} for part in inside]
+    query = [_query(each) for each in endpoint.parameters] if endpoint else []
+    common = dict.fromkeys(inside, TEXT)
+    shape = {"type": "object", "properties": common | (endpoint.gives if endpoint else {})}
+    answers = {"200": {"description": "The answer", "content": {"application/json": {"schema": shape}}}}
+    error = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    answers |= {str(status): {"description": why, "content": error} for status, why in ERRORS.items()}
+    return {
+        "operationId": name.strip("/") or "root",
+        "summary": about,
+        "parameters": in_path + query,
+        "responses": answers,
+    }
+
+
+def _query(parameter: Parameter) -> dict[str, Any]:
+    return {"name": parameter.name, "in": "query", "description": parameter.about, "schema": parameter.schema()}
+
+
+def markdown() -> str:
+    """The reference page of the documentation."""
+    lines = [
+        "# The HTTP API",
+        "",
+        "What [`graphmill serve`](../how-to/serve.md) answers; `GET /openapi.json` says the same to programs.",
+        "Everything is read-only JSON. `{version}` is a version's name, or `current` for the live one; every answer carries",
+        f"the name of the version that it comes from. At most {MOST_ROWS:,} rows come at once: `next` is the `offset` of",
+        "the next page, and null at the end.",
+        "",
+        "| address | answers |",
+        "|---|---|",
+        *(f"| `GET {path}` | {about} |" for path, about in OTHERS.items()),
+        "| `GET /pictures/{path}?width=N` | A picture of a run directory, as Dagster's asset pages show it. |",
+        "",
+    ]
+    for each in ENDPOINTS:
+        lines += [f"## {each.name}", "", f"`GET {path_of(each)}`", "", each.about, ""]
+        if each.parameters:
+            lines += ["| parameter | what | values |", "|---|---|---|"]
+            lines += [f"| `{p.name}` | {p.about} | {_values(p)} |" for p in each.parameters]
+            lines.append("")
+        fields = ", ".join(f"`{name}`{_shape(schema)}" for name, schema in each.gives.items())
+        lines += [f"Gives `dataset`, `model`, `version`, {fields}.", ""]
+    lines += ["## Shapes", "", "| name | fields |", "|---|---|"]
+    lines += [f"| {name} | {', '.join(f'`{n}`{_shape(s)}' for n, s in own.items())} |" for name, own in SCHEMAS.items()]
+    lines += ["", "## Errors", "", 'An error is `{"error": "one sentence"}` with its status.', "", "| status | when |"]
+    lines += ["|---|---|", *(f"| {status} | {why} |" for status, why in ERRORS.items())]
+    lines += [
+        "| 405 | Another method than GET or HEAD. |",
+        "| 414 | The address is longer than 4,096 characters. |",
+        "| 421 | The service is bound to this machine, and the request names another host. |",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _values(parameter: Parameter) -> str:
+    if parameter.kind == "number":
+        return f"{parameter.low:,} to {parameter.high:,}; {parameter.default}"
+    if parameter.kind == "flag":
+        return f"true or false; {str(parameter.default).lower()}"
+    return f"{' or '.join(parameter.values)}; {parameter.default}" if parameter.values else "text"
+
+
+def _shape(schema: dict[str, Any]) -> str:
+    items = schema.get("items") or {}
+    if "$ref" in items:
+        return f" (list of {items['$ref'].rpartition('/')[2]})"
+    return f" ({schema['$ref'].rpartition('/')[2]})" if "$ref" in schema else ""
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")

@@ -1,0 +1,259 @@
+"""One version in memory: its nodes by id and by name, neighbours, predicted links, recommendations, and a projection.
+
+Everything comes from the version's own folder, read when it is opened, so that a version may be removed while it answers.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.errors import GraphmillError
+from graphmill.export.embeddings import SCORING
+from graphmill.export.index import Propose, Vectors, read_index
+from graphmill.promotion.versions import Version
+from graphmill.runs.exported import Run
+from graphmill.runs.recommendations import FILE as RECOMMENDATIONS
+from graphmill.serving.paths import TrainedEdges
+from graphmill.serving.problem import RequestError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
+
+Int64 = NDArray[np.int64]
+log = logging.getLogger("graphmill.serving")
+NAMED = 5
+"""Nodes that an answer names where several could be meant."""
+
+
+class OpenVersion:
+    """A version that answers. All methods may be called by several threads at once."""
+
+    def __init__(self, version: Version) -> None:
+        """Read it. Raises :class:`graphmill.errors.InputError` where it is damaged."""
+        self.version, self.name = version, version.name
+        self.run = Run(version.path)
+        self.embeddings = self.run.embeddings
+        self.vectors = Vectors(np.ascontiguousarray(self.embeddings.vectors, dtype=np.float32))
+        self.propose, self.search_kind = self._index()
+        self._scorer: SoftmaxScorer | None = self.run.scorer if (version.path / SCORING).is_file() else None
+        self.edges = TrainedEdges.of(self._scorer.sums) if self._scorer is not None else None
+        self._recommended = _recommendations(version.path / RECOMMENDATIONS)
+        self.files = {path.name: path.read_bytes() for path in _small_files(version.path)}
+        self._rows: dict[str, list[int]] = {}
+        self._named: dict[str, list[int]] = {}
+        for row, (node, name) in enumerate(zip(self.embeddings.ids, self.embeddings.names, strict=True)):
+            self._rows.setdefault(node, []).append(row)
+            self._named.setdefault(name.casefold(), []).append(row)
+        self._scoring = threading.Lock()
+
+    def _index(self) -> tuple[Propose | None, str]:
+        about = self.version.about.get("index")
+        if not about:
+            return None, "exact"
+        try:
+            return read_index(about["kind"], self.version.path, int(about["breadth"])), str(about["kind"])
+        except GraphmillError as error:
+            log.warning("%s is searched exactly: %s", self.name, error)
+        except (RuntimeError, OSError) as error:
+            log.warning("%s is searched exactly: its index cannot be read: %s", self.name, str(error).splitlines()[0])
+        return None, "exact"
+
+    # -- nodes -------------------------------------------------------------------------------------------------------
+
+    def find(self, node: str, name: str, kind: str) -> int:
+        """The row of a node by its id, or by its name in any case; ``kind``: its type, "" for any.
+
+        Raises :class:`RequestError`: 400 for neither or both, 404 for no such node, 409 where several could be meant.
+        """
+        if bool(node) == bool(name):
+            raise RequestError(400, "say which node: id=… or name=…, one of them")
+        self._require_type(kind)
+        rows = self._rows.get(node, []) if node else self._named.get(name.casefold(), [])
+        rows = [row for row in rows if not kind or self.run.type_of(row) == kind]
+        asked = f"id '{node}'" if node else f"name '{name}'"
+        of_type = f" of type {kind}" if kind else ""
+        if not rows:
+            raise RequestError(404, f"{self.name} has no node with {asked}{of_type}; /search?q=… finds nodes")
+        if len(rows) > 1:
+            nodes = ", ".join(f"{self.embeddings.ids[row]} ({self.run.type_of(row)})" for row in rows[:NAMED])
+            more = ", …" if len(rows) > NAMED else ""
+            raise RequestError(409, f"{len(rows)} nodes have {asked}: {nodes}{more}; say which with id= and type=")
+        return rows[0]
+
+    def node(self, row: int) -> dict[str, str]:
+        """id, name and type of a row."""
+        e = self.embeddings
+        return {"id": str(e.ids[row]), "name": str(e.names[row]), "type": self.run.type_of(row)}
+
+    def _require_type(self, kind: str) -> None:
+        if kind and kind not in self.embeddings.type_names:
+            raise RequestError(
+                404, f"{self.name} has no node type '{kind}' (it has {', '.join(self.embeddings.type_names)})"
+            )
+
+    @cached_property
+    def _texts(self) -> list[str]:
+        e = self.embeddings
+        return [f"{name}\t{node}".casefold() for node, name in zip(e.ids, e.names, strict=True)]
+
+    def search(self, text: str, kind: str, k: int) -> list[dict[str, str]]:
+        """Nodes whose name or id has this text in it, in any case: equal ones first, then beginnings, then shorter names."""
+        self._require_type(kind)
+        wanted = text.casefold().strip()
+        if not wanted:
+            return []
+        found = [row for row, each in enumerate(self._texts) if wanted in each]
+        if kind:
+            found = [row for row in found if self.run.type_of(row) == kind]
+
+        def order(row: int) -> tuple[bool, bool, int, int]:
+            name, _, node = self._texts[row].partition("\t")
+            begins = name.startswith(wanted) or node.startswith(wanted)
+            return wanted not in (name, node), not begins, len(name), row
+
+        return [self.node(row) for row in sorted(found, key=order)[:k]]
+
+    # -- what is near, and what is predicted -------------------------------------------------------------------------
+
+    def neighbors(self, row: int, k: int, among: str = "") -> list[dict[str, Any]]:
+        """The ``k`` nearest nodes by cosine; ``among``: only of this type, by exact search."""
+        self._require_type(among)
+        if not self.vectors.usable[row]:
+            return []
+        if among:
+            of_type = self.embeddings.types == self.embeddings.type_names.index(among)
+            rows, cosines = self.vectors.nearest(row, k, of_type)
+        elif self.propose is not None:
+            rows, cosines = self.vectors.proposed(row, k, self.propose)
+        else:
+            rows, cosines = self.vectors.nearest(row, k)
+        return [{**self.node(int(r)), "cosine": round(float(c), 6)} for r, c in zip(rows, cosines, strict=True)]
+
+    def links(self, row: int, relation: str, k: int, known: bool) -> list[dict[str, Any]]:
+        """The ``k`` likeliest targets of a node in each relation (or one) that begins at its type, best first.
+
+        ``known``: also links that were trained on.
+
+        Raises :class:`RequestError`: 404 where this version scores no links, or has no such relation; 400 where the relation
+        begins at another type.
+        """
+        return [
+            {"relation": key[1], **self.node(target), "score": round(score, 6), "known": trained}
+            for number, key in self._relations_from(row, relation)
+            for target, score, trained in self._best_targets(number, row, k, known)
+        ]
+
+    def paths(self, row: int, link: Mapping[str, str], count: int) -> list[dict[str, Any]]:
+        """Up to ``count`` paths of training edges from a node to the target of one of its :meth:`links`, the best first."""
+        if not count or self.edges is None:
+            return []
+        target = self.find(link["id"], "", link["type"])
+        return [self._path(path) for path in self.edges.paths(row, target, count)]
+
+    def _relations_from(self, row: int, relation: str) -> list[tuple[int, list[str]]]:
+        if self._scorer is None:
+            if self._recommended is not None:
+                raise RequestError(404, f"{self.name} recommends items and predicts no links: ask /recommendations")
+            raise RequestError(
+                404, f"{self.name} has vectors and no {SCORING}: links come from HGT with objective.loss softmax"
+            )
+        keys = [[str(part) for part in key] for key in self.run.manifest["relations"]]
+        named = [(n, key) for n, key in enumerate(keys) if relation in ("", key[1], "|".join(key))]
+        if not named:
+            names = ", ".join(sorted({key[1] for key in keys}))
+            raise RequestError(404, f"{self.name} has no relation '{relation}' (it has {names})")
+        kind = self.run.type_of(row)
+        begins = [(n, key) for n, key in named if key[0] == kind]
+        if not begins and relation:
+            sources = ", ".join(sorted({key[0] for _, key in named}))
+            raise RequestError(
+                400, f"relation '{relation}' begins at nodes of type {sources}; this node is of type {kind}"
+            )
+        return begins
+
+    def _best_targets(self, number: int, row: int, k: int, known: bool) -> list[tuple[int, float, bool]]:
+        scorer = self._scorer
+        assert scorer is not None
+        first, second = scorer.sums.offsets[number]
+        own = np.array([row - first], np.int64)
+        with self._scoring:  # it keeps the targets of the relation asked last
+            scores = scorer.score_targets(number, own)[0].numpy().copy()
+        trained = np.zeros(len(scores), bool)
+        trained[scorer.sums.known(number, own)[1]] = True
+        if not known:
+            scores[trained] = -np.inf
+        if 0 <= row - second < len(scores):  # a node's link to itself says nothing
+            scores[row - second] = -np.inf
+        best = np.argsort(-scores, kind="stable")[:k]
+        return [(int(t) + second, float(scores[t]), bool(trained[t])) for t in best if np.isfinite(scores[t])]
+
+    def _path(self, path: list[tuple[int, int, bool]]) -> dict[str, Any]:
+        """``steps``: relation, whether it is walked from its source to its target, and the node that it leads to."""
+        keys = self.run.manifest["relations"]
+        return {
+            "steps": [
+                {"relation": str(keys[relation][1]), "forward": forward, **self.node(row)}
+                for relation, row, forward in path
+            ]
+        }
+
+    def recommendations(self, row: int) -> list[dict[str, Any]]:
+        """The best items of a user, as many as the version holds, best first.
+
+        Raises :class:`RequestError` 404: the version has none, or none of this node.
+        """
+        if self._recommended is None:
+            raise RequestError(
+                404, f"{self.name} holds no recommendations: promote a recommender with recommendations above 0"
+            )
+        table, begins = self._recommended
+        node = str(self.embeddings.ids[row])
+        if node not in begins:
+            raise RequestError(404, f"{self.name} has no recommendations for '{node}' ({self.run.type_of(row)})")
+        start, stop = begins[node]
+        rows = table.slice(start, stop - start).to_pylist()
+        return [
+            {"rank": r["rank"], "id": r["item_id"], "name": r["item_name"], "score": round(r["score"], 6)} for r in rows
+        ]
+
+    @property
+    def answers(self) -> list[str]:
+        """What can be asked of this version."""
+        found = ["vector", "neighbors"]
+        return found + ["links"] * (self._scorer is not None) + ["recommendations"] * (self._recommended is not None)
+
+    def json(self, name: str) -> Any:
+        """A small JSON file of the version, or None where it has none."""
+        try:
+            return json.loads(self.files[name])
+        except (KeyError, ValueError):
+            return None
+
+
+def _small_files(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.suffix in (".json", ".md") and path.is_file()]
+
+
+def _recommendations(path: Path) -> tuple[pa.Table, dict[str, tuple[int, int]]] | None:
+    """The table, and where each user's rows are in it."""
+    if not path.is_file():
+        return None
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(path)
+    users = table["user_id"].to_pylist()
+    begins: dict[str, tuple[int, int]] = {}
+    for row, user in enumerate(users):
+        begins[user] = (begins[user][0] if user in begins else row, row + 1)
+    return table, begins

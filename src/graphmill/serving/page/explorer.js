@@ -1,0 +1,420 @@
+// The explorer: reads the service's own API and shows it. The address after # says what is shown:
+// #/dataset/model/version?id=…&type=…
+import { COLOURS, Map, curves } from "/charts.js";
+
+const at = (id) => document.getElementById(id);
+const state = { models: [], dataset: "", model: "", version: "current", answers: [], turn: 0 };
+const map = new Map(at("map"), at("tip"), (id, type) => go({ id, type }));
+
+// -- asking ----------------------------------------------------------------------------------------------------------
+
+class Told extends Error {}
+
+async function ask(path, query = {}) {
+  const token = sessionStorage.getItem("token");
+  const given = Object.entries(query).filter(([, value]) => value !== "" && value !== undefined);
+  const address = given.length ? `${path}?${new URLSearchParams(given)}` : path;
+  let found;
+  try {
+    found = await fetch(address, { headers: token ? { Authorization: `Bearer ${token}` } : {} });
+  } catch {
+    throw new Told("the service does not answer: is `graphmill serve` still running?");
+  }
+  const said = await found.json().catch(() => ({ error: `the service answered with status ${found.status}` }));
+  if (found.status === 401) at("token").hidden = false;
+  if (!found.ok) throw new Told(said.error);
+  return said;
+}
+
+const base = () => `/v1/${encodeURIComponent(state.dataset)}/${encodeURIComponent(state.model)}`;
+const of = (what, query) => ask(`${base()}/${encodeURIComponent(state.version)}/${what}`, query);
+
+function tell(text) {
+  at("message").textContent = text;
+}
+
+// Runs a job; what the service says of a mistake is shown in `where`, or above the page.
+async function attempt(job, where) {
+  try {
+    return await job();
+  } catch (error) {
+    if (!(error instanceof Told)) throw error;
+    if (where) where.replaceChildren(make("p", { class: "quiet" }, error.message));
+    else tell(error.message);
+    return null;
+  }
+}
+
+// -- making ----------------------------------------------------------------------------------------------------------
+
+function make(name, attributes = {}, ...inside) {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
+    else if (value !== false && value !== undefined) made.setAttribute(key, value === true ? "" : value);
+  }
+  made.append(...inside.filter((each) => each !== null && each !== undefined));
+  return made;
+}
+
+const number = (value) => (typeof value === "number" ? (Number.isInteger(value) ? value.toLocaleString("en") : value.toPrecision(4)) : value ?? "");
+const words = (name) => name.replaceAll("_", " ");
+
+// columns: [title, cell(row) → text or element, is it a number]
+function table(caption, columns, rows, kind = "") {
+  const head = make("tr", {}, ...columns.map(([title, , right]) => make("th", { scope: "col", class: right ? "number" : "" }, title)));
+  const body = rows.map((row) => make("tr", {}, ...columns.map(([, cell, right]) => make("td", { class: right ? "number" : "" }, cell(row)))));
+  const made = make("table", { "aria-label": caption, class: kind }, make("thead", {}, head), make("tbody", { onkeydown: byArrows }, ...body));
+  return make("div", { class: "scroll" }, made);
+}
+
+// Arrow keys go up and down the buttons of a table.
+function byArrows(event) {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  const all = [...event.currentTarget.querySelectorAll("button.node")];
+  const here = all.indexOf(document.activeElement);
+  if (!step || here < 0) return;
+  event.preventDefault();
+  all[Math.min(Math.max(here + step, 0), all.length - 1)].focus();
+}
+
+function nodeButton({ id, name, type }) {
+  const known = type ?? "";
+  return make("span", {}, make("button", { type: "button", class: "node", onclick: () => go({ id, type: known }) }, name || id), make("small", {}, known));
+}
+
+function command(text) {
+  const shown = make("code", {}, text);
+  const copy = make("button", { type: "button", "aria-label": `Copy: ${text}` }, "Copy");
+  copy.addEventListener("click", async () => {
+    try {
+      await navigator.clipboard.writeText(text);
+      copy.textContent = "Copied";
+      setTimeout(() => { copy.textContent = "Copy"; }, 1500);
+    } catch {
+      getSelection().selectAllChildren(shown); // without a clipboard, as over plain HTTP from another machine
+    }
+  });
+  return make("div", { class: "command" }, shown, copy);
+}
+
+// -- where one is ----------------------------------------------------------------------------------------------------
+
+function place() {
+  const [path, query] = location.hash.replace(/^#\/?/, "").split("?");
+  const [dataset = "", asset = "", version = "current"] = path.split("/").map(decodeURIComponent);
+  const asked = new URLSearchParams(query || "");
+  return { dataset, asset, version, id: asked.get("id") || "", type: asked.get("type") || "" };
+}
+
+function go({ model, version, id, type }) {
+  const [dataset, name] = model ? model.split("/") : [state.dataset, state.model];
+  const path = [dataset, name, version ?? (model ? "current" : state.version)].map(encodeURIComponent).join("/");
+  const node = id ? `?${new URLSearchParams(type ? { id, type } : { id })}` : "";
+  location.hash = `#/${path}${node}`;
+}
+
+// Assets are called after their model: hgt_embeddings leads to hgt.
+function modelOf({ dataset, asset }) {
+  const own = state.models.filter((each) => each.dataset === dataset);
+  const fits = own.filter(({ model }) => asset === model || asset.startsWith(`${model}_`));
+  const longest = fits.sort((a, b) => b.model.length - a.model.length)[0];
+  return longest || (asset && own.length ? own[0] : null) || own[0] || (dataset ? null : state.models[0]) || null;
+}
+
+async function arrive() {
+  const wanted = place();
+  state.turn += 1;
+  const { turn } = state;
+  const found = modelOf(wanted);
+  tell("");
+  if (!found) {
+    const there = state.models.map(({ dataset, model }) => `${dataset}/${model}`).join(", ");
+    tell(there
+      ? `Nothing of ${wanted.dataset}/${wanted.asset} is promoted; there are versions of ${there}.`
+      : "Nothing is promoted yet: graphmill promote RUN makes a run the live version of its model.");
+    return;
+  }
+  const fresh = found.dataset !== state.dataset || found.model !== state.model || wanted.version !== state.version || !state.shown;
+  Object.assign(state, { dataset: found.dataset, model: found.model, version: wanted.version });
+  at("model").value = `${state.dataset}/${state.model}`;
+  if (fresh) {
+    state.shown = await attempt(() => showModel(turn));
+    if (!state.shown || turn !== state.turn) return;
+  }
+  if (wanted.id) await showNode(wanted, turn);
+  else map.mark(null);
+}
+
+// -- the model -------------------------------------------------------------------------------------------------------
+
+async function showModel(turn) {
+  const { versions } = await ask(base());
+  const live = versions.find((each) => each.live);
+  at("version").replaceChildren(
+    make("option", { value: "current" }, live ? `live: ${live.version}` : "live: none"),
+    ...versions.map((each) => make("option", { value: each.version }, each.version)),
+  );
+  at("version").value = state.version;
+  showVersions(versions);
+  const report = await of("report");
+  if (turn !== state.turn) return false;
+  const { about } = report;
+  document.title = `${state.dataset}/${state.model} · graphmill explorer`;
+  at("summary").textContent = `${about.recipe}, ${number(about.rows)} vectors of ${about.dim}, ${report.version}`;
+  state.answers = about.answers;
+  at("node").replaceChildren(make("p", { class: "quiet" }, "Search a node, or pick one on the map, to see what is near it and what is predicted for it."));
+  showHealth(report.health);
+  showRanking(report.ranking);
+  showCurves(report.curves, about.selection_metric);
+  showDrift(report.drift);
+  await showMap(turn);
+  return true;
+}
+
+async function showMap(turn) {
+  const found = await attempt(() => of("projection", { method: at("method").value, points: 3000 }));
+  if (!found) {
+    at("method").value = "pca";
+    return;
+  }
+  if (turn !== state.turn) return;
+  map.hidden.clear();
+  map.show(found.points, found.types);
+  const shown = found.points.id.length;
+  at("map").setAttribute("aria-label", `${shown} of ${found.total} nodes in two dimensions, coloured by type`);
+  const share = found.explained.map((part) => `${(100 * part).toFixed(0)} %`).join(" and ");
+  at("explained").textContent = `${number(shown)} of ${number(found.total)} nodes${share ? `; the axes hold ${share} of the variance` : ""}`;
+  at("legend").replaceChildren(...found.types.map((type, place_) => legendButton(type, place_)));
+}
+
+function legendButton(type, code) {
+  const swatch = make("span", { class: "swatch" });
+  swatch.style.background = COLOURS[code % COLOURS.length];
+  const made = make("button", { type: "button", "aria-pressed": "true" }, swatch, type);
+  made.addEventListener("click", () => {
+    if (!map.hidden.delete(code)) map.hidden.add(code);
+    made.setAttribute("aria-pressed", String(!map.hidden.has(code)));
+    map.draw();
+  });
+  return made;
+}
+
+function verdict(status) {
+  return make("span", { class: status }, { pass: "✓ pass", warn: "! warn", fail: "✗ fail" }[status] || status);
+}
+
+const nothing = (what) => make("p", { class: "quiet" }, what);
+
+function showHealth(health) {
+  if (!health) return at("health").replaceChildren(nothing("The run had no health report when it was promoted."));
+  const named = health.failure ? `${words(health.failure)}: ${health.detail}` : "Nothing that has a name is wrong.";
+  return at("health").replaceChildren(
+    make("p", {}, verdict(health.status), " ", named),
+    table("Health verdicts", [
+      ["figure", (row) => words(row.name)], ["value", (row) => number(row.value), true],
+      ["verdict", (row) => verdict(row.status)], ["meaning", (row) => row.meaning],
+    ], health.verdicts),
+  );
+}
+
+function showRanking(ranking) {
+  if (!ranking) return at("ranking").replaceChildren(nothing("The run had not been ranked when it was promoted: graphmill rank RUN."));
+  const who = Object.keys(ranking.scorers);
+  const metrics = [...new Set(who.flatMap((each) => Object.keys(ranking.scorers[each])))].filter((name) => !name.includes("mistic"));
+  const cell = (name, metric) => {
+    const values = who.map((each) => ranking.scorers[each][metric]).filter(Number.isFinite);
+    const value = ranking.scorers[name][metric];
+    return make("span", { class: values.length > 1 && value === Math.max(...values) && metric !== "mr" ? "best" : "" }, number(value));
+  };
+  return at("ranking").replaceChildren(
+    make("p", { class: "quiet" }, `Held-out ${ranking.split} figures; the best of each is bold.`),
+    table("Ranking", [["scorer", (row) => words(row)], ...metrics.map((metric) => [metric, (row) => cell(row, metric), true])], who),
+  );
+}
+
+function showCurves(epochs, metric) {
+  if (!epochs.length) return at("curves").replaceChildren(nothing("The run wrote down no epochs."));
+  const series = (part, names) => Object.fromEntries(names.map((name) => [
+    name, epochs.filter((each) => Number.isFinite(each[part]?.[name])).map((each) => [each.epoch, each[part][name]]),
+  ]));
+  const losses = [...new Set(epochs.flatMap((each) => Object.keys(each.losses || {})))];
+  const drawn = [make("h3", {}, "Loss"), curves("Losses by epoch", series("losses", losses))];
+  if (epochs.some((each) => each.valid && metric in each.valid)) {
+    drawn.push(make("h3", {}, `Validation ${metric}`), curves(`Validation ${metric} by epoch`, series("valid", [metric])));
+  }
+  return at("curves").replaceChildren(...drawn);
+}
+
+function showDrift(drift) {
+  if (!drift) return at("drift").replaceChildren(nothing("Nothing was live before, or the drift was not measured: graphmill drift A B."));
+  const figures = Object.entries(drift.overall).filter(([, value]) => value !== null && value !== undefined);
+  return at("drift").replaceChildren(
+    make("p", {}, verdict(drift.status), ` ${words(drift.name)}, against ${drift.against}`
+      + (drift.multiple === null ? "" : `: ${number(drift.multiple)} times what another seed moves`)),
+    make("ul", {}, ...drift.findings.map((each) => make("li", {}, verdict(each.status), ` ${each.meaning}`))),
+    table("Drift figures", [["figure", ([name]) => words(name)], ["value", ([, value]) => number(value), true]], figures),
+    ...(drift.moved.length ? [make("h3", {}, "Moved most"), table("Nodes that moved most", [
+      ["node", nodeButton], ["cosine with itself", (row) => number(row.cosine), true], ["neighbours kept", (row) => number(row.overlap_10), true],
+    ], drift.moved)] : []),
+  );
+}
+
+function showVersions(versions) {
+  const name = `${state.dataset}/${state.model}`;
+  at("versions").replaceChildren(table("Versions", [
+    ["version", (row) => make("span", { class: row.live ? "best" : "" }, `${row.live ? "→ " : ""}${row.version}${row.live ? " (live)" : ""}`)],
+    ["when", (row) => row.when.replace("T", " ").replace("Z", "")],
+    [`figures`, (row) => (row.valid === null ? "" : `${row.metric} ${number(row.valid)}, test ${number(row.test)}`)],
+    ["why", (row) => `${row.kind}${row.why ? `: ${row.why}` : ""}${row.by ? ` (${row.by})` : ""}`],
+    ["commands", (row) => make("div", {},
+      command(row.live ? `graphmill rollback ${name}` : `graphmill rollback ${name} ${row.version}`),
+      command(`graphmill promote ${row.run_dir}`))],
+  ], versions, "stacked"));
+}
+
+// -- a node ----------------------------------------------------------------------------------------------------------
+
+async function showNode({ id, type }, turn) {
+  const where = at("node");
+  const found = await attempt(() => of("neighbors", { id, type, k: 10 }), where);
+  if (!found || turn !== state.turn) return;
+  const { node } = found;
+  at("search").value = node.name || node.id;
+  const parts = [
+    make("h3", { id: "shown", tabindex: "-1" }, node.name || node.id, make("small", {}, ` ${node.type}, ${node.id}`)),
+    make("h3", {}, `Neighbours (${found.search} search)`),
+  ];
+  const near = make("div");
+  const rows = [...found.neighbors];
+  const show = (next) => near.replaceChildren(
+    rows.length ? table("Neighbours", [["node", nodeButton], ["cosine", (row) => number(row.cosine), true]], rows) : nothing("It has no direction, so nothing is near it."),
+    ...(next === null ? [] : [make("button", { type: "button", onclick: () => attempt(async () => {
+      const more = await of("neighbors", { id: node.id, type: node.type, k: 10, offset: next });
+      rows.push(...more.neighbors);
+      show(more.next);
+    }) }, "More")]),
+  );
+  show(found.next);
+  parts.push(near);
+  if (state.answers.includes("links")) parts.push(make("h3", {}, "Predicted links"), await links(node));
+  if (state.answers.includes("recommendations")) parts.push(make("h3", {}, "Recommended"), await recommended(node));
+  if (turn !== state.turn) return;
+  where.replaceChildren(...parts);
+  at("shown").focus({ preventScroll: true });
+  const around = await attempt(() => of("projection", { id: node.id, type: node.type, method: at("method").value }));
+  if (around && turn === state.turn) map.mark(around.points);
+}
+
+async function links(node) {
+  const where = make("div");
+  await attempt(async () => {
+    const found = await of("links", { id: node.id, type: node.type, k: 3 });
+    where.append(found.links.length ? table("Predicted links", [
+      ["relation", (row) => words(row.relation)], ["to", nodeButton], ["score", (row) => number(row.score), true], ["because of", (row) => why(node, row.paths)],
+    ], found.links) : nothing("No relation begins at this type of node."));
+  }, where);
+  return where;
+}
+
+function why(node, paths) {
+  if (!paths.length) return make("span", { class: "quiet" }, "no short path");
+  const arrow = (step) => (step.forward ? ` —${words(step.relation)}→ ` : ` ←${words(step.relation)}— `);
+  const told = (path) => path.steps.reduce((text, step) => text + arrow(step) + (step.name || step.id), node.name || node.id);
+  return make("details", {}, make("summary", {}, `${paths.length} ${paths.length > 1 ? "paths" : "path"}`), make("ul", { class: "paths" }, ...paths.map((path) => make("li", {}, told(path)))));
+}
+
+async function recommended(node) {
+  const where = make("div");
+  await attempt(async () => {
+    const found = await of("recommendations", { id: node.id, type: node.type, k: 10 });
+    where.append(table("Recommended items", [["rank", (row) => number(row.rank), true], ["item", nodeButton], ["score", (row) => number(row.score), true]], found.recommendations));
+  }, where);
+  return where;
+}
+
+// -- search ----------------------------------------------------------------------------------------------------------
+
+const search = { rows: [], chosen: -1, turn: 0 };
+
+function showFound() {
+  const box = at("found");
+  box.replaceChildren(...search.rows.map((node, i) => make("li", {
+    role: "option", id: `found-${i}`, "aria-selected": String(i === search.chosen), onpointerdown: (event) => { event.preventDefault(); choose(i); },
+  }, node.name || node.id, make("small", {}, `${node.type}, ${node.id}`))));
+  box.hidden = !search.rows.length;
+  at("search").setAttribute("aria-expanded", String(!box.hidden));
+  if (search.chosen >= 0) {
+    at("search").setAttribute("aria-activedescendant", `found-${search.chosen}`);
+    at(`found-${search.chosen}`).scrollIntoView({ block: "nearest" });
+  } else at("search").removeAttribute("aria-activedescendant");
+}
+
+function choose(i) {
+  const node = search.rows[i];
+  close();
+  if (node) go(node);
+}
+
+function close() {
+  search.turn += 1;
+  Object.assign(search, { rows: [], chosen: -1 });
+  showFound();
+}
+
+at("search").addEventListener("input", () => {
+  search.turn += 1;
+  const { turn } = search;
+  const text = at("search").value.trim();
+  if (!text) return close();
+  return setTimeout(() => turn === search.turn && attempt(async () => {
+    const found = await of("search", { q: text, k: 12 });
+    if (turn !== search.turn) return;
+    Object.assign(search, { rows: found.nodes, chosen: found.nodes.length ? 0 : -1 });
+    tell(found.nodes.length ? "" : `No node has '${text}' in its name or id.`);
+    showFound();
+  }), 120);
+});
+at("search").addEventListener("keydown", (event) => {
+  const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+  if (step && search.rows.length) {
+    search.chosen = (search.chosen + step + search.rows.length) % search.rows.length;
+    showFound();
+  } else if (event.key === "Enter") choose(search.chosen);
+  else if (event.key === "Escape") close();
+  else return;
+  event.preventDefault();
+});
+at("search").addEventListener("blur", close);
+document.addEventListener("keydown", (event) => {
+  if (event.key === "/" && !["INPUT", "SELECT"].includes(document.activeElement.tagName)) {
+    event.preventDefault();
+    at("search").focus();
+  }
+});
+
+// -- the rest --------------------------------------------------------------------------------------------------------
+
+at("model").addEventListener("change", () => go({ model: at("model").value }));
+at("version").addEventListener("change", () => go({ version: at("version").value }));
+at("method").addEventListener("change", () => { state.shown = false; arrive(); });
+at("closer").addEventListener("click", () => map.zoom(1.4));
+at("farther").addEventListener("click", () => map.zoom(1 / 1.4));
+at("whole").addEventListener("click", () => map.whole());
+at("token").addEventListener("submit", (event) => {
+  event.preventDefault();
+  sessionStorage.setItem("token", at("token-text").value);
+  at("token").hidden = true;
+  start();
+});
+window.addEventListener("hashchange", arrive);
+
+function start() {
+  return attempt(async () => {
+    state.models = (await ask("/v1")).models;
+    at("model").replaceChildren(...state.models.map(({ dataset, model }) => make("option", {}, `${dataset}/${model}`)));
+    await arrive();
+  });
+}
+
+start();

@@ -1,0 +1,9 @@
+"""What goes wrong with a request: a status of HTTP and one sentence."""
+
+
+class RequestError(Exception):
+    """Ends a request with ``status``; its text says what is wrong and what to do."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status

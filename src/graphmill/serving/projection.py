@@ -1,0 +1,98 @@
+"""Two dimensions of the vectors: principal components, or UMAP where umap-learn is installed."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.serving.problem import RequestError
+
+if TYPE_CHECKING:
+    from graphmill.serving.opened import OpenVersion
+
+METHODS = ("pca", "umap")
+MOST_POINTS = 20_000
+FITTED_ON = 20_000
+"""Vectors, drawn by type, that the axes are fitted on."""
+LEAST_OF_TYPE = 50
+
+Map = tuple[Callable[[NDArray[np.float32]], NDArray[np.float32]], list[float]]
+_maps: WeakKeyDictionary[OpenVersion, dict[str, Map]] = WeakKeyDictionary()
+_fitting = threading.Lock()
+
+
+def projection(opened: OpenVersion, method: str, points: int, around: int, k: int) -> dict[str, Any]:
+    """Coordinates of up to ``points`` nodes, drawn by type; or of the row ``around`` and its ``k`` nearest (−1: none).
+
+    Raises :class:`RequestError` 404 for UMAP where it is not installed.
+    """
+    with _fitting:  # a fit takes seconds: two requests share one
+        known = _maps.setdefault(opened, {})
+        if method not in known:
+            known[method] = _pca(opened) if method == "pca" else _umap(opened)
+    place, explained = known[method]
+    if around >= 0:
+        near, _ = opened.vectors.nearest(around, k)
+        rows = np.concatenate([[around], near])
+    else:
+        rows = drawn(opened.embeddings.types, opened.vectors.usable, points)
+    e, where = opened.embeddings, place(_finite(opened, rows))
+    return {
+        "method": method,
+        "explained": explained,
+        "types": list(e.type_names),
+        "total": len(e.ids),
+        "points": {
+            "id": e.ids[rows].tolist(),
+            "name": e.names[rows].tolist(),
+            "type": e.types[rows].tolist(),
+            "x": np.round(where[:, 0], 5).tolist(),
+            "y": np.round(where[:, 1], 5).tolist(),
+        },
+    }
+
+
+def drawn(types: NDArray[np.int32], usable: NDArray[np.bool_], count: int) -> NDArray[np.int64]:
+    """About ``count`` usable rows, ascending, drawn with a fixed seed: of each type its share, and not less than 50."""
+    there = np.flatnonzero(usable)
+    if len(there) <= count:
+        return there
+    random, parts = np.random.default_rng(0), []
+    for kind in np.unique(types[there]):
+        own = there[types[there] == kind]
+        share = min(len(own), max(round(count * len(own) / len(there)), LEAST_OF_TYPE))
+        parts.append(random.choice(own, share, replace=False))
+    rows = np.concatenate(parts)
+    return np.sort(rows if len(rows) <= count else random.choice(rows, count, replace=False))
+
+
+def _finite(opened: OpenVersion, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+    return opened.vectors.unit(rows)
+
+
+def _pca(opened: OpenVersion) -> Map:
+    from sklearn.decomposition import PCA
+
+    units = _finite(opened, drawn(opened.embeddings.types, opened.vectors.usable, FITTED_ON))
+    if len(units) < 2 or units.shape[1] < 2:
+        raise RequestError(404, f"{opened.name} has {len(units)} vectors of {units.shape[1]}: nothing to project")
+    fitted = PCA(2, random_state=0).fit(units)
+    return fitted.transform, [round(float(share), 4) for share in fitted.explained_variance_ratio_]
+
+
+def _umap(opened: OpenVersion) -> Map:
+    if importlib.util.find_spec("umap") is None:
+        raise RequestError(404, 'umap-learn is not installed where this service runs: pip install "graphmill[umap]"')
+    units = _finite(opened, drawn(opened.embeddings.types, opened.vectors.usable, FITTED_ON // 4))
+    if len(units) < 10:
+        raise RequestError(404, f"{opened.name} has {len(units)} vectors: too few for UMAP")
+    umap = importlib.import_module("umap")
+    fitted = umap.UMAP(metric="cosine", random_state=0, n_jobs=1).fit(units)
+    return fitted.transform, []

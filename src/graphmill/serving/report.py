@@ -1,0 +1,61 @@
+"""The figures of a version as a page shows them, from the files that its promotion copied into it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from graphmill.promotion.contents import CURVES, DRIFT, HEALTH, RANKING
+
+if TYPE_CHECKING:
+    from graphmill.serving.opened import OpenVersion
+
+SHOWN_MOVED = 10
+_OVERALL = ("overlap_10", "overlap_50", "cka", "cosine_aligned", "shared", "new", "vanished")
+
+
+def report(opened: OpenVersion) -> dict[str, Any]:
+    """``about``, ``health``, ``ranking``, ``curves``, ``drift``; None, or [], for what the version has no file of."""
+    about = opened.version.about
+    names = ("recipe", "made", "rows", "dim", "epoch", "selection_metric", "metrics", "graph", "run_dir")
+    return {
+        "about": {name: about.get(name) for name in names} | {"answers": opened.answers, "search": opened.search_kind},
+        "health": _health(opened.json(HEALTH)),
+        "ranking": _ranking(opened.json(RANKING)),
+        "curves": opened.json(CURVES) or [],
+        "drift": _drift(opened.json(DRIFT)),
+    }
+
+
+def _health(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if not found:
+        return None
+    verdicts = [{n: v.get(n) for n in ("name", "value", "status", "meaning")} for v in found["verdicts"]]
+    return {name: found[name] for name in ("status", "failure", "detail")} | {"verdicts": verdicts}
+
+
+def _ranking(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """``split`` and ``scorers``: who → metric → value, the model first; of links the macro mean over relations."""
+    if not found:
+        return None
+    scorers = found.get("figures") or found.get("micro")
+    split = found.get("split", "test")
+    if not scorers and "rankings" in found:
+        scorers = {who: own["macro"] for who, own in found["rankings"].items()}
+        split = next((own["split"] for own in found["rankings"].values()), split)
+    if not scorers:
+        return None
+    first = {"model": scorers["model"]} if "model" in scorers else {}
+    return {"split": split, "scorers": first | dict(scorers)}
+
+
+def _drift(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    if not found:
+        return None
+    moved = [{n: node.get(n) for n in ("id", "name", "type", "cosine", "overlap_10")} for node in found["moved"]]
+    return {
+        **{name: found.get(name) for name in ("against", "name", "status", "multiple")},
+        "overall": {name: found["overall"].get(name) for name in _OVERALL},
+        "findings": [{n: f.get(n) for n in ("name", "status", "meaning", "remedy")} for f in found["findings"]],
+        "moved": moved[:SHOWN_MOVED],
+    }

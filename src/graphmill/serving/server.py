@@ -1,0 +1,94 @@
+"""Starts the service on an address, after looking whether it may be there."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+
+from graphmill.errors import InputError, ResourceError, SettingsError
+
+TOKEN_VARIABLE = "GRAPHMILL_TOKEN"
+LEAST_TOKEN = 16
+MOST_CONNECTIONS = 1000
+IDLE_SECONDS = 15
+MOST_HEADERS = 16 << 10
+
+
+def serve(promoted: Path, host: str, port: int, say: Callable[[str], None] = print) -> None:
+    """Serve the versions under ``promoted`` until interrupted; ``say`` gets the address once it is bound.
+
+    Raises:
+        SettingsError: the address is not of this machine and there is no token, or a short one.
+        InputError: ``promoted`` is a file.
+        ResourceError: the port is in use, or the address is not this machine's.
+    """
+    import uvicorn
+
+    from graphmill.serving.application import application
+
+    local, token = is_local(host), os.environ.get(TOKEN_VARIABLE, "")
+    require_token(host, local, token)
+    if promoted.exists() and not promoted.is_dir():
+        raise InputError(f"{promoted} is a file; --folder is the folder of promoted versions, such as data/07_promoted")
+    listening = bound(host, port)
+    app = application(promoted, token, local)
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        limit_concurrency=MOST_CONNECTIONS,
+        timeout_keep_alive=IDLE_SECONDS,
+        timeout_graceful_shutdown=IDLE_SECONDS,
+        h11_max_incomplete_event_size=MOST_HEADERS,
+        http="h11",
+        ws="none",
+    )
+    shown = f"[{host}]" if ":" in host else host
+    with listening:
+        say(f"http://{shown}:{listening.getsockname()[1]}")
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine reaches the address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def require_token(host: str, local: bool, token: str) -> None:
+    """Raise :class:`SettingsError` where a token is needed and there is none, or one that can be guessed."""
+    if not local and not token:
+        raise SettingsError(
+            f"{host} can be reached from other machines: set {TOKEN_VARIABLE} to a secret of {LEAST_TOKEN} characters or "
+            "more, which every request then has to bring; or serve on 127.0.0.1"
+        )
+    if token and (len(token) < LEAST_TOKEN or not token.isascii() or token != token.strip()):
+        raise SettingsError(
+            f"{TOKEN_VARIABLE} is too short or not plain text: {LEAST_TOKEN} ASCII characters or more, such as from "
+            "`openssl rand -hex 24`"
+        )
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket on the address. Raises :class:`ResourceError` in one sentence."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        listening = socket.socket(family, kind, protocol)
+    except (OSError, UnicodeError) as error:
+        raise ResourceError(f"{host} is no address of this machine ({error}); choose another with --host") from None
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(128)
+    except OSError as error:
+        listening.close()
+        raise ResourceError(
+            f"{host}:{port} cannot be used ({error.strerror}); choose another --port or --host"
+        ) from None
+    return listening

@@ -1,0 +1,111 @@
+"""Vectors of nodes that joined the graph after the training, from their edges to known ones: nothing is trained.
+
+The spectral part is the projection of a new neighbourhood into the basis of the run; the learned part is one pass of the
+layers over the graph with the new nodes in it. Known nodes keep their vectors.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor, nn
+
+from graphmill.graph.spectral import Neighbourhoods
+from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
+from graphmill.systems.hgt.inference import infer
+from graphmill.systems.hgt.model import HGT
+from graphmill.systems.hgt.spectral import NeighbourSums
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+    from graphmill.systems.hgt.data import HgtData
+    from graphmill.systems.hgt.recipe import HgtRecipe
+
+
+@dataclass(frozen=True)
+class LaterNodes:
+    """``counts``: new nodes by type. ``edges``: by relation, distinct (source, target) int64 local numbers, reverses
+    among them; the i-th new node of a type with n known ones has number n + i.
+    """
+
+    counts: Sequence[int]
+    edges: Sequence[tuple[np.ndarray, np.ndarray]]
+
+
+def neighbourhoods_of(later: LaterNodes, data: HgtData, entries: Neighbourhoods) -> sp.csr_matrix:
+    """float32 [new nodes, types in turn; columns]: what the new nodes have of the columns that the basis was made from."""
+    graph, relations = data.graph, len(data.relations)
+    known = [t.count for t in graph.node_types]
+    first = np.concatenate([[0], np.cumsum(later.counts)])
+    rows, keys = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for number, (r, ends) in enumerate(zip(data.relations, later.edges, strict=True)):
+        kinds, offsets = (r.source_type, r.target_type), (r.source_offset, r.target_offset)
+        # A relation that is held in one direction only has columns for its sources as well: others are not found below.
+        for place, (mine, theirs) in ((number, (0, 1)), (relations + number, (1, 0))):
+            new = (ends[mine] >= known[kinds[mine]]) & (ends[theirs] < known[kinds[theirs]])
+            rows.append(ends[mine][new] - known[kinds[mine]] + first[kinds[mine]])
+            keys.append(ends[theirs][new] + offsets[theirs] + np.int64(place) * graph.num_nodes)
+    row, key = np.concatenate(rows), np.concatenate(keys)
+    column = np.minimum(np.searchsorted(entries.columns, key), max(len(entries.columns) - 1, 0))
+    there = entries.columns[column] == key if len(entries.columns) else np.zeros(len(key), bool)
+    found = row[there], column[there]
+    return sp.csr_matrix((entries.weights[found[1]], found), (int(first[-1]), len(entries.columns)))
+
+
+def learned_later(
+    recipe: HgtRecipe,
+    model: nn.Module,
+    later: LaterNodes,
+    inputs: Mapping[int, Tensor],
+    of_new: np.ndarray | None = None,
+) -> np.ndarray:
+    """float32 [new nodes, types in turn; width]: what the layers make of them. Their table rows are their type's mean.
+
+    ``inputs``: per type [known, f], what the layers are told of a node; ``of_new``: the last columns of it for the new
+    nodes; the others, features of the data, are 0.
+    """
+    graph, encoder = recipe.graph, model.encoder
+    known, first = [t.count for t in graph.node_types], np.concatenate([[0], np.cumsum(later.counts)])
+    grown: HGT = copy.deepcopy(encoder)  # type: ignore[assignment]
+    grown.type_counts = tuple(n + more for n, more in zip(known, later.counts, strict=True))
+    told = {}
+    for number, rows in inputs.items():
+        own = rows.new_zeros(later.counts[number], rows.shape[1])
+        if of_new is not None:
+            own[:, rows.shape[1] - of_new.shape[1] :] = torch.from_numpy(of_new[first[number] : first[number + 1]])
+        told[number] = torch.cat([rows, own])
+    with torch.no_grad():
+        tables = [(t, t.sum(0, keepdim=True) / max(len(t), 1)) for t in grown.tables]
+        rows_of = (torch.cat([t, mean.expand(n, -1)]) for (t, mean), n in zip(tables, later.counts, strict=True))
+        grown.tables = nn.ParameterList(rows_of)
+    edges = []
+    for r, (src, dst) in zip(recipe.data.relations, later.edges, strict=True):
+        sources, targets = np.concatenate([r.src, src]), np.concatenate([r.dst, dst])
+        order = np.lexsort((sources, targets))
+        edges.append(TypedEdges(r.source_type, r.target_type, sources[order], targets[order], np.zeros_like(order)))
+    messages = MessageGraph.build(grown.type_counts, edges).on(recipe.device)
+    chunks = infer(grown, messages, told, recipe.settings.acceleration.inference_rows)
+    return np.concatenate([c.rows[max(known[c.node_type] - c.start, 0) :].float().cpu().numpy() for c in chunks])
+
+
+def grown_sums(later: LaterNodes, sums: NeighbourSums, graph: TypedGraph) -> NeighbourSums:
+    """The training edges with the new ones among them, in numbers of the grown graph."""
+    number = {t.name: n for n, t in enumerate(graph.node_types)}
+    counts = np.array([t.count for t in graph.node_types]) + np.array(later.counts)
+    offset = np.concatenate([[0], np.cumsum(counts)])
+    outgoing, offsets = [], []
+    for relation, matrix, (src, dst) in zip(graph.relations, sums.outgoing, later.edges, strict=True):
+        source, target = number[relation.source], number[relation.target]
+        old = matrix.tocoo()
+        ends = np.concatenate([old.row, src]), np.concatenate([old.col, dst])
+        whole = sp.csr_matrix((np.ones(len(ends[0]), np.int64), ends), (counts[source], counts[target]))
+        whole.data[:] = 1  # an edge that was known before
+        outgoing.append(whole)
+        offsets.append((int(offset[source]), int(offset[target])))
+    return NeighbourSums(outgoing, offsets)

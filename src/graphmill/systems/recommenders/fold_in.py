@@ -1,0 +1,163 @@
+"""Vectors of users and items that were not there in the training, in closed form: all scores are dot products.
+
+A user's vector v minimises α Σ_i ⟨v, i⟩² + Σ_{i met} (1 − ⟨v, i⟩)² + λ s ‖v‖² over the trained items (the user's step of
+implicit alternating least squares, Hu et al. 2008), s being their mean squared length; with λ = ∞ it is the sum of the items
+that the user has met, each divided by a power of how many have met it, a step of propagation. α, λ and the power are
+chosen by how known users' validation items rank when the users are folded in from their training items: of those that are as
+good as the best but for chance the one of largest λ, for the items' vectors know these users. A new item's vector is found
+from the users who met it in the same way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+
+from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems, no_items, set_metrics, top_k
+from graphmill.graph.histories import Histories
+from graphmill.sampling.keyed import generator
+from graphmill.systems.recommenders.evaluate import known
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from graphmill.systems.recommenders.recipe import RecommenderRecipe
+
+UNMET = (0.0, 0.01, 0.1, 1.0)
+"""α: what an item that was not met counts beside one that was."""
+REGULARISATION = (0.1, 1.0, 10.0, 100.0)
+"""λ."""
+TUNING_USERS = 1000
+"""Known users whose validation items choose among them."""
+_SEED = 2024
+
+
+@dataclass(frozen=True)
+class FoldIn:
+    """α and λ, or with λ = ∞ the power of an item's number of users."""
+
+    unmet: float = 0.1
+    regularisation: float = 1.0
+    power: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        if np.isinf(self.regularisation):
+            return f"sum of the items met, by (number of users)^-{self.power:g}"
+        return f"least squares, unmet {self.unmet:g}, regularisation {self.regularisation:g}"
+
+
+SETTINGS = (
+    FoldIn(0.0, np.inf, 0.0),
+    *(FoldIn(a, r) for r, a in product(reversed(REGULARISATION), UNMET)),
+    FoldIn(0.0, np.inf, 0.5),
+)
+"""From the largest λ."""
+
+
+class Folding:
+    """Folds in over vectors [n, d] of one side; ``counts`` [n]: how many of the other side each of them has met."""
+
+    def __init__(self, vectors: np.ndarray, counts: np.ndarray) -> None:
+        self.vectors = vectors.astype(np.float64)
+        self.gram = self.vectors.T @ self.vectors
+        self.size = max(float(np.square(self.vectors).sum(1).mean()), 1e-30)
+        self.counts = np.maximum(counts, 1).astype(np.float64)
+
+    def __call__(self, met: sp.csr_matrix, setting: FoldIn) -> np.ndarray:
+        """float64 [rows, d]: of each row of ``met`` (ones) [rows, n]; 0 for a row without any."""
+        if np.isinf(setting.regularisation):
+            return np.asarray((met @ sp.diags(self.counts**-setting.power)) @ self.vectors)
+        always = setting.unmet * self.gram + setting.regularisation * self.size * np.eye(len(self.gram))
+        out = np.zeros((met.shape[0], len(self.gram)))
+        for row in np.flatnonzero(np.diff(met.indptr)):
+            mine = self.vectors[met.indices[met.indptr[row] : met.indptr[row + 1]]]
+            out[row] = np.linalg.solve(always + mine.T @ mine, mine.sum(0))
+        return out
+
+
+def fold_in(
+    recipe: RecommenderRecipe, model: nn.Module, histories: Histories, k: int, exclude_seen: ExcludeSeen
+) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
+    """Items int64 [U, k] (local numbers, new ones behind; −1: none left), scores [U, k], and how they were found."""
+    view = recipe.view
+    users, items = (rows.cpu().numpy() for rows in recipe.vectors(model))
+    of_items = Folding(items, view.train_by_item.counts)
+    setting, about = choose(recipe, of_items, users)
+    row, column = histories.users, histories.items
+    new = column >= view.num_items
+    if histories.new_items:
+        there = new & (histories.known[row] >= 0)
+        met = _ones(column[there] - view.num_items, histories.known[row[there]], (histories.new_items, view.num_users))
+        of_users = Folding(users, view.train.counts)
+        trained = sp.csr_matrix((np.ones(len(view.train)), view.train_by_item.columns, view.train_by_item.indptr))
+        trained.resize(view.num_items, view.num_users)
+        found = _as_long(of_users(met, setting), of_users(trained, setting), items)
+        items = np.concatenate([items, found.astype(items.dtype)])
+        of_items = Folding(items, np.concatenate([view.train_by_item.counts, np.diff(met.indptr)]))
+    met = _ones(row, column, (len(histories.known), len(items)))
+    vectors = _as_long(of_items(met, setting), *_known_users(recipe, of_items, setting, users, len(items)))
+    left, right = torch.from_numpy(vectors.astype(np.float32)), torch.from_numpy(items).float().T
+    seen = KnownItems(met.indptr.astype(np.int64), met.indices.astype(np.int64))
+    seen = no_items(len(vectors)) if exclude_seen == "never" else seen
+    best, scores = top_k(lambda u: left[torch.from_numpy(u)] @ right, np.arange(len(vectors)), len(items), seen, k)
+    return best, scores, {"fold_in": setting.name, **about}
+
+
+def choose(recipe: RecommenderRecipe, folding: Folding, users: np.ndarray) -> tuple[FoldIn, dict[str, float]]:
+    """The first of :data:`SETTINGS` that ranks known users' validation items as well as the best, and that figure beside the
+    trained vectors' own; the default and nothing where there is no such item.
+    """
+    view = recipe.view
+    asked = np.flatnonzero(view.valid.counts > 0)
+    if not len(asked):
+        return FoldIn(), {}
+    if len(asked) > TUNING_USERS:
+        asked = np.sort(generator(_SEED, "fold in").choice(asked, TUNING_USERS, replace=False))
+    train, valid = known(view.train), known(view.valid)
+    indptr, columns = train.rows(asked)
+    met = sp.csr_matrix((np.ones(len(columns)), columns, indptr), (len(asked), view.num_items))
+    wanted = recipe.settings.evaluation.selection_metric
+    depth = int(wanted.partition("@")[2])
+    turned = torch.from_numpy(folding.vectors).float().T
+    place = np.zeros(view.num_users, np.int64)
+    place[asked] = np.arange(len(asked))
+
+    def figure(vectors: np.ndarray) -> float:
+        rows = torch.from_numpy(vectors).float()
+        lists, _ = top_k(lambda u: rows[torch.from_numpy(place[u])] @ turned, asked, view.num_items, train, depth)
+        found = set_metrics(lists, valid, asked, [depth])
+        return found.get(wanted, found[f"recall@{depth}"])
+
+    figures = [figure(folding(met, setting)) for setting in SETTINGS]
+    chance = 0.5 * np.sqrt(max(figures) * (1.0 - max(figures)) / len(asked))  # at most half a standard error
+    best = next(n for n, found in enumerate(figures) if found >= max(figures) - chance)
+    return SETTINGS[best], {f"valid_{wanted}": figures[best], f"valid_{wanted}_trained": figure(users[asked])}
+
+
+def _known_users(
+    recipe: RecommenderRecipe, folding: Folding, setting: FoldIn, users: np.ndarray, items: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Some known users folded in, and as they were trained."""
+    some = np.flatnonzero(recipe.view.train.counts > 0)[:TUNING_USERS]
+    indptr, columns = known(recipe.view.train).rows(some)
+    return folding(sp.csr_matrix((np.ones(len(columns)), columns, indptr), (len(some), items)), setting), users[some]
+
+
+def _as_long(found: np.ndarray, of_known: np.ndarray, trained: np.ndarray) -> np.ndarray:
+    """Scaled by what makes those of known ones as long, on average, as they were trained: scores compare old and new."""
+    length = float(np.linalg.norm(of_known, axis=1).mean())
+    return found * (float(np.linalg.norm(trained, axis=1).mean()) / length) if length > 0 else found
+
+
+def _ones(row: np.ndarray, column: np.ndarray, shape: tuple[int, int]) -> sp.csr_matrix:
+    matrix = sp.csr_matrix((np.ones(len(row)), (row, column)), shape)
+    matrix.data[:] = 1.0  # met twice is met
+    matrix.sort_indices()
+    return matrix

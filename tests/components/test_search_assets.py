@@ -1,0 +1,382 @@
+"""A search in Dagster: a trial is a partition, the sensor asks for trials, what was killed goes on, validation decides."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import numpy as np
+import psutil
+import pytest
+import yaml
+from dagster import DagsterRunStatus
+
+from graphmill.errors import GraphmillError, SettingsError
+from graphmill.orchestration import searching
+from graphmill.orchestration.io_managers import ArtifactStore
+from graphmill.orchestration.pipes import WorkerClient, WorkerReport
+from graphmill.orchestration.resources import AcceleratorResource
+from graphmill.promotion.promote import promote_run, versions_folder
+from graphmill.runs import __main__ as worker
+from graphmill.runs.resolve import read_settings
+from graphmill.runs.train import train
+from graphmill.search import study as study_module
+from graphmill.search.modes import MODES
+from graphmill.search.study import open_search
+from graphmill.training.metrics_log import MetricsLog
+from graphmill.training.signals import StopRequest
+from tests.components.conftest import Project, checks, failure
+
+pytest.importorskip("optuna")
+
+SETTINGS: dict[str, Any] = {
+    "preset": "none",
+    "model": {"embedding_dim": 8},
+    "training": {"epochs": 3, "learning_rate": 0.01},
+    "acceleration": {"threads": 1, "batch_size": 64},
+}
+SPACE = {"training.learning_rate": {"low": 0.001, "high": 0.1, "log": True}, "model.embedding_dim": [4, 8]}
+SOURCE = {"name": "views", "format": "sequence", "path": "data/views.tsv"}
+
+
+def write_interactions(path: Path, users: int = 40, items: int = 30) -> None:
+    """Two crowds, each with its own half of the items."""
+    rng = np.random.default_rng(0)
+    lines = []
+    for user in range(users):
+        liked = rng.permutation(items // 2)[:8] + (user % 2) * (items // 2)
+        lines += [f"u{user}\ti{item}\t{1000 + 60 * step}" for step, item in enumerate(liked)]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(lines) + "\n")
+
+
+class WorkerHere(WorkerClient):
+    """Does the worker's job in this process."""
+
+    def run(self, context: dg.AssetExecutionContext, *, extras: Mapping[str, Any], cwd: str, **_: Any) -> WorkerReport:
+        with contextlib.chdir(cwd), StopRequest() as stop:
+            try:
+                return WorkerReport(result=worker._dispatch(extras, [], stop, MODES))
+            except GraphmillError as error:
+                raise dg.Failure(str(error), allow_retries=False) from None
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Trainings happen in this process; the settings of each."""
+    made: list[dict[str, Any]] = []
+
+    def run(
+        values: Mapping[str, Any], where: str, root: Path, tell: Callable[..., None], stop: Any, **more: Any
+    ) -> Any:
+        made.append(dict(values))
+        result = train(values, where, root=str(root), **more)
+        for record in MetricsLog(Path(result["run_dir"]) / "metrics.jsonl").read("epoch"):
+            tell(record)
+        return result, ""
+
+    monkeypatch.setattr(study_module, "run_process", run)
+    return made
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project whose graph is there."""
+    project = Project(tmp_path_factory.mktemp("built"))
+    write_interactions(project.root / "data" / "views.tsv")
+    assert project.materialize(project.dataset(sources=[SOURCE])).success
+    return project.root
+
+
+@pytest.fixture
+def project(built: Path, tmp_path: Path) -> Project:
+    shutil.copytree(built, tmp_path, dirs_exist_ok=True)
+    return Project(tmp_path)
+
+
+class Searched:
+    """A project with interactions, BPR-MF, and a search; its instance, sensor and assets."""
+
+    def __init__(self, project: Project, **search: Any) -> None:
+        self.project = project
+        # A sensor's tick resolves partitions in an instance that is kept in files only.
+        (project.root / "home").mkdir()
+        project.instance = dg.DagsterInstance.local_temp(str(project.root / "home"))
+        asked = {"space": SPACE, "sampler": "random", "trials": 2, "prune": False, **search}
+        self.own = project.model(recipe="bpr_mf", settings=SETTINGS, search=asked)
+        self.dataset = project.dataset(sources=[SOURCE])
+        self.definitions = dg.Definitions.merge(
+            dg.Definitions(assets=self.dataset.assets),
+            dg.Definitions(assets=self.own.assets, jobs=self.own.jobs, sensors=self.own.sensors),
+            dg.Definitions(
+                resources={
+                    "graphmill_store": ArtifactStore(base_path=str(project.root / "data" / "06_models")),
+                    "accelerator": AcceleratorResource(device="cpu"),
+                    "worker": WorkerHere(),
+                }
+            ),
+        )
+
+    @property
+    def instance(self) -> dg.DagsterInstance:
+        return self.project.instance
+
+    def tick(self) -> dg.SensorResult:
+        (sensor,) = (sensor for sensor in self.own.sensors or () if sensor.name == "toy_bpr_mf_search")
+        assert sensor.default_status == dg.DefaultSensorStatus.STOPPED
+        # As the daemon makes it: build_sensor_context() knows no partitions that are only asked for.
+        context = dg.SensorEvaluationContext(
+            instance_ref=self.instance.get_ref(),
+            last_tick_completion_time=None,
+            last_run_key=None,
+            cursor=None,
+            log_key=None,
+            repository_name=None,
+            repository_def=self.definitions.get_repository_def(),
+            instance=self.instance,
+        )
+        with context:
+            found = sensor.evaluate_tick(context)
+        for request in found.dynamic_partitions_requests or ():
+            self.instance.add_dynamic_partitions(request.partitions_def_name, list(request.partition_keys))
+        return found
+
+    def launch(self, request: Any) -> dg.ExecuteInProcessResult:
+        job = self.definitions.resolve_job_def(request.job_name)
+        return job.execute_in_process(
+            partition_key=request.partition_key, instance=self.instance, tags=request.tags, raise_on_error=False
+        )
+
+    def all(self) -> None:
+        """Ticks and runs until the leaderboard is made."""
+        for _ in range(10):
+            for request in (found := self.tick()).run_requests or ():
+                result = self.launch(request)
+                assert result.success, failure(result)
+                if request.job_name.endswith("leaderboard"):
+                    self.board = result
+                    return
+            assert found.run_requests, found.skip_message
+        raise AssertionError("no end")
+
+
+def test_the_sensor_makes_every_trial_and_then_the_leaderboard(project: Project, trained: list[Any]) -> None:
+    searched = Searched(project, seeds=2)
+    first = searched.tick()
+    (request,) = first.run_requests
+    assert request.job_name == "toy_bpr_mf_trial"
+    key = request.partition_key
+    assert key in searched.instance.get_dynamic_partitions("toy_bpr_mf_trials")
+    (file,) = project.root.glob(f"data/06_models/toy/bpr_mf/search-*/trials/{key}.yaml")
+    written = read_settings(file)
+    # The same look again asks for the same run, and for no other trial: the pool has one place.
+    assert [each.run_key for each in searched.tick().run_requests] == [request.run_key]
+
+    searched.all()
+    assert len(trained) == 4
+    assert trained[0]["training"]["learning_rate"] == written["training"]["learning_rate"]
+    assert {values["training"]["seed"] for values in trained} == {0, 1}
+    trial = project.metadata("toy/bpr_mf_trials")
+    assert trial["state"] == "finished"
+    assert trial["promote"].startswith("```\ngraphmill promote data/06_models/toy/bpr_mf/search-")
+
+    board = project.metadata("toy/bpr_mf_leaderboard")
+    assert (board["trials"], board["failed"]) == (2, 0)
+    assert "data:image/png;base64," in board["parallel_coordinates"]
+    assert "95 %" in board["trials_by_validation"].records[0].data
+    assert "popularity" in board["winner_on_the_test"]
+    assert set(checks(searched.board)) == {"trials_trained", "winner_is_apart"}
+    # What is pasted into the component is what the winner was trained with.
+    pasted = yaml.safe_load(board["settings"].removeprefix("```yaml\n").removesuffix("```"))
+    assert "search" not in pasted["settings"]
+    project.model(recipe="bpr_mf", settings=pasted["settings"])
+    # Nothing more is asked for; and the leaderboard is asked for under the same run key.
+    assert [each.run_key for each in searched.tick().run_requests] == [f"{file.parents[1].name}-2"]
+
+    # The line that promotes: a trial is a run directory of this model, exported when it goes live.
+    with contextlib.chdir(project.root):
+        run = board["promote"].split()[-2]
+        store = versions_folder(run)
+        assert store.path == project.root / "data/07_promoted/toy/bpr_mf"
+        assert promote_run(run, store, by="me", person=True, force=True)["outcome"] == "promoted"
+    assert (project.root / "data/07_promoted/toy/bpr_mf/current/embeddings.parquet").is_file()
+
+
+def test_a_trial_whose_run_was_killed_is_launched_again_and_given_up_after_three(
+    project: Project, trained: list[Any]
+) -> None:
+    searched = Searched(project, trials=1)
+    (request,) = searched.tick().run_requests
+    key = request.partition_key
+    for attempt in range(searching.ATTEMPTS):
+        (again,) = searched.tick().run_requests
+        assert again.run_key == (f"{key}-{attempt}" if attempt else key)
+        run = searched.instance.create_run_for_job(
+            searched.definitions.resolve_job_def("toy_bpr_mf_trial"), tags={searching.PARTITION: key}
+        )
+        assert searched.tick().skip_message == "0 trials have ended, 1 are under way"
+        searched.instance.report_run_failed(run, "killed")
+    assert searched.tick().run_requests[0].job_name == "toy_bpr_mf_leaderboard"
+    result = searched.launch(searched.tick().run_requests[0])
+    assert "no trial of" in failure(result)
+
+
+def test_a_run_that_a_person_cancels_ends_its_trial(project: Project) -> None:
+    searched = Searched(project, trials=2)
+    (request,) = searched.tick().run_requests
+    run = searched.instance.create_run_for_job(
+        searched.definitions.resolve_job_def("toy_bpr_mf_trial"), tags={searching.PARTITION: request.partition_key}
+    )
+    searched.instance.report_run_canceled(run)
+    (other,) = searched.tick().run_requests
+    assert other.partition_key != request.partition_key
+
+
+def test_no_more_trials_are_asked_for_than_the_pool_has_places(
+    project: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    searched = Searched(project, trials=9)
+    monkeypatch.setattr(searching, "places", lambda instance, pool: 3)
+    assert len(searched.tick().run_requests) == 3
+    monkeypatch.setattr(searching, "places", lambda instance, pool: 4)
+    assert len(searched.tick().run_requests) == 4
+
+
+def test_places_are_the_pools_limit(tmp_path: Path) -> None:
+    (tmp_path / "dagster.yaml").write_text("concurrency: {pools: {default_limit: 2}}\n")
+    with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+        assert searching.places(instance, "accelerator") == 2
+        instance.event_log_storage.set_concurrency_slots("accelerator", 5)
+        assert searching.places(instance, "accelerator") == 5
+    assert searching.places(dg.DagsterInstance.ephemeral(), "accelerator") == 1
+
+
+def test_before_there_is_a_graph_the_sensor_says_so(project: Project) -> None:
+    searched = Searched(project)
+    (project.root / "data/06_models/toy/graph/manifest.json").unlink()
+    assert searched.tick().skip_message == "toy/graph is not there yet: materialize it"
+
+
+def test_a_partition_that_nobody_asked_for_is_one_sentence(project: Project) -> None:
+    searched = Searched(project)
+    searched.instance.add_dynamic_partitions("toy_bpr_mf_trials", ["mine"])
+    job = searched.definitions.resolve_job_def("toy_bpr_mf_trial")
+    result = job.execute_in_process(partition_key="mine", instance=searched.instance, raise_on_error=False)
+    assert "nobody asked for a trial 'mine' of this search" in failure(result)
+
+
+def test_a_worker_that_outlived_its_run_is_stopped_first(project: Project) -> None:
+    searched = Searched(project, trials=1)
+    (request,) = searched.tick().run_requests
+    run = searched.instance.create_run_for_job(
+        searched.definitions.resolve_job_def("toy_bpr_mf_trial"), tags={searching.PARTITION: request.partition_key}
+    )
+    values = {"recipe": "bpr_mf", "data": "data/06_models/toy/graph", **SETTINGS}
+    asked = {"space": SPACE, "sampler": "random", "trials": 1, "prune": False}
+    search = open_search({**values, "search": asked}, "here", "data/06_models/toy/bpr_mf", base=project.root)
+    study = search.study()
+    with subprocess.Popen(["sleep", "100"]) as left:
+        process = [left.pid, psutil.Process(left.pid).create_time(), socket.gethostname()]
+        frozen = study.get_trials()[0]
+        study._storage.set_trial_user_attr(frozen._trial_id, "process", process)
+        searched.instance.report_run_failed(run, "its process was killed")
+        assert searched.tick().skip_message == "0 trials have ended, 1 are under way"
+        assert left.wait(10) == -signal.SIGTERM
+    (again,) = searched.tick().run_requests
+    assert again.run_key == f"{request.partition_key}-1"
+
+
+@pytest.mark.parametrize(
+    ("search", "sentence"),
+    [
+        ({"space": {"training.rate": [1, 2]}}, "toy/bpr_mf: search.space.training.rate is no setting of this system"),
+        ({"space": {"training.epochs": [1, 2]}}, "search.space.training.epochs cannot be searched"),
+        ({"space": SPACE, "trails": 3}, "search: unknown setting 'trails'"),
+        ({"space": SPACE, "sampler": "grid"}, "sampler grid needs a list of choices"),
+        ({"trials": 3}, "search: space"),
+    ],
+)
+def test_mistakes_in_the_section_are_found_when_the_project_loads(
+    project: Project, search: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(SettingsError) as told:
+        project.model(recipe="bpr_mf", settings=SETTINGS, search=search)
+    assert sentence in str(told.value)
+
+
+def test_trials_of_other_data_are_another_search(project: Project) -> None:
+    searched = Searched(project)
+    values = {"recipe": "bpr_mf", "data": "data/06_models/toy/graph", **SETTINGS, "search": {"space": SPACE}}
+    before = open_search(values, "here", base=project.root).folder
+    write_interactions(project.root / "data" / "views.tsv", users=30)
+    assert project.materialize(searched.dataset).success
+    assert open_search(values, "here", base=project.root).folder != before
+
+
+DEFS = [
+    {"type": "graphmill.components.GraphDataset", "attributes": {"name": "toy", "sources": [SOURCE]}},
+    {
+        "type": "graphmill.components.EmbeddingModel",
+        "attributes": {
+            "dataset": "toy",
+            "recipe": "bpr_mf",
+            "settings": {**SETTINGS, "training": {"epochs": 30000, "patience_epochs": 0}},
+            "search": {"space": SPACE, "sampler": "random", "trials": 2},
+        },
+    },
+]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1500)
+def test_a_killed_command_goes_on_with_its_trial(project: Project, tmp_path: Path, repository: Path) -> None:
+    package = tmp_path / "src" / "tiny"
+    (package / "defs" / "toy").mkdir(parents=True)
+    (package / "__init__.py").touch()
+    (package / "definitions.py").write_bytes((repository / "src/graphmill/definitions.py").read_bytes())
+    file = package / "defs" / "toy" / "defs.yaml"
+    file.write_text(yaml.safe_dump_all(DEFS))
+    (tmp_path / "pyproject.toml").write_text(
+        textwrap.dedent("""
+            [tool.dg]
+            directory_type = "project"
+            [tool.dg.project]
+            root_module = "tiny"
+        """)
+    )
+    module = {"module_name": "tiny.definitions", "attribute": "defs", "working_directory": "src"}
+    (tmp_path / "workspace.yaml").write_text(yaml.safe_dump({"load_from": [{"python_module": module}]}))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "DAGSTER_HOME": str(tmp_path / "home")}
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / "dagster.yaml").write_bytes((repository / "dagster.yaml").read_bytes())
+    command = [sys.executable, "-m", "graphmill.cli", "search", "toy/bpr_mf", "--json"]
+    first = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
+    deadline = time.monotonic() + 500
+    while not list(tmp_path.glob("data/06_models/toy/bpr_mf/search-*/runs/*/checkpoints/*")):
+        assert time.monotonic() < deadline
+        assert first.poll() is None
+        time.sleep(0.1)
+    os.killpg(first.pid, signal.SIGKILL)
+    first.wait()
+    # The length is no part of what is searched, and a trial's settings are those of its file.
+    for written in (file, *tmp_path.glob("data/06_models/toy/bpr_mf/search-*/trials/*.yaml")):
+        written.write_text(written.read_text().replace("epochs: 30000", "epochs: 3"))
+    again = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=900)
+    assert again.returncode == 0, again.stderr
+    found = json.loads(again.stdout)
+    assert len(found["entries"]) == 2
+    with dg.DagsterInstance.from_config(str(tmp_path / "home")) as instance:
+        assert len(instance.get_dynamic_partitions("toy_bpr_mf_trials")) == 2
+        statuses = [run.status for run in instance.get_runs()]
+    assert DagsterRunStatus.STARTED not in statuses
+    assert DagsterRunStatus.CANCELED in statuses

@@ -1,0 +1,177 @@
+"""Embeddings in files and databases: whole or not at all, read back as they were; with a real PostgreSQL."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from graphmill.errors import InputError, ResourceError, SettingsError
+from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
+from graphmill.evaluation.health.neighbours import nearest
+from graphmill.export import databases
+from graphmill.export.targets import write_to
+
+SERVERS = (shutil.which("postgres"), *sorted(map(str, Path("/usr/lib/postgresql").glob("*/bin/postgres"))))
+
+
+@pytest.fixture(scope="module")
+def embeddings() -> Embeddings:
+    count, dim = 60, 8
+    return Embeddings(
+        ids=np.array([f"n{n}" for n in range(count)], dtype=object),
+        names=np.array(
+            ["a\ttab, a \\ and a\nline", "O'Brien; DROP TABLE x", *[f"Node {n}" for n in range(2, count)]], dtype=object
+        ),
+        types=(np.arange(count) % 3).astype(np.int32),
+        type_names=("drug", "disease", "gene/protein"),
+        vectors=np.random.default_rng(0).normal(size=(count, dim)).astype(np.float32),
+        index=np.arange(count, dtype=np.int64),
+    )
+
+
+@pytest.mark.parametrize("name", ["out.parquet", "out.csv", "out.npy"])
+def test_files_read_back_as_they_were(embeddings: Embeddings, tmp_path: Path, name: str) -> None:
+    assert write_to(name, embeddings, tmp_path)["rows"] == 60
+    found = read_embeddings(tmp_path / name)
+    assert np.array_equal(found.vectors, embeddings.vectors)
+    assert found.ids.tolist() == embeddings.ids.tolist()
+
+
+def test_a_duckdb_file_answers_who_is_near(embeddings: Embeddings, tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    for _ in range(2):  # the second replaces the first
+        said = write_to("deep/live.duckdb", embeddings, tmp_path)
+    assert "VSS" in said["note"]
+    with duckdb.connect(str(tmp_path / "deep" / "live.duckdb"), read_only=True) as connection:
+        rows = connection.execute(
+            "SELECT node_id, node_name, node_type, embedding FROM embeddings ORDER BY node_index"
+        ).fetchall()
+        near = connection.execute("SELECT node_id, cosine FROM neighbors('n3', 5)").fetchall()
+    assert [row[1] for row in rows] == embeddings.names.tolist()
+    assert np.array_equal(np.array([row[3] for row in rows], np.float32), embeddings.vectors)
+    expected = nearest(embeddings.vectors, np.array([3]), 5)
+    assert [row[0] for row in near] == [f"n{row}" for row in expected.rows[0]]
+    assert [row[1] for row in near] == pytest.approx(expected.similarities[0], abs=1e-6)
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["live.duckdb"]
+
+
+def test_what_cannot_be_written_leaves_the_old_file(embeddings: Embeddings, tmp_path: Path) -> None:
+    pytest.importorskip("duckdb")
+    write_to("live.duckdb", embeddings, tmp_path)
+    before = (tmp_path / "live.duckdb").read_bytes()
+    torn = replace(embeddings, vectors=embeddings.vectors, names=embeddings.names[:30])
+    with pytest.raises(Exception, match="length"):
+        write_to("live.duckdb", torn, tmp_path)
+    assert (tmp_path / "live.duckdb").read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["live.duckdb"]
+
+
+def test_a_mistake_is_one_sentence(embeddings: Embeddings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(InputError, match=r"'live.xlsx' is no target: a file ending in .*, or postgresql:SCHEMA.TABLE"):
+        write_to("live.xlsx", embeddings, tmp_path)
+    for name in ("public.x; DROP TABLE y", "A", "", "a.b.c"):
+        with pytest.raises(InputError, match="is no table: TABLE or SCHEMA"):
+            write_to(f"postgresql:{name}", embeddings)
+    monkeypatch.setenv(databases.POSTGRES_VARIABLE, f"host={tmp_path} user=nobody dbname=none")
+    with pytest.raises(ResourceError, match=r"PostgreSQL cannot be reached \(.*\); set GRAPHMILL_POSTGRES"):
+        write_to("postgresql:live", embeddings)
+    monkeypatch.setattr(databases.importlib.util, "find_spec", lambda name: None)
+    for target, extra in (("live.duckdb", "duckdb"), ("postgresql:live", "pgvector")):
+        with pytest.raises(SettingsError, match=rf'pip install "graphmill\[{extra}\]"'):
+            write_to(target, embeddings, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[str]:
+    """How to reach a PostgreSQL that listens on a socket in a folder of its own."""
+    pytest.importorskip("psycopg2")
+    server = next((path for path in SERVERS if path), None)
+    if server is None:
+        pytest.skip("no PostgreSQL here; install the package postgresql to run this test")
+    binaries = Path(server).resolve().parent
+    folder = Path(tempfile.mkdtemp(prefix="pg"))  # short: a socket's path has a limit
+    user = {"user": "postgres"} if os.geteuid() == 0 else {}  # it refuses to run as root
+    if user:
+        shutil.chown(folder, "postgres")
+    run: dict[str, Any] = {"cwd": folder, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, **user}
+    data = str(folder / "data")
+    subprocess.run([binaries / "initdb", "-D", data, "-U", "mill", "-A", "trust", "--no-sync"], check=True, **run)
+    options = ["-c", "listen_addresses=", "-k", str(folder), "-F"]
+    process = subprocess.Popen([binaries / "postgres", "-D", data, *options], **run)
+    address = f"host={folder} user=mill dbname=postgres"
+    try:
+        wait_for(address)
+        yield address
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def wait_for(address: str) -> None:
+    import psycopg2
+
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            return psycopg2.connect(address).close()
+        except psycopg2.OperationalError:
+            assert time.monotonic() < deadline, "PostgreSQL did not come up"
+            time.sleep(0.1)
+
+
+def ask(address: str, query: str) -> list[tuple[Any, ...]]:
+    import psycopg2
+
+    connection = psycopg2.connect(address)
+    try:
+        with connection.cursor() as cursor:
+            cursor.execute(query)
+            return cursor.fetchall()
+    finally:
+        connection.close()
+
+
+def has_vector(address: str) -> bool:
+    return bool(ask(address, "SELECT 1 FROM pg_available_extensions WHERE name = 'vector'"))
+
+
+def test_a_table_of_postgresql_is_replaced_whole(
+    embeddings: Embeddings, postgres: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(databases.POSTGRES_VARIABLE, postgres)
+    for _ in range(2):
+        said = write_to("postgresql:live.nodes", embeddings)
+    assert said["rows"] == 60
+    rows = ask(postgres, "SELECT node_id, node_name, node_type, embedding::real[] FROM live.nodes ORDER BY node_index")
+    assert [row[1] for row in rows] == embeddings.names.tolist()
+    assert np.array_equal(np.array([row[3] for row in rows], np.float32), embeddings.vectors)
+    torn = replace(embeddings, index=np.zeros(60, np.int64))  # twice the same key
+    with pytest.raises(ResourceError, match=r"did not take the table live\.nodes, which is as it was: duplicate key"):
+        write_to("postgresql:live.nodes", torn)
+    assert ask(postgres, "SELECT count(*) FROM live.nodes") == [(60,)]
+    if not has_vector(postgres):
+        assert "has no extension pgvector" in said["note"]
+
+
+def test_pgvector_finds_who_is_near(embeddings: Embeddings, postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not has_vector(postgres):
+        pytest.skip(
+            "this PostgreSQL has no extension pgvector; install the package postgresql-15-pgvector to run this test"
+        )
+    monkeypatch.setenv(databases.POSTGRES_VARIABLE, postgres)
+    assert "HNSW" in write_to("postgresql:vectors", embeddings)["note"]
+    near = ask(
+        postgres,
+        "SELECT node_id FROM vectors WHERE node_id <> 'n3' ORDER BY embedding <=> "
+        "(SELECT embedding FROM vectors WHERE node_id = 'n3') LIMIT 5",
+    )
+    assert [row[0] for row in near] == [f"n{row}" for row in nearest(embeddings.vectors, np.array([3]), 5).rows[0]]

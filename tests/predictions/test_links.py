@@ -1,0 +1,230 @@
+"""Tables of predicted links of runs: equal to brute force on every system that predicts, in Python, files and commands."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import graphmill
+from graphmill.cli import app
+from graphmill.errors import GraphmillError, InputError, SettingsError
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.predictions import calibration
+from graphmill.predictions.columns import COLUMNS
+from graphmill.predictions.settings import LinkSettings
+from graphmill.runs.export import export_run, restore
+from graphmill.runs.links import Predictor, link_model, write_links
+from graphmill.runs.train import train
+from tests.training.cases import CASES
+from tests.training.runs import settings_of
+
+SYSTEMS = {"hgt": "hgt-softmax", "conve": "conve-kvsall", "complex": "complex"}
+
+
+@pytest.fixture(scope="module")
+def runs(graph: TypedGraph, tmp_path_factory: pytest.TempPathFactory) -> dict[str, graphmill.Run]:
+    found = {}
+    for name, case in SYSTEMS.items():
+        root = tmp_path_factory.mktemp(name)
+        result = train(settings_of(CASES[case], graph, {"training": {"epochs": 1}}), "test", root=str(root))
+        export_run(restore(result["run_dir"]))
+        found[name] = graphmill.load(result["run_dir"])
+    return found
+
+
+@pytest.fixture(autouse=True)
+def small_relations_have_probabilities(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "LEAST_LINKS", 5)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_links_are_those_of_brute_force(system: str, runs: dict[str, graphmill.Run], graph: TypedGraph) -> None:
+    restored = restore(runs[system].path)
+    scorer = restored.recipe.scorer(restored.model)
+    ids = graph.node_table()["id"].to_pylist()
+    expected = {}
+    for relation in graph.relations:
+        source, target = graph.node_type(relation.source), graph.node_type(relation.target)
+        scores = scorer.score_targets(relation.index, np.arange(source.count)).numpy().copy()
+        edges = graph.edges(relation.index)
+        scores[edges.src, edges.dst] = -np.inf
+        if relation.source == relation.target:
+            np.fill_diagonal(scores, -np.inf)
+        for head in range(source.count):
+            best = np.argsort(-scores[head], kind="stable")[:3]
+            key = ids[source.offset + head], relation.name, relation.target
+            expected[key] = [(ids[target.offset + tail], scores[head, tail]) for tail in best]
+    found = runs[system].links("*", k=3)
+    assert list(found.columns) == list(COLUMNS)
+    for key, rows in found.groupby(["head_id", "relation", "tail_type"]):
+        wanted = expected.pop(key)
+        np.testing.assert_allclose(rows["score"], [score for _, score in wanted], atol=1e-5)
+        assert rows["tail_id"].tolist() == [tail for tail, _ in wanted]
+        assert rows["rank"].tolist() == [1, 2, 3]
+    assert not expected, "every head has its links in every relation"
+
+
+def test_a_row_says_how_usual_likely_and_supported_it_is(runs: dict[str, graphmill.Run]) -> None:
+    found = runs["hgt"].links("*", "disease_protein", k=4, node_type="disease", path_links=50)
+    assert set(found["known"]) == {""}
+    np.testing.assert_allclose(found["relative_rank"], found["rank"] / found["usual_rank"], rtol=1e-5)
+    by_score = found.sort_values("score")
+    assert by_score["probability"].is_monotonic_increasing
+    assert found["probability"].between(0, 1).all()
+    looked = found[found["paths"].notna()]
+    assert len(looked) == 50
+    assert looked["score"].min() >= found[found["paths"].isna()]["score"].max()
+    assert set(looked["path_length"]) <= {0, 2, 3}
+    named = looked[looked["path_length"] > 0].iloc[0]
+    for path in named["paths"].split(" ; "):
+        assert path.startswith(named["head_name"])
+        assert path.endswith(named["tail_name"])
+
+
+def test_without_a_head_the_best_links_of_the_relation_over_all_heads(runs: dict[str, graphmill.Run]) -> None:
+    overall, everything = (runs["complex"].links(head, "drug_protein", k=6, node_type="drug") for head in ("", "*"))
+    assert len(overall) == 6
+    best = everything.sort_values("score", ascending=False, kind="stable").head(6)
+    assert overall[["head_id", "tail_id"]].to_numpy().tolist() == best[["head_id", "tail_id"]].to_numpy().tolist()
+
+
+def test_held_out_links_are_found_where_only_training_is_left_out(runs: dict[str, graphmill.Run]) -> None:
+    found = runs["hgt"].links("*", "disease_protein", k=60, known="exclude_train")
+    assert set(found["known"]) == {"", "valid", "test"}
+    flagged = runs["hgt"].links("*", "disease_protein", k=60, known=True)
+    assert set(flagged["known"]) == {"", "train", "valid", "test"}
+    assert len(flagged) > len(found)
+
+
+def test_an_export_without_its_graph_still_ranks_a_heads_tails(runs: dict[str, graphmill.Run], tmp_path: Path) -> None:
+    shutil.copytree(runs["hgt"].path / "embeddings", tmp_path / "alone")
+    alone = graphmill.load(tmp_path / "alone")
+    alone.manifest["data"]["path"] = "nowhere"
+    found = alone.links("n90", "drug_protein", k=4)
+    assert list(found.columns) == list(COLUMNS)
+    assert found["paths"].isna().all()
+    whole = runs["hgt"].links("n90", "drug_protein", k=60, known="exclude_train")
+    assert found["tail_id"].tolist() == whole["tail_id"].tolist()[:4], "of the links it knows those of training alone"
+
+
+def test_evidence_of_another_kind_stands_beside_the_best_rows(runs: dict[str, graphmill.Run]) -> None:
+    """The boundary that explanations of links use."""
+    import pyarrow as pa
+
+    class Told:
+        schema = pa.schema([("because", pa.string())])
+        most = 2
+
+        def __call__(self, relation: int, heads: np.ndarray, tails: np.ndarray) -> dict[str, Any]:
+            return {"because": [f"{relation}:{head}-{tail}" for head, tail in zip(heads, tails, strict=True)]}
+
+    asked = LinkSettings(relations=["drug_protein"], heads=["n90"], k=3)
+    (found,) = Predictor(link_model(runs["complex"].path), asked, evidence=[Told()]).predict()
+    (table,) = found.rows.chunks()
+    assert table.column_names == [*COLUMNS, "because"]
+    relation = found.asked.relation.index
+    tails = [int(tail[1:]) for tail in table["tail_id"].to_pylist()]
+    assert table["because"].to_pylist() == [f"{relation}:90-{tails[0]}", f"{relation}:90-{tails[1]}", None]
+    assert None not in table["paths"].to_pylist()
+
+
+# -- files -----------------------------------------------------------------------------------------------------------
+
+
+def test_parquet_csv_and_report_say_the_same(runs: dict[str, graphmill.Run]) -> None:
+    run = runs["conve"]
+    report = write_links(link_model(run.path), LinkSettings(relations=["disease_protein"], k=3))
+    folder = run.path / "links"
+    table = pq.read_table(folder / "links.parquet").to_pandas()
+    texts = {name: "" for name in table.columns if name not in ("known", "paths")}
+    kinds = table.dtypes.to_dict()
+    again = pd.read_csv(folder / "links.csv", dtype=kinds, keep_default_na=False, na_values=texts)
+    pd.testing.assert_frame_equal(table, again, check_exact=False)
+    assert json.loads((folder / "links.json").read_text())["rows"] == report["rows"] == len(table) == 3 * 90
+    assert [each["heads"] for each in report["relations"]] == [30, 60]
+    for each in report["relations"]:
+        assert [at["n"] for at in each["diversity"]] == [1, 3]
+        assert sum(tail["heads"] for tail in each["frequent_tails"]) <= each["rows"]
+        assert 0 < each["supported_rows"] <= each["looked_for_paths"]
+        assert {"negatives", "base_rate", "ece", "ece_top"} <= set(each["calibration"])
+    ends = [frozenset((row["head_id"], row["tail_id"])) for row in report["shown"]]
+    assert len(ends) == len(set(ends)) == 6
+    assert sorted(path.name for path in folder.iterdir()) == ["links.csv", "links.json", "links.parquet"]
+
+
+def test_a_failure_leaves_the_tables_of_before(runs: dict[str, graphmill.Run], monkeypatch: pytest.MonkeyPatch) -> None:
+    run = runs["complex"]
+    model = link_model(run.path)
+    write_links(model, LinkSettings(relations=["drug_protein"], k=1))
+    before = {path.name: path.read_bytes() for path in (run.path / "links").iterdir()}
+    monkeypatch.setattr(model.scorer, "poll", lambda: (_ for _ in ()).throw(SettingsError("stopped")))
+    with pytest.raises(GraphmillError, match="stopped"):
+        write_links(model, LinkSettings(k=2))
+    assert {path.name: path.read_bytes() for path in (run.path / "links").iterdir()} == before
+
+
+# -- the command -----------------------------------------------------------------------------------------------------
+
+
+def command(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["links", *arguments], catch_exceptions=True)
+
+
+def test_the_command_shows_a_heads_links(runs: dict[str, graphmill.Run]) -> None:
+    of = str(runs["hgt"].path)
+    shown = command(of, "--relation", "drug_protein", "--head", "node 90", "-k", "3")
+    assert "node 90, drug_protein: gene/protein" in shown.stdout
+    assert "–drug_protein–" in shown.stdout.replace("\n", "")
+    found = json.loads(command(of, "--relation", "drug_protein", "--head", "n90", "-k", "3", "--json").stdout)
+    frame = runs["hgt"].links("n90", "drug_protein", k=3)
+    assert [row["tail_id"] for row in found["links"]] == frame["tail_id"].tolist()
+    assert list(found["links"][0]) == list(COLUMNS)
+    assert "negatives" in found["calibration"][0]["calibration"]
+
+
+def test_the_command_writes_all_links(runs: dict[str, graphmill.Run], tmp_path: Path) -> None:
+    of = runs["complex"].path
+    shown = command(str(of), "--relation", "drug_protein", "--type", "drug", "-k", "2", "--set", "csv=false")
+    assert "48 links in" in shown.stdout.replace("\n", " ")
+    assert sorted(path.name for path in (of / "links").iterdir()) == ["links.json", "links.parquet"]
+    (tmp_path / "heads").write_text("n90\nn91\n")
+    file = str(tmp_path / "heads")
+    found = json.loads(command(str(of), "--relation", "drug_protein", "--heads-file", file, "--json").stdout)
+    assert found["rows"] == 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--relation", "cures"], "has no relation 'cures'"),
+        (["--head", "aspirin"], "has no node 'aspirin'"),
+        (["--relation", "disease_protein", "--head", "n90"], "'n90' is of type drug"),
+        (["-k", "0"], r"k = 0"),
+        (["--known", "maybe"], "known"),
+        (["--set", "depth=3"], "unknown setting 'depth'"),
+    ],
+)
+def test_a_mistake_is_a_sentence_and_nothing_is_written(
+    runs: dict[str, graphmill.Run], arguments: list[str], sentence: str
+) -> None:
+    of = runs["hgt"].path
+    failed = command(str(of), *arguments)
+    assert isinstance(failed.exception, GraphmillError)
+    assert failed.exception.exit_code == 2
+    assert sentence in str(failed.exception)
+    assert not (of / "links").exists()
+
+
+def test_vectors_without_relations_predict_nothing(runs: dict[str, graphmill.Run], tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="is no run directory, nor an export that can score links"):
+        link_model(runs["complex"].path / "embeddings")
+    with pytest.raises(InputError, match="is no run directory"):
+        link_model(tmp_path)

@@ -1,0 +1,178 @@
+"""What a person sees and does in the explorer, in a real browser. Saves pictures on request."""
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from tests.serving.conftest import MakeVersion, served_here
+
+pytestmark = pytest.mark.ui
+
+CHROMIUM = shutil.which("chromium") or "/usr/bin/chromium"
+PATIENCE_MS = 60_000
+NASTY = '<img src=x onerror="document.title=1">'
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if not Path(CHROMIUM).exists():
+        pytest.skip("no Chromium here; install the package chromium to run the browser tests")
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+        yield running
+        running.close()
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    """A page whose own errors, and whose refusals by the content policy, fail the test."""
+    opened = browser.new_page(viewport={"width": 1300, "height": 900})
+    opened.set_default_timeout(PATIENCE_MS)
+    expect.set_options(timeout=PATIENCE_MS)
+    errors: list[str] = []
+    opened.on("pageerror", lambda error: errors.append(str(error)))
+    opened.on("console", lambda said: errors.append(said.text) if "Content Security Policy" in said.text else None)
+    yield opened
+    opened.close()
+    assert errors == []
+
+
+def picture(page: Page, name: str) -> None:
+    if folder := os.environ.get("GRAPHMILL_SCREENSHOTS"):
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        page.wait_for_timeout(300)
+        page.screenshot(path=str(Path(folder) / f"{name}.png"))
+
+
+def ink(page: Page) -> int:
+    """Pixels of the map that are drawn on."""
+    return page.evaluate(
+        "() => { const map = document.getElementById('map'); const pen = map.getContext('2d'); "
+        "const drawn = pen.getImageData(0, 0, map.width, map.height).data; "
+        "return drawn.filter((value, i) => i % 4 === 3 && value > 0).length }"
+    )
+
+
+def test_everything_that_a_version_has_is_on_one_page(page: Page, promoted: Path, make: MakeVersion) -> None:
+    first, second = make(1, items=3), make(2, items=3)
+    with served_here(promoted) as address:
+        page.goto(f"{address}/#/toy/hgt_embeddings")  # as an asset's page links to it
+        expect(page.locator("#summary")).to_have_text(f"hgt, 90 vectors of 16, {second.name}")
+        expect(page.locator("#health")).to_contain_text("Few directions are used.")
+        expect(page.locator("#health .warn").first).to_be_visible()
+        expect(page.locator("#ranking tbody tr")).to_have_text([r"model0.30000.5000", "degree0.1000"])
+        expect(page.locator("#curves svg")).to_have_count(2)
+        expect(page.locator("#drift")).to_contain_text("rotation only, against 0001-aaaaaaaa")
+        versions = page.locator("#versions")
+        expect(versions).to_contain_text(f"→ {second.name} (live)")
+        expect(versions.get_by_text(f"graphmill rollback toy/hgt {first.name}", exact=True)).to_be_visible()
+        expect(versions.get_by_text("graphmill promote data/06_models/toy/hgt/run1", exact=True)).to_be_visible()
+        expect(page.locator("#explained")).to_contain_text("90 of 90 nodes")
+        assert ink(page) > 300
+        picture(page, "explorer")
+
+        page.locator("#version").select_option(first.name)
+        expect(page.locator("#summary")).to_contain_text(first.name)
+        page.get_by_role("button", name="gene").click()
+        expect(page.get_by_role("button", name="gene")).to_have_attribute("aria-pressed", "false")
+        page.locator("#method").select_option("umap")
+        expect(page.locator("body")).to_contain_text("umap")
+
+
+def test_a_node_is_found_and_walked_from_by_keyboard(page: Page, promoted: Path, make: MakeVersion) -> None:
+    make(items=3)
+    with served_here(promoted) as address:
+        page.goto(address)
+        expect(page.locator("#explained")).to_contain_text("nodes")
+        page.keyboard.press("/")
+        page.keyboard.type("drug 1")
+        found = page.locator("#found li")
+        expect(found.first).to_contain_text("DR10")
+        page.keyboard.press("ArrowDown")
+        expect(found.nth(1)).to_have_attribute("aria-selected", "true")
+        page.keyboard.press("ArrowUp")
+        page.keyboard.press("Enter")
+        shown = page.locator("#shown")
+        expect(shown).to_have_text("Drug 10 drug, DR10")
+        assert "id=DR10" in page.url
+        near = page.get_by_role("table", name="Neighbours")
+        expect(near.locator("tbody tr")).to_have_count(10)
+        page.get_by_role("button", name="More").click()
+        expect(near.locator("tbody tr")).to_have_count(20)
+        links = page.get_by_role("table", name="Predicted links")
+        expect(links.locator("tbody tr")).to_have_count(6)
+        links.locator("summary").first.click()
+        expect(links.locator("ul.paths").first).to_contain_text("Drug 10")
+        picture(page, "explorer_node")
+
+        first = near.locator("button.node").first
+        first.focus()
+        page.keyboard.press("ArrowDown")
+        second = near.locator("button.node").nth(1)
+        expect(second).to_be_focused()
+        name = second.inner_text()
+        page.keyboard.press("Enter")
+        expect(shown).to_contain_text(name)
+        page.go_back()
+        expect(shown).to_have_text("Drug 10 drug, DR10")
+
+        page.locator("#map").focus()
+        before = ink(page)
+        for key in ("+", "+", "+", "ArrowLeft"):
+            page.keyboard.press(key)
+        assert ink(page) != before
+        page.keyboard.press("0")
+        page.locator("#search").fill("nobody at all")
+        expect(page.get_by_role("status")).to_have_text("No node has 'nobody at all' in its name or id.")
+
+
+def test_on_a_phone_nothing_is_wider_than_the_screen(page: Page, promoted: Path, make: MakeVersion) -> None:
+    make(items=3)
+    page.set_viewport_size({"width": 390, "height": 844})
+    with served_here(promoted) as address:
+        page.goto(f"{address}/#/toy/hgt/current?id=DR5")
+        expect(page.locator("#shown")).to_have_text("Drug 5 drug, DR5")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        picture(page, "explorer_phone")
+        page.locator("#map").scroll_into_view_if_needed()
+        page.locator("#map").click(position={"x": 5, "y": 5})
+        expect(page.locator("#shown")).to_be_visible()
+
+
+def test_a_name_is_text_and_a_mistake_is_a_sentence(page: Page, promoted: Path, make: MakeVersion) -> None:
+    make(links=False, first_name=NASTY)
+    with served_here(promoted) as address:
+        page.goto(f"{address}/#/toy/hgt/current?name=x&id=DI5")
+        expect(page.locator("#shown")).to_contain_text("Disease 5")
+        page.locator("#search").fill("<img")
+        expect(page.locator("#found li")).to_contain_text([NASTY])
+        page.keyboard.press("Enter")
+        expect(page.locator("#shown")).to_contain_text(NASTY)
+        assert page.title() == "toy/hgt · graphmill explorer"
+        page.goto(f"{address}/#/toy/hgt/current?id=DR99")
+        expect(page.locator("#node")).to_contain_text("has no node with id 'DR99'")
+        page.goto(f"{address}/#/nowhere/hgt")
+        expect(page.get_by_role("status")).to_contain_text(
+            "Nothing of nowhere/hgt is promoted; there are versions of toy/hgt"
+        )
+
+
+def test_where_nothing_is_promoted_the_page_says_how(page: Page, promoted: Path) -> None:
+    with served_here(promoted) as address:
+        page.goto(address)
+        expect(page.get_by_role("status")).to_contain_text("graphmill promote RUN makes a run the live version")
+
+
+def test_with_a_token_the_page_asks_for_it(page: Page, promoted: Path, make: MakeVersion) -> None:
+    make()
+    token = "a-secret-of-some-length"
+    with served_here(promoted, token) as address:
+        page.goto(address)
+        page.locator("#token-text").fill(token)
+        page.get_by_role("button", name="Use it").click()
+        expect(page.locator("#summary")).to_contain_text("90 vectors of 16")
+        expect(page.locator("#token")).to_be_hidden()

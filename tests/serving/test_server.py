@@ -1,0 +1,125 @@
+"""``graphmill serve`` as a process, and where it refuses to start."""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from typer.testing import CliRunner
+
+from graphmill.cli import app
+from graphmill.errors import GraphmillError, ResourceError, SettingsError
+from graphmill.promotion.promote import roll_back
+from graphmill.promotion.versions import Versions
+from graphmill.serving.server import TOKEN_VARIABLE, is_local, require_token
+from tests.serving.conftest import MakeVersion
+
+
+@contextmanager
+def served(folder: Path, *options: str, **environment: str) -> Iterator[str]:
+    """The address of a real server; it is stopped by an interrupt."""
+    command = [sys.executable, "-m", "graphmill.cli", "serve", "--folder", str(folder), "--port", "0", *options]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, **environment}
+    )
+    assert process.stdout is not None
+    try:
+        lines = []
+        while "; Ctrl-C stops it" not in (line := process.stdout.readline()):
+            lines.append(line)
+            assert line, lines
+        yield line.rpartition(" at ")[2].partition(";")[0]
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 0
+
+
+def test_a_real_server_answers_and_a_switch_under_load_loses_no_request(promoted: Path, make: MakeVersion) -> None:
+    names, done = [make(seed).name for seed in (1, 2)], threading.Event()
+    failed: list[str] = []
+    seen: set[str] = set()
+    with served(promoted) as address:
+
+        def ask() -> None:
+            with httpx.Client(base_url=address, timeout=60) as client:
+                while not done.is_set():
+                    found = client.get("/v1/toy/hgt/current/neighbors", params={"id": "DR5"})
+                    if found.status_code != 200:
+                        failed.append(found.text)
+                    else:
+                        seen.add(found.json()["version"])
+
+        threads = [threading.Thread(target=ask) for _ in range(3)]
+        for thread in threads:
+            thread.start()
+        try:
+            with httpx.Client(base_url=address, timeout=60) as client:
+                for number in range(6):
+                    roll_back(Versions(promoted / "toy/hgt"), names[number % 2], by="a test")
+                    for _ in range(1000):
+                        if client.get("/v1/toy/hgt/current/report").json()["version"] == names[number % 2]:
+                            break
+        finally:
+            done.set()
+            for thread in threads:
+                thread.join()
+    assert failed == []
+    assert seen == set(names)
+
+
+def test_an_empty_folder_is_served_with_a_note(promoted: Path) -> None:
+    with served(promoted) as address:
+        assert httpx.get(f"{address}/v1").json() == {"models": []}
+        assert httpx.get(f"{address}/healthz").json()["status"] == "ok"
+
+
+def refusal(*options: str) -> GraphmillError:
+    result = CliRunner().invoke(app, ["serve", *options])
+    assert isinstance(result.exception, GraphmillError), result.output
+    assert result.exception.exit_code == 2
+    return result.exception
+
+
+def test_a_port_in_use_is_one_sentence(promoted: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        error = refusal("--folder", str(promoted), "--port", str(port))
+    assert isinstance(error, ResourceError)
+    assert str(error) == f"127.0.0.1:{port} cannot be used (Address already in use); choose another --port or --host"
+
+
+def test_an_address_that_others_reach_needs_a_token(promoted: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(TOKEN_VARIABLE, raising=False)
+    assert "0.0.0.0 can be reached from other machines: set GRAPHMILL_TOKEN" in str(refusal("--host", "0.0.0.0"))
+    monkeypatch.setenv(TOKEN_VARIABLE, "short")
+    assert "too short" in str(refusal("--host", "0.0.0.0"))
+    require_token("0.0.0.0", False, "a-secret-of-some-length")
+    with pytest.raises(SettingsError, match="not plain text"):
+        require_token("127.0.0.1", True, "é" * 20)
+
+
+def test_addresses_that_are_none_and_files_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    assert "is a file; --folder is the folder" in str(refusal("--folder", str(tmp_path / "file")))
+    assert [is_local(host) for host in ("127.0.0.1", "::1", "localhost", "0.0.0.0", "::", "10.0.0.1", "example.org")] == [
+        True, True, True, False, False, False, False,
+    ]  # fmt: skip
+
+
+def test_with_a_token_a_real_server_lets_in_who_brings_it(promoted: Path, make: MakeVersion) -> None:
+    make()
+    token = "a-secret-of-some-length"
+    with served(promoted, "--host", "0.0.0.0", **{TOKEN_VARIABLE: token}) as address:
+        address = address.replace("0.0.0.0", "127.0.0.1")
+        assert httpx.get(f"{address}/v1").status_code == 401
+        found = httpx.get(f"{address}/v1", headers={"authorization": f"Bearer {token}"})
+        assert found.json()["models"][0]["model"] == "hgt"

@@ -1,0 +1,378 @@
+"""What the service answers: by id and by name, page by page, with the version's name; and one sentence for a mistake."""
+
+import io
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+from starlette.testclient import TestClient
+
+from graphmill.promotion.promote import roll_back
+from graphmill.promotion.versions import Versions
+from graphmill.runs.exported import Run
+from graphmill.serving import catalogue
+from graphmill.serving.application import application
+from graphmill.serving.openapi import description, markdown
+from tests.serving.conftest import MakeVersion, nodes, vectors
+
+LIVE = "/v1/toy/hgt/current"
+
+
+def get(client: TestClient, path: str, status: int = 200, **query: Any) -> dict[str, Any]:
+    found = client.get(path, params=query or None)
+    assert found.status_code == status, found.text
+    assert found.headers["content-type"] == "application/json"
+    return found.json()
+
+
+def test_a_vector_comes_by_id_and_by_name_in_any_case(client: TestClient, make: MakeVersion) -> None:
+    version = make()
+    by_id = get(client, f"{LIVE}/vector", id="DR5")
+    assert by_id == get(client, f"{LIVE}/vector", name="drug 5")
+    assert by_id == get(client, f"/v1/toy/hgt/{version.name}/vector", id="DR5")
+    assert by_id["version"] == version.name
+    assert by_id["node"] == {"id": "DR5", "name": "Drug 5", "type": "drug"}
+    assert np.float32(by_id["vector"]).tolist() == vectors(1)[5].tolist()
+
+
+def test_neighbours_are_those_of_the_run_page_by_page(client: TestClient, make: MakeVersion) -> None:
+    expected = Run(make().path).neighbors("DR5", 20)
+    first = get(client, f"{LIVE}/neighbors", id="DR5", k=12)
+    second = get(client, f"{LIVE}/neighbors", id="DR5", k=12, offset=first["next"])
+    rows = [*first["neighbors"], *second["neighbors"]][:20]
+    assert [row["id"] for row in rows] == expected["node_id"].tolist()
+    assert [row["cosine"] for row in rows] == pytest.approx(expected["cosine"].tolist(), abs=1e-5)
+    assert first["search"] == "exact"
+    last = get(client, f"{LIVE}/neighbors", id="DR5", k=1000)
+    assert (len(last["neighbors"]), last["next"]) == (89, None)
+    among = get(client, f"{LIVE}/neighbors", id="DR5", k=100, among="gene")["neighbors"]
+    assert {row["type"] for row in among} == {"gene"}
+    assert len(among) == 30
+
+
+@pytest.mark.parametrize("kind", ["faiss", "usearch"])
+def test_an_index_finds_the_same_neighbours(client: TestClient, make: MakeVersion, kind: str) -> None:
+    pytest.importorskip(kind)
+    expected = Run(make(index=kind).path).neighbors("DR5", 10)["node_id"].tolist()
+    found = get(client, f"{LIVE}/neighbors", id="DR5")
+    assert found["search"] == kind
+    assert [row["id"] for row in found["neighbors"]] == expected
+
+
+def test_where_the_index_cannot_be_read_search_is_exact(client: TestClient, make: MakeVersion) -> None:
+    pytest.importorskip("faiss")
+    (make(index="faiss").path / "index.faiss").write_bytes(b"torn")
+    assert get(client, f"{LIVE}/neighbors", id="DR5")["search"] == "exact"
+
+
+def test_links_are_those_of_the_run_with_the_paths_that_support_them(client: TestClient, make: MakeVersion) -> None:
+    run = Run(make().path)
+    expected = run.links("DR5", "indication", 6)
+    found = get(client, f"{LIVE}/links", id="DR5", relation="indication", k=6)
+    assert [link["id"] for link in found["links"]] == expected["tail_id"].tolist()
+    assert [link["score"] for link in found["links"]] == pytest.approx(expected["score"].tolist(), abs=1e-5)
+    assert found["next"] == 6
+    after = get(client, f"{LIVE}/links", id="DR5", relation="indication", k=3, offset=3)["links"]
+    assert after == found["links"][3:]
+    every = get(client, f"{LIVE}/links", id="DR5", k=2)["links"]
+    assert [link["relation"] for link in every] == ["indication", "indication", "target", "target"]
+    known = get(client, f"{LIVE}/links", id="DR5", relation="indication", k=100, known="true")["links"]
+    assert sum(link["known"] for link in known) == len(known) - len(
+        get(client, f"{LIVE}/links", id="DR5", relation="indication", k=100)["links"]
+    )
+
+
+def test_no_node_is_linked_to_itself(client: TestClient, make: MakeVersion) -> None:
+    make()
+    for known in ("true", "false"):
+        found = get(client, f"{LIVE}/links", id="GE5", relation="interacts", k=100, known=known)["links"]
+        assert "GE5" not in {link["id"] for link in found}
+
+
+def test_the_paths_of_a_link_walk_edges_that_there_are(client: TestClient, make: MakeVersion) -> None:
+    scorer = Run(make().path).scorer
+    links = get(client, f"{LIVE}/links", id="DR5", relation="indication", k=25)["links"]
+    paths = [path["steps"] for link in links for path in link["paths"]]
+    assert paths
+    assert {len(steps) for steps in paths} <= {2, 3}
+    names = {"indication": 0, "associated": 1, "target": 2, "interacts": 3}
+    rows = {(node["type"], node["id"]): row for row, node in enumerate(nodes().to_pylist())}
+    for link in links:
+        for path in link["paths"]:
+            here = ("drug", "DR5")
+            for step in path["steps"]:
+                matrix = scorer.sums.outgoing[names[step["relation"]]]
+                first, second = scorer.sums.offsets[names[step["relation"]]]
+                there = (step["type"], step["id"])
+                ends = (rows[here], rows[there])
+                source, target = ends if step["forward"] else ends[::-1]
+                assert matrix[source - first, target - second] == 1
+                here = there
+            assert here == ("disease", link["id"])
+
+
+def test_recommendations_come_from_the_version(client: TestClient, make: MakeVersion) -> None:
+    make(links=False, items=5)
+    found = get(client, f"{LIVE}/recommendations", id="DR3", k=3)
+    assert [(row["rank"], row["id"]) for row in found["recommendations"]] == [(1, "GE0"), (2, "GE1"), (3, "GE2")]
+    assert found["next"] == 3
+    assert "no recommendations for 'DR9'" in get(client, f"{LIVE}/recommendations", 404, id="DR9")["error"]
+    assert "ask /recommendations" in get(client, f"{LIVE}/links", 404, id="DR3")["error"]
+
+
+def test_a_search_finds_equal_names_first_then_beginnings(client: TestClient, make: MakeVersion) -> None:
+    make()
+    found = get(client, f"{LIVE}/search", q="drug 2", k=4)["nodes"]
+    assert [node["name"] for node in found] == ["Drug 20", "Drug 21", "Drug 22", "Drug 23"]
+    assert get(client, f"{LIVE}/search", q="DI7")["nodes"][0]["id"] == "DI7"
+    assert {n["type"] for n in get(client, f"{LIVE}/search", q="1", type="gene")["nodes"]} == {"gene"}
+    assert get(client, f"{LIVE}/search", q="")["nodes"] == []
+
+
+def test_the_report_and_the_projection_are_what_the_page_shows(client: TestClient, make: MakeVersion) -> None:
+    make()
+    report = get(client, f"{LIVE}/report")
+    assert list(report["ranking"]["scorers"]) == ["model", "degree"]
+    assert [epoch["losses"]["total"] for epoch in report["curves"]] == [2.0, 1.0, 2 / 3, 0.5]
+    assert (report["health"]["status"], report["drift"]["name"]) == ("warn", "rotation_only")
+    drawn = get(client, f"{LIVE}/projection", points=50)
+    assert len(drawn["points"]["x"]) == len(drawn["points"]["id"]) == 50
+    assert drawn["types"] == ["drug", "disease", "gene"]
+    around = get(client, f"{LIVE}/projection", id="DR5", k=5)["points"]
+    assert around["id"][0] == "DR5"
+    assert len(around["id"]) == 6
+    everywhere = get(client, f"{LIVE}/projection", points=90)["points"]
+    place = everywhere["id"].index("DR5")
+    assert (around["x"][0], around["y"][0]) == (everywhere["x"][place], everywhere["y"][place])
+
+
+def test_the_card_is_the_versions_file_or_made_from_its_manifest(client: TestClient, make: MakeVersion) -> None:
+    version = make()
+    assert get(client, f"{LIVE}/card")["card"]["metrics"]["test_mrr"] == 0.2
+    assert "has no card.md" in get(client, f"{LIVE}/card", 404, format="markdown")["error"]
+    (version.path / "card.md").write_text("# A card")
+    (version.path / "card.json").write_text(json.dumps({"made": "by hand"}))
+    with TestClient(application(version.path.parents[2]), base_url="http://127.0.0.1") as again:
+        assert get(again, f"{LIVE}/card", format="markdown")["markdown"] == "# A card"
+        assert get(again, f"{LIVE}/card")["card"] == {"made": "by hand"}
+
+
+def test_models_and_versions_are_listed(client: TestClient, make: MakeVersion) -> None:
+    first, second = make(1), make(2)
+    (model,) = get(client, "/v1")["models"]
+    assert model == {"dataset": "toy", "model": "hgt", "current": second.name, "versions": 2}
+    rows = get(client, "/v1/toy/hgt")["versions"]
+    assert [(row["version"], row["live"], row["why"]) for row in rows] == [
+        (second.name, True, "seed 2"),
+        (first.name, False, "seed 1"),
+    ]
+
+
+MISTAKES = [
+    ("/v1/nowhere/hgt/current/vector?id=DR5", 404, "there is no dataset 'nowhere' (there are: toy)"),
+    ("/v1/toy/gnn/current/vector?id=DR5", 404, "toy has no model 'gnn' (it has: hgt)"),
+    ("/v1/toy/hgt/0009-aaaaaaaa/vector?id=DR5", 404, "has no version '0009-aaaaaaaa' (it has: 0001-"),
+    (f"{LIVE}/vector?id=DR99", 404, "has no node with id 'DR99'; /search?q=… finds nodes"),
+    (f"{LIVE}/vector?id=DR5&type=gene", 404, "has no node with id 'DR5' of type gene"),
+    (f"{LIVE}/vector?id=DR5&type=planet", 404, "has no node type 'planet' (it has drug, disease, gene)"),
+    (f"{LIVE}/vector", 400, "say which node: id=… or name=…"),
+    (f"{LIVE}/vector?id=DR5&name=x", 400, "say which node: id=… or name=…"),
+    (f"{LIVE}/vector?id=DR0", 409, "2 nodes have id 'DR0': DR0 (drug), DR0 (disease); say which with id= and type="),
+    (f"{LIVE}/vector?name=Twin", 409, "2 nodes have name 'Twin': DR1 (drug), DR2 (drug)"),
+    (f"{LIVE}/neighbors?id=DR5&k=1001", 400, "k=1001: it is a whole number from 1 to 1000"),
+    (f"{LIVE}/neighbors?id=DR5&k=-1", 400, "k=-1: it is a whole number"),
+    (f"{LIVE}/neighbors?id=DR5&k=ten", 400, "k=ten: it is a whole number"),
+    (f"{LIVE}/neighbors?id=DR5&top=3", 400, "there is no parameter 'top' here (there are: id, name, type, k"),
+    (f"{LIVE}/neighbors?id=DR5&id=DR6", 400, "id is given more than once"),
+    (f"{LIVE}/links?id=DR5&relation=cures", 404, "has no relation 'cures' (it has associated, indication, interacts, target)"),
+    (f"{LIVE}/links?id=DI5&relation=indication", 400, "begins at nodes of type drug; this node is of type disease"),
+    (f"{LIVE}/links?id=DR5&offset=3", 400, "offset pages through one relation"),
+    (f"{LIVE}/links?id=DR5&known=yes", 400, "known=yes: it is true or false"),
+    (f"{LIVE}/recommendations?id=DR5", 404, "holds no recommendations"),
+    (f"{LIVE}/projection?method=tsne", 400, "method=tsne: it is one of pca, umap"),
+    (f"{LIVE}/search?q={'x' * 600}", 400, "q has 600 characters; at most 512 are read"),
+    (f"{LIVE}/vector?id={'x' * 5000}", 414, "at most 4096 are read"),
+    ("/v2", 404, "there is nothing at this address"),
+    (f"{LIVE}/everything", 404, "there is nothing at this address"),
+]
+
+
+@pytest.mark.parametrize(("path", "status", "sentence"), MISTAKES)
+def test_a_mistake_gets_one_sentence(
+    client: TestClient, make: MakeVersion, path: str, status: int, sentence: str
+) -> None:
+    make()
+    assert sentence in get(client, path, status)["error"]
+
+
+def test_a_model_without_a_live_version_says_so(client: TestClient, make: MakeVersion) -> None:
+    (make().path.parent / "current").unlink()
+    assert "no version of toy/hgt is live" in get(client, f"{LIVE}/vector", 404, id="DR5")["error"]
+
+
+def test_vectors_alone_predict_no_links(client: TestClient, make: MakeVersion) -> None:
+    make(links=False)
+    assert "has vectors and no relations.safetensors" in get(client, f"{LIVE}/links", 404, id="DR5")["error"]
+    assert get(client, f"{LIVE}/report")["about"]["answers"] == ["vector", "neighbors"]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/../../etc/passwd",
+        "/v1/%2e%2e/%2e%2e/current/vector?id=DR5",
+        "/v1/toy/hgt/..%2f..%2f/card",
+        "/v1/toy/hgt/%2e%2e/card",
+        "/v1/toy/.lock/current/card",
+        "/pictures/..%2f..%2fsecret.png",
+        "/pictures/%2e%2e/secret.png",
+        "/pictures/data/06_models/../../secret.png",
+        "/pictures//etc/passwd",
+        "/pictures/data/06_models/link.png",
+        "/pictures/data/06_models/%00.png",
+        "/pictures/data/06_models/notes.txt",
+        "/pictures/data/06_models/.hidden.png",
+    ],
+)
+def test_no_path_from_outside_reaches_the_file_system(
+    client: TestClient, make: MakeVersion, tmp_path: Path, path: str
+) -> None:
+    make()
+    runs = tmp_path / "data" / "06_models"
+    runs.mkdir()
+    for secret in (tmp_path / "secret.png", runs / "notes.txt", runs / ".hidden.png"):
+        secret.write_bytes(b"secret")
+    (runs / "link.png").symlink_to(tmp_path / "secret.png")
+    found = client.get(path)
+    assert found.status_code == 404
+    assert b"secret" not in found.content
+
+
+def test_pictures_of_runs_are_served_and_scaled(client: TestClient, tmp_path: Path) -> None:
+    run = tmp_path / "data" / "06_models" / "toy" / "hgt" / "run1"
+    run.mkdir(parents=True)
+    Image.new("RGB", (400, 100)).save(run / "losses.png")
+    found = client.get("/pictures/data/06_models/toy/hgt/run1/losses.png?width=40")
+    assert found.headers["content-type"] == "image/png"
+    assert Image.open(io.BytesIO(found.content)).size == (40, 10)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_only_reading_is_possible(client: TestClient, make: MakeVersion, method: str) -> None:
+    make()
+    found = client.request(method, f"{LIVE}/vector?id=DR5")
+    assert found.status_code == 405
+    assert "read-only" in found.json()["error"]
+
+
+def test_with_a_token_every_request_for_data_has_to_bring_it(promoted: Path, make: MakeVersion) -> None:
+    make()
+    token = "a-secret-of-some-length"
+    with TestClient(application(promoted, token, local=False), base_url="http://example.org") as client:
+        for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": token}):
+            found = client.get("/v1", headers=headers)
+            assert found.status_code == 401
+            assert found.headers["www-authenticate"] == "Bearer"
+            assert "Authorization: Bearer TOKEN" in found.json()["error"]
+            assert client.get("/pictures/data/06_models/x.png", headers=headers).status_code == 401
+        assert client.get("/v1", headers={"authorization": f"Bearer {token}"}).status_code == 200
+        for path in ("/", "/explorer.js", "/healthz", "/openapi.json"):
+            assert client.get(path).status_code == 200
+
+
+def test_another_hosts_name_for_this_machine_reads_nothing(promoted: Path, make: MakeVersion) -> None:
+    make()
+    with TestClient(application(promoted), base_url="http://evil.example") as client:
+        assert client.get("/v1").status_code == 421
+    with TestClient(application(promoted), base_url="http://[::1]:3030") as client:
+        assert client.get("/v1").status_code == 200
+
+
+def test_the_page_runs_nothing_from_elsewhere(client: TestClient) -> None:
+    found = client.get("/")
+    assert "default-src 'none'" in found.headers["content-security-policy"]
+    assert "unsafe" not in found.headers["content-security-policy"]
+    for path in ("/", "/explorer.js", "/charts.js", "/explorer.css"):
+        text = client.get(path).text.replace("http://www.w3.org/2000/svg", "")
+        assert "http://" not in text
+        assert "https://" not in text
+        assert "<script>" not in text
+        assert " style=" not in text
+
+
+def test_the_description_names_every_address_and_the_page_of_the_docs_is_it(
+    client: TestClient, repository: Path
+) -> None:
+    found = get(client, "/openapi.json")
+    assert found == json.loads(json.dumps(description()))
+    assert "/v1/{dataset}/{model}/{version}/neighbors" in found["paths"]
+    page = repository / "docs" / "reference" / "http_api.md"
+    assert page.read_text(encoding="utf-8") == markdown(), (
+        "python -m graphmill.serving.openapi > docs/reference/http_api.md"
+    )
+
+
+def test_a_switch_under_load_loses_no_request(client: TestClient, make: MakeVersion, promoted: Path) -> None:
+    names = [make(seed).name for seed in (1, 2, 3)]
+    expected = {name: vectors(seed)[5].tolist() for name, seed in zip(names, (1, 2, 3), strict=True)}
+    done, wrong, seen = threading.Event(), [], set()
+
+    def ask() -> None:
+        while not done.is_set():
+            found = client.get(f"{LIVE}/vector", params={"id": "DR5"})
+            body = found.json()
+            if found.status_code != 200 or np.float32(body["vector"]).tolist() != expected[body["version"]]:
+                wrong.append(body)
+            seen.add(body["version"])
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    store = Versions(promoted / "toy/hgt")
+    for number in range(12):
+        target = names[number % 3]
+        if target != store.current_name():
+            roll_back(store, target, by="a test")
+        wait_for(client, target)
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+    assert seen == set(names)
+
+
+def wait_for(client: TestClient, version: str) -> None:
+    for _ in range(2000):
+        if get(client, f"{LIVE}/vector", id="DR5")["version"] == version:
+            return
+    raise AssertionError(f"{version} never answered")
+
+
+def test_a_damaged_version_goes_live_for_nobody(
+    client: TestClient, make: MakeVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalogue, "RETRY_SECONDS", 0.01)
+    good = make(1)
+    assert get(client, f"{LIVE}/vector", id="DR5")["version"] == good.name
+    bad = make(2)
+    (bad.path / "embeddings.parquet").write_bytes(b"torn")
+    for _ in range(2000):
+        assert get(client, f"{LIVE}/vector", id="DR5")["version"] == good.name
+        if get(client, "/healthz")["status"] == "degraded":
+            break
+    assert get(client, "/healthz") == {"status": "degraded", "problems": ["toy/hgt"]}
+    assert "cannot be read" in get(client, f"/v1/toy/hgt/{bad.name}/vector", 503, id="DR5")["error"]
+    make(3)
+    wait_for(client, make(3).name)
+    assert get(client, "/healthz") == {"status": "ok", "problems": []}
+
+
+def test_few_versions_stay_in_memory(client: TestClient, make: MakeVersion) -> None:
+    names = [make(seed).name for seed in range(1, catalogue.MOST_OPEN + 4)]
+    for name in names:
+        assert get(client, f"/v1/toy/hgt/{name}/vector", id="DR5")["version"] == name
+    assert get(client, f"{LIVE}/vector", id="DR5")["version"] == names[-1]
