@@ -11,8 +11,8 @@ that went target by target could read some rows fewer times), at the best rate t
   adds to the sums of its source. Bytes, at the rate at which every thread reads the second cache.
 * ``operators``, in place of both where the edges are done by torch's sparse operators (``kernels/hgt/sparse.py``):
   ``sampled_addmm`` and ``embedding_bag`` on all relations into a type, as often as a step needs them; and in place of
-  ``edges`` where they are done by dense ones (``kernels/hgt/segments.py``): ``embedding_bag`` and the gradients of its weights
-  on each relation.
+  ``edges`` where they are done by dense ones (``kernels/hgt/segments.py``): ``embedding_bag`` and the gradients of its
+  weights on each relation.
 * ``activations``: GELU on what was attended to, and its gradient.
 * ``loss``: the workload's own, squares of all outputs, and its gradient.
 * ``update``: Adam, fused, on tables and weights.
