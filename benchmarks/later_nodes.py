@@ -88,7 +88,7 @@ class LaterScorer:
         nodes = graph.node_table()
         rows = run.embeddings.rows_of(nodes["type"].to_pylist(), nodes["id"].to_pylist())
         keys = [tuple(key) for key in run.manifest["relations"]]
-        self.scorer: Any = run._scorer
+        self.scorer: Any = run.scorer
         self.relations = {r.index: keys.index(r.key) for r in graph.relations if r.key in keys}
         self.places = {t.name: rows[t.offset : t.offset + t.count] for t in graph.node_types}
         self.graph = graph

@@ -108,6 +108,8 @@ def test_a_new_node_is_scored_as_one_that_was_there(graph: TypedGraph, run: Run,
     np.testing.assert_allclose(again, found.score, atol=1e-5)
     targets = grown.links(known[0], "gene/protein|drug_protein|drug", 30, node_type="gene/protein", known=True)
     assert "twin" in set(targets.tail_id)
+    with pytest.raises(InputError, match="ask for one head in one relation"):
+        grown.links("twin")
 
 
 @pytest.mark.parametrize("case", ["hgt-full", "hgt-softmax"])

@@ -30,8 +30,12 @@ from graphmill.training.settings import ExportSettings
 
 TYPES = ("drug", "disease", "gene")
 OF_TYPE, DIM = 30, 16
-RELATIONS = [["drug", "indication", "disease"], ["gene", "associated", "disease"], ["drug", "target", "gene"],
-    ["gene", "interacts", "gene"]]
+RELATIONS = [
+    ["drug", "indication", "disease"],
+    ["gene", "associated", "disease"],
+    ["drug", "target", "gene"],
+    ["gene", "interacts", "gene"],
+]
 MakeVersion = Callable[..., Version]
 
 
@@ -98,7 +102,13 @@ DRIFT = {
 def fill(seed: int, links: bool, index: str, items: int, first_name: str) -> Callable[[Path], Mapping[str, Any]]:
     def write(folder: Path) -> Mapping[str, Any]:
         beside = {SCORING: scoring(seed)} if links else {}
-        about = {"fingerprint": f"run{seed}", "epoch": 1, "recipe": "hgt", "relations": RELATIONS if links else []}
+        about: dict[str, Any] = {
+            "fingerprint": f"run{seed}",
+            "epoch": 1,
+            "recipe": "hgt",
+            "relations": RELATIONS if links else [],
+        }
+        about["data"] = {"path": "gone/graph", "content_hash": "0" * 64}
         formats = ExportSettings(csv=False)
         values = vectors(seed)
         export_embeddings([EmbeddingBlock(0, values)], nodes(first_name), DIM, folder, formats, about, beside)

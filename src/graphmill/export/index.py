@@ -167,7 +167,9 @@ def index_sentence(index: Mapping[str, Any]) -> str:
 
 
 def _write_faiss(units: Float32, path: Path) -> None:
-    import faiss
+    import faiss as typed
+
+    faiss: Any = typed  # its annotations are not those of its Python layer
 
     index = faiss.IndexHNSWSQ(units.shape[1], faiss.ScalarQuantizer.QT_fp16, LINKS, faiss.METRIC_INNER_PRODUCT)
     index.hnsw.efConstruction = BUILD_BREADTH
@@ -177,7 +179,9 @@ def _write_faiss(units: Float32, path: Path) -> None:
 
 
 def _read_faiss(path: Path, breadth: int) -> Propose:
-    import faiss
+    import faiss as typed
+
+    faiss: Any = typed
 
     index = faiss.read_index(str(path))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from graphmill.predictions.settings import LinkSettings
     from graphmill.runs.export import Restored
     from graphmill.runs.links import LinkModel
+    from graphmill.runs.report_page import Markdown
     from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
 
 
@@ -137,6 +138,8 @@ class Run:
         trained = scorer.sums.known(number, own)[1]
         if asked.known != "flag":
             scores[trained] = -np.inf
+        if 0 <= row - second < len(scores):  # a node's link to itself says nothing
+            scores[row - second] = -np.inf
         best = np.argsort(-scores, kind="stable")[: asked.k]
         best = best[np.isfinite(scores[best])]
         found = {
@@ -259,7 +262,7 @@ class Run:
 
     def report(self) -> Markdown:
         """What was trained, how it ended, its figures and its health, as a page of Markdown."""
-        from graphmill.runs.report_page import report_page
+        from graphmill.runs.report_page import Markdown, report_page
 
         return Markdown(report_page(self))
 
@@ -308,7 +311,7 @@ class Run:
             "relations": [] if relations == [""] else relations,
             "k": k,
             "head_type": node_type,
-            "known": {True: "flag", False: "exclude"}.get(known, known),  # type: ignore[call-overload]
+            "known": known if isinstance(known, str) else "flag" if known else "exclude",
             **settings,
         }
         asked = parse(LinkSettings, values, "links()")
@@ -331,8 +334,9 @@ class Run:
         """Whether this is an export that can score, without the graph that it was trained on."""
         from graphmill.runs.places import open_graph_of
 
-        if not (self._directory / SCORING).is_file():
-            return False
+        scores = (self._directory / SCORING).is_file()
+        if not scores or "joined" in self.manifest:  # there is no graph of what joined later
+            return scores
         try:
             open_graph_of(self.path, self.manifest["data"])
         except InputError:
@@ -340,20 +344,14 @@ class Run:
         return False
 
     def embed(self, edges: str | Path, output: str | Path = "", format: str = "", **settings: Any) -> Run:
-        """Vectors for nodes that joined the graph later, from a file of their edges to known ones; nothing is trained.
+        """Vectors for nodes that joined later, from a file of their edges to known ones (``format`` and ``settings`` as for
+        :func:`graphmill.read_edges`); nothing is trained.
 
-        Args:
-            edges: as :func:`graphmill.read_edges` reads; nodes by the ids, types and relations of the graph.
-            output: folder; default: ``embeddings_later`` in the run.
-            format, settings: as for :func:`graphmill.read_edges`.
-
-        Returns:
-            An export of known nodes, with the vectors that they had, and new ones: ``links``, ``score`` and ``neighbors``
-            know both. ``new_nodes.parquet`` in its folder has the new ones alone.
+        Returns an export in the folder ``output`` (default: ``embeddings_later`` in the run) of known nodes, with the
+        vectors that they had, and new ones, which ``new_nodes.parquet`` has alone.
 
         Raises:
-            SettingsError: the system has no vectors for nodes that it was not trained with.
-            InputError: the file cannot be used, or has no new node, or one without an edge to a known one.
+            SettingsError: the system has none for such nodes. InputError: the file has no new node, or cannot be used.
         """
         from graphmill.ingest.read import read_edges
         from graphmill.runs.embed import FOLDER, embed_run
@@ -373,13 +371,11 @@ class Run:
     ) -> pd.DataFrame:
         """The ``k`` best new items of ``user``, or of every user: user_id, user_name, rank, item_id, item_name, score.
 
-        ``history``: a file of interactions as :func:`graphmill.read_interactions` reads (``format``, ``settings``), or
-        the item ids of one person, oldest first. Then they are for the people in it, who need not have been there in the
-        training.
+        ``history``: a file of interactions (``format``, ``settings`` as for :func:`graphmill.read_interactions`), or one
+        person's item ids, oldest first: for the people in it, who need not have been there in the training.
 
         Raises:
-            SettingsError: the system does not recommend.
-            InputError: no such user, or a history that cannot be used.
+            SettingsError: the system does not recommend. InputError: no such user, or a history that cannot be used.
         """
         import pyarrow.parquet as pq
 
@@ -387,33 +383,20 @@ class Run:
         from graphmill.runs.fold_in import recommend_history
         from graphmill.runs.recommendations import recommend_run
 
-        if not isinstance(history, str | Path):
-            written = recommend_history(self._restored, list(history), "history", k)
-        elif str(history):
-            tables = read_interactions(history, format, **settings)
-            written = recommend_history(self._restored, tables, str(history), k)
-        else:
+        if history == "":
             if user:
                 self.row(user, "user")
             written = recommend_run(self._restored, k)
-        chosen = [("user_id", "=", user)] if user else None
-        table: pd.DataFrame = pq.read_table(written["file"], filters=chosen).to_pandas()
-        return table
+        elif isinstance(history, str | Path):
+            met = read_interactions(history, format, **settings)
+            written = recommend_history(self._restored, met, str(history), k)
+        else:
+            written = recommend_history(self._restored, list(history), "history", k)
+        only = [("user_id", "=", user)] if user else None
+        return cast("pd.DataFrame", pq.read_table(written["file"], filters=only).to_pandas())
 
     @cached_property
     def _restored(self) -> Restored:
         from graphmill.runs.export import restore
 
         return restore(self.path)
-
-
-class Markdown(str):
-    """Text that a notebook shows as a page, and a terminal as it is."""
-
-    __slots__ = ()
-
-    def _repr_markdown_(self) -> str:
-        return str(self)
-
-    def __repr__(self) -> str:
-        return str(self)

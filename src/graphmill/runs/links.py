@@ -87,6 +87,11 @@ def link_model(run: str | Path) -> LinkModel:
     if (exported / SCORING).is_file():
         manifest = read_manifest(exported)
         require_whole(exported, manifest)
+        if "joined" in manifest:
+            raise InputError(
+                f"{path} has nodes that joined after the training, and no graph of them: ask for one head in one relation "
+                "(graphmill.load(FOLDER).links(head, relation))"
+            )
         graph = open_graph_of(path, manifest["data"])
         return LinkModel(path, graph, exported_scorer(exported), {"epoch": manifest.get("epoch")})
     if not (path / "manifest.json").is_file() or not (path / "settings.json").is_file():

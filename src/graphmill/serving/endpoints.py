@@ -46,7 +46,7 @@ def _links(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
     wanted = asked["offset"] + asked["k"] + (1 if asked["relation"] else 0)
     found = opened.links(row, asked["relation"], wanted, asked["known"])
     paged = _paged("links", found, asked) if asked["relation"] else {"links": found, "next": None}
-    links = [{**link, "paths": opened.paths(row, link, asked["paths"])} for link in paged["links"]]
+    links = [{**link, "paths": opened.paths(row, link, asked["paths"])} for link in paged["links"] or ()]
     return {"node": opened.node(row), **paged, "links": links}
 
 

@@ -57,7 +57,7 @@ class TrainedEdges:
         near_head = near_head[(near_head != head) & (near_head != tail)]
         degrees = np.diff(self.indptr)
         both = near_head[np.isin(near_head, near_tail)]
-        found = [(float(degrees[a]), (head, int(a), tail)) for a in both]
+        found: list[tuple[float, tuple[int, ...]]] = [(float(degrees[a]), (head, int(a), tail)) for a in both]
         walked = near_head[np.argsort(degrees[near_head], kind="stable")]
         walked = walked[np.cumsum(degrees[walked]) <= MOST_EDGES]
         if len(walked):

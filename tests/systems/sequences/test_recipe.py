@@ -97,7 +97,9 @@ def test_final_figures_have_both_protocols_ties_of_time_apart_and_the_baselines(
     for prefix in ("", "untied_", "sampled_", "popularity_", "markov_", "item_knn_"):
         assert f"{prefix}ndcg@10" in figures, prefix
     assert polls
-    assert set(recipe.evaluate(model, "valid", final=False, poll=lambda: None)) == set(recipe.settings.evaluation.measured())
+    assert set(recipe.evaluate(model, "valid", final=False, poll=lambda: None)) == set(
+        recipe.settings.evaluation.measured()
+    )
 
 
 @pytest.fixture(scope="module")

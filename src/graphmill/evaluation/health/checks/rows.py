@@ -5,6 +5,10 @@ from graphmill.evaluation.health.check import Evidence, Group, HealthCheck, Outc
 SOUND = Group("rows_are_sound", "No row is missing, dead, repeated, or far longer than the rest.")
 
 
+def _non_finite(e: Evidence) -> Outcome:
+    return NON_FINITE.outcome(e.figures.non_finite, 0, e.figures.non_finite == 0)
+
+
 def _dead(e: Evidence) -> Outcome:
     most = e.thresholds.dead_rows_max
     return DEAD.outcome(e.figures.dead, most, e.figures.dead <= most and e.figures.live >= 2)
@@ -19,12 +23,12 @@ def _duplicated(e: Evidence) -> Outcome:
     return DUPLICATED.outcome(share, most, share <= most)
 
 
-NON_FINITE = HealthCheck(
+NON_FINITE: HealthCheck = HealthCheck(
     name="non_finite_rows",
     group=SOUND,
     what="rows with NaN or infinity",
     bound="0",
-    judge=lambda e: NON_FINITE.outcome(e.figures.non_finite, 0, e.figures.non_finite == 0),
+    judge=_non_finite,
     good="Every number is finite.",
     bad="Rows hold NaN or infinity: the training diverged, or the file is damaged.",
     remedy="Lower learning_rate, or use precision fp32 or bf16; on_nonfinite: stop names the batch.",
