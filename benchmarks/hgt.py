@@ -185,11 +185,6 @@ def compiled_rows() -> Iterator[Row]:
     yield from _against("67k", "ours,compiled", "ours", "")
 
 
-def parts_rows() -> Iterator[Row]:
-    """What it brings to take a relation through in one pass: beside calls of its own for each operation."""
-    yield from _against("67k", "ours", "ours,parts", "")
-
-
 def profile_rows() -> Iterator[Row]:
     """What a step consists of, by torch's profiler: the operators that take the most time of their own."""
     compiled = [(graph, "ours") for graph in ("67k", "kg_5k", "primekg*0.02403", "primekg*1.92205")]
@@ -354,7 +349,6 @@ ROWS: dict[str, Callable[[], Iterator[Row]]] = {
     "primekg": primekg_rows,
     "torch": torch_rows,
     "compiled": compiled_rows,
-    "parts": parts_rows,
     "profile": profile_rows,
     "growth": growth_rows,
     "inference": inference_rows,

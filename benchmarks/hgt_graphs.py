@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from graphmill.kernels.hgt_plan import MessageGraph, TypedEdges
+from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
 
 Typed = tuple[list[int], list[TypedEdges]]
 

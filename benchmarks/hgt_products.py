@@ -19,7 +19,7 @@ from itertools import pairwise
 import torch
 
 from benchmarks import hgt_graphs
-from graphmill.kernels.hgt_plan import MessageGraph
+from graphmill.kernels.hgt.plan import MessageGraph
 from graphmill.kernels.products import product
 
 WIDTHS = (512, 256, 512)

@@ -1,7 +1,7 @@
 """What a training step of the kernel workload that goes relation by relation does besides its products, part by part.
 
 The limit of ``benchmarks.hgt_products`` is matrix products alone. Where these take four seconds the rest hardly counts;
-where a machine does them in less than two, it does. Each part is counted for the scheme of ``kernels/hgt_relations.py`` (one
+where a machine does them in less than two, it does. Each part is counted for the scheme of ``kernels/hgt/relations.py`` (one
 that went target by target could read some rows fewer times), at the best rate that torch's own operators reach here for it:
 
 * ``rows``: each relation reads the rows of the nodes that occur in it, once a pass: forward k and v of its sources and q of
@@ -9,10 +9,10 @@ that went target by target could read some rows fewer times), at the best rate t
   gradients of q, k and v read and written. Bytes, at the rate of a gather of these very rows.
 * ``edges``: an edge whose source another edge has met reads k and v in each pass, and q and the output's gradient where it
   adds to the sums of its source. Bytes, at the rate at which every thread reads the second cache.
-* ``operators``, in place of both where the edges are done by torch's sparse operators (``kernels/hgt_sparse.py``):
+* ``operators``, in place of both where the edges are done by torch's sparse operators (``kernels/hgt/sparse.py``):
   ``sampled_addmm`` and ``embedding_bag`` on all relations into a type, as often as a step needs them; and in place of
-  ``edges`` where they are done by dense ones (``kernels/segments.py``): ``embedding_bag`` and the gradients of its weights
-  on each relation.
+  ``edges`` where they are done by dense ones (``kernels/hgt/segments.py``): ``embedding_bag`` and the gradients of its
+  weights on each relation.
 * ``activations``: GELU on what was attended to, and its gradient.
 * ``loss``: the workload's own, squares of all outputs, and its gradient.
 * ``update``: Adam, fused, on tables and weights.
@@ -34,9 +34,9 @@ import torch
 
 from benchmarks import hgt_graphs, hgt_products
 from benchmarks.hgt_products import WIDTHS, Clock
-from graphmill.kernels.hgt_plan import MessageGraph
-from graphmill.kernels.hgt_sparse import inbox_of
-from graphmill.kernels.segments import edge_products, runs, weighted_sums
+from graphmill.kernels.hgt.plan import MessageGraph
+from graphmill.kernels.hgt.segments import edge_products, runs, weighted_sums
+from graphmill.kernels.hgt.sparse import inbox_of
 
 Way = Literal["compiled", "sparse", "dense"]
 _CACHED = 1 << 20

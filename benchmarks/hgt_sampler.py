@@ -15,7 +15,7 @@ from statistics import median
 import numpy as np
 
 from benchmarks import hgt_graphs
-from graphmill.sampling.neighbor_picks import InEdges
+from graphmill.sampling.in_edges import InEdges
 from graphmill.sampling.neighbors import budget_sample, uniform_sample
 
 SEEDS, FANOUT, HOPS, BUDGET = 2048, 10, 2, 512

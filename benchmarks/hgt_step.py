@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks import hgt_graphs, hgt_products, hgt_rest
-from graphmill.kernels.hgt_plan import MessageGraph
+from graphmill.kernels.hgt.plan import MessageGraph
 from graphmill.training.allocator import return_large_blocks
 
 WIDTHS, HEADS = hgt_products.WIDTHS, hgt_products.HEADS
@@ -31,10 +31,8 @@ MICRO_BATCHES, EDGE_SAMPLE = 4, 5000
 class Ours(nn.Module):
     """The workload on our layer.
 
-    ``options``: bf16, checkpoint, edge_sampled, returned (heap); torch, sparse or numba for the edges; parts:
-    what is compiled takes a relation in calls of its own for each operation, as on processors without blocks for
-    products; alone: numba is not there, for no operation; compiled: GELU and the output's product by torch's compiler in
-    place of our own function.
+    ``options``: bf16, checkpoint, edge_sampled, returned (heap); torch, sparse or numba for the edges; alone: numba is not
+    there, for no operation; compiled: GELU and the output's product by torch's compiler in place of our own function.
     """
 
     def __init__(self, typed: hgt_graphs.Typed, options: set[str]) -> None:
@@ -48,14 +46,10 @@ class Ours(nn.Module):
         relations = [(e.source_type, e.target_type) for e in edges]
         self.layers = nn.ModuleList(HGTLayer(len(counts), relations, a, b, HEADS) for a, b in pairwise(WIDTHS))
         if "compiled" in options:
-            from graphmill.kernels.gelu_linear import gelu_linear_reference
+            from graphmill.kernels.products.gelu_linear import gelu_linear_reference
             from graphmill.systems.hgt import model as hgt
 
             hgt.gelu_linear = torch.compile(gelu_linear_reference, dynamic=True)
-        if "parts" in options:
-            from graphmill.kernels import hgt_relations
-
-            hgt_relations.own_blocks = lambda: False  # type: ignore[assignment]
         for layer in self.layers:
             layer.backend = next(  # type: ignore[assignment]
                 (b for b in ("torch", "sparse", "numba") if b in options), "auto"

@@ -1,8 +1,8 @@
 """What each compiled CPU kernel is worth to a user: a whole training step or evaluation with and without it.
 
-``python -m benchmarks.kernels --json`` trains shipped recipes on public data, for every family of kernels once with
-everything compiled and once with that family's plain torch form, in turn, each in a fresh process. A family stays where
-a step or an evaluation is at least 1.25 times as fast with it. ``--only FAMILY`` measures some. Results:
+``python -m benchmarks.kernels --json`` trains shipped recipes on public data, and in each training some steps are done with
+everything compiled, the next ones with one family's plain torch form, then with another's, in turn, round after round. A
+family stays where a step or an evaluation is at least 1.25 times as fast with it. ``--only FAMILY`` measures some. Results:
 ``results/kernels.json``, a row for each family and workload.
 """
 
@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -33,7 +35,7 @@ class Family:
 
     off: dict[str, tuple[str, ...]]
     on: tuple[str, ...]
-    measure: str = "step"
+    measures: tuple[str, ...] = ("step",)
 
 
 def _without(*modules: str) -> dict[str, tuple[str, ...]]:
@@ -41,10 +43,8 @@ def _without(*modules: str) -> dict[str, tuple[str, ...]]:
 
 
 FAMILIES = {
-    "hgt edges and passes": Family(_without("hgt"), ("hgt", "hgt sampled")),
-    "hgt passes in one call": Family({K + "hgt_relations": ("own_blocks",)}, ("hgt",)),
+    "hgt passes": Family({K + "hgt.attention": ("compiled_serves",)}, ("hgt", "hgt sampled")),
     "own fp32 products": Family({K + "products": ("own_products",)}, ("hgt", "conve", "mmgcn", "sasrec")),
-    "own bf16 products": Family({K + "products": ("own_pairs",)}, ("hgt bf16", "conve bf16", "mmgcn bf16")),
     "sequence attention": Family(_without("sequence_attention"), ("sasrec", "tisasrec")),
     "sub-layers": Family(_without("sublayers"), ("sasrec", "tisasrec")),
     "layer norm": Family(_without("layer_norm"), ("sasrec", "hgt")),
@@ -56,51 +56,48 @@ FAMILIES = {
     ),
     "MMGCN layers": Family(_without("combination"), ("mmgcn",)),
     "ConvE": Family(_without("normed_convolution", "one_to_n"), ("conve",)),
-    "propagation": Family(_without("propagation"), ("dragon", "mmgcn", "kgat")),
+    "propagation": Family(_without("propagation"), ("lightgcn", "dragon", "mmgcn", "kgat")),
     "pair losses": Family(_without("pair_losses"), ("bpr_mf", "kgat", "dragon")),
     "link losses": Family(_without("link_scores"), ("hgt",)),
     "next-item losses": Family(_without("next_item_losses"), ("sasrec", "tisasrec")),
     "dropout": Family(_without("dropout"), ("sasrec", "hgt", "conve")),
     "table rows": Family(_without("table_rows"), ("bpr_mf", "hgt sampled", "sasrec")),
     "neighbour picks": Family({"graphmill.sampling.neighbor_picks": ("has_numba",)}, ("hgt sampled",)),
-    "top-k and hits": Family(_without("top_k", "hits"), ("bpr_mf", "sasrec"), "evaluation"),
-    "ranks": Family(_without("rank_counts"), ("conve", "hgt"), "evaluation"),
+    "top-k and hits": Family(_without("top_k", "hits"), ("bpr_mf", "sasrec"), ("evaluation",)),
+    "ranks": Family(_without("rank_counts"), ("conve", "hgt"), ("evaluation",)),
     "everything": Family(
-        {}, ("hgt", "hgt sampled", "conve", "sasrec", "tisasrec", "kgat", "mmgcn", "dragon", "bpr_mf")
+        {},
+        ("hgt", "hgt sampled", "conve", "sasrec", "tisasrec", "kgat", "mmgcn", "dragon", "lightgcn", "bpr_mf"),
+        ("step", "evaluation"),
     ),
 }
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A shipped recipe with its defaults on a public data set; ``settings`` say what differs, and how long it trains."""
+    """A shipped recipe with its defaults on a public data set; ``settings`` say what differs."""
 
     recipe: str
     data: str
     settings: dict[str, dict[str, Any]]
 
 
-def _steps(epochs: int, each: int = 0, **sections: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    training: dict[str, Any] = {"epochs": epochs, "patience_epochs": 0} | ({"steps_per_epoch": each} if each else {})
-    evaluation = {"eval_every": epochs, "final_metrics": "same"}
-    return {"training": training, "evaluation": evaluation, "export": {"csv": False}} | sections
+def _with(**sections: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {"training": {"epochs": 1}, "export": {"csv": False}} | sections
 
 
-BF16 = {"precision": "bf16"}
 WORKLOADS = {
-    "hgt": Workload("hgt", "hetionet", _steps(2, 8, acceleration={"batching": "full"})),
-    "hgt bf16": Workload("hgt", "hetionet", _steps(2, 8, acceleration={"batching": "full"} | BF16)),
-    "hgt sampled": Workload("hgt", "hetionet", _steps(2, 4, acceleration={"batching": "neighbor_sampled"})),
-    "conve": Workload("conve", "FB15k-237", _steps(1)),
-    "conve bf16": Workload("conve", "FB15k-237", _steps(1, acceleration=BF16)),
-    "sasrec": Workload("sasrec", "amazon-sports-seq", _steps(1)),
-    "sasrec mhc": Workload("sasrec", "amazon-sports-seq", _steps(1, model={"mhc": "lite"})),
-    "tisasrec": Workload("tisasrec", "ml-latest-small", _steps(2)),
-    "kgat": Workload("kgat", "last-fm-hetrec", _steps(3)),
-    "mmgcn": Workload("mmgcn", "tiktok", _steps(1)),
-    "mmgcn bf16": Workload("mmgcn", "tiktok", _steps(1, acceleration=BF16)),
-    "dragon": Workload("dragon", "tiktok", _steps(1)),
-    "bpr_mf": Workload("bpr_mf", "last-fm-hetrec", _steps(10)),
+    "sasrec mhc": Workload("sasrec", "amazon-sports-seq", _with(model={"mhc": "lite"})),
+    "hgt": Workload("hgt", "hetionet", _with(acceleration={"batching": "full"})),
+    "hgt sampled": Workload("hgt", "hetionet", _with(acceleration={"batching": "neighbor_sampled"})),
+    "lightgcn": Workload("lightgcn", "tiktok", _with()),
+    "dragon": Workload("dragon", "tiktok", _with()),
+    "mmgcn": Workload("mmgcn", "tiktok", _with()),
+    "sasrec": Workload("sasrec", "amazon-sports-seq", _with()),
+    "tisasrec": Workload("tisasrec", "ml-latest-small", _with()),
+    "kgat": Workload("kgat", "last-fm-hetrec", _with()),
+    "conve": Workload("conve", "FB15k-237", _with()),
+    "bpr_mf": Workload("bpr_mf", "tiktok", _with()),
 }
 SEQUENCES = {
     "amazon-sports-seq": "amazon-sports-seq/Sports.sasrec.txt.gz",
@@ -136,68 +133,139 @@ def build(data: str, folder: Path) -> Path:
     return build_graph(tables.nodes, tables.edges, settings, folder).path
 
 
-def _no() -> bool:
+class _MeasuredError(Exception):
+    """Ends a training once it has been measured."""
+
+
+def no(*_: Any) -> bool:
+    """What a kernel's dispatch is told where its family is left out."""
     return False
 
 
-def say_no(family: str) -> None:
-    """Leave a family's compiled form out of this process, or all of them."""
-    off = FAMILIES[family].off
+@contextmanager
+def without(family: str) -> Iterator[None]:
+    """Leave a family's compiled form out, or all of them; "" leaves none out."""
+    modules = [m for n, m in sorted(sys.modules.items()) if n.startswith("graphmill.")]
+    names = ("has_numba", "own_blocks", "own_products")
     if family == "everything":
-        import importlib.util
+        places = [(module, name) for module in modules for name in names if hasattr(module, name)]
+    else:
+        off = FAMILIES[family].off if family else {}
+        places = [(import_module(module), name) for module, several in off.items() for name in several]
+    before = [(module, name, getattr(module, name)) for module, name in places]
+    for module, name in places:
+        setattr(module, name, no)
+    try:
+        yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)
 
-        find = importlib.util.find_spec
-        importlib.util.find_spec = lambda name, package=None: None if name == "numba" else find(name, package)
-    for module, names in off.items():
-        for name in names:
-            if not hasattr(import_module(module), name):
-                raise SystemExit(f"{module} has no {name}: bring FAMILIES up to date")
-            setattr(import_module(module), name, _no)
+
+SECONDS, MOST_ROUNDS = 60.0, 40
+"""Of quick steps there are more rounds than are asked for."""
+STEPS = 3
+"""Steps in a row of one variant. The first is not counted: its batch may have been made ahead, by the other one."""
 
 
-def measure(workload: str, graph: str) -> dict[str, float]:
-    """Seconds of an optimizer step (median), and of a ranking of the validation split."""
-    from graphmill.runs.export import restore
+def clock() -> float:
+    """Seconds; with one thread those of the processor, which other work on the machine hardly changes."""
+    import torch
+
+    return time.process_time() if torch.get_num_threads() == 1 else time.perf_counter()
+
+
+def times_of_steps(engine: Any, variants: list[str], rounds: int) -> dict[str, float]:
+    """Seconds of a step of each variant, in turn: the mean over an epoch's phases, and what comes before them.
+
+    Of each the shortest, which other work on the machine changes least.
+    """
+    phases = [phase for phase in engine.recipe.phases if phase.steps_per_epoch]
+    found: dict[tuple[str, str], list[float]] = {(v, p.name): [] for v in variants for p in phases}
+    begun: dict[str, list[float]] = {v: [] for v in variants}
+    place = dict.fromkeys((p.name for p in phases), 0)
+    number, enough = 0, time.perf_counter() + SECONDS
+    while number <= rounds or (time.perf_counter() < enough and number <= MOST_ROUNDS):
+        for variant in variants if number % 2 else variants[::-1]:
+            with without(variant):
+                began = clock()
+                engine.recipe.begin_epoch(engine.model, number)
+                begun[variant] += [clock() - began] if number else []
+                for phase in phases:
+                    for step in range(STEPS if number else 1):
+                        began = clock()
+                        engine._step(phase, 0, place[phase.name] % phase.steps_per_epoch)
+                        place[phase.name] += 1
+                        found[variant, phase.name] += [clock() - began] if step and number else []
+        number += 1  # the first round compiles
+    steps = sum(p.steps_per_epoch for p in phases)
+    return {
+        v: (sum(p.steps_per_epoch * min(found[v, p.name]) for p in phases) + min(begun[v])) / steps for v in variants
+    }
+
+
+def times_of_evaluations(engine: Any, variants: list[str], rounds: int) -> dict[str, float]:
+    """Seconds of a ranking of the validation split by each variant, in turn; the shortest of some."""
+    found: dict[str, list[float]] = {v: [] for v in variants}
+    engine.model.eval()
+    for number in range(rounds + 1):
+        for variant in variants:
+            with without(variant):
+                began = clock()
+                engine.recipe.evaluate(engine.model, "valid", final=True, poll=lambda: None)
+                found[variant] += [clock() - began] if number else []
+    return {v: min(times) for v, times in found.items()}
+
+
+def measure(workload: str, graph: str, families: list[str], rounds: int) -> dict[str, dict[str, float]]:
+    """Of each measure the seconds with all kernels, under "", and without each family. In one process, in turn."""
     from graphmill.runs.train import train
+    from graphmill.training.engine import Engine
+
+    results: dict[str, dict[str, float]] = {}
+
+    def take_over(engine: Any) -> None:
+        for name, function in (("step", times_of_steps), ("evaluation", times_of_evaluations)):
+            variants = [f for f in families if name in FAMILIES[f].measures]
+            if variants:
+                results[name] = function(engine, ["", *variants], rounds)
+        raise _MeasuredError
 
     wanted = WORKLOADS[workload]
     values = {"recipe": wanted.recipe, "data": graph, "preset": "none", **wanted.settings}
-    with tempfile.TemporaryDirectory() as folder:
-        result = train(values, workload, root=folder)
-        restored = restore(result["run_dir"])
-        times = []
-        for _ in range(3):
-            began = time.perf_counter()
-            restored.recipe.evaluate(restored.model, "valid", final=True, poll=lambda: None)
-            times.append(time.perf_counter() - began)
-    return {"step": result["seconds_per_step"], "evaluation": min(times)}
+    Engine._epoch = take_over  # type: ignore[method-assign]
+    with tempfile.TemporaryDirectory() as folder, suppress(_MeasuredError):
+        train(values, workload, root=folder)
+    return results
 
 
 def rows(families: list[str], rounds: int, graphs: dict[str, Path]) -> Iterator[card.Row]:
-    """A row for each family and workload."""
-    for family in families:
-        about = FAMILIES[family]
-        for workload in about.on:
-            common = ["--workload", workload, "--graph", str(graphs[WORKLOADS[workload].data])]
-            variants = {"with": common, "without": [*common, "--without", family]}
-            found = card.in_turn("benchmarks.kernels", variants, rounds + 1, card.as_a_worker())
-            on, off = found["with"][1:], found["without"][1:]  # the first round compiles
-            ours, note = card.typical(on, about.measure)
-            theirs, _ = card.typical(off, about.measure)
-            yield card.row(
-                f"{workload}, {about.measure}",
-                family,
-                "s",
-                ours,
-                rival="its plain torch form",
-                theirs=theirs,
-                target=TARGET,
-                note=note,
-            )
+    """A row for each workload and family."""
+    for workload, about in WORKLOADS.items():
+        served = [family for family in families if workload in FAMILIES[family].on]
+        if not served:
+            continue
+        given = ["--workload", workload, "--graph", str(graphs[about.data]), "--rounds", str(rounds), "--only", *served]
+        found = card.fresh("benchmarks.kernels", given, card.as_a_worker())
+        threads = os.environ.get("OMP_NUM_THREADS", "all threads")
+        for name, times in found.items():
+            for family in served:
+                if family in times:
+                    yield card.row(
+                        f"{workload}, {name}",
+                        family,
+                        "s",
+                        times[""],
+                        rival="its plain torch form",
+                        theirs=times[family],
+                        target=TARGET,
+                        note=f"in turn, {rounds} rounds; "
+                        + ("processor time of one thread" if threads == "1" else threads),
+                    )
 
 
 def main() -> None:
-    """Measure, or be one of the measured processes."""
+    """Measure, or be the measured process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", choices=list(FAMILIES), default=list(FAMILIES))
     parser.add_argument("--rounds", type=int, default=3)
@@ -205,12 +273,9 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="write the results file")
     parser.add_argument("--workload", choices=list(WORKLOADS), help=argparse.SUPPRESS)
     parser.add_argument("--graph", default="", help=argparse.SUPPRESS)
-    parser.add_argument("--without", choices=list(FAMILIES), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.workload:
-        if options.without:
-            say_no(options.without)
-        print(json.dumps(measure(options.workload, options.graph)))
+        print(json.dumps(measure(options.workload, options.graph, options.only, options.rounds)))
         return
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(options.work or temporary)

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.products --json``: our own products, fp32 and bf16, beside torch's, in turn, in trainings' shapes.
+"""``python -m benchmarks.products --json``: our own products of fp32 beside torch's, in turn, in trainings' shapes.
 
 A row a shape: 10⁹ multiplications and additions a second, the median of some rounds. Operands and results are allocated
 before the clock starts. Whether training uses our own on this processor says ``graphmill.kernels.products.own_products``.
@@ -15,7 +15,6 @@ from statistics import median
 import torch
 
 from benchmarks.card import Row, fresh, replace_rows, row
-from graphmill.kernels.products import own_pairs
 from graphmill.training.allocator import KEEP_HEAP
 
 ROUNDS, SECONDS = 9, 0.02
@@ -27,17 +26,13 @@ SHAPES = {
     "26000 x 64 x 64 (KGAT)": (26_000, 64, 64),
 }
 """Rows, terms and columns of x Wᵀ; its gradients' products have the same three numbers."""
-LOW_SHAPES = {name: SHAPES[name] for name in ("67000 x 512 x 768 (HGT)", "26000 x 64 x 64 (KGAT)")} | {
-    "67000 x 256 x 1536 (HGT)": (67_000, 256, 1536)
-}
-"""In bf16, where its products are our own."""
 BATCHES = {"8 heads of 2000 x 64 x 64 (HGT)": (8, 2000, 64)}
 Works = dict[str, tuple[Callable[[], object], Callable[[], object]]]
 
 
 def works(rows: int, terms: int, columns: int) -> Works:
     """x Wᵀ, and the products of its gradients: torch's and ours."""
-    from graphmill.kernels.products_numba import product_
+    from graphmill.kernels.products.cpu import product_
 
     x, w, y = torch.randn(rows, terms), torch.randn(columns, terms), torch.randn(rows, columns)
     into_x, into_w = torch.empty_like(x), torch.empty_like(w)
@@ -48,46 +43,9 @@ def works(rows: int, terms: int, columns: int) -> Works:
     }
 
 
-def low_works(rows: int, terms: int, columns: int) -> Works:
-    """The same in bf16, of operands in bf16 and of x and y in fp32, which torch has to round first. yᵀ x is fp32 in ours."""
-    from graphmill.kernels.bfloat16_products_numba import product_
-
-    low = torch.bfloat16
-    x, w, y = torch.randn(rows, terms), torch.randn(columns, terms).to(low), torch.randn(rows, columns)
-    low_x, low_y = x.to(low), y.to(low)
-    into_x, into_y, into_w = torch.empty_like(low_x), torch.empty_like(low_y), torch.empty_like(w)
-    full_w = torch.empty(columns, terms)
-    given: Works = {
-        "x Wᵀ, bf16": (
-            lambda: torch.mm(low_x, w.T, out=into_y),
-            lambda: product_(into_y, low_x, w.T, None, False),
-        ),
-        "y W, bf16": (lambda: torch.mm(low_y, w, out=into_x), lambda: product_(into_x, low_y, w, None, False)),
-        "yᵀ x, bf16": (
-            lambda: torch.mm(low_y.T, low_x, out=into_w),
-            lambda: product_(full_w, low_y.T, low_x, None, False),
-        ),
-    }
-    rounded: Works = {
-        "x Wᵀ, fp32 rounded": (
-            lambda: torch.mm(x.to(low), w.T, out=into_y),
-            lambda: product_(into_y, x, w.T, None, False),
-        ),
-        "y W, fp32 rounded": (
-            lambda: torch.mm(y.to(low), w, out=into_x),
-            lambda: product_(into_x, y, w, None, False),
-        ),
-        "yᵀ x, fp32 rounded": (
-            lambda: torch.mm(y.to(low).T, x.to(low), out=into_w),
-            lambda: product_(full_w, y.T, x, None, False),
-        ),
-    }
-    return given | rounded
-
-
 def batched(heads: int, rows: int, width: int) -> Works:
     """Heads side by side in memory, times a matrix each."""
-    from graphmill.kernels.products_numba import product_
+    from graphmill.kernels.products.cpu import product_
 
     x, y = (torch.randn(rows, heads, width).transpose(0, 1) for _ in range(2))
     w = torch.randn(heads, width, width)
@@ -100,8 +58,6 @@ def measure() -> list[Row]:
     found = []
     cases: list[tuple[str, Works, int]] = [(name, works(*s), s[0] * s[1] * s[2]) for name, s in SHAPES.items()]
     cases += [(name, batched(*s), s[0] * s[1] * s[2] ** 2) for name, s in BATCHES.items()]
-    if own_pairs():
-        cases += [(name, low_works(*s), s[0] * s[1] * s[2]) for name, s in LOW_SHAPES.items()]
     for name, both, work in cases:
         for form, (theirs, ours) in both.items():
             rates: list[list[float]] = [[], []]

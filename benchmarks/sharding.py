@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from benchmarks.card import Row, row, write
-from graphmill.kernels.hgt import hgt_attention
-from graphmill.kernels.hgt_plan import MessageGraph, TypedEdges
+from graphmill.kernels.hgt.attention import hgt_attention
+from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
 from graphmill.training.processes import join
 
 SIZES = (1 << 12, 1 << 18, 1 << 22, 1 << 24)  # bytes

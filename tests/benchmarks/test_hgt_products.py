@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks import hgt_products
-from graphmill.kernels.hgt_plan import MessageGraph, TypedEdges
+from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
 
 
 def test_the_products_have_each_product_of_a_step_and_none_that_is_dead() -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from benchmarks import hgt_rest
-from graphmill.kernels.hgt_plan import MessageGraph, TypedEdges
+from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
 
 
 @pytest.mark.parametrize(

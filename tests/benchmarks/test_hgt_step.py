@@ -9,7 +9,7 @@ import torch
 
 from benchmarks import hgt_step
 from graphmill.systems.hgt import model as hgt
-from tests.kernels.graphs import random_edges
+from tests.kernels.hgt.graphs import random_edges
 
 
 def losses(options: set[str]) -> list[torch.Tensor]:

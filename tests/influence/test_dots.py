@@ -8,7 +8,7 @@ import torch
 from torch.func import functional_call, grad, vmap
 
 from graphmill.influence.dots import paired, pairwise
-from graphmill.kernels.normed_convolution_reference import plain_feature_map
+from graphmill.kernels.normed_convolution.reference import plain_feature_map
 from graphmill.systems.conve.data import both_directions
 from graphmill.systems.conve.model import ConvE
 from graphmill.training.contract import Execution

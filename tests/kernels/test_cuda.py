@@ -6,15 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from graphmill.kernels import hgt, one_to_n
-from graphmill.kernels.hgt_plan import MessageGraph
-from graphmill.kernels.hgt_reference import hgt_attention_reference
+from graphmill.kernels import one_to_n
+from graphmill.kernels.hgt import attention as hgt
+from graphmill.kernels.hgt.plan import MessageGraph
+from graphmill.kernels.hgt.reference import hgt_attention_reference
 from graphmill.kernels.normed_convolution import rectified_linear, windows
 from graphmill.kernels.propagation import propagate, sparse_matrix
 from graphmill.kernels.top_k import top_k
 from graphmill.kernels.translation import grouped_projection, segment_softmax, translation_logits
-from tests.kernels.graphs import Inputs, hub, inputs, random_edges
-from tests.kernels.test_hgt import assert_close
+from tests.kernels.hgt.graphs import Inputs, hub, inputs, random_edges
+from tests.kernels.hgt.test_hgt import assert_close
 
 pytestmark = [
     pytest.mark.gpu,

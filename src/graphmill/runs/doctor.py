@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from graphmill.kernels.products import multiplies_bfloat16
+from graphmill.kernels.runtime.processor import multiplies_bfloat16
 from graphmill.training.device import allowed_cores, available_devices
 from graphmill.training.memory import available_memory, device_memory
 

@@ -6,38 +6,21 @@ depends on no order of work, and the numpy form (the reference) and the compiled
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 
 from graphmill.kernels.runtime.threads import has_numba
+from graphmill.sampling.in_edges import FIRST, GOLDEN, SECOND, InEdges
 from graphmill.sampling.sequences import ranges
 
 ALL = -1
 """The fan-out that takes every edge."""
-_GOLDEN, _FIRST, _SECOND = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-
-
-class InEdges(NamedTuple):
-    """One relation's edges by destination: those into node v are ``indptr[v] .. indptr[v + 1] − 1``.
-
-    ``src`` int32 [E] local numbers; ``pair`` int32 [E] undirected pairs; ``split`` uint8 [E], of which 0 alone carries
-    messages. Arrays may be mapped from files; only the rows asked for are read.
-    """
-
-    source_type: int
-    target_type: int
-    indptr: np.ndarray
-    src: np.ndarray
-    pair: np.ndarray
-    split: np.ndarray
 
 
 def priorities(numbers: np.ndarray, key: int) -> np.ndarray:
     """uint64 like ``numbers`` (int64): SplitMix64 of (key + number), distinct for distinct numbers."""
-    x = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(_GOLDEN) + np.uint64(key)
-    x = (x ^ (x >> np.uint64(30))) * np.uint64(_FIRST)
-    x = (x ^ (x >> np.uint64(27))) * np.uint64(_SECOND)
+    x = (numbers.astype(np.uint64) + np.uint64(1)) * np.uint64(GOLDEN) + np.uint64(key)
+    x = (x ^ (x >> np.uint64(30))) * np.uint64(FIRST)
+    x = (x ^ (x >> np.uint64(27))) * np.uint64(SECOND)
     out: np.ndarray = x ^ (x >> np.uint64(31))
     return out
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from graphmill.kernels.runtime.jit import jit
-from graphmill.sampling.neighbor_picks import _FIRST, _GOLDEN, _SECOND, InEdges
+from graphmill.sampling.in_edges import FIRST, GOLDEN, SECOND, InEdges
 
 _U = np.uint64
 _jit = jit(nogil=True, error_model="numpy")
@@ -25,9 +25,9 @@ def pick(edges: InEdges, nodes: np.ndarray, fanout: int, key: int, masked: np.nd
 
 @_jit
 def _priority(edge, key):  # type: ignore[no-untyped-def]
-    x = (_U(edge) + _U(1)) * _U(_GOLDEN) + key
-    x = (x ^ (x >> _U(30))) * _U(_FIRST)
-    x = (x ^ (x >> _U(27))) * _U(_SECOND)
+    x = (_U(edge) + _U(1)) * _U(GOLDEN) + key
+    x = (x ^ (x >> _U(30))) * _U(FIRST)
+    x = (x ^ (x >> _U(27))) * _U(SECOND)
     return x ^ (x >> _U(31))
 
 

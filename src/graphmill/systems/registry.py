@@ -30,6 +30,8 @@ class Entry:
     ranks: Literal["links", "triples", "items"] = "links"
     recommends: bool = False
     traces: bool = False
+    place: str = "recipe"
+    """The module of the recipe within ``module``."""
 
     @property
     def predicts(self) -> bool:
@@ -69,7 +71,11 @@ RECIPES = {
         recommends=True,
     ),
     "hgt": Entry(
-        "graphmill.systems.hgt", "HgtSettings", "recipe_of", "Heterogeneous Graph Transformer on a typed graph"
+        "graphmill.systems.hgt",
+        "HgtSettings",
+        "recipe_of",
+        "Heterogeneous Graph Transformer on a typed graph",
+        place="choice",
     ),
     "kgat": Entry(
         "graphmill.systems.kgat",
@@ -155,7 +161,7 @@ def choose_preset(name: str, device: str, memory_bytes: int, links: int = 0) -> 
 
 def create(name: str, graph: TypedGraph, settings: Settings, batching: str) -> Recipe:
     """Build the recipe on a graph. Imports torch."""
-    recipe: Recipe = getattr(import_module(f"{entry(name).module}.recipe"), entry(name).recipe)(
+    recipe: Recipe = getattr(import_module(f"{entry(name).module}.{entry(name).place}"), entry(name).recipe)(
         graph, settings, batching
     )
     return recipe

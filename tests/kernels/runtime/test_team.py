@@ -1,5 +1,7 @@
 """Ranges of a compiled kernel on torch's threads: every element once, whatever the number of threads."""
 
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -10,7 +12,7 @@ pytest.importorskip("numba")
 import numba
 
 from graphmill.kernels.runtime import team
-from graphmill.kernels.runtime.team import in_ranges, over_ranges
+from graphmill.kernels.runtime.team import over_ranges
 from graphmill.kernels.runtime.threads import SMALL
 
 
@@ -22,8 +24,11 @@ def _count(seen, by, add, first, last):
 
 
 @numba.njit(nogil=True)
-def _count_ranges(arguments, first, last, team):
-    in_ranges(_count, arguments, first, last, team)
+def _count_at_once(arguments, first, last):
+    seen, by, add = arguments
+    for i in range(first, last):
+        seen[i] += add
+        by[i] = first
 
 
 @pytest.fixture(params=["torch's", "pool"])
@@ -45,9 +50,10 @@ def number(request):
 
 @pytest.mark.usefixtures("threads")
 @pytest.mark.parametrize("count", [0, 1, 2, 1000])
-def test_every_element_is_met_once(number, count) -> None:
+@pytest.mark.parametrize("kernel", [_count, _count_at_once])
+def test_every_element_is_met_once(kernel, number, count) -> None:
     seen, by = np.zeros(count), np.zeros(count, np.int64)
-    over_ranges(_count_ranges, (seen, by, 2.0), count, SMALL)
+    over_ranges(kernel, (seen, by, 2.0), count, SMALL)
     assert (seen == 2.0).all()
     assert len(np.unique(by)) == min(number, count)
 
@@ -55,7 +61,7 @@ def test_every_element_is_met_once(number, count) -> None:
 @pytest.mark.usefixtures("threads", "number")
 def test_little_work_stays_in_one_piece() -> None:
     seen, by = np.zeros(1000), np.zeros(1000, np.int64)
-    over_ranges(_count_ranges, (seen, by, 1.0), 1000, SMALL - 1)
+    over_ranges(_count, (seen, by, 1.0), 1000, SMALL - 1)
     assert (by == 0).all()
     assert seen.sum() == 1000
 
@@ -68,7 +74,7 @@ def test_several_threads_of_python_may_each_have_their_team() -> None:
 
     def work(row) -> None:
         for _ in range(50):
-            over_ranges(_count_ranges, (row, np.empty(5000, np.int64), 1.0), 5000, SMALL)
+            over_ranges(_count, (row, np.empty(5000, np.int64), 1.0), 5000, SMALL)
 
     workers = [threading.Thread(target=work, args=(row,)) for row in rows]
     for worker in workers:
@@ -77,3 +83,16 @@ def test_several_threads_of_python_may_each_have_their_team() -> None:
         worker.join()
     torch.set_num_threads(before)
     assert (rows == 50).all()
+
+
+def test_a_kernels_driver_is_kept_like_the_kernel(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its source is made, but its code is kept: the second process compiles nothing."""
+    code = (
+        "import numpy as np; from graphmill.kernels.hits.cpu import _hits, hits; "
+        "from graphmill.kernels.runtime import team; "
+        "hits(np.zeros((2, 1), np.int64), np.array([0, 1, 1]), np.zeros(1, np.int64), 3); "
+        "print(sum(team.driver_of(_hits).stats.cache_hits.values()))"
+    )
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    found = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout for _ in range(2)]
+    assert [each.strip() for each in found] == ["0", "1"]

@@ -8,34 +8,36 @@ pytest.importorskip("numba")
 import numba
 
 from graphmill.kernels.dropout import words
-from graphmill.kernels.runtime.vectors import (
-    LANES,
+from graphmill.kernels.runtime.vector_math import (
     above,
-    address,
     count_bits,
     exceeding,
     exponential,
     first_of,
     highest,
     highest_of_each,
-    hold,
     keep,
     larger,
-    like,
-    load,
-    load_first,
     lowest_bit,
-    padded,
     positive_bits,
     reaching,
-    spread,
-    spread_at,
-    store,
-    store_first,
     total,
     unless_finite,
     where_bits,
     where_positive,
+)
+from graphmill.kernels.runtime.vectors import (
+    LANES,
+    address,
+    hold,
+    like,
+    load,
+    load_first,
+    padded,
+    spread,
+    spread_at,
+    store,
+    store_first,
 )
 
 KINDS = [np.float32, np.float64]

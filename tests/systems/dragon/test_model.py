@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from graphmill.kernels.propagation import SparseMatrix, sparse_matrix
-from graphmill.kernels.row_selection import select_rows
+from graphmill.kernels.propagation.row_selection import select_rows
 from graphmill.systems.dragon.model import Dragon, DragonConfig
 from tests.systems.mmgcn.test_model import ITEM, ITEMS, USER, USERS, graph_of
 

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 from torch_geometric.nn import HGTConv
 
-from graphmill.kernels.hgt_plan import MessageGraph
+from graphmill.kernels.hgt.plan import MessageGraph
 from graphmill.systems.hgt.inference import infer
 from graphmill.systems.hgt.model import HGT, HGTLayer
-from tests.kernels.graphs import Shape, hub, random_edges
+from tests.kernels.hgt.graphs import Shape, hub, random_edges
 
 SHAPES: dict[str, Shape] = {
     "several types": ([7, 5, 9], [(0, 1, 20), (1, 0, 20), (1, 2, 30), (2, 2, 12)], 0),

@@ -17,7 +17,7 @@ from graphmill.graph.build import build_graph
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.kernels import row_selection
+from graphmill.kernels.propagation import row_selection as row_selection
 from graphmill.runs.export import restore
 from graphmill.runs.resolve import merge, parse_settings, read_settings, resolve
 from graphmill.runs.train import train

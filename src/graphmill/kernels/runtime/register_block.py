@@ -1,7 +1,7 @@
 """A block of a matrix product that stays in registers from its first term to its last, for code compiled by numba.
 
     six_by_four = register_block(6, 4)
-    six_by_four(left, at, row, step, right, beside, stride, terms, start, from_, leap, begun, out, to, pitch, count)
+    six_by_four((left, at, row, step), (right, beside, stride, terms), (start, from_, leap, begun), (out, to, pitch, count))
 
 adds, for six rows r and four vectors of sixteen columns c,
 
@@ -23,19 +23,17 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 from graphmill.kernels.runtime.vector_code import (
-    BFLOAT16,
     FLAGS,
     LANES,
-    called,
     constant,
     first_lanes,
     is_whole,
     masked_load,
     masked_store,
-    place_of,
     scalar,
     spread_out,
 )
@@ -46,16 +44,18 @@ _INT64 = ir.IntType(64)
 def register_block(rows: int, vectors: int) -> Any:
     """The function for blocks of this size."""
 
-    def declare(
-        typing: Any, left: Any, at: Any, row: Any, step: Any, right: Any, beside: Any, stride: Any, terms: Any,
-        start: Any, from_: Any, leap: Any, begun: Any, out: Any, to: Any, pitch: Any, count: Any,
-    ) -> Any:  # fmt: skip
-        def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-            _Block(builder, scalar(left.dtype), rows, vectors).write(*values)
+    def declare(typing: Any, left: Any, right: Any, start: Any, out: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            given = []
+            for kind, value in zip(signature.args, values, strict=True):
+                pointer, *places = cgutils.unpack_tuple(builder, value, len(kind.types))
+                wanted = [types.boolean if of == types.boolean else types.intp for of in kind.types[1:]]
+                parts = zip(places, kind.types[1:], wanted, strict=True)
+                given.append([pointer, *(context.cast(builder, x, one, other) for x, one, other in parts)])
+            _Block(builder, scalar(signature.args[0].types[0].dtype), rows, vectors).write(*given)
             return context.get_dummy_value()
 
-        i = types.intp
-        return types.void(left, i, i, i, right, i, i, i, start, i, i, types.boolean, out, i, i, i), generate
+        return types.void(left, right, start, out), generate
 
     return intrinsic(declare)
 
@@ -68,12 +68,13 @@ class _Block:
         self.kind = ir.VectorType(number, LANES)
         self.size = 4 if number == ir.FloatType() else 8
 
-    def write(
-        self, left: Any, at: Any, row: Any, step: Any, right: Any, beside: Any, stride: Any, terms: Any, start: Any,
-        from_: Any, leap: Any, begun: Any, out: Any, to: Any, pitch: Any, count: Any,
-    ) -> None:  # fmt: skip
+    def write(self, of_left: list[Any], of_right: list[Any], of_start: list[Any], of_out: list[Any]) -> None:
+        left, at, row, step = of_left
+        right, beside, stride, terms = of_right
+        out, to, pitch, count = of_out
         builder, kind = self.builder, self.kind
         mask = first_lanes(builder, count)
+        start, from_, leap, begun = of_start
         begin = self._begin(start, from_, leap, begun, mask)
         entry = builder.block
         loop, done = builder.append_basic_block("terms"), builder.append_basic_block("summed")
@@ -82,13 +83,13 @@ class _Block:
         term = builder.phi(_INT64)
         sums = [builder.phi(kind) for _ in begin]
         across = [
-            self._across(right, self._sum(beside, builder.mul(term, stride), LANES * v)) for v in range(self.vectors)
+            self._load(right, self._sum(beside, builder.mul(term, stride), LANES * v)) for v in range(self.vectors)
         ]
         here = builder.add(at, builder.mul(term, step))
         added = []
         for r in range(self.rows):
             place = builder.add(here, builder.mul(row, _INT64(r)))
-            factor = self._factor(builder.load(builder.gep(left, [place], inbounds=True)))
+            factor = spread_out(builder, builder.load(builder.gep(left, [place], inbounds=True)), kind)
             own = sums[r * self.vectors : (r + 1) * self.vectors]
             added += [self._with_product(total, factor, column) for total, column in zip(own, across, strict=True)]
         following = builder.add(term, _INT64(1))
@@ -122,14 +123,6 @@ class _Block:
             with part:
                 for i in last:
                     masked_store(builder, found[i], places[i], mask, self.size)
-
-    def _across(self, right: Any, at: Any) -> Any:
-        """Sixteen columns of one term."""
-        return self._load(right, at)
-
-    def _factor(self, number: Any) -> Any:
-        """What a row has of that term, for each column."""
-        return spread_out(self.builder, number, self.kind)
 
     def _with_product(self, total: Any, factor: Any, across: Any) -> Any:
         product = self.builder.fmul(factor, across, flags=FLAGS)
@@ -171,50 +164,6 @@ class _Block:
         found = self.builder.load(self._place(pointer, at))
         found.align = self.size
         return found
-
-
-def pair_block(rows: int, vectors: int) -> Any:
-    """The function for blocks whose terms are pairs of bfloat16, for processors that multiply these:
-
-        six_by_four = pair_block(6, 4)
-        six_by_four(left, at, row, step, right, beside, stride, pairs, out, to, pitch, onto)
-
-    As :func:`register_block`, with 32 bits of ``left`` and ``right`` (uint32) for each two terms, and all columns of the
-    last vector written; with ``onto`` added to what is there. Sums are fp32.
-    """
-
-    def declare(
-        typing: Any, left: Any, at: Any, row: Any, step: Any, right: Any, beside: Any, stride: Any, pairs: Any, out: Any,
-        to: Any, pitch: Any, onto: Any,
-    ) -> Any:  # fmt: skip
-        def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-            target, begun = values[8:11], values[11]
-            every = [*values[:8], *target, begun, *target, _INT64(LANES)]
-            _PairBlock(builder, ir.FloatType(), rows, vectors).write(*every)
-            return context.get_dummy_value()
-
-        i = types.intp
-        return types.void(left, i, i, i, right, i, i, i, out, i, i, types.boolean), generate
-
-    return intrinsic(declare)
-
-
-class _PairBlock(_Block):
-    """Terms are pairs of bfloat16: one instruction multiplies two and adds both products."""
-
-    _PAIRS = ir.VectorType(BFLOAT16, 2 * LANES)
-    _WORDS = ir.VectorType(ir.IntType(32), LANES)
-
-    def _across(self, right: Any, at: Any) -> Any:
-        found = self.builder.load(place_of(self.builder, right, at, self._WORDS))
-        found.align = 4
-        return self.builder.bitcast(found, self._PAIRS)
-
-    def _factor(self, number: Any) -> Any:
-        return self.builder.bitcast(spread_out(self.builder, number, self._WORDS), self._PAIRS)
-
-    def _with_product(self, total: Any, factor: Any, across: Any) -> Any:
-        return called(self.builder, "llvm.x86.avx512bf16.dpbf16ps.512", self.kind, total, factor, across)
 
 
 @intrinsic

@@ -6,13 +6,9 @@ kernel runs. Here the kernel enters torch's team from inside compiled code (``GO
 compiler uses for ``#pragma omp parallel``, in libgomp's ABI since GCC 4.9). Where torch brings another library, a pool of
 threads serves.
 
-A kernel is a function of its arguments and a range, ``kernel(*arguments, first, last)``; beside it stands its driver::
-
-    @jit
-    def _kernel_ranges(arguments, first, last, team):
-        in_ranges(_kernel, arguments, first, last, team)
-
-Drivers are written out because numba keeps compiled code only of functions that stand in a file.
+A kernel is a compiled function of its arguments and a range, ``kernel(*arguments, first, last)``; it raises nothing. One
+with many has them as one tuple: its first parameter is then called ``arguments``. What Python calls is a kernel's driver
+(:func:`driver_of`), compiled as well, which enters the team.
 """
 
 from __future__ import annotations
@@ -32,6 +28,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
+from graphmill.kernels.runtime.jit import jit
 from graphmill.kernels.runtime.threads import SMALL
 
 Team = tuple[int, int, int, int]
@@ -42,11 +39,12 @@ _pool: ThreadPoolExecutor | None = None
 _pool_key: tuple[int, int] = (0, 0)
 
 
-def over_ranges(driver: Callable[..., None], arguments: tuple[Any, ...], count: int, size: int) -> None:
-    """Call a kernel by its ``driver`` for contiguous ranges that cover ``0:count``, one a thread.
+def over_ranges(kernel: Any, arguments: tuple[Any, ...], count: int, size: int) -> None:
+    """Call a kernel for contiguous ranges that cover ``0:count``, one a thread.
 
     ``size`` is the work in elements: of little work the caller's thread does all.
     """
+    driver = driver_of(kernel)
     threads = min(torch.get_num_threads(), count) if size >= SMALL else 1
     if threads <= 1:
         driver(arguments, 0, count, _ALONE)
@@ -54,6 +52,23 @@ def over_ranges(driver: Callable[..., None], arguments: tuple[Any, ...], count: 
         driver(arguments, 0, count, (*entries, threads))
     else:
         _by_pool(driver, arguments, count, threads)
+
+
+@cache
+def driver_of(kernel: Any) -> Any:
+    """The function ``driver(arguments, first, last, team)`` of a kernel.
+
+    numba keeps compiled code only of functions that stand in a file, by its name and line. So a driver's source is made
+    here, under the name of its kernel's file and at its kernel's line.
+    """
+    function = kernel.py_func
+    known = [str(cell.cell_contents) for cell in function.__closure__ or () if isinstance(cell.cell_contents, int)]
+    name = "_".join((function.__name__, *known, "ranges"))
+    source = f"def {name}(arguments, first, last, team):\n    in_ranges(kernel, arguments, first, last, team)\n"
+    lines = "\n" * (function.__code__.co_firstlineno - 1)
+    scope = {"in_ranges": in_ranges, "kernel": kernel, "__name__": function.__module__}
+    exec(compile(lines + source, function.__code__.co_filename, "exec"), scope)
+    return jit(scope[name], nogil=True, error_model="numpy")
 
 
 @cache
@@ -90,7 +105,8 @@ def _executor(threads: int) -> ThreadPoolExecutor:
 def in_ranges(typing: Any, kernel: Any, arguments: Any, first: Any, last: Any, team: Any) -> Any:
     """``kernel(*arguments, first, last)``, by a team of threads where ``team`` names one. For compiled code only."""
     whole = types.int64
-    call = typing.resolve_function_type(kernel, (*arguments.types, whole, whole), {})
+    at_once = kernel.dispatcher.py_func.__code__.co_varnames[0] == "arguments"
+    call = typing.resolve_function_type(kernel, (*([arguments] if at_once else arguments.types), whole, whole), {})
 
     def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
         compiled = kernel.dispatcher.get_compile_result(call)
@@ -103,7 +119,8 @@ def in_ranges(typing: Any, kernel: Any, arguments: Any, first: Any, last: Any, t
                 where, function, compiled.fndesc.restype, compiled.fndesc.argtypes, tuple(given)
             )
 
-        given = [*cgutils.unpack_tuple(builder, values[1], len(arguments.types)), values[2], values[3]]
+        passed = [values[1]] if at_once else cgutils.unpack_tuple(builder, values[1], len(arguments.types))
+        given = [*passed, values[2], values[3]]
         entries = cgutils.unpack_tuple(builder, values[4], len(team.types))
         several = builder.icmp_signed(">", entries[3], ir.Constant(ir.IntType(64), 1))
         with builder.if_else(several) as (together, alone):

@@ -84,28 +84,6 @@ def widened(builder: Any, halves: Any) -> Any:
     return builder.bitcast(bits, ir.VectorType(ir.FloatType(), LANES))
 
 
-class _BFloat16(ir.Type):
-    """LLVM's bfloat, which llvmlite has no name for."""
-
-    def _to_string(self) -> str:
-        return "bfloat"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _BFloat16)
-
-    def __hash__(self) -> int:
-        return hash(_BFloat16)
-
-
-BFLOAT16 = _BFloat16()
-
-
-def low_bits(builder: Any, vector: Any) -> Any:
-    """Sixteen numbers of fp32 rounded to bfloat16, as integers of 16 bits; for processors with these instructions."""
-    kind = ir.VectorType(BFLOAT16, LANES)
-    return builder.bitcast(called(builder, "llvm.x86.avx512bf16.cvtneps2bf16.512", kind, vector), HALVES)
-
-
 def place_of(builder: Any, pointer: Any, at: Any, kind: ir.Type) -> Any:
     """The address of a pointer's number ``at``, as one of ``kind``."""
     return builder.bitcast(builder.gep(pointer, [at], inbounds=True), kind.as_pointer())

@@ -50,13 +50,12 @@ class Tracker(Protocol):
         """``version`` of ``model`` (``D/M``) goes by ``alias`` from now on; ``run``: the id of its run, or ""."""
 
 
+_MLFLOW = "graphmill.runs.tracking.mlflow_tracker:MlflowTracker"
+
+
 def open_tracker(settings: TrackerSettings) -> Tracker:
     """The tracker of this section. Raises :class:`SettingsError` where its class cannot be imported."""
-    if settings.writer == "mlflow":
-        from graphmill.runs.tracking.mlflow_tracker import MlflowTracker
-
-        return MlflowTracker(settings)
-    made: Tracker = _class(settings.writer)(settings)
+    made: Tracker = _class(_MLFLOW if settings.writer == "mlflow" else settings.writer)(settings)
     return made
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from graphmill.kernels.row_selection import select_rows
+from graphmill.kernels.propagation.row_selection import select_rows
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.dragon.graphs import item_graph, user_graph
 from graphmill.systems.dragon.model import Dragon, DragonConfig

@@ -1,7 +1,7 @@
 """What a step of HGT holds and does, from the graph's degrees and the settings: the planner's formulas.
 
 Nothing is sampled or trained; what a step goes through is in ``expected_sizes.py``. The formulas follow model.py,
-kernels/hgt_relations.py, hgt_jobs.py and hgt_passes_numba.py line by line; who changes what these keep for the backward pass
+kernels/hgt/relations.py, cpu/jobs.py and cpu/passes.py line by line; who changes what these keep for the backward pass
 changes it here (docs/explanation/memory_planning.md, ``python -m benchmarks.hgt --only estimate``).
 """
 
@@ -12,9 +12,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.kernels.hgt_projected import group_count
-from graphmill.kernels.hgt_relations import _GROUP_BYTES, in_one_pass
-from graphmill.kernels.products import own_pairs
+from graphmill.kernels.hgt.projected import group_count
+from graphmill.kernels.hgt.relations import in_one_pass
 from graphmill.kernels.runtime.threads import has_numba
 from graphmill.systems.hgt.expected_sizes import Degrees, Layer, Pass, degrees_of, pass_of, read_first
 from graphmill.systems.hgt.settings import HgtSettings
@@ -102,7 +101,7 @@ def _step_bytes(
     low = _WIDE if precision == "fp32" else 2
     width, out = m.hidden_dim, float(one.outputs.sum()) * learned_width(settings) * low
     saved, inputs, messages, attention = [], [], [], []
-    threads, cast = _threads(settings), low < _WIDE and not _rounds(settings, precision)
+    threads = _threads(settings)
     wholes = [
         batching == "neighbor_sampled" or (batching == "edge_sampled" and n + 1 == len(one.layers))
         for n in range(len(one.layers))
@@ -123,9 +122,9 @@ def _step_bytes(
             if whole
             else group_count(int(read), m.num_heads, width // m.num_heads, threads, low < _WIDE and not checkpointing)
         )
-        # Of a group of heads: the gradients of q, k, v in fp32, their cast unless products round them, q, k, v where they
-        # are recomputed. Of all: the message's gradient, the input's, the skip's.
-        own = projected / groups * (_WIDE + (low if cast else 0) + (low if checkpointing else 0))
+        # Of a group of heads: the gradients of q, k, v in fp32, their cast, q, k, v where they are
+        # recomputed. Of all: the message's gradient, the input's, the skip's.
+        own = projected / groups * (_WIDE + (low if low < _WIDE else 0) + (low if checkpointing else 0))
         kept_rows = 0.0 if checkpointing else projected * low
         work = _workspace(settings, layer)
         attention.append(kept_rows + own + computed * width * (2 * low + 2 * _WIDE) + work)
@@ -174,28 +173,22 @@ def _one_pass(settings: HgtSettings) -> bool:
     return _on_cpu(settings) and in_one_pass(settings.model.hidden_dim // settings.model.num_heads)
 
 
-def _rounds(settings: HgtSettings, precision: str) -> bool:
-    """Whether products round operands of fp32 themselves."""
-    return precision == "bf16" and _on_cpu(settings) and own_pairs()
-
-
 def _sparse(settings: HgtSettings) -> bool:
     """Whether the edges are done by torch's sparse operators."""
-    return _on_cpu(settings) and not has_numba()
+    return _on_cpu(settings) and not _one_pass(settings)
 
 
 def _links_in_place(settings: HgtSettings) -> bool:
-    """Whether links are scored without a copy of their rows (``kernels/link_scores.py``)."""
+    """Whether links are scored without a copy of their rows (``kernels/link_scores/__init__.py``)."""
     device = choose_device(settings.acceleration.device, allow_fallback=True).device
     compiled = settings.acceleration.compile != "off"  # torch compiles the decoder then, from gathered rows
     return device.type == "cpu" and has_numba() and not compiled
 
 
 def _workspace(settings: HgtSettings, layer: Layer) -> float:
-    """Of the largest relation in the backward pass: sources and their gradients side by side, of a head of each thread; or,
-    of one group of heads, three copies of rows a side and two with gradients, and edge scratch. Of torch's sparse operators,
-    of one head: what all relations send and its gradients, and five numbers an edge (at most: one type's at a time). Of its
-    dense ones on an accelerator, of all heads: such copies of rows, and such numbers."""
+    """Of the largest relation in the backward pass: sources and their gradients side by side, of a head of each thread. Of
+    torch's sparse operators, of one head: what all relations send and its gradients, and five numbers an edge (at most: one
+    type's at a time). Of its dense ones on an accelerator, of all heads: such copies of rows, and such numbers."""
     if not len(layer.edges):
         return 0.0
     heads, width = settings.model.num_heads, settings.model.hidden_dim
@@ -204,13 +197,9 @@ def _workspace(settings: HgtSettings, layer: Layer) -> float:
     rows = np.maximum(layer.sources, layer.targets) * width * _WIDE
     if not _on_cpu(settings):
         return float(12.0 * rows.max() + 5.0 * layer.edges.sum() * heads * _WIDE)
-    group = np.clip(_GROUP_BYTES / np.maximum(rows, 1.0), 1.0 / heads, 1.0)
-    if _one_pass(settings):
-        # A head of each thread at a time, its rows filled up to whole vectors of sixteen numbers.
-        padded = min(heads, _threads(settings)) * -(-(width // heads) // 16) * 16
-        return float((4.0 * layer.sources * padded * _WIDE).max())
-    at = int(np.argmax(rows))
-    return float(12.0 * rows[at] * group[at] + 3.0 * layer.edges.max() * heads * group[at] * _WIDE)
+    # A head of each thread at a time, its rows filled up to whole vectors of sixteen numbers.
+    padded = min(heads, _threads(settings)) * -(-(width // heads) // 16) * 16
+    return float((4.0 * layer.sources * padded * _WIDE).max())
 
 
 def _loss_bytes(settings: HgtSettings, one: Pass, chunks: int, precision: str) -> float:

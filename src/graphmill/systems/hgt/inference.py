@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from graphmill.kernels.hgt_plan import MessageGraph
+from graphmill.kernels.hgt.plan import MessageGraph
 from graphmill.systems.hgt.model import HGT
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.graph.spectral import Neighbourhoods
-from graphmill.kernels.hgt_plan import MessageGraph, TypedEdges
+from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
 from graphmill.systems.hgt.inference import infer
 from graphmill.systems.hgt.model import HGT
 from graphmill.systems.hgt.spectral import NeighbourSums

@@ -11,11 +11,11 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from graphmill.kernels.dropout import dropout
-from graphmill.kernels.gelu_linear import gelu_linear
-from graphmill.kernels.hgt import Backend, hgt_attention
-from graphmill.kernels.hgt_plan import MessageGraph
-from graphmill.kernels.hgt_projected import hgt_projected_attention
+from graphmill.kernels.hgt.attention import Backend, hgt_attention
+from graphmill.kernels.hgt.plan import MessageGraph
+from graphmill.kernels.hgt.projected import hgt_projected_attention
 from graphmill.kernels.products import Linear, linear
+from graphmill.kernels.products.gelu_linear import gelu_linear
 from graphmill.kernels.table_rows import table_rows
 
 TABLE_STD = 0.1

@@ -13,7 +13,7 @@ from graphmill.evaluation.ranking.links import LinkQueries, link_queries, rank_l
 from graphmill.evaluation.ranking.queries import count_links
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.kernels.devices import own_copy
-from graphmill.kernels.hgt_plan import MessageGraph, TypedEdges
+from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
 from graphmill.kernels.losses import info_nce_sums, negative_link_loss, positive_link_loss
 from graphmill.sampling.neighbors import NeighborSample
 from graphmill.systems.base_recipe import BaseRecipe
@@ -370,10 +370,3 @@ def _host(array: np.ndarray) -> Tensor:
 
 
 _PER_TYPE = ("projections", "outputs", "features", "heads")
-
-
-def recipe_of(graph: TypedGraph, settings: HgtSettings, batching: str) -> HgtRecipe:
-    """The recipe of ``objective.loss``."""
-    from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
-
-    return (HgtSoftmaxRecipe if settings.objective.loss == "softmax" else HgtRecipe)(graph, settings, batching)

@@ -45,18 +45,16 @@ def step_cost(graph: TypedGraph, settings: KgatSettings, batching: str, executio
         wide = 2 * a if m.aggregation == "graphsage" else a
         both = m.aggregation == "bi_interaction"
         layers += (wide + 1) * b + both * (a + 1) * b
-        fast = both and compiled
-        some = fast and by_rows(a * b)
+        some = both and compiled and by_rows(a * b)
         # The layer before computes what the last one reads: those rows and, of a node of mean degree, their neighbours.
         asked = looked_up + (nodes - looked_up) * (1 - math.exp(-edges / nodes * looked_up / nodes))
         rows = {len(dims) - 1: looked_up, len(dims) - 2: asked}.get(place, nodes) if some else nodes
         dense += 2.0 * rows * (wide + both * a) * b
-        if fast:  # the neighbourhoods, the result, and a bit or a byte an output; not of the last layer's other rows
-            kept += (looked_up if some and place == len(dims) - 1 else nodes) * (a + 1.25 * b)
-            # Where some rows go through all of a layer at a time, what is between its operations stays in the cache.
-            here = 0.5 if some else 1.0
-            # Gradients of a part of the rows go along the edges of these.
-            moved += here * (4.0 * edges * a * rows / nodes + rows * (12.0 * a + 8.0 * b))
+        if some:  # the neighbourhoods, the result, and a bit or a byte an output; not of the last layer's other rows
+            kept += (looked_up if place == len(dims) - 1 else nodes) * (a + 1.25 * b)
+            # Some rows go through all of a layer at a time: what is between its operations stays in the cache. Gradients of
+            # a part of the rows go along the edges of these.
+            moved += 0.5 * (4.0 * edges * a * rows / nodes + rows * (12.0 * a + 8.0 * b))
         else:  # what the products take, and each one's result before and after its ReLU; the dropout's mask
             kept += nodes * (wide + a + both * a + (2 + 2 * both + 2) * b)
             moved += 4.0 * edges * a + nodes * (14.0 * a + 16.0 * b)

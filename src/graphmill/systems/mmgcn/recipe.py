@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.graph.sorted_unique import sorted_unique
-from graphmill.kernels.row_selection import select_rows
+from graphmill.kernels.propagation.row_selection import select_rows
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.mmgcn.model import MMGCN, MMGCNConfig, Wanted
 from graphmill.systems.mmgcn.settings import MmgcnSettings, latent_dims

@@ -43,7 +43,7 @@ def sizes_of(graph: TypedGraph, modalities: Sequence[str]) -> Sizes:
 
 
 def pairs_in_place(settings: RecommenderSettings, precision: str = "fp32") -> bool:
-    """Whether pairs read their vectors where they are (``kernels/pair_losses.py``), or rows are looked up for each.
+    """Whether pairs read their vectors where they are (``kernels/pair_losses/__init__.py``), or rows are looked up for each.
 
     ``precision``: of the vectors; tables are fp32 whatever a network is trained in.
     """

@@ -29,7 +29,7 @@ from graphmill.kernels.hyper_connections import (
     read_streams,
     write_streams,
 )
-from graphmill.kernels.sinkhorn import permutation_matrices, permutation_mixture, sinkhorn
+from graphmill.kernels.hyper_connections.sinkhorn import permutation_matrices, permutation_mixture, sinkhorn
 
 SINKHORN, LITE = "sinkhorn", "lite"
 _PREFERRED = 0.7

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from graphmill.kernels.dropout import dropout
 from graphmill.kernels.layer_norm import LayerNorm
+from graphmill.kernels.sequence_attention.times import Intervals, time_attention
 from graphmill.kernels.table_rows import table_rows
-from graphmill.kernels.time_attention import Intervals, time_attention
 from graphmill.systems.sequences.hyper_connections import HyperConnection
 from graphmill.systems.sequences.layers import Block, SequenceInputs, initialise
 from graphmill.systems.sequences.sasrec import MakeHyperConnection, numbered, run_blocks

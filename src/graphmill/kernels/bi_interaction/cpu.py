@@ -1,0 +1,271 @@
+"""``bi_interaction``: some rows at a time through the whole layer, products included.
+
+Between the table it reads and the one it writes, a row's sums, products and maps are in the first two caches. In a call of
+its own for each operation, all rows of a block went to the third and back between one and the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from graphmill.kernels.dropout.cpu import mask_numbers
+from graphmill.kernels.products.cpu import SIX, whole_blocks
+from graphmill.kernels.propagation import SparseMatrix
+from graphmill.kernels.propagation.cpu import even_pieces, product, weighted_rows
+from graphmill.kernels.runtime.compiled_math import FAST
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.team import over_ranges
+from graphmill.kernels.runtime.vector_math import keep, positive_bits, where_bits, where_positive
+from graphmill.kernels.runtime.vectors import (
+    LANES,
+    address,
+    hold,
+    like,
+    load,
+    load_first,
+    padded,
+    spread,
+    store,
+    store_first,
+)
+from graphmill.kernels.runtime.words import Key
+
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
+_TOGETHER = 8 * SIX
+"""Rows that go through the layer together."""
+_PARTS = 32
+"""Parts of the rows, at most, whose share of the weights' gradients is one sum: these do not depend on the number of
+threads."""
+_LEAST_PART = 4 * _TOGETHER
+_DEARER = 8
+"""How much longer an edge takes that is followed to its end than one of all that are turned round, at most."""
+_EDGES_OF_A_ROW = 16
+"""Edges that take as long as a row's products, more or less."""
+
+
+def forward(
+    matrix: SparseMatrix,
+    nodes: Tensor,
+    weights: Sequence[Tensor],
+    slope: float,
+    p: float,
+    key: Key,
+    chosen: Tensor | None = None,
+    placed: bool = False,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """[N, d] → the result [N, k], the neighbourhoods [N, d], and where the maps are above zero: uint16 [N, 2, k / 16], a bit
+    each.
+
+    With ``chosen`` int64 [n], those rows of all three; ``placed``: of the result in their places, among zeros.
+    """
+    nodes = nodes.detach()
+    sum_weight, sum_bias, product_weight, product_bias = (w.detach() for w in weights)
+    wide, width = sum_weight.shape
+    both, biases = _side_by_side(sum_weight.T, product_weight.T), _side_by_side(sum_bias, product_bias)
+    count = len(nodes) if chosen is None else len(chosen)
+    out = nodes.new_zeros(len(nodes), wide) if placed else nodes.new_empty(count, wide)
+    around = nodes.new_empty(count, width)
+    signs = torch.empty(count, 2, padded(wide) // LANES, dtype=torch.uint16)
+    rows = matrix.forward
+    edges = (rows.indptr.numpy(), rows.column.numpy(), rows.value.numpy())
+    bounds = _pieces(edges[0], count, chosen)
+    tables = [t.numpy() for t in (nodes, around, out, signs, both, biases)]
+    known = (_numbers(chosen), placed, tables[0].dtype.type(slope), *mask_numbers(tables[0], p, key))
+    over_ranges(_forward, (*edges, *tables, bounds, *known), len(bounds) - 1, around.numel())
+    return out, around, signs
+
+
+def backward(
+    gradient: Tensor,
+    matrix: SparseMatrix,
+    nodes: Tensor,
+    around: Tensor,
+    signs: Tensor,
+    weights: Sequence[Tensor],
+    slope: float,
+    mask: tuple[float, Key],
+    chosen: Tensor | None = None,
+    placed: bool = False,
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of the nodes and of both weights and biases, in the order of ``bi_interaction``'s; ``gradient`` is that of
+    :func:`forward`'s result, of all nodes where that is ``placed``. ``mask``: dropout's rate and key."""
+    nodes, (p, key) = nodes.detach(), mask
+    wide, width = weights[0].shape
+    both = _side_by_side(weights[0].detach(), weights[1].detach())
+    size = max(-(-len(around) // _PARTS), _LEAST_PART)
+    parts = -(-len(around) // size)
+    # Each map's gradient; rows past its last, which a block of six leaves over; and from row wide + 6 on the bias's.
+    shares = nodes.new_empty(parts, 2, wide + SIX + -(-wide // padded(width)), padded(width))
+    made = torch.empty_like if chosen is None else torch.zeros_like
+    # Of a few rows the gradients of neighbourhoods go along their own edges; of many, along all edges turned round.
+    along = chosen is not None and _few_edges(matrix, chosen)
+    to_nodes, to_around = made(nodes), torch.empty_like(around) if along else made(nodes)
+    tables = [t.numpy() for t in (gradient, nodes, around, signs, both, shares, to_nodes, to_around)]
+    known = (_numbers(chosen), placed, along, tables[0].dtype.type(slope), *mask_numbers(tables[0], p, key))
+    over_ranges(_backward, (*tables, size, *known), parts, around.numel())
+    if along:
+        rows = matrix.forward
+        edges = [t.numpy() for t in (rows.indptr, rows.column, rows.value)]
+        arrays = (*edges, _numbers(chosen), to_around.numpy(), to_nodes.numpy())
+        over_ranges(_spread, arrays, padded(width) // LANES, LANES * around.numel())
+    else:
+        turned = matrix.transpose
+        product(turned.indptr, turned.column, turned.value, to_around, out=to_nodes, onto=to_nodes)
+    of_sum, of_product = shares.sum(0)
+    sum_bias, product_bias = (of_map[wide + SIX :].flatten()[:wide] for of_map in (of_sum, of_product))
+    return to_nodes, of_sum[:wide, :width], sum_bias, of_product[:wide, :width], product_bias
+
+
+def _few_edges(matrix: SparseMatrix, chosen: Tensor) -> bool:
+    """Whether to add along the edges of these rows: each is read by every thread, and writes a row that is met at random."""
+    indptr = matrix.forward.indptr
+    edges = int((indptr[chosen + 1] - indptr[chosen]).sum())
+    return edges * _DEARER < matrix.forward.column.numel()
+
+
+def _side_by_side(left: Tensor, right: Tensor) -> Tensor:
+    """[2, ..., padded(d)] of two [..., d], filled up with zeros."""
+    both = torch.stack((left, right))
+    more = padded(both.shape[-1]) - both.shape[-1]
+    return F.pad(both, (0, more)) if more else both
+
+
+def _numbers(chosen: Tensor | None) -> np.ndarray:
+    """Rows that are computed; empty: all."""
+    return np.zeros(0, np.int64) if chosen is None else chosen.numpy()
+
+
+def _pieces(indptr: np.ndarray, count: int, chosen: Tensor | None) -> np.ndarray:
+    """Bounds of pieces of rows with about as much work each."""
+    if chosen is not None:
+        rows = chosen.numpy()
+        indptr = np.concatenate((np.zeros(1, np.int64), np.cumsum(indptr[rows + 1] - indptr[rows])))
+    return even_pieces(indptr, 0, count, _EDGES_OF_A_ROW)
+
+
+@_jit
+def _forward(arguments: Any, first: int, last: int) -> None:
+    (
+        indptr, column, value, nodes, around, out, signs, weights, biases, bounds, chosen, placed, slope, dropping, low,
+        high, threshold, scale
+    ) = arguments  # fmt: skip
+    width, wide = nodes.shape[1], out.shape[1]
+    inner, outer = padded(width), padded(wide)
+    room, mapped = np.empty((2, _TOGETHER, inner), nodes.dtype), np.empty((2, _TOGETHER, outer), nodes.dtype)
+    columns, values, source, others = address(column), address(value), address(nodes), address(around)
+    into, maps, bias = address(out), address(weights), address(biases)
+    mixed, found = address(room), address(mapped)
+    times, beside = _TOGETHER * inner, _TOGETHER * outer
+    steep, some = spread(slope), len(chosen) > 0
+    for start in range(bounds[first], bounds[last], _TOGETHER):
+        stop = min(start + _TOGETHER, bounds[last])
+        for row in range(start, stop):
+            node = chosen[row] if some else row
+            own, here, at = row * width, node * width, (row - start) * inner
+            weighted_rows(columns, values, indptr[node], indptr[node + 1], source, width, others, -1, others, own)
+            for c in range(0, width, LANES):
+                a, b = load_first(source, here + c, width - c), load_first(others, own + c, width - c)
+                store(mixed, at + c, a + b)
+                store(mixed, times + at + c, a * b)
+        rows = stop - start
+        whole_blocks((mixed, 0, inner, 1), (maps, 0, outer, width), (found, 0, outer, False), rows, wide)
+        whole_blocks(
+            (mixed, times, inner, 1), (maps, width * outer, outer, width), (found, beside, outer, False), rows, wide
+        )
+        for row in range(start, stop):
+            own, at = row * wide, (row - start) * outer
+            place = chosen[row] * wide if some else own
+            for c in range(0, wide, LANES):
+                x, y = load(found, at + c) + load(bias, c), load(found, beside + at + c) + load(bias, outer + c)
+                signs[row, 0, c // LANES], signs[row, 1, c // LANES] = positive_bits(x), positive_bits(y)
+                result = where_positive(x, x, x * steep) + where_positive(y, y, y * steep)
+                if dropping:
+                    result = keep(result, place + c, low, high, threshold, scale)
+                store_first(into, (place if placed else own) + c, result, wide - c)
+    hold(room)
+    hold(mapped)
+
+
+@_jit
+def _backward(arguments: Any, first: int, last: int) -> None:
+    (
+        gradient, nodes, around, signs, weights, shares, to_nodes, to_around, size, chosen, placed, along, slope, dropping,
+        low, high, threshold, scale
+    ) = arguments  # fmt: skip
+    width, wide, some = nodes.shape[1], gradient.shape[1], len(chosen) > 0
+    zero, steep = spread(like(slope, 0)), spread(slope)
+    inner, outer = padded(width), padded(wide)
+    # Blocks of six columns of the maps read a little past their last row.
+    room, mapped = np.empty((2, _TOGETHER, inner), nodes.dtype), np.zeros((2, _TOGETHER + 1, outer), nodes.dtype)
+    given, source, others = address(gradient), address(nodes), address(around)
+    maps, into = address(weights), address(shares)
+    to_own, to_others = address(to_nodes), address(to_around)
+    mixed, back = address(room), address(mapped)
+    times, beside, second = _TOGETHER * inner, (_TOGETHER + 1) * outer, shares.shape[2] * inner
+    for part in range(first, last):
+        sums = part * 2 * second
+        biases = sums + (wide + SIX) * inner
+        for c in range(0, wide, LANES):
+            store(into, biases + c, zero)
+            store(into, biases + second + c, zero)
+        for start in range(part * size, min((part + 1) * size, len(around)), _TOGETHER):
+            stop = min(start + _TOGETHER, (part + 1) * size, len(around))
+            for row in range(start, stop):
+                node = chosen[row] if some else row
+                own, place, at = row * wide, node * wide, (row - start) * outer
+                for c in range(0, wide, LANES):
+                    g = load_first(given, (place if placed else own) + c, wide - c)
+                    if dropping:
+                        g = keep(g, place + c, low, high, threshold, scale)
+                    x = where_bits(signs[row, 0, c // LANES], g, g * steep)
+                    y = where_bits(signs[row, 1, c // LANES], g, g * steep)
+                    store(back, at + c, x)
+                    store(back, beside + at + c, y)
+                    store(into, biases + c, load(into, biases + c) + x)
+                    store(into, biases + second + c, load(into, biases + second + c) + y)
+                own, here, at = row * width, node * width, (row - start) * inner
+                for c in range(0, width, LANES):
+                    a, b = load_first(source, here + c, width - c), load_first(others, own + c, width - c)
+                    store(mixed, at + c, a + b)
+                    store(mixed, times + at + c, a * b)
+            rows, begun = stop - start, start > part * size
+            whole_blocks((back, 0, 1, outer), (mixed, 0, inner, rows), (into, sums, inner, begun), wide, width)
+            whole_blocks(
+                (back, beside, 1, outer), (mixed, times, inner, rows), (into, sums + second, inner, begun), wide, width
+            )
+            whole_blocks((back, 0, outer, 1), (maps, 0, inner, wide), (mixed, 0, inner, False), rows, width)
+            whole_blocks(
+                (back, beside, outer, 1), (maps, wide * inner, inner, wide), (mixed, times, inner, False), rows, width
+            )
+            for row in range(start, stop):
+                node = chosen[row] if some else row
+                own, here, at = row * width, node * width, (row - start) * inner
+                for c in range(0, width, LANES):
+                    count = width - c
+                    plus, product_ = load(mixed, at + c), load(mixed, times + at + c)
+                    a, b = load_first(source, here + c, count), load_first(others, own + c, count)
+                    store_first(to_own, here + c, plus + product_ * b, count)
+                    store_first(to_others, (own if along else here) + c, plus + product_ * a, count)
+    hold(room)
+    hold(mapped)
+
+
+@_jit
+def _spread(indptr: Any, column: Any, value: Any, chosen: Any, given: Any, into: Any, first: int, last: int) -> None:
+    """Add each row, times its edges' values, to the rows at their ends: sixteen columns at a time, so that no two threads
+    write to one place and each number's additions are in the order of the rows."""
+    width = into.shape[1]
+    source, to = address(given), address(into)
+    for c in range(first * LANES, min(last * LANES, width), LANES):
+        count = width - c
+        for row in range(len(chosen)):
+            own = load_first(source, row * width + c, count)
+            for e in range(indptr[chosen[row]], indptr[chosen[row] + 1]):
+                place = column[e] * width + c
+                store_first(to, place, load_first(to, place, count) + spread(value[e]) * own, count)

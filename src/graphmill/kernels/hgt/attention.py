@@ -1,0 +1,228 @@
+"""HGT's attention over all relations of a typed graph, differentiable, without a tensor of edges × width.
+
+Heterogeneous Graph Transformer, Hu et al. 2020, equations 3 to 5. ``hgt.relations`` has the arithmetic; this module makes
+it a torch function and chooses who does the edges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from graphmill.kernels.hgt import dense, sparse
+from graphmill.kernels.hgt.plan import MessageGraph
+from graphmill.kernels.hgt.relations import (
+    Rows,
+    Saved,
+    Weights,
+    attend_backward,
+    attend_types,
+    deltas,
+    in_one_pass,
+    side_by_side,
+)
+
+Backend = Literal["auto", "torch", "sparse", "numba"]
+
+
+def hgt_attention(
+    q: Sequence[Tensor | None],
+    k: Sequence[Tensor | None],
+    v: Sequence[Tensor | None],
+    w_k: Tensor,
+    w_v: Tensor,
+    prior: Tensor,
+    graph: MessageGraph,
+    masked_pairs: Tensor | None = None,
+    backend: Backend = "auto",
+) -> list[Tensor | None]:
+    """Σ_j α_ij v_j W^V_r, with α the softmax of (q_i · k_j W^K_r) p_r / √D over all edges j → i, of any relation r.
+
+    q: per node type [targets, H·D], None for types that are never a target; k, v: [sources, H·D], None for types that
+    are never a source; w_k, w_v: [relations, H, D, D]; prior: [relations, H]; masked_pairs: bool [pairs], true where an
+    edge's pair carries no message in this step. Returns per type [targets, H·D], zero for nodes without a message, None
+    for types that are never a target. Rows may be bfloat16 beside float32 weights: products, softmax and sums are then in
+    float32, the result in bfloat16. Deterministic: no backend adds to one number from two places at once.
+    ``backend``: who does the edges (:func:`edge_backend`).
+
+    Raises ValueError where the shapes are not those of the graph.
+    """
+    check_weights(w_k, w_v, prior, graph, [x for x in (*q, *k, *v) if x is not None])
+    _check(q, k, v, w_k, graph)
+    edges = edge_backend(backend, w_k, _dtype((*q, *k, *v), w_k))
+    # Compiled code reads rows and matrices as they lie in memory.
+    rows = side_by_side((*q, *k, *v))
+    weights = (w.contiguous() for w in (w_k, w_v, prior))
+    flat: Any = _Attention.apply(graph, masked_pairs, edges, *weights, *rows)
+    return list(flat)
+
+
+def _check(
+    q: Sequence[Tensor | None],
+    k: Sequence[Tensor | None],
+    v: Sequence[Tensor | None],
+    w_k: Tensor,
+    graph: MessageGraph,
+) -> None:
+    heads, width = w_k.shape[1:3]
+    for name, part, counts in (
+        ("q", q, graph.target_counts),
+        ("k", k, graph.source_counts),
+        ("v", v, graph.source_counts),
+    ):
+        for t, (x, count) in enumerate(zip(part, counts, strict=True)):
+            if x is not None and x.shape != (count, heads * width):
+                raise ValueError(f"{name} of type {t} is [{count}, {heads * width}], not {list(x.shape)}")
+    for number, r in enumerate(graph.relations):
+        s, t = r.source_type, r.target_type
+        if r.num_edges and (q[t] is None or k[s] is None or v[s] is None):
+            raise ValueError(f"relation {number} needs q of type {t} and k and v of type {s}, of which one is None")
+
+
+def check_weights(w_k: Tensor, w_v: Tensor, prior: Tensor, graph: MessageGraph, rows: Sequence[Tensor]) -> None:
+    """ValueError where matrices and prior are not of the graph's relations and one kind, or rows are on another device.
+
+    Compiled code is given addresses: it would read, and write, whatever lies there.
+    """
+    weights = (w_k, w_v, prior)
+    relations = len(graph.relations)
+    if (
+        w_k.dim() != 4
+        or w_k.shape[0] != relations
+        or w_v.shape != w_k.shape
+        or w_k.shape[3] != w_k.shape[2]
+        or prior.shape != w_k.shape[:2]
+    ):
+        shapes = ", ".join(str(list(w.shape)) for w in weights)
+        raise ValueError(f"w_k, w_v [{relations}, H, D, D] and prior [{relations}, H]; not {shapes}")
+    if len({w.dtype for w in weights}) > 1:
+        raise ValueError(f"w_k, w_v and prior of one dtype; not {', '.join(str(w.dtype) for w in weights)}")
+    devices = {x.device for x in (*weights, *rows)} | ({graph.device} if relations else set())
+    if len(devices) > 1:
+        raise ValueError(f"graph, rows and weights on one device; not {', '.join(sorted(str(d) for d in devices))}")
+
+
+def _dtype(rows: Sequence[Tensor | None], weights: Tensor) -> torch.dtype | None:
+    """That of all rows; None where they have several, which compiled code does not read."""
+    kinds = {r.dtype for r in rows if r is not None} or {weights.dtype}
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def edge_backend(name: Backend, weights: Tensor, dtype: torch.dtype | None) -> ModuleType:
+    """The module that does the edges, for matrices [relations, H, D, D] and rows of ``dtype``.
+
+    On the CPU auto takes the compiled passes (numba) where these serve (:func:`compiled_serves`), else torch's sparse
+    operators; of float16, which neither has, its dense ones; elsewhere torch's dense ones. numba asked for by name is sparse
+    as well where the passes do not serve.
+
+    Raises ValueError for numba and sparse off the CPU.
+    """
+    device = weights.device
+    if name == "auto" and dtype == torch.float16 and device.type == "cpu":
+        return dense
+    if name in ("numba", "sparse") and device.type != "cpu":
+        raise ValueError(f"backend {name} works on the CPU, not on {device.type}; use torch or auto")
+    if name == "torch" or device.type != "cpu":
+        return dense
+    if name == "sparse" or not compiled_serves(weights, dtype):
+        return sparse
+    from graphmill.kernels.hgt.cpu import passes
+
+    return passes
+
+
+def compiled_serves(weights: Tensor, dtype: torch.dtype | None) -> bool:
+    """Whether compiled passes serve: a processor with blocks for them, matrices that fit its cache, rows of the weights'
+    kind or, where that is fp32, of bf16."""
+    low = weights.dtype == torch.float32 and dtype == torch.bfloat16
+    same = weights.dtype in (torch.float32, torch.float64) and dtype == weights.dtype
+    return (low or same) and in_one_pass(weights.shape[-1])
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, graph: MessageGraph, masked_pairs: Tensor | None, edges: ModuleType, *inputs: Tensor | None
+    ) -> tuple[Tensor | None, ...]:
+        w_k, w_v, prior, *rows = inputs
+        n = graph.num_types
+        return _forward(
+            ctx, graph, masked_pairs, edges, (w_k, w_v, prior), rows, (rows[:n], rows[n : 2 * n], rows[2 * n :])
+        )
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *d_out: Tensor | None) -> tuple[Tensor | None, ...]:
+        n = ctx.graph.num_types
+        rows, outputs, log_totals, logits, weights, masked_pairs = _restore(ctx, 3 * n)
+        d_rows = _accumulators(rows, weights)
+        slopes = side_by_side(d_out)
+        delta = deltas(slopes, outputs, weights.w_k.shape[1], ctx.edges)
+        saved = Saved(rows[:n], rows[n : 2 * n], rows[2 * n :], log_totals, delta, logits)
+        parts = (d_rows[:n], d_rows[n : 2 * n], d_rows[2 * n :])
+        with torch.autocast(weights.w_k.device.type, enabled=False):
+            d_weights = attend_backward(saved, slopes, *parts, weights, ctx.graph, masked_pairs, ctx.edges)
+        return (None, None, None, *d_weights, *_cast(d_rows, rows))
+
+
+def _forward(
+    ctx: Any,
+    graph: MessageGraph,
+    masked_pairs: Tensor | None,
+    edges: ModuleType,
+    weights: Sequence[Tensor | None],
+    inputs: Rows,
+    parts: tuple[Rows, Rows, Rows],
+) -> tuple[Tensor | None, ...]:
+    n = graph.num_types
+    outputs: list[Tensor | None] = [None] * n
+    log_totals: list[Tensor | None] = [None] * n
+    logits: list[Tensor | None] = [None] * n
+    assert weights[0] is not None
+    with torch.autocast(weights[0].device.type, enabled=False):
+        found = attend_types(*parts, Weights(*weights), graph, masked_pairs, edges, outputs)  # type: ignore[arg-type]
+        for t, of_type in enumerate(found):
+            if of_type is not None:
+                outputs[t], log_totals[t], logits[t] = of_type
+    ctx.graph, ctx.edges = graph, edges
+    ctx.save_for_backward(masked_pairs, *weights, *inputs, *outputs, *log_totals, *logits)
+    return tuple(outputs)
+
+
+def _restore(ctx: Any, num_inputs: int) -> tuple[list[Any], list[Any], list[Any], list[Any], Weights, Tensor | None]:
+    masked_pairs, w_k, w_v, prior, *rest = ctx.saved_tensors
+    n = ctx.graph.num_types
+    inputs, per_type = rest[:num_inputs], rest[num_inputs:]
+    outputs, log_totals, logits = (per_type[i : i + n] for i in range(0, 3 * n, n))
+    return inputs, outputs, log_totals, logits, Weights(w_k, w_v, prior), masked_pairs
+
+
+def _accumulators(rows: Rows, weights: Weights) -> list[Tensor | None]:
+    """Zeros to add gradients up in: in the weights' precision, also where the rows are bfloat16."""
+    return [None if x is None else torch.zeros(x.shape, dtype=weights.w_k.dtype, device=x.device) for x in rows]
+
+
+def _cast(gradients: Rows, rows: Rows) -> list[Tensor | None]:
+    return [None if g is None or x is None else g.to(x.dtype) for g, x in zip(gradients, rows, strict=True)]
+
+
+def unpack(packed: Rows, graph: MessageGraph, w_k: Tensor) -> tuple[Rows, Rows, Rows]:
+    """q, k and v per type as columns of tensors that hold q (of targets), then k and v (of sources) side by side."""
+    size = w_k.shape[1] * w_k.shape[2]
+    q: list[Tensor | None] = [None] * graph.num_types
+    k: list[Tensor | None] = [None] * graph.num_types
+    v: list[Tensor | None] = [None] * graph.num_types
+    for t, rows in enumerate(packed):
+        if rows is None:
+            continue
+        columns = iter(rows.split(size, dim=1))
+        if t in graph.target_types:
+            q[t] = next(columns)
+        if t in graph.source_types:
+            k[t], v[t] = next(columns), next(columns)
+    return q, k, v

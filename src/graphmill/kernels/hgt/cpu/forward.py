@@ -1,0 +1,196 @@
+"""HGT's attention of one relation for some heads, compiled: products, edges and sums in one pass.
+
+Some targets at a time go through it: their queries are gathered and multiplied, their edges followed, and what is found is
+multiplied again and merged into the softmax over all relations, before the next ones come. Nothing of them is written in
+between. In calls of its own for each operation every relation's rows were gathered, multiplied and put back through memory,
+and most relations of a sparse graph have about one edge for each of those rows.
+
+Sources are met at random. Where the matrices are applied to them, or many edges share one, they are put side by side first,
+in a room that one head after the other has; elsewhere the edges read, and add to, the rows of all nodes.
+
+``passes`` takes all relations through it, and says what is handed over.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from graphmill.kernels.hgt.cpu.relation import (
+    PLACES,
+    ends_of,
+    fetch_source,
+    fetch_sources,
+    side_by_side,
+    width_of,
+)
+from graphmill.kernels.hgt.cpu.row_parts import (
+    AHEAD,
+    ENOUGH,
+    TOGETHER,
+    dot,
+    dots_of,
+    end_of,
+    fetch,
+    gather,
+    matrix,
+    onto_target,
+    softmax,
+    times,
+)
+from graphmill.kernels.runtime.compiled_math import FAST, exp
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.vectors import (
+    LANES,
+    behind,
+    like,
+    load,
+    load_first,
+    numbers_as,
+    padded,
+    spread,
+    store,
+    store_first,
+)
+
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
+
+
+class Targets(NamedTuple):
+    """Addresses of the targets' queries and of what is found for them, and their rows' lengths.
+
+    Where several relations end in a target, its ``totals`` are 0 before the first, and its ``sums`` whatever they are.
+    """
+
+    q: Any
+    q_pitch: Any
+    sums: Any
+    sums_pitch: Any
+    totals: Any
+    total_pitch: Any
+    highest: Any
+
+
+@_jit
+def forward(relation, kinds, sources, targets, matrices, scratch, lanes, heads):  # type: ignore[no-untyped-def]
+    """Bring one relation's share for heads ``heads[0]:heads[1]`` to its ``targets``.
+
+    ``matrices``: addresses of W^K, W^V and the prior. ``scratch``: addresses, by ``scratch_sizes``, of which nothing is
+    taken for granted and nothing left to the next relation.
+    """
+    queries, prior = numbers_as(kinds.rows, targets.q), numbers_as(kinds.own, matrices[2])
+    w_k, w_v = numbers_as(kinds.own, matrices[0]), numbers_as(kinds.own, matrices[1])
+    out = numbers_as(kinds.own, targets.sums)
+    width = width_of(lanes, relation.width)
+    line, square, zero = padded(width), width * width, like(prior[0], 0)
+    lowest, root = like(prior[0], -np.inf), like(prior[0], math.sqrt(width))
+    indptr, nodes = relation.indptr, relation.target_nodes
+    maps, given = numbers_as(kinds.own, scratch[0]), numbers_as(kinds.own, scratch[2])
+    totals, logits = numbers_as(kinds.own, scratch[3]), numbers_as(kinds.own, scratch[4])
+    tops, places = behind(totals, relation.together), numbers_as(PLACES, scratch[5])
+    room = max(relation.together, TOGETHER) * line
+    turned, around, result = room, 2 * room, 3 * room
+    query, found = (turned, result) if relation.on_target else (0, around)
+    for h in range(heads[0], heads[1]):
+        column = h * width
+        matrix(w_k, h * square, width, relation.on_target, maps)
+        matrix(w_v, h * square, width, False, behind(maps, width * line))
+        if relation.compact:
+            side_by_side(relation, kinds, sources, maps, given, lanes, column)
+        ends = ends_of(kinds.near, sources, column, width, relation.compact)
+        for start in range(0, len(nodes), relation.together):
+            size = min(relation.together, len(nodes) - start)
+            gather((queries, targets.q_pitch, column), nodes, start, size, width, (given, 0, line))
+            if relation.on_target:
+                times(given, 0, maps, 0, given, turned, size, width, line)
+            for i in range(size):
+                fetch(out, nodes[start + i] * targets.sums_pitch + column, width)
+                places[i] = indptr[start + i]
+            _logits(relation, ends, behind(given, query), (start, size), logits, places, prior[h] / root, lanes)
+            origin = indptr[start]
+            for i in range(size):
+                begin, stop = indptr[start + i] - origin, indptr[start + i + 1] - origin
+                totals[i], tops[i] = softmax(logits, begin, stop, lowest, zero)
+                places[i] = indptr[start + i]
+            for c in range(0, size * line, LANES):
+                store(given, around + c, spread(zero))
+            _sums(relation, ends, behind(given, around), (start, size), logits, places, totals, lanes)
+            if relation.on_target:
+                times(given, around, maps, width * line, given, result, size, width, line)
+            _merge(targets, kinds, (nodes, start, size), behind(given, found), totals, tops, width, h)
+
+
+@_jit
+def _logits(relation, ends, queries, span, logits, places, f, lanes):  # type: ignore[no-untyped-def]
+    """The logits of some targets' edges, of one tile of the sources after the other."""
+    width = width_of(lanes, relation.width)
+    (start, size), line, indptr, index = span, padded(width), relation.indptr, relation.index
+    count, tile, origin = len(relation.source_nodes), relation.tile, indptr[start]
+    near, masked, lowest = tile >= count, len(relation.kept) > 0, like(f, -np.inf)
+    for until in range(tile, count + tile, tile):
+        for i in range(size):
+            row, begin, end = i * line, places[i], indptr[start + i + 1]
+            stop = end if near else end_of(index, begin, end, until)
+            places[i] = stop
+            next_edge = begin
+            while stop - next_edge >= ENOUGH:
+                e, many = next_edge, min(LANES, stop - next_edge)
+                if near:
+                    fetch_sources(ends, index, e, relation.edges, width)
+                found = dots_of(queries, row, (index, e, stop - 1), (ends.keys, ends.to_k, ends.key_pitch), width)
+                store_first(logits, e - origin, spread(f) * found, many)
+                if masked:
+                    for other in range(e, e + many):
+                        if relation.kept[other] == 0:
+                            logits[other - origin] = lowest
+                next_edge += many
+            for e in range(next_edge, stop):
+                if near and e + AHEAD < relation.edges:
+                    fetch_source(ends, np.int64(index[e + AHEAD]), width)
+                s = f * dot(queries, row, ends.keys, ends.to_k + np.int64(index[e]) * ends.key_pitch, width)
+                if masked and relation.kept[e] == 0:
+                    s = lowest
+                logits[e - origin] = s
+
+
+@_jit
+def _sums(relation, ends, rows, span, shares, places, totals, lanes):  # type: ignore[no-untyped-def]
+    """Add up the values of some targets' edges, each times its share, of one tile of the sources after the other."""
+    width = width_of(lanes, relation.width)
+    (start, size), line, indptr = span, padded(width), relation.indptr
+    count, tile, origin = len(relation.source_nodes), relation.tile, indptr[start]
+    near, values = tile >= count, (ends.values, ends.to_v, ends.value_pitch)
+    for until in range(tile, count + tile, tile):
+        for i in range(size):
+            begin, end = places[i], indptr[start + i + 1]
+            stop = end if near else end_of(relation.index, begin, end, until)
+            places[i] = stop
+            if totals[i] > 0:
+                onto_target(rows, i * line, (shares, origin), (relation.index, begin, stop), values, width)
+
+
+@_jit
+def _merge(targets, kinds, span, rows, totals, tops, width, h):  # type: ignore[no-untyped-def]
+    """Bring what was found for some targets into the softmax over all relations, both brought to the higher maximum."""
+    (nodes, start, size), line, column = span, padded(width), h * width
+    out, all_totals = numbers_as(kinds.own, targets.sums), numbers_as(kinds.own, targets.totals)
+    highest = numbers_as(kinds.own, targets.highest)
+    for i in range(size):
+        if totals[i] == 0:
+            continue
+        own, to = nodes[start + i] * targets.total_pitch + h, nodes[start + i] * targets.sums_pitch + column
+        if all_totals[own] == 0:
+            # The first that arrives; nothing has been written here.
+            highest[own], all_totals[own] = tops[i], totals[i]
+            for c in range(0, width, LANES):
+                store_first(out, to + c, load(rows, i * line + c), width - c)
+            continue
+        top = max(highest[own], tops[i])
+        old_scale, new_scale = exp(highest[own] - top), exp(tops[i] - top)
+        highest[own] = top
+        all_totals[own] = all_totals[own] * old_scale + totals[i] * new_scale
+        for c in range(0, width, LANES):
+            new = spread(new_scale) * load(rows, i * line + c)
+            store_first(out, to + c, spread(old_scale) * load_first(out, to + c, width - c) + new, width - c)

@@ -1,0 +1,214 @@
+"""HGT's attention of all relations in one compiled call, on CPUs for which there are blocks (``processor.own_blocks``).
+
+What is done with a relation stands in ``forward`` and ``backward``. Here every thread takes some heads through all
+relations, so that no two write to one place, the order of additions does not depend on how many there are, and none waits
+for another between relations, of which one of a sparse graph takes a millisecond or less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmill.kernels.hgt import segments
+from graphmill.kernels.hgt.cpu.backward import Slopes, backward
+from graphmill.kernels.hgt.cpu.forward import Targets, forward
+from graphmill.kernels.hgt.cpu.jobs import columns_of, jobs_of, maps_of, masks_of, workspace
+from graphmill.kernels.hgt.cpu.relation import Kinds, Relation, Sources
+from graphmill.kernels.hgt.plan import MessageGraph
+from graphmill.kernels.hgt.relations import Rows
+from graphmill.kernels.runtime.compiled_math import FAST
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.team import over_ranges
+from graphmill.kernels.runtime.vector_math import total
+from graphmill.kernels.runtime.vectors import LANES, like, load_first, numbers_as, spread, store_first
+
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
+_LANES = {32: (0, 0), 64: (0, 0, 0, 0)}
+"""Head widths that the compiler is told of (``relation.width_of``); of others the loops have remainders."""
+
+Matrices = tuple[Tensor, Tensor, Tensor]
+"""W^K and W^V [relations, h, D, D] and prior [relations, h], those of one relation contiguous; or their gradients."""
+Softmax = tuple[Tensor, Tensor, Tensor]
+"""Σ α·v [targets, h·D]; of α the total Σ exp(a − highest) and highest = max a, both [targets, h] side by side."""
+
+
+def all_forward(
+    graph: MessageGraph,
+    chosen: tuple[int, ...],
+    rows: tuple[Tensor, Rows, Rows],
+    matrices: Matrices,
+    kept: Sequence[Tensor | None],
+    found: Softmax,
+) -> None:
+    """Fill ``found`` with what ``chosen`` relations, which end in one type, bring there; before, the total is 0, highest −∞.
+
+    ``rows``: that type's q [targets, h·D], and per type k and v [sources, h·D], which may be bfloat16 where the others are
+    fp32. ``kept``: for each chosen relation bool [E], False where an edge carries nothing.
+    """
+    queries, keys, values = rows
+    heads, width = matrices[0].shape[1:3]
+    jobs = jobs_of(graph, chosen, 2, matrices[0])
+    places = np.array([columns_of(k) + columns_of(v) for k, v in zip(keys, values, strict=True)], np.int64)
+    sums, totals, highest = found
+    tables = Targets(*columns_of(queries), *columns_of(sums), *columns_of(totals), highest.data_ptr())
+    kinds = EMPTY[queries.dtype], EMPTY[matrices[0].dtype]
+    room, known = workspace(jobs, 2, heads), (width, len(queries), _LANES.get(width, (0,)))
+    given = (jobs.table, places, masks_of(kept), kinds, tables, maps_of(matrices), room, known)
+    over_ranges(_all_forward, given, room[2], jobs.nodes * heads * width)
+
+
+def all_backward(
+    graph: MessageGraph,
+    chosen: tuple[int, ...],
+    rows: tuple[Rows, Rows, Rows],
+    matrices: Matrices,
+    kept: Sequence[Tensor | None],
+    softmax: tuple[Rows, Rows, Rows, Rows],
+    d_rows: tuple[Rows, Rows, Rows],
+    d_matrices: Matrices,
+) -> None:
+    """Add the gradients of ``chosen`` relations to ``d_rows``; fill their ``d_matrices``.
+
+    ``rows`` and ``d_rows``: q, k and v per type. ``softmax``, per type: the gradient of the attention's result, of the
+    rows' kind [targets, h·D]; the log of the softmax's total over all relations and Σ α·dα [targets, h]; no logits, which
+    are made once more.
+    """
+    heads, width = matrices[0].shape[1:3]
+    of_rows = next(d for d in softmax[0] if d is not None)
+    jobs = jobs_of(graph, chosen, 4, matrices[0])
+    d_out, log_total, delta, _ = softmax
+    every = (*rows, d_out, *d_rows, log_total, delta)
+    places = np.array([[n for t in of_type for n in columns_of(t)] for of_type in zip(*every, strict=True)], np.int64)
+    maps, kinds = (*maps_of(matrices), *maps_of(d_matrices)), (EMPTY[of_rows.dtype], EMPTY[matrices[0].dtype])
+    room, known = workspace(jobs, 4, heads), (width, _LANES.get(width, (0,)))
+    given = (jobs.table, places, masks_of(kept), kinds, maps, room, known)
+    over_ranges(_all_backward, given, room[2], jobs.nodes * heads * width)
+
+
+def head_products(left: Tensor, right: Tensor, heads: int) -> Tensor:
+    """See :func:`graphmill.kernels.hgt.segments.head_products`; rows lie side by side."""
+    if left.dtype != right.dtype or left.dtype not in EMPTY:
+        return segments.head_products(left, right, heads)
+    kind = torch.float32 if left.dtype == torch.bfloat16 else left.dtype
+    out = left.new_empty(len(left), heads, dtype=kind)
+    tables = (left.data_ptr(), left.stride(0), right.data_ptr(), right.stride(0), out.data_ptr())
+    given = (EMPTY[left.dtype], EMPTY[kind], tables, heads, left.shape[1] // heads)
+    over_ranges(_head_products, given, len(left), left.numel())
+    return out
+
+
+EMPTY: dict[torch.dtype, np.ndarray] = {
+    torch.float32: np.empty(0, np.float32),
+    torch.float64: np.empty(0, np.float64),
+    torch.bfloat16: np.empty(0, np.uint16),
+}
+"""An array of each kind of numbers, by which compiled code is told what lies at an address."""
+_BYTES, _SHORT, _LONG = (np.empty(0, kind) for kind in (np.uint8, np.int32, np.int64))
+
+
+@_jit
+def _relation(job, mask, width):  # type: ignore[no-untyped-def]
+    """A relation from its numbers (``jobs._job``) and the address of its edges' bytes, 0 where there is none."""
+    edges, sources, targets = job[5], job[6], job[7]
+    return Relation(
+        numbers_as(_SHORT, job[1]),
+        numba.carray(numbers_as(_LONG, job[2]), targets + 1),
+        numba.carray(numbers_as(_LONG, job[3]), sources),
+        numba.carray(numbers_as(_LONG, job[4]), targets),
+        numba.carray(numbers_as(_BYTES, mask), edges if mask != 0 else 0),
+        edges,
+        job[8],
+        job[9],
+        width,
+        job[10] != 0,
+        job[11] != 0,
+    )
+
+
+@_jit
+def _scratch_of(room, part):  # type: ignore[no-untyped-def]
+    """Addresses of a part's pieces of scratch."""
+    start = room[4] + part * room[5]
+    return start + room[6], start + room[7], start + room[8], start + room[9], start + room[10], start + room[11]
+
+
+@_jit
+def _heads_of(part, room):  # type: ignore[no-untyped-def]
+    """The first head of a part of the work, and that after its last."""
+    return room[3] * part // room[2], room[3] * (part + 1) // room[2]
+
+
+@_jit
+def _divide(own_kind, tables, targets, width, heads):  # type: ignore[no-untyped-def]
+    """Each target's sums by its total; 0 where nothing arrived."""
+    sums, totals = numbers_as(own_kind, tables.sums), numbers_as(own_kind, tables.totals)
+    for i in range(targets):
+        for h in range(heads[0], heads[1]):
+            found, at = totals[i * tables.total_pitch + h], i * tables.sums_pitch + h * width
+            if found == 0:
+                for c in range(width):
+                    sums[at + c] = 0
+            else:
+                share = spread(like(found, 1) / found)
+                for c in range(0, width, LANES):
+                    store_first(sums, at + c, share * load_first(sums, at + c, width - c), width - c)
+
+
+@_jit
+def _all_forward(arguments, first, last):  # type: ignore[no-untyped-def]
+    jobs, places, masks, (kind, own), tables, maps, room, (width, targets, lanes) = arguments
+    for part in range(first, last):
+        heads, scratch = _heads_of(part, room), _scratch_of(room, part)
+        for j in range(len(jobs)):
+            job, there = jobs[j], places[jobs[j][12]]
+            relation = _relation(job, masks[j], width)
+            near = room[0] + 2 * part * room[1]
+            sources = Sources(there[0], there[1], there[2], there[3], near, near + room[1])
+            r = job[0]
+            matrices = (maps[0] + r * maps[1], maps[2] + r * maps[3], maps[4] + r * maps[5])
+            if relation.compact:
+                forward(relation, Kinds(kind, own, own), sources, tables, matrices, scratch, lanes, heads)
+            else:
+                forward(relation, Kinds(kind, own, kind), sources, tables, matrices, scratch, lanes, heads)
+        _divide(own, tables, targets, width, heads)
+
+
+@_jit
+def _all_backward(arguments, first, last):  # type: ignore[no-untyped-def]
+    jobs, places, masks, (kind, own), maps, room, (width, lanes) = arguments
+    for part in range(first, last):
+        heads, scratch = _heads_of(part, room), _scratch_of(room, part)
+        for j in range(len(jobs)):
+            job, at, there = jobs[j], places[jobs[j][13]], places[jobs[j][12]]
+            relation = _relation(job, masks[j], width)
+            near, each, r = room[0] + 4 * part * room[1], room[1], job[0]
+            sources = Sources(there[2], there[3], there[4], there[5], near, near + each)
+            of_targets = (at[0], at[1], at[8], at[9], at[6], at[7], at[14], at[15], at[16], at[17])
+            of_sources = (there[10], there[11], there[12], there[13], near + 2 * each, near + 3 * each)
+            slopes = Slopes(*of_targets, *of_sources)
+            matrices = (
+                maps[0] + r * maps[1], maps[2] + r * maps[3], maps[4] + r * maps[5], maps[6] + r * maps[7],
+                maps[8] + r * maps[9], maps[10] + r * maps[11],
+            )  # fmt: skip
+            if relation.compact:
+                backward(relation, Kinds(kind, own, own), sources, slopes, matrices, scratch, lanes, heads)
+            else:
+                backward(relation, Kinds(kind, own, kind), sources, slopes, matrices, scratch, lanes, heads)
+
+
+@_jit
+def _head_products(arguments, first, last):  # type: ignore[no-untyped-def]
+    kind, own_kind, (left, left_pitch, right, right_pitch, out), heads, width = arguments
+    x, y, found = numbers_as(kind, left), numbers_as(kind, right), numbers_as(own_kind, out)
+    for i in range(first, last):
+        for h in range(heads):
+            to_x, to_y = i * left_pitch + h * width, i * right_pitch + h * width
+            sums = load_first(x, to_x, width) * load_first(y, to_y, width)
+            for c in range(LANES, width, LANES):
+                sums += load_first(x, to_x + c, width - c) * load_first(y, to_y + c, width - c)
+            found[i * heads + h] = total(sums)

@@ -1,0 +1,128 @@
+"""What the compiled passes hand on of a relation, and what forward and backward share: sources side by side, edges' ends."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from graphmill.kernels.hgt.cpu.row_parts import TOGETHER, fetch, gather, transformed
+from graphmill.kernels.products.cpu import SIX
+from graphmill.kernels.runtime.compiled_math import FAST
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.vectors import LANES, LINE, behind, numbers_as, padded
+
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
+PLACES = np.empty(0, np.int64)
+
+
+class Relation(NamedTuple):
+    """One relation. ``index``: the address of each edge's row in what the edges read, positions in the room if ``compact``,
+    else nodes; ``indptr`` [targets + 1]: the targets' runs of edges; ``kept`` bytes [E], empty where all edges are.
+    ``together`` targets go through at a time, and meet ``tile`` sources before the next ones."""
+
+    index: Any
+    indptr: Any
+    source_nodes: Any
+    target_nodes: Any
+    kept: Any
+    edges: Any
+    together: Any
+    tile: Any
+    width: Any
+    on_target: Any
+    compact: Any
+
+
+class Kinds(NamedTuple):
+    """Empty arrays of the kinds of numbers: of the rows, of all other tables, and of what the edges read."""
+
+    rows: Any
+    own: Any
+    near: Any
+
+
+class Ends(NamedTuple):
+    """What edges read of their sources, or add to: of keys and of values the numbers, a head's first, a row's length."""
+
+    keys: Any
+    to_k: Any
+    key_pitch: Any
+    values: Any
+    to_v: Any
+    value_pitch: Any
+
+
+class Sources(NamedTuple):
+    """Addresses of the tables of k and v and their rows' lengths, and of the room where they are put side by side."""
+
+    k: Any
+    k_pitch: Any
+    v: Any
+    v_pitch: Any
+    near_k: Any
+    near_v: Any
+
+
+def scratch_sizes(width: int, together: int, edges: tuple[int, int], size: int) -> list[int]:
+    """Bytes of what a relation's pass works in, in the order of ``scratch``: matrices, their gradients, rows of ``together``
+    targets, two numbers of each, two of each edge, and where each target's edges go on.
+
+    ``edges``: those of so many targets in a row, at most, and of one; ``size``: bytes of a number.
+    """
+    line = padded(width)
+    # Of the rows one more: what is turned in a product is read, and written, a little past its last row.
+    numbers = [
+        3 * width * line,
+        2 * (width + SIX) * line,
+        7 * (max(together, TOGETHER) + 1) * line,
+        2 * together,
+        max(edges[0], 2 * (edges[1] + LANES)) + LANES,
+    ]
+    return [-(-n // LINE) * LINE for n in (*(size * n for n in numbers), 8 * together)]
+
+
+@_jit
+def width_of(lanes, given):  # type: ignore[no-untyped-def]
+    """A head's width: known to the compiler where ``lanes`` is a tuple of two or four, sixteen numbers for each."""
+    return LANES * len(lanes) if len(lanes) > 1 else given
+
+
+@_jit
+def ends_of(kind, sources, column, width, compact):  # type: ignore[no-untyped-def]
+    """What edges read: side by side in the room, or the rows of all nodes."""
+    if compact:
+        line = padded(width)
+        return Ends(numbers_as(kind, sources.near_k), 0, line, numbers_as(kind, sources.near_v), 0, line)
+    return Ends(
+        numbers_as(kind, sources.k), column, sources.k_pitch, numbers_as(kind, sources.v), column, sources.v_pitch
+    )
+
+
+@_jit
+def side_by_side(relation, kinds, sources, maps, given, lanes, column):  # type: ignore[no-untyped-def]
+    """Put one head of the sources into the room, multiplied where the matrices are on their side."""
+    width = width_of(lanes, relation.width)
+    line, nodes, count = padded(width), relation.source_nodes, len(relation.source_nodes)
+    keys, values = numbers_as(kinds.rows, sources.k), numbers_as(kinds.rows, sources.v)
+    to_keys, to_values = numbers_as(kinds.own, sources.near_k), numbers_as(kinds.own, sources.near_v)
+    if relation.on_target:
+        gather((keys, sources.k_pitch, column), nodes, 0, count, width, (to_keys, 0, line))
+        gather((values, sources.v_pitch, column), nodes, 0, count, width, (to_values, 0, line))
+    else:
+        transformed((keys, sources.k_pitch, column), nodes, width, maps, given, to_keys)
+        transformed((values, sources.v_pitch, column), nodes, width, behind(maps, width * line), given, to_values)
+
+
+@_jit
+def fetch_sources(ends, index, e, edges, width):  # type: ignore[no-untyped-def]
+    """Have the rows of the sixteen edges behind those from ``e`` on fetched meanwhile."""
+    for other in range(e + LANES, min(e + 2 * LANES, edges)):
+        fetch_source(ends, np.int64(index[other]), width)
+
+
+@_jit
+def fetch_source(ends, source, width):  # type: ignore[no-untyped-def]
+    """Have one source's rows fetched."""
+    fetch(ends.keys, ends.to_k + source * ends.key_pitch, width)
+    fetch(ends.values, ends.to_v + source * ends.value_pitch, width)

@@ -1,0 +1,366 @@
+"""What HGT's attention needs to know of a typed graph, computed once: a :class:`MessageGraph`.
+
+Index work only: which nodes occur in which relation, runs of edges that share a destination, the order by source. No
+features, no parameters, no arithmetic on embeddings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+IndexLike = Tensor | np.ndarray
+
+
+class TypedEdges(NamedTuple):
+    """One relation's edges, sorted by (dst, src): local node numbers, and the undirected pair of each edge."""
+
+    source_type: int
+    target_type: int
+    src: IndexLike
+    dst: IndexLike
+    pair: IndexLike
+
+
+@dataclass(frozen=True)
+class RelationPlan:
+    """One relation's edges in destination order, in terms of the nodes that occur in it.
+
+    ``source_nodes`` [n_s] and ``target_nodes`` [n_t] are int64 local node numbers, ascending. ``source`` and ``target``
+    [E] are int32 positions in these two; ``indptr`` [n_t + 1] int64 bounds each target's run of edges; ``pair`` [E]
+    int32. ``on_target`` says on which side the relation's matrices are applied: where that costs less.
+    """
+
+    source_type: int
+    target_type: int
+    source_nodes: Tensor
+    target_nodes: Tensor
+    source: Tensor
+    target: Tensor
+    indptr: Tensor
+    pair: Tensor
+
+    @property
+    def num_edges(self) -> int:
+        """Edges of the relation, parallel ones counted."""
+        return self.source.numel()
+
+    @property
+    def on_target(self) -> bool:
+        """Whether a step is cheaper with the matrices on the targets' side.
+
+        It multiplies targets' rows seven times, two of them forward, and sources' rows eight times: the backward pass
+        repeats q Wᵀ alone in place of k W and v W. But it adds up the values of each target's edges once more, and a row
+        of an edge takes about as long as an eighth of a row in a product. (So it is in the compiled passes on processors
+        with registers of 512 bits, where it was measured; others were not.)
+        """
+        return 7 * self.target_nodes.numel() + self.num_edges // 8 < 8 * self.source_nodes.numel()
+
+    @cached_property
+    def by_source(self) -> Tensor:
+        """int64 [E]: the edges' positions in source order (the transpose); ties keep the destination order."""
+        return torch.argsort(self.source, stable=True)
+
+    @cached_property
+    def source_row(self) -> Tensor:
+        """int32 [E]: local node number of each edge's source."""
+        return self.source_nodes.to(torch.int32)[self.source]
+
+    def to(self, device: torch.device | str) -> RelationPlan:
+        """The same plan with its tensors on ``device``."""
+        moved = {n: getattr(self, n).to(device) for n in _TENSORS}
+        return replace(self, **moved)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Of a copy, or of what is sent to a process: the fields. What follows from them is found anew there."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+
+_TENSORS = ("source_nodes", "target_nodes", "source", "target", "indptr", "pair")
+
+
+@dataclass(frozen=True)
+class MessageGraph:
+    """A typed graph as the attention kernels read it.
+
+    ``source_counts`` and ``target_counts`` are the nodes per type as senders and as receivers; they are equal unless
+    the graph was cut to some receivers (:meth:`target_slice`, :meth:`for_targets`).
+    """
+
+    source_counts: tuple[int, ...]
+    target_counts: tuple[int, ...]
+    relations: tuple[RelationPlan, ...]
+    num_pairs: int = field(default=0)
+    place: torch.device | None = None
+    """Where the messages are computed; None: where the index tensors are. See :meth:`on`."""
+
+    @staticmethod
+    def build(
+        type_counts: Sequence[int], relations: Sequence[TypedEdges], target_counts: Sequence[int] | None = None
+    ) -> MessageGraph:
+        """Plan the messages of ``relations``; ``type_counts`` are the nodes per type.
+
+        Raises ValueError where an edge names a node that its type does not have, or edges are not sorted by ``dst``.
+        """
+        targets = tuple(type_counts if target_counts is None else target_counts)
+        plans = []
+        for number, edges in enumerate(relations):
+            _check(number, edges.src, edges.dst, type_counts[edges.source_type], targets[edges.target_type])
+            src, dst, pair = (_integers(a) for a in (edges.src, edges.dst, edges.pair))
+            plans.append(
+                _plan(
+                    edges.source_type,
+                    edges.target_type,
+                    src,
+                    dst,
+                    pair,
+                    type_counts[edges.source_type],
+                    targets[edges.target_type],
+                )
+            )
+        pairs = max((int(edges.pair.max()) + 1 for edges in relations if len(edges.pair)), default=0)
+        return MessageGraph(tuple(type_counts), targets, tuple(plans), pairs)
+
+    @property
+    def num_types(self) -> int:
+        """Node types, also those without nodes or relations."""
+        return len(self.source_counts)
+
+    @property
+    def num_nodes(self) -> int:
+        """Receivers of all types."""
+        return sum(self.target_counts)
+
+    @property
+    def num_edges(self) -> int:
+        """Edges of all relations."""
+        return sum(r.num_edges for r in self.relations)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the messages are computed."""
+        if self.place is not None:
+            return self.place
+        return self._index_device
+
+    @property
+    def _index_device(self) -> torch.device:
+        return self.relations[0].source.device if self.relations else torch.device("cpu")
+
+    @cached_property
+    def source_types(self) -> frozenset[int]:
+        """Types that some relation starts from, with edges or without."""
+        return frozenset(r.source_type for r in self.relations)
+
+    @cached_property
+    def target_types(self) -> frozenset[int]:
+        """Types that some relation ends in, with edges or without."""
+        return frozenset(r.target_type for r in self.relations)
+
+    @cached_property
+    def compiled(self) -> dict[Any, Any]:
+        """What backends keep of this graph, by their own keys; among that addresses of its tensors, which stay there."""
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        """See :meth:`RelationPlan.__getstate__`."""
+        return {f.name: getattr(self, f.name) for f in fields(self)}
+
+    def to(self, device: torch.device | str) -> MessageGraph:
+        """The same graph with its index tensors on ``device``."""
+        return replace(self, relations=tuple(r.to(device) for r in self.relations))
+
+    def on(self, device: torch.device) -> MessageGraph:
+        """The same graph, computed on ``device``: there its indices stay on the host, where they are cut and planned.
+
+        ``hgt.dense`` makes of them what an accelerator needs, in one copy. Index tensors that the methods take and return
+        are the host's.
+        """
+        # Tensors name their device with its index.
+        return self if device.type == "cpu" else replace(self, place=torch.device(device.type, device.index or 0))
+
+    def target_slice(self, node_type: int, start: int, stop: int) -> MessageGraph:
+        """The messages into nodes ``start:stop`` of one type, renumbered from 0; no other type receives any.
+
+        Costs time in proportion to the edges in the slice.
+        """
+        counts = [0] * self.num_types
+        counts[node_type] = stop - start
+        plans = []
+        for r in self.relations:
+            if r.target_type != node_type:
+                plans.append(_empty(r))
+                continue
+            first, last = torch.searchsorted(
+                r.target_nodes, torch.tensor([start, stop], device=self._index_device)
+            ).tolist()
+            edges = slice(int(r.indptr[first]), int(r.indptr[last]))
+            source_nodes, source = _occurring(r.source_row[edges], self.source_counts[r.source_type])
+            plans.append(
+                replace(
+                    r,
+                    source_nodes=source_nodes,
+                    source=source,
+                    target_nodes=r.target_nodes[first:last] - start,
+                    target=r.target[edges] - first,
+                    indptr=r.indptr[first : last + 1] - edges.start,
+                    pair=r.pair[edges],
+                )
+            )
+        return replace(self, target_counts=tuple(counts), relations=tuple(plans))
+
+    def for_targets(self, rows: Sequence[Tensor | None]) -> MessageGraph:
+        """The messages into the given nodes: per type ascending local numbers, or None for all of the type.
+
+        The receivers are renumbered by their position in ``rows``; the senders keep their numbers.
+        """
+        counts = [c if rows[t] is None else len(rows[t]) for t, c in enumerate(self.target_counts)]  # type: ignore[arg-type]
+        lookups = [None if rows[t] is None else _lookup(rows[t], c) for t, c in enumerate(self.target_counts)]  # type: ignore[arg-type]
+        plans = []
+        for r in self.relations:
+            lookup = lookups[r.target_type]
+            if lookup is None:
+                plans.append(r)
+                continue
+            dst = lookup[r.target_nodes][r.target]
+            kept = (dst >= 0).nonzero().squeeze(1)
+            plans.append(
+                _plan(
+                    r.source_type,
+                    r.target_type,
+                    r.source_row[kept],
+                    dst[kept],
+                    r.pair[kept],
+                    self.source_counts[r.source_type],
+                    counts[r.target_type],
+                )
+            )
+        return replace(self, target_counts=tuple(counts), relations=tuple(plans))
+
+    def touched(self, edges: Sequence[Tensor], node_type: int) -> Tensor:
+        """Ascending int64 local numbers of the nodes of one type at the ends of ``edges`` (see :meth:`edge_subgraph`)."""
+        marks = torch.zeros(self.source_counts[node_type], dtype=torch.bool, device=self._index_device)
+        for r, chosen in zip(self.relations, edges, strict=True):
+            if r.source_type == node_type:
+                marks[r.source_nodes[r.source[chosen]]] = True
+            if r.target_type == node_type:
+                marks[r.target_nodes[r.target[chosen]]] = True
+        return marks.nonzero().squeeze(1)
+
+    def edges_within_reach(self, edges: Sequence[Tensor], nodes: Sequence[Tensor], layers: int) -> list[Tensor]:
+        """Those of ``edges`` (positions as in :meth:`edge_subgraph`) whose messages reach ``nodes`` within so many layers.
+
+        What the others carry is read by nobody. ``nodes``: per type local numbers.
+        """
+        if layers < 1:
+            return [chosen[:0] for chosen in edges]
+        ends = [
+            (r.source_nodes[r.source[chosen]], r.target_nodes[r.target[chosen]])
+            for r, chosen in zip(self.relations, edges, strict=True)
+        ]
+        wanted = [torch.zeros(n, dtype=torch.bool, device=self._index_device) for n in self.source_counts]
+        for marks, some in zip(wanted, nodes, strict=True):
+            marks[some] = True
+        for _ in range(layers - 1):
+            before = [marks.clone() for marks in wanted]
+            for r, (src, dst) in zip(self.relations, ends, strict=True):
+                wanted[r.source_type][src[before[r.target_type][dst]]] = True
+        return [
+            chosen[wanted[r.target_type][dst]] for r, chosen, (_, dst) in zip(self.relations, edges, ends, strict=True)
+        ]
+
+    def edge_subgraph(
+        self, edges: Sequence[Tensor], nodes: Sequence[Tensor | None] | None = None
+    ) -> tuple[MessageGraph, list[Tensor]]:
+        """The graph of some edges, over the nodes that they touch (and those in ``nodes``), renumbered.
+
+        ``edges``: per relation ascending int64 positions in its edge order (by dst, src). ``nodes``: per type local
+        numbers of nodes that must be there although no edge touches them. Returns the graph, whose pairs keep their
+        numbers, and per type the int64 local numbers of its nodes, ascending.
+        """
+        touched = [torch.zeros(n, dtype=torch.bool, device=self._index_device) for n in self.source_counts]
+        ends = []
+        for r, chosen in zip(self.relations, edges, strict=True):
+            src = r.source_nodes[r.source[chosen]]
+            dst = r.target_nodes[r.target[chosen]]
+            touched[r.source_type][src] = True
+            touched[r.target_type][dst] = True
+            ends.append((src, dst))
+        for marks, extra in zip(touched, nodes or [], strict=False):
+            if extra is not None:
+                marks[extra] = True
+        rows = [marks.nonzero().squeeze(1) for marks in touched]
+        lookups = [_lookup(kept, marks.numel()) for kept, marks in zip(rows, touched, strict=True)]
+        counts = [kept.numel() for kept in rows]
+        plans = tuple(
+            _plan(
+                r.source_type,
+                r.target_type,
+                lookups[r.source_type][src],
+                lookups[r.target_type][dst],
+                r.pair[chosen],
+                counts[r.source_type],
+                counts[r.target_type],
+            )
+            for r, chosen, (src, dst) in zip(self.relations, edges, ends, strict=True)
+        )
+        return MessageGraph(tuple(counts), tuple(counts), plans, self.num_pairs, self.place), rows
+
+
+def _plan(
+    source_type: int, target_type: int, src: Tensor, dst: Tensor, pair: Tensor, num_sources: int, num_targets: int
+) -> RelationPlan:
+    source_nodes, source = _occurring(src, num_sources)
+    target_nodes, target = _occurring(dst, num_targets)
+    degrees = torch.bincount(target, minlength=target_nodes.numel())
+    indptr = torch.zeros(target_nodes.numel() + 1, dtype=torch.int64, device=src.device)
+    torch.cumsum(degrees, 0, out=indptr[1:])
+    return RelationPlan(
+        source_type, target_type, source_nodes, target_nodes, source, target, indptr, pair.to(torch.int32)
+    )
+
+
+def _occurring(index: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """The distinct values of ``index`` ascending (int64), and each entry's position among them (int32)."""
+    marks = torch.zeros(size, dtype=torch.bool, device=index.device)
+    marks[index.long()] = True
+    nodes = marks.nonzero().squeeze(1)
+    return nodes, _lookup(nodes, size)[index.long()]
+
+
+def _lookup(nodes: Tensor, size: int) -> Tensor:
+    """int32 [size]: position of each number in ``nodes``, −1 where it is not there."""
+    lookup = torch.full((size,), -1, dtype=torch.int32, device=nodes.device)
+    lookup[nodes] = torch.arange(nodes.numel(), dtype=torch.int32, device=nodes.device)
+    return lookup
+
+
+def _empty(r: RelationPlan) -> RelationPlan:
+    cut = {name: getattr(r, name)[:0] for name in _TENSORS}
+    return replace(r, **cut | {"indptr": r.indptr[:1]})
+
+
+def _integers(values: IndexLike) -> Tensor:
+    if isinstance(values, Tensor):
+        return values
+    array = np.ascontiguousarray(values)
+    return torch.from_numpy(array if array.flags.writeable else array.copy())
+
+
+def _check(number: int, src: IndexLike, dst: IndexLike, num_sources: int, num_targets: int) -> None:
+    if len(src) != len(dst):
+        raise ValueError(f"relation {number}: {len(src)} sources but {len(dst)} targets")
+    if not len(src):
+        return
+    for name, index, size in (("source", src, num_sources), ("target", dst, num_targets)):
+        low, high = int(index.min()), int(index.max())
+        if low < 0 or high >= size:
+            raise ValueError(f"relation {number}: {name} {low if low < 0 else high} is outside 0..{size - 1}")
+    if bool((dst[1:] < dst[:-1]).any()):
+        raise ValueError(f"relation {number}: edges must be sorted by dst; sort them by (dst, src) first")

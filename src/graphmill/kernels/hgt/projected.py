@@ -1,0 +1,257 @@
+"""HGT's attention together with the projections to q, k and v, some heads at a time.
+
+Between the two functions the gradients of q, k and v of all nodes would exist at once, and q, k and v themselves be kept
+for the backward pass. Here a group of heads goes from its projection's gradient into those of the input and of the weights
+before the next group begins; with ``recompute`` its q, k and v are projected once more then, and nothing of them or of the
+edges is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from graphmill.kernels.hgt import attention as hgt
+from graphmill.kernels.hgt.attention import Backend, unpack
+from graphmill.kernels.hgt.plan import MessageGraph
+from graphmill.kernels.hgt.relations import Rows, Saved, Weights, attend_backward, attend_types, deltas, side_by_side
+from graphmill.kernels.products import add_product_, product
+
+_MOST_GROUPS = 4
+_GROUP_BYTES = 32 << 20
+"""q, k and v of a group of heads of all nodes, at least: smaller ones would free nothing worth their calls."""
+
+
+def hgt_projected_attention(
+    x: Sequence[Tensor],
+    projections: Sequence[tuple[Tensor, Tensor] | None],
+    w_k: Tensor,
+    w_v: Tensor,
+    prior: Tensor,
+    graph: MessageGraph,
+    masked_pairs: Tensor | None = None,
+    backend: Backend = "auto",
+    recompute: bool = False,
+) -> list[Tensor | None]:
+    """:func:`graphmill.kernels.hgt.attention.hgt_attention` on q, k, v = x Wᵀ + b.
+
+    x: per type [n, in]; projections: per type weight [parts · H·D, in] and bias, the rows of q (where the type is a
+    target), then k and v (where it is a source), None where it is neither; the rest as there. Under autocast the
+    projections and their rows are in its precision. ``recompute``: a product more in the backward pass, and no q, k, v kept.
+    It is propagated through once: the backward pass lets the output go as it begins.
+
+    Raises ValueError where shapes, dtypes or devices do not fit the graph and each other.
+    """
+    _check(x, projections, w_k, graph)
+    hgt.check_weights(w_k, w_v, prior, graph, [part for part in x if part is not None])
+    kind = w_k.device.type
+    low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else w_k.dtype
+    edges = hgt.edge_backend(backend, w_k, low)
+    weights = [None if p is None else p[0] for p in projections]
+    biases = [None if p is None else p[1] for p in projections]
+    # Compiled code reads matrices as they lie in memory.
+    relations = (w.contiguous() for w in (w_k, w_v, prior))
+    flat: Any = _Projected.apply(graph, masked_pairs, edges, low, recompute, *relations, *x, *weights, *biases)
+    return list(flat)
+
+
+def _check(
+    x: Sequence[Tensor], projections: Sequence[tuple[Tensor, Tensor] | None], w_k: Tensor, graph: MessageGraph
+) -> None:
+    for t, (rows, pair) in enumerate(zip(x, projections, strict=True)):
+        used = [
+            c[t]
+            for c, of in ((graph.source_counts, graph.source_types), (graph.target_counts, graph.target_types))
+            if t in of
+        ]
+        if not used:
+            continue
+        if any(count != len(rows) for count in used):
+            raise ValueError(f"x of type {t} has {len(rows)} rows, and its graph {' and '.join(map(str, used))} nodes")
+        parts = (t in graph.target_types) + 2 * (t in graph.source_types)
+        size = parts * w_k.shape[1] * w_k.shape[2]
+        if pair is None or pair[0].shape != (size, rows.shape[1]) or pair[1].shape != (size,):
+            found = "none" if pair is None else f"{list(pair[0].shape)} and {list(pair[1].shape)}"
+            raise ValueError(f"the projection of type {t} is [{size}, {rows.shape[1]}] and [{size}]; not {found}")
+
+
+def group_count(rows: int, heads: int, width: int, threads: int, roomy: bool = False) -> int:
+    """Groups of heads on the CPU: so few that each has enough to free, and heads enough for every thread.
+
+    ``roomy``: q, k and v are kept in half precision. All heads at once then take no more than groups do in fp32, and a
+    gathered rows of a group are short, which costs a quarter of the time.
+    """
+    if roomy:
+        return 1
+    return min(_MOST_GROUPS, heads, max(1, rows * heads * width * 3 * 4 // _GROUP_BYTES), max(1, heads // threads))
+
+
+def head_groups(x: Rows, heads: int, width: int, recompute: bool, low: bool = False) -> list[tuple[int, int]]:
+    """The first and last head of each group. An accelerator takes all at once unless memory is short: calls cost more."""
+    rows = [r for r in x if r is not None]
+    on_cpu = rows[0].device.type == "cpu"
+    threads = torch.get_num_threads() if on_cpu else 1
+    roomy = low and not recompute
+    groups = group_count(sum(len(r) for r in rows), heads, width, threads, roomy) if on_cpu or recompute else 1
+    return [(heads * i // groups, heads * (i + 1) // groups) for i in range(groups)]
+
+
+class _Projected(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        graph: MessageGraph,
+        masked_pairs: Tensor | None,
+        edges: ModuleType,
+        low: torch.dtype,
+        recompute: bool,
+        w_k: Tensor,
+        w_v: Tensor,
+        prior: Tensor,
+        *inputs: Tensor | None,
+    ) -> tuple[Tensor | None, ...]:
+        n, (heads, width) = graph.num_types, w_k.shape[1:3]
+        x, weights, biases = inputs[:n], inputs[n : 2 * n], inputs[2 * n :]
+        outputs: list[Tensor | None] = [None] * n
+        totals: list[Tensor | None] = []
+        kept: list[Tensor | None] = []
+        logits: list[Tensor | None] = []
+        groups = head_groups(x, heads, width, recompute, low.itemsize < w_k.dtype.itemsize)
+        with torch.autocast(w_k.device.type, enabled=False):
+            for a, b in groups:
+                packed = _project(x, weights, biases, (a, b, heads, width), low)
+                parts = unpack(packed, graph, w_k[:, a:b])
+                own = Weights(w_k[:, a:b], w_v[:, a:b], prior[:, a:b])
+                for t in graph.target_types:
+                    if outputs[t] is None:
+                        outputs[t] = w_k.new_empty(graph.target_counts[t], heads * width, dtype=low)
+                columns = [None if whole is None else whole[:, a * width : b * width] for whole in outputs]
+                for found in attend_types(*parts, own, graph, masked_pairs, edges, columns):
+                    totals.append(None if found is None else found[1])
+                    logits.append(None if found is None or recompute else found[2])
+                kept += [] if recompute else packed
+        ctx.graph, ctx.edges, ctx.low, ctx.groups, ctx.recompute = graph, edges, low, groups, recompute
+        ctx.save_for_backward(masked_pairs, w_k, w_v, prior, *inputs, *totals, *logits, *kept)
+        # Not among the saved tensors, which are there until the backward pass has ended: these go when it has begun.
+        ctx.outputs = [None if o is None else (o.detach(), _version(o)) for o in outputs]
+        return tuple(outputs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *d_out: Tensor | None) -> tuple[Tensor | None, ...]:
+        graph: MessageGraph = ctx.graph
+        n = graph.num_types
+        masked_pairs, w_k, w_v, prior, *rest = ctx.saved_tensors
+        heads, width = w_k.shape[1:3]
+        lists: Iterator[list[Tensor | None]] = iter([rest[i : i + n] for i in range(0, len(rest), n)])
+        x, weights, biases = (next(lists) for _ in range(3))
+        slopes = side_by_side(d_out)
+        delta = deltas(slopes, _outputs(ctx), heads, ctx.edges)
+        totals, logits = ([next(lists) for _ in ctx.groups] for _ in range(2))
+        d_x: list[Tensor | None] = [None] * n
+        d_projection = [[None if p is None else torch.empty_like(p) for p in group] for group in (weights, biases)]
+        d_own = Weights(*(torch.zeros_like(w) for w in (w_k, w_v, prior)))
+        with torch.autocast(w_k.device.type, enabled=False):
+            for (a, b), log_totals, of_edges in zip(ctx.groups, totals, logits, strict=True):
+                place = (a, b, heads, width)
+                packed = _project(x, weights, biases, place, ctx.low) if ctx.recompute else next(lists)
+                d_packed = [None if p is None else torch.zeros_like(p, dtype=w_k.dtype) for p in packed]
+                columns = slice(a * width, b * width)
+                shares = [None if d is None else d[:, a:b] for d in delta]
+                own = Weights(w_k[:, a:b], w_v[:, a:b], prior[:, a:b])
+                found = attend_backward(
+                    Saved(*unpack(packed, graph, own.w_k), log_totals, shares, of_edges),
+                    [None if d is None else d[:, columns] for d in slopes],
+                    *unpack(d_packed, graph, own.w_k),
+                    own,
+                    graph,
+                    masked_pairs,
+                    ctx.edges,
+                )
+                for whole, part in zip(d_own, found, strict=True):
+                    whole[:, a:b] = part
+                del packed
+                for t, d in enumerate(d_packed):
+                    if d is not None:
+                        want = ctx.needs_input_grad[8 + t]
+                        d_x[t] = _project_backward(
+                            d, x[t], weights[t], d_x[t], (d_projection[0][t], d_projection[1][t]), place, ctx.low, want
+                        )
+                        d_packed[t] = None
+        return (None, None, None, None, None, *d_own, *d_x, *d_projection[0], *d_projection[1])
+
+
+def _version(x: Tensor) -> int:
+    """How often it was written to, which tensors of ``inference_mode`` do not know."""
+    return 0 if x.is_inference() else x._version
+
+
+def _outputs(ctx: Any) -> list[Tensor | None]:
+    """What the forward pass returned, which is let go. RuntimeError where it has been, or was written to since."""
+    kept, ctx.outputs = ctx.outputs, None
+    if kept is None or any(pair is not None and _version(pair[0]) != pair[1] for pair in kept):
+        what = "there is none any more: it is propagated through once" if kept is None else "it was modified in place"
+        raise RuntimeError(f"the backward pass of HGT's attention needs its output, but {what}")
+    return [None if pair is None else pair[0] for pair in kept]
+
+
+Place = tuple[int, int, int, int]  # first head, last, all heads, width of one
+
+
+def _project(x: Rows, weights: Rows, biases: Rows, place: Place, low: torch.dtype) -> list[Tensor | None]:
+    """Per type the q, k, v of a group of heads side by side, [n, parts · h·D]."""
+    out: list[Tensor | None] = []
+    for rows, weight, bias in zip(x, weights, biases, strict=True):
+        if rows is None or weight is None or bias is None:
+            out.append(None)
+            continue
+        own, own_bias = (torch.cat([p[c] for c in _slices(weight, place)]) for p in (weight, bias))
+        out.append(_times(rows, own.to(low).T, own_bias, low))
+    return out
+
+
+def _times(left: Tensor, right: Tensor, bias: Tensor | None, low: torch.dtype) -> Tensor:
+    """left · right (+ ``bias``) in the precision of the projections."""
+    return product(left.to(low), right.to(low), None if bias is None else bias.to(low))
+
+
+def _project_backward(
+    d: Tensor,
+    rows: Tensor | None,
+    weight: Tensor | None,
+    d_x: Tensor | None,
+    d_projection: tuple[Tensor | None, Tensor | None],
+    place: Place,
+    low: torch.dtype,
+    want_rows: bool,
+) -> Tensor | None:
+    """Fill the group's rows of ``d_projection``, weight and bias; add its share to ``d_x``, which is returned."""
+    d_weight, d_bias = d_projection
+    assert rows is not None
+    assert weight is not None
+    assert d_weight is not None
+    assert d_bias is not None
+    slices = _slices(weight, place)
+    own = torch.cat([weight[c] for c in slices]).to(low)
+    d = d.to(low)
+    into_weight, sums = _times(d.mT, rows, None, low), d.sum(0)
+    size = (place[1] - place[0]) * place[3]
+    for number, c in enumerate(slices):
+        d_weight[c] = into_weight[number * size : (number + 1) * size]
+        d_bias[c] = sums[number * size : (number + 1) * size]
+    if not want_rows:
+        return None
+    if d_x is None:
+        return _times(d, own, None, low).to(rows.dtype)
+    return add_product_(d_x, d, own) if d.dtype == own.dtype == d_x.dtype else d_x.add_(_times(d, own, None, low))
+
+
+def _slices(weight: Tensor, place: Place) -> list[slice]:
+    """The rows of q, k and v of a group of heads."""
+    a, b, heads, width = place
+    return [slice(p + a * width, p + b * width) for p in range(0, weight.shape[0], heads * width)]

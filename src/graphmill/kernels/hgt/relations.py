@@ -1,0 +1,206 @@
+"""HGT's attention without autograd: type by type, forward and backward, on a backend for the edges.
+
+A backend is given all relations into a type (``sparse``, ``cpu.passes``), or all types at once (``dense``, which keeps the
+logits). The others recompute the logits in the backward pass, from the inputs and the softmax's log-total.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from types import ModuleType
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from graphmill.kernels.hgt.plan import MessageGraph, RelationPlan
+from graphmill.kernels.runtime.processor import own_blocks
+
+_LARGEST = 1 << 14
+"""Numbers of a relation's matrix for one head that goes through in one pass, at most: a few of them are in the second cache,
+with room for the rows."""
+
+Rows = Sequence[Tensor | None]
+
+
+class Weights(NamedTuple):
+    """``w_k``, ``w_v`` [relations, H, D, D] and ``prior`` [relations, H]."""
+
+    w_k: Tensor
+    w_v: Tensor
+    prior: Tensor
+
+
+def attend(
+    node_type: int,
+    q: Rows,
+    k: Rows,
+    v: Rows,
+    weights: Weights,
+    graph: MessageGraph,
+    masked_pairs: Tensor | None,
+    edges: ModuleType,
+    out: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Output [targets, H·D] of one type, log Σ exp(logit) [targets, H] (+∞ where there is no message), and what a backend
+    that takes all relations at once wants kept of their edges for its backward pass.
+
+    ``out``: where the output is to be, its columns side by side.
+    """
+    heads = weights.w_k.shape[1]
+    queries = _present(q[node_type])
+    dtype = weights.w_k.dtype
+    chosen = tuple(n for n, r in enumerate(graph.relations) if r.target_type == node_type and r.num_edges)
+    total = queries.new_zeros(queries.shape[0], heads, dtype=dtype)
+    highest = torch.full_like(total, -math.inf)
+    sums = out if out is not None and out.dtype == dtype else queries.new_empty(queries.shape, dtype=dtype)
+    kept = [_kept(graph.relations[number], masked_pairs) for number in chosen]
+    logits = edges.all_forward(graph, chosen, (queries, k, v), weights, kept, (sums, total, highest))
+    if out is None:
+        out = sums.to(queries.dtype)
+    elif sums is not out:
+        out.copy_(sums)
+    return out, (highest + total.log()).masked_fill_(total == 0, math.inf), logits
+
+
+def attend_types(
+    q: Rows,
+    k: Rows,
+    v: Rows,
+    weights: Weights,
+    graph: MessageGraph,
+    masked_pairs: Tensor | None,
+    edges: ModuleType,
+    outs: Rows,
+) -> list[tuple[Tensor, Tensor, Tensor | None] | None]:
+    """:func:`attend` for every type that receives, None for the others; a backend may take all types at once."""
+    if not hasattr(edges, "whole_forward"):
+        return [
+            attend(t, q, k, v, weights, graph, masked_pairs, edges, outs[t]) if t in graph.target_types else None
+            for t in range(graph.num_types)
+        ]
+    types = sorted(graph.target_types)
+    given = (_whole(q, types, weights), *(_whole(x, sorted(graph.source_types), weights) for x in (k, v)))
+    out, total, logits = edges.whole_forward(graph, *given, weights, masked_pairs)
+    sizes = [graph.target_counts[t] for t in types]
+    found: list[tuple[Tensor, Tensor, Tensor | None] | None] = [None] * graph.num_types
+    for t, rows, totals in zip(types, out.split(sizes), total.split(sizes), strict=True):
+        into = outs[t]
+        rows = rows.to(_present(q[t]).dtype) if into is None else into.copy_(rows)
+        found[t] = rows, totals, logits if t == types[0] else None
+    return found
+
+
+def _whole(rows: Rows, types: Sequence[int], weights: Weights) -> Tensor:
+    """The rows of some types, one type after the other, in the weights' precision."""
+    heads, width = weights.w_k.shape[1:3]
+    if not types:
+        return weights.w_k.new_zeros(0, heads * width)
+    return torch.cat([_present(rows[t]) for t in types]).to(weights.w_k.dtype)
+
+
+def _whole_backward(
+    saved: Saved,
+    d_out: Rows,
+    d_rows: tuple[Rows, Rows, Rows],
+    weights: Weights,
+    graph: MessageGraph,
+    edges: ModuleType,
+    masked_pairs: Tensor | None,
+) -> Weights:
+    """:func:`attend_backward` for a backend that takes all types at once."""
+    targets, sources = sorted(graph.target_types), sorted(graph.source_types)
+    # What has no gradient of its own takes no part.
+    slopes = [
+        torch.zeros_like(_present(saved.q[t]), dtype=weights.w_k.dtype) if d_out[t] is None else d_out[t]
+        for t in targets
+    ]
+    rows = (_whole(saved.q, targets, weights), *(_whole(x, sources, weights) for x in (saved.k, saved.v)))
+    if not targets:
+        return Weights(*(torch.zeros_like(w) for w in weights))
+    log_total = torch.cat([_present(saved.log_total[t]) for t in targets])
+    delta = torch.cat(
+        [
+            torch.zeros_like(_present(saved.log_total[t])) if saved.delta[t] is None else _present(saved.delta[t])
+            for t in targets
+        ]
+    )
+    d_whole = torch.cat([_present(d) for d in slopes]).to(weights.w_k.dtype)
+    found, d_weights = edges.whole_backward(
+        graph, rows, weights, d_whole, (log_total, delta, saved.logits[targets[0]]), masked_pairs
+    )
+    for into, whole, types, counts in (
+        (d_rows[0], found[0], targets, graph.target_counts),
+        (d_rows[1], found[1], sources, graph.source_counts),
+        (d_rows[2], found[2], sources, graph.source_counts),
+    ):
+        for t, part in zip(types, whole.split([counts[t] for t in types]), strict=True):
+            _present(into[t]).add_(part)
+    return Weights(*d_weights)
+
+
+class Saved(NamedTuple):
+    """What the backward pass needs, per type: inputs, log-totals, :func:`deltas`, and logits where they were kept."""
+
+    q: Rows
+    k: Rows
+    v: Rows
+    log_total: Rows
+    delta: Rows
+    logits: Rows
+
+
+def deltas(d_out: Rows, out: Rows, heads: int, edges: ModuleType) -> list[Tensor | None]:
+    """Per type [targets, H]: Σ α·dα, which equals the product of output and its gradient."""
+    pairs = zip(d_out, out, strict=True)
+    return [None if d is None or o is None else edges.head_products(d, o, heads) for d, o in pairs]
+
+
+def side_by_side(rows: Rows) -> list[Tensor | None]:
+    """Rows as compiled code reads them: their numbers follow each other. A gradient may be one number, stretched."""
+    return [r if r is None or r.stride(1) == 1 else r.contiguous() for r in rows]
+
+
+def attend_backward(
+    saved: Saved,
+    d_out: Rows,
+    d_q: Rows,
+    d_k: Rows,
+    d_v: Rows,
+    weights: Weights,
+    graph: MessageGraph,
+    masked_pairs: Tensor | None,
+    edges: ModuleType,
+) -> Weights:
+    """Add the gradients of q, k and v to ``d_q``, ``d_k``, ``d_v``; return those of the weights.
+
+    ``d_out`` has its rows :func:`side_by_side`.
+    """
+    if hasattr(edges, "whole_backward"):
+        return _whole_backward(saved, d_out, (d_q, d_k, d_v), weights, graph, edges, masked_pairs)
+    d_weights = Weights(*(torch.zeros_like(w) for w in weights))
+    chosen = tuple(
+        number
+        for number, r in enumerate(graph.relations)
+        if r.num_edges and d_out[r.target_type] is not None and saved.delta[r.target_type] is not None
+    )
+    if chosen:
+        kept = [_kept(graph.relations[number], masked_pairs) for number in chosen]
+        softmax, gradients = (d_out, saved.log_total, saved.delta, saved.logits), (d_q, d_k, d_v)
+        edges.all_backward(graph, chosen, saved[:3], weights, kept, softmax, gradients, d_weights)
+    return d_weights
+
+
+def in_one_pass(width: int) -> bool:
+    """Whether on this machine's CPU a relation with heads of this width is one pass (``hgt.cpu.rows``)."""
+    return own_blocks() and width * (-(-width // 16) * 16) <= _LARGEST
+
+
+def _kept(r: RelationPlan, masked_pairs: Tensor | None) -> Tensor | None:
+    return None if masked_pairs is None else ~masked_pairs.index_select(0, r.pair)
+
+
+def _present(x: Tensor | None) -> Tensor:
+    assert x is not None
+    return x

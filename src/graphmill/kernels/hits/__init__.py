@@ -1,0 +1,33 @@
+"""Which places of ranked lists hold an item that was held out of their user."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from graphmill.kernels.runtime.threads import has_numba
+
+Int64 = NDArray[np.int64]
+
+
+def hits(
+    lists: Int64, indptr: Int64, items: Int64, num_items: int, backend: Literal["auto", "numba", "numpy"] = "auto"
+) -> tuple[NDArray[np.bool_], Int64]:
+    """Bool [Q, K]: whether ``lists`` int64 [Q, K] (−1 for none) have a held-out item there; int64 [Q]: held-out items.
+
+    Held out of row q are ``items[indptr[q] : indptr[q + 1]]``, each below ``num_items``; repetitions count once.
+
+    Raises :class:`IndexError` for an item that is not there.
+    """
+    if max(items.max(initial=-1), lists.max(initial=-1)) >= num_items or items.min(initial=0) < 0:
+        raise IndexError(f"an item is not one of the {num_items}")
+    if backend == "numba" or (backend == "auto" and has_numba()):
+        from graphmill.kernels.hits import cpu as hits_cpu
+
+        return hits_cpu.hits(lists, indptr, items, num_items)
+    row = np.repeat(np.arange(len(lists)), np.diff(indptr))
+    keys = np.unique(row * np.int64(num_items) + items)
+    wanted = np.arange(len(lists))[:, None] * np.int64(num_items) + lists
+    return np.isin(wanted, keys) & (lists >= 0), np.bincount(keys // num_items, minlength=len(lists))

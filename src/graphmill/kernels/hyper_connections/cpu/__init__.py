@@ -1,0 +1,1 @@
+"""Hyper-connections, compiled: ``connection`` is the entry, ``loops`` and ``maps`` its compiled parts."""

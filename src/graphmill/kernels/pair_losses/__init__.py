@@ -1,0 +1,111 @@
+"""BPR or a sampled softmax of a step's pairs and the norm of their vectors, in one pass over the pairs each way.
+
+As a dozen tensor operations, each over all rows, these cost a small model more than its graph; and with many negatives the
+rows of a step, looked up and put side by side, are many times the tables that they come from. Compiled, a pair reads its
+rows where they are and adds to their gradients there.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from graphmill.kernels.losses import bpr_losses, half_squares, row_dots
+from graphmill.kernels.runtime.threads import has_numba
+from graphmill.kernels.table_rows import check_numbers, gradient_of_table, table_rows
+
+
+def pair_losses(
+    users: Tensor,
+    items: Tensor,
+    user_rows: Tensor | None = None,
+    item_rows: Tensor | None = None,
+    *,
+    together: bool = False,
+) -> tuple[Tensor, Tensor]:
+    """``users`` u [B, d]; ``items`` i [B, 1 + k, d]: the item of each and k that it has not. Two sums over the pairs (0-d):
+
+    * mean_j −log σ(u·i₀ − u·i_j): Bayesian personalised ranking (Rendle et al. 2009), finite for every finite score; or,
+      ``together``, −log(exp u·i₀ / Σ_{j ≥ 0} exp u·i_j), the sampled softmax (Wu et al. 2024), which is the same for k = 1;
+    * ½ (‖u‖² + ‖i₀‖² + mean_j ‖i_j‖²).
+
+    With ``user_rows`` int64 [B] and ``item_rows`` int64 [B, 1 + k] these are rows of two tables, [U, d] and [I, d].
+
+    At least fp32. Compiled (on a CPU with numba, in fp32 or float64), no row is copied, gradients are added up in the pairs'
+    order at any number of threads, and ``.backward()`` adds a leaf's gradient to its ``grad`` in place where that is there,
+    which no hook sees (:func:`graphmill.kernels.table_rows.table_rows`).
+
+    Raises ValueError where shapes do not fit, IndexError where a number has no row.
+    """
+    if (user_rows is None) != (item_rows is None):
+        raise ValueError("user_rows and item_rows go together: give both, or neither")
+    if user_rows is None or item_rows is None:
+        pairs = torch.arange(items.shape[0] * items.shape[1], device=items.device)
+        return pair_losses(
+            users, items.flatten(0, 1), pairs[: len(users)], pairs.view(items.shape[:2]), together=together
+        )
+    _check(users, items, user_rows, item_rows)
+    if _compiled_serves(users, items):
+        found: tuple[Tensor, Tensor] = _PairLosses.apply(users, items, user_rows, item_rows, together)
+        return found
+    own, theirs = table_rows(users, user_rows), table_rows(items, item_rows)
+    each = row_dots(own.repeat_interleave(theirs.shape[1], 0), theirs.flatten(0, 1)).view(len(own), -1)
+    norm = half_squares(own, theirs[:, 0]) + half_squares(theirs[:, 1:]) / (theirs.shape[1] - 1)
+    if together:
+        return (torch.logsumexp(each, 1) - each[:, 0]).sum(), norm
+    return bpr_losses(each[:, :1], each[:, 1:]).mean(1).sum(), norm
+
+
+def _check(users: Tensor, items: Tensor, user_rows: Tensor, item_rows: Tensor) -> None:
+    if users.dim() != 2 or items.dim() != 2 or users.shape[1] != items.shape[1]:
+        raise ValueError(f"tables {list(users.shape)} and {list(items.shape)} are not [U, d] and [I, d]")
+    if user_rows.dim() != 1 or item_rows.dim() != 2 or len(user_rows) != len(item_rows) or item_rows.shape[1] < 2:
+        shapes = f"{list(user_rows.shape)} and {list(item_rows.shape)}"
+        raise ValueError(f"user_rows and item_rows are [B] and [B, 1 + k] with at least one negative; not {shapes}")
+    if user_rows.dtype != torch.int64 or item_rows.dtype != torch.int64:
+        raise ValueError("user_rows and item_rows are numbers of rows, int64")
+
+
+def _compiled_serves(*tables: Tensor) -> bool:
+    return (
+        all(t.device.type == "cpu" and t.dtype in (torch.float32, torch.float64) for t in tables)
+        and len({t.dtype for t in tables}) == 1
+        and has_numba()
+        and not torch.compiler.is_compiling()
+    )
+
+
+class _PairLosses(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, users: Tensor, items: Tensor, user_rows: Tensor, item_rows: Tensor, together: bool
+    ) -> tuple[Tensor, Tensor]:
+        from graphmill.kernels.pair_losses import cpu as pair_losses_cpu
+
+        check_numbers(user_rows, users, "user")
+        check_numbers(item_rows, items, "item")
+        ctx.tables = users, items
+        tables = users.contiguous(), items.contiguous()
+        rows = user_rows.contiguous(), item_rows.contiguous()
+        losses, norms, pulls = pair_losses_cpu.forward(*tables, *rows, together)
+        ctx.save_for_backward(*tables, *rows, pulls)
+        return losses.sum(), norms.sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        from graphmill.kernels.pair_losses import cpu as pair_losses_cpu
+
+        found = [
+            gradient_of_table(t) if needed else None
+            for t, needed in zip(ctx.tables, ctx.needs_input_grad[:2], strict=True)
+        ]
+        into = [
+            t.grad if own is None and needed else own
+            for t, own, needed in zip(ctx.tables, found, ctx.needs_input_grad[:2], strict=True)
+        ]
+        pair_losses_cpu.backward(*ctx.saved_tensors, *(float(g) for g in gradients), *into)
+        return *found, None, None, None

@@ -1,0 +1,170 @@
+"""``pair_losses`` for the CPU, compiled.
+
+Backward, a thread owns some columns of all rows, so that no two add to one number: no more threads than lines of 16 columns.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from graphmill.kernels.runtime.compiled_math import FAST, exp, prefetch
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.team import over_ranges
+from graphmill.kernels.runtime.vector_math import total
+from graphmill.kernels.runtime.vectors import (
+    LANES,
+    address,
+    hold,
+    like,
+    load,
+    load_first,
+    padded,
+    spread,
+    store,
+    store_first,
+)
+
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
+_AHEAD = 8
+"""How many negatives ahead, of one pair, rows are fetched: they are met at random."""
+
+
+def forward(
+    users: Tensor, items: Tensor, user_rows: Tensor, item_rows: Tensor, together: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Of each pair the loss [B] and the norm [B], and [B, k]: how much each negative counts in the gradient."""
+    count, others = len(user_rows), item_rows.shape[1] - 1
+    losses, norms, pulls = users.new_empty(count), users.new_empty(count), users.new_empty(count, others)
+    tables = (users.detach().numpy(), items.detach().numpy(), user_rows.numpy(), item_rows.numpy())
+    arrays = (*tables, losses.numpy(), norms.numpy(), pulls.numpy(), together)
+    over_ranges(_forward, arrays, count, item_rows.numel() * users.shape[1])
+    return losses, norms, pulls
+
+
+def backward(
+    users: Tensor, items: Tensor, user_rows: Tensor, item_rows: Tensor, pulls: Tensor, loss: float, norm: float,
+    to_users: Tensor | None, to_items: Tensor | None,
+) -> None:  # fmt: skip
+    """Add the gradients to ``to_users`` [U, d] and ``to_items`` [I, d], each unless it is None.
+
+    ``loss`` and ``norm`` are those of the sums.
+    """
+    width, nothing = users.shape[1], users.new_empty(0, users.shape[1])
+    tables = (users.detach().numpy(), items.detach().numpy(), user_rows.numpy(), item_rows.numpy(), pulls.numpy())
+    sums = ((nothing if t is None else t).detach().numpy() for t in (to_users, to_items))
+    kind = tables[0].dtype.type
+    asked = (to_users is not None, to_items is not None)
+    arrays = (*tables, kind(loss), kind(norm), *sums, *asked)
+    over_ranges(_backward, arrays, -(-width // LANES), item_rows.numel() * width)
+
+
+@_jit
+def _fetch(table: Any, row: Any, begin: int, end: int) -> None:
+    """Have some columns of a row fetched meanwhile."""
+    for c in range(begin, end, LANES):
+        prefetch(table, row * table.shape[1] + c)
+
+
+@_jit
+def _forward(
+    users: Any, items: Any, user_rows: Any, item_rows: Any, losses: Any, norms: Any, pulls: Any, together: bool,
+    first: int, last: int,
+) -> None:  # fmt: skip
+    # Vectors said outright: whether LLVM makes some of a loop that stores what it reads hangs on where arrays lie in memory,
+    # and with that the order of its sums.
+    width, others = users.shape[1], pulls.shape[1]
+    kind = users.dtype.type
+    zero, half, nothing = kind(0), kind(0.5), spread(users.dtype.type(0))
+    of_user, of_item = address(users), address(items)
+    for pair in range(first, last):
+        user, own = user_rows[pair] * width, item_rows[pair, 0] * width
+        products, squares, theirs = nothing, nothing, nothing
+        for c in range(0, width, LANES):
+            mine, other = load_first(of_user, user + c, width - c), load_first(of_item, own + c, width - c)
+            products += mine * other
+            squares += mine * mine + other * other
+        score, highest = total(products), zero
+        for n in range(others):
+            if n + _AHEAD < others:
+                _fetch(items, item_rows[pair, n + 1 + _AHEAD], 0, width)
+            place, products = item_rows[pair, n + 1] * width, nothing
+            for c in range(0, width, LANES):
+                other = load_first(of_item, place + c, width - c)
+                products += load_first(of_user, user + c, width - c) * other
+                theirs += other * other
+            gap = total(products) - score
+            pulls[pair, n] = gap
+            highest = max(highest, gap)
+        losses[pair] = _shares(pulls[pair], highest) if together else _each(pulls[pair])
+        norms[pair] = half * (total(squares) + total(theirs) / kind(others))
+
+
+@_jit
+def _shares(gaps: Any, highest: Any) -> Any:
+    """log(1 + Σ exp gap); each gap becomes its exponential's share in that sum. ``highest``: the largest of them and 0."""
+    total = exp(-highest)
+    for n in range(len(gaps)):
+        gaps[n] = exp(gaps[n] - highest)
+        total += gaps[n]
+    for n in range(len(gaps)):
+        gaps[n] /= total
+    return highest + math.log(total)
+
+
+@_jit
+def _each(gaps: Any) -> float:
+    """The mean of softplus(gap); each gap becomes its slope σ in that mean."""
+    loss, others = 0.0, len(gaps)
+    for n in range(others):
+        gap = float(gaps[n])
+        # From the exponential that does not overflow.
+        power = math.exp(-abs(gap))
+        loss += max(gap, 0.0) + math.log1p(power)
+        gaps[n] = (1.0 if gap >= 0.0 else power) / (1.0 + power) / others
+    return loss / others
+
+
+@_jit
+def _backward(arguments: Any, first: int, last: int) -> None:
+    users, items, user_rows, item_rows, pulls, loss, norm, to_users, to_items, of_users, of_items = arguments
+    width, others = users.shape[1], pulls.shape[1]
+    begin, end = first * LANES, min(last * LANES, width)
+    size = end - begin
+    # Where the rows' loops were numba's own, what is written might overlap what is read, and nothing went by vectors.
+    room = np.empty(padded(size), users.dtype)
+    sums, of_user, of_item = address(room), address(users), address(items)
+    onto_user, onto_item = address(to_users), address(to_items)
+    each, own_share = spread(norm / like(norm, others)), spread(norm)
+    for pair in range(len(user_rows)):
+        user, own = user_rows[pair] * width + begin, item_rows[pair, 0] * width + begin
+        for c in range(0, size, LANES):
+            store(sums, c, own_share * load_first(of_user, user + c, size - c))
+        pulled = like(norm, 0)
+        for n in range(others):
+            if n + _AHEAD < others:
+                _fetch(items, item_rows[pair, n + 1 + _AHEAD], begin, end)
+                if of_items:
+                    _fetch(to_items, item_rows[pair, n + 1 + _AHEAD], begin, end)
+            other, pull = item_rows[pair, n + 1] * width + begin, pulls[pair, n] * loss
+            pulled += pull
+            factor = spread(pull)
+            for c in range(0, size, LANES):
+                theirs = load_first(of_item, other + c, size - c)
+                store(sums, c, load(sums, c) + factor * theirs)
+                if of_items:
+                    more = factor * load_first(of_user, user + c, size - c) + each * theirs
+                    store_first(onto_item, other + c, load_first(onto_item, other + c, size - c) + more, size - c)
+        factor = spread(pulled)
+        for c in range(0, size, LANES):
+            mine, theirs = load_first(of_user, user + c, size - c), load_first(of_item, own + c, size - c)
+            if of_items:
+                more = own_share * theirs - factor * mine
+                store_first(onto_item, own + c, load_first(onto_item, own + c, size - c) + more, size - c)
+            if of_users:
+                more = load(sums, c) - factor * theirs
+                store_first(onto_user, user + c, load_first(onto_user, user + c, size - c) + more, size - c)
+    hold(room)

@@ -1,0 +1,285 @@
+"""Matrix products of fp32 on the CPU, compiled: blocks of six rows and 64 columns in registers, the right side packed.
+
+The right matrix is copied into panels of 64 columns (16 where registers have 256 bits), some hundred of its rows at a time,
+so that the panels stay in the second cache; with them meet six rows of the left matrix after the other (the order of BLIS,
+Van Zee and van de Geijn 2015, with one level of blocking fewer: rows of the left are read where they stand). Transposed
+operands need no copy of their own. Threads take rows of the result; each number is the sum of the same terms in the same
+order however many there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmill.kernels.runtime.compiled_math import FAST
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.processor import wide_registers
+from graphmill.kernels.runtime.register_block import register_block, transpose
+from graphmill.kernels.runtime.team import over_ranges
+from graphmill.kernels.runtime.vectors import LANES, LINE, hold, like, load_first, numbers_at, padded, store
+
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
+SIX = 6
+"""Rows of a block in registers."""
+_PANEL = (4 if wide_registers() else 1) * LANES
+"""Columns of a block in registers: six rows of them, and what they are multiplied with, fill all there are."""
+_COLUMNS = 1024
+"""Columns of the right matrix packed at a time, at most."""
+_TERMS = 256
+"""Terms that a sum gets at a time: a panel of them is 64 KiB."""
+_PACKED = 1 << 19
+"""Numbers of the right matrix packed at a time, at most: 2 MiB."""
+_TOGETHER = 96
+"""Rows of the left matrix that meet all panels before the next ones do: they stay in the second cache."""
+_PART = 1024
+"""Terms that are worth a sum of their own, at least, where the result has few numbers."""
+_PARTS = 16
+_FEW = 1 << 16
+_HALVES, _MANY, _LONG = 2, 1 << 20, 16
+"""Results of more numbers, up to :data:`_MANY`, are two such sums where terms are :data:`_LONG` times as many as rows:
+gradients of the weights of whole layers, for which each thread then packs its half of the right side."""
+_PIECES = 16
+"""Pieces that groups of rows are dealt out in."""
+_SIZE = 4
+"""Bytes of a number."""
+_SHARE = 32
+"""Products that take as long as one element-wise operation, for the decision how many threads take part."""
+
+_six_by_four, _six_by_three = register_block(6, 4), register_block(6, 3)
+_six_by_two, _six_by_one = register_block(6, 2), register_block(6, 1)
+_one_by_four, _one_by_three = register_block(1, 4), register_block(1, 3)
+_one_by_two, _one_by_one = register_block(1, 2), register_block(1, 1)
+
+
+def product_(out: Tensor, left: Tensor, right: Tensor, bias: Tensor | None, onto: bool) -> None:
+    """``out`` becomes left · right (+ ``bias``), or, ``onto``, has it added. [n, k] · [k, m], or [h, n, k] · [h, k, m].
+
+    fp32. Columns of ``out`` lie side by side; in ``left`` and ``right`` either rows or columns do. ``bias`` [m], not
+    together with ``onto``.
+    """
+    if left.dim() == 2:
+        rows, terms = left.shape
+        numbers = rows * right.shape[1]
+        most = _PARTS if numbers <= _FEW else _HALVES if numbers <= _MANY and terms >= _LONG * rows else 1
+        parts = min(terms // _PART, most)
+        if parts > 1 and bias is None:
+            _product_by_parts(out, left, right, onto, parts)
+            return
+        out, left, right = out[None], left[None], right[None]
+    _run(out, left, left.stride(), right, right.stride(), left.shape, bias, onto, left.shape[2])
+
+
+def _product_by_parts(out: Tensor, left: Tensor, right: Tensor, onto: bool, parts: int) -> None:
+    """Numbers that are long sums, as gradients of weights are: each part of the terms by itself, then their sum.
+
+    Otherwise each thread would read both operands whole.
+    """
+    rows, terms = left.shape
+    size = terms // parts
+    sums = out.new_empty(parts, *out.shape)
+    strides = [(size * left.stride(1), *left.stride()), (size * right.stride(0), *right.stride())]
+    _run(sums, left, strides[0], right, strides[1], (parts, rows, size), None, False, terms - (parts - 1) * size)
+    if onto:
+        out += sums.sum(0)
+    else:
+        torch.sum(sums, 0, out=out)
+
+
+def _run(
+    out: Tensor, left: Tensor, left_strides: Sequence[int], right: Tensor, right_strides: Sequence[int],
+    shape: Sequence[int], bias: Tensor | None, onto: bool, last_terms: int,
+) -> None:  # fmt: skip
+    """``shape``: batches, rows and terms of the left side; the last batch has ``last_terms``."""
+    batches, rows, terms = shape
+    columns = out.shape[2]
+    sides = (left.data_ptr(), *left_strides), (right.data_ptr(), *right_strides), (out.data_ptr(), *out.stride()[:2])
+    more = (0 if bias is None else bias.data_ptr(), onto), (batches, rows, terms, last_terms, columns)
+    units = batches * -(-rows // SIX)
+    over_ranges(_product, (*sides, *more), units, batches * rows * terms * columns // _SHARE)
+
+
+def grouped_product(rows: Tensor, bounds: np.ndarray, matrices: Tensor) -> Tensor:
+    """Rows ``bounds[g] : bounds[g + 1]`` of [n, k] times ``matrices[g]`` of [G, k, m]: [n, m]. fp32, all groups at once.
+
+    Each row's numbers lie side by side; matrices may be transposed ones.
+    """
+    terms, columns = matrices.shape[1:]
+    out = rows.new_empty(len(rows), columns)
+    pieces, right = _pieces(bounds), (matrices.data_ptr(), *matrices.stride())
+    arrays = (rows.data_ptr(), rows.stride(0)), right, (out.data_ptr(), columns), bounds, pieces, terms, columns
+    over_ranges(_grouped, arrays, len(pieces) - 1, rows.numel() * columns // _SHARE)
+    return out
+
+
+def grouped_gradient(rows: Tensor, bounds: np.ndarray, gradient: Tensor) -> Tensor:
+    """[G, k, m]: for each group of ``rows`` [n, k] and ``gradient`` [n, m] the product rowsᵀ · gradient; zero for none."""
+    terms, columns = rows.shape[1], gradient.shape[1]
+    out = rows.new_empty(len(bounds) - 1, terms, columns)
+    pieces = _pieces(bounds)
+    arrays = (rows.data_ptr(), rows.stride(0)), (gradient.data_ptr(), gradient.stride(0)), out.data_ptr()
+    work = rows.numel() * columns // _SHARE
+    over_ranges(_grouped_gradient, (*arrays, bounds, pieces, terms, columns), len(pieces) - 1, work)
+    return out
+
+
+def _pieces(bounds: np.ndarray) -> np.ndarray:
+    """Where some pieces of about as many rows each begin, in groups."""
+    wanted = np.arange(1, _PIECES) * bounds[-1] // _PIECES
+    return np.concatenate(([0], np.searchsorted(bounds[:-1], wanted), [len(bounds) - 1]))
+
+
+@_jit
+def _pack(right: Any, at: int, row: int, column: int, terms: int, columns: int, packed: Any, to: int) -> None:
+    """Panels of columns, the last one narrower and filled up with zeros; in each, row after row."""
+    for c in range(0, columns, _PANEL):
+        wide, base = padded(min(_PANEL, columns - c)), to + c * terms
+        for v in range(0, wide, LANES):
+            count = columns - c - v
+            if column == 1:
+                for t in range(terms):
+                    store(packed, base + t * wide + v, load_first(right, at + t * row + c + v, count))
+                continue
+            whole = terms - terms % LANES if count >= LANES and row == 1 else 0
+            for t in range(0, whole, LANES):
+                transpose(right, at + (c + v) * column + t, column, packed, base + t * wide + v, wide)
+            for lane in range(LANES):
+                for t in range(whole, terms):
+                    place = at + (c + v + lane) * column + t * row
+                    packed[base + t * wide + v + lane] = right[place] if lane < count else like(right[at], 0)
+
+
+@_jit
+def _one_row(left: Any, right: Any, start: Any, out: Any, wide: int) -> None:
+    """One row of the left matrix times a panel."""
+    if wide == 4 * LANES:
+        _one_by_four(left, right, start, out)
+    elif wide == 3 * LANES:
+        _one_by_three(left, right, start, out)
+    elif wide == 2 * LANES:
+        _one_by_two(left, right, start, out)
+    else:
+        _one_by_one(left, right, start, out)
+
+
+@_jit
+def _rows_and_panels(left: Any, panels: Any, start: Any, out: Any, rows: int, columns: int) -> None:
+    """Some rows of the left matrix times all panels, a panel after the other.
+
+    ``left``: address, place, a row's and a column's distance; ``panels``: address, place, terms; ``start``, which the sums
+    begin with: address, place, a row's distance, whether they do; ``out``: address, place, a row's distance.
+    """
+    (a, at, row, step), (packed, base, terms) = left, panels
+    (beginning, from_, leap, begun), (y, to, pitch) = start, out
+    for c in range(0, columns, _PANEL):
+        wide = padded(min(_PANEL, columns - c))
+        right, r = (packed, base + c * terms, wide, terms), 0
+        while r < rows:
+            one, begin = (a, at + r * row, row, step), (beginning, from_ + r * leap + c, leap, begun)
+            into = (y, to + r * pitch + c, pitch, columns - c - wide + LANES)
+            if rows - r >= SIX:
+                _block_of(one, right, begin, into, wide)
+                r += SIX
+            else:
+                _one_row(one, right, begin, into, wide)
+                r += 1
+
+
+@_jit
+def whole_blocks(left: Any, right: Any, out: Any, rows: int, columns: int) -> None:
+    """out[to + r · pitch + c] = Σ_t left[at + r · row + t · step] · right[beside + t · stride + c], and what is there, with
+    ``onto``. Addresses all, fp32 or float64.
+
+    ``left``: address, at, row, step; ``right``: address, beside, stride, terms; ``out``: address, to, pitch, onto. There is
+    room for whole blocks in ``left`` and ``out``, of six rows and of 16 columns; what is in it is of no account.
+    """
+    (a, at, row, step), (b, beside, stride, terms), (y, to, pitch, onto) = left, right, out
+    for c in range(0, columns, _PANEL):
+        wide = padded(min(_PANEL, columns - c))
+        for r in range(0, rows, SIX):
+            one, place = (a, at + r * row, row, step), to + r * pitch + c
+            _block_of(one, (b, beside + c, stride, terms), (y, place, pitch, onto), (y, place, pitch, LANES), wide)
+
+
+@_jit
+def _block_of(left: Any, right: Any, start: Any, out: Any, wide: int) -> None:
+    """Six rows of the left matrix times ``wide`` columns."""
+    if wide == 4 * LANES:
+        _six_by_four(left, right, start, out)
+    elif wide == 3 * LANES:
+        _six_by_three(left, right, start, out)
+    elif wide == 2 * LANES:
+        _six_by_two(left, right, start, out)
+    else:
+        _six_by_one(left, right, start, out)
+
+
+@_jit
+def _product(arguments: Any, first: int, last: int) -> None:
+    """Units ``first:last``, six rows each, of all batches. Arguments: :func:`_run`'s."""
+    (left, left_batch, left_row, left_column), (right, right_batch, right_row, right_column) = arguments[:2]
+    (out, out_batch, out_row), (bias, onto), (batches, rows, most_terms, last_terms, columns) = arguments[2:]
+    if first >= last:
+        return
+    a, b, y, more = numbers_at(left), numbers_at(right), numbers_at(out), numbers_at(bias)
+    units = (rows + SIX - 1) // SIX
+    widest = padded(min(columns, _COLUMNS))
+    deepest = max(min(max(most_terms, last_terms), _PACKED // max(widest, 1)), 1)
+    buffer = np.empty(widest * deepest + LANES, np.float32)
+    # Where a vector does not begin with a cache line it takes two.
+    packed = numbers_at((buffer.ctypes.data + LINE - 1) // LINE * LINE)
+    for batch in range(first // units, (last - 1) // units + 1):
+        terms = last_terms if batch == batches - 1 else most_terms
+        top = max(first - batch * units, 0) * SIX
+        bottom = min((last - batch * units) * SIX, rows)
+        for c in range(0, columns, _COLUMNS):
+            wide = min(_COLUMNS, columns - c)
+            line = padded(wide)
+            for d in range(0, max(terms, 1), deepest):
+                depth = min(deepest, terms - d)
+                panels = packed
+                if right_column == 1 and right_row == columns == line <= _PANEL:
+                    # One panel, and it is there.
+                    panels = numbers_at(right + _SIZE * (batch * right_batch + d * right_row))
+                else:
+                    for t in range(0, depth, _TERMS):
+                        place = batch * right_batch + (d + t) * right_row + c * right_column
+                        _pack(b, place, right_row, right_column, min(_TERMS, depth - t), wide, packed, t * line)
+                for high in range(top, bottom, _TOGETHER):
+                    low = min(high + _TOGETHER, bottom)
+                    for t in range(0, max(depth, 1), _TERMS):
+                        at = batch * left_batch + high * left_row + (d + t) * left_column
+                        to = batch * out_batch + high * out_row + c
+                        one, right_part = (a, at, left_row, left_column), (panels, t * line, min(_TERMS, depth - t))
+                        start = (y, to, out_row, onto or d + t > 0)
+                        if bias != 0 and d + t == 0:
+                            start = (more, c, 0, True)
+                        _rows_and_panels(one, right_part, start, (y, to, out_row), low - high, wide)
+    hold(buffer)
+
+
+@_jit
+def _grouped(arguments: Any, first: int, last: int) -> None:
+    (left, left_row), (right, right_group, right_row, right_column), (out, out_row) = arguments[:3]
+    bounds, pieces, terms, columns = arguments[3:]
+    for group in range(pieces[first], pieces[last]):
+        begin, rows = bounds[group], bounds[group + 1] - bounds[group]
+        one = (left + _SIZE * begin * left_row, 0, left_row, 1)
+        other = (right + _SIZE * group * right_group, 0, right_row, right_column)
+        into, sizes = (out + _SIZE * begin * out_row, 0, out_row), (1, rows, terms, terms, columns)
+        _product((one, other, into, (0, False), sizes), 0, (rows + SIX - 1) // SIX)
+
+
+@_jit
+def _grouped_gradient(arguments: Any, first: int, last: int) -> None:
+    (left, left_row), (right, right_row), out, bounds, pieces, rows, columns = arguments
+    for group in range(pieces[first], pieces[last]):
+        begin, terms = bounds[group], bounds[group + 1] - bounds[group]
+        one = (left + _SIZE * begin * left_row, 0, 1, left_row)
+        other = (right + _SIZE * begin * right_row, 0, right_row, 1)
+        into, sizes = (out + _SIZE * group * rows * columns, 0, columns), (1, rows, terms, terms, columns)
+        _product((one, other, into, (0, False), sizes), 0, (rows + SIX - 1) // SIX)

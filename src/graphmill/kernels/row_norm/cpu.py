@@ -1,0 +1,60 @@
+"""``row_norm`` for the CPU, compiled. A row stays in the first cache between its norm and its result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from graphmill.kernels.runtime.compiled_math import FAST
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.team import over_ranges
+
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
+
+
+def forward(x: Tensor, smallest: float, out: Tensor, divisor: Tensor, place: int = 0) -> None:
+    """Rows of ``x`` [n, d] divided, to ``out`` from column ``place`` on; ``divisor`` [n], negative where it is the constant.
+
+    All contiguous.
+    """
+    arrays = (x.detach().numpy(), out.detach().numpy(), divisor.numpy())
+    over_ranges(_forward, (*arrays, arrays[0].dtype.type(smallest), place), len(x), x.numel())
+
+
+def backward(gradient: Tensor, out: Tensor, divisor: Tensor, found: Tensor, place: int = 0) -> None:
+    """The gradient of the rows, to ``found`` [n, d]; ``gradient`` and ``out`` have theirs from column ``place`` on."""
+    arrays = (gradient.detach().numpy(), out.numpy(), divisor.numpy(), found.numpy())
+    over_ranges(_backward, (*arrays, place), len(found), found.numel())
+
+
+@_jit
+def _forward(x: Any, out: Any, divisor: Any, smallest: Any, place: int, first: int, last: int) -> None:
+    one, width = x.dtype.type(1), x.shape[1]
+    for row in range(first, last):
+        source, target = x[row], out[row, place : place + width]
+        total = one - one
+        for j in range(width):
+            total += source[j] * source[j]
+        norm = np.sqrt(total)
+        # Asked in this way round NaN stays NaN.
+        divisor[row] = -smallest if norm < smallest else norm
+        inverse = one / (smallest if norm < smallest else norm)
+        for j in range(width):
+            target[j] = source[j] * inverse
+
+
+@_jit
+def _backward(gradient: Any, out: Any, divisor: Any, found: Any, place: int, first: int, last: int) -> None:
+    one, width = out.dtype.type(1), found.shape[1]
+    for row in range(first, last):
+        given, y, target = gradient[row, place : place + width], out[row, place : place + width], found[row]
+        along = one - one
+        for j in range(width):
+            along += given[j] * y[j]
+        # Where the divisor is the constant, moving along the row changes the result as any other direction does.
+        along = one - one if divisor[row] < 0 else along
+        inverse = one / abs(divisor[row])
+        for j in range(width):
+            target[j] = (given[j] - y[j] * along) * inverse

@@ -1,0 +1,154 @@
+"""Causal self-attention over sequences of different lengths, without a mask and with little padding.
+
+Rows of all sequences stand one after the other in buckets: a bucket holds sequences of about one length, each padded at
+its *end* to the longest. There the causal mask is also the key-padding mask: a row sees itself and earlier rows of its
+sequence, and those are all real. Rows of padding see something and are never read. What a dense padded batch computes,
+this computes (reference: ``sequence_attention.reference``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from graphmill.kernels.dropout import draw_key, dropout
+from graphmill.kernels.runtime.threads import has_numba
+
+COMPILED_LENGTH = 4096
+"""The longest sequence for the compiled kernel, whose backward has two squares of that side for each thread."""
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """``count`` sequences of ``length`` rows each (padding included), from row ``start`` on."""
+
+    start: int
+    count: int
+    length: int
+
+    @property
+    def rows(self) -> slice:
+        """Its rows in the matrix of all buckets."""
+        return slice(self.start, self.start + self.count * self.length)
+
+
+def causal_attention(
+    query: Tensor, key: Tensor, value: Tensor, buckets: Sequence[Bucket], heads: int, p: float, training: bool
+) -> Tensor:
+    """softmax(Q Kᵀ / √(d / heads), causal) V per sequence and head.
+
+    ``query``, ``key``, ``value``: [R, d] rows in buckets. ``p``: dropout on the attention weights. The softmax is at
+    least fp32. Returns [R, d]. Memory: heads · Σ count · length² numbers a bucket.
+    """
+    if compiled(query, buckets):
+        rate, keep = p if training else 0.0, torch.is_grad_enabled()
+        found: Tensor = CompiledAttention.apply(query, key, value, buckets, heads, rate, keep, None, 0, None, None)
+        return found
+    outputs = []
+    for q, k, v, bucket in zip(*(in_buckets(x, buckets) for x in (query, key, value)), buckets, strict=True):
+        q, k, v = (split_heads(x, bucket, heads) for x in (q, k, v))
+        out = _attend(q, k, v, p, training)
+        outputs.append(join_heads(out, bucket, heads))
+    return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
+
+
+def compiled(x: Tensor, buckets: Sequence[Bucket]) -> bool:
+    """Whether the compiled kernel takes these: on a CPU, in full precision."""
+    plain = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+    short = max((bucket.length for bucket in buckets), default=0) <= COMPILED_LENGTH
+    return (
+        plain and short and has_numba() and not torch.is_autocast_enabled("cpu") and not torch.compiler.is_compiling()
+    )
+
+
+def in_buckets(x: Tensor, buckets: Sequence[Bucket]) -> Sequence[Tensor]:
+    """[R, d] → the rows of each bucket, with one gradient for all of them."""
+    return torch.split(x, [bucket.count * bucket.length for bucket in buckets])
+
+
+def split_heads(rows: Tensor, bucket: Bucket, heads: int) -> Tensor:
+    """[count · length, d] → [count · heads, length, d / heads]; a view for one head."""
+    width = rows.shape[1] // heads
+    if heads == 1:
+        return rows.unflatten(0, (bucket.count, bucket.length))
+    four = rows.unflatten(0, (bucket.count, bucket.length)).unflatten(2, (heads, width)).transpose(1, 2)
+    return four.reshape(bucket.count * heads, bucket.length, width)
+
+
+def join_heads(x: Tensor, bucket: Bucket, heads: int) -> Tensor:
+    """The inverse of :func:`split_heads`."""
+    if heads > 1:
+        x = x.unflatten(0, (bucket.count, heads)).transpose(1, 2)
+    return x.reshape(bucket.count * bucket.length, -1)
+
+
+def causal_bias(length: int, like: Tensor) -> Tensor:
+    """[length, length]: 0 where j ≤ i, else the lowest finite number of the dtype."""
+    lowest = torch.finfo(like.dtype).min
+    return torch.full((length, length), lowest, dtype=like.dtype, device=like.device).triu_(1)
+
+
+def weights(scores: Tensor, p: float, training: bool, dtype: torch.dtype) -> Tensor:
+    """Softmax of masked scores in at least fp32, with dropout, in ``dtype``."""
+    wide = scores if scores.dtype == torch.float64 else scores.float()
+    return dropout(torch.softmax(wide, dim=-1), p, training).to(dtype)
+
+
+class CompiledAttention(torch.autograd.Function):
+    """Every sequence with its own length, by ``sequence_attention.cpu``; with ``times``, TiSASRec's attention.
+
+    The gradients of query, key and value lie side by side in one memory, [R, 3 · d], so that whoever projected them in one
+    product need not put them together.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, *given: Any) -> Tensor:
+        """See :func:`causal_attention` and :func:`graphmill.kernels.sequence_attention.times.time_attention`.
+
+        ``keep``: whether there may be a backward pass. Parameters ask for a gradient even where none is computed.
+        """
+        query, key, value, buckets, heads, p, keep, times, span, table_key, table_value = given
+        from graphmill.kernels.sequence_attention import cpu as kernels
+
+        query, key, value = (x if x.stride(1) == 1 else x.contiguous() for x in (query, key, value))
+        where = kernels.plan(tuple(buckets), heads)
+        keys = [draw_key() for _ in buckets] if p > 0.0 else []
+        tables = [] if table_key is None or table_value is None else [table_key, table_value]
+        timed = kernels.Times(times, span, *tables) if times is not None and tables else None
+        need = keep and any(ctx.needs_input_grad)
+        out, shares = kernels.forward(query, key, value, where, heads, p, keys, timed, need)
+        ctx.save_for_backward(query, key, value, shares, *([] if timed is None else [timed.times, *tables]))
+        ctx.rest = where, heads, p, keys, span
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        """Gradients of query, key, value and of the tables."""
+        from graphmill.kernels.sequence_attention import cpu as kernels
+
+        query, key, value, shares, *more = ctx.saved_tensors
+        where, heads, p, keys, span = ctx.rest
+        timed = kernels.Times(more[0], span, *more[1:]) if more else None
+        packed, _, d_table_key, d_table_value = kernels.backward(
+            query, key, value, gradients[0], shares, where, heads, p, keys, timed
+        )
+        return *packed.split(query.shape[1], dim=1), None, None, None, None, None, None, d_table_key, d_table_value
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, p: float, training: bool) -> Tensor:
+    dropped = training and p > 0.0
+    if q.device.type != "cpu" or not dropped:
+        # Without dropout, and on devices with a fast generator, the fused kernel; it never stores the weights there.
+        rate = p if training else 0.0
+        return F.scaled_dot_product_attention(q[:, None], k[:, None], v[:, None], None, rate, True).squeeze(1)
+    bias = causal_bias(q.shape[1], q)
+    scores = torch.baddbmm(bias, q, k.transpose(1, 2), alpha=1.0 / math.sqrt(q.shape[-1]))
+    return torch.bmm(weights(scores, p, training, v.dtype), v)

@@ -1,0 +1,400 @@
+"""Causal attention, plain and with relative times, for the CPU, compiled: a sequence's rows stay in the first caches.
+
+Each query meets the keys up to its own row and no others: neither the half that the causal mask would throw away nor a
+padded, masked or dropped matrix of weights is ever made. Keys and values stand transposed where a query meets them all, so
+that every loop runs along memory, and eight queries are taken at a time. With times, an interval's row of R is
+looked up where it is needed. Kept for the way back are the softmax's shares; dropout's words are made again.
+
+Threads take whole sequences, in pieces of about equal work whose number is fixed: the sums over pieces, and with them every
+result, do not depend on how many threads there are. fp32 or float64. The formulas are those of ``sequence_attention`` and
+``sequence_attention.times``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from graphmill.kernels.runtime.compiled_math import FAST
+from graphmill.kernels.runtime.jit import jit
+from graphmill.kernels.runtime.small_products import GROUP, block
+from graphmill.kernels.runtime.team import over_ranges
+from graphmill.kernels.runtime.vector_math import exponential, first_of, highest, keep, larger, total
+from graphmill.kernels.runtime.vectors import (
+    LANES,
+    address,
+    hold,
+    like,
+    load,
+    load_first,
+    padded,
+    spread,
+    spread_at,
+    store,
+    store_first,
+)
+from graphmill.kernels.runtime.words import Key, threshold_and_scale
+
+if TYPE_CHECKING:
+    from graphmill.kernels.sequence_attention import Bucket
+
+_jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
+_U = np.uint64
+_PIECES = 16
+
+
+class Plan(NamedTuple):
+    """Where the sequences of a batch are.
+
+    ``sequences`` int64 [S, 4]: first row, length, place of its first share, place in its bucket's mask. ``bucket`` int64
+    [S]. ``bounds`` int64 [pieces + 1]: sequences of each piece. ``shares``, ``longest``: numbers.
+    """
+
+    sequences: np.ndarray
+    bucket: np.ndarray
+    bounds: np.ndarray
+    shares: int
+    longest: int
+
+
+class Times(NamedTuple):
+    """int64 [R] times, the longest interval, and the tables [span + 1, d] of keys and of values."""
+
+    times: Tensor
+    span: int
+    keys: Tensor
+    values: Tensor
+
+
+@lru_cache(maxsize=16)
+def plan(buckets: tuple[Bucket, ...], heads: int) -> Plan:
+    """The plan of a batch; the same buckets come once a layer."""
+    parts, shares = [], 0
+    for bucket in buckets:
+        number = np.arange(bucket.count)
+        square = heads * bucket.length * (-(-bucket.length // LANES) * LANES)
+        columns = (
+            bucket.start + number * bucket.length,
+            np.full(bucket.count, bucket.length),
+            shares + number * square,
+            number * heads * bucket.length**2,
+        )
+        parts.append(np.stack(columns, axis=1))
+        shares += bucket.count * square
+    sequences = np.concatenate(parts).astype(np.int64)
+    work = np.cumsum(sequences[:, 1] ** 2 + 16 * sequences[:, 1])
+    inner = np.searchsorted(work, np.linspace(0, work[-1], _PIECES + 1)[1:-1], side="right")
+    bounds = np.concatenate([[0], inner, [len(sequences)]]).astype(np.int64)
+    bucket_of = np.repeat(np.arange(len(buckets)), [bucket.count for bucket in buckets])
+    return Plan(sequences, bucket_of, bounds, shares, int(sequences[:, 1].max()))
+
+
+def forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    where: Plan,
+    heads: int,
+    p: float,
+    keys: Sequence[Key],
+    times: Times | None,
+    keep: bool,
+) -> tuple[Tensor, Tensor]:
+    """[R, d] each, rows contiguous in memory → output [R, d] and, with ``keep``, the shares.
+
+    ``keys``: of each bucket's mask over [count · heads, length, length].
+    """
+    rows, dim = query.shape
+    out = query.new_empty(rows, dim)
+    shares = query.new_empty(where.shares if keep else 0)
+    arrays = (_flat(query), _flat(key), _flat(value), query.stride(0), key.stride(0), value.stride(0))
+    more = (out.view(-1).numpy(), shares.numpy()), _numbers(query, where, heads, p, keys), _times(times, query, heads)
+    over_ranges(_forward, (arrays, *more), len(where.bounds) - 1, where.shares * dim)
+    return out, shares
+
+
+def backward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    gradient: Tensor,
+    shares: Tensor,
+    where: Plan,
+    heads: int,
+    p: float,
+    keys: Sequence[Key],
+    times: Times | None,
+) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
+    """Gradients of query, key and value side by side, [R, 3 · d], their sums over rows, and those of the two tables."""
+    rows, dim = query.shape
+    packed = query.new_empty(rows, 3 * dim)
+    gradient = gradient.contiguous()
+    known = _times(times, query, heads)
+    shape = (0, 0, 0) if times is None else (heads, len(times.keys), dim // heads)
+    tables = query.new_zeros(2, 0 if times is None else _PIECES, *shape)
+    arrays = (_flat(query), _flat(key), _flat(value), query.stride(0), key.stride(0), value.stride(0))
+    columns = query.new_zeros(_PIECES, padded(3 * dim))
+    sums = (tables[0].view(-1).numpy(), tables[1].view(-1).numpy(), columns.numpy())
+    more = (gradient.view(-1).numpy(), shares.numpy(), packed.view(-1).numpy()), sums
+    rest = _numbers(query, where, heads, p, keys), known
+    over_ranges(_backward, (arrays, *more, *rest), len(where.bounds) - 1, where.shares * dim)
+    into = [None, None] if times is None else [t.sum(0).transpose(0, 1).reshape(-1, dim) for t in tables]
+    return packed, columns.sum(0)[: 3 * dim], into[0], into[1]
+
+
+def _numbers(like: Tensor, where: Plan, heads: int, p: float, keys: Sequence[Key]) -> tuple[Any, ...]:
+    width = like.shape[1] // heads
+    kind = like.detach()[:0].numpy().dtype.type
+    threshold, scale = threshold_and_scale(p)
+    words = np.array(keys, dtype=np.uint32).reshape(-1, 2)[where.bucket] if p > 0.0 else np.empty((0, 2), np.uint32)
+    plain = (where.sequences, words, where.bounds, where.longest, heads, width)
+    return *plain, kind(width**-0.5), np.uint32(threshold), kind(scale)
+
+
+def _times(times: Times | None, like: Tensor, heads: int) -> tuple[Any, ...]:
+    if times is None:
+        empty = like.detach().new_empty(0).numpy()
+        return np.empty(0, np.int64), 0, empty, empty
+    tables = (t.detach().view(len(t), heads, -1).transpose(0, 1).reshape(-1).numpy() for t in times[2:])
+    return times.times.contiguous().numpy(), times.span, *tables
+
+
+def _flat(x: Tensor) -> np.ndarray:
+    """The memory from the first element to the last."""
+    if not x.numel():
+        return x.detach().reshape(-1).numpy()
+    return x.detach().as_strided(((len(x) - 1) * x.stride(0) + x.shape[1],), (1,)).numpy()
+
+
+@_jit
+def _columns(source: Any, stride: int, start: int, column: int, width: int, length: int, out: Any) -> None:
+    """``out``: the transpose of one head of some rows in strips of 16 of its columns, zero past the last."""
+    for j in range(length):
+        at, to = _U((start + j) * stride + column), _U(j // LANES * width * LANES + j % LANES)
+        for c in range(_U(width)):
+            out[to + c * _U(LANES)] = source[at + c]
+    for j in range(length, (length + LANES - 1) // LANES * LANES):
+        to = _U(j // LANES * width * LANES + j % LANES)
+        for c in range(_U(width)):
+            out[to + c * _U(LANES)] = 0
+
+
+@_jit
+def _softmax(lines: Any, at: int, count: int, scale: Any, lowest: Any) -> Any:
+    """Numbers from ``at`` on become e^(scale · x − the highest), zero past the ``count``-th. Returns 1 / their sum.
+
+    ``lowest``: −∞, sixteen times.
+    """
+    top, by = lowest, spread(scale)
+    for j in range(0, count, LANES):
+        x = first_of(load(lines, at + j) * by, count - j, lowest)
+        store(lines, at + j, x)
+        top = larger(x, top)
+    # Where all are NaN the highest may be anything; their exponentials are NaN.
+    most, added = spread(highest(top)), spread(like(scale, 0))
+    for j in range(0, count, LANES):
+        x = exponential(load(lines, at + j) - most)
+        store(lines, at + j, x)
+        added += x
+    return like(scale, 1) / total(added)
+
+
+@_jit
+def _intervals(times: Any, row: int, start: int, span: int, relation: Any) -> None:
+    """``relation`` [j]: the interval between a row and each row from ``start`` up to it."""
+    now = times[row]
+    for j in range(row - start + 1):
+        relation[j] = min(abs(now - times[start + j]), span)
+
+
+@_jit
+def _add_intervals(left: Any, relation: Any, count: int, table: Any, width: int, line: Any) -> None:
+    """``line`` [j] += the row of ``left`` · the table's row of interval j; each an address and a place."""
+    (row, at), (rows, head), (out, to) = left, table, line
+    for j in range(count):
+        own, added = head + relation[j] * width, load_first(row, at, 0)
+        for c in range(0, width, LANES):
+            added += load_first(row, at + c, width - c) * load_first(rows, own + c, width - c)
+        out[to + j] += total(added)
+
+
+@_jit
+def _collect_intervals(line: Any, relation: Any, count: int, table: Any, width: int, out: Any) -> None:
+    """The row of ``out`` += Σ_j line[j] · the table's row of interval j; each an address and a place."""
+    (factors, at), (rows, head), (into, to) = line, table, out
+    for c in range(0, width, LANES):
+        added = load_first(into, to + c, width - c)
+        for j in range(count):
+            added += spread_at(factors, at + j) * load_first(rows, head + relation[j] * width + c, width - c)
+        store_first(into, to + c, added, width - c)
+
+
+@_jit
+def _add_to_intervals(line: Any, relation: Any, count: int, row: Any, width: int, table: Any) -> None:
+    """The table's rows of each interval += line[j] · ``row``; each an address and a place."""
+    (factors, at), (source, own), (into, head) = line, row, table
+    for c in range(0, width, LANES):
+        x = load_first(source, own + c, width - c)
+        for j in range(count):
+            to = head + relation[j] * width + c
+            store_first(into, to, load_first(into, to, width - c) + spread_at(factors, at + j) * x, width - c)
+
+
+@_jit
+def _dots(rows: Any, columns: Any, width: int, lines: Any, count: int, end: int) -> None:
+    """``lines`` (address, place, distance): products of some rows (likewise) with each of the first ``end`` columns."""
+    (table, own, stride), (line, at, size) = rows, lines
+    for j in range(0, end, LANES):
+        block((table, own, stride, 1), (columns, j * width, LANES, width), (line, at + j, size, False), count, LANES)
+
+
+@_jit
+def _weighted(lines: Any, rows: Any, terms: int, out: Any, count: int, width: int) -> None:
+    """``out`` (address, place, distance) = ``lines`` (address, place, and how far rows and terms are apart) · ``rows``."""
+    (table, beside, stride), (into, to, pitch) = rows, out
+    for c in range(0, width, LANES):
+        block(lines, (table, beside + c, stride, terms), (into, to + c, pitch, False), count, width - c)
+
+
+@_jit
+def _forward(arguments: Any, first: int, last: int) -> None:
+    (q, k, v, stride_q, stride_k, stride_v), (out, shares), numbers, (times, span, table_k, table_v) = arguments
+    sequences, words, bounds, longest, heads, width, scale, threshold, kept = numbers
+    size, dim = (longest + LANES - 1) // LANES * LANES, heads * width
+    room, spans = np.empty(size * (width + GROUP), q.dtype), np.empty(size, np.int64)
+    columns, lines, relation = address(room), address(room[size * width :]), address(spans)
+    keeping, dropping, timed = shares.shape[0] > 0, words.shape[0] > 0, times.shape[0] > 0
+    low, high, lowest = np.uint32(0), np.uint32(0), spread(q.dtype.type(-np.inf))
+    queries, keys, values, result, kept_shares = address(q), address(k), address(v), address(out), address(shares)
+    moments, of_keys, of_values = address(times), address(table_k), address(table_v)
+    for item in range(bounds[first], bounds[last]):
+        start, length, offset, place = sequences[item, 0], sequences[item, 1], sequences[item, 2], sequences[item, 3]
+        whole = padded(length)
+        if dropping:
+            low, high = words[item, 0], words[item, 1]
+        for h in range(heads):
+            column, head = h * width, h * (span + 1) * width
+            _columns(keys, stride_k, start, column, width, length, columns)
+            for group in range(0, length, GROUP):
+                rows = min(GROUP, length - group)
+                end = group + rows
+                own = (start + group) * stride_q + column
+                _dots((queries, own, stride_q), columns, width, (lines, 0, size), rows, end)
+                for i in range(group, end):
+                    count, at = i + 1, (i - group) * size
+                    if timed:
+                        _intervals(moments, start + i, start, span, relation)
+                        here = (queries, own + (i - group) * stride_q)
+                        _add_intervals(here, relation, count, (of_keys, head), width, (lines, at))
+                    norm = spread(_softmax(lines, at, count, scale, lowest))
+                    mine, number = offset + (h * length + i) * whole, place + (h * length + i) * length
+                    for j in range(0, count, LANES):
+                        share = load(lines, at + j) * norm
+                        if keeping:
+                            store(kept_shares, mine + j, share)
+                        if dropping:
+                            share = keep(share, number + j, low, high, threshold, kept)
+                        store(lines, at + j, share)
+                to, beside = (start + group) * dim + column, start * stride_v + column
+                _weighted((lines, 0, size, 1), (values, beside, stride_v), end, (result, to, dim), rows, width)
+                if timed:
+                    for i in range(group, end):
+                        _intervals(moments, start + i, start, span, relation)
+                        line, here = (lines, (i - group) * size), (result, to + (i - group) * dim)
+                        _collect_intervals(line, relation, i + 1, (of_values, head), width, here)
+    hold(room)
+    hold(spans)
+
+
+@_jit
+def _backward(arguments: Any, first: int, last: int) -> None:
+    rows, (gradient, shares, packed), into, numbers, (times, span, table_k, table_v) = arguments
+    (q, k, v, stride_q, stride_k, stride_v), (into_table_k, into_table_v, into_columns) = rows, into
+    sequences, words, bounds, longest, heads, width, scale, threshold, kept = numbers
+    size, dim = (longest + LANES - 1) // LANES * LANES, heads * width
+    room, spans = np.empty(size * (width + 2 * size), q.dtype), np.empty(size, np.int64)
+    columns, relation = address(room), address(spans)
+    # Gradients of the scores, and what the weights were, of all queries of a sequence.
+    slopes, weights = address(room[size * width :]), address(room[size * (width + size) :])
+    queries, keys, above, result = address(q), address(k), address(gradient), address(packed)
+    tables, moments = (address(table_k), address(table_v)), address(times)
+    into_tables, columns_sum = (address(into_table_k), address(into_table_v)), address(into_columns)
+    dropping, timed, known = words.shape[0] > 0, times.shape[0] > 0, address(shares)
+    low, high = np.uint32(0), np.uint32(0)
+    for piece in range(first, last):
+        for item in range(bounds[piece], bounds[piece + 1]):
+            start, length = sequences[item, 0], sequences[item, 1]
+            offset, of_mask = sequences[item, 2], sequences[item, 3]
+            if dropping:
+                low, high = words[item, 0], words[item, 1]
+            for h in range(heads):
+                column, head, table = h * width, h * (span + 1) * width, (piece * heads + h) * (span + 1) * width
+                _columns(address(v), stride_v, start, column, width, length, columns)
+                for group in range(0, length, GROUP):
+                    count = min(GROUP, length - group)
+                    end, own = group + count, (start + group) * dim + column
+                    _dots((above, own, dim), columns, width, (slopes, group * size, size), count, end)
+                    if timed:
+                        for i in range(group, end):
+                            _intervals(moments, start + i, start, span, relation)
+                            here = (above, (start + i) * dim + column)
+                            _add_intervals(here, relation, i + 1, (tables[1], head), width, (slopes, i * size))
+                    for i in range(group, end):
+                        mine, number = offset + (h * length + i) * padded(length), of_mask + (h * length + i) * length
+                        mask = (dropping, number, low, high, threshold, kept)
+                        _score_slopes(slopes, weights, i * size, i + 1, (known, mine), mask, scale)
+                    out, seen = (result, (start + group) * 3 * dim + column, 3 * dim), start * stride_k + column
+                    _weighted((slopes, group * size, size, 1), (keys, seen, stride_k), end, out, count, width)
+                    if timed:
+                        for i in range(group, end):
+                            _intervals(moments, start + i, start, span, relation)
+                            line, at = (slopes, i * size), (result, (start + i) * 3 * dim + column)
+                            _collect_intervals(line, relation, i + 1, (tables[0], head), width, at)
+                            row = (queries, (start + i) * stride_q + column)
+                            _add_to_intervals(line, relation, i + 1, row, width, (into_tables[0], table))
+                            row = (above, (start + i) * dim + column)
+                            _add_to_intervals((weights, i * size), relation, i + 1, row, width, (into_tables[1], table))
+                place = (start, length, column, dim)
+                _of_keys_and_values((slopes, weights, size), (queries, stride_q), above, result, place, width)
+            for c in range(0, 3 * dim, LANES):
+                own, at = piece * padded(3 * dim) + c, start * 3 * dim + c
+                added = load(columns_sum, own)
+                for j in range(length):
+                    added += load_first(result, at + j * 3 * dim, 3 * dim - c)
+                store(columns_sum, own, added)
+    hold(room)
+    hold(spans)
+
+
+@_jit
+def _score_slopes(slopes: Any, weights: Any, at: int, count: int, shares: Any, mask: Any, scale: Any) -> None:
+    """A query's slopes become the gradients of its scores; its weights are its shares times dropout's mask."""
+    (known, mine), (dropping, number, low, high, threshold, kept) = shares, mask
+    added, by = spread(like(scale, 0)), spread(scale)
+    for j in range(0, count, LANES):
+        weight = load(known, mine + j)
+        if dropping:
+            weight = keep(weight, number + j, low, high, threshold, kept)
+        store(weights, at + j, weight)
+        product = load(slopes, at + j) * weight
+        store(slopes, at + j, product)
+        added += product
+    expected = spread(total(added))
+    for j in range(0, count, LANES):
+        store(slopes, at + j, (load(slopes, at + j) - load(known, mine + j) * expected) * by)
+
+
+@_jit
+def _of_keys_and_values(lines: Any, queries: Any, above: Any, result: Any, place: Any, width: int) -> None:
+    """Gradients of keys and values: sums over the queries from a group's first row on, those before do not see it."""
+    (slopes, weights, size), (table, stride), (start, length, column, dim) = lines, queries, place
+    for group in range(0, length, GROUP):
+        count, terms, at = min(GROUP, length - group), length - group, group * size + group
+        to, beside = (start + group) * 3 * dim + column, (start + group) * stride + column
+        _weighted((slopes, at, 1, size), (table, beside, stride), terms, (result, to + dim, 3 * dim), count, width)
+        row = (above, (start + group) * dim + column, dim)
+        _weighted((weights, at, 1, size), row, terms, (result, to + 2 * dim, 3 * dim), count, width)

@@ -1,0 +1,109 @@
+"""TiSASRec's attention with relative times (Li et al. 2020), without any tensor over pairs of positions and width.
+
+    e_ij = q_i · (k_j + R^K[r_ij]) / √d_h        o_i = Σ_j α_ij (v_j + R^V[r_ij])        r_ij = min(|t_i - t_j|, span)
+
+There are only span + 1 different rows of R. So q_i · R^K[r_ij] is looked up in Q R^Kᵀ ([length, span + 1] a sequence),
+and Σ_j α_ij R^V[r_ij] is (Σ_{j: r_ij = s} α_ij) R^V: the weights are added up by interval first. Absolute positions are
+added to keys and values by the caller, which is the same: q·k + q·p = q·(k + p). The plain form is in
+``sequence_attention.times_reference``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from graphmill.kernels.sequence_attention import (
+    Bucket,
+    CompiledAttention,
+    causal_bias,
+    compiled,
+    in_buckets,
+    join_heads,
+    split_heads,
+    weights,
+)
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """The times of a batch's rows: int64 [R] in ``buckets``; differences above ``span`` count as ``span``."""
+
+    times: Tensor
+    buckets: Sequence[Bucket]
+    span: int
+
+    @cached_property
+    def relations(self) -> list[Tensor]:
+        """min(|t_i - t_j|, span) of each bucket: int64 [count, length, length]. Made once, for those who need it whole."""
+        relations = []
+        for bucket in self.buckets:
+            t = self.times[bucket.rows].view(bucket.count, bucket.length)
+            relations.append((t[:, :, None] - t[:, None, :]).abs_().clamp_(max=self.span))
+        return relations
+
+
+def time_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    intervals: Intervals,
+    table_key: Tensor,
+    table_value: Tensor,
+    heads: int,
+    p: float,
+    training: bool,
+) -> Tensor:
+    """Attention of every sequence; rows in buckets as in :mod:`graphmill.kernels.sequence_attention`.
+
+    ``query``, ``key``, ``value`` [R, d] (positions already in key and value); ``table_key``, ``table_value`` [span + 1, d].
+    Returns [R, d]. Memory: heads · Σ count · length² compiled, heads · Σ count · length · (length + span + 1) else.
+    """
+    buckets = intervals.buckets
+    if compiled(query, buckets):
+        found: Tensor = CompiledAttention.apply(
+            query, key, value, buckets, heads, p if training else 0.0, torch.is_grad_enabled(), intervals.times,
+            intervals.span, table_key, table_value,
+        )  # fmt: skip
+        return found
+    relations = intervals.relations
+    rate = p if training else 0.0
+    tables = _heads_of(table_key, heads), _heads_of(table_value, heads)
+    outputs = []
+    rows = zip(*(in_buckets(x, buckets) for x in (query, key, value)), strict=True)
+    for (q, k, v), bucket, relation in zip(rows, buckets, relations, strict=True):
+        q, k, v = (split_heads(x, bucket, heads) for x in (q, k, v))
+        out = _attend(q, k, v, _for_heads(relation, heads), *tables, rate)
+        outputs.append(join_heads(out, bucket, heads))
+    return torch.cat(outputs) if len(outputs) > 1 else outputs[0]
+
+
+def _heads_of(table: Tensor, heads: int) -> Tensor:
+    """[span + 1, d] → [heads, span + 1, d / heads]."""
+    return table.view(table.shape[0], heads, -1).transpose(0, 1)
+
+
+def _for_heads(relation: Tensor, heads: int) -> Tensor:
+    return relation if heads == 1 else relation.repeat_interleave(heads, 0)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, relation: Tensor, r_key: Tensor, r_value: Tensor, p: float) -> Tensor:
+    scale = 1.0 / math.sqrt(q.shape[-1])
+    scores = torch.baddbmm(causal_bias(q.shape[1], q), q, k.transpose(1, 2), alpha=scale)
+    scores = scores + _per_head(q * scale, r_key.transpose(1, 2)).gather(-1, relation)
+    attention = weights(scores, p, p > 0.0, v.dtype)
+    collected = torch.zeros(*q.shape[:2], r_value.shape[1], dtype=v.dtype, device=v.device)
+    collected = collected.scatter_add(-1, relation, attention)
+    return torch.bmm(attention, v) + _per_head(collected, r_value)
+
+
+def _per_head(x: Tensor, tables: Tensor) -> Tensor:
+    """[count · heads, length, a] times [heads, a, b] by head → [count · heads, length, b]: one product a head."""
+    if len(tables) == 1:
+        return (x.flatten(0, 1) @ tables[0]).unflatten(0, x.shape[:2]) if x.is_contiguous() else x @ tables[0]
+    return (x.unflatten(0, (-1, len(tables))) @ tables).flatten(0, 1)

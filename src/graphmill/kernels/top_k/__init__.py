@@ -1,0 +1,71 @@
+"""The k best of every row of scores, in one order whatever computes them: higher first, of equal ones the first column."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from graphmill.kernels.runtime.threads import has_numba
+
+Backend = Literal["auto", "numba", "torch"]
+
+
+class NotFiniteError(ValueError):
+    """A score is an infinity or NaN."""
+
+
+Left = tuple[NDArray[np.int64], NDArray[np.int64]]
+"""Columns left out of each row as CSR: of row r ``items[indptr[r] : indptr[r + 1]]``; repetitions do no harm."""
+
+
+def top_k(scores: Tensor, k: int, left_out: Left | None = None, backend: Backend = "auto") -> tuple[Tensor, Tensor]:
+    """Values and columns (int64) [B, k] of the k highest numbers of each row of ``scores`` [B, I], fp32 or float64.
+
+    What is ``left_out`` counts as −inf, and has its place behind all others. On the CPU a compiled scan reads every number
+    once and copies none; elsewhere torch sorts, with the same result. ``scores`` are left as they are.
+
+    Raises :class:`NotFiniteError` where a score is not finite, :class:`IndexError` for a column that is not there.
+    """
+    k = min(k, scores.shape[1])
+    if left_out is not None and len(left_out[1]) and not 0 <= left_out[1].min() <= left_out[1].max() < scores.shape[1]:
+        raise IndexError(f"a column that is left out is not one of the {scores.shape[1]}")
+    if k == 0:
+        return scores.new_empty(len(scores), 0), torch.empty(len(scores), 0, dtype=torch.int64, device=scores.device)
+    use_numba = backend == "numba" or (backend == "auto" and scores.device.type == "cpu" and has_numba())
+    if use_numba:
+        from graphmill.kernels.top_k import cpu as top_k_cpu
+
+        none = np.zeros(len(scores) + 1, np.int64), np.zeros(0, np.int64)
+        values, columns, finite = top_k_cpu.top_k(scores.detach().contiguous(), k, *(left_out or none))
+    else:
+        finite = not scores.numel() or all(torch.isfinite(bound).item() for bound in torch.aminmax(scores))
+    if not finite:
+        raise NotFiniteError("scores are not finite")
+    return (values, columns) if use_numba else _by_torch(_masked(scores, left_out), k)
+
+
+def _masked(scores: Tensor, left_out: Left | None) -> Tensor:
+    if left_out is None:
+        return scores
+    indptr, items = left_out
+    row = np.repeat(np.arange(len(scores)), np.diff(indptr))
+    masked = scores.clone()
+    masked[torch.from_numpy(row).to(scores.device), torch.from_numpy(items).to(scores.device)] = -torch.inf
+    return masked
+
+
+def _by_torch(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    # torch.topk leaves the order of equal scores open: what ties with the last place is found again, in order of columns.
+    last = torch.topk(scores, k, dim=1).values[:, -1:]
+    above = scores > last
+    tied = scores == last
+    room = k - above.sum(1, keepdim=True)
+    chosen = above | (tied & (tied.cumsum(1) <= room))
+    columns = chosen.nonzero()[:, 1].view(-1, k)  # ascending columns
+    values = scores.gather(1, columns)
+    order = torch.argsort(values, dim=1, descending=True, stable=True)
+    return values.gather(1, order), columns.gather(1, order)

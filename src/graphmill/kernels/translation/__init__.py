@@ -1,0 +1,165 @@
+"""Rows projected by one of several matrices (TransR's relations), and the softmax over the edges of a node.
+
+What belongs here: products grouped by relation, so that no matrix is gathered once a row (2,048 × 64 × 64 numbers where
+61 matrices would do), and KGAT's attention over edges, edge by edge and without edges × width in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from graphmill.kernels.devices import part_bytes
+from graphmill.kernels.products import product
+from graphmill.kernels.runtime.processor import own_blocks
+from graphmill.kernels.runtime.threads import has_numba
+
+EDGE_BYTES = 8 << 20
+"""Projected rows in memory at a time on a CPU, when edges are scored."""
+
+
+def grouped_projection(rows: Tensor, bounds: Sequence[int], matrices: Tensor) -> Tensor:
+    """Each of the ``rows`` [n, d] times the matrix of its group, of ``matrices`` [G, d, k].
+
+    Rows ``bounds[g] : bounds[g + 1]`` are group g's. Returns [n, k] in the dtype of the rows. One matrix product a group
+    that has rows, forward and backward.
+    """
+    out: Tensor = _Grouped.apply(rows, matrices, list(bounds))
+    return out
+
+
+def _one_call_serves(rows: Tensor, matrices: Tensor) -> bool:
+    """Whether compiled code does all groups: they have some dozen rows each, and a call takes longer than that product."""
+    return (
+        rows.device.type == "cpu"
+        and rows.dtype == matrices.dtype == torch.float32
+        and rows.is_contiguous()
+        and len(rows) > 0
+        and len(matrices) > 1  # the threads share one product, and here a group is one thread's
+        and own_blocks()
+    )
+
+
+class _Grouped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, matrices: Tensor, bounds: list[int]) -> Tensor:
+        ctx.save_for_backward(rows, matrices)
+        ctx.bounds = bounds
+        if _one_call_serves(rows, matrices):
+            from graphmill.kernels.products import cpu as products_cpu
+
+            return products_cpu.grouped_product(rows, np.array(bounds, np.int64), matrices)
+        out = rows.new_empty(len(rows), matrices.shape[2])
+        with torch.autocast(rows.device.type, enabled=False):
+            for g, (start, stop) in enumerate(pairwise(bounds)):
+                if stop > start:
+                    product(rows[start:stop], matrices[g], out=out[start:stop])
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
+        (gradient,) = gradients
+        rows, matrices = ctx.saved_tensors
+        if _one_call_serves(rows, matrices):
+            from graphmill.kernels.products import cpu as products_cpu
+
+            bounds, gradient = np.array(ctx.bounds, np.int64), gradient.contiguous()
+            to_rows = products_cpu.grouped_product(gradient, bounds, matrices.mT)
+            return to_rows, products_cpu.grouped_gradient(rows, bounds, gradient), None
+        to_rows, to_matrices = torch.empty_like(rows), torch.zeros_like(matrices)
+        with torch.autocast(rows.device.type, enabled=False):
+            for g, (start, stop) in enumerate(pairwise(ctx.bounds)):
+                if stop > start:
+                    part = gradient[start:stop]
+                    product(part, matrices[g].T, out=to_rows[start:stop])
+                    product(rows[start:stop].T, part, out=to_matrices[g])
+        return to_rows, to_matrices, None
+
+
+class RelationEdges(NamedTuple):
+    """The edges of relations ``first`` to ``last`` - 1, sorted by relation and head, and the nodes that occur in them."""
+
+    first: int
+    last: int
+    head_bounds: list[int]
+    """Where each relation's heads begin, and the last one's end; ``tail_bounds`` likewise."""
+    tail_bounds: list[int]
+    edges: Tensor
+    """int64 [E]: which edges of all these are."""
+    heads: Tensor
+    """int64 [m]: nodes, relation after relation; ``tails`` [n] likewise."""
+    tails: Tensor
+    indptr: Tensor
+    """int64 [m + 1]: where each head's edges begin."""
+    tail: Tensor
+    """int64 [E]: each edge's place in ``tails``."""
+
+
+def score_edges_(logits: Tensor, nodes: Tensor, projections: Tensor, translations: Tensor, part: RelationEdges) -> None:
+    """Fill ``logits`` at the edges of ``part`` with ⟨W_r t, tanh(W_r h + e_r)⟩ (KGAT, eq. 4); not differentiable.
+
+    ``logits`` [all edges], ``nodes`` [N, d], ``projections`` [R, d, k], ``translations`` [R, k] of all relations.
+    """
+    matrices, moves = projections[part.first : part.last], translations[part.first : part.last]
+    if _whole_heads_serve(nodes, matrices, part):
+        from graphmill.kernels.translation.cpu import score_edges
+
+        bounds = [np.array(b, np.int64) for b in (part.head_bounds, part.tail_bounds)]
+        table, matrices, moves = (t.detach().contiguous() for t in (nodes, matrices, moves))
+        ends = (part.heads, bounds[0], part.tails, bounds[1], part.indptr, part.tail, part.edges)
+        score_edges(logits, table, matrices, moves, ends)
+        return
+    left = grouped_projection(nodes.index_select(0, part.heads), part.head_bounds, matrices)
+    right = grouped_projection(nodes.index_select(0, part.tails), part.tail_bounds, matrices)
+    counts = torch.tensor(part.head_bounds, device=nodes.device).diff()
+    move = moves.repeat_interleave(counts, 0)
+    head = torch.arange(len(part.heads), device=nodes.device).repeat_interleave(part.indptr.diff())
+    logits[part.edges] = translation_logits(left, right, move, head, part.tail)
+
+
+def _whole_heads_serve(nodes: Tensor, matrices: Tensor, part: RelationEdges) -> bool:
+    """Whether compiled code takes heads through projection, translation and edges at once."""
+    return (
+        nodes.device.type == "cpu"
+        and nodes.dtype == matrices.dtype == torch.float32
+        and len(part.tail) > 0
+        and own_blocks()
+    )
+
+
+def translation_logits(heads: Tensor, tails: Tensor, translation: Tensor, head: Tensor, tail: Tensor) -> Tensor:
+    """π = ⟨t, tanh(h + e_r)⟩ of edges (KGAT, eq. 4); not differentiable.
+
+    ``heads`` [m, k] and ``tails`` [n, k]: the projected nodes that occur; ``translation`` [k] of one relation, or [m, k] of
+    the heads' ones; ``head``, ``tail`` int64 [E]: rows of those. Returns [E].
+    """
+    moved = torch.tanh(heads + translation)
+    out = heads.new_empty(len(head))
+    step = max(part_bytes(heads.device, EDGE_BYTES) // (heads.element_size() * heads.shape[1]), 1)
+    for start in range(0, len(head), step):
+        part = slice(start, start + step)
+        out[part] = (moved.index_select(0, head[part]) * tails.index_select(0, tail[part])).sum(1)
+    return out
+
+
+def segment_softmax(logits: Tensor, row: Tensor, indptr: Tensor) -> Tensor:
+    """exp(a_e) / Σ over the edges of the same row, [E]. Sums in fp32 at least; a lone edge has 1.
+
+    ``row`` int64 [E] ascending; ``indptr`` int64 [rows + 1]: where each row's edges begin.
+    """
+    if logits.device.type == "cpu" and logits.dtype == torch.float32 and len(logits) and has_numba():
+        from graphmill.kernels.translation.cpu import softmax_of_rows
+
+        return softmax_of_rows(logits, indptr)
+    num_rows = len(indptr) - 1
+    highest = logits.new_full((num_rows,), -torch.inf).scatter_reduce_(0, row, logits, "amax")
+    powers = torch.exp(logits - highest[row])
+    total = torch.zeros_like(highest).index_add_(0, row, powers)
+    return powers / total[row]

@@ -1,0 +1,98 @@
+"""Cutting a message graph: to some receivers, to some edges; and threads that change no more than rounding."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from graphmill.kernels.hgt.attention import hgt_attention
+from graphmill.kernels.hgt.plan import MessageGraph, RelationPlan, TypedEdges
+from tests.kernels.hgt.graphs import inputs, random_edges
+
+COUNTS, RELATIONS = [9, 7], [(0, 1, 30), (1, 0, 30), (1, 1, 12), (0, 0, 0)]
+
+
+@pytest.fixture
+def graph() -> MessageGraph:
+    return MessageGraph.build(COUNTS, random_edges(COUNTS, RELATIONS, 6))
+
+
+def triples(r: RelationPlan) -> list[tuple[int, int, int]]:
+    ends = (r.source_nodes[r.source], r.target_nodes[r.target], r.pair)
+    return list(zip(*(x.tolist() for x in ends), strict=True))
+
+
+def test_edges_come_out_as_they_went_in(graph: MessageGraph) -> None:
+    for r, edges in zip(graph.relations, random_edges(COUNTS, RELATIONS, 6), strict=True):
+        wanted = (edges.src, edges.dst, edges.pair)
+        assert triples(r) == list(zip(*(x.tolist() for x in wanted), strict=True))
+        assert r.indptr.diff().tolist() == [int((edges.dst == n).sum()) for n in r.target_nodes]
+
+
+def test_a_slice_of_targets_has_their_edges_and_no_others(graph: MessageGraph) -> None:
+    cut = graph.target_slice(1, 2, 5)
+    assert cut.target_counts == (0, 3)
+    assert cut.source_counts == graph.source_counts
+    for whole, part in zip(graph.relations, cut.relations, strict=True):
+        wanted = [(s, d - 2, p) for s, d, p in triples(whole) if whole.target_type == 1 and 2 <= d < 5]
+        assert triples(part) == wanted
+
+
+def test_chosen_targets_are_numbered_by_their_position(graph: MessageGraph) -> None:
+    cut = graph.for_targets([None, torch.tensor([0, 6])])
+    for whole, part in zip(graph.relations, cut.relations, strict=True):
+        rename = {0: 0, 6: 1} if whole.target_type == 1 else {n: n for n in range(9)}
+        assert triples(part) == [(s, rename[d], p) for s, d, p in triples(whole) if d in rename]
+
+
+def test_an_edge_subgraph_has_the_chosen_edges_over_the_nodes_they_touch(graph: MessageGraph) -> None:
+    chosen = [torch.tensor([0, 3, 4]), torch.tensor([7]), torch.tensor([], dtype=torch.int64), torch.tensor([]).long()]
+    sample, rows = graph.edge_subgraph(chosen, [torch.tensor([8]), None])
+    touched: list[set[int]] = [{8}, set()]
+    for whole, part, index in zip(graph.relations, sample.relations, chosen, strict=True):
+        wanted = [triples(whole)[i] for i in index.tolist()]
+        back = [(int(rows[whole.source_type][s]), int(rows[whole.target_type][d]), p) for s, d, p in triples(part)]
+        assert back == wanted
+        touched[whole.source_type] |= {s for s, _, _ in wanted}
+        touched[whole.target_type] |= {d for _, d, _ in wanted}
+    assert [r.tolist() for r in rows] == [sorted(t) for t in touched]
+
+
+@pytest.mark.parametrize("backend", ["torch", "sparse", "numba"])
+def test_the_number_of_threads_changes_no_more_than_rounding(backend: str) -> None:
+    if backend == "numba":
+        pytest.importorskip("numba")
+    counts = [400, 300]
+    graph = MessageGraph.build(counts, random_edges(counts, [(0, 1, 3000), (1, 0, 3000)], 2))
+    x = inputs(graph, 4, 32, torch.float64)
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            outputs = hgt_attention(*x, graph, backend=backend)
+            gradients = torch.autograd.grad(sum(y.square().sum() for y in outputs if y is not None), x.leaves())
+            found.append(gradients)
+    finally:
+        torch.set_num_threads(before)
+    for other in found[1:]:
+        for a, b in zip(found[0], other, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("sources", "targets", "repeats", "on_target"),
+    [(40, 40, 1, True), (40, 44, 1, True), (40, 48, 1, False), (48, 40, 1, True), (40, 40, 12, False)],
+)
+def test_matrices_are_on_the_side_where_a_step_costs_less(
+    sources: int, targets: int, repeats: int, on_target: bool
+) -> None:
+    """As many nodes on both sides: on the targets' side, unless edges are many; a fifth more targets: on the sources'."""
+    pairs = np.arange(max(sources, targets))
+    source, target = np.tile(pairs % sources, repeats), np.tile(pairs % targets, repeats)
+    source = (source + np.repeat(np.arange(repeats), len(pairs))) % sources  # no edge twice
+    order = np.lexsort((source, target))
+    edges = TypedEdges(0, 1, source[order].astype(np.int32), target[order].astype(np.int32), np.arange(len(order)))
+    (relation,) = MessageGraph.build([sources, targets], [edges]).relations
+    assert (relation.source_nodes.numel(), relation.target_nodes.numel()) == (sources, targets)
+    assert relation.on_target == on_target

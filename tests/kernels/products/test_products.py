@@ -1,0 +1,341 @@
+import pytest
+import torch
+
+from graphmill.kernels import products
+from graphmill.kernels.products import Linear, add_product_, linear, product
+from graphmill.kernels.runtime import processor
+
+pytest.importorskip("numba")
+from graphmill.kernels.products.cpu import product_
+
+SHAPES = [
+    (7, 5, 3), (1, 1, 1), (6, 64, 64), (13, 700, 65), (257, 33, 130), (50, 5300, 50), (100, 300, 1100),
+    (64, 0, 10), (0, 4, 20),
+]  # fmt: skip
+
+
+def expected(left, right, bias=None, before=None):
+    out = left.double() @ right.double()
+    for more in (bias, before):
+        out = out if more is None else out + more.double()
+    return out
+
+
+def close(found, wanted, terms):
+    torch.testing.assert_close(found.double(), wanted, rtol=1e-5, atol=1e-6 * (terms + 10))
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_equals_the_reference_whatever_the_strides(shape):
+    rows, terms, columns = shape
+    left, right, bias = torch.randn(rows, terms), torch.randn(terms, columns), torch.randn(columns)
+    for a in (left, left.T.contiguous().T):
+        for b in (right, right.T.contiguous().T):
+            out = torch.full((rows, columns), 7.0)
+            product_(out, a, b, None, False)
+            close(out, expected(a, b), terms)
+            product_(out, a, b, bias, False)
+            close(out, expected(a, b, bias), terms)
+            before = out.clone()
+            product_(out, a, b, None, True)
+            close(out, expected(a, b, before=before), terms)
+
+
+def test_writes_its_own_columns_only():
+    left, right = torch.randn(20, 30), torch.randn(30, 21)
+    table = torch.full((22, 40), 3.0)
+    product_(table[1:21, 9:30], left, right, None, False)
+    close(table[1:21, 9:30], expected(left, right), 30)
+    table[1:21, 9:30] = 3.0
+    assert bool((table == 3.0).all())
+
+
+@pytest.mark.parametrize("width", [8, 32, 64, 80])
+def test_batches_with_heads_side_by_side(width):
+    rows = torch.randn(45, 4, width).transpose(0, 1)
+    matrices = torch.randn(4, width, width)
+    out = torch.empty(45, 4, width).transpose(0, 1)
+    for m in (matrices, matrices.mT):
+        product_(out, rows, m, None, False)
+        close(out, expected(rows, m), width)
+    long = torch.empty(4, width, width)
+    product_(long, rows.mT, out, None, False)
+    close(long, expected(rows.mT, out), 45 * width)
+
+
+@pytest.mark.parametrize(
+    ("terms", "rows", "columns"),
+    [
+        (2047, 30, 40),
+        (2048, 30, 40),
+        (5001, 30, 40),
+        (40000, 30, 40),
+        (2047, 100, 700),
+        (2049, 100, 700),
+        (3001, 40, 27000),
+    ],
+)
+def test_long_sums(terms, rows, columns):
+    """Of few numbers in many parts, of more in halves, and of a million whole."""
+    left, right, before = torch.randn(terms, rows), torch.randn(terms, columns), torch.randn(rows, columns)
+    out = before.clone()
+    product_(out, left.T, right, None, True)
+    close(out, expected(left.T, right, before=before), terms)
+    product_(out, left.T, right, None, False)
+    close(out, expected(left.T, right), terms)
+
+
+def test_the_same_bits_whatever_the_number_of_threads():
+    cases = [(torch.randn(300, 200), torch.randn(200, 90)), (torch.randn(9000, 50).T, torch.randn(9000, 50))]
+    cases.append((torch.randn(3000, 100).T, torch.randn(3000, 700)))
+    threads, found = torch.get_num_threads(), []
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            for left, right in cases:
+                out = torch.empty(left.shape[0], right.shape[1])
+                product_(out, left, right, None, False)
+                found.append(out)
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(one, two) for one, two in zip(found[: len(cases)], found[len(cases) :], strict=True))
+
+
+def test_what_is_not_finite_stays_in_its_rows_and_columns():
+    left, right = torch.randn(20, 70), torch.randn(70, 50)
+    left[3, 5], right[8, 2] = float("inf"), float("nan")
+    out = torch.empty(20, 50)
+    product_(out, left, right, None, False)
+    bad = ~torch.isfinite(out)
+    assert bool(bad[3].all())
+    assert bool(bad[:, 2].all())
+    bad[3], bad[:, 2] = False, False
+    assert not bool(bad.any())
+
+
+@pytest.mark.parametrize("shape", [(20, 1300, 1024), (13, 9000, 80)])
+def test_more_than_is_packed_at_a_time(shape):
+    rows, terms, columns = shape
+    left, right, bias = torch.randn(rows, terms), torch.randn(terms, columns), torch.randn(columns)
+    out = torch.empty(rows, columns)
+    product_(out, left, right, bias, False)
+    close(out, expected(left, right, bias), terms)
+    before = out.clone()
+    product_(out, left, right, None, True)
+    close(out, expected(left, right, before=before), terms)
+
+
+def test_long_sums_into_some_columns():
+    left, right, table = torch.randn(5000, 30), torch.randn(5000, 40), torch.zeros(30, 100)
+    product_(table[:, 20:60], left.T, right, None, True)
+    close(table[:, 20:60], expected(left.T, right), 5000)
+    table[:, 20:60] = 0.0
+    assert not table.any()
+
+
+@pytest.mark.parametrize(
+    "trained", [(True, True, True), (True, False, False), (False, True, True), (False, False, True)]
+)
+def test_linear_has_the_gradients_of_torchs(monkeypatch, trained):
+    monkeypatch.setattr(products, "own_products", lambda: True)
+    values, found = (torch.randn(300, 70), torch.randn(60, 70), torch.randn(60)), []
+    for function in (linear, torch.nn.functional.linear):
+        inputs = [v.clone().requires_grad_(t) for v, t in zip(values, trained, strict=True)]
+        out = function(*inputs)
+        out.square().sum().backward()
+        found.append([out.detach(), *(i.grad for i in inputs)])
+    for a, b in zip(*found, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-3)
+
+
+def test_the_layer_is_torchs_by_its_numbers(monkeypatch):
+    monkeypatch.setattr(products, "own_products", lambda: True)
+    layer, x = Linear(70, 60), torch.randn(300, 70)
+    torch.testing.assert_close(layer(x), torch.nn.functional.linear(x, layer.weight, layer.bias), rtol=1e-5, atol=1e-5)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert layer(x).dtype == torch.bfloat16
+        assert product(x, layer.weight.detach().T).dtype == torch.bfloat16
+
+
+def test_what_does_not_fit_is_refused_as_torch_refuses_it(monkeypatch):
+    monkeypatch.setattr(products, "own_products", lambda: True)
+    with pytest.raises(RuntimeError):
+        product(torch.randn(100, 90), torch.randn(64, 80))
+    with pytest.raises(RuntimeError):
+        product(torch.randn(3, 100, 90), torch.randn(2, 90, 80))
+    with pytest.raises(RuntimeError):
+        linear(torch.randn(100, 90), torch.randn(80, 64))
+    assert product(torch.randn(1, 100, 90), torch.randn(3, 90, 80)).shape == (3, 100, 80)
+
+
+def test_a_bias_of_any_kind_is_added(monkeypatch):
+    monkeypatch.setattr(products, "own_products", lambda: True)
+    left, right, bias = torch.randn(100, 90), torch.randn(90, 80), torch.randn(160)[::2]
+    close(product(left, right, bias), expected(left, right, bias), 90)
+    assert product(left, right, bias.clone().requires_grad_()).requires_grad
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_either_choice_gives_the_product(monkeypatch, own):
+    monkeypatch.setattr(products, "own_products", lambda: own)
+    left, right, bias, out = torch.randn(100, 90), torch.randn(90, 80), torch.randn(80), torch.randn(100, 80)
+    close(product(left, right), expected(left, right), 90)
+    close(product(left, right, bias), expected(left, right, bias), 90)
+    assert product(left, right, out=out) is out
+    close(out, expected(left, right), 90)
+    before = out.clone()
+    assert add_product_(out, left, right) is out
+    close(out, expected(left, right, before=before), 90)
+    batch, matrices, out = torch.randn(3, 100, 40), torch.randn(3, 40, 50), torch.zeros(3, 100, 50)
+    close(product(batch, matrices), expected(batch, matrices), 40)
+    close(add_product_(out, batch, matrices), expected(batch, matrices), 40)
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [
+        (2500, 300, 64),
+        (64, 2500, 300),
+        (300, 64, 2500),
+        (1024, 1024, 40),
+        (30, 1100, 30),
+        (1, 3000, 100),
+        (1, 90, 3000),
+    ],
+)
+@pytest.mark.parametrize("turned", [False, True])
+def test_bfloat16_multiplied_in_fp32_where_the_processor_has_no_instructions_for_it(monkeypatch, shape, turned):
+    monkeypatch.setattr(products, "multiplies_bfloat16", lambda: False)
+    rows, terms, columns = shape
+    left, right, bias = (torch.randn(s).bfloat16() for s in ((rows, terms), (terms, columns), (columns,)))
+    if turned:
+        left, right = left.T.contiguous().T, right.T.contiguous().T
+    for added in (None, bias):
+        exact = expected(left, right, added)
+        for out in (None, torch.full((rows, columns), 7.0).bfloat16()):
+            found = product(left, right, added, out=out)
+            assert found.dtype == torch.bfloat16
+            assert out is None or found is out
+            # Rounded once: half of the last of eight bits, and what sums in another order differ by.
+            torch.testing.assert_close(found.double(), exact, rtol=2**-8, atol=1e-4 * terms**0.5)
+
+
+@pytest.mark.parametrize("trained", [(True, True, True), (True, False, False), (False, True, True)])
+@pytest.mark.parametrize("shape", [(300, 70), (4, 75, 70), (1, 70)])
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_a_linear_map_under_autocast_is_torchs_with_and_without_the_instructions(monkeypatch, trained, shape, kind):
+    values, found = (torch.randn(shape).to(kind), torch.randn(60, 70), torch.randn(60)), []
+    for instructions in (True, False):
+        monkeypatch.setattr(products, "multiplies_bfloat16", lambda there=instructions: there)
+        inputs = [v.clone().requires_grad_(t) for v, t in zip(values, trained, strict=True)]
+        with torch.autocast("cpu", torch.bfloat16):
+            out = linear(*inputs)
+        assert out.dtype == torch.bfloat16
+        assert out.shape == (*shape[:-1], 60)
+        out.float().square().sum().backward()
+        found.append([out.detach(), *(i.grad for i in inputs)])
+    for a, b in zip(*found, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            assert a.dtype == b.dtype
+            scale = b.abs().max().item()
+            torch.testing.assert_close(a, b, rtol=2**-6, atol=2**-7 * scale)
+
+
+@pytest.mark.parametrize("shape", [(1, 1500), (1, 1, 1500), (2000, 30), (1, 30)])
+def test_a_linear_map_leaves_what_it_is_given_as_it_is(monkeypatch, shape):
+    monkeypatch.setattr(products, "multiplies_bfloat16", lambda: False)
+    given = torch.randn(shape), torch.randn(40, shape[-1]), torch.randn(40)
+    before = [t.clone() for t in given]
+    with torch.autocast("cpu", torch.bfloat16):
+        linear(*given)
+    assert all(torch.equal(a, b) for a, b in zip(given, before, strict=True))
+
+
+def test_gradients_taken_inside_of_autocast_are_those_taken_outside(monkeypatch):
+    monkeypatch.setattr(products, "multiplies_bfloat16", lambda: False)
+    x, weight, found = torch.randn(300, 70), torch.randn(60, 70), []
+    for inside in (True, False):
+        leaf = x.clone().requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = linear(leaf, weight).float().square().sum()
+            if inside:
+                loss.backward()
+        if not inside:
+            loss.backward()
+        found.append(leaf.grad)
+    assert torch.equal(*found)
+
+
+def test_what_a_linear_map_keeps_is_in_half_precision(monkeypatch):
+    monkeypatch.setattr(products, "multiplies_bfloat16", lambda: False)
+    kept = []
+    inputs = torch.randn(300, 70).requires_grad_(), torch.randn(60, 70).requires_grad_()
+    with (
+        torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t.dtype) or t, lambda t: t),
+        torch.autocast("cpu", torch.bfloat16),
+    ):
+        linear(*inputs)
+    assert set(kept) == {torch.bfloat16}
+
+
+def test_under_autocast_a_linear_map_without_bias_and_other_precisions(monkeypatch):
+    monkeypatch.setattr(products, "multiplies_bfloat16", lambda: False)
+    x, weight = torch.randn(300, 70), torch.randn(60, 70)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = linear(x, weight)
+    assert found.dtype == torch.bfloat16
+    torch.testing.assert_close(found.float(), x @ weight.T, rtol=2**-7, atol=0.1)
+    with torch.autocast("cpu", torch.float16):
+        assert linear(x, weight).dtype == torch.float16
+    assert linear(x.double(), weight.double()).dtype == torch.float64
+
+
+def test_what_torch_cannot_tell_of_a_processor_counts_as_having_the_instructions(monkeypatch):
+    for about, expected_answer in (
+        ({}, True),
+        ({"architecture": "aarch64"}, True),
+        ({"architecture": "x86_64", "avx512_bf16": False, "amx_bf16": False}, False),
+        ({"architecture": "x86_64", "avx512_bf16": True, "amx_bf16": False, "cpu_name": "AMD EPYC"}, True),
+        ({"architecture": "x86_64", "avx512_bf16": True, "amx_bf16": False, "cpu_name": "Intel Xeon"}, False),
+        ({"architecture": "x86_64", "avx512_bf16": False, "amx_bf16": True}, True),
+    ):
+        monkeypatch.setattr(torch.cpu, "get_capabilities", lambda about=about: about, raising=False)
+        assert products.multiplies_bfloat16.__wrapped__() is expected_answer
+
+
+def test_what_our_own_products_do_not_serve_goes_to_torch(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("not for this one")
+
+    monkeypatch.setattr(products, "own_products", lambda: True)
+    monkeypatch.setattr("graphmill.kernels.products.cpu.product_", refuse)
+    monkeypatch.setattr(products, "multiplies_bfloat16", lambda: True)
+    big = torch.randn(200, 200)
+    for left, right in (
+        (big.double(), big.double()),
+        (big.bfloat16(), big.bfloat16()),
+        (big[:3], big),
+        (big, big[:, :2]),
+        (big[:20, :20], big[:20, :20]),
+    ):
+        assert torch.equal(product(left, right), left @ right)
+    leaf = big.clone().requires_grad_()
+    assert product(leaf, big).requires_grad
+
+
+@pytest.mark.parametrize(
+    ("features", "served"),
+    [({"avx512f": True}, True), ({"avx2": True, "fma": True}, True), ({"avx2": True}, False), ({}, False)],
+)
+def test_blocks_are_for_processors_with_registers_for_them(
+    features: dict[str, bool], served: bool, monkeypatch
+) -> None:
+    binding = pytest.importorskip("llvmlite.binding")
+    monkeypatch.setattr(binding, "get_host_cpu_features", lambda: features)
+    assert products.own_blocks.__wrapped__() == (served and processor.has_numba())
+    # A core that is one of Zen 4's by its name, in a machine that may hide its registers.
+    monkeypatch.setattr(binding, "get_host_cpu_name", lambda: "znver4")
+    assert products.own_products.__wrapped__() == ("avx512f" in features and processor.has_numba())

@@ -1,0 +1,87 @@
+"""What keeps the compiled kernels few and the imports one-way, by reading the sources."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+LINES = 12_100
+"""Of ``kernels/`` and of compiled code elsewhere, at most. Lower it when something goes; do not raise it."""
+MODULE_LINES, FUNCTION_LINES, PARAMETERS = 400, 80, 10
+
+
+@pytest.fixture(scope="module")
+def sources(repository: Path) -> dict[str, Path]:
+    """Every module of the package, by its dotted name."""
+    found = {}
+    for path in sorted((repository / "src" / "graphmill").rglob("*.py")):
+        parts = path.relative_to(repository / "src").with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+@pytest.fixture(scope="module")
+def kernels(sources: dict[str, Path]) -> list[Path]:
+    return [p for name, p in sources.items() if name.startswith("graphmill.kernels") or p.stem.endswith("_numba")]
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef]:
+    yield from (n for n in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(n, ast.FunctionDef))
+
+
+def test_compiled_kernels_keep_their_budget(kernels: list[Path]) -> None:
+    lines = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in kernels}
+    assert sum(lines.values()) <= LINES
+    assert {str(path): count for path, count in lines.items() if count > MODULE_LINES} == {}
+
+
+def test_no_kernels_function_is_long_or_has_many_parameters(kernels: list[Path]) -> None:
+    long, wide = [], []
+    for path in kernels:
+        for node in functions(path):
+            name = f"{path.parent.name}/{path.name}: {node.name}"
+            if (node.end_lineno or node.lineno) - node.lineno + 1 > FUNCTION_LINES:
+                long.append(name)
+            if len(node.args.posonlyargs + node.args.args + node.args.kwonlyargs) > PARAMETERS:
+                wide.append(name)
+    assert (long, wide) == ([], [])
+
+
+def imports(tree: ast.AST) -> Iterator[str]:
+    """Names that are imported, in functions as well; not those that type checkers alone import."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from (f"{node.module}.{each.name}" for each in node.names)
+        elif isinstance(node, ast.Import):
+            yield from (each.name for each in node.names)
+        yield from imports(node)
+
+
+def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+    """Modules that reach each other: what is left when those without imports, or importers, have gone again and again."""
+    left = {name: set(targets) for name, targets in graph.items()}
+    while True:
+        imported = set().union(*left.values()) if left else set()
+        done = {name for name, targets in left.items() if not targets or name not in imported}
+        if not done:
+            return [sorted(left)] if left else []
+        left = {name: targets - done for name, targets in left.items() if name not in done}
+
+
+def test_no_imports_go_round_in_a_circle(sources: dict[str, Path]) -> None:
+    graph = {}
+    for name, path in sources.items():
+        wanted = imports(ast.parse(path.read_text(encoding="utf-8")))
+        modules = {each if each in sources else each.rpartition(".")[0] for each in wanted}
+        graph[name] = {each for each in modules if each in sources and each != name}
+    assert circles(graph) == []
+
+
+def test_a_circle_is_found() -> None:
+    assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": {"a"}}) == [["b", "c"]]
+    assert circles({"a": {"b"}, "b": {"c"}, "c": set()}) == []
