@@ -79,10 +79,10 @@ class Workload:
 
     recipe: str
     data: str
-    settings: dict[str, dict[str, Any]]
+    settings: dict[str, Any]
 
 
-def _with(**sections: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _with(**sections: dict[str, Any]) -> dict[str, Any]:
     return {"training": {"epochs": 1}, "export": {"csv": False}} | sections
 
 
@@ -233,7 +233,7 @@ def measure(workload: str, graph: str, families: list[str], rounds: int) -> dict
 
     wanted = WORKLOADS[workload]
     values = {"recipe": wanted.recipe, "data": graph, "preset": "none", **wanted.settings}
-    Engine._epoch = take_over  # type: ignore[method-assign]
+    Engine._epoch = take_over  # type: ignore[assignment, method-assign]
     with tempfile.TemporaryDirectory() as folder, suppress(_MeasuredError):
         train(values, workload, root=folder)
     return results

@@ -223,14 +223,14 @@ class HgtSoftmaxRecipe(HgtRecipe):
 
     def embed_later(self, model: nn.Module, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """The projection of the new neighbourhoods beside what the layers make of the new nodes."""
-        vectors = self._spectral(model)
+        vectors = self.spectral(model)
         spectral = vectors.projected(neighbourhoods_of(later, self.data, self.entries))
         scoring = scoring_arrays(self.width, model.decoder, grown_sums(later, self.sums, self.graph))  # type: ignore[arg-type]
         encoder: HGT | None = model.encoder  # type: ignore[assignment]
         if encoder is None:
             return spectral, scoring
-        inputs = self._inputs(encoder, torch.from_numpy(vectors.all()))
-        learned = learned_later(self, model, later, inputs, spectral) * np.float32(self._scale())
+        inputs = self.inputs(encoder, torch.from_numpy(vectors.all()))
+        learned = learned_later(self, model, later, inputs, spectral) * np.float32(self.learned_scale)
         return np.concatenate([spectral, learned], 1), scoring
 
     def compilables(self, model: nn.Module) -> list[Compilable]:
