@@ -60,10 +60,10 @@ class RecommenderEvaluator:
         split: str,
         *,
         final: bool = True,
-        names: tuple[str, ...] = METRICS,
+        names: tuple[str, ...] = (),
         poll: Callable[[], None] = lambda: None,
     ) -> ItemLists:
-        """The best items of each user of the split."""
+        """The best items of each user of the split: as many as the largest ``top_k``, and as ``names`` look at."""
         evaluation, held_out = self.settings.evaluation, self.view.held_out(split)
         users = np.flatnonzero(held_out.counts > 0)
         if not final and 0 < evaluation.max_queries < len(users):
