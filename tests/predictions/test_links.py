@@ -136,6 +136,20 @@ def test_evidence_of_another_kind_stands_beside_the_best_rows(runs: dict[str, gr
     assert None not in table["paths"].to_pylist()
 
 
+def test_the_best_links_of_an_hgt_are_explained_by_the_edges_that_carry_them(runs: dict[str, graphmill.Run]) -> None:
+    asked = LinkSettings(relations=["drug_protein"], k=2, explained_links=2)
+    write_links(link_model(runs["hgt"].path), asked)
+    table = pq.read_table(runs["hgt"].path / "links" / "links.parquet").to_pandas()
+    for _, own in table.sort_values("score", ascending=False).groupby("head_type"):  # it is held in both directions
+        assert own["because"].notna().tolist() == [True, True] + [False] * (len(own) - 2)
+    edges = table["because"].dropna().iloc[0].split(" ; ")
+    assert 1 <= len(edges) <= 3
+    assert all("–" in edge and "(+" in edge for edge in edges)
+    write_links(link_model(runs["hgt"].path), asked.model_copy(update={"explained_links": 0}))
+    assert "because" not in pq.read_schema(runs["hgt"].path / "links" / "links.parquet").names
+    shutil.rmtree(runs["hgt"].path / "links")
+
+
 # -- files -----------------------------------------------------------------------------------------------------------
 
 

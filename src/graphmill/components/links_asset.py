@@ -22,7 +22,7 @@ from graphmill.orchestration.metadata import (
 from graphmill.orchestration.page import INLINE_CHARACTERS, asset_page
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.run_config import config_class, to_settings
-from graphmill.predictions.columns import COLUMNS
+from graphmill.predictions.columns import COLUMNS, EXPLAINED
 from graphmill.predictions.settings import LinkSettings
 
 VARIED = Check(
@@ -91,7 +91,8 @@ def _materialized(
             **asset_page(_summary(figures, asked), plotted=figures, previous=previous, pictures=pictures),
             "links": dg.MetadataValue.md(_inline_table(report["shown"])),
             "dagster/row_count": report["rows"],
-            "dagster/column_schema": column_schema(pq.read_schema(plan.root / file), COLUMNS),
+            "dagster/column_schema": column_schema(pq.read_schema(plan.root / file), COLUMNS | EXPLAINED),
+            **_because(report["shown"]),
             "by_relation": records([_relation_row(each) for each in relations]),
             "frequent_tails": records(frequent),
             "probabilities": dg.MetadataValue.md(_about_probabilities(relations)),
@@ -166,6 +167,16 @@ def _inline_table(shown: Sequence[Mapping[str, Any]]) -> str:
     ]
     tables = (markdown_table(rows[:count]) for count in range(len(rows), 0, -1))
     return next((table for table in tables if len(table) <= INLINE_CHARACTERS), markdown_table(rows[:1]))
+
+
+def _because(shown: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The edges that carry the links of the table, of those that were explained."""
+    rows = [
+        {"head": row["head_name"], "relation": row["relation"], "tail": row["tail_name"], "because": row["because"]}
+        for row in shown
+        if row.get("because")
+    ]
+    return {"because": dg.MetadataValue.md(markdown_table(rows))} if rows else {}
 
 
 def _between(row: Mapping[str, Any]) -> str:

@@ -7,7 +7,7 @@ parts of their own. Edges are undirected node pairs: an edge and its reverse are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -78,7 +78,7 @@ class Explanation:
     other: float
     whole: bool
 
-    def lines(self, names: Sequence[str]) -> list[str]:
+    def lines(self, names: Sequence[str] | Mapping[int, str]) -> list[str]:
         """``a –relation– b (+0.123)`` of each edge; ``names`` by row of the node table."""
         return [
             f"{joined([names[e.source], names[e.target]], ['/'.join(e.relations)])} ({e.share:+.3g})"

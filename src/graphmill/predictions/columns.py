@@ -18,3 +18,7 @@ COLUMNS = {
     "empty: not looked for",
     "paths": "the best three such paths by name, those over nodes of low degree first",
 }
+EXPLAINED = {
+    "because": "the three edges with the largest shares of the score; empty where the link was not explained",
+}
+"""Columns of the files alone, of the links with the best scores."""

@@ -38,6 +38,12 @@ class LinkSettings(Settings):
     path_links: int = setting(
         1000, "Links of each relation, the best scores first, for which supporting paths are looked for", ge=0
     )
+    explained_links: int = setting(
+        3,
+        "Links of each relation, the best scores first, that are explained by the edges that carry them (HGT; others have "
+        "no such column)",
+        ge=0,
+    )
     csv: bool = setting(True, "Write links.csv beside links.parquet")
     shown_links: int = setting(6, "Links in the asset's table; the files have all", ge=1, le=50)
     seed: int = setting(0, "Seed of the draws of heads and of negatives", ge=0)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from graphmill.errors import InputError, SettingsError
 from graphmill.explain.deletion import score_without
@@ -47,6 +48,26 @@ class ExplainedLink:
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
         return asdict(self)
+
+
+class EdgeEvidence:
+    """The edges that carry a table's best links, as :class:`graphmill.predictions.paths.Evidence`; the run is an HGT's.
+
+    ``name_of``: a node's name by its row of the node table.
+    """
+
+    schema = pa.schema([("because", pa.string())])
+
+    def __init__(self, restored: Restored, name_of: Callable[[int], str], most: int) -> None:
+        self._explainer = LinkExplainer(restored.recipe, restored.model, ExplainSettings(edges=3, paths=0))
+        self._name_of, self.most = name_of, most
+
+    def __call__(self, relation: int, heads: np.ndarray, tails: np.ndarray) -> Mapping[str, Sequence[Any]]:
+        """``a –relation– b (+0.123) ; …`` of each link."""
+        links = zip(heads.tolist(), tails.tolist(), strict=True)
+        found = self._explainer.named([self._explainer.explain(relation, head, tail) for head, tail in links])
+        names = {node: self._name_of(node) for why in found for e in why.evidence for node in (e.source, e.target)}
+        return {"because": [" ; ".join(why.lines(names)) for why in found]}
 
 
 def explain_link(

@@ -39,6 +39,7 @@ from graphmill.runs.places import open_graph_of
 from graphmill.systems.registry import entry
 from graphmill.training.files import PART, only_writer, sweep, write_atomically, writing
 from graphmill.training.metrics_log import readable
+from graphmill.training.run_directory import RunDirectory
 
 FOLDER, TABLE, CSV, REPORT = "links", "links.parquet", "links.csv", "links.json"
 LEFT_OUT = {"exclude": (0, 1, 2), "exclude_train": (0,), "flag": ()}
@@ -226,7 +227,7 @@ def write_links(
         raise InputError(
             f"{model.path} is no run directory, and tables of links are kept in one; ask for heads by name"
         )
-    predictor = Predictor(model, settings, root=root, poll=poll)
+    predictor = Predictor(model, settings, root=root, evidence=_edges(model, settings), poll=poll)
     folder = model.path / FOLDER
     with writing(folder):
         folder.mkdir(exist_ok=True)
@@ -245,6 +246,16 @@ def write_links(
             report = {"kind": "links", **model.about, "settings": settings.model_dump(), **about, "files": files}
             write_atomically(folder / REPORT, json.dumps(readable(report), indent=2, ensure_ascii=False).encode())
     return report
+
+
+def _edges(model: LinkModel, settings: LinkSettings) -> list[Evidence]:
+    """The edges behind the best links, where the system's links are sums over edges."""
+    from graphmill.runs.explain import EdgeEvidence
+
+    if not settings.explained_links or RunDirectory(model.path).read_json("settings.json")["recipe"] != "hgt":
+        return []
+    names = model.graph.node_table()["name"]
+    return [EdgeEvidence(restore(model.path), lambda row: str(names[row].as_py()), settings.explained_links)]
 
 
 def _write_tables(predictor: Predictor, folder: Path, outlets: Sequence[Outlet]) -> dict[str, Any]:
