@@ -37,7 +37,7 @@ def brute_force(adjacency: dict[int, set[int]], head: int, tail: int) -> list[tu
 
 
 def test_the_best_paths_are_those_of_brute_force(graph: TypedGraph, adjacency: dict[int, set[int]]) -> None:
-    search = TrainingPaths(graph)
+    search = TrainingPaths.of_graph(graph)
     rng = np.random.default_rng(0)
     lengths = set()
     for head in rng.choice(graph.num_nodes, 25, replace=False).tolist():
@@ -51,7 +51,7 @@ def test_the_best_paths_are_those_of_brute_force(graph: TypedGraph, adjacency: d
 def test_over_the_bound_the_largest_hubs_are_left_out(
     graph: TypedGraph, adjacency: dict[int, set[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    search = TrainingPaths(graph)
+    search = TrainingPaths.of_graph(graph)
     head = int(np.argmax(search.degree))
     tails = np.delete(np.arange(graph.num_nodes), head)
     whole = search.best(head, tails)

@@ -10,7 +10,7 @@ leaves out of a head with many neighbours are paths of length 3 over its largest
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -59,35 +59,48 @@ class Path:
 class TrainingPaths:
     """The undirected training graph as sorted neighbour lists, for searches of paths between two nodes."""
 
-    def __init__(self, graph: TypedGraph) -> None:
-        nodes, kinds = graph.num_nodes, max(len(graph.relations), 1)
-        offset = {t.name: t.offset for t in graph.node_types}
+    def __init__(self, nodes: int, edges: Iterable[tuple[int, Int64, Int64]]) -> None:
+        """``edges``: of each relation its number, and heads and tails int64 [E], numbers below ``nodes``."""
+        parts = [(number, heads.astype(np.int64), tails.astype(np.int64)) for number, heads, tails in edges]
+        codes = 2 * (1 + max((number for number, _, _ in parts), default=0))
         keys = []
-        for relation in graph.relations:
-            edges = graph.edges(relation.index)
-            train = np.asarray(edges.split) == TRAIN
-            src = np.asarray(edges.src)[train].astype(np.int64) + offset[relation.source]
-            dst = np.asarray(edges.dst)[train].astype(np.int64) + offset[relation.target]
-            src, dst = src[src != dst], dst[src != dst]
-            keys += [(src * nodes + dst) * kinds + relation.index, (dst * nodes + src) * kinds + relation.index]
+        for number, heads, tails in parts:
+            apart = heads != tails
+            heads, tails = heads[apart], tails[apart]
+            keys += [(heads * nodes + tails) * codes + 2 * number, (tails * nodes + heads) * codes + 2 * number + 1]
         all_keys = np.concatenate(keys) if keys else np.zeros(0, np.int64)
-        del keys
+        del keys, parts
         all_keys.sort()
-        pair = all_keys // kinds
+        pair = all_keys // codes
         first = np.diff(pair, prepend=-1) > 0
-        pair, self.relation = pair[first], (all_keys[first] % kinds).astype(np.int32)
+        pair, self.code = pair[first], (all_keys[first] % codes).astype(np.int32)
         del all_keys
         self.neighbours = (pair % nodes).astype(np.int32)
         self.indptr = np.searchsorted(pair, np.arange(nodes + 1, dtype=np.int64) * nodes)
         self.degree = np.diff(self.indptr)
 
+    @classmethod
+    def of_graph(cls, graph: TypedGraph) -> TrainingPaths:
+        """The training edges of a graph, by global node numbers."""
+        offset = {t.name: t.offset for t in graph.node_types}
+
+        def edges() -> Iterator[tuple[int, Int64, Int64]]:
+            for relation in graph.relations:
+                found = graph.edges(relation.index)
+                train = np.asarray(found.split) == TRAIN
+                ends = np.asarray(found.src)[train].astype(np.int64), np.asarray(found.dst)[train].astype(np.int64)
+                yield relation.index, ends[0] + offset[relation.source], ends[1] + offset[relation.target]
+
+        return cls(graph.num_nodes, edges())
+
     def of(self, node: int) -> NDArray[np.int32]:
         """A node's neighbours, ascending."""
         return self.neighbours[self.indptr[node] : self.indptr[node + 1]]
 
-    def relation_between(self, a: int, b: int) -> int:
-        """Number of a relation that has the edge, in either direction; the first one."""
-        return int(self.relation[self.indptr[a] + np.searchsorted(self.of(a), b)])
+    def relation_between(self, a: int, b: int) -> tuple[int, bool]:
+        """Number of the first relation that has the edge, and whether it leads from ``a`` to ``b``."""
+        number, backward = divmod(int(self.code[self.indptr[a] + np.searchsorted(self.of(a), b)]), 2)
+        return number, not backward
 
     def best(self, head: int, tails: Int64, most: int = BEST) -> list[list[Path]]:
         """For each tail its ``most`` best paths from ``head``, best first; ties by length, then by the nodes' numbers."""
@@ -159,7 +172,7 @@ class PathEvidence:
 
     @cached_property
     def _paths(self) -> TrainingPaths:
-        return TrainingPaths(self._graph)
+        return TrainingPaths.of_graph(self._graph)
 
     def __call__(self, relation: int, heads: Int64, tails: Int64) -> dict[str, list[Any]]:
         """Of each link; ``paths`` is "head –relation– node –relation– tail", joined by " ; "."""
@@ -175,5 +188,5 @@ class PathEvidence:
     def _named(self, path: Path) -> str:
         text = self._name_of(path.nodes[0])
         for a, b in pairwise(path.nodes):
-            text += f" –{self._relations[self._paths.relation_between(a, b)]}– {self._name_of(b)}"
+            text += f" –{self._relations[self._paths.relation_between(a, b)[0]]}– {self._name_of(b)}"
         return text

@@ -10,6 +10,7 @@ import logging
 import threading
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +20,11 @@ from numpy.typing import NDArray
 from graphmill.errors import GraphmillError
 from graphmill.export.embeddings import SCORING
 from graphmill.export.index import Propose, Vectors, read_index
+from graphmill.predictions import paths as training_paths
+from graphmill.predictions.paths import TrainingPaths
 from graphmill.promotion.versions import Version
 from graphmill.runs.exported import Run
 from graphmill.runs.recommendations import FILE as RECOMMENDATIONS
-from graphmill.serving.paths import TrainedEdges
 from graphmill.serving.problem import RequestError
 
 if TYPE_CHECKING:
@@ -47,7 +49,8 @@ class OpenVersion:
         self.vectors = Vectors(np.ascontiguousarray(self.embeddings.vectors, dtype=np.float32))
         self.propose, self.search_kind = self._index()
         self._scorer: SoftmaxScorer | None = self.run.scorer if (version.path / SCORING).is_file() else None
-        self.edges = TrainedEdges.of(self._scorer.sums) if self._scorer is not None else None
+        rows = len(self.embeddings.ids)
+        self.edges = None if self._scorer is None else TrainingPaths(rows, self._scorer.sums.edges())
         self._recommended = _recommendations(version.path / RECOMMENDATIONS)
         self.files = {path.name: path.read_bytes() for path in _small_files(version.path)}
         self._rows: dict[str, list[int]] = {}
@@ -159,7 +162,8 @@ class OpenVersion:
         if not count or self.edges is None:
             return []
         target = self.find(link["id"], "", link["type"])
-        return [self._path(path) for path in self.edges.paths(row, target, count)]
+        [found] = self.edges.best(row, np.array([target]), count)
+        return [self._path(self.edges, path) for path in found]
 
     def _relations_from(self, row: int, relation: str) -> list[tuple[int, list[str]]]:
         if self._scorer is None:
@@ -198,15 +202,14 @@ class OpenVersion:
         best = np.argsort(-scores, kind="stable")[:k]
         return [(int(t) + second, float(scores[t]), bool(trained[t])) for t in best if np.isfinite(scores[t])]
 
-    def _path(self, path: list[tuple[int, int, bool]]) -> dict[str, Any]:
+    def _path(self, edges: TrainingPaths, path: training_paths.Path) -> dict[str, Any]:
         """``steps``: relation, whether it is walked from its source to its target, and the node that it leads to."""
         keys = self.run.manifest["relations"]
-        return {
-            "steps": [
-                {"relation": str(keys[relation][1]), "forward": forward, **self.node(row)}
-                for relation, row, forward in path
-            ]
-        }
+        steps = []
+        for here, there in pairwise(path.nodes):
+            relation, forward = edges.relation_between(here, there)
+            steps.append({"relation": str(keys[relation][1]), "forward": forward, **self.node(there)})
+        return {"steps": steps}
 
     def recommendations(self, row: int) -> list[dict[str, Any]]:
         """The best items of a user, as many as the version holds, best first.

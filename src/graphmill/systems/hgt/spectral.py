@@ -6,6 +6,7 @@ step are those of the graph without the masked pairs, in the same basis, and so 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -124,6 +125,12 @@ class NeighbourSums:
             entries = (r.pair[first].astype(np.int64) + 1, (r.src[first], r.dst[first]))
             outgoing.append(sp.csr_matrix(entries, shape))
         return cls(outgoing, [(r.source_offset, r.target_offset) for r in data.relations])
+
+    def edges(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """Of each relation its number, and its training edges' heads and tails as numbers among all nodes, int64 [E]."""
+        for number, (matrix, (source, target)) in enumerate(zip(self.outgoing, self.offsets, strict=True)):
+            entries = matrix.tocoo()
+            yield number, entries.row.astype(np.int64) + source, entries.col.astype(np.int64) + target
 
     def known(self, relation: int, heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Training targets of some heads (local numbers): row of ``heads`` and local target of each."""
