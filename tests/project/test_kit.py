@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +76,7 @@ def compose(root: Path, variables: dict[str, str]) -> dict[str, Any]:
 
 # -- the files -------------------------------------------------------------------------------------------------------
 
-SECRETS = {"POSTGRES_PASSWORD": "s3cret/@", "GRAPHMILL_TOKEN": "a-token"}
+SECRETS = {"POSTGRES_PASSWORD": "s3cret/@", "GRAPHMILL_TOKEN": "a-token-of-thirty-two-characters"}
 
 
 @pytest.fixture(scope="module")
@@ -208,8 +208,9 @@ class Server:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self.environment = {**os.environ, **given, **places, "PATH": path, "OMP_NUM_THREADS": "1"}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        for name in ("code", "webserver", "daemon"):
-            self.start(name, self.services[name]["command"], root)
+        (root / "data" / "07_promoted").mkdir()
+        for name in ("code", "webserver", "daemon", "serve"):
+            self.start(name, self.services[name]["command"], root, self.services[name]["environment"])
         command = [
             "4000" if part == "4000" else part for part in compose(second, SECRETS)["services"]["code"]["command"]
         ]
@@ -219,11 +220,11 @@ class Server:
         self.wait(self.is_ready, "the webserver with both code locations")
         self.instance = dg.DagsterInstance.from_config(str(root / "deploy"))
 
-    def start(self, name: str, command: list[str], root: Path) -> None:
+    def start(self, name: str, command: list[str], root: Path, given: Mapping[str, str] | None = None) -> None:
         with (self.root / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 [self.ports.get(part, part) for part in command],
-                cwd=root, env=self.environment, stdout=log, stderr=log, start_new_session=True,
+                cwd=root, env={**(given or {}), **self.environment}, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
 
     def query(self, text: str, **variables: Any) -> dict[str, Any]:
@@ -356,6 +357,13 @@ class TestTheComposeFilesCommandsOnPostgres:
         assert worker.is_running()
         server.cancel(run)
 
+    def test_the_service_of_vectors_asks_for_its_token(self, server: Server) -> None:
+        address = f"http://127.0.0.1:{server.ports['8080']}"
+        assert httpx.get(f"{address}/healthz", timeout=30).status_code == 200
+        assert httpx.get(f"{address}/v1", timeout=30).status_code == 401
+        token = {"Authorization": f"Bearer {SECRETS['GRAPHMILL_TOKEN']}"}
+        assert httpx.get(f"{address}/v1", headers=token, timeout=30).status_code == 200
+
     def test_the_other_code_location_trains_beside_it(self, server: Server) -> None:
         run = server.launch("other_hgt_retrain", 2, "second")
         server.wait(lambda: server.instance.get_run_by_id(run).is_finished, "the run")  # type: ignore[union-attr]
@@ -364,7 +372,7 @@ class TestTheComposeFilesCommandsOnPostgres:
             assert process.poll() is None
 
     def test_the_processes_end_when_they_are_asked_to(self, server: Server) -> None:
-        for name in ("daemon", "webserver", "code", "second"):
+        for name in ("daemon", "webserver", "serve", "code", "second"):
             server.processes[name].send_signal(signal.SIGTERM)
-        for name in ("daemon", "webserver", "code", "second"):
+        for name in ("daemon", "webserver", "serve", "code", "second"):
             server.processes[name].wait(120)
