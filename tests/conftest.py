@@ -34,3 +34,9 @@ def datasets() -> Path:
     if not path.is_dir():
         pytest.skip(f"the public data sets are not at {path}; set GRAPHMILL_DATASETS to run the real_data tests")
     return path
+
+
+@pytest.fixture(autouse=True)
+def _no_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A demo or a UI that another test ran in this process says where its pictures are; pages of this test have none."""
+    monkeypatch.delenv("GRAPHMILL_SERVICE", raising=False)
