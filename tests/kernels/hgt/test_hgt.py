@@ -217,7 +217,7 @@ def test_what_is_kept_for_the_backward_pass(hgt_attention) -> None:
     most = sum(t.numel() for t in given) + graph.num_nodes * heads * (width + 1)
     assert most < edges * heads
     found = sum(t.numel() for t in kept)
-    if hgt.keywords["backend"] == "torch":
+    if hgt_attention.keywords["backend"] == "torch":
         found -= 2 * edges * heads
     assert found <= most
 
@@ -357,7 +357,7 @@ def test_no_tensor_of_edges_times_width_is_made(hgt_attention) -> None:
     edges, heads, width = 150_000, 4, 16
     counts = [900, 1000]
     graph = MessageGraph.build(counts, random_edges(counts, [(0, 1, edges), (1, 0, edges // 30)], 3))
-    if hgt.keywords["backend"] == "torch":
+    if hgt_attention.keywords["backend"] == "torch":
         flat_graph(graph, heads)  # its indices, some numbers an edge and head, are packed once
     with Largest() as seen:
         run(hgt_attention, inputs(graph, heads, width, torch.float32), graph, None)
