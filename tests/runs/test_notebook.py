@@ -103,7 +103,8 @@ def test_a_run_shows_what_it_is_and_how_it_went(run: graphmill.Run) -> None:
     assert run.validate().status in ("pass", "warn", "fail")
     page = run.report()
     assert page == repr(page) == page._repr_markdown_()
-    assert "48 vectors of 8; 1 epochs" in page
+    assert "48 vectors of 8 numbers" in page
+    assert "from epoch 1." in page
     assert "| mrr |" in page
 
 
@@ -168,7 +169,7 @@ def test_recommendations_are_new_items(recommender: graphmill.Run) -> None:
 def test_the_ranking_stands_beside_baselines(recommender: graphmill.Run) -> None:
     table = recommender.rank("valid")
     assert {"model", "popularity"} <= set(table.columns)
-    assert "## Ranking, valid" in recommender.report()
+    assert "Ranking of the valid split" in recommender.report()
 
 
 # -- progress --------------------------------------------------------------------------------------------------------
