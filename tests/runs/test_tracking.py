@@ -95,11 +95,10 @@ def test_parameters_curves_and_results_are_sent_once(graph: str, tmp_path: Path)
     assert epochs_of(Remembered.points[0].name) == [1, 2, 3, 4, 5, 6]
     assert len(Remembered.runs) == 1
     # The export is told of by reference, and the card as it is.
-    (run / mirror.CARD).write_text("# What it is")
     export_run(restore(run))
     last = Remembered.finished[-1]
     assert str(run / "embeddings" / "embeddings.parquet") in last["tags"]["artifact.embeddings.parquet"]
-    assert last["card"] == "# What it is"
+    assert last["card"] == (run / mirror.CARD).read_text(encoding="utf-8")
 
 
 def test_a_server_that_is_lost_stops_nothing_and_loses_nothing(graph: str, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from graphmill.runs.report_html import REPORT, describe_run
 
 INLINE_CHARACTERS = 999
 """Of Markdown that the webserver shows without a click."""
-LINE_CHARACTERS = 34
+LINE_CHARACTERS = 32
 """Of a summary, beside keys of up to 22 characters."""
 HARD_BREAK = "  \n"
 BLOCKS = "▁▂▃▄▅▆▇█"

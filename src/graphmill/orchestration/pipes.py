@@ -299,15 +299,16 @@ class _Observer:
             time.sleep(1.0)
 
     def _show(self) -> bool:
-        self._next = time.monotonic() + self._every
         try:
             while self._started:
                 self._write(started_line(self._started[0]), started_metadata(self._started[0]))
                 self._started.pop(0)
             if self._progress:
+                self._next = time.monotonic() + self._every
                 self._write(epoch_line(self._progress), progress_metadata(self._progress))
                 self._progress = {}
         except SQLAlchemyError:
+            self._next = time.monotonic() + self._every
             return False
         return True
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.errors import ResourceError
+from graphmill.evaluation.ranking.names import SIMPLER, grouped
 from graphmill.runs.card_files import CardFiles, read_card_files
 from graphmill.runs.croissant import croissant
 from graphmill.systems.registry import RECIPES
@@ -153,8 +154,6 @@ def _against(files: CardFiles) -> str:
 
 def beside_baselines(files: CardFiles) -> dict[str, Mapping[str, Any]]:
     """Metrics by who made them, the model first, of the ranking; {} where it was not ranked, or at another epoch."""
-    from graphmill.runs.ranking import SIMPLER
-
     if not files.ranking or files.ranking["epoch"] != files.export.get("epoch"):
         return {}
     kind = files.ranking["kind"]
@@ -191,8 +190,6 @@ def _figures(files: CardFiles) -> Section:
 
 
 def _by_split(files: CardFiles) -> list[list[str]]:
-    from graphmill.runs.ranking import grouped
-
     by_split = {}
     for split in ("valid", "test"):
         own = {n.removeprefix(f"{split}_"): v for n, v in files.metrics.items() if n.startswith(f"{split}_")}

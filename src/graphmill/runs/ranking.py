@@ -5,7 +5,6 @@ Which of the three it is follows from what the recipe offers; the file says so u
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, cast, runtime_checkable
@@ -15,6 +14,7 @@ from torch import nn
 from graphmill.evaluation.baselines.links import DegreeScorer, RandomScorer
 from graphmill.evaluation.ranking.comparison import RankingComparison, RankingThresholds, compare_to_baselines
 from graphmill.evaluation.ranking.links import AUC_NEGATIVES, LinkRanking, link_queries, rank_links
+from graphmill.evaluation.ranking.names import SIMPLER, grouped
 from graphmill.evaluation.ranking.queries import LinkQueries
 from graphmill.evaluation.ranking.ranks import Scorer
 from graphmill.export.embeddings import MANIFEST as EXPORTED
@@ -29,18 +29,6 @@ from graphmill.runs.train import train
 from graphmill.training.signals import StopRequest
 
 FILE = "ranking.json"
-SIMPLER = {
-    "popularity": "popularity",
-    "markov": "a Markov chain",
-    "item_knn": "item-kNN",
-    "ease": "EASE",
-    "replay": "a replay of the own history",
-    BPR_MF: "BPR-MF",
-}
-"""What a system of items is held against, in words."""
-_METRIC = re.compile(
-    r"(?:(?P<who>\w+?)_)?(?P<metric>(?:mrr|ndcg|ndcg_kgat|hr|hit|hits|recall|precision|map|coverage|popularity_bias)(?:@\d+)?)"
-)
 
 
 @runtime_checkable
@@ -219,18 +207,6 @@ def simpler(restored: Restored, rival: Mapping[str, Any]) -> str:
         f"{restored.recipe.name} does not pay on these data: by {metric} on validation it has {mine:.4f}, {SIMPLER[best]} "
         f"{measured[best]:.4f}. Take {SIMPLER[best]}{where}"
     )
-
-
-def grouped(figures: dict[str, float]) -> dict[str, dict[str, float]]:
-    """``{"ndcg@10": a, "popularity_ndcg@10": b}`` → ``{"model": {"ndcg@10": a}, "popularity": {"ndcg@10": b}}``.
-
-    What is no ranking metric is left out.
-    """
-    out: dict[str, dict[str, float]] = {"model": {}}
-    for name, value in figures.items():
-        if match := _METRIC.fullmatch(name):
-            out.setdefault(match["who"] or "model", {})[match["metric"]] = value
-    return out
 
 
 def rank_run(

@@ -1,0 +1,30 @@
+"""Names of figures: whose a ranking's figure is, and what simpler models are called."""
+
+from __future__ import annotations
+
+import re
+
+SIMPLER = {
+    "popularity": "popularity",
+    "markov": "a Markov chain",
+    "item_knn": "item-kNN",
+    "ease": "EASE",
+    "replay": "a replay of the own history",
+    "bpr_mf": "BPR-MF",
+}
+"""What a system of items is held against, in words."""
+_METRIC = re.compile(
+    r"(?:(?P<who>\w+?)_)?(?P<metric>(?:mrr|ndcg|ndcg_kgat|hr|hit|hits|recall|precision|map|coverage|popularity_bias)(?:@\d+)?)"
+)
+
+
+def grouped(figures: dict[str, float]) -> dict[str, dict[str, float]]:
+    """``{"ndcg@10": a, "popularity_ndcg@10": b}`` → ``{"model": {"ndcg@10": a}, "popularity": {"ndcg@10": b}}``.
+
+    What is no ranking metric is left out.
+    """
+    out: dict[str, dict[str, float]] = {"model": {}}
+    for name, value in figures.items():
+        if match := _METRIC.fullmatch(name):
+            out.setdefault(match["who"] or "model", {})[match["metric"]] = value
+    return out
