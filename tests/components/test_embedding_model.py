@@ -323,7 +323,7 @@ def test_sound_embeddings_pass_and_are_published(built: Project) -> None:
     assert result.success
     shown = built.metadata("toy/hgt_embeddings")
     assert shown["dagster/row_count"] == count
-    assert [column.name for column in shown["dagster/column_schema"].columns][-1] == "embedding"
+    assert [column.name for column in shown["columns"].columns][-1] == "embedding"
     assert f"graphmill.load('{RUN}')" in shown["how_to_load"]
     assert built.data_version("toy/hgt_embeddings") == "abc-40-e8"
     published = built.root / "data" / "06_models" / "embeddings" / "out.csv"

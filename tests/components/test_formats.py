@@ -73,7 +73,7 @@ def test_a_parquet_file_of_edges(project: Project) -> None:
     result = project.materialize(project.dataset(sources=[source]))
     assert result.success, failure(result)
     raw = project.metadata("toy/raw_edges")
-    assert [column.name for column in raw["dagster/column_schema"].columns] == ["source", "target", "relation"]
+    assert [column.name for column in raw["columns"].columns] == ["source", "target", "relation"]
     assert project.metadata("toy/edges")["dagster/row_count"] == len(PAIRS)
 
 

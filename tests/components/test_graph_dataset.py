@@ -55,8 +55,8 @@ def test_files_become_a_graph(project: Project) -> None:
     assert project.metadata("toy/raw_edges")["dagster/row_count"] == lines - 1
     edges = project.metadata("toy/edges")
     assert edges["dagster/row_count"] == lines - 1
-    assert [column.name for column in edges["dagster/column_schema"].columns] == EDGES.names
-    assert [column.name for column in project.metadata("toy/nodes")["dagster/column_schema"].columns] == NODES.names
+    assert [column.name for column in edges["columns"].columns] == EDGES.names
+    assert [column.name for column in project.metadata("toy/nodes")["columns"].columns] == NODES.names
     reference = project.value("toy/graph")
     assert set(reference) == {"path", "content_hash"}
     graph = TypedGraph.open(project.root / reference["path"])

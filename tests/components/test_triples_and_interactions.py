@@ -47,7 +47,7 @@ def test_a_folder_of_triples_becomes_a_graph_with_the_given_split(project: Proje
     raw = project.metadata("toy/raw_triples")
     lines = {name: (folder / f"{name}.txt").read_text().count("\n") for name in ("train", "valid", "test")}
     assert raw["dagster/row_count"] == sum(lines.values())
-    assert [column.name for column in raw["dagster/column_schema"].columns] == ["head", "relation", "tail"]
+    assert [column.name for column in raw["columns"].columns] == ["head", "relation", "tail"]
     graph = TypedGraph.open(project.root / project.value("toy/graph")["path"])
     assert not any(relation.added_reverse for relation in graph.relations), "a triple has one direction"
     assert project.metadata("toy/graph")["split_source"] == "given"
@@ -98,7 +98,7 @@ def test_interactions_become_sequences(project: Project) -> None:
     assert result.success, failure(result)
     shown = project.metadata("toy/interactions")
     assert (shown["dagster/row_count"], shown["users"], shown["items"]) == (122, 21, 7)
-    names = [column.name for column in shown["dagster/column_schema"].columns]
+    names = [column.name for column in shown["columns"].columns]
     assert names[:4] == ["user_id", "item_id", "position", "timestamp"]
     assert "share their time" in shown["notes"]
     assert checks(result)["users_can_be_evaluated"].passed
@@ -130,8 +130,8 @@ def test_a_csv_of_interactions_may_have_any_columns(project: Project) -> None:
     assert result.success, failure(result)
     raw = project.metadata("toy/raw_plays")
     assert raw["dagster/row_count"] == 72
-    assert [column.name for column in raw["dagster/column_schema"].columns] == ["listener", "track", "plays", "when"]
-    names = [column.name for column in project.metadata("toy/interactions")["dagster/column_schema"].columns]
+    assert [column.name for column in raw["columns"].columns] == ["listener", "track", "plays", "when"]
+    names = [column.name for column in project.metadata("toy/interactions")["columns"].columns]
     assert names[:5] == ["user_id", "item_id", "position", "timestamp", "weight"]
 
 

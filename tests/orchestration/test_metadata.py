@@ -54,7 +54,7 @@ def test_a_table_shows_rows_and_columns() -> None:
     table = pa.table({"id": ["1"], "type": pa.array(["drug"]).dictionary_encode()})
     shown = metadata.table_metadata(table, {"id": "as the source wrote it"})
     assert shown["dagster/row_count"] == 1
-    columns = shown["dagster/column_schema"].columns
+    columns = shown["columns"].columns
     assert [(column.name, column.type, column.description) for column in columns] == [
         ("id", "string", "as the source wrote it"),
         ("type", "string", None),

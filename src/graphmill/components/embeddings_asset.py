@@ -20,7 +20,7 @@ from graphmill.ingest.files import shown
 from graphmill.ingest.interactions import ITEM, USER
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.failures import user_errors
-from graphmill.orchestration.metadata import column_schema, snippet
+from graphmill.orchestration.metadata import COLUMNS_KEY, column_schema, snippet
 from graphmill.orchestration.page import explorer_link, in_words
 from graphmill.orchestration.pipes import WorkerClient
 
@@ -134,7 +134,7 @@ def _materialized(
             "summary": in_words(_summary(plan, vectors, exported, results)),
             **explorer_link(plan.key("embeddings")),
             "dagster/row_count": rows.num_rows,
-            "dagster/column_schema": column_schema(schema, COLUMNS),
+            COLUMNS_KEY: column_schema(schema, COLUMNS),
             "dimensions": vectors.shape[1],
             "epoch": int(exported["epoch"]),
             **_alignment_shown(alignment),

@@ -12,7 +12,7 @@ from graphmill.influence.results import CSV_COLUMNS, SELF_COLUMNS
 from graphmill.influence.settings import InfluenceSettings
 from graphmill.orchestration.checks import Check
 from graphmill.orchestration.failures import user_errors
-from graphmill.orchestration.metadata import markdown_table, records, scalars, snippet
+from graphmill.orchestration.metadata import COLUMNS_KEY, markdown_table, records, scalars, snippet
 from graphmill.orchestration.page import explorer_link, in_words
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.run_config import config_class, to_settings
@@ -92,7 +92,7 @@ def _materialized(plan: ModelPlan, run_dir: str, asked: InfluenceSettings) -> dg
             ),
             **explorer_link(key),
             "dagster/row_count": len(rows),
-            "dagster/column_schema": dg.TableSchema(
+            COLUMNS_KEY: dg.TableSchema(
                 columns=[
                     dg.TableColumn(name, "float" if name in _SCORES else "string", COLUMNS[name])
                     for name in (SELF_COLUMNS if asked.mode == "self" else CSV_COLUMNS)

@@ -12,6 +12,7 @@ from graphmill.evaluation.pictures.reliability import reliability_diagram
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.metadata import (
+    COLUMNS_KEY,
     column_schema,
     markdown_table,
     picture,
@@ -91,7 +92,7 @@ def _materialized(
             **asset_page(_summary(figures, asked), plotted=figures, previous=previous, pictures=pictures),
             "links": dg.MetadataValue.md(_inline_table(report["shown"])),
             "dagster/row_count": report["rows"],
-            "dagster/column_schema": column_schema(pq.read_schema(plan.root / file), COLUMNS | EXPLAINED),
+            COLUMNS_KEY: column_schema(pq.read_schema(plan.root / file), COLUMNS | EXPLAINED),
             **_because(report["shown"]),
             "by_relation": records([_relation_row(each) for each in relations]),
             "frequent_tails": records(frequent),

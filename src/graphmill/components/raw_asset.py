@@ -14,7 +14,7 @@ from graphmill.ingest.files import Source, is_binary, shown
 from graphmill.ingest.formats import FORMATS
 from graphmill.orchestration import files
 from graphmill.orchestration.failures import user_errors
-from graphmill.orchestration.metadata import records
+from graphmill.orchestration.metadata import COLUMNS_KEY, records
 from graphmill.orchestration.page import explorer_link, in_words
 
 BINARY = (".npy", ".parquet", ".pq", ".zip")
@@ -100,9 +100,7 @@ def _content(source: SourceFile, found: Mapping[str, str]) -> tuple[str, dict[st
         return digest, about
     preview = format.preview(found[data[0]], source.reading, data[0])
     about |= {
-        "dagster/column_schema": dg.TableSchema(
-            columns=[dg.TableColumn(n or "(no name)", "string") for n in preview.names]
-        ),
+        COLUMNS_KEY: dg.TableSchema(columns=[dg.TableColumn(n or "(no name)", "string") for n in preview.names]),
         "first_rows": records(preview.rows),
     }
     if texts:

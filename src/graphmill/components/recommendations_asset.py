@@ -15,7 +15,7 @@ from graphmill.graph.typed_graph import RelationEdges, TypedGraph
 from graphmill.ingest.interactions import ITEM, RELATION, USER
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
-from graphmill.orchestration.metadata import column_schema, markdown_table, records, scalars, snippet
+from graphmill.orchestration.metadata import COLUMNS_KEY, column_schema, markdown_table, records, scalars, snippet
 from graphmill.orchestration.page import asset_page
 from graphmill.orchestration.pipes import WorkerClient
 from graphmill.orchestration.run_config import config_class, to_settings
@@ -113,7 +113,7 @@ def _materialized(
                 previous=previous,
             ),
             "dagster/row_count": table.num_rows,
-            "dagster/column_schema": column_schema(table.schema, COLUMNS),
+            COLUMNS_KEY: column_schema(table.schema, COLUMNS),
             "k": asked.k,
             **({"notes": "; ".join(made["notes"])} if "notes" in made else {}),
             "examples": dg.MetadataValue.md(markdown_table(_examples(table, names, asked))),
