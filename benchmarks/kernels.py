@@ -50,11 +50,11 @@ FAMILIES = {
     "layer norm": Family(_without("layer_norm"), ("sasrec", "hgt")),
     "input embedding": Family(_without("input_embedding"), ("sasrec",)),
     "hyper-connections": Family(_without("hyper_connections"), ("sasrec mhc",)),
-    "KGAT layers": Family(_without("bi_interaction", "row_norm"), ("kgat",)),
+    "KGAT layers": Family({K + "bi_interaction": ("own_blocks",), K + "row_norm": ("has_numba",)}, ("kgat",)),
     "TransR projections and facts": Family(
         {K + "translation": ("own_blocks", "has_numba"), K + "fact_losses": ("has_numba",)}, ("kgat",)
     ),
-    "MMGCN layers": Family(_without("combination"), ("mmgcn",)),
+    "MMGCN layers": Family({K + "combination": ("own_blocks",)}, ("mmgcn",)),
     "ConvE": Family(_without("normed_convolution", "one_to_n"), ("conve",)),
     "propagation": Family(_without("propagation"), ("lightgcn", "dragon", "mmgcn", "kgat")),
     "pair losses": Family(_without("pair_losses"), ("bpr_mf", "kgat", "dragon")),
