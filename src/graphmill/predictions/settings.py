@@ -40,8 +40,8 @@ class LinkSettings(Settings):
     )
     explained_links: int = setting(
         3,
-        "Links of each relation, the best scores first, that are explained by the edges that carry them (HGT; others have "
-        "no such column)",
+        "In the files: links of each relation, the best scores first, that are explained by the edges that carry them (HGT; "
+        "other systems have no such column)",
         ge=0,
     )
     csv: bool = setting(True, "Write links.csv beside links.parquet")
