@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from graphmill.evaluation.health.quick import quick_health
 from graphmill.evaluation.ranking.queries import count_links
+from graphmill.kernels.devices import in_one_copy
 from graphmill.sampling.keyed import generator, key_of
 from graphmill.training.contract import Compilable, EmbeddingBlock, Execution, ParameterGroup, Phase
 
@@ -81,9 +82,17 @@ class BaseRecipe:
     def _tensor(self, array: np.ndarray) -> Tensor:
         """The array on the device."""
         tensor = torch.from_numpy(np.ascontiguousarray(array))
-        if self.settings.acceleration.pin_memory and self.device.type == "cuda":
+        if self._pinned:
             return tensor.pin_memory().to(self.device, non_blocking=True)
         return tensor.to(self.device)
+
+    def _tensors(self, *arrays: np.ndarray) -> list[Tensor]:
+        """The arrays on the device, where copies are pinned in one copy of them all."""
+        return in_one_copy(arrays, self.device) if self._pinned else [self._tensor(array) for array in arrays]
+
+    @property
+    def _pinned(self) -> bool:
+        return self.device.type == "cuda" and bool(self.settings.acceleration.pin_memory)
 
 
 class TableRecipe(BaseRecipe):

@@ -26,9 +26,12 @@ from graphmill.training.processes import Ranks
 from graphmill.training.replicas import require_equal_replicas
 from graphmill.training.reporting import Listener
 from graphmill.training.run_state import TrainState, load_model, pack, restore_scaler, unpack
+from graphmill.training.saving import Saver
 from graphmill.training.schedule import batch_scale, learning_rate
-from graphmill.training.settings import AccelerationSettings, EvaluationSettings, TrainingSettings
+from graphmill.training.settings import CHOSEN_ON_TEST, AccelerationSettings, EvaluationSettings, TrainingSettings
 from graphmill.training.signals import StopRequest
+from graphmill.training.stopping import unselected
+from graphmill.training.unread import Done
 
 
 class Session:
@@ -61,6 +64,7 @@ class Session:
         self.listener = listener
         self.ranks = ranks or Ranks()
         self.store = store
+        self.saver = None if store is None else Saver(store, device)
         self.stop = stop
         self.nonfinite_dir = nonfinite_dir
         self.initialise = initialise
@@ -69,6 +73,7 @@ class Session:
         self.batches = Batches(recipe, acceleration.num_workers or int(device.type == "cuda"))
         self.resumed = False
         self._evaluation_parts = 1
+        self._unread: list[Done] = []
         recipe.to(device)
         self._fresh(precision)
 
@@ -133,17 +138,17 @@ class Session:
         return loaded
 
     def save(self, *, final: bool = False, metric: float | None = None) -> None:
-        """Write a checkpoint of this moment (rank 0; the others wait).
+        """Write a checkpoint of this moment (rank 0), or begin to, off the CPU: :meth:`wait_for_saves`.
 
         Raises:
             TrainingError: a parameter differs between processes; such a state is never saved.
         """
         require_equal_replicas(self.model, self.ranks, f"after epoch {self.state.epoch}, step {self.state.steps}")
-        if self.store is not None and self.ranks.main:
+        if self.saver is not None and self.ranks.main:
             self.before_save()
             self.state.scaler = self.precision.scaler.state() if self.precision.scaler.enabled else {}
             self.state.execution = {"asked": self.asked, "reached": self.execution.sizes()}
-            self.store.save(
+            self.saver.save(
                 Snapshot(pack(self.model, self.optimizers), self.state.to_json()),
                 epoch=self.state.epoch,
                 step=self.state.steps,
@@ -153,6 +158,12 @@ class Session:
                 loss=self.state.last_loss,
             )
         self._saved_at = time.monotonic()
+        self.ranks.barrier()
+
+    def wait_for_saves(self) -> None:
+        """Until the checkpoints that were begun are whole. Raises ResourceError where one could not be written."""
+        if self.saver is not None:
+            self.saver.wait()
         self.ranks.barrier()
 
     def _rate(self, phase: Phase) -> float:
@@ -194,3 +205,35 @@ class Session:
         self.state.notes.append(text)
         if self.ranks.main:
             self.listener.on_note(text)
+
+    # ------------------------------------------------------------------ small parts
+
+    def _metric_now(self) -> float | None:
+        if self.state.evaluated_epoch != self.state.epoch:
+            return None
+        return self.state.last_metrics.get(self.evaluation.selection_metric)
+
+    def _say_what_chooses_the_epoch(self) -> None:
+        """Where it is not validation, and where nothing can: before the first step, and once in a run's notes."""
+        split = self.evaluation.selected_on
+        if not self.recipe.held_out(split):
+            said = unselected(split, self.training.patience_epochs)
+        elif split == "test":
+            said = CHOSEN_ON_TEST
+        else:
+            return
+        if said not in self.state.notes:  # a run that goes on has it from its beginning
+            self._note(said)
+
+    def _epoch_save_is_due(self) -> bool:
+        every = self.acceleration.checkpoint_every_epochs
+        return every > 0 and self.state.epoch % every == 0
+
+    def _drop_gradients(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def _cleanup(self, when: str) -> None:
+        chosen = self.acceleration.memory_cleanup
+        if chosen == when or (chosen == "steps" and when == "phase"):
+            empty_device_cache(self.device)

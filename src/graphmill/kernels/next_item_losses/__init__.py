@@ -14,11 +14,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
+from graphmill.kernels.devices import part_bytes
 from graphmill.kernels.products import product
 from graphmill.kernels.runtime.threads import has_numba
 from graphmill.kernels.table_rows import gradient_of_table, table_rows
 
-BLOCK_NUMBERS = 4 << 20
+BLOCK_BYTES = 16 << 20
 """Scores that a block of the full softmax holds at once (16 MiB in fp32): what stays in a cache pays."""
 
 
@@ -154,9 +155,9 @@ def sampled_softmax_sum(
 def full_softmax_sum(states: Tensor, table: Tensor, target: Tensor, block_rows: int = 0) -> Tensor:
     """Σ_rows −log softmax(state · tableᵀ)[target]: [N, d], [I, d], int64 [N] → 0-d.
 
-    ``block_rows`` 0: what :data:`BLOCK_NUMBERS` allows. Twice differentiable it is not.
+    ``block_rows`` 0: what :data:`BLOCK_BYTES` allows on the CPU, more on an accelerator. Twice differentiable it is not.
     """
-    rows = block_rows or max(BLOCK_NUMBERS // max(len(table), 1), 16)
+    rows = block_rows or max(part_bytes(states.device, BLOCK_BYTES) // (4 * max(len(table), 1)), 16)
     result: Tensor = _FullSoftmax.apply(states, table, target, rows)
     return result
 

@@ -120,7 +120,7 @@ class ComplexRecipe(TableRecipe):
     def terms(self, model: nn.Module, chunk: ComplexBatch, encoded: Encoded | None) -> list[Term]:
         """The cross-entropy summed over links, and the cubes of their vectors."""
         assert isinstance(model, ComplEx)
-        head, relation, tail = self._tensor(chunk.head), self._tensor(chunk.relation), self._tensor(chunk.tail)
+        head, relation, tail = self._tensors(chunk.head, chunk.relation, chunk.tail)
         x = model(head, relation)
         loss = x.sum() * 0.0  # a process may hold no link
         for kind in np.unique(chunk.kind).tolist():
@@ -147,10 +147,13 @@ class ComplexRecipe(TableRecipe):
         own = _wide((x * model.entities[tail]).sum(1, keepdim=True))
         if model.popularity is not None:
             asking, degree = chunk.degree[kind]
-            place = self._tensor(np.searchsorted(asking, chunk.relation[mine]))
-            weight = _wide(model.popularity[self._tensor(chunk.relation[mine])])[:, None]
-            others = others + weight * self._tensor(degree).to(weight.dtype)[place]
-            own = own + weight * self._tensor(chunk.own_degree[mine]).to(weight.dtype)[:, None]
+            relations = chunk.relation[mine]
+            place, relation, degrees, own_degree = self._tensors(
+                np.searchsorted(asking, relations), relations, degree, chunk.own_degree[mine]
+            )
+            weight = _wide(model.popularity[relation])[:, None]
+            others = others + weight * degrees.to(weight.dtype)[place]
+            own = own + weight * own_degree.to(weight.dtype)[:, None]
         if nodes is None:
             others = others.scatter(1, (tail - first)[:, None], own)
             return F.cross_entropy(others, tail - first, reduction="sum")

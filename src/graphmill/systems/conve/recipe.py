@@ -132,7 +132,7 @@ class ConveRecipe(TableRecipe):
         """The tower of the step's whole batch: its norms look at all rows."""
         assert isinstance(model, ConvE)
         model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
-        return Encoded({"x": model(self._tensor(batch.head), self._tensor(batch.relation))})
+        return Encoded({"x": model(*self._tensors(batch.head, batch.relation))})
 
     def terms(self, model: nn.Module, chunk: ConveBatch, encoded: Encoded | None) -> list[Term]:
         """Binary cross-entropy summed over the scores of the loss."""
@@ -157,8 +157,7 @@ class ConveRecipe(TableRecipe):
                 x,
                 model.entities,
                 model.entity_bias,
-                self._tensor(chunk.row),
-                self._tensor(chunk.column),
+                *self._tensors(chunk.row, chunk.column),
                 one=one,
                 zero=zero,
                 block=block,
@@ -168,8 +167,8 @@ class ConveRecipe(TableRecipe):
         return [Term(LOSS, total, weight)]
 
     def _sampled_sum(self, model: ConvE, x: Tensor, candidates: np.ndarray) -> Tensor:
-        exists = self._tensor(candidates >= 0)
-        scores = model.pair_scores(x, self._tensor(np.maximum(candidates, 0)))
+        exists, some = self._tensors(candidates >= 0, np.maximum(candidates, 0))
+        scores = model.pair_scores(x, some)
         scores = scores if scores.dtype == torch.float64 else scores.float()
         label = torch.zeros_like(scores)
         label[:, 0] = 1.0

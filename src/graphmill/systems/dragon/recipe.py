@@ -9,7 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from graphmill.kernels.propagation.row_selection import select_rows
+from graphmill.kernels.propagation import SparseMatrix
+from graphmill.kernels.propagation.row_selection import cut_rows, select_rows
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.dragon.graphs import item_graph, user_graph
 from graphmill.systems.dragon.model import Dragon, DragonConfig
@@ -43,7 +44,7 @@ class DragonRecipe(MultimodalRecipe):
         self.user_item = user_item_graph(
             view.train.row, view.train.columns, view.num_users, view.num_items, "symmetric"
         )
-        # Kept on the CPU, where rows are cut from them; what is multiplied goes to the device.
+        # Kept on the CPU, where rows are cut from them for a step there; what is multiplied goes to the device.
         self.similar_items = (
             item_graph(self.modalities, m.item_graph_weights, m.item_neighbours) if m.item_layers else None
         )
@@ -106,7 +107,7 @@ class DragonRecipe(MultimodalRecipe):
         some_items, item_place = np.unique(items, return_inverse=True)
         user = self._users(model, encoded.tensors[USERS], some_users)
         item = self._items(model, encoded.tensors[ITEMS], some_items)
-        return PairRows(user, item, self._tensor(user_place.reshape(-1)), self._tensor(item_place.reshape(items.shape)))
+        return PairRows(user, item, *self._tensors(user_place.reshape(-1), item_place.reshape(items.shape)))
 
     def _users(self, model: Dragon, users: Tensor, some: np.ndarray) -> Tensor:
         """Final vectors of the users ``some``, int64 [m], distinct and ascending."""
@@ -115,7 +116,7 @@ class DragonRecipe(MultimodalRecipe):
             return table_rows(users, rows)
         if len(some) > MOST_ROWS * len(users):
             return table_rows(model.add_users(users, self._users_there), rows)
-        return model.add_users(users, select_rows(self.similar_users, some).to(self.device), rows)
+        return model.add_users(users, self._cut(self.similar_users, self._users_there, some, rows), rows)
 
     def _items(self, model: Dragon, items: Tensor, some: np.ndarray) -> Tensor:
         """Final vectors of the items ``some``, int64 [m], distinct and ascending."""
@@ -124,8 +125,15 @@ class DragonRecipe(MultimodalRecipe):
             return table_rows(items, rows)
         if len(some) > MOST_ROWS * len(items):
             return table_rows(model.add_items(items, self._items_there), rows)
-        cut = select_rows(self.similar_items, some).to(self.device)
+        cut = self._cut(self.similar_items, self._items_there, some, rows)
         return model.add_items(items, self._items_there, rows, cut)
+
+    def _cut(self, here: SparseMatrix, there: SparseMatrix, some: np.ndarray, rows: Tensor) -> SparseMatrix:
+        """The rows ``some``, on the device ``rows``, of a graph that is on the CPU and on the device."""
+        most = int(here.forward.indptr.diff().max()) if len(here.forward.value) else 0
+        if self.device.type == "cpu" or not most:
+            return select_rows(here, some).to(self.device)
+        return cut_rows(there, rows, most)
 
     def compilables(self, model: nn.Module) -> list[Compilable]:
         """The feature towers; the products with the graphs stay outside."""
@@ -151,9 +159,9 @@ class DragonRecipe(MultimodalRecipe):
         if model.identities is None:
             return []
         negatives = chunk.negatives.reshape(len(chunk), -1)
-        items = self._tensor(np.column_stack((chunk.positives, negatives)))
         tables = model.identities.user, model.identities.item
-        loss, norm = self.pair_losses(PairRows(*tables, self._tensor(chunk.users), items))
+        places = self._tensors(chunk.users, np.column_stack((chunk.positives, negatives)))
+        loss, norm = self.pair_losses(PairRows(*tables, *places))
         count, strength = float(len(chunk)), self.settings.objective.identity_regularisation
         return [Term(IDENTITY, loss, count, self.loss_scale), Term(IDENTITY_NORM, norm, count, strength)]
 

@@ -205,7 +205,7 @@ def _workspace(settings: HgtSettings, layer: Layer) -> float:
 def _loss_bytes(settings: HgtSettings, one: Pass, chunks: int, precision: str) -> float:
     e, o = learned_width(settings), settings.objective
     if o.loss == "softmax":
-        return softmax_bytes(settings, one, chunks)
+        return softmax_bytes(settings, one, chunks, _on_cpu(settings))
     # Gathered heads, tails and relation vectors, their products and gradients, for positives and each negative; where their
     # rows are read in place, numbers of links and scores.
     in_place = _links_in_place(settings)

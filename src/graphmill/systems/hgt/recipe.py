@@ -219,7 +219,7 @@ class HgtRecipe(BaseRecipe):
         lookup[torch.cat([r + t.offset for r, t in zip(rows, self.graph.node_types, strict=True)])] = torch.arange(
             len(z)
         )
-        return Encoded({"z": z, "lookup": self._placed([lookup])[0], "on host": lookup})
+        return Encoded({"z": z, "lookup": lookup})
 
     def terms(self, model: nn.Module, chunk: HgtBatch, encoded: Encoded | None) -> list[Any]:
         """The link term (mean over relations of the mean over links) and the contrastive term."""
@@ -231,19 +231,20 @@ class HgtRecipe(BaseRecipe):
             share = float(chunk.share.sum())
             out.append(Term(LINK, self._link_sum(model.decoder, chunk, z, lookup), share, 1.0 - w))  # type: ignore[arg-type]
         if len(chunk.anchor):
-            places = encoded.tensors.get("on host")
-            out.append(Term(CONTRASTIVE, self._contrastive_sum(chunk, z, places), float(len(chunk.anchor)), w))
+            out.append(Term(CONTRASTIVE, self._contrastive_sum(chunk, z, lookup), float(len(chunk.anchor)), w))
         return out
 
     def _link_sum(self, decoder: LinkDecoder, chunk: HgtBatch, z: Tensor, lookup: Tensor | None) -> Tensor:
-        share = self._tensor(chunk.share.astype(np.float32))
         exists = chunk.negative >= 0
         # Where no wrong target was found the right one stands in, and counts nothing.
         targets = np.column_stack([chunk.tail, np.where(exists, chunk.negative, chunk.tail[:, None])])
-        degrees = self._tensor(np.column_stack([chunk.tail_degree, chunk.negative_degree]))
-        heads, tails = self._rows(chunk.head, lookup), self._rows(targets, lookup)
-        scores = decoder(z, heads, self._tensor(chunk.relation), tails, degrees)
-        wrong = (negative_link_loss(scores[:, 1:]) * self._tensor(exists)).mean(1)
+        degrees = np.column_stack([chunk.tail_degree, chunk.negative_degree])
+        places = [_rows(nodes, lookup) for nodes in (chunk.head, targets)]
+        heads, tails, relation, degree, share, there = self._tensors(
+            *places, chunk.relation, degrees, chunk.share.astype(np.float32), exists
+        )
+        scores = decoder(z, heads, relation, tails, degree)
+        wrong = (negative_link_loss(scores[:, 1:]) * there).mean(1)
         return ((positive_link_loss(scores[:, 0]) + wrong) * share).sum()
 
     def _contrastive_sum(self, chunk: HgtBatch, z: Tensor, lookup: Tensor | None) -> Tensor:
@@ -262,15 +263,9 @@ class HgtRecipe(BaseRecipe):
             places = place.numpy()
             own, columns = places[chunk.anchor - similar.first], places[chunk.positive - similar.first]
         rows = np.repeat(np.arange(len(chunk.anchor)), np.diff(chunk.positive_indptr))
-        mine = self._tensor(own)
-        return info_nce_sums(
-            candidates.index_select(0, mine),
-            candidates,
-            mine,
-            self._tensor(rows),
-            self._tensor(columns),
-            self.settings.objective.temperature,
-        )
+        mine, rows, columns = self._tensors(own, rows, columns)
+        anchors = candidates.index_select(0, mine)
+        return info_nce_sums(anchors, candidates, mine, rows, columns, self.settings.objective.temperature)
 
     # ---------------------------------------------------------------- evaluation and export
 
@@ -360,9 +355,10 @@ class HgtRecipe(BaseRecipe):
         whole = self._tensor(torch.cat(list(indices)).numpy())
         return list(whole.split([len(part) for part in indices]))
 
-    def _rows(self, nodes: np.ndarray, lookup: Tensor | None) -> Tensor:
-        rows = self._tensor(nodes)
-        return rows if lookup is None else lookup[rows]
+
+def _rows(nodes: np.ndarray, lookup: Tensor | None) -> np.ndarray:
+    """Where the embeddings of nodes are among those that were computed."""
+    return nodes if lookup is None else lookup.numpy()[nodes]
 
 
 def _host(array: np.ndarray) -> Tensor:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import nn
 
@@ -55,9 +54,10 @@ class LightGcnRecipe(RecommenderRecipe):
         """The norm of the chunk's table rows."""
         assert isinstance(model, LightGCN)
         negatives = chunk.negatives.reshape(len(chunk), -1)
-        own = table_rows(model.user, self._tensor(chunk.users)).square().sum()
-        own = own + table_rows(model.item, self._tensor(chunk.positives)).square().sum()
-        others = table_rows(model.item, self._tensor(np.ascontiguousarray(negatives).reshape(-1))).square().sum()
+        users, items, wrong = self._tensors(chunk.users, chunk.positives, negatives.reshape(-1))
+        own = table_rows(model.user, users).square().sum()
+        own = own + table_rows(model.item, items).square().sum()
+        others = table_rows(model.item, wrong).square().sum()
         total = (own + others / negatives.shape[1]) / 2
         return [Term(NORM, total, float(len(chunk)), self.settings.objective.regularisation)]
 

@@ -174,7 +174,7 @@ class RecommenderRecipe(BaseRecipe, ABC):
     def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
         """Final vectors, and those of ``users`` int64 [B] and ``items`` int64 [B, n] among them."""
         tensors = encoded.tensors
-        return PairRows(tensors[USERS], tensors[ITEMS], self._tensor(users), self._tensor(items))
+        return PairRows(tensors[USERS], tensors[ITEMS], *self._tensors(users, items))
 
     # ---------------------------------------------------------------- evaluation and export
 

@@ -162,8 +162,7 @@ class SequenceRecipe(BaseRecipe):
     def _loss(self, model: nn.Module, chunk: SequenceBatch, states: Tensor) -> Tensor:
         table: Tensor = model.network.items.weight  # type: ignore[union-attr, assignment]
         objective = self.settings.objective
-        rows = self._tensor(chunk.layout.place[chunk.chosen])
-        target = self._tensor(chunk.targets[chunk.chosen])
+        rows, target = self._tensors(chunk.layout.place[chunk.chosen], chunk.targets[chunk.chosen])
         if objective.loss == "softmax":
             return full_softmax_sum(table_rows(states, rows), table, target)
         if objective.loss == "sampled_softmax":
@@ -192,10 +191,8 @@ class SequenceRecipe(BaseRecipe):
             padded = np.zeros(layout.rows, np.int64)
             padded[layout.place] = times
         buckets = [Bucket(*map(int, bucket)) for bucket in layout.buckets]
-        as_tensor = self._tensor
-        return SequenceInputs(
-            as_tensor(rows), as_tensor(positions), None if padded is None else as_tensor(padded), buckets
-        )
+        placed = self._tensors(rows, positions, *([] if padded is None else [padded]))
+        return SequenceInputs(*placed[:2], None if padded is None else placed[2], buckets)
 
     # ---------------------------------------------------------------- evaluation and export
 
