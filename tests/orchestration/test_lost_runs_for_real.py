@@ -303,7 +303,11 @@ def test_a_storm_of_kills_leaves_nothing_stuck_and_loses_nothing(
         began = time.monotonic()
         daemon.start_again()
         daemon.wait(lambda run=trained: is_over(daemon, run), STUCK_SECONDS, f"the end of what the killed {kind} left")
-        slowest = max(slowest, time.monotonic() - began)
+        took = time.monotonic() - began
+        slowest = max(slowest, took)
+        print(
+            f"{time.strftime('%H:%M:%S')} kill {number + 1}: {kind}, over after {took:.0f} s, step {saved}", flush=True
+        )
         if all(each.is_finished for each in daemon.runs()) and not will_be_retried(daemon):
             daemon.launch("toy_hgt_retrain")  # all its retries are used up: the next tick of a schedule
         daemon.wait(daemon.living_run, what=f"the training after the kill of the {kind}")
