@@ -324,6 +324,6 @@ def _version(plan: TablePlan, raw: Mapping[str, Reference]) -> str:
     content = {
         "version": TABLES_VERSION,
         "files": {name: reference["digest"] for name, reference in sorted(raw.items())},
-        "settings": {source.name: source.settings.model_dump() for source in plan.sources},
+        "settings": {source.name: source.settings.model_dump(exclude={"engine"}) for source in plan.sources},
     }
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()
