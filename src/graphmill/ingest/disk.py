@@ -10,7 +10,7 @@ import mmap
 import os
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,8 @@ PIECE = 1 << 22
 """Rows that are looked at in one go."""
 BUCKET = 1 << 23
 """Rows that are sorted in one go."""
+MANY = 1 << 25
+"""Rows from which on a stored table is mapped from files and not read into memory."""
 _MAPPED: dict[int, tuple[int, weakref.ref[mmap.mmap]]] = {}
 """First address → end of each mapping that is alive."""
 
@@ -139,3 +141,30 @@ def in_buckets(
             for kept, column in zip(found, columns, strict=True):
                 kept.append(column[part][mine])
         yield tuple(np.concatenate(kept) for kept in found)
+
+
+def can_be_mapped(schema: pa.Schema) -> bool:
+    """Whether a table of this schema can be mapped from files: numbers and dictionaries of text."""
+    kinds = [kind.index_type if pa.types.is_dictionary(kind) else kind for kind in schema.types]
+    return all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds)
+
+
+def table_on_disk(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    """The rows of ``batches``, none of them null, as a table of one chunk that is mapped from files."""
+    kinds = [kind.index_type if pa.types.is_dictionary(kind) else kind for kind in schema.types]
+    columns = [DiskArray(kind.to_pandas_dtype()) for kind in kinds]
+    names: list[dict[str, int]] = [{} for _ in columns]
+    for batch in batches:
+        for column, known, values in zip(columns, names, batch.columns, strict=True):
+            if not pa.types.is_dictionary(values.type):
+                column.append(values.to_numpy())
+                continue
+            codes = np.array(
+                [known.setdefault(text, len(known)) for text in values.dictionary.to_pylist()], column.dtype
+            )
+            column.append(codes[values.indices.to_numpy()])
+    arrays = [
+        as_column(column.finish(), list(known) if pa.types.is_dictionary(kind) else None)
+        for column, known, kind in zip(columns, names, schema.types, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)
