@@ -98,6 +98,11 @@ class Source:
         """Up to ``size`` bytes (all where negative); empty at the end of the file."""
         return self._guarded(lambda: self._file.read(size))
 
+    @property
+    def place(self) -> int:
+        """Bytes of the file as it is stored that have been read, some buffers ahead of what was asked for."""
+        return int(self._outer.raw.tell() if isinstance(self._outer, io.BufferedReader) else self._outer.tell())
+
     def _guarded(self, read: Callable[[], T]) -> T:
         try:
             return read()
