@@ -24,7 +24,7 @@ from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_columns import checked_delimiter
 from graphmill.ingest.names import as_number, is_row_number, without_row_numbers
 from graphmill.ingest.rejects import Reject, reject_table
-from graphmill.ingest.rows import RowFile
+from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import EDGES, MAX_SHOWN, IngestResult, check_table, feature_key, features_schema
 from graphmill.settings import Settings, setting
 
