@@ -12,6 +12,7 @@ from graphmill.ingest import engine as engines
 from graphmill.ingest.disk import in_buckets
 from graphmill.ingest.kg_columns import KgColumns, KgCsvSettings
 from graphmill.ingest.kg_csv import read_kg_csv
+from graphmill.ingest.ntriples import NTriplesSettings
 from graphmill.ingest.oddities import edge_oddities
 from graphmill.ingest.read import read_edges, read_interactions
 from graphmill.ingest.tables import IngestResult
@@ -155,7 +156,9 @@ class TestWhichEngine:
             SettingsError, match="interactions_csv is read in memory only; write the data as one of kg_csv"
         ):
             read_interactions(tmp_path, "interactions_csv", engine="duckdb")
-        with pytest.raises(SettingsError, match="duckdb reads no ntriples"):
+        with pytest.raises(ValueError, match="duckdb reads no ntriples"):
+            NTriplesSettings(engine="duckdb")
+        with pytest.raises(SettingsError, match="ntriples is read in memory only"):
             read_edges(tmp_path, "ntriples", engine="duckdb")
 
 

@@ -20,8 +20,6 @@ from graphmill.ingest.tables import EDGES, NO_TIME, NODES, REJECTS, IngestResult
 from graphmill.settings import parse
 from tests.ingest.kg_text import CLEAN, DRUG, GENE, OTHER_GENE, row, text, write
 
-pytestmark = pytest.mark.usefixtures("engine")
-
 
 def edges(result: IngestResult) -> list[tuple[str, str, str]]:
     """(relation, head's name, tail's name) of each edge."""

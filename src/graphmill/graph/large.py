@@ -45,6 +45,7 @@ from graphmill.graph.splits import node_keys
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest import disk
 from graphmill.ingest.disk import DiskArray, pieces
+from graphmill.ingest.engine import fits_in_memory
 from graphmill.ingest.interactions import RELATION
 from graphmill.memory import available_memory
 
@@ -53,8 +54,6 @@ _STORED = {"src": np.int32, "dst": np.int32, "display": np.int32}
 
 _AN_EDGE = 120
 """Bytes of memory for an edge of the graph, at the peak of the build in memory."""
-_SHARE = 0.7
-"""The part of the free memory that a build may take in memory."""
 
 
 def memory_of_build(rows: int, settings: GraphSettings) -> int:
@@ -64,7 +63,7 @@ def memory_of_build(rows: int, settings: GraphSettings) -> int:
 
 def would_not_fit(edges: pa.Table, settings: GraphSettings) -> bool:
     """Whether the build in memory would take more than there is."""
-    return memory_of_build(edges.num_rows, settings) > _SHARE * available_memory()
+    return not fits_in_memory(memory_of_build(edges.num_rows, settings), available_memory())
 
 
 def can_be_large(edges: pa.Table, settings: GraphSettings) -> bool:

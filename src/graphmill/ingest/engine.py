@@ -74,7 +74,8 @@ def _need(file: str | Path) -> Need:
         return _parquet_need(file)
     if len(sample) < _SAMPLE:
         return Need(len(sample), sample.count(b"\n") + 1)
-    text = int(_size(file) * len(sample) / max(packed, 1))
+    size, ending = _size(file), str(file).rpartition(".")[2].lower()
+    text = int(size * len(sample) / packed) if packed else size * (5 if ending in ("gz", "zip") else 1)
     return Need(text, text * max(sample.count(b"\n"), 1) // len(sample))
 
 
@@ -99,6 +100,11 @@ def _size(file: str | Path) -> int:
     return int(system.size(inner) or 0)
 
 
+def fits_in_memory(wanted: int, free: int) -> bool:
+    """Whether so many bytes are taken in memory where so many are free."""
+    return wanted <= _SHARE * free
+
+
 def choose(engine: Engine, files: Iterable[str | Path]) -> bool:
     """Whether the files are read out of core.
 
@@ -112,7 +118,7 @@ def choose(engine: Engine, files: Iterable[str | Path]) -> bool:
         require("duckdb", "duckdb", "duckdb")
     need, free = need_of(files), available_memory()
     if engine == "auto":
-        if need.memory <= _SHARE * free:
+        if fits_in_memory(need.memory, free):
             return False
         if find_spec("duckdb") is None:
             if need.memory <= _DOUBT * free:
@@ -131,7 +137,7 @@ def choose(engine: Engine, files: Iterable[str | Path]) -> bool:
 
 def refuse_engine(format_name: str, values: Mapping[str, Any], where: str) -> None:
     """Raise :class:`SettingsError` where a format that is read in memory alone is to have another engine."""
-    if "engine" in values and format_name not in OUT_OF_CORE and values["engine"] not in ("auto", "memory"):
+    if values.get("engine") == "duckdb" and format_name not in OUT_OF_CORE:
         raise SettingsError(
             f"{where}: the format {format_name} is read in memory only; write the data as one of {', '.join(OUT_OF_CORE)} "
             f"for engine: {values['engine']}, or leave engine out"

@@ -100,8 +100,11 @@ class Source:
 
     @property
     def place(self) -> int:
-        """Bytes of the file as it is stored that have been read, some buffers ahead of what was asked for."""
-        return int(self._outer.raw.tell() if isinstance(self._outer, io.BufferedReader) else self._outer.tell())
+        """Bytes of the file as it is stored that have been read; 0 where the place of storage does not say."""
+        try:
+            return int(self._outer.tell())
+        except (OSError, ValueError):
+            return 0
 
     def _guarded(self, read: Callable[[], T]) -> T:
         try:
