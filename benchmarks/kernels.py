@@ -64,8 +64,8 @@ FAMILIES = {
     "dropout": Family(_without("dropout"), ("sasrec", "hgt", "conve")),
     "table rows": Family(_without("table_rows"), ("bpr_mf", "hgt sampled", "sasrec")),
     "neighbour picks": Family({"graphmill.sampling.neighbor_picks": ("has_numba",)}, ("hgt sampled",)),
-    "top-k and hits": Family(_without("top_k", "hits"), ("bpr_mf", "sasrec"), ("evaluation",)),
-    "ranks": Family(_without("rank_counts"), ("conve", "hgt"), ("evaluation",)),
+    "top-k and hits": Family(_without("top_k", "hits"), ("bpr_mf", "sasrec", "lightgcn"), ("evaluation",)),
+    "ranks": Family(_without("rank_counts"), ("conve", "hgt", "sasrec", "tisasrec"), ("evaluation",)),
     "everything": Family(
         {},
         ("hgt", "hgt sampled", "conve", "sasrec", "tisasrec", "kgat", "mmgcn", "dragon", "lightgcn", "bpr_mf"),
