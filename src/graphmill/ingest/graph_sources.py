@@ -17,7 +17,7 @@ from graphmill.ingest.engine import Engine, engine_setting
 from graphmill.ingest.feature_files import numbers_of
 from graphmill.ingest.kg_columns import KgLayout, Side
 from graphmill.ingest.rejects import Reject
-from graphmill.ingest.rows import RowFile
+from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN
 from graphmill.settings import Settings, setting
 

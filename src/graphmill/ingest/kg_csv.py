@@ -28,7 +28,7 @@ from graphmill.ingest.kg_mentions import digest
 from graphmill.ingest.kg_notes import describe, problems
 from graphmill.ingest.oddities import edge_oddities, node_oddities
 from graphmill.ingest.rejects import Reject, reject_table
-from graphmill.ingest.rows import RowFile
+from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import EDGES, NO_TIME, NODES, IngestResult, check_table
 from graphmill.ingest.times import unit_notes
 

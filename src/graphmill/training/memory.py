@@ -174,39 +174,23 @@ def memory_in_a_sentence() -> Iterator[None]:
         raise out_of_memory_error(out_of_memory_reason(error), remedy) from None
 
 
-_simulated_limits: list[int] = []  # for the whole process: autograd and prefetching allocate in other threads
-
-
-@contextlib.contextmanager
-def allocation_limit(limit: int) -> Iterator[None]:
-    """Inside, :func:`check_allocation` refuses single allocations above ``limit`` bytes. The innermost limit holds."""
-    _simulated_limits.append(limit)
-    try:
-        yield
-    finally:
-        _simulated_limits.pop()
-
-
 def allocation_is_limited() -> bool:
     """Whether a simulated limit is in force: what it is checked against has to be counted only then."""
-    return bool(_simulated_limits) or bool(os.environ.get(LIMIT_VARIABLE, ""))
+    return bool(os.environ.get(LIMIT_VARIABLE, ""))
 
 
 def check_allocation(count: int, what: str) -> None:
     """Fail like torch's CPU allocator when ``count`` bytes are above the simulated limit; else do nothing.
 
-    The limit is that of :func:`allocation_limit`, or the environment's ``GRAPHMILL_ALLOCATION_LIMIT`` (a size), which
-    reaches worker processes. It makes the ladder of ``on_oom`` testable, and shows how a run behaves on a small device.
+    The limit is the environment's ``GRAPHMILL_ALLOCATION_LIMIT`` (a size), which reaches worker processes. It makes the
+    ladder of ``on_oom`` testable, and shows how a run behaves on a small device.
 
     Raises:
         RuntimeError: in the allocator's words, so that :func:`is_out_of_memory` knows it.
     """
-    if _simulated_limits:
-        limit = _simulated_limits[-1]
-    elif text := os.environ.get(LIMIT_VARIABLE, ""):
-        limit = parse_size(text, name=LIMIT_VARIABLE)
-    else:
+    if not allocation_is_limited():
         return
+    limit = parse_size(os.environ[LIMIT_VARIABLE], name=LIMIT_VARIABLE)
     if count > limit:
         raise RuntimeError(
             f"DefaultCPUAllocator: can't allocate memory: you tried to allocate {count} bytes for {what}, "

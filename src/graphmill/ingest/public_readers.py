@@ -102,7 +102,7 @@ def read_tables(path: str | Path, format: str, settings: Mapping[str, Any], wher
 def _guessed(path: str, given: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
     """Columns and delimiter of an edge file by its header, ``given`` columns first, and remarks on the guess."""
     from graphmill.ingest.kg_guess import guess_columns
-    from graphmill.ingest.rows import RowFile
+    from graphmill.ingest.row_files import RowFile
 
     with RowFile(path) as file:
         names, delimiter = file.names, file.delimiter
