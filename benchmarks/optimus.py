@@ -2,8 +2,8 @@
 
 190,531 nodes of ten types and 21.8 million edges of thirty relations, made up: only the counts are OptimusKG's (2026). Each
 phase is the command that a user gives (``graphmill build``, ``train``, ``validate``) in a process of its own, so that its
-time and its peak are its own. The system is HGT on sampled edges, ``hidden_dim`` 256, vectors of 512. A five-thousandth of the
-pairs is held out for validation and for the test: ranking a twentieth against 61,000 candidates would take most of the time.
+time and its peak are its own. The system is HGT on sampled edges, ``hidden_dim`` 256, vectors of 512. A five-thousandth of
+the pairs is held out for validation and for the test: ranking a twentieth of them would take most of the time.
 """
 
 from __future__ import annotations

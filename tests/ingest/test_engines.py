@@ -6,7 +6,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from graphmill.ingest.read import read_edges, read_interactions
 
 from graphmill.errors import InputError, ResourceError, SettingsError
 from graphmill.ingest import engine as engines
@@ -15,6 +14,7 @@ from graphmill.ingest.kg_columns import KgColumns, KgCsvSettings
 from graphmill.ingest.kg_csv import read_kg_csv
 from graphmill.ingest.ntriples import NTriplesSettings
 from graphmill.ingest.oddities import edge_oddities
+from graphmill.ingest.public_readers import read_edges, read_interactions
 from graphmill.ingest.tables import IngestResult
 from graphmill.ingest.triples import TriplesSettings, read_triples
 from tests.ingest.kg_text import CLEAN, DRUG, GENE, row, text, write
