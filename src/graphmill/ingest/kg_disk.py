@@ -7,6 +7,7 @@ within a bounded memory; whatever is a number stays in arrays on disk. In memory
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -27,7 +28,8 @@ from graphmill.ingest.tables import MAX_SHOWN, NO_TIME
 from graphmill.ingest.times import Times
 from graphmill.memory import available_memory
 
-_LEAST, _MOST = 256 << 20, 768 << 20
+_LEAST, _MOST = 256 << 20, 512 << 20
+"""Memory of the database, in bytes; the node table and a block of the file come beside it."""
 _LATEST = np.iinfo(np.int64).max
 _KEY = {True: ("index", "id", "type"), False: ("id", "type")}
 
@@ -190,6 +192,7 @@ class _Strings:
             config={
                 "memory_limit": f"{memory >> 20}MiB",
                 "temp_directory": self._folder.name,
+                "threads": str(min(4, os.cpu_count() or 1)),
                 "preserve_insertion_order": "false",
                 "autoinstall_known_extensions": "false",
             },
