@@ -111,7 +111,9 @@ class TestWhenItIsBuiltSo:
         self, little_memory: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("graphmill.ingest.disk.free_disk", lambda: 1000)
-        with pytest.raises(ResourceError, match="building out of core takes about .* set TMPDIR to a folder with more"):
+        with pytest.raises(
+            ResourceError, match=r"building out of core takes about .* set TMPDIR to a folder with more"
+        ):
             build_graph(*tables(0), GraphSettings(), tmp_path / "graph")
 
     def test_not_for_splits_that_are_drawn_in_memory(self, little_memory: list[str], tmp_path: Path) -> None:

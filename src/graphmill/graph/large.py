@@ -193,8 +193,8 @@ def build_large(
     """
     if (wanted_room := disk_of_build(edges.num_rows, settings)) > (room := disk.free_disk()):
         raise ResourceError(
-            f"building out of core takes about {format_size(wanted_room)} of temporary files, and {tempfile.gettempdir()} has "
-            f"{format_size(room)} free; set TMPDIR to a folder with more room"
+            f"building out of core takes about {format_size(wanted_room)} of temporary files, and {tempfile.gettempdir()} "
+            f"has {format_size(room)} free; set TMPDIR to a folder with more room"
         )
     type_of_row, known_types = categories(nodes, "type", "nodes")
     columns = EdgePieces(edges, len(nodes), redraw=settings.split.given == "redraw")

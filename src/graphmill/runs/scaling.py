@@ -177,7 +177,7 @@ class DataEstimate:
             **about,
             "free": self.room,
             "reading": reading,
-            "build": {"memory": self.build, "large": self.large_build},
+            "build": {"memory": self.build, "large": self.large_build, "disk": self.build_disk},
         }
 
 
