@@ -138,6 +138,7 @@ def test_a_project_that_is_there_gets_the_kit_alone(tmp_path: Path) -> None:
     assert command[command.index("start") :][5:9] == ["-m", "theirs.definitions", "-d", "src"]
 
 
+@pytest.mark.slow  # Dagster tries for half a minute
 def test_a_database_that_is_down_at_the_start_is_one_sentence(kit: Path, tmp_path: Path) -> None:
     """Of every part that opens the instance: the command that the compose file has."""
     pytest.importorskip("dagster_postgres")
