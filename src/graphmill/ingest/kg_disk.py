@@ -165,9 +165,14 @@ class DiskAssembly(Assembly):
             for text, filled in (("name", "named"), ("source", "sourced")):
                 best = said[filled][part] & (said[f"{text}_at"][part] == at[text][number[part]])
                 chosen[text][number[part][best][::-1]] = rows[best][::-1]
-        texts = self._strings.texts(chosen)
-        differs = {name: self._strings.different(name, number, count) for name in chosen}
-        for name, flag in (("name", "renamed"), ("source", "resourced")):
+        # Of what no mention says, which is usual of sources, nothing is looked up.
+        blank = pa.repeat(pa.scalar("", pa.string()), count)
+        filled_ones = {name: places for name, places in chosen.items() if (at[name] != _LATEST).any()}
+        texts = dict.fromkeys(chosen, blank) | self._strings.texts(filled_ones)
+        differs = {name: np.zeros(count, bool) for name in chosen}
+        for name in filled_ones:
+            differs[name] = self._strings.different(name, number, count)
+            flag = {"name": "renamed", "source": "resourced"}[name]
             for part in pieces(len(number), number, *said.values()):
                 differs[name][number[part][said[flag][part]]] = True
         index = said["index"][first] if self._indexed else np.zeros(0, np.int64)
@@ -231,7 +236,9 @@ class _Strings:
         return {name: _whole(table[name]) for name in ("id", "type")}, table["first"].to_numpy()
 
     def texts(self, chosen: dict[str, np.ndarray]) -> dict[str, pa.StringArray]:
-        """Name and source of each number, as said at the mentions ``chosen``."""
+        """Name and source of each number, as said at the mentions ``chosen``; of those alone that are asked for."""
+        if not chosen:
+            return {}
         wanted = pa.table({"place": np.unique(np.concatenate(list(chosen.values())))})
         self._database.register("wanted", wanted)
         table = self._table("SELECT place, name, source FROM mention JOIN wanted USING (place) ORDER BY place")
