@@ -15,6 +15,7 @@ from typing import Any
 from graphmill.errors import InputError
 from graphmill.graph.large import disk_of_build, memory_of_build
 from graphmill.graph.settings import GraphSettings
+from graphmill.graph.storage import MANIFEST
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.engine import OUT_OF_CORE, Need, fits_in_memory, need_of
 from graphmill.ingest.formats import FORMATS
@@ -187,6 +188,8 @@ def estimate_data(path: str) -> DataEstimate:
     Raises:
         InputError: they are of no format that is known.
     """
+    if (Path(path) / MANIFEST).is_file():
+        raise InputError(f"{path} is a graph that is built; ask `graphmill estimate SYSTEM --set data={path}`")
     formats = recognised(path)
     if not formats:
         raise InputError(
