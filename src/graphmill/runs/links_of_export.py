@@ -29,11 +29,11 @@ def links_of_export(run: Run, asked: LinkSettings) -> pd.DataFrame:
         run.scorer,
         *run._relation("|".join(fitting[0]) if len(fitting) == 1 else relation),
     )
-    first, second = scorer.sums.offsets[number]
+    first, second = scorer.links.offsets[number]
     row = run.row(head, source)
     own = np.array([row - first], np.int64)
     scores = scorer.score_targets(number, own)[0].numpy().copy()
-    trained = scorer.sums.known(number, own)[1]
+    trained = scorer.links.known(number, own)[1]
     if asked.known != "flag":
         scores[trained] = -np.inf
     if 0 <= row - second < len(scores):  # a node's link to itself says nothing

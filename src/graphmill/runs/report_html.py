@@ -166,6 +166,8 @@ def _pictures(files: CardFiles) -> Iterator[Picture]:
     current = files.health_is_of_export and bool(files.health)
     for section, title, name in _SAVED:
         path = files.folder / name
+        if not path.is_file():
+            path = files.folder / Path(name).name  # of a version, whose files lie side by side
         if path.is_file() and (section != "health" or current):
             yield Picture(section, title, small_png(path.read_bytes(), _WIDEST))
     if not (files.folder / "losses.png").is_file():

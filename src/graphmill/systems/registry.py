@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,7 +11,11 @@ from graphmill.errors import SettingsError
 from graphmill.settings import Settings, shown
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from graphmill.graph.typed_graph import TypedGraph
+    from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
+    from graphmill.systems.link_export import ExportedScorer
     from graphmill.training.contract import Recipe
 
 
@@ -157,6 +162,12 @@ def choose_preset(name: str, device: str, memory_bytes: int, links: int = 0) -> 
     if links and chosen[0] == "none" and hasattr(module, "preset_of_graph"):
         chosen = module.preset_of_graph(links) or chosen
     return chosen
+
+
+def exported_scorer(name: str, arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> ExportedScorer | SoftmaxScorer:
+    """What scores links from an export: its vectors float32 [nodes, d] and the arrays of its recipe's ``scoring``."""
+    found: ExportedScorer | SoftmaxScorer = import_module(f"{entry(name).module}.exported").scorer_of(arrays, vectors)
+    return found
 
 
 def create(name: str, graph: TypedGraph, settings: Settings, batching: str) -> Recipe:

@@ -15,9 +15,11 @@ from graphmill.errors import InputError
 from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.evaluation.ranking.links import rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
+from graphmill.graph.training_links import TrainingLinks
 from graphmill.sampling.keyed import generator
 from graphmill.systems.base_recipe import TableRecipe
 from graphmill.systems.complex.batch import N3, SOFTMAX, ComplexBatch
+from graphmill.systems.complex.exported import scoring_arrays
 from graphmill.systems.complex.model import ComplEx
 from graphmill.systems.complex.settings import ComplexSettings
 from graphmill.training.contract import Encoded, Execution, ParameterGroup, Phase, Term
@@ -164,6 +166,11 @@ class ComplexRecipe(TableRecipe):
         """Scores of the graph's relations, and of the inverses that it does not hold."""
         assert isinstance(model, ComplEx)
         return ComplexScorer(model, self.edges)
+
+    def scoring(self, model: nn.Module) -> dict[str, np.ndarray]:
+        """What a score needs beside the exported vectors: :func:`graphmill.systems.complex.exported.scoring_arrays`."""
+        assert isinstance(model, ComplEx)
+        return scoring_arrays(model, TrainingLinks.of_graph(self.graph))
 
     def ranking_queries(self, split: str, limit: int = 0) -> LinkQueries:
         """The tails of every relation; of a graph without reverses the heads as well, as tails of the inverses."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
@@ -31,6 +31,7 @@ class DragonRecipe(MultimodalRecipe):
     """See :class:`graphmill.systems.dragon.model.Dragon`. The loss is the authors' log₂ form: natural BPR over ln 2."""
 
     algorithm_version = 1
+    item_tables = ("identities.item",)
     loss_scale = 1.0 / math.log(2.0)
     settings: DragonSettings
 
@@ -39,7 +40,11 @@ class DragonRecipe(MultimodalRecipe):
         if settings.model.identity_dim:
             self.term_names += (IDENTITY, IDENTITY_NORM)
         super().__init__(graph, settings, batching)
-        m, view = settings.model, self.view
+        self.on_view()
+
+    def on_view(self) -> Self:
+        """:meth:`MultimodalRecipe.on_view`."""
+        m, view = self.settings.model, self.view
         self.user_item = user_item_graph(
             view.train.row, view.train.columns, view.num_users, view.num_items, "symmetric"
         )
@@ -49,6 +54,8 @@ class DragonRecipe(MultimodalRecipe):
         )
         self.similar_users = user_graph(view, m.user_neighbours, m.user_weighting) if m.user_neighbours else None
         self._items_there, self._users_there = self.similar_items, self.similar_users
+        self.to(self.device)
+        return self
 
     def make_model(self) -> Dragon:
         """The network with this graph's features."""

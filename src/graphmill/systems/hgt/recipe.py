@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 from graphmill.evaluation.ranking.links import LinkQueries, link_queries, rank_links
 from graphmill.evaluation.ranking.queries import count_links
+from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
+from graphmill.graph.training_links import TrainingLinks
 from graphmill.kernels.devices import own_copy
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
 from graphmill.kernels.losses import info_nce_sums, negative_link_loss, positive_link_loss
@@ -21,8 +23,9 @@ from graphmill.systems.base_recipe import BaseRecipe
 from graphmill.systems.hgt.batch import CONTRASTIVE, FEW, LINK, NEARLY_ALL, HgtBatch, round_up
 from graphmill.systems.hgt.data import HgtData, Similar
 from graphmill.systems.hgt.decoder import HgtModule, LinkDecoder
+from graphmill.systems.hgt.exported import scoring_arrays
 from graphmill.systems.hgt.inference import infer
-from graphmill.systems.hgt.later import LaterNodes, learned_later
+from graphmill.systems.hgt.later import grown_links, learned_later
 from graphmill.systems.hgt.model import HGT
 from graphmill.systems.hgt.neighborhood import message_blocks
 from graphmill.systems.hgt.rank_messages import RankMessages, node_shards
@@ -296,6 +299,11 @@ class HgtRecipe(BaseRecipe):
         """Scores from embeddings that are computed once, in eval mode, over all training edges."""
         return HgtScorer(self, model)
 
+    def scoring(self, model: nn.Module) -> dict[str, np.ndarray]:
+        """What a score needs beside the exported vectors: :func:`graphmill.systems.hgt.exported.scoring_arrays`."""
+        degrees = [rows.cpu().numpy() for rows in self.log_degree]
+        return scoring_arrays(model.decoder, TrainingLinks.of_graph(self.graph), degrees)  # type: ignore[arg-type]
+
     def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ...
 
@@ -348,7 +356,10 @@ class HgtRecipe(BaseRecipe):
 
     def embed_later(self, model: nn.Module, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """:meth:`graphmill.runs.embed.EmbedsLater.embed_later`."""
-        return learned_later(self, model, later, self.features), {}
+        links = grown_links(later, TrainingLinks.of_graph(self.graph), self.graph)
+        degrees = [np.log1p(links.degrees(n)).astype(np.float32) for n in range(len(self.data.relations))]
+        scoring = scoring_arrays(model.decoder, links, degrees)  # type: ignore[arg-type]
+        return learned_later(self, model, later, self.features), scoring
 
     def compilables(self, model: nn.Module) -> list[Compilable]:
         """Heads and decoder: dense and of fixed shapes. The attention is a kernel of its own."""

@@ -9,9 +9,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.spectral import neighbourhoods
 from graphmill.systems.hgt.batch import LINK, HgtBatch
-from graphmill.systems.hgt.later import LaterNodes, grown_sums, learned_later, neighbourhoods_of
+from graphmill.systems.hgt.later import grown_links, learned_later, neighbourhoods_of
 from graphmill.systems.hgt.model import HGT
 from graphmill.systems.hgt.recipe import HgtRecipe
 from graphmill.systems.hgt.settings import HgtSettings
@@ -223,7 +224,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
         """The projection of the new neighbourhoods beside what the layers make of the new nodes."""
         vectors = self.spectral(model)
         spectral = vectors.projected(neighbourhoods_of(later, self.data, self.entries))
-        scoring = scoring_arrays(self.width, model.decoder, grown_sums(later, self.sums, self.graph))  # type: ignore[arg-type]
+        scoring = scoring_arrays(self.width, model.decoder, grown_links(later, self.sums, self.graph))  # type: ignore[arg-type]
         encoder: HGT | None = model.encoder  # type: ignore[assignment]
         if encoder is None:
             return spectral, scoring

@@ -30,9 +30,19 @@ TOGETHER = 65_536
 class CollaborativeGraph:
     """``head``, ``relation``, ``tail`` int64 [E]; ``matrix``: their places, with the weights of the first epoch."""
 
-    def __init__(self, view: Interactions, knowledge: Knowledge, num_nodes: int, first_weights: str) -> None:
-        user = view.train.row.astype(np.int64) + view.user_offset
-        item = view.train.columns.astype(np.int64) + view.item_offset
+    def __init__(
+        self,
+        view: Interactions,
+        knowledge: Knowledge,
+        num_nodes: int,
+        first_weights: str,
+        joined: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> None:
+        """``joined``: global numbers int64 of further interactions, users and items."""
+        none = np.zeros(0, np.int64)
+        users, items = joined or (none, none)
+        user = np.concatenate((view.train.row.astype(np.int64) + view.user_offset, users))
+        item = np.concatenate((view.train.columns.astype(np.int64) + view.item_offset, items))
         names = len(knowledge.names)
         head = np.concatenate((user, item, knowledge.head, knowledge.tail))
         tail = np.concatenate((item, user, knowledge.tail, knowledge.head))

@@ -6,6 +6,7 @@ the model's buffer. Evaluation and export take the attention of the vectors as t
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from torch import Tensor, nn
 
 from graphmill.errors import SettingsError
 from graphmill.graph.knowledge import knowledge_view
+from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.kernels.fact_losses import fact_losses
 from graphmill.kernels.propagation import SparseMatrix
@@ -23,6 +25,7 @@ from graphmill.kernels.table_rows import table_rows
 from graphmill.kernels.translation import grouped_projection
 from graphmill.systems.kgat.batch import FACT_NORM, FACTS, FactBatch
 from graphmill.systems.kgat.graph import CollaborativeGraph
+from graphmill.systems.kgat.later import fitted_to_facts, with_later
 from graphmill.systems.kgat.model import Kgat, final
 from graphmill.systems.kgat.rank_graph import RankGraph, node_bytes
 from graphmill.systems.kgat.settings import KgatSettings
@@ -285,6 +288,25 @@ class KgatRecipe(RecommenderRecipe):
             rows = fetch(final(model(model.nodes(), self._current_matrix(model))).float())
         model.train(training)
         return np.asarray(rows.cpu().numpy())
+
+    def embed_later(self, model: nn.Module, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """:meth:`graphmill.runs.embed.EmbedsLater.embed_later`: one pass of the layers over the graph with the new facts and
+        interactions in it, from vectors that fit the facts of the new nodes best.
+        """
+        assert isinstance(model, Kgat)
+        facts = with_later(self, later)
+        grown = copy.deepcopy(model).eval()
+        rows = [model.tables[n].detach().mean(0).expand(count, -1) for n, count in enumerate(later.counts)]
+        first = torch.cat(rows).cpu().numpy()
+        fitted = fitted_to_facts(model, facts, self.graph.num_nodes, first)
+        grown.tables.append(nn.Parameter(torch.from_numpy(fitted).to(self.device)))
+        facts.to(self.device)
+        with torch.no_grad():
+            matrix = facts.matrix
+            if self.settings.model.attention:
+                matrix = matrix.with_values(facts.attention(grown))
+            vectors = final(grown(grown.nodes(), matrix))[self.graph.num_nodes :]
+        return vectors.float().cpu().numpy(), {}
 
     @property
     def embedding_width(self) -> int:

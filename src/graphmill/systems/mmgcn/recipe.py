@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
@@ -30,6 +30,7 @@ class MmgcnRecipe(MultimodalRecipe):
     """See :class:`graphmill.systems.mmgcn.model.MMGCN`."""
 
     algorithm_version = 1
+    item_tables = ("identity",)
     settings: MmgcnSettings
 
     def __init__(self, graph: TypedGraph, settings: MmgcnSettings, batching: str) -> None:
@@ -39,8 +40,13 @@ class MmgcnRecipe(MultimodalRecipe):
         super().__init__(graph, settings, batching)
         m = settings.model
         self.latent_dims = latent_dims(m.latent_dims, len(self.modalities), m.embedding_dim)
+        self.on_view()
+
+    def on_view(self) -> Self:
+        """:meth:`MultimodalRecipe.on_view`."""
         train, shape = self.view.train, (self.view.num_users, self.view.num_items)
-        self.user_item = user_item_graph(train.row, train.columns, *shape, "mean")
+        self.user_item = user_item_graph(train.row, train.columns, *shape, "mean").to(self.device)
+        return self
 
     def make_model(self) -> MMGCN:
         """The network with this graph's features."""
