@@ -8,6 +8,7 @@ import numpy as np
 from torch import Tensor
 
 from graphmill.kernels.devices import own_copy
+from graphmill.systems.base_recipe import wide
 from graphmill.systems.recommenders.modalities import modalities
 from graphmill.systems.recommenders.recipe import RecommenderRecipe
 
@@ -33,3 +34,8 @@ class MultimodalRecipe(RecommenderRecipe):
     def features(self) -> list[Tensor]:
         """fp32 [I, f] per modality, copies."""
         return [own_copy(np.asarray(modality.features, np.float32)) for modality in self.modalities]
+
+
+def squares(x: Tensor) -> Tensor:
+    """Σ x², at least fp32."""
+    return wide(x).square().sum()
