@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -21,6 +22,27 @@ if TYPE_CHECKING:
     from graphmill.training.sharding import Shards
 
 EXPORT_ROWS = 65_536
+
+
+class RowBatch:
+    """What batches of rows have in common; a dataclass of arrays adds ``weights``, ``split`` and ``shard``."""
+
+    replicated = False
+    """Whether every rank encodes the same."""
+
+    def groups(self) -> Sequence[Self]:
+        """The batch itself, also where a rank has no row of it: all ranks go through the encoding together."""
+        return (self,)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All arrays by the names of their fields."""
+        found = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+        return {name: array for name, array in found.items() if isinstance(array, np.ndarray)}
+
+
+def wide(x: Tensor) -> Tensor:
+    """At least fp32."""
+    return x if x.dtype == torch.float64 else x.float()
 
 
 class BaseRecipe:

@@ -15,7 +15,7 @@ from graphmill.systems.dragon.graphs import item_graph, user_graph
 from graphmill.systems.dragon.model import Dragon, DragonConfig
 from graphmill.systems.dragon.settings import DragonSettings
 from graphmill.systems.recommenders.batch import PairBatch
-from graphmill.systems.recommenders.multimodal import MOST_ROWS, NORM, MultimodalRecipe
+from graphmill.systems.recommenders.multimodal import MOST_ROWS, NORM, MultimodalRecipe, squares
 from graphmill.systems.recommenders.recipe import ITEMS, USERS, PairRows
 from graphmill.systems.recommenders.user_item_graph import user_item_graph
 from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, Term
@@ -148,8 +148,8 @@ class DragonRecipe(MultimodalRecipe):
         if NORM not in self.term_names:
             return found
         count, users = float(len(chunk)), self._tensor(chunk.users)
-        tables = [_squares(table_rows(p, users)) for p in model.preferences]
-        weights = _squares(model.modality_weights) * (count / model.modality_weights.numel())
+        tables = [squares(table_rows(p, users)) for p in model.preferences]
+        weights = squares(model.modality_weights) * (count / model.modality_weights.numel())
         total = torch.stack(tables).sum() / model.config.embedding_dim + weights
         return [Term(NORM, total, count, self.settings.objective.regularisation), *found]
 
@@ -181,8 +181,3 @@ class DragonRecipe(MultimodalRecipe):
         """Modalities are concatenated, unless they are added up, and vectors by id put behind."""
         m = self.settings.model
         return m.embedding_dim * (len(self.modalities) if m.fusion == "concatenate" else 1) + m.identity_dim
-
-
-def _squares(x: Tensor) -> Tensor:
-    """Σ x², at least fp32."""
-    return (x if x.dtype == torch.float64 else x.float()).square().sum()

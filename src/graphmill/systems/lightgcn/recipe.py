@@ -16,7 +16,7 @@ from graphmill.systems.recommenders.batch import PairBatch
 from graphmill.systems.recommenders.recipe import ITEMS, USERS, PairRows, RecommenderRecipe
 from graphmill.systems.recommenders.sharded_graph import ShardedUserItemGraph, row_bytes, sharded_user_item_graph
 from graphmill.systems.recommenders.user_item_graph import UserItemGraph, user_item_graph
-from graphmill.training.contract import Encoded, ParameterGroup, Phase, Term
+from graphmill.training.contract import Encoded, Term
 from graphmill.training.processes import Ranks
 from graphmill.training.sharding import RowExchange, Shards, divide
 
@@ -136,11 +136,3 @@ class LightGcnRecipe(RecommenderRecipe):
         others = table_rows(item, others).square().sum()
         total = (own + others / negatives.shape[1]) / 2
         return [Term(NORM, total, float(len(chunk)), self.settings.objective.regularisation)]
-
-    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
-        """Tables alone: no weight decay."""
-        return self.groups(model, lambda name, p: False)
-
-    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
-        """Both tables by id; BPR-MF's and KGAT's have the same labels."""
-        return {"user": ("user", self.ids("user")), "item": ("item", self.ids("item"))}

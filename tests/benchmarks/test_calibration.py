@@ -4,9 +4,9 @@ import json
 
 import numpy as np
 import pytest
+from benchmarks.calibration import calibrate
 
 from graphmill.errors import InputError
-from graphmill.evaluation.health.calibration import calibrate
 from graphmill.evaluation.health.report import HealthReport, health_report
 from graphmill.evaluation.health.thresholds import HealthThresholds
 from tests.evaluation.health import synthetic as cases
