@@ -29,7 +29,7 @@ HELD_OUT = 200
 MIB = 1 << 20
 
 
-def build(folder: Path, system: str) -> None:
+def build(folder: Path, system: str, scale: float) -> None:
     """The graph, in a process of its own: every pair is an edge in both directions."""
     import pyarrow as pa
 
@@ -38,10 +38,10 @@ def build(folder: Path, system: str) -> None:
     from graphmill.graph.settings import GraphSettings
 
     rng = np.random.default_rng(0)
-    entities = 0 if system == "lightgcn" else NODES // 3
-    users = (NODES - entities) // 2
-    items = NODES - entities - users
-    total = EDGES // 2
+    total_nodes, total = int(NODES * scale), int(EDGES * scale) // 2
+    entities = 0 if system == "lightgcn" else total_nodes // 3
+    users = (total_nodes - entities) // 2
+    items = total_nodes - entities - users
     pairs = total if not entities else total // 2
     key = np.unique(rng.integers(0, users, pairs) * items + ends(rng, items, pairs))
     head, tail = key // items, users + key % items
@@ -113,16 +113,20 @@ def _run(folder: Path, system: str, world: int) -> list[dict[str, float]]:
     return [json.loads((out / f"{rank}.json").read_text()) for rank in range(world)]
 
 
-def measured(systems: list[str]) -> list[Row]:
-    """Peak memory of one process and of each of two ranks; the bytes of a step beside those of ADR 2's model."""
+def measured(systems: list[str], scale: float) -> list[Row]:
+    """Peak memory of one process and of each of two ranks; the bytes of a step beside those of ADR 2's model.
+
+    ``scale``: below 1 for a trial of the program.
+    """
+    nodes = int(NODES * scale)
     rows = []
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for system in systems:
-            command = [sys.executable, "-m", "benchmarks.sharding", "--build", system, str(folder)]
+            command = [sys.executable, "-m", "benchmarks.sharding", "--build", system, str(folder), str(scale)]
             subprocess.run(command, check=True, cwd=ROOT)
             (alone,), two = _run(folder, system, 1), _run(folder, system, 2)
-            what = f"{system}, {NODES:,} nodes, {EDGES // 1_000_000} million edges, tables of {WIDTH}, 2 ranks by rows"
+            what = f"{system}, {nodes:,} nodes, {EDGES * scale / 1e6:.1f} million edges, tables of {WIDTH}, 2 ranks by rows"
             highest = max(rank["peak"] for rank in two)
             note = "peak of resident memory; ranks: " + ", ".join(f"{rank['peak'] / MIB:.0f} MiB" for rank in two)
             rows.append(
@@ -133,7 +137,7 @@ def measured(systems: list[str]) -> list[Row]:
             )  # fmt: skip
             # A layer's input, there and back: (R − 1)/R of it each way.
             widths = [WIDTH] * LAYERS if system == "lightgcn" else [WIDTH, 64]
-            model = sum(2 * (1 / 2) * NODES * width * 4 for width in widths)
+            model = sum(2 * (1 / 2) * nodes * width * 4 for width in widths)
             sent = sum(rank["sent"] for rank in two) / 2
             rows.append(
                 row(
@@ -142,7 +146,7 @@ def measured(systems: list[str]) -> list[Row]:
                 )
             )  # fmt: skip
             seconds = max(rank["seconds"] for rank in two)
-            note = "two processes on two cores shared with others"
+            note = "two processes on cores that others used as well"
             rows.append(
                 row(what, "gradient of a step", "s", seconds, rival="one process", theirs=alone["seconds"], note=note)
             )
