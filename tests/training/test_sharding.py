@@ -121,14 +121,17 @@ def test_a_pass_over_the_layers_sends_what_the_model_of_the_decision_says(
 ) -> None:
     folder = killed[0] if world == 2 else resumed[0]
     for system in SYSTEMS:
-        job = steps(graphs)[system]
-        graph, settings = graphs[system], parse_settings(job["values"], "test")
-        m: Any = settings.model  # type: ignore[attr-defined]
-        widths = [m.embedding_dim, *getattr(m, "layer_dims", [m.embedding_dim] * 2)[:-1]]
-        nodes = sum(kind.count for kind in graph.node_types if system != "lightgcn" or kind.name in ("user", "item"))
+        m: Any = parse_settings(steps(graphs)[system]["values"], "test").model  # type: ignore[attr-defined]
+        if system.startswith("hgt"):
+            widths = [m.hidden_dim] * m.num_layers
+        else:
+            widths = [m.embedding_dim, *getattr(m, "layer_dims", [m.embedding_dim] * 2)[:-1]]
+        kinds = graphs[system].node_types
+        nodes = sum(kind.count for kind in kinds if system != "lightgcn" or kind.name in ("user", "item"))
         model = sum(2 * (world - 1) / world * nodes * width * 8 for width in widths)
-        sent = torch.load(folder / f"{system}.pt", weights_only=False)["sent"]
-        assert sent["layers"] == pytest.approx(model, rel=0.1), system
+        sent = torch.load(folder / f"{system}.pt", weights_only=False)["sent"]["layers"]
+        # Nodes of these graphs have some ten neighbours: with three ranks some are read by one of the others alone.
+        assert (0.9 if world == 2 else 0.7) * model <= sent <= model, system
 
 
 def test_each_rank_holds_its_rows_alone_and_only_shared_weights_are_reduced(
