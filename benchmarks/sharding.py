@@ -32,7 +32,7 @@ EDGES, NODES, WIDTH, HEADS = 200_000, 20_000, 256, 8
 PRIMEKG = {"nodes": 83_866, "edges": 4_162_300, "layers": 2}
 
 
-SYSTEMS = ("lightgcn", "kgat")
+SYSTEMS = ("lightgcn", "kgat", "hgt")
 """Whose tables are divided and measured."""
 
 
@@ -116,9 +116,7 @@ def main() -> None:
         "--scale", type=float, default=1.0, help="a part of PrimeKG's size, for a trial of this program"
     )
     parser.add_argument("--memory-alone", action="store_true", help="leave the other figures as they are")
-    parser.add_argument(
-        "--build", nargs=3, metavar=("SYSTEM", "FOLDER", "SCALE"), help="what a process does first"
-    )
+    parser.add_argument("--build", nargs=3, metavar=("SYSTEM", "FOLDER", "SCALE"), help="what a process does first")
     parser.add_argument("--train", nargs=3, metavar=("SYSTEM", "FOLDER", "OUT"), help="what each rank runs")
     chosen = parser.parse_args()
     if chosen.build:

@@ -131,7 +131,7 @@ def test_a_pass_over_the_layers_sends_what_the_model_of_the_decision_says(
         model = sum(2 * (world - 1) / world * nodes * width * 8 for width in widths)
         sent = torch.load(folder / f"{system}.pt", weights_only=False)["sent"]["layers"]
         # Nodes of these graphs have some ten neighbours: with three ranks some are read by one of the others alone.
-        assert (0.9 if world == 2 else 0.7) * model <= sent <= model, system
+        assert (0.9 if world == 2 else 0.7) * model <= sent <= 1.1 * model, system
 
 
 def test_each_rank_holds_its_rows_alone_and_only_shared_weights_are_reduced(
