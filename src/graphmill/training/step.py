@@ -165,7 +165,7 @@ def _filled(detached: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _norm(parameters: list[nn.Parameter], norm_type: float, shards: Shards) -> Tensor:
     """The norm of all gradients: of what is divided over all ranks, of what all have once."""
     mine = [p for p in parameters if shards.holds(p)]
-    norms = [gradient_norm([p for p in parameters if not shards.holds(p)], norm_type).double()]
+    norms = [gradient_norm([p for p in parameters if not shards.holds(p)], norm_type).to(parameters[0].device).double()]
     own = float(gradient_norm(mine, norm_type))
     if math.isinf(norm_type):
         found = shards.ranks.max_floats([own if own == own else math.inf])[0]  # the largest of some NaN may be any
