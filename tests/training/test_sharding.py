@@ -65,42 +65,41 @@ def under_torchrun(world: int, folder: Path, jobs: list[dict[str, Any]]) -> subp
 
 
 @pytest.fixture(scope="module")
-def killed(graphs: dict[str, TypedGraph], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """Two ranks do all jobs, and begin trainings that the last one dies in: their folder, and what was said."""
-    folder, said, before = tmp_path_factory.mktemp("two"), "", list(steps(graphs).values())
+def killed(graphs: dict[str, TypedGraph], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two ranks do all jobs, and begin trainings that the last one dies in: their folder."""
+    folder, before = tmp_path_factory.mktemp("two"), list(steps(graphs).values())
     for system in TRAININGS:
         values = values_of(system, graphs, ROWS, TRAINED)
         job = {"name": f"{system}-train", "values": values, "train": str(folder / system), "kill_at": KILLED_AT}
         died = under_torchrun(2, folder, [*before, job])
         assert died.returncode != 0
-        said, before = said + died.stderr, []
-    return folder, said
+        assert list((folder / system).rglob("*.safetensors")), died.stderr[-6000:]
+        before = []
+    return folder
 
 
 @pytest.fixture(scope="module")
-def resumed(
-    killed: tuple[Path, str], graphs: dict[str, TypedGraph], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, Path]:
+def resumed(killed: Path, graphs: dict[str, TypedGraph], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Three ranks do all jobs, and go on with what two have begun."""
     folder = tmp_path_factory.mktemp("three")
     trainings = [
         {
             "name": f"{system}-train",
             "values": values_of(system, graphs, ROWS, TRAINED),
-            "train": str(killed[0] / system),
+            "train": str(killed / system),
         }
         for system in TRAININGS
     ]
     done = under_torchrun(3, folder, [*steps(graphs).values(), *trainings])
     assert done.returncode == 0, done.stderr[-6000:]
-    return folder, killed[0]
+    return folder, killed
 
 
 @pytest.mark.parametrize("world", [2, 3])
 def test_a_step_equals_that_of_one_process_also_where_a_rank_has_no_rows_or_no_samples(
-    world: int, graphs: dict[str, TypedGraph], killed: tuple[Path, str], resumed: tuple[Path, Path]
+    world: int, graphs: dict[str, TypedGraph], killed: Path, resumed: tuple[Path, Path]
 ) -> None:
-    folder = killed[0] if world == 2 else resumed[0]
+    folder = killed if world == 2 else resumed[0]
     for name, job in steps(graphs).items():
         alone = sharding_program.one_step(job["values"], Ranks(), float(job.get("norm_type", 2.0)))
         together = torch.load(folder / f"{name}.pt", weights_only=False)
@@ -117,9 +116,9 @@ def test_a_step_equals_that_of_one_process_also_where_a_rank_has_no_rows_or_no_s
 
 @pytest.mark.parametrize("world", [2, 3])
 def test_a_pass_over_the_layers_sends_what_the_model_of_the_decision_says(
-    world: int, graphs: dict[str, TypedGraph], killed: tuple[Path, str], resumed: tuple[Path, Path]
+    world: int, graphs: dict[str, TypedGraph], killed: Path, resumed: tuple[Path, Path]
 ) -> None:
-    folder = killed[0] if world == 2 else resumed[0]
+    folder = killed if world == 2 else resumed[0]
     for system in SYSTEMS:
         m: Any = parse_settings(steps(graphs)[system]["values"], "test").model  # type: ignore[attr-defined]
         if system.startswith("hgt"):
@@ -135,16 +134,16 @@ def test_a_pass_over_the_layers_sends_what_the_model_of_the_decision_says(
 
 
 def test_each_rank_holds_its_rows_alone_and_only_shared_weights_are_reduced(
-    graphs: dict[str, TypedGraph], killed: tuple[Path, str]
+    graphs: dict[str, TypedGraph], killed: Path
 ) -> None:
-    found = torch.load(killed[0] / "lightgcn.pt", weights_only=False)
+    found = torch.load(killed / "lightgcn.pt", weights_only=False)
     assert 15 <= found["sent"]["rows"]["user"] <= 25
     assert found["phases"]["train"]["reduced"] == 0
 
 
 @pytest.mark.parametrize("system", TRAININGS)
 def test_a_training_whose_rank_was_killed_goes_on_with_three_and_ends_as_one_process_does(
-    system: str, resumed: tuple[Path, Path], killed: tuple[Path, str], graphs: dict[str, TypedGraph], tmp_path: Path,
+    system: str, resumed: tuple[Path, Path], graphs: dict[str, TypedGraph], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(registry, "create", registry.create)
@@ -152,7 +151,6 @@ def test_a_training_whose_rank_was_killed_goes_on_with_three_and_ends_as_one_pro
     values = values_of(system, graphs, TRAINED)
     alone = run(values, tmp_path)
     result = torch.load(resumed[0] / f"{system}-train.pt", weights_only=False)
-    assert "PeerLostError" in killed[1]
     assert result["steps_done"] == alone["steps_done"]
     assert result["bytes_exchanged"] > 0
     expected, found = last(alone["run_dir"]), last(result["run_dir"])
