@@ -165,14 +165,17 @@ def _filled(detached: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _norm(parameters: list[nn.Parameter], norm_type: float, shards: Shards) -> Tensor:
     """The norm of all gradients: of what is divided over all ranks, of what all have once."""
     mine = [p for p in parameters if shards.holds(p)]
-    norms = [gradient_norm([p for p in parameters if not shards.holds(p)], norm_type).double()]
+    shared = gradient_norm([p for p in parameters if not shards.holds(p)], norm_type)
     own = float(gradient_norm(mine, norm_type))
     if math.isinf(norm_type):
         found = shards.ranks.max_floats([own if own == own else math.inf])[0]  # the largest of some NaN may be any
     else:
         found = shards.ranks.sum_floats([own**norm_type])[0] ** (1.0 / norm_type)
-    norms.append(torch.tensor(found, dtype=torch.float64, device=norms[0].device))
-    return torch.linalg.vector_norm(torch.stack(norms), norm_type)
+    norm = torch.linalg.vector_norm(
+        torch.stack([shared.cpu().double(), torch.tensor(found, dtype=torch.float64)]), norm_type
+    )
+    device = parameters[0].device
+    return norm.float().to(device) if device.type == "mps" else norm.to(device)
 
 
 def _reduce(

@@ -89,7 +89,7 @@ class HgtRecipe(BaseRecipe):
         super().to(device)
         if "messages" in self.__dict__:
             self.messages = self.messages.on(device)
-        if self.shards is not None:
+        if self.shards is not None and self.mine is None:
             self.mine = RankMessages(self.data, self.shards, self._bounds, device)
             self.features = {number: rows[self.own_rows(number)] for number, rows in self.features.items()}
         self.features = {number: rows.to(device) for number, rows in self.features.items()}
