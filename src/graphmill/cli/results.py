@@ -115,7 +115,7 @@ def recommend(
     With --history for the users in that file, who need not have been there in the training: as
     recommendations_of_history.parquet.
     """
-    from graphmill.ingest.read import read_interactions
+    from graphmill.ingest.public_readers import read_interactions
     from graphmill.runs.fold_in import recommend_history
     from graphmill.runs.recommendations import recommend_run
 

@@ -374,7 +374,7 @@ class Run:
         """
         import pyarrow.parquet as pq
 
-        from graphmill.ingest.read import read_interactions
+        from graphmill.ingest.public_readers import read_interactions
         from graphmill.runs.fold_in import recommend_history
         from graphmill.runs.recommendations import recommend_run
 

@@ -88,7 +88,7 @@ def read_joining(
     settings: Mapping[str, Any] | None = None,
 ) -> tuple[IngestResult | None, FeatureFiles, str]:
     """What :func:`graphmill.runs.embed.embed_run` takes: tables of the file ``edges`` ("": none), features, their names."""
-    from graphmill.ingest.read import read_edges
+    from graphmill.ingest.public_readers import read_edges
 
     if not edges and not features:
         raise InputError("give a file of edges, of features, or both: there is nothing to embed without one")
