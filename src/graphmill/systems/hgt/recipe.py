@@ -311,9 +311,8 @@ class HgtRecipe(BaseRecipe):
         limit = 0 if final else self.settings.evaluation.max_queries
         scorer = self.scorer(model)
         scorer.poll = poll
-        m = self.settings.model
+        m, enough = self.settings.model, min(limit or STRENGTH_QUERIES, STRENGTH_QUERIES)
         if split == "valid" and not final and m.relation_strength and m.popularity:
-            enough = min(limit or STRENGTH_QUERIES, STRENGTH_QUERIES)
             fit_strength(scorer.decoder, scorer, self._queries_of(split, enough))
         ranking = rank_links(scorer, self._queries_of(split, limit), ks=tuple(self.settings.evaluation.top_k))
         return self.measured(ranking.macro, final=final)
@@ -368,11 +367,9 @@ class HgtRecipe(BaseRecipe):
         if self.batching == "neighbor_sampled":
             first = self.step(phase, 0, 0)
             return "edges", float(sum(m.sample.num_edges for m in first.micro if m.sample is not None))
-        size = max(self.settings.sampling.edge_sample_size // self.settings.sampling.accumulation_steps, 1)
-        per_micro = sum(min(size, len(r.src)) for r in self.data.relations)
-        return "edges", float(per_micro * self.settings.sampling.accumulation_steps)
-
-    # ---------------------------------------------------------------- small parts
+        sampling = self.settings.sampling
+        size = max(sampling.edge_sample_size // sampling.accumulation_steps, 1)
+        return "edges", float(sum(min(size, len(r.src)) for r in self.data.relations) * sampling.accumulation_steps)
 
     def _queries_of(self, split: str, limit: int) -> LinkQueries:
         if (split, limit) not in self._queries:
@@ -389,8 +386,7 @@ class HgtRecipe(BaseRecipe):
         """Index tensors of the host on the device, in one copy."""
         if self.device.type == "cpu":
             return list(indices)
-        whole = self._tensor(torch.cat(list(indices)).numpy())
-        return list(whole.split([len(part) for part in indices]))
+        return list(self._tensor(torch.cat(list(indices)).numpy()).split([len(part) for part in indices]))
 
     def _rows(self, nodes: np.ndarray, lookup: Tensor | None) -> Tensor:
         rows = self._tensor(nodes)
