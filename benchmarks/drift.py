@@ -1,9 +1,9 @@
-"""Whether drift is named rightly on real data: Hetionet's ``kg_5k`` trained again, with another seed, and on a changed graph.
+"""Whether drift is named rightly on real data: Hetionet's ``kg_5k``, trained again and on changed graphs.
 
-``python -m benchmarks.drift --json`` trains ComplEx (and HGT by spectral vectors alone) on the graph, measures what two
-further seeds change (the unit), and compares the run with: itself turned by a random rotation; a fourth seed; a graph that has
-lost 5 % and 50 % of its edges; one that has lost half and starts from the run (``training.init_from``); the run with the ids of
-its nodes permuted. Each verdict stands beside the one that it should be.
+``python -m benchmarks.drift --json`` trains ComplEx (and HGT by spectral vectors alone), measures what two further seeds
+change (the unit), and compares the run with: itself turned by a random rotation; with the ids of its nodes permuted; a
+fourth seed; graphs that have lost 5 % and 50 % of their edges; and a run on the last of these that starts from the first one
+(``training.init_from``). Each verdict stands beside the one that it should be.
 """
 
 from __future__ import annotations
