@@ -111,6 +111,13 @@ class Interactions:
         by_item = to_rows(train.columns, train.row, items, self.num_users)
         return replace(self, num_items=items, train=train, train_by_item=by_item)
 
+    def without_items(self, items: npt.NDArray[np.int64]) -> Interactions:
+        """The same without the training pairs of some items."""
+        kept = ~np.isin(self.train.columns, items)
+        train = to_rows(self.train.row[kept], self.train.columns[kept], self.num_users, self.num_items)
+        by_item = to_rows(train.columns, train.row, self.num_items, self.num_users)
+        return replace(self, train=train, train_by_item=by_item)
+
     def describe(self) -> dict[str, Any]:
         """What there is to know at a glance."""
         cold_users, cold_items = (int((rows.counts == 0).sum()) for rows in (self.train, self.train_by_item))

@@ -126,9 +126,7 @@ class Run:
     @cached_property
     def scorer(self) -> ExportedScorer | SoftmaxScorer:
         """Scores links from this export alone. Raises :class:`InputError` where it cannot."""
-        from safetensors.numpy import load_file
-
-        from graphmill.systems.registry import exported_scorer
+        from graphmill.runs.links_of_export import scorer_of_export
 
         path = self._directory / SCORING
         if not path.is_file():
@@ -136,8 +134,7 @@ class Run:
                 f"{self.path} has vectors and no {SCORING}: links are scored from exports of HGT, ConvE and ComplEx; "
                 "where it is one of an earlier release, export the run again"
             )
-        vectors = np.asarray(self.embeddings.vectors, dtype=np.float32)
-        return exported_scorer(self.manifest.get("recipe", "hgt"), load_file(path), vectors)
+        return scorer_of_export(self._directory, self.manifest, self.embeddings.vectors)
 
     def to_pandas(self) -> pd.DataFrame:
         """One row a node: node_index, node_id, node_name, node_type, and the dimensions d0 … as float32."""

@@ -34,7 +34,7 @@ from graphmill.predictions.table import LinkRows, schema
 from graphmill.predictions.top_tails import BestTails, Candidates, best_tails
 from graphmill.predictions.usual_ranks import usual_ranks
 from graphmill.runs.export import restore
-from graphmill.runs.exported import Run
+from graphmill.runs.links_of_export import scorer_of_export
 from graphmill.runs.messages import Outlet
 from graphmill.runs.places import open_graph_of
 from graphmill.systems.registry import entry
@@ -94,7 +94,7 @@ def link_model(run: str | Path) -> LinkModel:
                 "(graphmill.load(FOLDER).links(head, relation))"
             )
         graph = open_graph_of(path, manifest["data"])
-        return LinkModel(path, graph, Run(exported).scorer, {"epoch": manifest.get("epoch")})
+        return LinkModel(path, graph, scorer_of_export(exported, manifest), {"epoch": manifest.get("epoch")})
     if not (path / "manifest.json").is_file() or not (path / "settings.json").is_file():
         raise InputError(
             f"{path} is no run directory, nor an export that can score links: links are predicted from runs and exports of "

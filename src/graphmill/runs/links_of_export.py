@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from safetensors.numpy import load_file
 
+from graphmill.evaluation.embedding_files import read_embeddings
+from graphmill.export.embeddings import SCORING
 from graphmill.predictions.paths import PathEvidence
 from graphmill.predictions.settings import LinkSettings
 from graphmill.predictions.table import schema
+from graphmill.systems.registry import exported_scorer
 
 if TYPE_CHECKING:
     from graphmill.runs.exported import Run
+    from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
+    from graphmill.systems.link_export import ExportedScorer
+
+
+def scorer_of_export(
+    folder: Path, manifest: Mapping[str, Any], vectors: np.ndarray | None = None
+) -> ExportedScorer | SoftmaxScorer:
+    """What scores the links of an export in ``folder`` that can; ``vectors``: its own, where they were read before."""
+    rows = read_embeddings(folder).vectors if vectors is None else vectors
+    return exported_scorer(
+        manifest.get("recipe", "hgt"), load_file(folder / SCORING), np.asarray(rows, dtype=np.float32)
+    )
 
 
 def links_of_export(run: Run, asked: LinkSettings) -> pd.DataFrame:

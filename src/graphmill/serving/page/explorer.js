@@ -259,8 +259,8 @@ function showDrift(drift, pictures) {
       + (drift.multiple === null ? "" : `: ${number(drift.multiple)} times what another seed moves`)),
     make("ul", {}, ...drift.findings.map((each) => make("li", {}, verdict(each.status), ` ${each.meaning}`))),
     table("Drift figures", [["figure", ([name]) => words(name)], ["value", ([, value]) => number(value), true]], figures),
-    ...Object.entries(DRIFT_PICTURES).filter(([name]) => pictures[name]).map(([name, title]) => make("figure", {},
-      make("img", { src: pictures[name], alt: title, loading: "lazy" }), make("figcaption", {}, title))),
+    make("div", { class: "pictures" }, ...Object.entries(DRIFT_PICTURES).filter(([name]) => pictures[name]).map(([name, title]) => make("figure", {},
+      make("img", { src: pictures[name], alt: title }), make("figcaption", {}, title)))),
     ...(drift.moved.length ? [make("h3", {}, "Moved most"), table("Nodes that moved most", [
       ["node", nodeButton], ["cosine with itself", (row) => number(row.cosine), true], ["neighbours kept", (row) => number(row.overlap_10), true],
     ], drift.moved)] : []),

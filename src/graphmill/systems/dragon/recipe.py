@@ -42,19 +42,23 @@ class DragonRecipe(MultimodalRecipe):
         super().__init__(graph, settings, batching)
         self.on_view()
 
+    def on_interactions(self) -> Self:
+        """:meth:`MultimodalRecipe.on_interactions`."""
+        view = self.view
+        graph = user_item_graph(view.train.row, view.train.columns, view.num_users, view.num_items, "symmetric")
+        self.user_item = graph.to(self.device)
+        return self
+
     def on_view(self) -> Self:
-        """:meth:`MultimodalRecipe.on_view`."""
+        """:meth:`MultimodalRecipe.on_view`: the homogeneous graphs, too."""
         m, view = self.settings.model, self.view
-        self.user_item = user_item_graph(
-            view.train.row, view.train.columns, view.num_users, view.num_items, "symmetric"
-        )
         # Kept on the CPU, where rows are cut from them; what is multiplied goes to the device.
         self.similar_items = (
             item_graph(self.modalities, m.item_graph_weights, m.item_neighbours) if m.item_layers else None
         )
         self.similar_users = user_graph(view, m.user_neighbours, m.user_weighting) if m.user_neighbours else None
         self._items_there, self._users_there = self.similar_items, self.similar_users
-        self.to(self.device)
+        self.on_interactions().to(self.device)
         return self
 
     def make_model(self) -> Dragon:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.systems.hgt import softmax_scorer
 from graphmill.systems.hgt.decoder import LinkDecoder
+from graphmill.systems.hgt.later import grown_links
 from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
 from graphmill.systems.link_export import ExportedScorer
+
+if TYPE_CHECKING:
+    from graphmill.systems.hgt.recipe import HgtRecipe
 
 _PARAMETERS = ("relation", "popularity", "offset", "strength")
 
@@ -24,6 +30,16 @@ def scoring_arrays(
     arrays = {name: getattr(decoder, name) for name in _PARAMETERS}
     told = {name: value.detach().float().cpu().numpy() for name, value in arrays.items() if value is not None}
     return told | links.arrays() | {f"log_degree.{number}": degree for number, degree in enumerate(log_degree)}
+
+
+def scoring_of(recipe: HgtRecipe, model: nn.Module, later: LaterNodes | None = None) -> dict[str, np.ndarray]:
+    """:func:`scoring_arrays` of a trained model; ``later``: with nodes that joined among the training links."""
+    links = TrainingLinks.of_graph(recipe.graph)
+    degrees = [rows.cpu().numpy() for rows in recipe.log_degree]
+    if later is not None:
+        links = grown_links(later, links, recipe.graph)
+        degrees = [np.log1p(links.degrees(number)).astype(np.float32) for number in range(len(degrees))]
+    return scoring_arrays(model.decoder, links, degrees)  # type: ignore[arg-type]
 
 
 class DecoderExport(ExportedScorer):

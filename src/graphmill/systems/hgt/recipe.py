@@ -14,7 +14,6 @@ from graphmill.evaluation.ranking.links import LinkQueries, link_queries, rank_l
 from graphmill.evaluation.ranking.queries import count_links
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
-from graphmill.graph.training_links import TrainingLinks
 from graphmill.kernels.devices import own_copy
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
 from graphmill.kernels.losses import info_nce_sums, negative_link_loss, positive_link_loss
@@ -23,9 +22,9 @@ from graphmill.systems.base_recipe import BaseRecipe
 from graphmill.systems.hgt.batch import CONTRASTIVE, FEW, LINK, NEARLY_ALL, HgtBatch, round_up
 from graphmill.systems.hgt.data import HgtData, Similar
 from graphmill.systems.hgt.decoder import HgtModule, LinkDecoder
-from graphmill.systems.hgt.exported import scoring_arrays
+from graphmill.systems.hgt.exported import scoring_of
 from graphmill.systems.hgt.inference import infer
-from graphmill.systems.hgt.later import grown_links, learned_later
+from graphmill.systems.hgt.later import learned_later
 from graphmill.systems.hgt.model import HGT
 from graphmill.systems.hgt.neighborhood import message_blocks
 from graphmill.systems.hgt.rank_messages import RankMessages, node_shards
@@ -300,9 +299,8 @@ class HgtRecipe(BaseRecipe):
         return HgtScorer(self, model)
 
     def scoring(self, model: nn.Module) -> dict[str, np.ndarray]:
-        """What a score needs beside the exported vectors: :func:`graphmill.systems.hgt.exported.scoring_arrays`."""
-        degrees = [rows.cpu().numpy() for rows in self.log_degree]
-        return scoring_arrays(model.decoder, TrainingLinks.of_graph(self.graph), degrees)  # type: ignore[arg-type]
+        """What a score needs beside the exported vectors: :func:`graphmill.systems.hgt.exported.scoring_of`."""
+        return scoring_of(self, model)
 
     def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ...
@@ -313,9 +311,8 @@ class HgtRecipe(BaseRecipe):
         limit = 0 if final else self.settings.evaluation.max_queries
         scorer = self.scorer(model)
         scorer.poll = poll
-        m = self.settings.model
+        m, enough = self.settings.model, min(limit or STRENGTH_QUERIES, STRENGTH_QUERIES)
         if split == "valid" and not final and m.relation_strength and m.popularity:
-            enough = min(limit or STRENGTH_QUERIES, STRENGTH_QUERIES)
             fit_strength(scorer.decoder, scorer, self._queries_of(split, enough))
         ranking = rank_links(scorer, self._queries_of(split, limit), ks=tuple(self.settings.evaluation.top_k))
         return self.measured(ranking.macro, final=final)
@@ -356,10 +353,7 @@ class HgtRecipe(BaseRecipe):
 
     def embed_later(self, model: nn.Module, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """:meth:`graphmill.runs.embed.EmbedsLater.embed_later`."""
-        links = grown_links(later, TrainingLinks.of_graph(self.graph), self.graph)
-        degrees = [np.log1p(links.degrees(n)).astype(np.float32) for n in range(len(self.data.relations))]
-        scoring = scoring_arrays(model.decoder, links, degrees)  # type: ignore[arg-type]
-        return learned_later(self, model, later, self.features), scoring
+        return learned_later(self, model, later, self.features), scoring_of(self, model, later)
 
     def compilables(self, model: nn.Module) -> list[Compilable]:
         """Heads and decoder: dense and of fixed shapes. The attention is a kernel of its own."""
@@ -373,11 +367,9 @@ class HgtRecipe(BaseRecipe):
         if self.batching == "neighbor_sampled":
             first = self.step(phase, 0, 0)
             return "edges", float(sum(m.sample.num_edges for m in first.micro if m.sample is not None))
-        size = max(self.settings.sampling.edge_sample_size // self.settings.sampling.accumulation_steps, 1)
-        per_micro = sum(min(size, len(r.src)) for r in self.data.relations)
-        return "edges", float(per_micro * self.settings.sampling.accumulation_steps)
-
-    # ---------------------------------------------------------------- small parts
+        sampling = self.settings.sampling
+        size = max(sampling.edge_sample_size // sampling.accumulation_steps, 1)
+        return "edges", float(sum(min(size, len(r.src)) for r in self.data.relations) * sampling.accumulation_steps)
 
     def _queries_of(self, split: str, limit: int) -> LinkQueries:
         if (split, limit) not in self._queries:
@@ -394,8 +386,7 @@ class HgtRecipe(BaseRecipe):
         """Index tensors of the host on the device, in one copy."""
         if self.device.type == "cpu":
             return list(indices)
-        whole = self._tensor(torch.cat(list(indices)).numpy())
-        return list(whole.split([len(part) for part in indices]))
+        return list(self._tensor(torch.cat(list(indices)).numpy()).split([len(part) for part in indices]))
 
     def _rows(self, nodes: np.ndarray, lookup: Tensor | None) -> Tensor:
         rows = self._tensor(nodes)

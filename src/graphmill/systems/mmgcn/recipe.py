@@ -41,10 +41,10 @@ class MmgcnRecipe(MultimodalRecipe):
         super().__init__(graph, settings, batching)
         m = settings.model
         self.latent_dims = latent_dims(m.latent_dims, len(self.modalities), m.embedding_dim)
-        self.on_view()
+        self.on_interactions()
 
-    def on_view(self) -> Self:
-        """:meth:`MultimodalRecipe.on_view`."""
+    def on_interactions(self) -> Self:
+        """:meth:`MultimodalRecipe.on_interactions`."""
         train, shape = self.view.train, (self.view.num_users, self.view.num_items)
         self.user_item = user_item_graph(train.row, train.columns, *shape, "mean").to(self.device)
         return self
