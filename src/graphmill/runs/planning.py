@@ -290,7 +290,10 @@ def cost_of(job: Job, graph: TypedGraph, batching: str, execution: Execution) ->
     """The recipe's formulas, filled in."""
     module = import_module(f"{registry.RECIPES[job.settings.recipe].module}.cost")
     cost: Cost = module.step_cost(graph, job.settings, batching, execution, job.precision)
-    return cost
+    acceleration = job.settings.acceleration
+    if acceleration.sharding == "none":
+        return cost
+    return cost.by_rows(int(os.environ.get("WORLD_SIZE", acceleration.processes)))  # those of other machines as well
 
 
 def _option(job: Job, batching: str, execution: Execution, cost: Cost, heap: Heap, machine: Machine | None) -> Option:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -18,8 +19,31 @@ from graphmill.training.contract import Compilable, EmbeddingBlock, Execution, P
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
+    from graphmill.training.processes import Ranks
+    from graphmill.training.sharding import Shards
 
 EXPORT_ROWS = 65_536
+
+
+class RowBatch:
+    """What batches of rows have in common; a dataclass of arrays adds ``weights``, ``split`` and ``shard``."""
+
+    replicated = False
+    """Whether every rank encodes the same."""
+
+    def groups(self) -> Sequence[Self]:
+        """The batch itself, also where a rank has no row of it: all ranks go through the encoding together."""
+        return (self,)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All arrays by the names of their fields."""
+        found = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+        return {name: array for name, array in found.items() if isinstance(array, np.ndarray)}
+
+
+def wide(x: Tensor) -> Tensor:
+    """At least fp32."""
+    return x if x.dtype == torch.float64 else x.float()
 
 
 class BaseRecipe:
@@ -29,7 +53,12 @@ class BaseRecipe:
         self.graph, self.settings = graph, settings
         self.device = torch.device("cpu")
         self.execution = Execution()
+        self.shards: Shards | None = None
         self._orders: dict[tuple[int, int], np.ndarray] = {}
+
+    def shard(self, ranks: Ranks) -> None:
+        """No system divides its tables by rows, unless it says so; the settings refuse it then."""
+        raise NotImplementedError
 
     def seed_weights(self, execution: Execution) -> None:
         """Before a model is built: initialised on the CPU from the seed, so that every device and rank starts alike."""

@@ -30,10 +30,11 @@ class Saver:
         Raises:
             ResourceError: this one, on the CPU, or the one before could not be written.
         """
-        if self._thread is None:
+        self.wait()
+        if self._thread is None or snapshot.streamed:
+            # What is divided between processes comes block by block while it is written, and they all take part.
             self.store.save(snapshot, **details)
             return
-        self.wait()
         copied = Snapshot(self._copied(snapshot.tensors), snapshot.state)
         done = None
         if self.device.type == "cuda":

@@ -13,12 +13,14 @@ from torch.nn import functional as F
 
 from graphmill.evaluation.ranking.links import LinkRanking
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides
+from graphmill.graph.training_links import TrainingLinks
 from graphmill.kernels.one_to_n import entities_per_block, one_to_n_loss, smoothed_targets
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
 from graphmill.systems.base_recipe import TableRecipe
 from graphmill.systems.conve.batch import LOSS, ConveBatch
 from graphmill.systems.conve.data import ConveData, both_directions, triples_of
+from graphmill.systems.conve.exported import scoring_arrays
 from graphmill.systems.conve.model import ConvE, ConvEConfig
 from graphmill.systems.conve.ranking import ConveScorer, rank_both_sides, ranking_report
 from graphmill.systems.conve.settings import SMALL_GRAPH, ConveSettings
@@ -180,6 +182,11 @@ class ConveRecipe(TableRecipe):
         """Scores of relations 0 … M − 1 and of their inverses M … 2M − 1."""
         assert isinstance(model, ConvE)
         return ConveScorer(model, self.graph)
+
+    def scoring(self, model: nn.Module) -> dict[str, np.ndarray]:
+        """What a score needs beside the exported vectors: :func:`graphmill.systems.conve.exported.scoring_arrays`."""
+        assert isinstance(model, ConvE)
+        return scoring_arrays(model, TrainingLinks.of_graph(self.graph))
 
     def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Filtered ranking over the queries of both sides: ``mrr``, ``hits@k``, ..."""

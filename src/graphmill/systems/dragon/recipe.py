@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from graphmill.systems.dragon.graphs import item_graph, user_graph
 from graphmill.systems.dragon.model import Dragon, DragonConfig
 from graphmill.systems.dragon.settings import DragonSettings
 from graphmill.systems.recommenders.batch import PairBatch
-from graphmill.systems.recommenders.multimodal import MOST_ROWS, NORM, MultimodalRecipe
+from graphmill.systems.recommenders.multimodal import MOST_ROWS, NORM, MultimodalRecipe, squares
 from graphmill.systems.recommenders.recipe import ITEMS, USERS, PairRows
 from graphmill.systems.recommenders.user_item_graph import user_item_graph
 from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, Term
@@ -32,6 +32,7 @@ class DragonRecipe(MultimodalRecipe):
     """See :class:`graphmill.systems.dragon.model.Dragon`. The loss is the authors' log₂ form: natural BPR over ln 2."""
 
     algorithm_version = 1
+    item_tables = ("identities.item",)
     loss_scale = 1.0 / math.log(2.0)
     settings: DragonSettings
 
@@ -40,16 +41,26 @@ class DragonRecipe(MultimodalRecipe):
         if settings.model.identity_dim:
             self.term_names += (IDENTITY, IDENTITY_NORM)
         super().__init__(graph, settings, batching)
-        m, view = settings.model, self.view
-        self.user_item = user_item_graph(
-            view.train.row, view.train.columns, view.num_users, view.num_items, "symmetric"
-        )
+        self.on_view()
+
+    def on_interactions(self) -> Self:
+        """:meth:`MultimodalRecipe.on_interactions`."""
+        view = self.view
+        graph = user_item_graph(view.train.row, view.train.columns, view.num_users, view.num_items, "symmetric")
+        self.user_item = graph.to(self.device)
+        return self
+
+    def on_view(self) -> Self:
+        """:meth:`MultimodalRecipe.on_view`: the homogeneous graphs, too."""
+        m, view = self.settings.model, self.view
         # Kept on the CPU, where rows are cut from them for a step there; what is multiplied goes to the device.
         self.similar_items = (
             item_graph(self.modalities, m.item_graph_weights, m.item_neighbours) if m.item_layers else None
         )
         self.similar_users = user_graph(view, m.user_neighbours, m.user_weighting) if m.user_neighbours else None
         self._items_there, self._users_there = self.similar_items, self.similar_users
+        self.on_interactions().to(self.device)
+        return self
 
     def make_model(self) -> Dragon:
         """The network with this graph's features."""
@@ -149,8 +160,8 @@ class DragonRecipe(MultimodalRecipe):
         if NORM not in self.term_names:
             return found
         count, users = float(len(chunk)), self._tensor(chunk.users)
-        tables = [_squares(table_rows(p, users)) for p in model.preferences]
-        weights = _squares(model.modality_weights) * (count / model.modality_weights.numel())
+        tables = [squares(table_rows(p, users)) for p in model.preferences]
+        weights = squares(model.modality_weights) * (count / model.modality_weights.numel())
         total = torch.stack(tables).sum() / model.config.embedding_dim + weights
         return [Term(NORM, total, count, self.settings.objective.regularisation), *found]
 
@@ -182,8 +193,3 @@ class DragonRecipe(MultimodalRecipe):
         """Modalities are concatenated, unless they are added up, and vectors by id put behind."""
         m = self.settings.model
         return m.embedding_dim * (len(self.modalities) if m.fusion == "concatenate" else 1) + m.identity_dim
-
-
-def _squares(x: Tensor) -> Tensor:
-    """Σ x², at least fp32."""
-    return (x if x.dtype == torch.float64 else x.float()).square().sum()

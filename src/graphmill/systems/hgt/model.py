@@ -122,13 +122,12 @@ class HGTLayer(nn.Module):
         return linear(rows, weight[-2 * self.out_dim :], bias[-2 * self.out_dim :])
 
     def update_all(self, x: Sequence[Tensor], messages: Sequence[Tensor | None]) -> list[Tensor]:
-        """:meth:`update` of the rows of every type."""
+        """What becomes of the rows of every type when their messages arrive: output product, skip."""
         # All gates at once: one a type would be launches a type, forward and backward.
         gates = [None] * len(x) if self.skip is None else self.skip.sigmoid().unbind()
-        return [self.update(t, *own) for t, own in enumerate(zip(x, messages, gates, strict=True))]
+        return [self._update(t, *own) for t, own in enumerate(zip(x, messages, gates, strict=True))]
 
-    def update(self, node_type: int, rows: Tensor, message: Tensor | None, gate: Tensor | None = None) -> Tensor:
-        """What becomes of some rows when their messages arrive: output product, skip by ``gate`` (None: no skip)."""
+    def _update(self, node_type: int, rows: Tensor, message: Tensor | None, gate: Tensor | None) -> Tensor:
         if message is None:
             return rows
         output: nn.Linear = self.outputs[str(node_type)]  # type: ignore[assignment]

@@ -23,7 +23,7 @@ from graphmill.kernels.products import product
 from graphmill.kernels.sequence_attention import Bucket
 from graphmill.kernels.table_rows import table_rows
 from graphmill.sampling.sequences import Layout, lay_out, ranges
-from graphmill.systems.base_recipe import BaseRecipe
+from graphmill.systems.base_recipe import BaseRecipe, wide
 from graphmill.systems.sequences.batch import NEXT_ITEM, TABLES, SequenceBatch
 from graphmill.systems.sequences.data import SequenceData
 from graphmill.systems.sequences.evaluate import SequenceEvaluator
@@ -317,9 +317,5 @@ def _table_norm(model: nn.Module) -> Tensor:
     network: Any = model.network
     if isinstance(network, TiSASRec):
         tables = (network.items, network.position_keys, network.position_values, network.time_keys, network.time_values)
-        return torch.stack([torch.linalg.vector_norm(_wide(t.weight)) for t in tables]).sum()
-    return torch.stack([_wide(t.weight).square().sum() for t in (network.items, network.positions)]).sum()
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x if x.dtype == torch.float64 else x.float()
+        return torch.stack([torch.linalg.vector_norm(wide(t.weight)) for t in tables]).sum()
+    return torch.stack([wide(t.weight).square().sum() for t in (network.items, network.positions)]).sum()
