@@ -58,12 +58,6 @@ class Cost:
     low_flop: float = 0.0
     ragged: bool = False
 
-    def by_rows(self, ranks: int) -> Cost:
-        """What remains of it for one of several ranks that divide the tables; the vectors that are evaluated stay whole."""
-        parts = ("weights", "held", "step", "gradients")
-        fewer = {name: int(getattr(self, name) / ranks) for name in parts}
-        return replace(self, **fewer, flop=self.flop / ranks, low_flop=self.low_flop / ranks, moved=self.moved / ranks)
-
 
 @dataclass(frozen=True)
 class Machine:
@@ -124,6 +118,9 @@ def sharded_cost(cost: Cost, ranks: int, nodes: int, widths: Sequence[int]) -> C
         step=-(-cost.step // ranks) + gathered,
         gradients=-(-cost.gradients // ranks),
         evaluation=-(-cost.evaluation // ranks) + gathered // 2,
+        flop=cost.flop / ranks,
+        low_flop=cost.low_flop / ranks,
+        moved=cost.moved / ranks,
     )
 
 
