@@ -294,7 +294,7 @@ def pykeen_evaluation() -> list[float]:
 
 def loss_memory(entities: int, chunk: int) -> dict[str, float]:
     """Peak memory of loss and gradients above that of the tables and their gradients."""
-    from graphmill.kernels.one_to_n import one_to_n_loss
+    from graphmill.systems.conve.one_to_n import one_to_n_loss
 
     width = 32
     x = torch.randn(BATCH, width).requires_grad_()

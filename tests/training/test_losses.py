@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from graphmill.kernels import losses, next_item_losses, one_to_n
+from graphmill.kernels import losses, next_item_losses
+from graphmill.systems.conve import one_to_n
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 ROWS = 6

@@ -16,7 +16,6 @@ from torch.nn import functional as F
 
 from graphmill.kernels.devices import part_bytes, sum_dtype
 from graphmill.kernels.products import add_product_, product
-from graphmill.kernels.runtime.threads import has_numba
 
 _CPU = torch.device("cpu")
 
@@ -171,10 +170,6 @@ def _slopes(scores: Tensor, bias: Tensor | None, zero: float, entity_sums: Tenso
 
     ``entity_sums`` [n] is overwritten by the slopes' sums over a row.
     """
-    if scores.device.type == "cpu" and has_numba():
-        from graphmill.kernels.one_to_n.cpu import slopes_
-
-        return slopes_(scores, bias, zero, entity_sums)
     if bias is not None:
         scores += bias[:, None]
     sums = F.softplus(scores).sum(1)

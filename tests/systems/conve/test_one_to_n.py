@@ -5,18 +5,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphmill.kernels import one_to_n
-from graphmill.kernels.one_to_n import BLOCK_BYTES, entities_per_block, one_to_n_loss, smoothed_targets
-from graphmill.kernels.one_to_n.reference import one_to_n_loss_reference
-
-
-@pytest.fixture(params=["compiled", "torch"])
-def backend(request, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "compiled":
-        pytest.importorskip("numba")
-    else:
-        monkeypatch.setattr(one_to_n, "has_numba", lambda: False)
-    return str(request.param)
+from graphmill.systems.conve.one_to_n import BLOCK_BYTES, entities_per_block, one_to_n_loss, smoothed_targets
+from tests.systems.conve.reference import one_to_n_loss_reference
 
 
 def problem(batch: int, entities: int, dim: int, positives: int, seed: int, dtype: torch.dtype, *, bias: bool = True):
@@ -56,7 +46,6 @@ class TestTheValue:
         dense = one_to_n_loss_reference(x, e, None, where, where, one=one, zero=zero)
         assert float(dense) / 3 == pytest.approx(0.5214222276, abs=1e-10)
 
-    @pytest.mark.usefixtures("backend")
     def test_scores_of_any_size_give_a_finite_loss(self) -> None:
         e = torch.tensor([[500.0], [-500.0]])
         loss = one_to_n_loss(
@@ -66,15 +55,6 @@ class TestTheValue:
 
 
 class TestEqualityWithTheDenseLoss:
-    def test_value_and_gradients_without_compiled_kernels(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(one_to_n, "has_numba", lambda: False)
-        x, e, b, rows, columns = problem(5, 17, 4, 30, 7, torch.float64)
-        fast = one_to_n_loss(x, e, b, rows, columns, one=0.9, zero=0.01, block=6)
-        dense = one_to_n_loss_reference(x, e, b, rows, columns, one=0.9, zero=0.01)
-        torch.testing.assert_close(fast, dense, rtol=1e-12, atol=1e-12)
-        for mine, theirs in zip(gradients(fast, (x, e, b)), gradients(dense, (x, e, b)), strict=True):
-            torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
-
     @given(
         batch=st.integers(1, 5),
         entities=st.integers(1, 17),
@@ -96,7 +76,6 @@ class TestEqualityWithTheDenseLoss:
         for mine, theirs in zip(gradients(fast * 0.3, (x, e, b)), gradients(dense * 0.3, (x, e, b)), strict=True):
             torch.testing.assert_close(mine, theirs, rtol=1e-10, atol=1e-10)
 
-    @pytest.mark.usefixtures("backend")
     @pytest.mark.parametrize("block", [64, 100, 1000])
     def test_fp32_is_within_rounding(self, block) -> None:
         x, e, b, rows, columns = problem(32, 700, 24, 200, 1, torch.float32)
@@ -106,7 +85,6 @@ class TestEqualityWithTheDenseLoss:
         for mine, theirs in zip(gradients(fast, (x, e, b)), gradients(dense, (x, e, b)), strict=True):
             assert float((mine - theirs).norm() / theirs.norm()) < 1e-5
 
-    @pytest.mark.usefixtures("backend")
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
     def test_low_precision_products_keep_fp32_sums_and_gradients(self, dtype) -> None:
         x, e, b, rows, columns = problem(32, 700, 24, 200, 2, torch.float32)
@@ -118,7 +96,6 @@ class TestEqualityWithTheDenseLoss:
             assert mine.dtype == torch.float32
             assert float((mine - theirs).norm() / theirs.norm()) < 2e-2
 
-    @pytest.mark.usefixtures("backend")
     @pytest.mark.parametrize("brought", [1.0 / 224, 0.3])
     @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
     def test_an_expected_gradient_changes_nothing_whether_it_comes_or_not(self, dtype, brought) -> None:
@@ -155,45 +132,3 @@ class TestTheSizeRule:
     def test_more_parts_mean_smaller_blocks_for_the_rungs_of_the_shrink_ladder(self) -> None:
         assert entities_per_block(256, 10_000, parts=4) == 2500
         assert entities_per_block(256, 3, parts=100) == 1
-
-
-class TestTheCompiledSlopes:
-    @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 3e-7), (torch.float64, 1e-13)])
-    def test_loss_and_slope_keep_their_relative_precision_from_minus_eighty_to_eighty(self, dtype, tolerance) -> None:
-        pytest.importorskip("numba")
-        from graphmill.kernels.one_to_n.cpu import slopes_
-
-        scores = torch.linspace(-80, 80, 4001, dtype=dtype)[:, None].repeat(1, 2)
-        wide = scores.double().clone()
-        sums = torch.cat([slopes_(row[None], None, 0.0) for row in scores])
-        softplus = torch.log1p(torch.exp(-wide.abs())) + wide.clamp(min=0)
-        torch.testing.assert_close(sums, softplus.sum(1), rtol=tolerance, atol=0)
-        torch.testing.assert_close(scores.double(), torch.sigmoid(wide), rtol=tolerance, atol=0)
-
-    def test_sums_do_not_depend_on_the_number_of_threads(self) -> None:
-        pytest.importorskip("numba")
-        from graphmill.kernels.one_to_n.cpu import slopes_
-
-        scores, bias = torch.randn(3000, 64), torch.randn(3000)
-        before, found = torch.get_num_threads(), []
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            found.append(slopes_(scores.clone(), bias, 1e-4))
-        torch.set_num_threads(before)
-        torch.testing.assert_close(found[0], found[1], rtol=0, atol=0)
-
-    @pytest.mark.parametrize("entities", [0, 1, 63, 64, 65, 200])
-    @pytest.mark.parametrize("batch", [1, 31, 32, 33, 100, 511, 512, 513, 1100])
-    def test_every_size_of_block_has_its_sums(self, entities, batch) -> None:
-        pytest.importorskip("numba")
-        from graphmill.kernels.one_to_n.cpu import slopes_
-
-        generator = torch.Generator().manual_seed(entities + batch)
-        scores = 30 * torch.randn(entities, batch, dtype=torch.float64, generator=generator)
-        bias, found = torch.randn(entities, dtype=torch.float64, generator=generator), torch.empty(entities).double()
-        wide = scores + bias[:, None]
-        loss = slopes_(scores, bias, 1e-3, found).sum()
-        expected = torch.nn.functional.softplus(wide, threshold=1e9) - 1e-3 * wide
-        torch.testing.assert_close(loss, expected.sum(), rtol=1e-12, atol=1e-12)
-        torch.testing.assert_close(scores, torch.sigmoid(wide) - 1e-3, rtol=1e-12, atol=1e-15)
-        torch.testing.assert_close(found, scores.sum(1), rtol=1e-10, atol=1e-12)

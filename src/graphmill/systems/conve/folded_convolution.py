@@ -5,8 +5,6 @@ covariance Σ, channel w · u has mean w · μ and variance wᵀΣw. So the norm
 0 or 1/(1 − p), go into the filters, and the maps (batch × channels × positions, by far the largest thing here) are written
 by one product, rectified in place and read by the linear layer. Going back, their gradient takes their own place. The
 operations one after the other read or write memory of that size about twenty times.
-
-The plain form is in :mod:`graphmill.kernels.normed_convolution.reference`.
 """
 
 from __future__ import annotations
@@ -18,7 +16,6 @@ from torch.autograd.function import once_differentiable
 from graphmill.kernels.devices import sum_dtype
 from graphmill.kernels.products import product
 from graphmill.kernels.runtime.processor import own_products
-from graphmill.kernels.runtime.threads import has_numba
 
 _ROWS = 128
 
@@ -61,10 +58,6 @@ def rectified_linear(filters: Tensor, cells: Tensor, weight: Tensor, bias: Tenso
     return found
 
 
-def _compiled(x: Tensor) -> bool:
-    return x.device.type == "cpu" and has_numba() and x.dtype in (torch.float32, torch.float64)
-
-
 class _Windows(torch.autograd.Function):
     @staticmethod
     def forward(ctx, picture, height, width):  # type: ignore[no-untyped-def]
@@ -72,15 +65,10 @@ class _Windows(torch.autograd.Function):
         batch, tall, wide = picture.shape
         rows, columns = tall - height + 1, wide - width + 1
         found = picture.new_empty(batch, height * width + 1, rows, columns)
-        if _compiled(picture):
-            from graphmill.kernels.normed_convolution import cpu as normed_convolution_cpu
-
-            normed_convolution_cpu.unfold(picture.contiguous(), found, height, width)
-        else:
-            for entry in range(height * width):
-                i, j = divmod(entry, width)
-                found[:, entry] = picture[:, i : i + rows, j : j + columns]
-            found[:, -1] = 1.0
+        for entry in range(height * width):
+            i, j = divmod(entry, width)
+            found[:, entry] = picture[:, i : i + rows, j : j + columns]
+        found[:, -1] = 1.0
         cells = found.flatten(2)
         ctx.save_for_backward(cells)
         total = torch.bmm(cells, cells.transpose(1, 2)).sum(0)
@@ -93,19 +81,12 @@ class _Windows(torch.autograd.Function):
         (cells,) = ctx.saved_tensors
         both = (into_total + into_total.T).to(cells.dtype)
         shape = (batch, height * width + 1, tall - height + 1, wide - width + 1)
-        into = gradient.new_empty(batch, tall, wide)
-        if _compiled(gradient):
-            from graphmill.kernels.normed_convolution import cpu as normed_convolution_cpu
-
-            gradient = gradient.contiguous()
-            normed_convolution_cpu.fold(gradient.view(shape), both, cells.view(shape), into, height, width)
-        else:
-            parts = torch.baddbmm(gradient, both.expand(batch, -1, -1), cells).view(shape)
-            rows, columns = shape[2:]
-            into.zero_()
-            for entry in range(height * width):
-                i, j = divmod(entry, width)
-                into[:, i : i + rows, j : j + columns] += parts[:, entry]
+        into = gradient.new_zeros(batch, tall, wide)
+        parts = torch.baddbmm(gradient, both.expand(batch, -1, -1), cells).view(shape)
+        rows, columns = shape[2:]
+        for entry in range(height * width):
+            i, j = divmod(entry, width)
+            into[:, i : i + rows, j : j + columns] += parts[:, entry]
         return into, None, None
 
 
@@ -128,21 +109,6 @@ class _RectifiedLinear(torch.autograd.Function):
         ctx.spent = True
         filters, cells, weight, maps = ctx.saved_tensors
         into_weight = product(gradient.T.contiguous(), maps)
-        if _compiled(cells):
-            from graphmill.kernels.normed_convolution import cpu as normed_convolution_cpu
-
-            into_filters, into_cells = filters.new_empty(filters.shape), cells.new_empty(cells.shape)
-            for low in range(0, len(maps), _ROWS):
-                part = slice(low, low + _ROWS)
-                normed_convolution_cpu.rectified_gradients(
-                    product(gradient[part], weight),
-                    maps[part],
-                    filters[part],
-                    cells[part],
-                    into_filters[part],
-                    into_cells[part],
-                )
-            return into_filters, into_cells, into_weight, gradient.sum(0)
         # In parts, so that no second memory of this size is needed.
         for low in range(0, len(maps), _ROWS):
             part = maps[low : low + _ROWS]

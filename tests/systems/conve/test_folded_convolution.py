@@ -4,10 +4,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from graphmill.kernels import normed_convolution, one_to_n
-from graphmill.kernels.normed_convolution import channel_statistics, rectified_linear, windows
-from graphmill.kernels.normed_convolution.reference import plain_feature_map
+from graphmill.systems.conve.folded_convolution import channel_statistics, rectified_linear, windows
 from graphmill.systems.conve.model import ConvE, ConvEConfig
+from tests.systems.conve.reference import plain_feature_map
 
 CONFIG = ConvEConfig(
     num_entities=9,
@@ -20,16 +19,6 @@ CONFIG = ConvEConfig(
     kernel_width=3,
     input_dropout=0.0,
 )
-
-
-@pytest.fixture(params=["compiled", "torch"])
-def backend(request, monkeypatch: pytest.MonkeyPatch) -> str:
-    if request.param == "compiled":
-        pytest.importorskip("numba")
-    else:
-        for module in (normed_convolution, one_to_n):
-            monkeypatch.setattr(module, "has_numba", lambda: False)
-    return str(request.param)
 
 
 def model_of(dtype: torch.dtype, *, dropout: float = 0.3) -> ConvE:
@@ -55,7 +44,6 @@ def plainly(model: ConvE, picture: torch.Tensor) -> torch.Tensor:
     return model.projection(maps)
 
 
-@pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("training", [True, False])
 @pytest.mark.parametrize("rows", [0, 1, 5, 300])
 def test_value_gradients_and_running_statistics_in_float64(training: bool, rows: int) -> None:
@@ -94,7 +82,6 @@ def test_under_autocast_statistics_stay_wide_and_products_are_low(dtype: torch.d
     assert float(((low.float() - wide).norm() / wide.norm()).detach()) < 2e-2
 
 
-@pytest.mark.usefixtures("backend")
 def test_moments_tell_mean_and_variance_of_every_channel() -> None:
     picture = torch.randn(6, 8, 5, dtype=torch.float64)
     filters = torch.randn(3, 6, dtype=torch.float64)
@@ -109,7 +96,6 @@ def test_moments_tell_mean_and_variance_of_every_channel() -> None:
     torch.testing.assert_close(halves[0] + halves[1], total)
 
 
-@pytest.mark.usefixtures("backend")
 def test_windows_and_moments_have_the_gradients_of_their_definition() -> None:
     picture = torch.randn(2, 4, 5, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda p: windows(p, (2, 3)), picture)
