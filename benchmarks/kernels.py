@@ -57,7 +57,6 @@ FAMILIES = {
     "propagation": Family(_without("propagation"), ("lightgcn", "dragon", "mmgcn", "kgat")),
     "pair losses": Family(_without("pair_losses"), ("bpr_mf", "kgat", "dragon")),
     "link losses": Family(_without("link_scores"), ("hgt",)),
-    "next-item losses": Family(_without("next_item_losses"), ("sasrec", "tisasrec")),
     "dropout": Family(_without("dropout"), ("sasrec", "hgt", "conve")),
     "table rows": Family(_without("table_rows"), ("bpr_mf", "hgt sampled", "sasrec")),
     "neighbour picks": Family({"graphmill.sampling.neighbor_picks": ("has_numba",)}, ("hgt sampled",)),

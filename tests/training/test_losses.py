@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from graphmill.kernels import losses, next_item_losses
+from graphmill.kernels import losses
 from graphmill.systems.conve import one_to_n
+from graphmill.systems.sequences import next_item_losses
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 ROWS = 6

@@ -1,7 +1,7 @@
 """Losses of next-item prediction, weight-tied: the score of an item is the product of the state and the item's vector.
 
-All are sums over rows in at least fp32. The full softmax computes its gradient with its value, a block of rows at a
-time, so that the [rows, items] matrix never exists as a whole.
+All are sums over rows in at least fp32. The full softmax and the logistic losses go over a block of rows at a time: no
+[rows, items] matrix and no [rows, negatives, d] table ever exists as a whole.
 """
 
 from __future__ import annotations
@@ -15,48 +15,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from graphmill.kernels.products import product
-from graphmill.kernels.runtime.threads import has_numba
-from graphmill.kernels.table_rows import gradient_of_table, table_rows
+from graphmill.kernels.table_rows import add_rows_, gradient_of_table, table_rows
 
 BLOCK_NUMBERS = 4 << 20
-"""Scores that a block of the full softmax holds at once (16 MiB in fp32): what stays in a cache pays."""
-
-
-def score_items(states: Tensor, table: Tensor, items: Tensor) -> Tensor:
-    """State · item vector: [N, d], [I, d] and ``items`` int64 [N] or [N, k] → the same shape, at least fp32."""
-    plain = states.device.type == "cpu" and states.dtype == table.dtype in (torch.float32, torch.float64)
-    if plain and has_numba() and not torch.compiler.is_compiling():
-        found: Tensor = _Scores.apply(states.contiguous(), table, items.reshape(len(items), -1).contiguous())
-        return found.view(items.shape)
-    vectors = table_rows(table, items)
-    if items.dim() == 1:
-        return (_wide(states) * _wide(vectors)).sum(-1)
-    return torch.bmm(_wide(vectors), _wide(states)[:, :, None]).squeeze(-1)
-
-
-class _Scores(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, states: Tensor, table: Tensor, items: Tensor) -> Tensor:
-        from graphmill.kernels.next_item_losses import cpu as next_item_losses_cpu
-
-        ctx.save_for_backward(states, items)
-        ctx.table = table
-        return next_item_losses_cpu.scores(states, table.contiguous(), items)
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        from graphmill.kernels.next_item_losses import cpu as kernels
-
-        states, items = ctx.saved_tensors
-        table, gradient = ctx.table, gradient.contiguous()
-        need_states, need_table, _ = ctx.needs_input_grad
-        into_states = kernels.states_gradient(gradient, table.contiguous(), items) if need_states else None
-        if not need_table:
-            return into_states, None, None
-        into = gradient_of_table(table)
-        kernels.add_table_gradient_(table.grad if into is None else into, gradient, states, items)
-        return into_states, into, None
+"""Scores, or numbers of vectors, that a block holds at once (16 MiB in fp32): what stays in a cache pays."""
 
 
 class Weights(NamedTuple):
@@ -96,44 +58,59 @@ def logistic_sum(positive: Tensor, negative: Tensor, weights: Weights, exists: T
 def item_logistic_sum(
     states: Tensor, rows: Tensor, table: Tensor, target: Tensor, negative: Tensor, weights: Weights
 ) -> Tensor:
-    """:func:`logistic_sum` of the scores of states [rows]: [R, d], int64 [N], [I, d], int64 [N] and [N, k] → 0-d.
+    """:func:`logistic_sum` of the scores of states at ``rows``: [R, d], int64 [N], [I, d], int64 [N] and [N, k] → 0-d.
 
     A ``negative`` of −1 is none. No row of ``rows`` may come twice.
     """
-    plain = states.device.type == "cpu" and states.dtype == table.dtype in (torch.float32, torch.float64)
-    if plain and has_numba() and not torch.compiler.is_compiling():
-        items = torch.cat([target[:, None], negative], dim=1)
-        found: Tensor = _ItemLogistic.apply(states.contiguous(), table, rows.contiguous(), items, weights)
-        return found
-    chosen = table_rows(states, rows)
-    wrong = score_items(chosen, table, negative.clamp_min(0))
-    return logistic_sum(score_items(chosen, table, target), wrong, weights, negative >= 0)
+    found: Tensor = _ItemLogistic.apply(states, rows, table, torch.cat([target[:, None], negative], dim=1), weights)
+    return found
 
 
 class _ItemLogistic(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, states: Tensor, table: Tensor, rows: Tensor, items: Tensor, weights: Weights) -> Tensor:
-        from graphmill.kernels.next_item_losses import cpu as kernels
+    """Vectors of [rows, 1 + k] items are looked up a block of rows at a time, forward and backward, and never kept."""
 
-        losses, slopes = kernels.logistic(states, table.contiguous(), rows, items, *weights)
-        ctx.save_for_backward(states, rows, items, slopes)
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, rows: Tensor, table: Tensor, items: Tensor, weights: Weights) -> Tensor:
+        slopes, total = [], torch.zeros((), dtype=_wide(states[:0]).dtype, device=states.device)
+        with torch.autocast(states.device.type, enabled=False):
+            for part in _blocks(items, table):
+                own, vectors, exists = _looked_up(states, rows[part], table, items[part])
+                scores = torch.bmm(vectors, own[:, :, None]).squeeze(2)
+                with torch.enable_grad():
+                    scores.requires_grad_()
+                    loss = logistic_sum(scores[:, 0], scores[:, 1:], weights, exists[:, 1:])
+                total += loss.detach()
+                slopes.append(torch.autograd.grad(loss, scores)[0])
+        ctx.save_for_backward(states, rows, items, torch.cat(slopes) if slopes else total.new_zeros(items.shape))
         ctx.table = table
-        return losses.sum().to(slopes.dtype)
+        return total
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        from graphmill.kernels.next_item_losses import cpu as kernels
-
         states, rows, items, slopes = ctx.saved_tensors
         table, slopes = ctx.table, slopes * gradients[0]
-        need_states, need_table, *_ = ctx.needs_input_grad
-        into_states = kernels.logistic_states_gradient(slopes, table.contiguous(), rows, items, len(states))
-        if not need_table:
-            return into_states, None, None, None, None
-        into = gradient_of_table(table)
-        kernels.add_logistic_gradient_(table.grad if into is None else into, slopes, states, rows, items)
-        return into_states if need_states else None, into, None, None, None
+        need_states, _, need_table, *_ = ctx.needs_input_grad
+        into_states = torch.zeros_like(states) if need_states else None
+        into_table = gradient_of_table(table) if need_table else None
+        for part in _blocks(items, table):
+            own, vectors, _ = _looked_up(states, rows[part], table, items[part])
+            if into_states is not None:
+                into_states[rows[part]] = torch.bmm(slopes[part, None], vectors).squeeze(1).to(states.dtype)
+            if need_table:
+                added = torch.mul(slopes[part, :, None], own[:, None], out=vectors).flatten(0, 1)
+                add_rows_(table.grad if into_table is None else into_table, items[part].clamp_min(0).flatten(), added)
+        return into_states, None, into_table, None, None
+
+
+def _blocks(items: Tensor, table: Tensor) -> list[slice]:
+    size = max(BLOCK_NUMBERS // (items.shape[1] * table.shape[1]), 1)
+    return [slice(start, start + size) for start in range(0, len(items), size)]
+
+
+def _looked_up(states: Tensor, rows: Tensor, table: Tensor, items: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """States [n, d] and the items' vectors [n, 1 + k, d], at least fp32; which of the items exist."""
+    return _wide(states[rows]), _wide(F.embedding(items.clamp_min(0), table.detach())), items >= 0
 
 
 def sampled_softmax_sum(
@@ -144,7 +121,7 @@ def sampled_softmax_sum(
     ``sampled`` int64 [M]; ``log_expected`` [M] and ``target_log_expected`` [N]: log of how often the sampler draws the
     item in M draws (Bengio and Senécal 2008). A sampled item that is a row's target is left out of that row.
     """
-    positive = score_items(states, table, target) - _wide(target_log_expected)
+    positive = (_wide(states) * _wide(table_rows(table, target))).sum(1) - _wide(target_log_expected)
     scores = _wide(_product(states, table_rows(table, sampled))) - _wide(log_expected)
     scores = scores.masked_fill(target[:, None] == sampled[None, :], -torch.inf)
     total = torch.logsumexp(torch.cat([positive[:, None], scores], dim=1), dim=1)
