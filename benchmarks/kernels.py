@@ -54,7 +54,6 @@ FAMILIES = {
     "TransR projections and facts": Family(
         {K + "translation": ("own_blocks", "has_numba"), K + "fact_losses": ("has_numba",)}, ("kgat",)
     ),
-    "propagation": Family(_without("propagation"), ("lightgcn", "dragon", "mmgcn", "kgat")),
     "pair losses": Family(_without("pair_losses"), ("bpr_mf", "kgat", "dragon")),
     "link losses": Family(_without("link_scores"), ("hgt",)),
     "dropout": Family(_without("dropout"), ("sasrec", "hgt", "conve")),

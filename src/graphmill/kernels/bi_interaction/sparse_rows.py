@@ -1,4 +1,4 @@
-"""The product of ``propagation`` for the CPU, compiled. A thread takes whole rows, of about as many edges each."""
+"""A sparse matrix times dense rows, compiled. A thread takes whole rows, of about as many edges each."""
 
 from __future__ import annotations
 
@@ -18,20 +18,11 @@ _PIECES = 16
 """Pieces a thread: rows differ in length, so what is equal in edges is dealt out in small parts."""
 
 
-def product(
-    indptr: Tensor, column: Tensor, value: Tensor, x: Tensor, out: Tensor | None = None, onto: Tensor | None = None
-) -> Tensor:
-    """[R, d]: Σ_e value_e · x[column_e] over each row's edges, in their order. ``x`` [C, d] fp32 or float64, contiguous.
-
-    The sums start from ``onto`` [R, d]; with ``out`` they are written there, which may be ``onto`` itself.
-    """
-    rows = indptr.numel() - 1
-    out = torch.empty(rows, x.shape[1], dtype=x.dtype) if out is None else out
-    start = x.new_empty(0, x.shape[1]) if onto is None else onto
-    arrays = (indptr.numpy(), column.numpy(), value.numpy(), x.detach().numpy(), start.detach().numpy(), out.numpy())
-    bounds = even_pieces(arrays[0], 0, rows)
+def add_product_(indptr: Tensor, column: Tensor, value: Tensor, x: Tensor, onto: Tensor) -> None:
+    """``onto`` [R, d] += Σ_e value_e · x[column_e] over each row's edges, in their order; ``x`` [C, d]. All contiguous."""
+    arrays = tuple(t.detach().numpy() for t in (indptr, column, value, x, onto))
+    bounds = even_pieces(arrays[0], 0, len(arrays[0]) - 1)
     over_ranges(_multiply, (*arrays, bounds), len(bounds) - 1, column.numel() * x.shape[1])
-    return out
 
 
 def even_pieces(indptr: np.ndarray, first: int, last: int, of_row: int = 0) -> np.ndarray:
@@ -145,18 +136,11 @@ def weighted_rows(
 
 
 @_jit
-def _multiply(
-    indptr: Any, column: Any, value: Any, x: Any, start: Any, out: Any, bounds: Any, first: int, last: int
-) -> None:
-    width, adding = x.shape[1], len(start) > 0
+def _multiply(indptr: Any, column: Any, value: Any, x: Any, onto: Any, bounds: Any, first: int, last: int) -> None:
+    width = x.shape[1]
     if x.size == 0:
-        for row in range(bounds[first], bounds[last]):
-            for j in range(width):
-                out[row, j] = start[row, j] if adding else 0
         return
-    columns, values, source, more, to = address(column), address(value), address(x), address(start), address(out)
+    columns, values, source, to = address(column), address(value), address(x), address(onto)
     for row in range(bounds[first], bounds[last]):
         own = row * width
-        weighted_rows(
-            columns, values, indptr[row], indptr[row + 1], source, width, more, own if adding else -1, to, own
-        )
+        weighted_rows(columns, values, indptr[row], indptr[row + 1], source, width, to, own, to, own)
