@@ -49,7 +49,6 @@ FAMILIES = {
     "sub-layers": Family(_without("sublayers"), ("sasrec", "tisasrec")),
     "layer norm": Family(_without("layer_norm"), ("sasrec", "hgt")),
     "input embedding": Family(_without("input_embedding"), ("sasrec",)),
-    "hyper-connections": Family(_without("hyper_connections"), ("sasrec mhc",)),
     "KGAT layers": Family({K + "bi_interaction": ("own_blocks",), K + "row_norm": ("has_numba",)}, ("kgat",)),
     "TransR projections and facts": Family(
         {K + "translation": ("own_blocks", "has_numba"), K + "fact_losses": ("has_numba",)}, ("kgat",)
@@ -83,7 +82,6 @@ def _with(**sections: dict[str, Any]) -> dict[str, Any]:
 
 
 WORKLOADS = {
-    "sasrec mhc": Workload("sasrec", "amazon-sports-seq", _with(model={"mhc": "lite"})),
     "hgt": Workload("hgt", "hetionet", _with(acceleration={"batching": "full"})),
     "hgt sampled": Workload("hgt", "hetionet", _with(acceleration={"batching": "neighbor_sampled"})),
     "lightgcn": Workload("lightgcn", "tiktok", _with()),

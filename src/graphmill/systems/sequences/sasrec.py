@@ -12,11 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from graphmill.kernels.hyper_connections import reduce_streams
 from graphmill.kernels.input_embedding import input_embedding
 from graphmill.kernels.layer_norm import LayerNorm
 from graphmill.kernels.sublayers import CausalAttention
-from graphmill.systems.sequences.hyper_connections import HyperConnection
+from graphmill.systems.sequences.hyper_connections import HyperConnection, reduce_streams
 from graphmill.systems.sequences.layers import Attention, Block, SequenceInputs, initialise
 
 MakeHyperConnection = Callable[[int], HyperConnection]

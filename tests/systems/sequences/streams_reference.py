@@ -1,4 +1,4 @@
-"""Hyper-connections one stream at a time."""
+"""Hyper-connections one stream at a time, and Sinkhorn and Knopp's iteration as it is defined."""
 
 from __future__ import annotations
 
@@ -27,3 +27,12 @@ def scaled_projection_reference(streams: Tensor, weight: Tensor, eps: float) -> 
     """RMSNorm first, then the product."""
     flat = streams.flatten(1)
     return (flat / torch.sqrt((flat**2).mean(1, keepdim=True) + eps)) @ weight
+
+
+def sinkhorn_reference(logits: Tensor, iterations: int = 20) -> Tensor:
+    """[..., n, n]: exp, then rows and columns divided by their sums in turn."""
+    matrix = torch.exp(logits)
+    for _ in range(iterations):
+        matrix = matrix / matrix.sum(-1, keepdim=True)
+        matrix = matrix / matrix.sum(-2, keepdim=True)
+    return matrix
