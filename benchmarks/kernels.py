@@ -54,7 +54,6 @@ FAMILIES = {
         {K + "translation": ("own_blocks", "has_numba"), K + "fact_losses": ("has_numba",)}, ("kgat",)
     ),
     "pair losses": Family(_without("pair_losses"), ("bpr_mf", "kgat", "dragon")),
-    "link losses": Family(_without("link_scores"), ("hgt",)),
     "dropout": Family(_without("dropout"), ("sasrec", "hgt", "conve")),
     "table rows": Family(_without("table_rows"), ("bpr_mf", "hgt sampled", "sasrec")),
     "neighbour picks": Family({"graphmill.sampling.neighbor_picks": ("has_numba",)}, ("hgt sampled",)),
