@@ -56,7 +56,6 @@ FAMILIES = {
     "pair losses": Family(_without("pair_losses"), ("bpr_mf", "kgat", "dragon")),
     "dropout": Family(_without("dropout"), ("sasrec", "hgt", "conve")),
     "table rows": Family(_without("table_rows"), ("bpr_mf", "hgt sampled", "sasrec")),
-    "neighbour picks": Family({"graphmill.sampling.neighbor_picks": ("has_numba",)}, ("hgt sampled",)),
     "top-k and hits": Family(_without("top_k", "hits"), ("bpr_mf", "sasrec"), ("evaluation",)),
     "ranks": Family(_without("rank_counts"), ("conve", "hgt"), ("evaluation",)),
     "everything": Family(
