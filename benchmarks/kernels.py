@@ -49,7 +49,6 @@ FAMILIES = {
     "sequence attention": Family(_without("sequence_attention"), ("sasrec", "tisasrec")),
     "sub-layers": Family(_without("sublayers"), ("sasrec", "tisasrec")),
     "layer norm": Family(_without("layer_norm"), ("sasrec", "hgt")),
-    "input embedding": Family(_without("input_embedding"), ("sasrec",)),
     "KGAT layers": Family({K + "bi_interaction": ("own_blocks",), K + "row_norm": ("has_numba",)}, ("kgat",)),
     "TransR projections and facts": Family(
         {K + "translation": ("own_blocks", "has_numba"), K + "fact_losses": ("has_numba",)}, ("kgat",)

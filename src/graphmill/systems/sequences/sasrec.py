@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from graphmill.kernels.input_embedding import input_embedding
+from graphmill.kernels.dropout import dropout
 from graphmill.kernels.layer_norm import LayerNorm
 from graphmill.kernels.sublayers import CausalAttention
+from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.sequences.hyper_connections import HyperConnection, reduce_streams
 from graphmill.systems.sequences.layers import Attention, Block, SequenceInputs, initialise
 
@@ -51,15 +52,8 @@ class SASRec(nn.Module):
 
     def forward(self, inputs: SequenceInputs) -> Tensor:
         """[R, d]: the state after each row, from which the next item is scored."""
-        x = input_embedding(
-            self.items.weight,
-            inputs.items,
-            self.positions.weight,
-            inputs.positions,
-            math.sqrt(self.items.embedding_dim),
-            self.rate,
-            self.training,
-        )
+        items = table_rows(self.items.weight, inputs.items) * math.sqrt(self.items.embedding_dim)
+        x = dropout(items + table_rows(self.positions.weight, inputs.positions), self.rate, self.training)
         return run_blocks(self, x, CausalAttention(inputs.buckets, self.heads, self.rate, self.training))
 
 
