@@ -47,8 +47,6 @@ FAMILIES = {
     "hgt passes": Family({K + "hgt.attention": ("compiled_serves",)}, ("hgt", "hgt sampled")),
     "own fp32 products": Family({K + "products": ("own_products",)}, ("hgt", "conve", "mmgcn", "sasrec")),
     "sequence attention": Family(_without("sequence_attention"), ("sasrec", "tisasrec")),
-    "sub-layers": Family(_without("sublayers"), ("sasrec", "tisasrec")),
-    "layer norm": Family(_without("layer_norm"), ("sasrec", "hgt")),
     "KGAT layers": Family({K + "bi_interaction": ("own_blocks",), K + "row_norm": ("has_numba",)}, ("kgat",)),
     "TransR projections and facts": Family(
         {K + "translation": ("own_blocks", "has_numba"), K + "fact_losses": ("has_numba",)}, ("kgat",)

@@ -13,11 +13,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from graphmill.kernels.dropout import dropout
-from graphmill.kernels.layer_norm import LayerNorm
-from graphmill.kernels.sublayers import CausalAttention
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.sequences.hyper_connections import HyperConnection, reduce_streams
-from graphmill.systems.sequences.layers import Attention, Block, SequenceInputs, initialise
+from graphmill.systems.sequences.layers import Attention, Block, CausalAttention, SequenceInputs, initialise
 
 MakeHyperConnection = Callable[[int], HyperConnection]
 """Sub-layer number → its connection."""
@@ -45,7 +43,7 @@ class SASRec(nn.Module):
         self.blocks = nn.ModuleList(
             Block(dim, rate, norm, eps, numbered(mhc, number) if mhc else None) for number in range(blocks)
         )
-        self.final_norm = LayerNorm(dim, eps)
+        self.final_norm = nn.LayerNorm(dim, eps)
         self.streams = mhc(0).streams if mhc else 0
         self.gradient_checkpointing = False
         initialise(self, nn.init.xavier_normal_, (HyperConnection,))
