@@ -15,7 +15,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from graphmill.kernels.bi_interaction.sparse_rows import add_product_, even_pieces, weighted_rows
-from graphmill.kernels.dropout.cpu import mask_numbers
 from graphmill.kernels.products.cpu import SIX, whole_blocks
 from graphmill.kernels.propagation import SparseMatrix
 from graphmill.kernels.runtime.compiled_math import FAST
@@ -34,7 +33,7 @@ from graphmill.kernels.runtime.vectors import (
     store,
     store_first,
 )
-from graphmill.kernels.runtime.words import Key
+from graphmill.kernels.runtime.words import Key, mask_numbers
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _TOGETHER = 8 * SIX

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from graphmill.kernels.dropout import add_dropout, dropout, relu_dropout
+from graphmill.kernels.dropout import dropout
 from graphmill.kernels.products import linear
 from graphmill.kernels.sequence_attention import Bucket, causal_attention
 from graphmill.systems.sequences.hyper_connections import HyperConnection
@@ -116,11 +116,10 @@ class FeedForward(nn.Module):
 
     def forward(self, x: Tensor, onto: Tensor | None = None) -> Tensor:
         """[R, d] → [R, d], added to ``onto`` where that is given."""
-        inner = relu_dropout(linear(x, self.first.weight, self.first.bias), self.rate, self.training)
-        out = linear(inner, self.second.weight, self.second.bias)
-        if onto is None:
-            return dropout(out, self.rate, self.training)
-        return add_dropout(onto, out, self.rate, self.training)
+        # Dropout of ReLU is ReLU of dropout: backward needs the last of them alone.
+        inner = torch.relu(dropout(linear(x, self.first.weight, self.first.bias), self.rate, self.training))
+        out = dropout(linear(inner, self.second.weight, self.second.bias), self.rate, self.training)
+        return out if onto is None else onto + out
 
 
 class Block(nn.Module):
