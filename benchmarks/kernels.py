@@ -52,7 +52,6 @@ FAMILIES = {
         {K + "translation": ("own_blocks", "has_numba"), K + "fact_losses": ("has_numba",)}, ("kgat",)
     ),
     "pair losses": Family(_without("pair_losses"), ("bpr_mf", "kgat", "dragon")),
-    "table rows": Family(_without("table_rows"), ("bpr_mf", "hgt sampled", "sasrec")),
     "top-k and hits": Family(_without("top_k", "hits"), ("bpr_mf", "sasrec"), ("evaluation",)),
     "ranks": Family(_without("rank_counts"), ("conve", "hgt"), ("evaluation",)),
     "everything": Family(

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from graphmill.kernels import table_rows as module
 from graphmill.kernels.table_rows import add_rows_, table_rows
 
 
@@ -63,29 +62,22 @@ def test_no_row_at_all() -> None:
     torch.testing.assert_close(table.grad, torch.ones_like(table))
 
 
-@pytest.mark.parametrize("threads", [1, 2, 3])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_many_repeated_rows_are_added_in_their_order_by_any_number_of_threads(threads, dtype, monkeypatch) -> None:
+def test_many_repeated_rows_are_added_in_their_order_by_any_number_of_threads() -> None:
     generator = torch.Generator().manual_seed(1)
     rows = torch.randint(0, 40, (3000,), generator=generator)
-    values, into = torch.randn(3000, 17, generator=generator).to(dtype), torch.ones(40, 17, dtype=dtype)
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    mine = into.clone()
-    add_rows_(mine, rows, values)
+    values, before, found = torch.randn(3000, 17, generator=generator), torch.get_num_threads(), []
+    for threads in (1, 2, 3):
+        torch.set_num_threads(threads)
+        found.append(torch.ones(40, 17))
+        add_rows_(found[-1], rows, values)
     torch.set_num_threads(before)
-    monkeypatch.setattr(module, "has_numba", lambda: False)
-    theirs = into.clone()
-    add_rows_(theirs, rows, values)
-    torch.testing.assert_close(mine, theirs, rtol=1e-12 if dtype == torch.float64 else 1e-5, atol=1e-5)
+    assert torch.equal(found[0], found[1])
+    assert torch.equal(found[0], found[2])
 
 
-@pytest.mark.parametrize("compiled", [True, False])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_gradients_of_half_precision_are_added_in_fp32(monkeypatch, dtype: torch.dtype, compiled: bool) -> None:
+def test_gradients_of_half_precision_are_added_in_fp32(dtype: torch.dtype) -> None:
     """In bf16 a sum of ones ends at 256, in fp16 at 2048."""
-    if not compiled:
-        monkeypatch.setattr(module, "has_numba", lambda: False)
     table = torch.ones(3, 4, dtype=dtype, requires_grad=True)
     table_rows(table, torch.full((4000,), 1)).sum().backward()
     assert table.grad is not None

@@ -1,8 +1,8 @@
 """Some rows of a table, whose gradient is added to where the table's gradient already is.
 
-A dense gradient of a lookup has as many rows as the table, and torch's sums over repeated rows run on one thread; its sparse
-one is added to a dense one row by row, each with a handful of calls. Where another part of the loss has filled the table's
-gradient, rows are added to that, and no second table is ever made.
+A dense gradient of a lookup has as many rows as the table; torch's sparse one is added to a dense one row by row, each with
+a handful of calls. Where another part of the loss has filled the table's gradient, rows are added to that, and no second
+table is ever made.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
-
-from graphmill.kernels.runtime.threads import has_numba
 
 
 def table_rows(table: Tensor, rows: Tensor) -> Tensor:
@@ -29,13 +27,7 @@ def table_rows(table: Tensor, rows: Tensor) -> Tensor:
 
 def add_rows_(into: Tensor, rows: Tensor, values: Tensor) -> None:
     """``into`` [N, d] at ``rows`` int64 [B] += ``values`` [B, d], repeated rows in the order of ``values``."""
-    plain = into.device.type == "cpu" and into.dtype == values.dtype and into.dtype in (torch.float32, torch.float64)
-    if plain and has_numba() and into.is_contiguous():
-        from graphmill.kernels.table_rows import cpu as table_rows_cpu
-
-        table_rows_cpu.add_rows_(into, rows, values.contiguous())
-    else:
-        into.index_add_(0, rows, values.to(into.dtype))
+    into.index_add_(0, rows, values.to(into.dtype))
 
 
 def check_numbers(numbers: Tensor, table: Tensor, what: str) -> None:
