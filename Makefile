@@ -6,7 +6,7 @@ CHAIN  ?= biomed
 # Test processes at once; 1 for one after the other.
 JOBS   ?= 2
 STATE  := $(CURDIR)/.dagster_home
-BENCHMARKS := ingest validation engine hgt conve sequences sequence_quality recommenders recommenders_step multimodal_quality
+BENCHMARKS := ingest validation engine link_quality hgt conve sequence_quality recommenders multimodal_quality
 
 .PHONY: setup demo test test-long ui check docs format bench bench-report release tensorboard clean
 
@@ -42,7 +42,8 @@ check: setup
 	@$(BIN)/lint-imports
 	@$(MAKE) --no-print-directory docs
 
-docs: setup  ## the site into build/site; a broken link or a page that no menu names is an error
+docs: setup  ## the page of folders anew, and the site into build/site; a broken link or a page that no menu names is an error
+	@$(BIN)/python .ci/folders.py
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
 
 format: setup
@@ -53,7 +54,7 @@ bench: setup  ## the main benchmarks one after the other (hours); one that fails
 	@failed=; for b in $(BENCHMARKS); do echo "== $$b"; $(BIN)/python -m benchmarks.$$b --json || failed="$$failed $$b"; done; \
 	test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
-bench-report: setup  ## the table of the committed results, then every row that misses its target
+bench-report: setup  ## a line a file of committed results, then what misses its target
 	@$(BIN)/python -m benchmarks.report
 
 release: setup  ## sdist and wheel into dist/, tried in an empty environment; notes from CHANGELOG.md. Uploads nothing

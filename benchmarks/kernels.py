@@ -52,8 +52,8 @@ FAMILIES = {
         {K + "translation": ("own_blocks", "has_numba"), K + "fact_losses": ("has_numba",)}, ("kgat",)
     ),
     "pair losses": Family(_without("pair_losses"), ("bpr_mf", "kgat", "dragon")),
-    "top-k and hits": Family(_without("top_k", "hits"), ("bpr_mf", "sasrec"), ("evaluation",)),
-    "ranks": Family(_without("rank_counts"), ("conve", "hgt"), ("evaluation",)),
+    "top-k and hits": Family(_without("top_k", "hits"), ("bpr_mf", "sasrec", "lightgcn"), ("evaluation",)),
+    "ranks": Family(_without("rank_counts"), ("conve", "hgt", "sasrec", "tisasrec"), ("evaluation",)),
     "everything": Family(
         {},
         ("hgt", "hgt sampled", "conve", "sasrec", "tisasrec", "kgat", "mmgcn", "dragon", "lightgcn", "bpr_mf"),

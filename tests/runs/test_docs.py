@@ -10,7 +10,8 @@ import pytest
 
 from graphmill import errors
 from graphmill.runs import launch
-from graphmill.runs.settings_table import setting_paths, settings_markdown
+from graphmill.runs.settings_table import settings_markdown
+from tests.runs.fuzz import setting_paths
 
 
 def test_the_page_of_settings_is_current(repository: Path) -> None:

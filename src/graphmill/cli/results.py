@@ -59,7 +59,7 @@ def embed(
     as_json: Json = False,
 ) -> None:
     """Vectors for nodes that joined the graph after the training; an export in which they can be scored and compared."""
-    from graphmill.ingest.read import read_edges
+    from graphmill.ingest.public_readers import read_edges
     from graphmill.runs.embed import NEW, embed_run
 
     restored = restored_run(run, "")
@@ -97,7 +97,7 @@ def recommend(
     With --history for the users in that file, who need not have been there in the training: as
     recommendations_of_history.parquet.
     """
-    from graphmill.ingest.read import read_interactions
+    from graphmill.ingest.public_readers import read_interactions
     from graphmill.runs.fold_in import recommend_history
     from graphmill.runs.recommendations import recommend_run
 

@@ -5,7 +5,6 @@ Columns: node_index, node_id, node_name, node_type, embedding. A table is replac
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import os
 import re
@@ -16,7 +15,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from graphmill.errors import InputError, ResourceError, SettingsError
+from graphmill.errors import InputError, ResourceError, require
 from graphmill.export.writers import COLUMNS, put_in_place, temporary_path
 
 POSTGRES_VARIABLE = "GRAPHMILL_POSTGRES"
@@ -182,12 +181,6 @@ class _in_a_sentence:  # noqa: N801 - used as a statement
         if isinstance(error, psycopg2.Error):
             why = str(error).strip().splitlines()[0]
             raise ResourceError(f"PostgreSQL did not take the table {self.table}, which is as it was: {why}") from None
-
-
-def require(module: str, package: str, extra: str) -> None:
-    """Raise :class:`SettingsError` in one sentence where an extra is not installed."""
-    if importlib.util.find_spec(module) is None:
-        raise SettingsError(f'this needs the package {package}: pip install "graphmill[{extra}]"')
 
 
 def _escaped(value: Any) -> str:

@@ -33,7 +33,8 @@ def guarded(read: Callable[P, R]) -> Callable[P, R]:
             raise
         except MemoryError as error:
             raise InputError(
-                f"{_file(args)} cannot be read: it asks for more memory than there is; is it whole?"
+                f"{_file(args)} cannot be read: it asks for more memory than there is; is it whole? "
+                "(Edge tables and triples can be read with engine: duckdb, out of core)"
             ) from error
         except Exception as error:
             raise InputError(

@@ -15,6 +15,8 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
+from graphmill.evaluation.pictures.canvas import small_png
+
 INLINE_IMAGE_BYTES = 80_000
 TABLE_ROWS = 50
 _SMALLEST_SIDE = 160
@@ -144,19 +146,13 @@ def picture(png: bytes, root: Path, path: str, title: str, max_bytes: int = INLI
 
 def _small_png(png: bytes, max_bytes: int) -> str:
     """Base64 of the image, scaled down until it fits; empty if it would have to become unreadably small."""
-    from PIL import Image  # a dependency of matplotlib; imported late, as most steps draw nothing
+    from PIL import Image  # imported late, as most steps draw nothing
 
-    with Image.open(io.BytesIO(png)) as original:
-        image = original.convert("RGB")
-    # Few colours are enough for a plot, and make the file several times smaller.
-    width, height = image.size
+    with Image.open(io.BytesIO(png)) as image:
+        width, height = image.size
     scale = 1.0
     while min(width, height) * scale >= min(_SMALLEST_SIDE, width, height):
-        size = (max(1, round(width * scale)), max(1, round(height * scale)))
-        scaled = image.resize(size, Image.Resampling.LANCZOS) if scale < 1 else image
-        buffer = io.BytesIO()
-        scaled.quantize(colors=64).save(buffer, format="PNG")
-        encoded = base64.b64encode(buffer.getvalue()).decode("ascii")
+        encoded = base64.b64encode(small_png(png, max(1, round(width * scale)), colours=64)).decode("ascii")
         if len(encoded) <= max_bytes:
             return encoded
         # The size goes with the area; a little less than that, as detail shrinks more slowly.

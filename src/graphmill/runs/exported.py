@@ -348,7 +348,7 @@ class Run:
         Raises:
             SettingsError: the system has none for such nodes. InputError: the file has no new node, or cannot be used.
         """
-        from graphmill.ingest.read import read_edges
+        from graphmill.ingest.public_readers import read_edges
         from graphmill.runs.embed import FOLDER, embed_run
 
         folder = Path(output) if str(output) else self.path / FOLDER
@@ -374,7 +374,7 @@ class Run:
         """
         import pyarrow.parquet as pq
 
-        from graphmill.ingest.read import read_interactions
+        from graphmill.ingest.public_readers import read_interactions
         from graphmill.runs.fold_in import recommend_history
         from graphmill.runs.recommendations import recommend_run
 

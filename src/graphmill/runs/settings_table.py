@@ -77,18 +77,6 @@ def _settings_in(annotation: Any) -> type[Settings] | None:
     return inner if isinstance(inner, type) and issubclass(inner, Settings) else None
 
 
-def setting_paths() -> dict[str, set[str]]:
-    """Recipe → every ``section.name`` that it has."""
-    found = {}
-    for recipe in registry.RECIPES:
-        paths = set()
-        for name, field in registry.settings_model(recipe).model_fields.items():
-            below = getattr(field.annotation, "model_fields", None)
-            paths |= {f"{name}.{inner}" for inner in below} if below else {name}
-        found[recipe] = paths
-    return found
-
-
 def _own(section: str, model: type[Settings]) -> list[str]:
     if section not in SHARED:
         return list(model.model_fields)

@@ -87,12 +87,14 @@ def read_tables(path: str | Path, format: str, settings: Mapping[str, Any], wher
 
     Raises :class:`SettingsError` and :class:`InputError` as :func:`read_edges` does.
     """
+    from graphmill.ingest.engine import refuse_engine
     from graphmill.ingest.formats import FORMATS
     from graphmill.settings import parse
 
     if format not in FORMATS or (read := FORMATS[format].read) is None:
         known = ", ".join(name for name, each in FORMATS.items() if each.read)
         raise SettingsError(f"{where}: there is no format '{format}' of edges or interactions (known: {known})")
+    refuse_engine(format, settings, where)
     result = read(str(path), parse(FORMATS[format].settings, dict(settings), where))
     return Tables(**vars(result), format=format)
 
@@ -100,7 +102,7 @@ def read_tables(path: str | Path, format: str, settings: Mapping[str, Any], wher
 def _guessed(path: str, given: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
     """Columns and delimiter of an edge file by its header, ``given`` columns first, and remarks on the guess."""
     from graphmill.ingest.kg_guess import guess_columns
-    from graphmill.ingest.rows import RowFile
+    from graphmill.ingest.row_files import RowFile
 
     with RowFile(path) as file:
         names, delimiter = file.names, file.delimiter

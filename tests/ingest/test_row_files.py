@@ -10,7 +10,7 @@ import pytest
 
 from graphmill.errors import InputError
 from graphmill.ingest.csv_parsers import Column
-from graphmill.ingest.rows import RowFile
+from graphmill.ingest.row_files import RowFile
 
 COLUMNS = (Column("id", required=True), Column("kind", "category"), Column("number", "whole"))
 ROWS = [("a", "x", "7"), ("", "x", "8"), ("b", "", "-1"), ("c", "y", "0x10"), ("d", "y", "x"), ("e\0", "y", "1")]
