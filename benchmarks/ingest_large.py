@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import sys
 import tempfile
 import threading
 import time
@@ -70,7 +71,7 @@ class Memory:
 
 def measure(file: str, folder: Path, what: str) -> dict[str, Any]:
     """Read the table, or read and build it, in this process."""
-    from graphmill.graph.build import build_graph
+    from graphmill.graph.large import build_large
     from graphmill.graph.settings import GraphSettings
     from graphmill.ingest.kg_columns import KgColumns, KgCsvSettings
     from graphmill.ingest.kg_csv import read_kg_csv
@@ -83,9 +84,13 @@ def measure(file: str, folder: Path, what: str) -> dict[str, Any]:
     processor.append(time.process_time())
     read = memory.anonymous, memory.whole
     memory.anonymous = memory.whole = 0.0
+    print(
+        f"read: {seconds[1] - seconds[0]:.0f} s, {processor[1] - processor[0]:.0f} s of processor, {read} GiB",
+        file=sys.stderr,
+    )
     nodes, edges = tables.nodes.num_rows, tables.edges.num_rows
     if what == "build":
-        build_graph(tables.nodes, tables.edges, GraphSettings(), folder / "graph")
+        build_large(tables.nodes, tables.edges, GraphSettings(), folder / "graph", {})
     memory.stop()
     seconds.append(time.perf_counter())
     processor.append(time.process_time())

@@ -136,7 +136,7 @@ def _life(
     if isinstance(restored.recipe, Recommends):
         recommend_run(restored, 5)
     if isinstance(restored.recipe, Traceable):
-        for more in ({}, {"mode": "self"}, {"variant": "sketch_rescored"}, {"precondition": "adam"}):
+        for more in ({}, {"mode": "self"}, {"precondition": "adam"}):
             asked = InfluenceSettings.model_validate({"max_test_triples": 2, "top_k": 2, "checkpoints": 1, **more})
             trace_influence(result["run_dir"], asked, out=folder / "influence")
 

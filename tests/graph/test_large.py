@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from graphmill.errors import InputError
+from graphmill.errors import InputError, ResourceError
 from graphmill.graph.buckets import Buckets, Ranges
 from graphmill.graph.build import build_graph
 from graphmill.graph.large import build_large, can_be_large
@@ -106,6 +106,15 @@ class TestWhenItIsBuiltSo:
     def test_where_it_would_not_fit(self, little_memory: list[str], tmp_path: Path) -> None:
         build_graph(*tables(0), GraphSettings(), tmp_path / "graph")
         assert little_memory == ["large"]
+
+    def test_a_full_disk_is_told_before_it_begins(
+        self, little_memory: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("graphmill.ingest.disk.free_disk", lambda: 1000)
+        with pytest.raises(
+            ResourceError, match=r"building out of core takes about .* set TMPDIR to a folder with more"
+        ):
+            build_graph(*tables(0), GraphSettings(), tmp_path / "graph")
 
     def test_not_for_splits_that_are_drawn_in_memory(self, little_memory: list[str], tmp_path: Path) -> None:
         nodes, edges = tables(0)

@@ -1,12 +1,12 @@
 """The engine out of core gives the tables of the one in memory: the same rows, order, dictionaries and words."""
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from graphmill.ingest.read import read_edges, read_interactions
 
 from graphmill.errors import InputError, ResourceError, SettingsError
 from graphmill.ingest import engine as engines
@@ -15,6 +15,7 @@ from graphmill.ingest.kg_columns import KgColumns, KgCsvSettings
 from graphmill.ingest.kg_csv import read_kg_csv
 from graphmill.ingest.ntriples import NTriplesSettings
 from graphmill.ingest.oddities import edge_oddities
+from graphmill.ingest.public_readers import read_edges, read_interactions
 from graphmill.ingest.tables import IngestResult
 from graphmill.ingest.triples import TriplesSettings, read_triples
 from tests.ingest.kg_text import CLEAN, DRUG, GENE, row, text, write
@@ -150,6 +151,14 @@ class TestWhichEngine:
         monkeypatch.setattr(engines, "free_disk", lambda: 1000)
         with pytest.raises(ResourceError, match="set TMPDIR to a folder with more room"):
             engines.choose("duckdb", [repository / "data/01_raw/kg.csv"])
+
+    def test_a_disk_that_fills_up_is_told(self, repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def full(*_: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr("graphmill.ingest.disk.DiskArray.append", full)
+        with pytest.raises(ResourceError, match="has no room for its temporary files; set TMPDIR"):
+            read_kg_csv(repository / "data/01_raw/kg.csv", KgCsvSettings(engine="duckdb"))
 
     def test_a_format_that_is_read_in_memory_alone_says_so(self, tmp_path: Path) -> None:
         with pytest.raises(

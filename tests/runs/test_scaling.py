@@ -117,6 +117,10 @@ class TestFiles:
         with pytest.raises(InputError, match="of no format that is known; `graphmill ingest-report"):
             estimate_data(str(tmp_path / "x.bin"))
 
+    def test_a_built_graph_is_asked_of_with_a_system(self, graph: TypedGraph) -> None:
+        with pytest.raises(InputError, match="is a graph that is built; ask `graphmill estimate SYSTEM --set data="):
+            estimate_data(str(graph.path))
+
     def test_the_command_takes_files_and_settings(self, repository: Path, graph: TypedGraph) -> None:
         told = CliRunner().invoke(app, ["estimate", str(repository / "data/01_raw/kg.csv"), "--json"])
         assert json.loads(told.output)["reading"]["engine"] == "memory"

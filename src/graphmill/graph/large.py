@@ -7,6 +7,7 @@ or two for each pair. The files are those that the build in memory writes, byte 
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from graphmill.errors import ResourceError
 from graphmill.graph.buckets import Buckets, Ranges
 from graphmill.graph.features import align_features
 from graphmill.graph.finished import Made, node_table, publish
@@ -47,18 +49,25 @@ from graphmill.ingest import disk
 from graphmill.ingest.disk import DiskArray, pieces
 from graphmill.ingest.engine import fits_in_memory
 from graphmill.ingest.interactions import RELATION
-from graphmill.memory import available_memory
+from graphmill.memory import available_memory, format_size
 
 _STORED = {"src": np.int32, "dst": np.int32, "display": np.int32}
 
 
 _AN_EDGE = 120
 """Bytes of memory for an edge of the graph, at the peak of the build in memory."""
+_ON_DISK = 75
+"""Bytes of files for an edge of the graph."""
 
 
 def memory_of_build(rows: int, settings: GraphSettings) -> int:
     """Bytes that the build of a table of edges takes in memory at its peak, reverses included."""
     return rows * _AN_EDGE * (1 if settings.add_reverse == "never" else 2)
+
+
+def disk_of_build(rows: int, settings: GraphSettings) -> int:
+    """Bytes of temporary files, and of the graph, that :func:`build_large` writes."""
+    return rows * _ON_DISK * (1 if settings.add_reverse == "never" else 2)
 
 
 def would_not_fit(edges: pa.Table, settings: GraphSettings) -> bool:
@@ -178,7 +187,15 @@ def _picked(draft: RelationDraft, keep: npt.NDArray[np.bool_]) -> RelationDraft:
 def build_large(
     nodes: pa.Table, edges: pa.Table, settings: GraphSettings, out: Path, features: Mapping[str, pa.Table]
 ) -> TypedGraph:
-    """:func:`graphmill.graph.build.build_graph` for pairs that are drawn, or splits that came with the table."""
+    """:func:`graphmill.graph.build.build_graph` for pairs that are drawn, or splits that came with the table.
+
+    Raises :class:`ResourceError` where there is no room for the temporary files.
+    """
+    if (wanted_room := disk_of_build(edges.num_rows, settings)) > (room := disk.free_disk()):
+        raise ResourceError(
+            f"building out of core takes about {format_size(wanted_room)} of temporary files, and {tempfile.gettempdir()} "
+            f"has {format_size(room)} free; set TMPDIR to a folder with more room"
+        )
     type_of_row, known_types = categories(nodes, "type", "nodes")
     columns = EdgePieces(edges, len(nodes), redraw=settings.split.given == "redraw")
     wanted, node_rank = included_types(type_of_row, known_types, settings)

@@ -73,7 +73,10 @@ class InMemory:
 def disk_empty(rows: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
     """A writable array (rows,) of zeros in a file."""
     file = tempfile.TemporaryFile(prefix="graphmill-")  # noqa: SIM115 - the mapping keeps it
-    file.truncate(rows * np.dtype(dtype).itemsize)
+    size = rows * np.dtype(dtype).itemsize
+    file.truncate(size)
+    if size and hasattr(os, "posix_fallocate"):  # a full disk is told here, and not by a signal while writing
+        os.posix_fallocate(file.fileno(), 0, size)
     return mapped(file, np.dtype(dtype), rows)
 
 

@@ -7,6 +7,7 @@ within a bounded memory; whatever is a number stays in arrays on disk. In memory
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -27,7 +28,8 @@ from graphmill.ingest.tables import MAX_SHOWN, NO_TIME
 from graphmill.ingest.times import Times
 from graphmill.memory import available_memory
 
-_LEAST, _MOST = 256 << 20, 768 << 20
+_LEAST, _MOST = 256 << 20, 512 << 20
+"""Memory of the database, in bytes; the node table and a block of the file come beside it."""
 _LATEST = np.iinfo(np.int64).max
 _KEY = {True: ("index", "id", "type"), False: ("id", "type")}
 
@@ -163,9 +165,14 @@ class DiskAssembly(Assembly):
             for text, filled in (("name", "named"), ("source", "sourced")):
                 best = said[filled][part] & (said[f"{text}_at"][part] == at[text][number[part]])
                 chosen[text][number[part][best][::-1]] = rows[best][::-1]
-        texts = self._strings.texts(chosen)
-        differs = {name: self._strings.different(name, number, count) for name in chosen}
-        for name, flag in (("name", "renamed"), ("source", "resourced")):
+        # Of what no mention says, which is usual of sources, nothing is looked up.
+        blank = pa.repeat(pa.scalar("", pa.string()), count)
+        filled_ones = {name: places for name, places in chosen.items() if (at[name] != _LATEST).any()}
+        texts = dict.fromkeys(chosen, blank) | self._strings.texts(filled_ones)
+        differs = {name: np.zeros(count, bool) for name in chosen}
+        for name in filled_ones:
+            differs[name] = self._strings.different(name, number, count)
+            flag = {"name": "renamed", "source": "resourced"}[name]
             for part in pieces(len(number), number, *said.values()):
                 differs[name][number[part][said[flag][part]]] = True
         index = said["index"][first] if self._indexed else np.zeros(0, np.int64)
@@ -190,6 +197,7 @@ class _Strings:
             config={
                 "memory_limit": f"{memory >> 20}MiB",
                 "temp_directory": self._folder.name,
+                "threads": str(min(4, os.cpu_count() or 1)),
                 "preserve_insertion_order": "false",
                 "autoinstall_known_extensions": "false",
             },
@@ -228,7 +236,9 @@ class _Strings:
         return {name: _whole(table[name]) for name in ("id", "type")}, table["first"].to_numpy()
 
     def texts(self, chosen: dict[str, np.ndarray]) -> dict[str, pa.StringArray]:
-        """Name and source of each number, as said at the mentions ``chosen``."""
+        """Name and source of each number, as said at the mentions ``chosen``; of those alone that are asked for."""
+        if not chosen:
+            return {}
         wanted = pa.table({"place": np.unique(np.concatenate(list(chosen.values())))})
         self._database.register("wanted", wanted)
         table = self._table("SELECT place, name, source FROM mention JOIN wanted USING (place) ORDER BY place")

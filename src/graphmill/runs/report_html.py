@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from graphmill.errors import ResourceError
+from graphmill.evaluation.markdown import number
 from graphmill.evaluation.pictures.canvas import small_png
-from graphmill.runs.card import Section, Table, beside_baselines, card_sections, number, write_card
+from graphmill.runs.card import Section, Table, beside_baselines, card_sections, write_card
 from graphmill.runs.card_files import CardFiles, read_card_files
 from graphmill.training.files import write_atomically
 from graphmill.training.metrics_log import MetricsLog

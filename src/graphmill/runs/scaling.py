@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.errors import InputError
-from graphmill.graph.large import memory_of_build
+from graphmill.graph.large import disk_of_build, memory_of_build
 from graphmill.graph.settings import GraphSettings
+from graphmill.graph.storage import MANIFEST
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.engine import OUT_OF_CORE, Need, fits_in_memory, need_of
 from graphmill.ingest.formats import FORMATS
@@ -140,6 +141,7 @@ class DataEstimate:
     format: str
     need: Need
     build: int
+    build_disk: int
     room: int
     engine: str
     large_build: bool
@@ -149,7 +151,7 @@ class DataEstimate:
         out = []
         for part, memory, large, disk in (
             ("reading", self.need.memory, self.engine == "duckdb", self.need.disk),
-            ("building the graph", self.build, self.large_build, 60 * self.need.rows),
+            ("building the graph", self.build, self.large_build, self.build_disk),
         ):
             how = (
                 f"out of core: under {format_size(BOUNDED)}, {format_size(disk)} of temporary files"
@@ -176,7 +178,7 @@ class DataEstimate:
             **about,
             "free": self.room,
             "reading": reading,
-            "build": {"memory": self.build, "large": self.large_build},
+            "build": {"memory": self.build, "large": self.large_build, "disk": self.build_disk},
         }
 
 
@@ -186,6 +188,8 @@ def estimate_data(path: str) -> DataEstimate:
     Raises:
         InputError: they are of no format that is known.
     """
+    if (Path(path) / MANIFEST).is_file():
+        raise InputError(f"{path} is a graph that is built; ask `graphmill estimate SYSTEM --set data={path}`")
     formats = recognised(path)
     if not formats:
         raise InputError(
@@ -202,4 +206,5 @@ def estimate_data(path: str) -> DataEstimate:
     build = memory_of_build(need.rows, settings)
     large = out_of_core and not fits_in_memory(build, room)
     engine = "duckdb" if out_of_core and not fits_in_memory(need.memory, room) else "memory"
-    return DataEstimate(path, format.name, need, build, room, engine, large)
+    disk = disk_of_build(need.rows, settings)
+    return DataEstimate(path, format.name, need, build, disk, room, engine, large)

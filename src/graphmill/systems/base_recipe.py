@@ -17,6 +17,8 @@ from graphmill.training.contract import Compilable, EmbeddingBlock, Execution, P
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
+    from graphmill.training.processes import Ranks
+    from graphmill.training.sharding import Shards
 
 EXPORT_ROWS = 65_536
 
@@ -28,7 +30,12 @@ class BaseRecipe:
         self.graph, self.settings = graph, settings
         self.device = torch.device("cpu")
         self.execution = Execution()
+        self.shards: Shards | None = None
         self._orders: dict[tuple[int, int], np.ndarray] = {}
+
+    def shard(self, ranks: Ranks) -> None:
+        """No system divides its tables by rows, unless it says so; the settings refuse it then."""
+        raise NotImplementedError
 
     def seed_weights(self, execution: Execution) -> None:
         """Before a model is built: initialised on the CPU from the seed, so that every device and rank starts alike."""

@@ -61,7 +61,7 @@ class Engine(Session):
         Raises:
             TrainingError: a parameter is not finite, or differs between processes; such a state is never saved.
         """
-        if bad := nonfinite_parameter(self.model):
+        if bad := self._nonfinite_parameter():
             self._refuse_parameter(bad)
         super().save(final=final, metric=metric)
 
@@ -261,7 +261,8 @@ class Engine(Session):
 
         metrics = self.evaluated(self.evaluation.selected_on, final=False, poll=poll, stop=stop)
         with torch.no_grad():
-            health = self.recipe.health(self.model) if self.ranks.main else {}
+            # The vectors of divided tables are everybody's.
+            health = self.recipe.health(self.model) if self.ranks.main or self.recipe.shards else {}
         metrics, health = self.ranks.broadcast((metrics, health))
         state.evaluated_epoch = state.epoch
         state.last_metrics, state.last_health = metrics, health
@@ -312,6 +313,14 @@ class Engine(Session):
             self._note(f"step skipped: {culprit} is not finite at {where} ({state.skips_in_row} in a row)")
             return
         self._go_safer(f"{culprit} is not finite at {where}", error)
+
+    def _nonfinite_parameter(self) -> str:
+        """The first one, on any rank: rows that are divided are seen by their rank alone."""
+        bad = nonfinite_parameter(self.model)
+        if self.recipe.shards is None:
+            return bad
+        flags = self.ranks.any(*(name == bad for name, _ in self.model.named_parameters()))
+        return next((n for (n, _), flag in zip(self.model.named_parameters(), flags, strict=True) if flag), "")
 
     def _refuse_parameter(self, name: str) -> NoReturn:
         """An update with finite gradients can still overflow a parameter: seen before such a state is saved."""

@@ -19,6 +19,7 @@ from graphmill.training.guards import gradient_norm
 from graphmill.training.memory import allocation_is_limited, check_allocation
 from graphmill.training.precision import Precision
 from graphmill.training.processes import Ranks
+from graphmill.training.sharding import Shards
 
 
 @dataclass
@@ -73,7 +74,8 @@ def compute_gradient(
     scale = precision.scaler.scale
     # An encoding that every rank computes alike has the same parameter gradient everywhere once its own gradient is
     # reduced; it must not be added up once more. Only a single group can be replicated.
-    replicated = ranks.world > 1 and batch.replicated
+    shards = recipe.shards
+    replicated = ranks.world > 1 and batch.replicated and shards is None
     pending: tuple[Encoded, dict[str, Tensor]] | None = None
     groups = list(local.groups())
     for number, group in enumerate(groups):
@@ -107,13 +109,14 @@ def compute_gradient(
         if replicated:
             pending = (encoded, detached.tensors)
         else:
-            _backward_through(encoded, detached.tensors, {})
+            # Where rows are divided, all ranks go back together, also one that read nothing.
+            _backward_through(encoded, detached.tensors, _filled(detached.tensors) if shards else {})
         encoded = detached = None
     execution.at = GRADIENTS
-    _reduce(parameters, pending, ranks)
+    _reduce(parameters, pending, ranks, shards)
     if scale != 1.0:
         torch._foreach_div_([p.grad for p in parameters if p.grad is not None], scale)
-    norm = gradient_norm(parameters, norm_type)
+    norm = gradient_norm(parameters, norm_type) if shards is None else _norm(parameters, norm_type, shards)
     return _read(norm, sums, weights, ranks)
 
 
@@ -155,8 +158,30 @@ def _backward_through(encoded: Encoded, detached: Mapping[str, Tensor], reduced:
         torch.autograd.backward(outputs, gradients)
 
 
-def _reduce(parameters: list[nn.Parameter], pending: tuple[Encoded, dict[str, Tensor]] | None, ranks: Ranks) -> None:
-    """Add gradients up over ranks, in one all-reduce per dtype.
+def _filled(detached: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {n: torch.zeros_like(t) if t.grad is None else t.grad for n, t in detached.items() if t.requires_grad}
+
+
+def _norm(parameters: list[nn.Parameter], norm_type: float, shards: Shards) -> Tensor:
+    """The norm of all gradients: of what is divided over all ranks, of what all have once."""
+    mine = [p for p in parameters if shards.holds(p)]
+    norms = [gradient_norm([p for p in parameters if not shards.holds(p)], norm_type).double()]
+    own = float(gradient_norm(mine, norm_type))
+    if math.isinf(norm_type):
+        found = shards.ranks.max_floats([own if own == own else math.inf])[0]  # the largest of some NaN may be any
+    else:
+        found = shards.ranks.sum_floats([own**norm_type])[0] ** (1.0 / norm_type)
+    norms.append(torch.tensor(found, dtype=torch.float64, device=norms[0].device))
+    return torch.linalg.vector_norm(torch.stack(norms), norm_type)
+
+
+def _reduce(
+    parameters: list[nn.Parameter],
+    pending: tuple[Encoded, dict[str, Tensor]] | None,
+    ranks: Ranks,
+    shards: Shards | None,
+) -> None:
+    """Add gradients up over ranks, in one all-reduce per dtype; those of divided rows are where they belong already.
 
     ``pending`` is an encoding that every rank computed alike. Adding up its gradient before going back through it, or
     going back first and adding up the parameters' gradients, is the same sum: the one with fewer bytes is done.
@@ -165,7 +190,7 @@ def _reduce(parameters: list[nn.Parameter], pending: tuple[Encoded, dict[str, Te
         return
     direct = _taking_part(parameters, ranks)
     if pending is None:
-        ranks.sum_([p.grad for p in direct if p.grad is not None])
+        ranks.sum_([p.grad for p in direct if p.grad is not None and not (shards and shards.holds(p))])
         return
     encoded, detached = pending
     gradients = {

@@ -69,6 +69,8 @@ class Session:
         self.batches = Batches(recipe, acceleration.num_workers or int(device.type == "cuda"))
         self.resumed = False
         self._evaluation_parts = 1
+        if acceleration.sharding == "rows" and self.ranks.world > 1:
+            recipe.shard(self.ranks)
         recipe.to(device)
         self._fresh(precision)
 
@@ -77,6 +79,8 @@ class Session:
         self.model = self.recipe.build(self.execution)
         if self.initialise is not None:
             self.initialise(self.model)
+        if self.recipe.shards is not None:
+            self.recipe.shards.cut(self.model)
         self.model.to(self.device)
         self.parameters = list(self.model.parameters())  # walking through the modules costs more than a step may
         self.optimizers: dict[str, PhaseOptimizer] = {}
@@ -99,16 +103,32 @@ class Session:
         assert self.store is not None
         # Rank 0 alone reads: run directories are local to its machine.
         found: Any = None
-        tensors = None
+        loaded = None
         if self.ranks.main:
-            loaded = self.store.load(which)
+            loaded = self._load(which)
             self.store.discard_after(loaded.step)
-            tensors, found = loaded.snapshot.tensors, (loaded.snapshot.state, str(loaded.path), list(loaded.notes))
+            found = loaded.snapshot.state, str(loaded.path), list(loaded.notes)
         state, path, notes = self.ranks.broadcast(found)
-        self._restore(Snapshot(self.ranks.broadcast_tensors(tensors), state), path)
+        self._restore(Snapshot(self._own_part(loaded, path), state), path)
         if self.ranks.main:
             self.listener.on_rewind(self.state.epoch, self.state.steps)
         return list(notes)
+
+    def _load(self, which: str | int) -> Loaded:
+        assert self.store is not None
+        shards = self.recipe.shards
+        return self.store.load(which) if shards is None else self.store.load(which, stream=shards.divides)
+
+    def _own_part(self, loaded: Loaded | None, path: str, prefix: str = "") -> dict[str, torch.Tensor]:
+        """What rank 0 has loaded, on every rank: all of it, or of what is divided by rows its own ones."""
+        whole, streams = None, None
+        if loaded is not None:
+            whole, streams = (
+                {name: own for name, own in found.items() if name.startswith(prefix)}
+                for found in (loaded.snapshot.tensors, loaded.snapshot.streamed)
+            )
+        tensors = self.ranks.broadcast_tensors(whole)
+        return tensors if self.recipe.shards is None else tensors | self.recipe.shards.dealt_out(streams, path)
 
     def _restore(self, snapshot: Snapshot, path: str) -> None:
         unpack(snapshot.tensors, self.model, self.optimizers, path)
@@ -124,12 +144,9 @@ class Session:
         """Weights and buffers alone of a checkpoint, for evaluation and export, on every rank; returns what was loaded, to
         the first of them."""
         assert self.store is not None
-        loaded, tensors = None, None
-        if self.ranks.main:
-            loaded = self.store.load(which)
-            tensors = {name: own for name, own in loaded.snapshot.tensors.items() if name.startswith("model.")}
+        loaded = self._load(which) if self.ranks.main else None
         path = self.ranks.broadcast(str(loaded.path) if loaded else "")
-        load_model(self.ranks.broadcast_tensors(tensors), self.model, path)
+        load_model(self._own_part(loaded, path, "model."), self.model, path)
         return loaded
 
     def save(self, *, final: bool = False, metric: float | None = None) -> None:
@@ -138,13 +155,17 @@ class Session:
         Raises:
             TrainingError: a parameter differs between processes; such a state is never saved.
         """
-        require_equal_replicas(self.model, self.ranks, f"after epoch {self.state.epoch}, step {self.state.steps}")
+        where, shards = f"after epoch {self.state.epoch}, step {self.state.steps}", self.recipe.shards
+        require_equal_replicas(self.model, self.ranks, where, shards)
+        tensors, streams = pack(self.model, self.optimizers), {}
+        if shards is not None:
+            tensors, streams = shards.gathered(tensors)
         if self.store is not None and self.ranks.main:
             self.before_save()
             self.state.scaler = self.precision.scaler.state() if self.precision.scaler.enabled else {}
             self.state.execution = {"asked": self.asked, "reached": self.execution.sizes()}
             self.store.save(
-                Snapshot(pack(self.model, self.optimizers), self.state.to_json()),
+                Snapshot(tensors, self.state.to_json(), streams),
                 epoch=self.state.epoch,
                 step=self.state.steps,
                 metric=metric,
@@ -152,6 +173,8 @@ class Session:
                 learning_rate=self._rate(self.recipe.phases[0]),
                 loss=self.state.last_loss,
             )
+        elif self.store is not None and shards is not None:
+            shards.hand_over(streams)
         self._saved_at = time.monotonic()
         self.ranks.barrier()
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from graphmill.errors import InputError
-from graphmill.evaluation.health import synthetic as cases
 from graphmill.evaluation.health.calibration import calibrate
 from graphmill.evaluation.health.report import HealthReport, health_report
 from graphmill.evaluation.health.thresholds import HealthThresholds
+from tests.evaluation.health import synthetic as cases
 
 SIZE = cases.Size(rows=500, dimensions=48, types=3)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +25,7 @@ from graphmill.systems.hgt.later import LaterNodes, learned_later
 from graphmill.systems.hgt.link_contrastive import info_nce_sums, negative_link_loss, positive_link_loss
 from graphmill.systems.hgt.model import HGT
 from graphmill.systems.hgt.neighborhood import message_blocks
+from graphmill.systems.hgt.rank_messages import RankMessages, node_shards
 from graphmill.systems.hgt.relation_strength import STRENGTH_QUERIES, fit_strength
 from graphmill.systems.hgt.sampler import HgtSampler
 from graphmill.systems.hgt.scorer import HgtScorer
@@ -32,6 +34,7 @@ from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, Exe
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
+    from graphmill.training.processes import Ranks
 
 
 class HgtRecipe(BaseRecipe):
@@ -48,7 +51,7 @@ class HgtRecipe(BaseRecipe):
         self.sampler = HgtSampler(self.data, settings, batching)
         links = sum(self.sampler.links)
         self.phases = [Phase("train", settings.training.steps_per_epoch, links, links)]
-        self.messages = self._message_graph()
+        self.mine: RankMessages | None = None
         self.features = {number: own_copy(rows) for number, rows in self.data.features().items()}
         self.log_degree = [torch.from_numpy(np.log1p(r.degree).astype(np.float32)) for r in self.data.relations]
         self._queries: dict[tuple[str, int], LinkQueries] = {}
@@ -81,9 +84,21 @@ class HgtRecipe(BaseRecipe):
     def to(self, device: torch.device) -> None:
         """Graph, features and degrees to the device."""
         super().to(device)
-        self.messages = self.messages.on(device)
+        if "messages" in self.__dict__:
+            self.messages = self.messages.on(device)
+        if self.shards is not None:
+            self.mine = RankMessages(self.data, self.shards, self._bounds, device)
+            self.features = {number: rows[self.own_rows(number)] for number, rows in self.features.items()}
         self.features = {number: rows.to(device) for number, rows in self.features.items()}
         self.log_degree = [rows.to(device) for rows in self.log_degree]
+
+    def shard(self, ranks: Ranks) -> None:
+        """Nodes in ranges over all types."""
+        self.shards, self._bounds = node_shards(self.data, self.settings.model.hidden_dim, ranks)
+
+    def own_rows(self, number: int) -> slice:
+        """The rows of a type that this process holds."""
+        return slice(0, self.graph.node_types[number].count) if self.mine is None else self.mine.own[number]
 
     def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
         """Weight decay acts on matrices of layers and heads and on the relations' vectors, which shrink to popularity alone.
@@ -150,8 +165,11 @@ class HgtRecipe(BaseRecipe):
         if batch.sample is not None:
             return self._encode_neighborhood(encoder, batch.sample, features)
         if batch.messages is None:
-            masked = torch.zeros(max(self.messages.num_pairs, 1), dtype=torch.bool, device=self.device)
+            masked = torch.zeros(max(self.graph.num_pairs, 1), dtype=torch.bool, device=self.device)
             masked.index_fill_(0, self._tensor(batch.masked), True)
+            if self.mine is not None:
+                z, wanted = self.mine.embedded(encoder, features, masked, batch)
+                return self._encoded_rows(z, [_host(rows) for rows in self.data.by_type(wanted)])
             read = self._read_by_loss(batch)
             if read is None:
                 return Encoded({"z": encoder(self.messages, features, masked)})
@@ -317,10 +335,16 @@ class HgtRecipe(BaseRecipe):
 
     def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
         """Layer by layer in chunks of targets, equal to the full forward."""
-        encoder: HGT = model.encoder  # type: ignore[assignment]
-        for chunk in infer(encoder, self.messages, self.features, self.settings.acceleration.inference_rows):
-            vectors = chunk.rows.float().cpu().numpy()
-            yield EmbeddingBlock(self.graph.node_types[chunk.node_type].offset + chunk.start, vectors)
+        for start, rows in self._inferred(model.encoder, self.features):  # type: ignore[arg-type]
+            yield EmbeddingBlock(start, rows.float().cpu().numpy())
+
+    def _inferred(self, encoder: HGT, features: Mapping[int, Tensor]) -> Iterator[tuple[int, Tensor]]:
+        """Consecutive rows of the encoder's embeddings in eval mode, and the global number of each first one."""
+        if self.mine is not None:
+            yield 0, self.mine.whole(encoder, features)
+            return
+        for chunk in infer(encoder, self.messages, features, self.settings.acceleration.inference_rows):
+            yield self.graph.node_types[chunk.node_type].offset + chunk.start, chunk.rows
 
     def embed_later(self, model: nn.Module, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """:meth:`graphmill.runs.embed.EmbedsLater.embed_later`."""
@@ -349,9 +373,11 @@ class HgtRecipe(BaseRecipe):
             self._queries[split, limit] = link_queries(self.graph, split, max_per_relation=limit)
         return self._queries[split, limit]
 
-    def _message_graph(self) -> MessageGraph:
+    @cached_property
+    def messages(self) -> MessageGraph:
+        """All training edges."""
         edges = [TypedEdges(r.source_type, r.target_type, r.src, r.dst, r.pair) for r in self.data.relations]
-        return MessageGraph.build([t.count for t in self.graph.node_types], edges)
+        return MessageGraph.build([t.count for t in self.graph.node_types], edges).on(self.device)
 
     def _placed(self, indices: Sequence[Tensor]) -> list[Tensor]:
         """Index tensors of the host on the device, in one copy."""

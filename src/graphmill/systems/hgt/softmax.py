@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from graphmill.graph.spectral import neighbourhoods
 from graphmill.systems.hgt.batch import LINK, HgtBatch
-from graphmill.systems.hgt.inference import infer
 from graphmill.systems.hgt.later import LaterNodes, grown_sums, learned_later, neighbourhoods_of
 from graphmill.systems.hgt.model import HGT
 from graphmill.systems.hgt.recipe import HgtRecipe
@@ -123,7 +122,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
         for number, t in enumerate(self.graph.node_types):
             parts = [self.features[number]] if number in self.features else []
             if self.width:
-                parts.append(placed[t.offset : t.offset + t.count])
+                parts.append(placed[t.offset : t.offset + t.count][self.own_rows(number)])
             if parts:
                 out[number] = torch.cat([part.to(encoder.tables[number].dtype) for part in parts], 1)
         return out
@@ -216,9 +215,8 @@ class HgtSoftmaxRecipe(HgtRecipe):
             yield EmbeddingBlock(0, spectral)
             return
         inputs = self.inputs(encoder, torch.from_numpy(spectral))
-        for chunk in infer(encoder, self.messages, inputs, self.settings.acceleration.inference_rows):
-            start = self.graph.node_types[chunk.node_type].offset + chunk.start
-            learned = (chunk.rows.float() * self.learned_scale).cpu().numpy()
+        for start, rows in self._inferred(encoder, inputs):
+            learned = (rows.float() * self.learned_scale).cpu().numpy()
             yield EmbeddingBlock(start, np.concatenate([spectral[start : start + len(learned)], learned], 1))
 
     def embed_later(self, model: nn.Module, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:

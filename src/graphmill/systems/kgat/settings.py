@@ -83,6 +83,7 @@ class KgatSettings(RecommenderSettings):
 
     base_batch: ClassVar[int] = 1024
     compiles: ClassVar[bool] = False
+    shards_rows: ClassVar[bool] = True
 
     recipe: Literal["kgat"] = setting("kgat", "The system to train")
     preset: Literal["auto", "none", "paper"] = setting("auto", "Fills the fields that are not written", identity=False)

@@ -39,6 +39,7 @@ class LightGcnSettings(RecommenderSettings):
     """One LightGCN run: the shape of ``settings.yaml``."""
 
     compiles: ClassVar[bool] = False
+    shards_rows: ClassVar[bool] = True
 
     recipe: Literal["lightgcn"] = setting("lightgcn", "The system to train")
     preset: Literal["auto", "none", "softmax"] = setting(

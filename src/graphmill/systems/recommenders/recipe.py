@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.errors import InputError
+from graphmill.evaluation.health.quick import sampled_rows
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen, no_items, top_k
 from graphmill.graph.histories import Histories
 from graphmill.graph.interactions import interaction_view
@@ -223,9 +224,16 @@ class RecommenderRecipe(BaseRecipe, ABC):
 
     def health(self, model: nn.Module) -> dict[str, float]:
         """Participation ratio, mean cosine and rank of the vectors."""
-        users, items = (t.cpu().numpy() for t in self.vectors(model))
-        types = np.repeat([0, 1], [len(users), len(items)])
-        return self.health_of(np.concatenate((users, items)), types)
+        view = self.view
+        rows = sampled_rows(view.num_users + view.num_items, self.settings.training.seed)
+        users, items = rows[rows < view.num_users], rows[rows >= view.num_users] - view.num_users
+        found = (t.cpu().numpy() for t in self.some_vectors(model, users, items))
+        return self.health_of(np.concatenate(list(found)), np.repeat([0, 1], [len(users), len(items)]))
+
+    def some_vectors(self, model: nn.Module, users: np.ndarray, items: np.ndarray) -> tuple[Tensor, Tensor]:
+        """:meth:`vectors` of some ``users`` and ``items``, int64, ascending."""
+        every = self.vectors(model)
+        return every[0][self._tensor(users)], every[1][self._tensor(items)]
 
     rotation_keeps_scores = True
     """Scores are dot products of the exported vectors."""

@@ -1,8 +1,8 @@
-"""``docs/reference/settings.md`` from the settings models: ``python -m graphmill.runs.settings_table > FILE``."""
+"""``docs/reference/settings.md`` from the settings models: ``python .ci/settings_page.py``, which ``make pages`` runs."""
 
 from __future__ import annotations
 
-import sys
+from pathlib import Path
 from typing import Any, get_args, get_origin
 
 from graphmill.ingest.formats import FORMATS
@@ -25,7 +25,7 @@ SHARED: dict[str, type[Settings]] = {
 }
 _HEAD = """# Settings
 
-Written by `python -m graphmill.runs.settings_table`; do not edit. A settings file (`graphmill train settings.yaml`)
+Written by `make pages`; do not edit. A settings file (`graphmill train settings.yaml`)
 and Dagster's Launchpad have the same fields. Only `recipe` and `data` must be written; a `preset` fills others.
 
 **Identity**: *yes* means that the field is part of what is trained, so another value is another run; *no* means that it
@@ -129,4 +129,5 @@ def _presets(recipe: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.stdout.write(settings_markdown())
+    page = Path(__file__).resolve().parents[1] / "docs" / "reference" / "settings.md"
+    page.write_text(settings_markdown(), encoding="utf-8")

@@ -1,10 +1,9 @@
-"""The tables of docs/reference/checks.md from the checks: ``python -m graphmill.evaluation.checks_page PAGE``.
+"""The tables of ``docs/reference/checks.md`` from the checks: ``python .ci/checks_page.py``, which ``make pages`` runs.
 
 The page's own text stays; a table stands between ``<!-- NAME: written from the code -->`` and ``<!-- end of NAME -->``.
 """
 
 import re
-import sys
 from pathlib import Path
 
 from graphmill.evaluation.health.checks import CHECKS
@@ -42,5 +41,5 @@ def with_tables(page: str) -> str:
 
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1])
+    path = Path(__file__).resolve().parents[1] / "docs" / "reference" / "checks.md"
     path.write_text(with_tables(path.read_text(encoding="utf-8")), encoding="utf-8")

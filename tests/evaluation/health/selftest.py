@@ -1,6 +1,6 @@
 """The validator's own test: draw every named failure and healthy embeddings many times, and see what it calls them.
 
-Anyone who moves a threshold should run it: ``python -m graphmill.evaluation.health.selftest --draws 50``.
+Anyone who moves a threshold should run it: ``python -m tests.evaluation.health.selftest --draws 50``.
 """
 
 import argparse
@@ -13,10 +13,10 @@ import numpy as np
 
 from graphmill.errors import EXIT_CHECK_FAILED, EXIT_OK
 from graphmill.evaluation.health.report import health_report
-from graphmill.evaluation.health.synthetic import FAILING, HEALTHY, Case, Size
 from graphmill.evaluation.health.thresholds import HealthThresholds
 from graphmill.evaluation.ranking.queries import LinkQueries, relation_queries
 from graphmill.sampling.keyed import generator
+from tests.evaluation.health.synthetic import FAILING, HEALTHY, Case, Size
 
 if TYPE_CHECKING:
     import torch
@@ -102,7 +102,7 @@ class _Cosine:
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the confusion matrix as JSON; exit code 1 when something was misnamed."""
-    parser = argparse.ArgumentParser(prog="python -m graphmill.evaluation.health.selftest", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.evaluation.health.selftest", description=__doc__)
     parser.add_argument("--draws", type=int, default=50, help="draws of each case")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--rows", type=int, default=Size.rows)

@@ -1,7 +1,7 @@
 """Writes ``docs/explanation/folders.md`` and its picture: what each folder of the package is for, and what it imports.
 
 The order is that of the contract "Data moves one way" in ``pyproject.toml``; the sentences are the folders' own docstrings.
-Run by ``make docs``; a test holds that both files are current and that the picture shows no circle.
+Run by ``make pages``; a test holds that both files are current and that the picture shows no circle.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def page(names: list[str], found: dict[str, set[str]]) -> str:
     lines = [
         "# Folders and imports",
         "",
-        "Written by `python .ci/folders.py`; do not edit. A dot says that the folder of the row imports that of the column.",
+        "Written by `make pages`; do not edit. A dot says that the folder of the row imports that of the column.",
         "All dots lie right of the diagonal, so nothing goes round in a circle. `lint-imports` holds that, and",
         "`tests/test_structure.py` holds it for single modules.",
         "",

@@ -1,6 +1,6 @@
 """The drift report's own test: draw every kind of change many times, and see what it is called.
 
-Anyone who moves a threshold should run it: ``python -m graphmill.evaluation.drift.selftest --draws 20``.
+Anyone who moves a threshold should run it: ``python -m tests.evaluation.drift.selftest --draws 20``.
 """
 
 import argparse
@@ -14,10 +14,10 @@ import numpy as np
 from graphmill.errors import EXIT_CHECK_FAILED, EXIT_OK
 from graphmill.evaluation.drift.figures import drift_figures
 from graphmill.evaluation.drift.noise import seed_noise
-from graphmill.evaluation.drift.synthetic import CASES, edges_of, embed, embeddings
 from graphmill.evaluation.drift.verdicts import DriftThresholds, drift_report
 from graphmill.graph.summary import graph_difference
 from graphmill.sampling.keyed import generator
+from tests.evaluation.drift.synthetic import CASES, edges_of, embed, embeddings
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def self_test(draws: int = 10, *, seed: int = 0, thresholds: DriftThresholds | N
 
 def main(arguments: list[str] | None = None) -> int:
     """Print the confusion matrix as JSON; exit code 1 when something was misnamed."""
-    parser = argparse.ArgumentParser(prog="python -m graphmill.evaluation.drift.selftest", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.evaluation.drift.selftest", description=__doc__)
     parser.add_argument("--draws", type=int, default=20, help="draws of each case")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
