@@ -14,7 +14,6 @@ from torch.nn import functional as F
 from graphmill.evaluation.ranking.links import LinkRanking
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides
 from graphmill.graph.training_links import TrainingLinks
-from graphmill.kernels.one_to_n import entities_per_block, one_to_n_loss, smoothed_targets
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
 from graphmill.systems.base_recipe import TableRecipe
@@ -22,6 +21,7 @@ from graphmill.systems.conve.batch import LOSS, ConveBatch
 from graphmill.systems.conve.data import ConveData, both_directions, triples_of
 from graphmill.systems.conve.exported import scoring_arrays
 from graphmill.systems.conve.model import ConvE, ConvEConfig
+from graphmill.systems.conve.one_to_n import entities_per_block, one_to_n_loss, smoothed_targets
 from graphmill.systems.conve.ranking import ConveScorer, rank_both_sides, ranking_report
 from graphmill.systems.conve.settings import SMALL_GRAPH, ConveSettings
 from graphmill.systems.conve.tracer import ConveTracer

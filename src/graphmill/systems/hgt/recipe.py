@@ -16,7 +16,6 @@ from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.kernels.devices import own_copy
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
-from graphmill.kernels.losses import info_nce_sums, negative_link_loss, positive_link_loss
 from graphmill.sampling.neighbors import NeighborSample
 from graphmill.systems.base_recipe import BaseRecipe
 from graphmill.systems.hgt.batch import CONTRASTIVE, FEW, LINK, NEARLY_ALL, HgtBatch, round_up
@@ -25,6 +24,7 @@ from graphmill.systems.hgt.decoder import HgtModule, LinkDecoder
 from graphmill.systems.hgt.exported import scoring_of
 from graphmill.systems.hgt.inference import infer
 from graphmill.systems.hgt.later import learned_later
+from graphmill.systems.hgt.link_contrastive import info_nce_sums, negative_link_loss, positive_link_loss
 from graphmill.systems.hgt.model import HGT
 from graphmill.systems.hgt.neighborhood import message_blocks
 from graphmill.systems.hgt.rank_messages import RankMessages, node_shards

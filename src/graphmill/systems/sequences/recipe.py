@@ -11,14 +11,6 @@ from torch import Tensor, nn
 
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems, no_items, top_k
 from graphmill.graph.histories import Histories
-from graphmill.kernels.next_item_losses import (
-    bce_weights,
-    expected_log_counts,
-    full_softmax_sum,
-    gbce_weights,
-    item_logistic_sum,
-    sampled_softmax_sum,
-)
 from graphmill.kernels.products import product
 from graphmill.kernels.sequence_attention import Bucket
 from graphmill.kernels.table_rows import table_rows
@@ -30,6 +22,14 @@ from graphmill.systems.sequences.evaluate import SequenceEvaluator
 from graphmill.systems.sequences.fold_in import fold_in
 from graphmill.systems.sequences.hyper_connections import HyperConnection
 from graphmill.systems.sequences.layers import SequenceInputs
+from graphmill.systems.sequences.next_item_losses import (
+    bce_weights,
+    expected_log_counts,
+    full_softmax_sum,
+    gbce_weights,
+    item_logistic_sum,
+    sampled_softmax_sum,
+)
 from graphmill.systems.sequences.sampler import SequenceSampler
 from graphmill.systems.sequences.sasrec import SASRec
 from graphmill.systems.sequences.settings import SasrecSettings, TisasrecModel
