@@ -91,17 +91,21 @@ class _Propagate(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, matrix: SparseMatrix) -> Tensor:
         ctx.matrix = matrix
-        return _product(matrix.forward, x)
+        return product(matrix.forward, x)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None]:
-        return (_product(ctx.matrix.transpose, gradients[0]) if ctx.needs_input_grad[0] else None), None
+        return (product(ctx.matrix.transpose, gradients[0]) if ctx.needs_input_grad[0] else None), None
 
 
-def _product(rows: Rows, x: Tensor) -> Tensor:
-    """The weighted sums that torch has for bags of embeddings, which add in the rows' order and write no row an edge."""
+def product(rows: Rows, x: Tensor, onto: Tensor | None = None) -> Tensor:
+    """A X (+ ``onto``), not differentiable: the weighted sums that torch has for bags of embeddings.
+
+    They add in the rows' order, and write no row an edge.
+    """
     wide = x if x.dtype == torch.float64 else x.float()
     weights = rows.value.to(wide.dtype)
-    return F.embedding_bag(
+    sums = F.embedding_bag(
         rows.column, wide, rows.indptr, mode="sum", per_sample_weights=weights, include_last_offset=True
     ).to(x.dtype)
+    return sums if onto is None else sums.add_(onto)

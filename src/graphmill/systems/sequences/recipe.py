@@ -191,8 +191,8 @@ class SequenceRecipe(BaseRecipe):
             padded = np.zeros(layout.rows, np.int64)
             padded[layout.place] = times
         buckets = [Bucket(*map(int, bucket)) for bucket in layout.buckets]
-        placed = self._tensors(rows, positions, *([] if padded is None else [padded]))
-        return SequenceInputs(*placed[:2], None if padded is None else placed[2], buckets)
+        place, position, *time = self._tensors(rows, positions, *([] if padded is None else [padded]))
+        return SequenceInputs(place, position, time[0] if time else None, buckets)
 
     # ---------------------------------------------------------------- evaluation and export
 
