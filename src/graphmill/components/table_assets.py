@@ -180,7 +180,9 @@ def _edges(
     outside = int(((ends < 0) | (ends >= result.nodes.num_rows)).sum())
     by_relation = pc.value_counts(edges["relation"].cast(pa.string())).to_pylist()
     per_relation = [{"relation": row["values"], "edges": row["counts"]} for row in by_relation]
-    figures = {**result.counts, "relations": len(per_relation)}
+    elsewhere = OF_INTERACTIONS if "interactions" in result.counts else ()
+    figures = {name: count for name, count in result.counts.items() if name not in elsewhere}
+    figures["relations"] = len(per_relation)
     return dg.MaterializeResult(
         asset_key=key,
         value=edges,
@@ -243,6 +245,8 @@ def _interactions(
 
 PLOTTED = ("rows", "edges", "relations", "interactions", "users", "items", "rejected_rows", "duplicates", "self_loops")
 """What a person follows over deliveries of the files."""
+OF_INTERACTIONS = ("rows", "interactions", "users", "items")
+"""Counts that stand on the page of the interactions, where a dataset has them beside its edges."""
 
 
 def _wide(row: Mapping[str, Any]) -> str:
