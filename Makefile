@@ -8,7 +8,7 @@ JOBS   ?= 2
 STATE  := $(CURDIR)/.dagster_home
 BENCHMARKS := ingest validation engine link_quality hgt conve sequence_quality recommenders multimodal_quality
 
-.PHONY: setup demo test test-long ui check docs format bench bench-report release tensorboard clean
+.PHONY: setup demo test test-long ui check docs pages format bench bench-report release tensorboard clean
 
 setup: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -42,9 +42,11 @@ check: setup
 	@$(BIN)/lint-imports
 	@$(MAKE) --no-print-directory docs
 
-docs: setup  ## the page of folders anew, and the site into build/site; a broken link or a page that no menu names is an error
-	@$(BIN)/python .ci/folders.py
+docs: setup  ## the site into build/site; a broken link or a page that no menu names is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
+
+pages: setup  ## write the pages anew that are made from the code: settings, health checks, folders
+	@for page in settings checks folders; do $(BIN)/python .ci/$${page}_page.py || exit 1; done
 
 format: setup
 	@$(BIN)/ruff check --fix .

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from tests.conftest import page_writer
+
 
 @pytest.fixture(scope="module")
-def folders(repository: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location("folders", repository / ".ci" / "folders.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def folders() -> ModuleType:
+    return page_writer("folders")
 
 
 def test_the_page_and_the_picture_are_current(folders: ModuleType) -> None:
     for path, text in folders.written().items():
-        assert path.read_text(encoding="utf-8") == text, "python .ci/folders.py"
+        assert path.read_text(encoding="utf-8") == text, "make pages"
 
 
 def test_no_folder_imports_one_above_it(folders: ModuleType) -> None:

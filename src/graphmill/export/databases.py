@@ -5,6 +5,7 @@ Columns: node_index, node_id, node_name, node_type, embedding. A table is replac
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import os
 import re
@@ -28,8 +29,9 @@ _NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}(\.[a-z_][a-z0-9_]{0,50})?")
 class DuckDbEmbeddings:
     """A DuckDB file with the table ``embeddings``, its vectors FLOAT[d], and the table macro ``neighbors(id, k)``.
 
-    With the extension VSS at hand (it is not fetched) there is an HNSW index on cosine; else a search looks at every row
-    with ``array_cosine_similarity``. ``note`` says which.
+    With the extension VSS at hand (installed in DuckDB, or as the package duckdb-extension-vss; it is not fetched) there is
+    an HNSW index on cosine, for ``ORDER BY array_cosine_distance(embedding, …) LIMIT k``; else a search looks at every row.
+    ``note`` says which.
     """
 
     def __init__(self, path: Path, dim: int) -> None:
@@ -64,11 +66,14 @@ class DuckDbEmbeddings:
             "WHERE own.node_id = wanted AND other.node_index <> own.node_index ORDER BY cosine DESC LIMIT k"
         )
         try:
-            self.connection.execute("LOAD vss; SET hnsw_enable_experimental_persistence = true")
+            self.connection.execute(f"LOAD {_vss()}; SET hnsw_enable_experimental_persistence = true")
             self.connection.execute(f"CREATE INDEX nearest ON {TABLE} USING HNSW (embedding) WITH (metric = 'cosine')")
             self.note = "with an HNSW index of the extension VSS"
         except (duckdb.IOException, duckdb.HTTPException, duckdb.CatalogException):
-            self.note = "the extension VSS is not installed, so a search looks at every row (array_cosine_similarity)"
+            self.note = (
+                "the extension VSS is not installed for this DuckDB, so a search looks at every row "
+                '(array_cosine_similarity); pip install "graphmill[vss]" has it'
+            )
         self.connection.close()
         put_in_place(self.temporary, self.path)
 
@@ -76,6 +81,18 @@ class DuckDbEmbeddings:
         """Remove the temporary file."""
         self.connection.close()
         self.temporary.unlink(missing_ok=True)
+
+
+def _vss() -> str:
+    """What to LOAD: the file of the package for this version of DuckDB, or the extension by its name."""
+    import duckdb
+
+    found = importlib.util.find_spec("duckdb_extension_vss")
+    for folder in (found.submodule_search_locations or []) if found else []:
+        file = Path(folder) / "extensions" / f"v{duckdb.__version__}" / "vss.duckdb_extension"
+        if file.is_file():
+            return "'" + str(file).replace("'", "''") + "'"
+    return "vss"
 
 
 class PostgresEmbeddings:

@@ -15,6 +15,7 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
+from graphmill.evaluation import markdown
 from graphmill.evaluation.pictures.canvas import small_png
 
 INLINE_IMAGE_BYTES = 80_000
@@ -109,22 +110,10 @@ def markdown_table(rows: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
         return "none"
     names = list(rows[0])
-    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
-    lines += ["| " + " | ".join(_shown(row.get(name)) for name in names) + " |" for row in rows[:TABLE_ROWS]]
+    lines = [markdown.table(names, [[_cell(row.get(name)) for name in names] for row in rows[:TABLE_ROWS]])]
     if len(rows) > TABLE_ROWS:
         lines.append(f"\n{len(rows) - TABLE_ROWS} more rows are not shown.")
     return "\n".join(lines)
-
-
-def _shown(value: Any) -> str:
-    value = _cell(value)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return str(value).replace("|", "\\|").replace("\n", " ")
 
 
 def snippet(code: str) -> dg.MetadataValue:

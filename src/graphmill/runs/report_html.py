@@ -12,8 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from graphmill.errors import ResourceError
+from graphmill.evaluation.markdown import number
 from graphmill.evaluation.pictures.canvas import small_png
-from graphmill.runs.card import Section, Table, beside_baselines, card_sections, number, write_card
+from graphmill.runs.card import Section, Table, beside_baselines, card_sections, write_card
 from graphmill.runs.card_files import CardFiles, read_card_files
 from graphmill.training.files import write_atomically
 from graphmill.training.metrics_log import MetricsLog
@@ -165,6 +166,8 @@ def _pictures(files: CardFiles) -> Iterator[Picture]:
     current = files.health_is_of_export and bool(files.health)
     for section, title, name in _SAVED:
         path = files.folder / name
+        if not path.is_file():
+            path = files.folder / Path(name).name  # of a version, whose files lie side by side
         if path.is_file() and (section != "health" or current):
             yield Picture(section, title, small_png(path.read_bytes(), _WIDEST))
     if not (files.folder / "losses.png").is_file():
