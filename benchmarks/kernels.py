@@ -47,23 +47,11 @@ FAMILIES = {
     "hgt passes": Family({K + "hgt.attention": ("compiled_serves",)}, ("hgt", "hgt sampled")),
     "own fp32 products": Family({K + "products": ("own_products",)}, ("hgt", "conve", "mmgcn", "sasrec")),
     "sequence attention": Family(_without("sequence_attention"), ("sasrec", "tisasrec")),
-    "sub-layers": Family(_without("sublayers"), ("sasrec", "tisasrec")),
-    "layer norm": Family(_without("layer_norm"), ("sasrec", "hgt")),
-    "input embedding": Family(_without("input_embedding"), ("sasrec",)),
-    "hyper-connections": Family(_without("hyper_connections"), ("sasrec mhc",)),
     "KGAT layers": Family({K + "bi_interaction": ("own_blocks",), K + "row_norm": ("has_numba",)}, ("kgat",)),
     "TransR projections and facts": Family(
         {K + "translation": ("own_blocks", "has_numba"), K + "fact_losses": ("has_numba",)}, ("kgat",)
     ),
-    "MMGCN layers": Family({K + "combination": ("own_blocks",)}, ("mmgcn",)),
-    "ConvE": Family(_without("normed_convolution", "one_to_n"), ("conve",)),
-    "propagation": Family(_without("propagation"), ("lightgcn", "dragon", "mmgcn", "kgat")),
     "pair losses": Family(_without("pair_losses"), ("bpr_mf", "kgat", "dragon")),
-    "link losses": Family(_without("link_scores"), ("hgt",)),
-    "next-item losses": Family(_without("next_item_losses"), ("sasrec", "tisasrec")),
-    "dropout": Family(_without("dropout"), ("sasrec", "hgt", "conve")),
-    "table rows": Family(_without("table_rows"), ("bpr_mf", "hgt sampled", "sasrec")),
-    "neighbour picks": Family({"graphmill.sampling.neighbor_picks": ("has_numba",)}, ("hgt sampled",)),
     "top-k and hits": Family(_without("top_k", "hits"), ("bpr_mf", "sasrec", "lightgcn"), ("evaluation",)),
     "ranks": Family(_without("rank_counts"), ("conve", "hgt", "sasrec", "tisasrec"), ("evaluation",)),
     "everything": Family(
@@ -88,7 +76,6 @@ def _with(**sections: dict[str, Any]) -> dict[str, Any]:
 
 
 WORKLOADS = {
-    "sasrec mhc": Workload("sasrec", "amazon-sports-seq", _with(model={"mhc": "lite"})),
     "hgt": Workload("hgt", "hetionet", _with(acceleration={"batching": "full"})),
     "hgt sampled": Workload("hgt", "hetionet", _with(acceleration={"batching": "neighbor_sampled"})),
     "lightgcn": Workload("lightgcn", "tiktok", _with()),

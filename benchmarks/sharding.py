@@ -32,7 +32,7 @@ EDGES, NODES, WIDTH, HEADS = 200_000, 20_000, 256, 8
 PRIMEKG = {"nodes": 83_866, "edges": 4_162_300, "layers": 2}
 
 
-SYSTEMS = ("lightgcn", "kgat")
+SYSTEMS = ("lightgcn", "kgat", "hgt")
 """Whose tables are divided and measured."""
 
 
@@ -112,12 +112,15 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="write benchmarks/results/sharding.json")
     parser.add_argument("--reduce", action="store_true", help="what the two processes run")
     parser.add_argument("--systems", nargs="*", default=list(SYSTEMS), help="whose memory is measured")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="a part of PrimeKG's size, for a trial of this program"
+    )
     parser.add_argument("--memory-alone", action="store_true", help="leave the other figures as they are")
-    parser.add_argument("--build", nargs=2, metavar=("SYSTEM", "FOLDER"), help="what a process of its own does first")
+    parser.add_argument("--build", nargs=3, metavar=("SYSTEM", "FOLDER", "SCALE"), help="what a process does first")
     parser.add_argument("--train", nargs=3, metavar=("SYSTEM", "FOLDER", "OUT"), help="what each rank runs")
     chosen = parser.parse_args()
     if chosen.build:
-        build(Path(chosen.build[1]), chosen.build[0])
+        build(Path(chosen.build[1]), chosen.build[0], float(chosen.build[2]))
         return
     if chosen.train:
         train(Path(chosen.train[1]), chosen.train[0], Path(chosen.train[2]))
@@ -125,7 +128,7 @@ def main() -> None:
     if chosen.reduce:
         all_reduce()
         return
-    rows = [*([] if chosen.memory_alone else modelled()), *measured(chosen.systems)]
+    rows = [*([] if chosen.memory_alone else modelled()), *measured(chosen.systems, chosen.scale)]
     for r in rows:
         beside = f", {r.rival} {r.theirs:.4g} ({r.ratio:.2f}). {r.note}" if r.theirs else ""
         print(f"{r.workload}: {r.metric} {r.ours:.4g} {r.unit}{beside}")

@@ -65,10 +65,10 @@ class TestAdvice:
         ("room", "words"),
         [
             (
-                1.2,
+                1.4,
                 r"sharded by rows \(acceleration.sharding: rows, processes: 2\).* on 2 machines .* launcher: ray or k8s",
             ),
-            (0.45, "fits neither in one process nor sharded over 64 workers.* choose sampled batching"),
+            (0.4, "fits neither in one process nor sharded over 64 workers.* choose sampled batching"),
         ],
     )
     def test_what_does_not_fit_names_workers_and_launcher(

@@ -91,7 +91,10 @@ def propagated(recipe: Any, model: Any) -> Any:
         return model(recipe._graph)
     if recipe.name == "kgat":
         return model(model.nodes(), recipe._matrix(model))
-    return [recipe.mine._embed(model.encoder, recipe.features, None, None)]
+    features = recipe.features
+    if hasattr(recipe, "spectral"):
+        features = recipe.inputs(model.encoder, torch.from_numpy(recipe.spectral(model).all()))
+    return [recipe.mine._embed(model.encoder, features, None, None)]
 
 
 def in_float64() -> None:

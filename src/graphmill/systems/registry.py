@@ -148,7 +148,8 @@ def settings_model(name: str) -> type[Settings]:
 
 def presets(name: str) -> dict[str, dict[str, Any]]:
     """The recipe's presets: name → the fields that it fills."""
-    found: dict[str, dict[str, Any]] = import_module(f"{entry(name).module}.settings").PRESETS
+    module = import_module(f"{entry(name).module}.settings")
+    found: dict[str, dict[str, Any]] = getattr(module, "PRESETS", {"none": {}})
     return found
 
 
@@ -158,7 +159,9 @@ def choose_preset(name: str, device: str, memory_bytes: int, links: int = 0) -> 
     A device with little memory decides before the size of the graph does.
     """
     module = import_module(f"{entry(name).module}.settings")
-    chosen: tuple[str, str] = module.choose_preset(device, memory_bytes)
+    chosen = ("none", f"{memory_bytes / 2**30:.0f} GiB of memory for {device} need no preset")
+    if hasattr(module, "choose_preset"):
+        chosen = module.choose_preset(device, memory_bytes)
     if links and chosen[0] == "none" and hasattr(module, "preset_of_graph"):
         chosen = module.preset_of_graph(links) or chosen
     return chosen

@@ -118,6 +118,9 @@ def sharded_cost(cost: Cost, ranks: int, nodes: int, widths: Sequence[int]) -> C
         step=-(-cost.step // ranks) + gathered,
         gradients=-(-cost.gradients // ranks),
         evaluation=-(-cost.evaluation // ranks) + gathered // 2,
+        flop=cost.flop / ranks,
+        low_flop=cost.low_flop / ranks,
+        moved=cost.moved / ranks,
     )
 
 

@@ -24,6 +24,8 @@ def require_equal_replicas(model: nn.Module, ranks: Ranks, where: str, shards: S
     if ranks.world == 1:
         return
     named = {n: p for n, p in model.named_parameters() if not (shards and shards.holds(p))}
+    if not named:
+        return
     sums = [float(_checksum(parameter.detach()) & _MASK) for parameter in named.values()]
     found = ranks.max_floats([*sums, *(-s for s in sums)])
     for name, largest, negated_smallest in zip(named, found, found[len(sums) :], strict=False):

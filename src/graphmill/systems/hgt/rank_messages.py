@@ -54,22 +54,25 @@ class RankMessages:
             kept = slice(*np.searchsorted(r.dst, [mine.start, mine.stop]))  # edges are sorted by their target
             edges.append((r, kept))
             sources.append(r.src[kept].astype(np.int64) + r.source_offset)
-        wanted = sorted_unique(np.concatenate(sources))
-        self.exchange = RowExchange(ranks, bounds, wanted, device)
-        by_type = data.by_type(wanted)
+        # What the edges read, and this rank's nodes: both have one projection, some heads at a time.
+        held = sorted_unique(np.concatenate((*sources, np.arange(self.first, self.last))))
+        self.exchange = RowExchange(ranks, bounds, held, device)
+        by_type = data.by_type(held)
         self.counts = [len(rows) for rows in by_type]
+        starts = [int(np.searchsorted(rows, own.start)) for rows, own in zip(by_type, self.own, strict=True)]
+        self.placed = [slice(a, a + own.stop - own.start) for a, own in zip(starts, self.own, strict=True)]
+        """Where this rank's rows of each type are among those that it holds in a layer."""
         typed = [
             TypedEdges(
                 r.source_type,
                 r.target_type,
                 np.searchsorted(by_type[r.source_type], r.src[kept]),
-                r.dst[kept] - self.own[r.target_type].start,
+                r.dst[kept] - self.own[r.target_type].start + self.placed[r.target_type].start,
                 r.pair[kept],
             )
             for r, kept in edges
         ]
-        targets = [rows.stop - rows.start for rows in self.own]
-        self.graph = MessageGraph.build(self.counts, typed, targets).on(device)
+        self.graph = MessageGraph.build(self.counts, typed).on(device)
 
     def embedded(
         self, encoder: HGT, features: Mapping[int, Tensor], masked: Tensor, batch: HgtBatch
@@ -123,15 +126,20 @@ class RankMessages:
     def _layer(
         self, encoder: HGT, number: int, masked: Tensor | None, needed: list[Tensor] | None, *x: Tensor
     ) -> list[Tensor]:
-        senders = self.exchange.fetch(torch.cat(x)).split(self.counts)
-        graph, receivers = self.graph, list(x)
-        few = needed is not None and sum(map(len, needed)) < FEW * (self.last - self.first)
-        if needed is not None and few:
-            graph, receivers = graph.for_targets(needed), _taken(receivers, needed)
-        out = encoder.layer(number).receive_from(senders, receivers, graph, masked)
-        if needed is not None and not few:
-            out = _taken(out, needed)
-        return [encoder.finish(number, t, rows) for t, rows in enumerate(out)]
+        layer, receivers = encoder.layer(number), list(x)
+        held = self.exchange.fetch(torch.cat(x)).split(self.counts)
+        if needed is not None and sum(map(len, needed)) < FEW * (self.last - self.first):
+            graph = self.graph.for_targets([rows + at.start for rows, at in zip(needed, self.placed, strict=True)])
+            out = layer.receive_from(held, _taken(receivers, needed), graph, masked)
+        else:
+            # Queries, keys and values of what is held are larger than all that a rank keeps: they are made again.
+            found = layer.messages(held, self.graph, masked, recompute=True)
+            messages = [None if m is None else m[at] for m, at in zip(found, self.placed, strict=True)]
+            if needed is not None:
+                receivers = _taken(receivers, needed)
+                messages = [None if m is None else _taken([m], [n])[0] for m, n in zip(messages, needed, strict=True)]
+            out = layer.update_all(receivers, messages)
+        return encoder.finish_all(number, out)
 
 
 def _taken(x: list[Tensor], rows: list[Tensor]) -> list[Tensor]:

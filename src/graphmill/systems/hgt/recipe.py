@@ -16,7 +16,6 @@ from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.kernels.devices import own_copy
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
-from graphmill.kernels.losses import info_nce_sums, negative_link_loss, positive_link_loss
 from graphmill.sampling.neighbors import NeighborSample
 from graphmill.systems.base_recipe import BaseRecipe
 from graphmill.systems.hgt.batch import CONTRASTIVE, FEW, LINK, NEARLY_ALL, HgtBatch, round_up
@@ -25,6 +24,7 @@ from graphmill.systems.hgt.decoder import HgtModule, LinkDecoder
 from graphmill.systems.hgt.exported import scoring_of
 from graphmill.systems.hgt.inference import infer
 from graphmill.systems.hgt.later import learned_later
+from graphmill.systems.hgt.link_contrastive import info_nce_sums, negative_link_loss, positive_link_loss
 from graphmill.systems.hgt.model import HGT
 from graphmill.systems.hgt.neighborhood import message_blocks
 from graphmill.systems.hgt.rank_messages import RankMessages, node_shards
@@ -88,7 +88,7 @@ class HgtRecipe(BaseRecipe):
         super().to(device)
         if "messages" in self.__dict__:
             self.messages = self.messages.on(device)
-        if self.shards is not None:
+        if self.shards is not None and self.mine is None:
             self.mine = RankMessages(self.data, self.shards, self._bounds, device)
             self.features = {number: rows[self.own_rows(number)] for number, rows in self.features.items()}
         self.features = {number: rows.to(device) for number, rows in self.features.items()}
@@ -239,7 +239,7 @@ class HgtRecipe(BaseRecipe):
         lookup[torch.cat([r + t.offset for r, t in zip(rows, self.graph.node_types, strict=True)])] = torch.arange(
             len(z)
         )
-        return Encoded({"z": z, "lookup": self._placed([lookup])[0], "on host": lookup})
+        return Encoded({"z": z, "lookup": lookup})
 
     def terms(self, model: nn.Module, chunk: HgtBatch, encoded: Encoded | None) -> list[Any]:
         """The link term (mean over relations of the mean over links) and the contrastive term."""
@@ -251,19 +251,20 @@ class HgtRecipe(BaseRecipe):
             share = float(chunk.share.sum())
             out.append(Term(LINK, self._link_sum(model.decoder, chunk, z, lookup), share, 1.0 - w))  # type: ignore[arg-type]
         if len(chunk.anchor):
-            places = encoded.tensors.get("on host")
-            out.append(Term(CONTRASTIVE, self._contrastive_sum(chunk, z, places), float(len(chunk.anchor)), w))
+            out.append(Term(CONTRASTIVE, self._contrastive_sum(chunk, z, lookup), float(len(chunk.anchor)), w))
         return out
 
     def _link_sum(self, decoder: LinkDecoder, chunk: HgtBatch, z: Tensor, lookup: Tensor | None) -> Tensor:
-        share = self._tensor(chunk.share.astype(np.float32))
         exists = chunk.negative >= 0
         # Where no wrong target was found the right one stands in, and counts nothing.
         targets = np.column_stack([chunk.tail, np.where(exists, chunk.negative, chunk.tail[:, None])])
-        degrees = self._tensor(np.column_stack([chunk.tail_degree, chunk.negative_degree]))
-        heads, tails = self._rows(chunk.head, lookup), self._rows(targets, lookup)
-        scores = decoder(z, heads, self._tensor(chunk.relation), tails, degrees)
-        wrong = (negative_link_loss(scores[:, 1:]) * self._tensor(exists)).mean(1)
+        degrees = np.column_stack([chunk.tail_degree, chunk.negative_degree])
+        places = [_rows(nodes, lookup) for nodes in (chunk.head, targets)]
+        heads, tails, relation, degree, share, there = self._tensors(
+            *places, chunk.relation, degrees, chunk.share.astype(np.float32), exists
+        )
+        scores = decoder(z, heads, relation, tails, degree)
+        wrong = (negative_link_loss(scores[:, 1:]) * there).mean(1)
         return ((positive_link_loss(scores[:, 0]) + wrong) * share).sum()
 
     def _contrastive_sum(self, chunk: HgtBatch, z: Tensor, lookup: Tensor | None) -> Tensor:
@@ -282,15 +283,9 @@ class HgtRecipe(BaseRecipe):
             places = place.numpy()
             own, columns = places[chunk.anchor - similar.first], places[chunk.positive - similar.first]
         rows = np.repeat(np.arange(len(chunk.anchor)), np.diff(chunk.positive_indptr))
-        mine = self._tensor(own)
-        return info_nce_sums(
-            candidates.index_select(0, mine),
-            candidates,
-            mine,
-            self._tensor(rows),
-            self._tensor(columns),
-            self.settings.objective.temperature,
-        )
+        mine, rows, columns = self._tensors(own, rows, columns)
+        anchors = candidates.index_select(0, mine)
+        return info_nce_sums(anchors, candidates, mine, rows, columns, self.settings.objective.temperature)
 
     # ---------------------------------------------------------------- evaluation and export
 
@@ -388,9 +383,10 @@ class HgtRecipe(BaseRecipe):
             return list(indices)
         return list(self._tensor(torch.cat(list(indices)).numpy()).split([len(part) for part in indices]))
 
-    def _rows(self, nodes: np.ndarray, lookup: Tensor | None) -> Tensor:
-        rows = self._tensor(nodes)
-        return rows if lookup is None else lookup[rows]
+
+def _rows(nodes: np.ndarray, lookup: Tensor | None) -> np.ndarray:
+    """Where the embeddings of nodes are among those that were computed."""
+    return nodes if lookup is None else lookup.numpy()[nodes]
 
 
 def _host(array: np.ndarray) -> Tensor:

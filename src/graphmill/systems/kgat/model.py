@@ -128,7 +128,7 @@ class Kgat(nn.Module):
         out, state = [], nodes
         for number, layer in enumerate(self.layers):
             assert isinstance(layer, Layer)
-            run = layer if rows is None else layer.at
+            run: Any = layer if rows is None else layer.at
             # The last layer's result is of no use to another one, and of the one before it reads its rows' neighbours.
             more: tuple[Any, ...] = ()
             if rows is not None:

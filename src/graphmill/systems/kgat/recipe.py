@@ -259,7 +259,7 @@ class KgatRecipe(RecommenderRecipe):
             users, items = np.searchsorted(mine, users), np.searchsorted(mine, items)
             states = [table_rows(state, self._tensor(mine)) for state in states]
         rows = final(states)
-        loss, norm = self.pair_losses(PairRows(rows, rows, self._tensor(users), self._tensor(items)))
+        loss, norm = self.pair_losses(PairRows(rows, rows, *self._tensors(users, items)))
         return [Term(self.loss, loss, count), Term(NORM, norm, count, self.settings.objective.regularisation)]
 
     # ---------------------------------------------------------------- export

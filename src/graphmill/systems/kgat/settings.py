@@ -6,13 +6,7 @@ from pydantic import model_validator
 
 from graphmill.settings import Settings, setting
 from graphmill.systems.base import SteadyTraining
-from graphmill.systems.recommenders.settings import (
-    RecommenderObjective,
-    RecommenderSettings,
-    choose_preset,
-)
-
-__all__ = ["PRESETS", "KgatSettings", "choose_preset"]
+from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings
 
 
 class KgatModel(Settings):

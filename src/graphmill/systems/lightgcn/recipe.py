@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from graphmill.systems.recommenders.batch import PairBatch
 from graphmill.systems.recommenders.recipe import ITEMS, USERS, PairRows, RecommenderRecipe
 from graphmill.systems.recommenders.sharded_graph import ShardedUserItemGraph, row_bytes, sharded_user_item_graph
 from graphmill.systems.recommenders.user_item_graph import UserItemGraph, user_item_graph
-from graphmill.training.contract import Encoded, ParameterGroup, Phase, Term
+from graphmill.training.contract import Encoded, Term
 from graphmill.training.processes import Ranks
 from graphmill.training.sharding import RowExchange, Shards, divide
 
@@ -96,12 +97,14 @@ class LightGcnRecipe(RecommenderRecipe):
 
     def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
         """Final vectors, and where those of ``users`` int64 [B] and ``items`` int64 [B, n] are among them."""
-        own = self._place(USERS, users, encoded), self._place(ITEMS, items, encoded)
+        own = self._places(encoded, (USERS, ITEMS), users, items)
         return PairRows(encoded.tensors[USERS], encoded.tensors[ITEMS], *own)
 
-    def _place(self, name: str, rows: np.ndarray, encoded: Encoded) -> Tensor:
-        wanted = self._tensor(rows)
-        return torch.searchsorted(encoded.tensors[WHICH + name], wanted) if self.shards is not None else wanted
+    def _places(self, encoded: Encoded, names: Sequence[str], *rows: np.ndarray) -> list[Tensor]:
+        wanted = self._tensors(*rows)
+        if self.shards is None:
+            return wanted
+        return [torch.searchsorted(encoded.tensors[WHICH + n], w) for n, w in zip(names, wanted, strict=True)]
 
     def vectors(self, model: nn.Module) -> tuple[Tensor, Tensor]:
         """Users [U, d] and items [I, d], fp32, of the model in eval mode; on every rank all of them."""
@@ -130,17 +133,10 @@ class LightGcnRecipe(RecommenderRecipe):
         negatives = chunk.negatives.reshape(len(chunk), -1)
         user = encoded.tensors.get(TABLE + USERS, model.user)
         item = encoded.tensors.get(TABLE + ITEMS, model.item)
-        own = table_rows(user, self._place(USERS, chunk.users, encoded)).square().sum()
-        own = own + table_rows(item, self._place(ITEMS, chunk.positives, encoded)).square().sum()
-        others = self._place(ITEMS, np.ascontiguousarray(negatives).reshape(-1), encoded)
-        others = table_rows(item, others).square().sum()
+        places = (chunk.users, chunk.positives, negatives.reshape(-1))
+        users, items, wrong = self._places(encoded, (USERS, ITEMS, ITEMS), *places)
+        own = table_rows(user, users).square().sum()
+        own = own + table_rows(item, items).square().sum()
+        others = table_rows(item, wrong).square().sum()
         total = (own + others / negatives.shape[1]) / 2
         return [Term(NORM, total, float(len(chunk)), self.settings.objective.regularisation)]
-
-    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
-        """Tables alone: no weight decay."""
-        return self.groups(model, lambda name, p: False)
-
-    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
-        """Both tables by id; BPR-MF's and KGAT's have the same labels."""
-        return {"user": ("user", self.ids("user")), "item": ("item", self.ids("item"))}

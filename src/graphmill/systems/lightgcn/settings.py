@@ -4,13 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from graphmill.settings import Settings, setting
 from graphmill.systems.base import SteadyTraining
-from graphmill.systems.recommenders.settings import (
-    RecommenderObjective,
-    RecommenderSettings,
-    choose_preset,
-)
-
-__all__ = ["PRESETS", "LightGcnSettings", "choose_preset"]
+from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings
 
 
 class LightGcnModel(Settings):

@@ -14,6 +14,7 @@ from graphmill.errors import InputError, SettingsError
 from graphmill.graph.interactions import UNNAMED, interaction_relation
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.kernels.devices import own_copy
+from graphmill.systems.base_recipe import wide
 from graphmill.systems.recommenders.modalities import modalities
 from graphmill.systems.recommenders.recipe import RecommenderRecipe
 
@@ -121,6 +122,11 @@ class MultimodalRecipe(RecommenderRecipe):
     def features(self) -> list[Tensor]:
         """fp32 [I, f] per modality, copies."""
         return [own_copy(np.asarray(modality.features, np.float32)) for modality in self.modalities]
+
+
+def squares(x: Tensor) -> Tensor:
+    """Σ x², at least fp32."""
+    return wide(x).square().sum()
 
 
 class WarmedUp:

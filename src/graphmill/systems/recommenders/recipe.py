@@ -108,13 +108,13 @@ class RecommenderRecipe(BaseRecipe, ABC):
     def encode(self, model: nn.Module, batch: PairBatch) -> Encoded:
         """``users`` [U, d] and ``items`` [I, d] (and what the terms need beside them): the graph forward of a step."""
 
-    @abstractmethod
     def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
-        """What the phase's optimizer updates."""
+        """What the phase's optimizer updates; of tables alone all, without weight decay."""
+        return self.groups(model, lambda name, p: False)
 
-    @abstractmethod
     def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
-        """Parameter → (label, its rows' keys): ``init_from`` by node id."""
+        """Parameter → (label, its rows' keys): ``init_from`` by node id; of tables alone those of users and items."""
+        return {kind: (kind, self.ids(kind)) for kind in ("user", "item")}
 
     def extra_terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> list[Term]:
         """The terms of ``term_names``, each with weight ``len(chunk)``."""
@@ -175,7 +175,7 @@ class RecommenderRecipe(BaseRecipe, ABC):
     def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
         """Final vectors, and those of ``users`` int64 [B] and ``items`` int64 [B, n] among them."""
         tensors = encoded.tensors
-        return PairRows(tensors[USERS], tensors[ITEMS], self._tensor(users), self._tensor(items))
+        return PairRows(tensors[USERS], tensors[ITEMS], *self._tensors(users, items))
 
     # ---------------------------------------------------------------- evaluation and export
 
