@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphmill.kernels.propagation import product, propagate
-from graphmill.kernels.propagation import row_selection as row_selection
-from graphmill.kernels.propagation.row_selection import cut_rows, select_rows, with_neighbours
-from tests.kernels.propagation.test_propagation import random_matrix
+from graphmill.systems.recommenders import row_selection as row_selection
+from graphmill.systems.recommenders.row_selection import cut_rows, select_rows, with_neighbours
+from tests.kernels.test_propagation import random_matrix
 
 
 @settings(deadline=None)
