@@ -22,6 +22,12 @@ class Ends(NamedTuple):
     learned: Tensor | None
     sums: Tensor
     counts: Tensor
+    factors: Tensor | None = None
+    """[n, f] ComplEx's: of heads multiplied with the relation's, of targets as they are."""
+
+
+PARTS = ("sum at the head", "sum at the target", "learned", "ComplEx", "popularity")
+"""What a row of :attr:`SoftmaxDecoder.mix` weighs; without sums the product of the two ends stands first."""
 
 
 class SoftmaxDecoder(nn.Module):
@@ -31,12 +37,23 @@ class SoftmaxDecoder(nn.Module):
     unnormalised message path, in which the link itself has no part. s: spectral vectors, y: learned ones. Without ``sums``
     the first two terms are ⟨s_h d, s_t⟩.
 
+    With ``factors`` ranking adds ComplEx's score, and weighs the :data:`PARTS` by ``mix`` [relations, 5], a buffer that
+    :func:`graphmill.systems.hgt.mix.fit_mix` sets; until it has, ComplEx weighs nothing.
+
     ``strength`` [relations] scales all but popularity when links are ranked, as in
     :class:`graphmill.systems.hgt.decoder.LinkDecoder`; training leaves it at 1.
     """
 
     def __init__(
-        self, num_relations: int, spectral: int, learned: int, *, sums: bool, weighted: bool, popularity: bool
+        self,
+        num_relations: int,
+        spectral: int,
+        learned: int,
+        *,
+        sums: bool,
+        weighted: bool,
+        popularity: bool,
+        factors: bool = False,
     ) -> None:
         super().__init__()
         ones = torch.ones(num_relations)
@@ -48,6 +65,8 @@ class SoftmaxDecoder(nn.Module):
         self.popularity = nn.Parameter(POPULARITY * ones) if popularity else None
         self.strength: Tensor
         self.register_buffer("strength", torch.ones(num_relations))
+        self.mix: Tensor | None
+        self.register_buffer("mix", torch.tensor([1.0, 1, 1, 0, 1]).repeat(num_relations, 1) if factors else None)
 
     def forward(self, relation: int, heads: Ends, targets: Ends, log_degree: Tensor) -> Tensor:
         """Every head with every target: [B] and [C] ends, ``log_degree`` [C] → at least fp32 [B, C]."""
@@ -62,19 +81,28 @@ class SoftmaxDecoder(nn.Module):
         dtype = torch.float64 if self.strength.dtype == torch.float64 else torch.float32
         heads, targets, log_degree = _to(dtype, heads), _to(dtype, targets), log_degree.to(dtype)
         score = log_degree.new_zeros(())
+        mix = None if self.mix is None or self.training else self.mix[relation]
         if self.sums is not None and self.exponents is not None:
             weight, exponent = self.sums[relation], self.exponents[relation]
+            weight = weight if mix is None else weight * mix[:2]
             of_head = weight[0] * (1.0 + heads.counts) ** -exponent[0]
             of_target = weight[1] * (1.0 + targets.counts) ** -exponent[1]
             score = _product(heads.sums, targets.vectors, crossed) * (of_head[:, None] if crossed else of_head)
             score = score + _product(heads.vectors, targets.sums, crossed) * of_target
         elif self.direct is not None:
-            score = _product(heads.vectors * self.direct[relation], targets.vectors, crossed)
+            direct = self.direct[relation] if mix is None else self.direct[relation] * mix[0]
+            score = _product(heads.vectors * direct, targets.vectors, crossed)
         if self.relation is not None and heads.learned is not None and targets.learned is not None:
-            score = score + _product(heads.learned * self.relation[relation], targets.learned, crossed)
+            own = self.relation[relation] if mix is None else self.relation[relation] * mix[2]
+            score = score + _product(heads.learned * own, targets.learned, crossed)
+        if mix is not None and heads.factors is not None and targets.factors is not None:
+            score = score + _product(heads.factors * mix[3], targets.factors, crossed)
         if not self.training:
             score = score * self.strength[relation]
-        return score if self.popularity is None else score + self.popularity[relation] * log_degree
+        if self.popularity is None:
+            return score
+        popularity = self.popularity[relation] if mix is None else self.popularity[relation] * mix[4]
+        return score + popularity * log_degree
 
 
 def _product(left: Tensor, right: Tensor, crossed: bool) -> Tensor:
@@ -83,4 +111,5 @@ def _product(left: Tensor, right: Tensor, crossed: bool) -> Tensor:
 
 def _to(dtype: torch.dtype, ends: Ends) -> Ends:
     learned = None if ends.learned is None else ends.learned.to(dtype)
-    return Ends(ends.vectors.to(dtype), learned, ends.sums.to(dtype), ends.counts.to(dtype))
+    factors = None if ends.factors is None else ends.factors.to(dtype)
+    return Ends(ends.vectors.to(dtype), learned, ends.sums.to(dtype), ends.counts.to(dtype), factors)

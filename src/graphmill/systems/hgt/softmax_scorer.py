@@ -9,16 +9,19 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from graphmill.systems.complex.model import complex_product
 from graphmill.systems.hgt.softmax_decoder import Ends, SoftmaxDecoder
 from graphmill.systems.hgt.spectral import NeighbourSums
 
-_PARAMETERS = ("sums", "exponents", "direct", "relation", "popularity", "strength")
+_PARAMETERS = ("sums", "exponents", "direct", "relation", "popularity", "strength", "mix")
+Factors = tuple[np.ndarray, np.ndarray]
+"""ComplEx's vectors float32 of all nodes [nodes, f] and of the relations [relations, f]."""
 
 
 class SoftmaxScorer:
     """Scores every candidate target of a relation.
 
-    ``vectors`` float32 [nodes, embedding_dim]: ``width`` spectral columns, then learned ones.
+    ``vectors`` float32 [nodes, embedding_dim]: ``width`` spectral columns, then learned ones. ``factors``: ComplEx's.
     """
 
     def __init__(
@@ -28,11 +31,13 @@ class SoftmaxScorer:
         decoder: SoftmaxDecoder,
         sums: NeighbourSums,
         device: torch.device | None = None,
+        factors: Factors | None = None,
     ) -> None:
         self.decoder, self.vectors, self.sums = decoder, vectors, sums
         self.device = device or torch.device("cpu")
         self.spectral = np.ascontiguousarray(vectors[:, :width])
         self.learned = np.ascontiguousarray(vectors[:, width:])
+        self.factors = factors
         self.poll: Callable[[], None] = lambda: None
         self._targets: tuple[int, Ends, Tensor] | None = None
 
@@ -66,26 +71,36 @@ class SoftmaxScorer:
     def _ends(self, relation: int, nodes: np.ndarray, *, sources: bool) -> Ends:
         rows = nodes + self.sums.offsets[relation][1 if sources else 0]
         vectors, learned = self._tensor(self.spectral[rows]), self._tensor(self.learned[rows])
+        factors = None
+        if self.factors is not None:
+            factors = self._tensor(self.factors[0][rows])
+            if not sources:
+                factors = complex_product(factors, self._tensor(self.factors[1][relation][None]))
         if self.decoder.sums is None:
-            return Ends(vectors, learned, vectors[:, :0], vectors.new_zeros(len(nodes)))
+            return Ends(vectors, learned, vectors[:, :0], vectors.new_zeros(len(nodes)), factors)
         sums, counts = self.sums.of(relation, nodes, self.spectral, sources=sources)
-        return Ends(vectors, learned, self._tensor(sums), self._tensor(counts))
+        return Ends(vectors, learned, self._tensor(sums), self._tensor(counts), factors)
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self.device)
 
 
-def scoring_arrays(width: int, decoder: SoftmaxDecoder, sums: NeighbourSums) -> dict[str, np.ndarray]:
+def scoring_arrays(
+    width: int, decoder: SoftmaxDecoder, sums: NeighbourSums, factors: Factors | None = None
+) -> dict[str, np.ndarray]:
     """The relations' parameters by name [relations, …], ``spectral_width`` [1], and training edges as CSR by source.
 
     ``edges.N.indptr`` int64 [sources + 1] and ``edges.N.targets`` int32 are of relation N, local numbers; ``shape.N`` [2]:
-    sources and targets; ``offsets`` int64 [relations, 2]: where the two types start among all rows.
+    sources and targets; ``offsets`` int64 [relations, 2]: where the two types start among all rows. With a ComplEx part
+    ``complex.nodes`` float32 [nodes, f] and ``complex.relations`` [relations, f].
     """
     arrays = {"spectral_width": np.array([width], np.int64), "offsets": np.array(sums.offsets, np.int64).reshape(-1, 2)}
     for name in _PARAMETERS:
         value = getattr(decoder, name)
         if value is not None:
             arrays[name] = value.detach().float().cpu().numpy()
+    if factors is not None:
+        arrays |= {"complex.nodes": factors[0], "complex.relations": factors[1]}
     for number, matrix in enumerate(sums.outgoing):
         arrays[f"edges.{number}.indptr"] = matrix.indptr.astype(np.int64)
         arrays[f"edges.{number}.targets"] = matrix.indices.astype(np.int32)
@@ -103,6 +118,7 @@ def scorer_of(arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> SoftmaxS
         sums="sums" in arrays,
         weighted=True,
         popularity="popularity" in arrays,
+        factors="mix" in arrays,
     )
     with torch.no_grad():
         for name in _PARAMETERS:
@@ -114,4 +130,5 @@ def scorer_of(arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> SoftmaxS
         shape = tuple(arrays[f"shape.{number}"].tolist())
         outgoing.append(sp.csr_matrix((np.ones(len(targets), np.int64), targets, indptr), shape))
     offsets = [(int(a), int(b)) for a, b in arrays["offsets"]]
-    return SoftmaxScorer(vectors, width, decoder.eval(), NeighbourSums(outgoing, offsets))
+    factors = (arrays["complex.nodes"], arrays["complex.relations"]) if "complex.nodes" in arrays else None
+    return SoftmaxScorer(vectors, width, decoder.eval(), NeighbourSums(outgoing, offsets), factors=factors)
