@@ -318,7 +318,7 @@ CASES = {
             _SOFTMAX,
             {
                 "model": {"complex_dim": 8},
-                "training": {"complex_steps": 3},
+                "training": {"complex_steps": 10},
                 "acceleration": {"batching": "full"},
             },
         ),
