@@ -187,6 +187,7 @@ def test_proponents_and_opponents_are_shown_by_name(project: Project) -> None:
     assert checks(result)["several_checkpoints"].passed
     shown = project.metadata("toy/conve_influence")
     assert (shown["dagster/row_count"], shown["explained_triples"], shown["checkpoints"]) == (3, 1, 3)
+    assert "**ibuprofen → treats → pain** makes **aspirin → treats → pain** likelier" in shown["summary"]
     assert "| aspirin → treats → pain | ibuprofen → treats → pain | 2.5 |" in shown["proponents"]
     assert shown["proponents"].count("aspirin") == 2
     assert "| -0.25 |" in shown["opponents"]
@@ -199,7 +200,9 @@ def test_the_launchpad_asks_for_other_analyses(project: Project) -> None:
     write_influence(system, "self", checkpoints=1)
     result = system.run("influence", {"mode": "self"}, influence={})
     assert not checks(result)["several_checkpoints"].passed
-    assert "| ibuprofen → treats → pain | 2.5 |" in project.metadata("toy/conve_influence")["suspects"]
+    shown = project.metadata("toy/conve_influence")
+    assert "Look first at **ibuprofen → treats → pain**" in shown["summary"]
+    assert "| ibuprofen → treats → pain | 2.5 |" in shown["suspects"]
     assert "mode: single needs triple" in failure(system.run("influence", {"mode": "single"}))
 
 

@@ -1,6 +1,7 @@
 """``node_features``: what becomes of each kind of input."""
 
 import gzip
+from decimal import Decimal
 from pathlib import Path
 
 import numpy as np
@@ -180,6 +181,13 @@ class TestParquet:
         assert features(result) == {0: [1, 0.5]}
         assert rejects(result) == [(2, "b", "blank")]
 
+    def test_decimals_are_numbers_and_what_is_skipped_is_named(self, tmp_path: Path, nodes: pa.Table) -> None:
+        columns = {"title": ["x", "y"], "price": [Decimal("1.25"), None], "new": [True, False]}
+        result = read_node_features(parquet_file(tmp_path, id=["d1", "d3"], **columns), nodes, DRUGS)
+        assert features(result) == {0: [1.25, 1]}
+        assert rejects(result) == [(2, "price", "blank")]
+        assert "columns that play no part were skipped: title" in result.notes
+
     def test_a_column_of_lists(self, tmp_path: Path, nodes: pa.Table) -> None:
         vectors = [[1.0, 2.0], [3.0], None, [5.0, None], [6.0, 7.0]]
         path = parquet_file(tmp_path, id=["d1", "d3", "d3", "d3", "007"], vector=vectors)
@@ -202,7 +210,7 @@ class TestParquet:
     @pytest.mark.parametrize(
         ("columns", "message"),
         [
-            ({"id": ["d1"], "name": ["x"]}, "none of them cannot be used|cannot be used"),
+            ({"id": ["d1"], "name": ["x"]}, "of id, name, none can be used"),
             ({"id": ["d1"], "a": [[1.0]], "b": [[2.0]]}, "a, b cannot be used. Name the right ones in `columns`"),
             ({"a": [1.0]}, "column id is missing; there are a"),
         ],

@@ -22,17 +22,20 @@ from tests.components.conftest import write_kg
 pytestmark = pytest.mark.timeout(900)
 PACKAGES = Path(dagster.__file__).parents[1]
 SCRIPTS = PACKAGES.parents[2] / "bin"
-TICK = """
+FINDINGS = """
 import sys
 from datetime import datetime, timezone
 import dagster as dg
+import graphmill
 sys.path.insert(0, ".")
-from {package}.definitions import defs
+from my_project.definitions import defs
 job = defs().resolve_schedule_def("kg_hgt_schedule")
 with dg.DagsterInstance.ephemeral() as instance:
     at = datetime(2026, 11, 30, 3, tzinfo=timezone.utc)
     tick = job.evaluate_tick(dg.build_schedule_context(instance=instance, scheduled_execution_time=at))
+print(graphmill.__file__)
 print(len(tick.run_requests), job.job_name)
+print(len(graphmill.load(sys.argv[1])))
 """
 SMALL = {
     "model": {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2},
@@ -97,14 +100,9 @@ class Environment:
         return done.stdout + done.stderr
 
 
-@pytest.fixture(scope="module")
-def by_pip(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    return Environment(tmp_path_factory.mktemp("env") / "pip", wheel, "pip")
-
-
-@pytest.fixture(scope="module")
-def by_uv(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    return Environment(tmp_path_factory.mktemp("env") / "uv", wheel, "uv")
+@pytest.fixture(scope="module", params=["pip", "uv"])
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Environment:
+    return Environment(tmp_path_factory.mktemp("env") / request.param, wheel, request.param)
 
 
 def small(defs: Path) -> None:
@@ -128,36 +126,36 @@ def test_the_wheel_has_templates_and_samples_and_names_its_dependencies(wheel: P
 
 
 @pytest.mark.slow
-def test_from_a_file_to_a_scheduled_chain(by_pip: Environment, tmp_path: Path) -> None:
+def test_from_a_file_to_a_scheduled_chain(environment: Environment, tmp_path: Path) -> None:
     write_kg(tmp_path / "kg.csv")
-    told = by_pip.run("graphmill", "init", "my-project", "--data", "kg.csv", cwd=tmp_path)
+    told = environment.run("graphmill", "init", "my-project", "--data", "kg.csv", cwd=tmp_path)
     assert "read as kg_csv" in told
     root = tmp_path / "my-project"
     small(root / "my_project/defs/kg/defs.yaml")
-    assert "All definitions loaded" in by_pip.run("dg", "check", "defs", "--use-active-venv", cwd=root)
-    assert "graphmill.components.GraphDataset" in by_pip.run("dg", "list", "components", cwd=root)
-    told = by_pip.run(*("dg", "launch", "--assets", "+key:kg/hgt_validation", "--config-json", IN_PROCESS), cwd=root)
+    assert "All definitions loaded" in environment.run("dg", "check", "defs", "--use-active-venv", cwd=root)
+    assert "graphmill.components.GraphDataset" in environment.run("dg", "list", "components", cwd=root)
+    told = environment.run(
+        *("dg", "launch", "--assets", "+key:kg/hgt_validation", "--config-json", IN_PROCESS), cwd=root
+    )
     assert "RUN_SUCCESS" in told
     (run,) = (root / "data/06_models/kg/hgt").glob("*/embeddings/embeddings.parquet")
-    assert f"site-packages{os.sep}graphmill" in by_pip.run(
-        "python", "-c", "import graphmill; print(graphmill.__file__)", cwd=root
-    )
-    ticked = by_pip.run("python", "-c", TICK.format(package="my_project"), cwd=root)
-    assert ticked.splitlines()[-1] == "1 kg_hgt_retrain"
-    blocking = f"import graphmill; print(len(graphmill.load('{run.parent.parent}')))"
-    assert by_pip.run("python", "-c", blocking, cwd=root).strip() == "120"
+    place, ticked, rows = environment.run("python", "-c", FINDINGS, str(run.parent.parent), cwd=root).splitlines()[-3:]
+    assert f"site-packages{os.sep}graphmill" in place
+    assert ticked == "1 kg_hgt_retrain"
+    assert rows == "120"
 
 
 @pytest.mark.slow
-def test_a_sample_loads_and_its_own_test_passes(by_uv: Environment, tmp_path: Path) -> None:
-    by_uv.run("graphmill", "init", "other", "--sample", "watch", cwd=tmp_path)
+def test_a_sample_loads_and_its_own_test_passes(environment: Environment, tmp_path: Path) -> None:
+    environment.run("graphmill", "init", "other", "--sample", "watch", cwd=tmp_path)
     root = tmp_path / "other"
-    assert "All definitions loaded" in by_uv.run("dg", "check", "defs", "--use-active-venv", cwd=root)
-    assert "1 passed" in by_uv.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=root)
+    assert "All definitions loaded" in environment.run("dg", "check", "defs", "--use-active-venv", cwd=root)
+    assert "1 passed" in environment.run("python", "-m", "pytest", "-q", "-p", "no:cacheprovider", cwd=root)
 
 
 @pytest.mark.slow
-def test_in_a_project_with_assets_of_its_own_both_work(by_pip: Environment, tmp_path: Path) -> None:
+@pytest.mark.parametrize("environment", ["pip"], indirect=True)
+def test_in_a_project_with_assets_of_its_own_both_work(environment: Environment, tmp_path: Path) -> None:
     package = tmp_path / "theirs" / "src" / "theirs"
     (package / "defs").mkdir(parents=True)
     (tmp_path / "theirs" / "pyproject.toml").write_text(
@@ -171,10 +169,10 @@ def test_in_a_project_with_assets_of_its_own_both_work(by_pip: Environment, tmp_
     )
     (package / "defs" / "sales.py").write_text(THEIRS)
     root = tmp_path / "theirs"
-    by_pip.see(root / "src")
+    environment.see(root / "src")
     write_kg(tmp_path / "kg.csv")
-    by_pip.run("graphmill", "init", ".", "--data", "../kg.csv", cwd=root)
-    told = by_pip.run(
+    environment.run("graphmill", "init", ".", "--data", "../kg.csv", cwd=root)
+    told = environment.run(
         *("dg", "launch", "--assets", "key:sales or +key:kg/graph", "--config-json", IN_PROCESS),
         cwd=root,
     )

@@ -59,6 +59,12 @@ def test_the_location_loads_with_its_chain(server: Server) -> None:
     assert [key["path"] for key in by_name["hgt_model"]["dependencyKeys"]] == [["biomed", "graph"]]
 
 
+def test_little_is_printed_and_the_address_comes_last(server: Server, finished_run: str) -> None:
+    told = (server.root / "ui.log").read_text().splitlines()
+    assert told[-1] == f"graphmill is at {server.address.replace('127.0.0.1', 'localhost')}"
+    assert len(told) <= 4
+
+
 def test_schedules_and_sensors_are_stopped_but_the_one_that_ends_lost_runs(server: Server) -> None:
     found = server.query(
         """query ($selector: RepositorySelector!) { repositoryOrError(repositorySelector: $selector) {

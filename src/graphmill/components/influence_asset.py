@@ -86,10 +86,7 @@ def _materialized(plan: ModelPlan, run_dir: str, asked: InfluenceSettings) -> dg
         asset_key=key,
         value={"run_dir": run_dir, "json": f"{stem}.json", "csv": f"{stem}.csv"},
         metadata={
-            "summary": in_words(
-                f"{about['num_test_triples']:,} triples explained by {about['num_training_triples']:,} training triples, "
-                f"summed over {len(checkpoints)} checkpoints. The strongest are in the tables below."
-            ),
+            "summary": in_words(_summary(about, rows, asked)),
             **explorer_link(key),
             "dagster/row_count": len(rows),
             COLUMNS_KEY: dg.TableSchema(
@@ -120,6 +117,19 @@ def _materialized(plan: ModelPlan, run_dir: str, asked: InfluenceSettings) -> dg
             )
         ],
     )
+
+
+def _summary(about: Mapping[str, Any], rows: Sequence[Mapping[str, str]], asked: InfluenceSettings) -> str:
+    """What was looked at, and the first thing to look at."""
+    training, over = f"{about['num_training_triples']:,} training triples", f"{len(about['checkpoints'])} checkpoints"
+    if asked.mode == "self":
+        suspect = f" Look first at **{_triple(rows[0], 'Train')}**: nothing else supports it." if rows else ""
+        return f"{training} by their influence on themselves, summed over {over}.{suspect}"
+    counted = f"{about['num_test_triples']:,} triples explained by {training}, summed over {over}."
+    best = max(rows, key=lambda row: float(row["TracInScore"]), default=None)
+    if best is None or float(best["TracInScore"]) <= 0:
+        return counted
+    return f"{counted} The strongest: **{_triple(best, 'Train')}** makes **{_triple(best, 'Test')}** likelier."
 
 
 def _explained(rows: Sequence[Mapping[str, str]]) -> dict[str, dg.MetadataValue]:

@@ -137,10 +137,6 @@ class ModelPlan:
         """Where its promoted versions are, relative to ``root``."""
         return f"{PROMOTED}/{self.dataset}/{self.name}"
 
-    def group(self, stage: str) -> str:
-        """The asset group of a stage ("training", "validation")."""
-        return f"{self.dataset}_{stage}"
-
 
 def plan_asset(
     plan: Any,

@@ -21,7 +21,7 @@ from graphmill.explain.neighbourhood import Neighbourhood, neighbourhood
 from graphmill.explain.paths import Path, joined, strongest_paths
 from graphmill.explain.sums import Shares, SpectralShares
 from graphmill.settings import Settings, setting
-from graphmill.systems.complex.model import complex_product
+from graphmill.systems.complex.model import products
 from graphmill.systems.hgt.recipe import HgtRecipe
 from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
 from graphmill.systems.hgt.softmax_decoder import PARTS
@@ -237,7 +237,7 @@ class LinkExplainer:
         if factors is not None:
             own = self.recipe.data.relations[relation]
             left, of_relation = (torch.from_numpy(r) for r in (factors[0][h + own.source_offset], factors[1][relation]))
-            product = complex_product(left[None], of_relation[None])[0].numpy()
+            product = products(left[None], of_relation[None], "complex")[0].numpy()
             weight = float(decoder.strength[relation]) * _mix(decoder, relation, "ComplEx")
             parts[NOT_SHARED[3]] = weight * float(product @ factors[0][t + own.target_offset])
         return parts

@@ -19,9 +19,9 @@ from graphmill.ingest.csv_blocks import CsvBlock
 from graphmill.ingest.csv_parsers import Column
 from graphmill.ingest.files import Source, shown
 from graphmill.ingest.guard import one_line
-from graphmill.ingest.names import with_point, without_row_numbers
+from graphmill.ingest.names import row_number_note, with_point, without_row_numbers
 from graphmill.ingest.rejects import Reject
-from graphmill.ingest.rows import RowFile
+from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN
 
 _BLANK = " \t\r\n\v\f\u00a0"
@@ -31,8 +31,8 @@ _BLANK = " \t\r\n\v\f\u00a0"
 class FeatureRows:
     """Rows of one file: ``key`` (text), ``type`` (text; empty where the file has none), ``values`` float32 n × f.
 
-    ``line`` (int64) is the line of a CSV file or an id list, and the row (from 1) of a Parquet file. ``left_out``: columns
-    that are taken for pandas' row number, and were not read.
+    ``line`` (int64) is the line of a CSV file or an id list, and the row (from 1) of a Parquet file. ``notes``: sentences on
+    columns that were not read.
     """
 
     key: pa.StringArray
@@ -40,7 +40,7 @@ class FeatureRows:
     values: np.ndarray
     line: np.ndarray
     rejects: list[Reject]
-    left_out: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def read_npy(path: str | Path, ids_path: str) -> FeatureRows:
@@ -116,26 +116,28 @@ def read_parquet(path: str | Path, key: str, kind: str, columns: Sequence[str]) 
         raise InputError(
             f"{shown(path)} is no Parquet file that can be read ({one_line(error)}); write it again"
         ) from None
-    chosen, left_out = _choose(table.column_names, key, kind, columns, shown(path))
+    chosen, notes = _choose(table.column_names, key, kind, columns, shown(path))
     if not columns:
-        chosen = [c for c in chosen if _is_list(table.schema.field(c).type)] or [
-            c for c in chosen if _is_number(table.schema.field(c).type)
+        found = chosen
+        chosen = [c for c in found if _is_list(table.schema.field(c).type)] or [
+            c for c in found if _is_number(table.schema.field(c).type)
         ]
+        if skipped := [c for c in found if c not in chosen]:
+            notes += (f"columns that play no part were skipped: {', '.join(skipped)}",)
     odd = [c for c in chosen if not _is_list(table.schema.field(c).type) and not _is_number(table.schema.field(c).type)]
     lists = [c for c in chosen if _is_list(table.schema.field(c).type)]
     if odd or not chosen or (lists and len(chosen) > 1):
-        wrong = ", ".join(odd or lists) or "none of them"
+        wrong = f"{', '.join(odd or lists)} cannot" if odd or lists else "none can"
         raise InputError(
             f"{shown(path)}: expected columns of numbers, or one column of lists of numbers; of "
-            f"{', '.join(table.column_names)}, {wrong} cannot be used. Name the right ones in `columns`"
+            f"{', '.join(table.column_names)}, {wrong} be used. Name the right ones in `columns`"
         )
     line = np.arange(1, table.num_rows + 1)
-    found = _from_lists(table[lists[0]], lists[0]) if lists else _from_numbers(table, chosen)
-    values, kept, rejects = found
+    values, kept, rejects = _from_lists(table[lists[0]], lists[0]) if lists else _from_numbers(table, chosen)
     text = pc.fill_null(table[key].combine_chunks().cast(pa.string()), "")
     kinds = pc.fill_null(table[kind].combine_chunks().cast(pa.string()), "") if kind else pa.nulls(0, pa.string())
     where = pa.array(kept)
-    return FeatureRows(text.take(where), kinds.take(where) if kind else kinds, values, line[kept], rejects, left_out)
+    return FeatureRows(text.take(where), kinds.take(where) if kind else kinds, values, line[kept], rejects, notes)
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -144,7 +146,12 @@ def _is_list(kind: pa.DataType) -> bool:
 
 
 def _is_number(kind: pa.DataType) -> bool:
-    return pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)
+    return (
+        pa.types.is_floating(kind)
+        or pa.types.is_integer(kind)
+        or pa.types.is_decimal(kind)
+        or pa.types.is_boolean(kind)
+    )
 
 
 def _from_numbers(table: pa.Table, columns: list[str]) -> tuple[np.ndarray, np.ndarray, list[Reject]]:
@@ -180,7 +187,7 @@ def read_csv(path: str | Path, key: str, kind: str, columns: Sequence[str], deli
     """A CSV file with the column ``key`` and columns of numbers; ``kind`` and ``columns`` as for Parquet."""
     with RowFile(path, delimiter, wanted=[key, *columns]) as file:
         mark = file.delimiter
-        chosen, left_out = _choose(file.names, key, kind, columns, file.name)
+        chosen, notes = _choose(file.names, key, kind, columns, file.name)
         read = [Column(key, "text", required=True), *(Column(kind, "text") for _ in [0] if kind)]
         read += [Column(c, "text") for c in chosen]
         parts, rejects = [], list[Reject]()
@@ -189,14 +196,14 @@ def read_csv(path: str | Path, key: str, kind: str, columns: Sequence[str], deli
             rejects += [*refused, *part.rejects]
     if not parts:
         none = pa.nulls(0, pa.string())
-        return FeatureRows(none, none, np.zeros((0, len(chosen)), np.float32), np.zeros(0, np.int64), rejects, left_out)
+        return FeatureRows(none, none, np.zeros((0, len(chosen)), np.float32), np.zeros(0, np.int64), rejects, notes)
     return FeatureRows(
         pa.concat_arrays([p.key for p in parts]),
         pa.concat_arrays([p.type for p in parts]),
         np.concatenate([p.values for p in parts]),
         np.concatenate([p.line for p in parts]),
         rejects,
-        left_out,
+        notes,
     )
 
 
@@ -259,7 +266,7 @@ def _firsts(wrong: np.ndarray) -> list[tuple[int, int]]:
 def _choose(
     names: Sequence[Any], key: str, kind: str, columns: Sequence[str], file: str
 ) -> tuple[list[str], tuple[str, ...]]:
-    """The columns to read, and those that are left out as row numbers: they are features only where they are named."""
+    """The columns to read, and a note on row numbers that are left out: they are features only where they are named."""
     missing = [c for c in (key, kind, *columns) if c and c not in names]
     if missing:
         raise InputError(f"{file}: column {', '.join(missing)} is missing; there are {', '.join(names)}")
@@ -270,4 +277,4 @@ def _choose(
     )
     if not chosen:
         raise InputError(f"{file} has no column of features beside {', '.join([key, *left_out])}")
-    return chosen, tuple(left_out)
+    return chosen, (row_number_note(left_out),) if left_out else ()

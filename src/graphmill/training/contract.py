@@ -17,7 +17,9 @@ import numpy as np
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
+    from graphmill.training.processes import Ranks
     from graphmill.training.settings import TrainingSettings
+    from graphmill.training.sharding import Shards
 
 
 @dataclass(frozen=True)
@@ -135,6 +137,11 @@ class Recipe(Protocol):
     name: str
     algorithm_version: int
     phases: Sequence[Phase]
+    shards: Shards | None
+    """Which rows of the tables this process holds, once :meth:`shard` has divided them; None: all."""
+
+    def shard(self, ranks: Ranks) -> None:
+        """Divide the graph and the tables by rows over the ranks, before the recipe goes to its device."""
 
     def build(self, execution: Execution) -> nn.Module:
         """The model, initialised from the seed, on the CPU."""

@@ -68,45 +68,58 @@ class SoftmaxDecoder(nn.Module):
         self.mix: Tensor | None
         self.register_buffer("mix", torch.tensor([1.0, 1, 1, 0, 1]).repeat(num_relations, 1) if factors else None)
 
-    def forward(self, relation: int, heads: Ends, targets: Ends, log_degree: Tensor) -> Tensor:
-        """Every head with every target: [B] and [C] ends, ``log_degree`` [C] → at least fp32 [B, C]."""
+    def forward(self, relation: int | Tensor, heads: Ends, targets: Ends, log_degree: Tensor) -> Tensor:
+        """Every head with every target: [B] and [C] ends, ``log_degree`` [C] → at least fp32 [B, C].
+
+        ``relation`` int64 [R]: of several relations, whose ends and degrees stand in one more dimension before these.
+        """
         return self._scores(relation, heads, targets, log_degree, crossed=True)
 
-    def pairs(self, relation: int, heads: Ends, targets: Ends, log_degree: Tensor) -> Tensor:
+    def pairs(self, relation: int | Tensor, heads: Ends, targets: Ends, log_degree: Tensor) -> Tensor:
         """Each head with the target of its row: [B] and [B] ends, ``log_degree`` [B] → at least fp32 [B]."""
         return self._scores(relation, heads, targets, log_degree, crossed=False)
 
-    def _scores(self, relation: int, heads: Ends, targets: Ends, log_degree: Tensor, *, crossed: bool) -> Tensor:
+    def _scores(
+        self, relation: int | Tensor, heads: Ends, targets: Ends, log_degree: Tensor, *, crossed: bool
+    ) -> Tensor:
         # Products are summed in fp32, or in fp64 where the parameters are.
         dtype = torch.float64 if self.strength.dtype == torch.float64 else torch.float32
         heads, targets, log_degree = _to(dtype, heads), _to(dtype, targets), log_degree.to(dtype)
         score = log_degree.new_zeros(())
-        mix = None if self.mix is None or self.training else self.mix[relation]
+        mix = None if self.mix is None or self.training else _of(self.mix, relation)
         if self.sums is not None and self.exponents is not None:
-            weight, exponent = self.sums[relation], self.exponents[relation]
-            weight = weight if mix is None else weight * mix[:2]
-            of_head = weight[0] * (1.0 + heads.counts) ** -exponent[0]
-            of_target = weight[1] * (1.0 + targets.counts) ** -exponent[1]
-            score = _product(heads.sums, targets.vectors, crossed) * (of_head[:, None] if crossed else of_head)
-            score = score + _product(heads.vectors, targets.sums, crossed) * of_target
+            weight, exponent = _of(self.sums, relation)[..., None], _of(self.exponents, relation)[..., None]
+            weight = weight if mix is None else weight * mix[..., :2, None]
+            of_head = weight[..., 0, :] * (1.0 + heads.counts) ** -exponent[..., 0, :]
+            of_target = weight[..., 1, :] * (1.0 + targets.counts) ** -exponent[..., 1, :]
+            score = _product(heads.sums, targets.vectors, crossed) * (of_head[..., None] if crossed else of_head)
+            score = score + _product(heads.vectors, targets.sums, crossed) * (
+                of_target[..., None, :] if crossed else of_target
+            )
         elif self.direct is not None:
-            direct = self.direct[relation] if mix is None else self.direct[relation] * mix[0]
-            score = _product(heads.vectors * direct, targets.vectors, crossed)
+            direct = _of(self.direct, relation) if mix is None else _of(self.direct, relation) * mix[..., :1]
+            score = _product(heads.vectors * direct[..., None, :], targets.vectors, crossed)
         if self.relation is not None and heads.learned is not None and targets.learned is not None:
-            own = self.relation[relation] if mix is None else self.relation[relation] * mix[2]
-            score = score + _product(heads.learned * own, targets.learned, crossed)
+            own = _of(self.relation, relation) if mix is None else _of(self.relation, relation) * mix[..., 2:3]
+            score = score + _product(heads.learned * own[..., None, :], targets.learned, crossed)
         if mix is not None and heads.factors is not None and targets.factors is not None:
-            score = score + _product(heads.factors * mix[3], targets.factors, crossed)
+            score = score + _product(heads.factors * mix[..., None, 3:4], targets.factors, crossed)
         if not self.training:
-            score = score * self.strength[relation]
+            strength = _of(self.strength, relation)[..., None]
+            score = score * (strength[..., None] if crossed else strength)
         if self.popularity is None:
             return score
-        popularity = self.popularity[relation] if mix is None else self.popularity[relation] * mix[4]
-        return score + popularity * log_degree
+        popularity = _of(self.popularity, relation) if mix is None else _of(self.popularity, relation) * mix[..., 4]
+        popular = popularity[..., None] * log_degree
+        return score + (popular[..., None, :] if crossed else popular)
+
+
+def _of(values: Tensor, relation: int | Tensor) -> Tensor:
+    return values[relation] if isinstance(relation, int) else values.index_select(0, relation)
 
 
 def _product(left: Tensor, right: Tensor, crossed: bool) -> Tensor:
-    return left @ right.T if crossed else (left * right).sum(1)
+    return left @ right.mT if crossed else (left * right).sum(-1)
 
 
 def _to(dtype: torch.dtype, ends: Ends) -> Ends:

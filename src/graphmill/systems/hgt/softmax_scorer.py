@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from graphmill.systems.complex.model import complex_product
+from graphmill.graph.training_links import TrainingLinks
+from graphmill.systems.complex.model import products
 from graphmill.systems.hgt.softmax_decoder import Ends, SoftmaxDecoder
 from graphmill.systems.hgt.spectral import NeighbourSums
 
@@ -40,6 +40,11 @@ class SoftmaxScorer:
         self.factors = factors
         self.poll: Callable[[], None] = lambda: None
         self._targets: tuple[int, Ends, Tensor] | None = None
+
+    @property
+    def links(self) -> TrainingLinks:
+        """The training links."""
+        return self.sums
 
     def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
         """Local head numbers int64 [B] → fp32 [B, candidates]."""
@@ -75,7 +80,7 @@ class SoftmaxScorer:
         if self.factors is not None:
             factors = self._tensor(self.factors[0][rows])
             if not sources:
-                factors = complex_product(factors, self._tensor(self.factors[1][relation][None]))
+                factors = products(factors, self._tensor(self.factors[1][relation][None]), "complex")
         if self.decoder.sums is None:
             return Ends(vectors, learned, vectors[:, :0], vectors.new_zeros(len(nodes)), factors)
         sums, counts = self.sums.of(relation, nodes, self.spectral, sources=sources)
@@ -88,23 +93,17 @@ class SoftmaxScorer:
 def scoring_arrays(
     width: int, decoder: SoftmaxDecoder, sums: NeighbourSums, factors: Factors | None = None
 ) -> dict[str, np.ndarray]:
-    """The relations' parameters by name [relations, …], ``spectral_width`` [1], and training edges as CSR by source.
-
-    ``edges.N.indptr`` int64 [sources + 1] and ``edges.N.targets`` int32 are of relation N, local numbers; ``shape.N`` [2]:
-    sources and targets; ``offsets`` int64 [relations, 2]: where the two types start among all rows. With a ComplEx part
-    ``complex.nodes`` float32 [nodes, f] and ``complex.relations`` [relations, f].
+    """The relations' parameters by name [relations, …], ``spectral_width`` [1], and the training edges
+    (:meth:`graphmill.graph.training_links.TrainingLinks.arrays`); with a ComplEx part ``complex.nodes`` float32 [nodes, f]
+    and ``complex.relations`` [relations, f].
     """
-    arrays = {"spectral_width": np.array([width], np.int64), "offsets": np.array(sums.offsets, np.int64).reshape(-1, 2)}
+    arrays = {"spectral_width": np.array([width], np.int64), **sums.arrays()}
     for name in _PARAMETERS:
         value = getattr(decoder, name)
         if value is not None:
             arrays[name] = value.detach().float().cpu().numpy()
     if factors is not None:
         arrays |= {"complex.nodes": factors[0], "complex.relations": factors[1]}
-    for number, matrix in enumerate(sums.outgoing):
-        arrays[f"edges.{number}.indptr"] = matrix.indptr.astype(np.int64)
-        arrays[f"edges.{number}.targets"] = matrix.indices.astype(np.int32)
-        arrays[f"shape.{number}"] = np.array(matrix.shape, np.int64)
     return arrays
 
 
@@ -124,11 +123,5 @@ def scorer_of(arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> SoftmaxS
         for name in _PARAMETERS:
             if name in arrays:
                 getattr(decoder, name).copy_(torch.from_numpy(np.array(arrays[name])))
-    outgoing = []
-    for number in range(relations):
-        indptr, targets = arrays[f"edges.{number}.indptr"], arrays[f"edges.{number}.targets"]
-        shape = tuple(arrays[f"shape.{number}"].tolist())
-        outgoing.append(sp.csr_matrix((np.ones(len(targets), np.int64), targets, indptr), shape))
-    offsets = [(int(a), int(b)) for a, b in arrays["offsets"]]
     factors = (arrays["complex.nodes"], arrays["complex.relations"]) if "complex.nodes" in arrays else None
-    return SoftmaxScorer(vectors, width, decoder.eval(), NeighbourSums(outgoing, offsets), factors=factors)
+    return SoftmaxScorer(vectors, width, decoder.eval(), NeighbourSums.read(arrays), factors=factors)
