@@ -22,6 +22,12 @@ class Ends(NamedTuple):
     learned: Tensor | None
     sums: Tensor
     counts: Tensor
+    factors: Tensor | None = None
+    """[n, f] ComplEx's: of heads multiplied with the relation's, of targets as they are."""
+
+
+PARTS = ("sum at the head", "sum at the target", "learned", "ComplEx", "popularity")
+"""What a row of :attr:`SoftmaxDecoder.mix` weighs; without sums the product of the two ends stands first."""
 
 
 class SoftmaxDecoder(nn.Module):
@@ -31,12 +37,23 @@ class SoftmaxDecoder(nn.Module):
     unnormalised message path, in which the link itself has no part. s: spectral vectors, y: learned ones. Without ``sums``
     the first two terms are ⟨s_h d, s_t⟩.
 
+    With ``factors`` ranking adds ComplEx's score, and weighs the :data:`PARTS` by ``mix`` [relations, 5], a buffer that
+    :func:`graphmill.systems.hgt.mix.fit_mix` sets; until it has, ComplEx weighs nothing.
+
     ``strength`` [relations] scales all but popularity when links are ranked, as in
     :class:`graphmill.systems.hgt.decoder.LinkDecoder`; training leaves it at 1.
     """
 
     def __init__(
-        self, num_relations: int, spectral: int, learned: int, *, sums: bool, weighted: bool, popularity: bool
+        self,
+        num_relations: int,
+        spectral: int,
+        learned: int,
+        *,
+        sums: bool,
+        weighted: bool,
+        popularity: bool,
+        factors: bool = False,
     ) -> None:
         super().__init__()
         ones = torch.ones(num_relations)
@@ -48,6 +65,8 @@ class SoftmaxDecoder(nn.Module):
         self.popularity = nn.Parameter(POPULARITY * ones) if popularity else None
         self.strength: Tensor
         self.register_buffer("strength", torch.ones(num_relations))
+        self.mix: Tensor | None
+        self.register_buffer("mix", torch.tensor([1.0, 1, 1, 0, 1]).repeat(num_relations, 1) if factors else None)
 
     def forward(self, relation: int | Tensor, heads: Ends, targets: Ends, log_degree: Tensor) -> Tensor:
         """Every head with every target: [B] and [C] ends, ``log_degree`` [C] → at least fp32 [B, C].
@@ -67,8 +86,10 @@ class SoftmaxDecoder(nn.Module):
         dtype = torch.float64 if self.strength.dtype == torch.float64 else torch.float32
         heads, targets, log_degree = _to(dtype, heads), _to(dtype, targets), log_degree.to(dtype)
         score = log_degree.new_zeros(())
+        mix = None if self.mix is None or self.training else _of(self.mix, relation)
         if self.sums is not None and self.exponents is not None:
             weight, exponent = _of(self.sums, relation)[..., None], _of(self.exponents, relation)[..., None]
+            weight = weight if mix is None else weight * mix[..., :2, None]
             of_head = weight[..., 0, :] * (1.0 + heads.counts) ** -exponent[..., 0, :]
             of_target = weight[..., 1, :] * (1.0 + targets.counts) ** -exponent[..., 1, :]
             score = _product(heads.sums, targets.vectors, crossed) * (of_head[..., None] if crossed else of_head)
@@ -76,16 +97,20 @@ class SoftmaxDecoder(nn.Module):
                 of_target[..., None, :] if crossed else of_target
             )
         elif self.direct is not None:
-            score = _product(heads.vectors * _of(self.direct, relation)[..., None, :], targets.vectors, crossed)
+            direct = _of(self.direct, relation) if mix is None else _of(self.direct, relation) * mix[..., :1]
+            score = _product(heads.vectors * direct[..., None, :], targets.vectors, crossed)
         if self.relation is not None and heads.learned is not None and targets.learned is not None:
-            weighted = heads.learned * _of(self.relation, relation)[..., None, :]
-            score = score + _product(weighted, targets.learned, crossed)
+            own = _of(self.relation, relation) if mix is None else _of(self.relation, relation) * mix[..., 2:3]
+            score = score + _product(heads.learned * own[..., None, :], targets.learned, crossed)
+        if mix is not None and heads.factors is not None and targets.factors is not None:
+            score = score + _product(heads.factors * mix[..., None, 3:4], targets.factors, crossed)
         if not self.training:
             strength = _of(self.strength, relation)[..., None]
             score = score * (strength[..., None] if crossed else strength)
         if self.popularity is None:
             return score
-        popular = _of(self.popularity, relation)[..., None] * log_degree
+        popularity = _of(self.popularity, relation) if mix is None else _of(self.popularity, relation) * mix[..., 4]
+        popular = popularity[..., None] * log_degree
         return score + (popular[..., None, :] if crossed else popular)
 
 
@@ -99,4 +124,5 @@ def _product(left: Tensor, right: Tensor, crossed: bool) -> Tensor:
 
 def _to(dtype: torch.dtype, ends: Ends) -> Ends:
     learned = None if ends.learned is None else ends.learned.to(dtype)
-    return Ends(ends.vectors.to(dtype), learned, ends.sums.to(dtype), ends.counts.to(dtype))
+    factors = None if ends.factors is None else ends.factors.to(dtype)
+    return Ends(ends.vectors.to(dtype), learned, ends.sums.to(dtype), ends.counts.to(dtype), factors)
