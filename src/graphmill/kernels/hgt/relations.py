@@ -103,7 +103,7 @@ def _whole(rows: Rows, types: Sequence[int], weights: Weights) -> Tensor:
 def whole_gradients(
     saved: Saved, d_out: Rows, weights: Weights, graph: MessageGraph, edges: ModuleType, masked_pairs: Tensor | None
 ) -> tuple[list[list[Tensor | None]], Weights]:
-    """Of a backend that takes all types at once: gradients of q, k and v per type, None where there is none; of the weights."""
+    """Of a backend that takes all types at once: gradients of q, k and v per type, and of the weights."""
     targets, sources = sorted(graph.target_types), sorted(graph.source_types)
     d_rows: list[list[Tensor | None]] = [[None] * graph.num_types for _ in range(3)]
     rows = (_whole(saved.q, targets, weights), *(_whole(x, sources, weights) for x in (saved.k, saved.v)))

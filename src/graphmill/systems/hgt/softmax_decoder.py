@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -67,13 +68,22 @@ class SoftmaxDecoder(nn.Module):
         heads, targets, factors = self._factors(relation, heads, targets, log_degree)
         links = heads.counts.shape[-1]
         sizes = [links, targets.counts.shape[-1] - links]
-        own, others = ([None if x is None else x.split(sizes, -2)[n] for x in targets[:3]] for n in range(2))
-        counts = targets.counts.split(sizes, -1)
-        sides = [(Ends(*own, counts[0]), False), (Ends(*others, counts[1]), True)]  # type: ignore[arg-type]
-        found = [
-            self._combined(heads, side, factors.part(sizes, n), crossed) for n, (side, crossed) in enumerate(sides)
-        ]
-        return found[0], found[1]
+
+        def apart(x: Tensor | None, dim: int) -> Sequence[Any]:
+            return (None, None) if x is None else x.split(sizes, dim)
+
+        fields = [apart(x, -2) for x in targets[:3]] + [apart(targets.counts, -1)]
+        of_target, popular = apart(factors.of_target, -1), apart(factors.popular, -1)
+        own, others = (
+            self._combined(
+                heads,
+                Ends(*(field[n] for field in fields)),
+                factors._replace(of_target=of_target[n], popular=popular[n]),
+                crossed=n == 1,
+            )
+            for n in range(2)
+        )
+        return own, others
 
     def _scores(
         self, relation: int | Tensor, heads: Ends, targets: Ends, log_degree: Tensor, *, crossed: bool
@@ -127,11 +137,6 @@ class _Factors(NamedTuple):
     of_target: Tensor | None
     popular: Tensor | None
     strength: Tensor | None
-
-    def part(self, sizes: list[int], number: int) -> _Factors:
-        """Of some of the targets, which are ``sizes`` side by side."""
-        some = [None if x is None else x.split(sizes, -1)[number] for x in (self.of_target, self.popular)]
-        return self._replace(of_target=some[0], popular=some[1])
 
 
 def _of(values: Tensor, relation: int | Tensor) -> Tensor:
