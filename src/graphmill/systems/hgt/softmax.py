@@ -225,18 +225,17 @@ class HgtSoftmaxRecipe(HgtRecipe):
         ]
         degrees = [np.log1p(self.data.relations[a.relation].degree[a.candidates]).astype(np.float32) for a in group]
         absent = np.array([len(a.candidates) for a in group])[:, None] <= np.arange(candidates)
-        relation, tail_degree, degree, share, barred, no_candidate, *ends = self._tensors(
+        tails = padded([chunk.tail_degree[a.links] for a in group], links)
+        relation, degree, share, barred, no_candidate, *ends = self._tensors(
             np.array([a.relation for a in group]),
-            padded([chunk.tail_degree[a.links] for a in group], links),
-            padded(degrees, candidates),
+            np.concatenate([tails, padded(degrees, candidates)], 1),
             padded([chunk.share[a.links].astype(wide) for a in group], links),
             np.concatenate([self._known(a, candidates) + n * links * candidates for n, a in enumerate(group)]),
             absent,
             *whole,
         )
-        left, own, wrong = self._split(encoded, ends, sizes)
-        right = decoder.pairs(relation, left, own, tail_degree)
-        scores = decoder(relation, left, wrong, degree)
+        left, targets = self._split(encoded, ends, (links, links + candidates))
+        right, scores = decoder.own_and_others(relation, left, targets, degree)
         # What is known to be right is no wrong answer; the asked target stands apart.
         scores = scores.flatten().index_fill(0, barred, -torch.inf).view(scores.shape)
         if absent.any():
@@ -270,7 +269,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
         return [vectors, rows, sums, counts]
 
     def _split(self, encoded: Encoded, ends: list[Tensor], sizes: tuple[int, ...]) -> list[Ends]:
-        """Heads, tails and candidates, side by side in each of ``ends``, apart."""
+        """What is side by side in each of ``ends``, apart: heads, tails and candidates."""
         vectors, rows, sums, counts = ends
         fields = [vectors, sums, counts]
         if "z" in encoded.tensors:
