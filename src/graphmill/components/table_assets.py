@@ -179,7 +179,9 @@ def _edges(
     previous: PreviousRun,
 ) -> dg.MaterializeResult[pa.Table]:
     outside, per_relation = _counted(edges, result.nodes.num_rows)
-    figures = {**result.counts, "relations": len(per_relation)}
+    elsewhere = OF_INTERACTIONS if "interactions" in result.counts else ()
+    figures = {name: count for name, count in result.counts.items() if name not in elsewhere}
+    figures["relations"] = len(per_relation)
     return dg.MaterializeResult(
         asset_key=key,
         value=edges,
@@ -255,6 +257,8 @@ def _interactions(
 
 PLOTTED = ("rows", "edges", "relations", "interactions", "users", "items", "rejected_rows", "duplicates", "self_loops")
 """What a person follows over deliveries of the files."""
+OF_INTERACTIONS = ("rows", "interactions", "users", "items")
+"""Counts that stand on the page of the interactions, where a dataset has them beside its edges."""
 
 
 def _wide(row: Mapping[str, Any]) -> str:
