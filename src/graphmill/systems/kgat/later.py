@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from graphmill.graph.interactions import interaction_relation
 from graphmill.graph.knowledge import Knowledge, knowledge_view
 from graphmill.graph.later_nodes import LaterNodes
-from graphmill.ingest.interactions import RELATION
 from graphmill.systems.kgat.graph import CollaborativeGraph
 from graphmill.systems.kgat.model import Kgat
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def with_later(recipe: KgatRecipe, later: LaterNodes) -> CollaborativeGraph:
     """The collaborative graph with the new nodes, numbered behind all others, types in turn."""
-    graph, known = recipe.graph, knowledge_view(recipe.graph)
+    graph, known, met = recipe.graph, knowledge_view(recipe.graph), interaction_relation(recipe.graph)
     first = dict(zip((t.name for t in graph.node_types), later.first.tolist(), strict=False))
     heads, relations, tails = [known.head], [known.relation], [known.tail]
     interactions = np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -29,7 +29,7 @@ def with_later(recipe: KgatRecipe, later: LaterNodes) -> CollaborativeGraph:
             ends.append(
                 np.where(local < own.count, local + own.offset, local - own.count + graph.num_nodes + first[kind])
             )
-        if relation.name == RELATION:
+        if relation.index == met.index:
             interactions = ends[0], ends[1]
         elif not relation.added_reverse:
             heads.append(ends[0])
