@@ -6,9 +6,9 @@ CHAIN  ?= biomed
 # Test processes at once; 1 for one after the other.
 JOBS   ?= 2
 STATE  := $(CURDIR)/.dagster_home
-BENCHMARKS := ingest validation engine hgt conve sequences sequence_quality recommenders recommenders_step multimodal_quality
+BENCHMARKS := ingest validation engine link_quality hgt conve sequence_quality recommenders multimodal_quality
 
-.PHONY: setup demo test test-long ui check docs format bench bench-report release tensorboard clean
+.PHONY: setup demo test test-long ui check docs pages format bench bench-report release tensorboard clean
 
 setup: $(VENV)/.installed
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -45,6 +45,9 @@ check: setup
 docs: setup  ## the site into build/site; a broken link or a page that no menu names is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
 
+pages: setup  ## write the pages anew that are made from the code: settings, health checks, folders
+	@for page in settings checks folders; do $(BIN)/python .ci/$${page}_page.py || exit 1; done
+
 format: setup
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
@@ -53,7 +56,7 @@ bench: setup  ## the main benchmarks one after the other (hours); one that fails
 	@failed=; for b in $(BENCHMARKS); do echo "== $$b"; $(BIN)/python -m benchmarks.$$b --json || failed="$$failed $$b"; done; \
 	test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
-bench-report: setup  ## the table of the committed results, then every row that misses its target
+bench-report: setup  ## a line a file of committed results, then what misses its target
 	@$(BIN)/python -m benchmarks.report
 
 release: setup  ## sdist and wheel into dist/, tried in an empty environment; notes from CHANGELOG.md. Uploads nothing

@@ -1,4 +1,4 @@
-"""``python -m benchmarks.conve --json``: ConvE's targets beside PyKEEN, the products alone and per-example gradients.
+"""``python -m benchmarks.conve --json``: ConvE beside PyKEEN, and what it reaches on UMLS.
 
 Each figure comes from a fresh process (``benchmarks.conve_step``). Time is compared with the tuned rival (the allocator
 keeps its heap), memory with the rival as installed; PyKEEN multiplies a batch × entities × width tensor instead of
@@ -15,7 +15,6 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -70,22 +69,6 @@ def step_rows() -> Iterator[Row]:
     )  # fmt: skip
 
 
-def product_rows() -> Iterator[Row]:
-    """A step over the matrix products in it: of scores and linear layer alone, and with the convolution's."""
-    kinds = {"products": (), "products with the convolution": ("--convolution",)}
-    runs = [
-        (measure("step"), *(measure("step", "--variant", "products", *more) for more in kinds.values()))
-        for _ in range(5)
-    ]
-    for place, name in enumerate(kinds, 1):
-        best = sorted(runs, key=lambda r: r[0]["s"] / r[place]["s"])[len(runs) // 2]
-        note = "median of ratios " + ", ".join(f"{r[0]['s'] / r[place]['s']:.3g}" for r in runs)
-        yield row(
-            "FB15k-237 fp32", "step", "s", best[0]["s"], rival=name, theirs=best[place]["s"], target="ratio <= 1.5",
-            note=note,
-        )  # fmt: skip
-
-
 def evaluation_rows() -> Iterator[Row]:
     """Filtered ranking of the FB15k-237 test split, both sides."""
     ours, theirs = measure("evaluate"), rival("evaluate")
@@ -95,35 +78,9 @@ def evaluation_rows() -> Iterator[Row]:
     )  # fmt: skip
 
 
-def loss_rows() -> Iterator[Row]:
-    """Memory of the loss from 10⁴ to 10⁶ entities at a chunk of 8,192."""
-    sizes = (10_000, 100_000, 1_000_000)
-    runs = [measure("loss", "--entities", str(n), tuned=False) for n in sizes]
-    note = "GB above tables and their gradients: " + ", ".join(
-        f"{n:.0e} {r['own_gb']:.3f}" for n, r in zip(sizes, runs, strict=True)
-    )
-    worst = max(r["own_gb"] for r in runs)
-    yield row("1-N loss, 10⁴ to 10⁶ entities", "peak memory", "GB", worst, target="ours <= 0.1", note=note)
-
-
-def tracin_rows() -> Iterator[Row]:
-    """All training triples × 100 test triples, both directions, 5 checkpoints; and against vmap, per triple."""
-    ours = measure("tracin", "--count", "0", "--checkpoints", "5")
-    yield row("FB15k-237, 100 test triples, 5 checkpoints", "influence", "s", ours["s"], target="ours <= 300")
-    theirs = measure("tracin", "--variant", "vmap", "--count", "128")
-    yield row(
-        "FB15k-237, a training triple and checkpoint", "influence", "s", ours["per_triple"], rival="torch.func.vmap",
-        theirs=theirs["per_triple"], target="ratio <= 0.05", note="the rival on 128 triples, gradients of dense layers only",
-    )  # fmt: skip
-
-
-@cache
-def _umls(precision: str) -> list[Run]:
+def _umls() -> list[Run]:
     """Three seeds on UMLS: best epoch by valid, test read once."""
-    return [
-        _train("UMLS", {"training": {"epochs": 200, "seed": s}, "acceleration": {"precision": precision}})
-        for s in range(3)
-    ]
+    return [_train("UMLS", {"training": {"epochs": 200, "seed": s}}) for s in range(3)]
 
 
 def _seeds(runs: list[Run], metric: str) -> tuple[list[float], str]:
@@ -133,7 +90,7 @@ def _seeds(runs: list[Run], metric: str) -> tuple[list[float], str]:
 
 def umls_rows() -> Iterator[Row]:
     """Quality and time on UMLS in fp32."""
-    runs = _umls("fp32")
+    runs = _umls()
     mrr, note = _seeds(runs, "test_mrr")
     yield row("UMLS", "test MRR, mean of 3 seeds", "", mean(mrr), target="ours >= 0.938", note=note)
     yield row("UMLS", "test MRR, worst seed", "", min(mrr), target="ours >= 0.93")
@@ -142,50 +99,6 @@ def umls_rows() -> Iterator[Row]:
     seconds = ", ".join(f"{r['seconds']:.0f}" for r in runs)
     note = f"slowest seed of {seconds} s, evaluations included"
     yield row("UMLS", "200 epochs", "s", max(r["seconds"] for r in runs), target="ours <= 50", note=note)
-
-
-def precision_rows() -> Iterator[Row]:
-    """bf16 and fp16 beside fp32 on UMLS."""
-    means = {}
-    for precision in ("fp32", "bf16", "fp16"):
-        mrr, note = _seeds(_umls(precision), "test_mrr")
-        means[precision] = mean(mrr)
-        if precision != "fp32":
-            gap = abs(means[precision] - means["fp32"])
-            yield row(f"UMLS {precision}", "distance of mean MRR from fp32", "", gap, target="ours <= 0.01", note=note)
-
-
-def reach_rows() -> Iterator[Row]:
-    """Training time to a filtered MRR of 0.20 on 2,000 validation triples, ours in bf16.
-
-    The rival is stopped at 5.1 times ours (an hour at most): "not reached" then makes the ratio a bound.
-    """
-    ours = measure("reach", "--variant", "ours,bf16")
-    theirs = rival("reach", "--limit", f"{min(3600.0, 5.1 * ours['s']):.0f}")
-    found = []
-    for who, run in (("ours", ours), ("rival", theirs)):
-        steps, _, mrr = run["looks"][-1]
-        found.append(f"{who}: MRR {mrr:.4f} after {steps} steps" + ("" if run["reached"] else ", not reached, stopped"))
-    yield row(
-        "FB15k-237 bf16", "training until MRR 0.20 on 2,000 validation triples", "s", ours["s"], rival="PyKEEN tuned",
-        theirs=theirs["s"], target="ratio <= 0.2", note="; ".join(found) + "; evaluations not counted",
-    )  # fmt: skip
-
-
-def mistakes_rows() -> Iterator[Row]:
-    """5 % of UMLS's training triples with a wrong tail: does self-influence find them?"""
-    from benchmarks.conve_mistakes import removal_agreement, self_influence_auc
-
-    found = self_influence_auc()
-    yield row("UMLS, 5 % wrong", "self-influence AUC", "", found["auc"], target="ours >= 0.85", note=found["note"])
-    agreement = removal_agreement()
-    yield row(
-        "UMLS, leave-k-out",
-        "Spearman of influence and change of loss",
-        "",
-        agreement["spearman"],
-        note=agreement["note"],
-    )
 
 
 def _train(name: str, values: dict[str, Any]) -> Run:
@@ -200,14 +113,8 @@ def _train(name: str, values: dict[str, Any]) -> Run:
 
 ROWS: dict[str, Callable[[], Iterator[Row]]] = {
     "step": step_rows,
-    "products": product_rows,
     "evaluation": evaluation_rows,
-    "loss": loss_rows,
-    "tracin": tracin_rows,
     "umls": umls_rows,
-    "precision": precision_rows,
-    "mistakes": mistakes_rows,
-    "reach": reach_rows,
 }
 
 

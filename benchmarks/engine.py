@@ -65,7 +65,7 @@ def plain_loop(recipe: Recipe, job: Job, steps: int) -> list[float]:
         loss.backward()
         torch.nn.utils.clip_grad_norm_(optimizer.parameters, settings.acceleration.clip_norm)
         optimizer.step(settings.training.learning_rate)
-        optimizer.zero_grad()
+        model.zero_grad()
         now = time.process_time()
         seconds.append(now - before)
         before = now

@@ -24,7 +24,7 @@ from graphmill.graph.interactions import interaction_relation
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.splits import TEST, TRAIN
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.read import read_interactions
+from graphmill.ingest.public_readers import read_interactions
 from graphmill.runs.export import restore
 from graphmill.runs.fold_in import recommend_history
 from graphmill.runs.resolve import read_settings
@@ -44,7 +44,7 @@ SYSTEMS: dict[str, tuple[str, int, dict[str, Any]]] = {
 def graph_of(data: str, folder: Path) -> TypedGraph:
     """last-fm's interactions and facts with a split of their own, or the movies' sequences."""
     if data == "movies":
-        from benchmarks.sequences_step import data_file
+        from benchmarks.recommender_data import data_file
 
         tables = read_interactions(data_file(data), "sequence")
         return build_graph(tables.nodes, tables.edges, GraphSettings(add_reverse="never"), folder)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import card
-from graphmill.evaluation.health.calibration import calibrate
+from benchmarks.calibration import calibrate
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings, SplitSettings
 from graphmill.ingest.kg_csv import read_kg_csv

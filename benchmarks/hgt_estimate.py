@@ -11,7 +11,6 @@ import argparse
 import json
 import tempfile
 import time
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,82 +127,31 @@ WORKLOADS: dict[str, tuple[Any, dict[str, Any]]] = {
 
 def recommender_graph(out: Path) -> Path:
     """The shape of book-crossing: users, items and what is known of the items."""
-    from benchmarks.kgat_step import graph_of
+    from benchmarks.recommender_data import knowledge_graph
 
-    return Path(graph_of("book", out).path)
+    return Path(knowledge_graph("book", out).path)
 
 
 _RECOMMENDER = {
     **_SHORT,
     "evaluation": {"metrics": ["recall"], "top_k": [20], "selection_metric": "recall@20", "baselines": []},
 }
-# Beside the six of the issue.
 RECOMMENDERS: dict[str, tuple[Any, dict[str, Any]]] = {
     "kgat": (recommender_graph, {"recipe": "kgat", **_RECOMMENDER}),
     "bpr_mf": (recommender_graph, {"recipe": "bpr_mf", **_RECOMMENDER}),
 }
-# The product on graphs of the sizes that the published's table names (66k nodes: 67k here).
-PUBLISHED: dict[str, tuple[Any, dict[str, Any]]] = {
-    "published 5k": (lambda out: kg_graph("5k", out), {**_HGT, "acceleration": {"batching": "full"}}),
-    "published 66k": WORKLOADS["full"],
-}
-# One acceleration at a time, through the product; all but `base` are compared with it.
-BASE: dict[str, Any] = {
-    **_HGT,
-    "acceleration": {"batching": "full", "loss_chunks": 1},
-    "sampling": {"accumulation_steps": 1},
-}
+ALL = WORKLOADS | RECOMMENDERS
 
 
-def _sampled(batching: str, steps: int = 4, sampler: str = "uniform", **acceleration: Any) -> dict[str, Any]:
-    return {
-        "acceleration": {"batching": batching, **acceleration},
-        "sampling": {"accumulation_steps": steps, "neighbor_sampler": sampler},
-    }
-
-
-ACCELERATIONS: dict[str, dict[str, Any]] = {
-    "base": {},
-    "precision: bf16": {"acceleration": {"precision": "bf16"}},
-    "gradient_checkpointing": {"acceleration": {"gradient_checkpointing": True}},
-    "loss_chunks: 4": {"acceleration": {"loss_chunks": 4}},
-    "compile: default": {"acceleration": {"compile": "default"}},
-    "compile: reduce-overhead": {"acceleration": {"compile": "reduce-overhead"}},
-    "num_workers: 2": {"acceleration": {"num_workers": 2}},
-    "threads: 1": {"acceleration": {"threads": 1}},
-    "deterministic: off": {"acceleration": {"deterministic": "off"}},
-    "memory_cleanup: steps": {"acceleration": {"memory_cleanup": "steps", "memory_cleanup_every": 1}},
-    "edge_sampled": _sampled("edge_sampled"),
-    "edge_sampled, accumulation_steps: 1": _sampled("edge_sampled", 1),
-    "edge_sampled, gradient_checkpointing": _sampled("edge_sampled", gradient_checkpointing=True),
-    "edge_sampled, num_workers: 1": _sampled("edge_sampled", num_workers=1),
-    "neighbor_sampled": _sampled("neighbor_sampled"),
-    "neighbor_sampled, num_workers: 1": _sampled("neighbor_sampled", num_workers=1),
-    "neighbor_sampled, neighbor_sampler: budget": _sampled("neighbor_sampled", sampler="budget"),
-}
-LARGE = {
-    "precision: bf16",
-    "gradient_checkpointing",
-    "compile: default",
-    "edge_sampled",
-    "neighbor_sampled",
-    "neighbor_sampled, num_workers: 1",
-}
-"""Those that are measured on the larger graphs as well, whose steps take long."""
-ALL = WORKLOADS | RECOMMENDERS | PUBLISHED
-ALL |= {name: (partial(kg_graph, name), BASE) for name in ("kg_5k", "67k", "primekg")}
-
-
-def measure(workload: str, graph: Path, folder: Path, more: dict[str, Any]) -> dict[str, Any]:
-    """Train the workload, with ``more`` settings, and hold the prediction against it."""
+def measure(workload: str, graph: Path, folder: Path) -> dict[str, Any]:
+    """Train the workload, and hold the prediction against it."""
     from graphmill.runs.planning import estimate_run
     from graphmill.runs.resolve import merge
     from graphmill.runs.train import train
-    from graphmill.training.memory import peak_memory, reset_peak
+    from graphmill.training.memory import peak_memory
 
     about = {"preset": "none", "data": str(graph), "export": {"csv": False}}
-    values = merge(merge(ALL[workload][1], about), more)
-    reset_peak()
+    values = merge(ALL[workload][1], about)
     began = time.process_time()
     result = train(values, workload, root=str(folder))
     taken, peak = time.process_time() - began, peak_memory()
@@ -226,13 +174,12 @@ def main() -> None:
     parser.add_argument("--workload", choices=list(ALL), required=True)
     parser.add_argument("--build", default="", help="write the graph here, and stop")
     parser.add_argument("--graph", default="", help="the graph that --build wrote")
-    parser.add_argument("--more", default="{}", help="further settings, as JSON")
     args = parser.parse_args()
     if args.build:
         print(json.dumps({"graph": str(ALL[args.workload][0](Path(args.build)))}))
         return
     with tempfile.TemporaryDirectory() as folder:
-        print(json.dumps(measure(args.workload, Path(args.graph), Path(folder), json.loads(args.more))))
+        print(json.dumps(measure(args.workload, Path(args.graph), Path(folder))))
 
 
 if __name__ == "__main__":

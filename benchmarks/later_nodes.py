@@ -96,7 +96,7 @@ class LaterScorer:
     def score_targets(self, relation: int, heads: np.ndarray) -> torch.Tensor:
         """Local head numbers int64 [B] → fp32 [B, candidates]; a node without an edge scores below all."""
         own, number = self.graph.relations[relation], self.relations[relation]
-        first, second = self.scorer.sums.offsets[number]
+        first, second = self.scorer.links.offsets[number]
         found = self.scorer.score_targets(number, self.places[own.source][heads] - first)
         tails = self.places[own.target]
         found = found[:, np.maximum(tails - second, 0)]

@@ -34,7 +34,7 @@ def card(device: torch.device, tiny: bool) -> str:
     if device.type == "cuda":
         about = torch.cuda.get_device_properties(0)
         row(device=about.name.replace(" ", "_"), gib=about.total_memory / 2**30, sms=about.multi_processor_count)
-    from benchmarks.hgt_products import limits
+    from benchmarks.hgt_step import limits
 
     size, numbers = (256, 1 << 18) if tiny else (8192, 1 << 29)
     row(kind="limits", **limits(device, size, numbers))

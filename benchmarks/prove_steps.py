@@ -127,7 +127,7 @@ def _recipe(label: str, own: dict[str, Any], graph: Any, precision: str, device:
         if gradient.finite:
             clip_(optimizer.parameters, gradient.norm, 0.0)
             optimizer.step(1e-4)
-        optimizer.zero_grad()
+        model.zero_grad()
 
     sampling, step_times = [], []
     for number in range(steps):

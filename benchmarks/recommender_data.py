@@ -18,12 +18,38 @@ from graphmill.ingest.tables import feature_key, features_schema
 
 SHAPES = {"music4all": (14_125, 80_735, 5_058_234, {"audio": 1024, "text": 384})}
 """Users, items, interactions and widths of features; everything random."""
+KNOWLEDGE_SHAPES = {"book": (17_860, 14_967, 62_936, 151_623, 25, 61_000)}
+"""Users, items, other entities, facts, relations, training interactions; everything random."""
+FILES = {"movies": "ml-latest-small/ml-latest-small.txt.gz", "sports": "amazon-sports-seq/Sports.sasrec.txt.gz"}
 RANDOM_FEATURES = {"baby": {"image": 4096, "text": 384}}
 
 
 def root() -> Path:
     """Where the public data sets are."""
     return Path(os.environ.get("GRAPHMILL_DATASETS", Path(__file__).resolve().parents[2] / "shared" / "datasets"))
+
+
+def data_file(name: str) -> Path:
+    """One of :data:`FILES` among the public data sets."""
+    return root() / FILES[name]
+
+
+def knowledge_graph(data: str, folder: Path) -> TypedGraph:
+    """Interactions and facts of one of :data:`KNOWLEDGE_SHAPES`."""
+    from graphmill.ingest.user_items import ENTITY, ITEM, USER, edge_table, interaction_edges, node_table, numbers
+
+    users, items, others, facts, relations, count = KNOWLEDGE_SHAPES[data]
+    rng = np.random.default_rng(0)
+    nodes = node_table([(USER, numbers(users)), (ITEM, numbers(items)), (ENTITY, numbers(others))], data)
+    pairs = np.stack((rng.integers(0, users, count), (items * rng.random(count) ** 2).astype(np.int64)))
+    total = items + others
+    triples = np.stack(((total * rng.random(facts) ** 2).astype(np.int64), rng.integers(0, total, facts)))
+    kinds = rng.integers(0, relations, facts)
+    names = [f"r{i}" for i in range(relations)]
+    known = edge_table(triples[0] + users, triples[1] + users, np.zeros(facts), kinds, names)
+    edges = pa.concat_tables([interaction_edges(pairs[0], pairs[1], np.zeros(count), users), known])
+    edges = edges.unify_dictionaries().combine_chunks()
+    return build_graph(nodes, edges, GraphSettings(add_reverse="never"), folder)
 
 
 def graph_of(data: str, folder: Path) -> TypedGraph:

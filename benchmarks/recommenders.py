@@ -1,28 +1,16 @@
-"""``python -m benchmarks.recommenders --json``: KGAT's phases, full ranking, and what BPR-MF, KGAT and the baselines reach.
+"""``python -m benchmarks.recommenders --json``: what BPR-MF, KGAT and the baselines reach.
 
-Each figure comes from a fresh process: times on all threads, with the settings of graphmill's worker for both sides;
-quality on one thread each, two processes at once. ``--only ROW`` measures some rows and leaves the others of
+Each figure comes from a fresh process, on one thread each, two processes at once.
+``--only ROW`` measures some rows and leaves the others of
 ``benchmarks/results/recommenders.json`` as they are. Rows:
 
-* ``step``: KGAT's phases beside :mod:`benchmarks.naive.kgat`, a stand-in for public code, in turn: with the defaults, which
-  are what that computes, and with the settings whose quality is measured (``last_fm_kgat.yaml``). Stand-in and ours also
-  beside the time that the public code itself was recorded to take, scaled to this run's machine (:mod:`benchmarks.rates`)
-* ``large``: the same at amazon-book's shape, ours beside the time in which the least of bytes and products can be done
-  (:mod:`benchmarks.kgat_limit`)
-* ``evaluation``: full ranking of equal scores beside MMRec's way and, with ``--rival-python``, an interpreter that has
-  RecBole 1.2.1, beside RecBole's own evaluator (:mod:`benchmarks.ranking_step`); without it beside an imitation alone
 * ``baselines``: the product's own (popularity, item-kNN, EASE, BPR-MF) on tiktok, baby and last-fm, settings by validation,
   and the seconds of finding them on all threads
-* ``starts``: the two factorisations by themselves that KGAT starts from there, three seeds each
 * ``kgat``: last-fm by the public implementation's protocol and settings (whole train, 145 epochs at 0.001, test read once),
   started from BPR-MF's vectors; ``kgat_own``: the same from those of a sampled softmax, and with two settings of our own;
   ``kgat_valid``: all with a tenth of train held out, by which the epoch is chosen; three seeds each. Recall and NDCG stand
   beside the best of the product's baselines, tuned as it does
 * ``kgat_masked``: the rival's settings and our own with a step's pairs left out of its propagation, by both protocols
-* ``kgat_large``: batches of 16,384 (rate scaled by √) beside those of 1,024, paired by seed, for as many epochs (145, whole
-  train): our settings without masks. A step may leave out half of the pairs at most, which on last-fm a masked one of 16,384
-  would exceed (it is refused): with masks, as in ``last_fm_kgat.yaml``, 8,192 takes its place, and the unmasked large batch
-  stands beside that file's as well
 * ``baby``: KGAT without knowledge on baby, in the same way, 60 epochs of batches of 4,096, three seeds
 """
 
@@ -44,28 +32,15 @@ from typing import Any
 import numpy as np
 
 from benchmarks.card import (
-    ROOT,
     Row,
     as_a_worker,
     fresh,
-    in_turn,
-    paired_difference,
     replace_rows,
     row,
-    typical,
-    typical_ratio,
 )
-from benchmarks.rates import recorded_rows, seconds_of
 from graphmill.training.device import allowed_cores
 
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-STEP = "benchmarks.kgat_step"
-Runs = dict[str, list[dict[str, Any]]]
-"""What was measured to the results of its rounds."""
-EPOCH_TARGETS = {"last-fm": 6.0, "book": 3.0}
-LARGE_TARGET = "ratio <= 0.125"
-CHECKED = "last_fm_kgat"
-"""The settings file whose quality is measured."""
 TARGETS = {
     "last-fm": ("ours >= 0.389", "ours >= 0.2317"),
     "last-fm valid": ("ours >= 0.3694", "ours >= 0.2173"),
@@ -88,12 +63,6 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
         "objective": {"negatives_per_positive": 4},
         "training": {"lr_decay": "cosine"},
     },
-    "tuned, batch 16384": {
-        "model": {"message_dropout": 0.3},
-        "objective": {"negatives_per_positive": 4},
-        "training": {"lr_decay": "cosine"},
-        "acceleration": {"batch_size": 16384, "lr_scaling": "sqrt"},
-    },
     "masked": {"objective": {"mask_pairs": True}},
     "tuned, masked": {
         "model": {"message_dropout": 0.3},
@@ -109,131 +78,6 @@ OWN: dict[str, dict[str, dict[str, Any]]] = {
 """KGAT's settings beside the rival's, by validation: several negatives of a pair, more dropout, and a rate that falls; pairs
 that a step is to predict left out of its propagation."""
 MASKED = ("masked", "tuned, masked")
-WIDE = {
-    "tuned, masked, batch 8192": {
-        **OWN["tuned, masked"],
-        "acceleration": {"batch_size": 8192, "lr_scaling": "sqrt"},
-    }
-}
-"""What ``kgat_large`` measures beside those above."""
-
-
-# ---------------------------------------------------------------- time
-
-
-def step_rows() -> Iterator[Row]:
-    """KGAT's phases on last-fm and at the size of book-crossing."""
-    for data in EPOCH_TARGETS:
-        steps = "15" if data == "last-fm" else "3"
-        variants = {v: ["--data", data, "--variant", v, "--steps", steps] for v in ("rates", "naive", "ours")}
-        variants["large"] = [*variants["ours"], "--batch", "16384"]
-        variants["bf16"] = [*variants["ours"], "--precision", "bf16"]
-        variants["checked"] = [*variants["ours"], "--settings", CHECKED]
-        # So many pairs are more than half of last-fm's, which are not to be left out of a step (see the rows' quality).
-        variants["checked large"] = [*variants["checked"], "--batch", "16384", *_unmasked(data)]
-        found = in_turn(STEP, variants, 5 if data == "last-fm" else 3, as_a_worker())
-        yield from _epoch_rows(data, found)
-        for part in ("cf", "kg", "attention", "evaluation"):
-            if part in found["ours"][0]:
-                yield _beside_plain(f"kgat {data}", part, "s", found["ours"], found["naive"])
-        for form, workload in (("ours", f"kgat {data}"), ("checked", f"kgat {data}, {CHECKED}.yaml")):
-            yield _beside_plain(workload, "peak_gib", "GiB", found[form], found["naive"])
-
-
-def _unmasked(data: str) -> list[str]:
-    return ["--unmasked"] if data == "last-fm" else []
-
-
-def _epoch_rows(data: str, found: Runs) -> Iterator[Row]:
-    """Epochs of all forms beside the plain one's and the public implementation's."""
-    target, masks = f"ratio <= {1 / EPOCH_TARGETS[data]:.4f}", ", unmasked" if _unmasked(data) else ""
-    plain, name = found["naive"], f"kgat {data}"
-    wide = "plain, batch 1024"
-    yield _beside_plain(name, "epoch", "s", found["ours"], plain, target=target)
-    yield _beside_plain(f"{name}, {CHECKED}.yaml", "epoch", "s", found["checked"], plain, target=target)
-    yield _beside_plain(f"{name}, bf16", "epoch", "s", found["bf16"], plain, "plain, fp32")
-    yield _beside_plain(f"{name}, batch 16384", "epoch", "s", found["large"], plain, wide, LARGE_TARGET)
-    large = f"{name}, {CHECKED}.yaml{masks}, batch 16384"
-    yield _beside_plain(large, "epoch", "s", found["checked large"], plain, wide, LARGE_TARGET)
-    forms = {
-        "plain": (f"{name}, plain", seconds_of(plain, "epoch"), "ratio <= 1.2"),
-        "ours": (name, seconds_of(found["ours"], "epoch"), target),
-        f"{CHECKED}.yaml": (f"{name}, {CHECKED}.yaml", seconds_of(found["checked"], "epoch"), target),
-    }
-    yield from recorded_rows("epoch", name, forms, found["rates"])
-
-
-def _beside_plain(
-    workload: str,
-    key: str,
-    unit: str,
-    runs: list[dict[str, Any]],
-    plain: list[dict[str, Any]],
-    rival: str = "plain",
-    target: str = "",
-) -> Row:
-    """A figure of the rounds beside the plain form's, with all of them in the note."""
-    (ours, note), (theirs, their_note) = typical(runs, key), typical(plain, key)
-    note = f"{note}; rival {their_note}"
-    if key == "peak_gib":
-        note = f"above the imports, the building of graph and recipe included (the rival's has ours as well); {note}"
-        return row(workload, "peak memory", unit, ours, rival=rival, theirs=theirs, note=note)
-    note = f"pair by pair {1 / typical_ratio(runs, plain, key):.2f} × as fast; {note}"
-    return row(workload, key, unit, ours, rival=rival, theirs=theirs, target=target, note=note)
-
-
-def large_rows() -> Iterator[Row]:
-    """KGAT at amazon-book's shape, beside the least that it has to move and to multiply; in turn."""
-    runs, limits = [], []
-    for _ in range(3):
-        runs.append(fresh(STEP, ["--data", "amazon-book", "--steps", "3"], as_a_worker()))
-        limits.append(fresh("benchmarks.kgat_limit", ["--data", "amazon-book"], as_a_worker()))
-    name = "kgat amazon-book's shape"
-    for part in ("cf", "kg", "attention"):
-        ours, note = typical(runs, part)
-        # The least of the rounds' limits: at the rates of the one that was disturbed least.
-        least = min(limits, key=lambda found: float(found[part]))
-        every = ", ".join(f"{found[part]:.3g}" for found in limits)
-        note = f"{note}; limit, the least of {every}: {least[f'{part} note']}"
-        yield row(name, part, "s", ours, rival="limit", theirs=least[part], target="ratio <= 3", note=note)
-        at_once = min(seconds_of(limits, f"{part} at once"))
-        yield row(name, part, "s", ours, rival="limit, were its parts to go on at once", theirs=at_once)
-    peak, note = typical(runs, "peak_gib")
-    yield row(name, "peak memory", "GiB", peak, note=f"above the imports, the building of the graph included; {note}")
-
-
-def evaluation_rows(rival_python: str = "") -> Iterator[Row]:
-    """100,000 users × 25,000 items, equal scores. ``rival_python``: an interpreter that has RecBole."""
-    about = {
-        "loop": ("each item sought in the user's array, in Python (MMRec's way)", "ratio <= 0.1"),
-        "dense": ("a dense matrix of hits (RecBole's way)", "ratio <= 0.667"),
-    }
-    if rival_python:
-        about["recbole"] = ("RecBole's evaluator", "ratio <= 0.667")
-    variants = {v: ["--variant", v] for v in ("ours", *about)}
-    # RecBole's interpreter has neither this repository nor what is installed beside it.
-    environment = as_a_worker() | {"PYTHONPATH": f"{ROOT}:{ROOT / 'src'}", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}
-    found = in_turn("benchmarks.ranking_step", variants, 3, environment, {"recbole": rival_python})
-    ours, our_note = typical(found["ours"], "seconds")
-    assert len({round(run["recall"], 8) for runs in found.values() for run in runs}) == 1
-    for name, (text, target) in about.items():
-        theirs, note = typical(found[name], "seconds")
-        note = f"those of 2,000 users fifty times; equal recall; {our_note}; rival {note}"
-        note = f"20 held-out items each, 50 masked; scores given, {note}"
-        if name == "dense":
-            note += "; an imitation"
-        if name == "recbole":
-            note += f"; RecBole {found[name][0]['version']}, without its loader"
-        yield row(
-            "full ranking, 25,000 items",
-            "100,000 users",
-            "s",
-            ours,
-            rival=text,
-            theirs=theirs,
-            target=target,
-            note=note,
-        )
 
 
 # ---------------------------------------------------------------- quality
@@ -324,26 +168,6 @@ def factorisation(folder: Path, graph: Path, data: str, seed: int, settings: str
     )
 
 
-def start_once(data: str, seed: int, settings: str) -> dict[str, float]:
-    """A factorisation alone."""
-    with tempfile.TemporaryDirectory() as name:
-        found = factorisation(Path(name), graph_of(data, Path(name)), data, seed, settings)
-    metrics = found["metrics"]
-    epoch = found["best_epoch"] or found["epochs_done"]
-    return {"recall": metrics["test_recall@20"], "ndcg": metrics["test_ndcg@20"], "epoch": epoch}
-
-
-def start_rows() -> Iterator[Row]:
-    """What the vectors that KGAT starts from reach by themselves, on last-fm: means over seeds."""
-    for data in ("last-fm", "last-fm valid"):
-        for settings, name in (("", "bpr, four negatives"), ("softmax", "softmax, 64 negatives")):
-            runs = of_seeds(["--one", "start", "--data", data, "--settings", settings], SEEDS)
-            recalls, gains = ([f"{run[metric]:.4f}" for run in runs] for metric in ("recall", "ndcg"))
-            note = f"seeds {', '.join(recalls)}; ndcg@20 {_mean(runs, 'ndcg'):.4f} ({', '.join(gains)}); "
-            note += f"epochs {', '.join(str(run['epoch']) for run in runs)}"
-            yield row(f"start of kgat {data}, {name}", "test recall@20", "", _mean(runs, "recall"), note=note)
-
-
 def of_seeds(arguments: list[str], seeds: Sequence[int]) -> list[dict[str, Any]]:
     """A measurement of each seed; nothing is timed, so one a core at once."""
 
@@ -360,7 +184,7 @@ def _mean(runs: Sequence[dict[str, Any]], name: str) -> float:
 
 def kgat_once(data: str, seed: int, settings: str) -> dict[str, float]:
     """A factorisation, and KGAT from its vectors, with the rival's settings or one of our own."""
-    own = {**OWN, **WIDE}.get(settings, {})
+    own = OWN.get(settings, {})
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         graph = graph_of(data, folder)
@@ -419,9 +243,7 @@ def kgat_rows(datasets: Sequence[str] = ("last-fm",), seeds: Sequence[int] = SEE
             about += f"; settings by validation: {OWN[settings]}"
         if data != "baby":
             about += f"; the public implementation without pretraining, its epoch chosen on test: {RIVAL} by recall"
-        # Of large batches: kgat_large, beside small ones.
-        targets = ("", "") if "batch" in settings else TARGETS[data]
-        for name, target in zip(("recall", "ndcg"), targets, strict=True):
+        for name, target in zip(("recall", "ndcg"), TARGETS[data], strict=True):
             metric, ours = f"{name}@20", _mean(runs, name)
             best = max(baselines, key=lambda baseline: baselines[baseline][metric])
             verdict = "above" if ours > baselines[best][metric] else "BELOW"
@@ -457,53 +279,18 @@ def kgat_masked_rows() -> Iterator[Row]:
     yield from kgat_rows([f"{data}, {settings}" for data in ("last-fm valid", "last-fm") for settings in MASKED])
 
 
-def kgat_large_rows() -> Iterator[Row]:
-    """Large batches beside small ones, by the seeds' differences."""
-    tuned, masked = ("tuned", "tuned, batch 16384"), ("tuned, masked", "tuned, masked, batch 8192")
-    found: Runs = {
-        settings: of_seeds(["--one", "kgat", "--data", "last-fm", "--settings", settings], SEEDS)
-        for settings in (*tuned, *masked)
-    }
-    held = "ratio >= 0.99"
-    for small, large, rival, target in (
-        (*tuned, "the same, batch 1024", held),
-        (*masked, "the same, batch 1024", held),
-        (masked[0], tuned[1], f"{CHECKED}.yaml, masked, batch 1024", ""),
-    ):
-        ours, theirs = found[large], found[small]
-        for name in ("recall", "ndcg"):
-            each = (", ".join(f"{run[name]:.4f}" for run in runs) for runs in (ours, theirs))
-            note = f"{len(SEEDS)} seeds {' | '.join(each)}; {paired_difference(ours, theirs, name)}"
-            note += "; 145 epochs both, whole train"
-            yield row(
-                f"kgat last-fm, {large}",
-                f"test {name}@20",
-                "",
-                _mean(ours, name),
-                rival=rival,
-                theirs=_mean(theirs, name),
-                target=target if name == "recall" else "",
-                note=note,
-            )
-
-
 def baby_rows() -> Iterator[Row]:
     """KGAT without knowledge on baby: the epoch by validation."""
     yield from kgat_rows(("baby",))
 
 
 ROWS: dict[str, Callable[[], Iterator[Row]]] = {
-    "step": step_rows,
-    "evaluation": evaluation_rows,
     "baselines": baseline_rows,
-    "starts": start_rows,
     "kgat": kgat_rows,
     "kgat_own": kgat_own_rows,
     "kgat_valid": kgat_valid_rows,
     "kgat_masked": kgat_masked_rows,
-    "kgat_large": kgat_large_rows,
     "baby": baby_rows,
-    "large": large_rows,
 }
 
 
@@ -518,25 +305,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=list(ROWS), action="append", help="rows to measure; without it, all")
     parser.add_argument("--json", action="store_true", help="write benchmarks/results/recommenders.json")
-    parser.add_argument("--one", choices=["baselines", "start", "kgat"], help="one measurement, in this process")
-    parser.add_argument("--rival-python", default="", help="an interpreter that has RecBole 1.2.1, for evaluation")
+    parser.add_argument("--one", choices=["baselines", "kgat"], help="one measurement, in this process")
     parser.add_argument("--data", choices=["tiktok", "baby", "last-fm", "last-fm valid"], default="tiktok")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--settings", choices=["", "from softmax", *OWN, *WIDE], default="", help="of kgat; empty: the rival's"
+        "--settings", choices=["", "from softmax", *OWN], default="", help="of kgat; empty: the rival's"
     )
     args = parser.parse_args()
     if args.one:
         one: dict[str, Callable[[], dict[str, Any]]] = {
             "baselines": lambda: baselines_once(args.data, args.seed),
-            "start": lambda: start_once(args.data, args.seed, args.settings),
             "kgat": lambda: kgat_once(args.data, args.seed, args.settings),
         }
         print(json.dumps(one[args.one]()))
         return
-    rows: dict[str, Callable[[], Iterator[Row]]] = {**ROWS, "evaluation": partial(evaluation_rows, args.rival_python)}
     for name in args.only or ROWS:
-        for found in rows[name]():
+        for found in ROWS[name]():
             print(json.dumps(found.__dict__, ensure_ascii=False), flush=True)
             if args.json:
                 replace_rows(

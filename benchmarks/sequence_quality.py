@@ -54,7 +54,7 @@ BASELINES = ("popularity", "markov", "item_knn")
 
 def train_once(data: str, system: str, loss: str, seed: int, threads: int) -> dict[str, Any]:
     """One training; its best epoch, and valid and test figures at it."""
-    from benchmarks.sequences_step import data_file
+    from benchmarks.recommender_data import data_file
     from graphmill.graph.build import build_graph
     from graphmill.graph.settings import GraphSettings
     from graphmill.ingest.sequence import read_sequence

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.card import ROOT, row, store
-from benchmarks.sequences_step import data_file
+from benchmarks.recommender_data import data_file
 
 LENGTH = 50
 Look = tuple[float, float]

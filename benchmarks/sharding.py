@@ -1,7 +1,8 @@
 """The measured parts of the cost model in ADR 2: ``python -m benchmarks.sharding``.
 
 Three figures of this machine: the rate of gloo's all-reduce over loopback and its latency (two processes), and the time
-of HGT's propagation a million edges. The model puts them together; nothing of it is written by hand.
+of HGT's propagation a million edges. The model puts them together; nothing of it is written by hand. Then memory and bytes
+of whole trainings with one process and with two that divide the tables (``sharding_memory``).
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.card import Row, row, write
+from benchmarks.card import Row, replace_rows, row
+from benchmarks.sharding_memory import build, measured, train
 from graphmill.kernels.hgt.attention import hgt_attention
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
 from graphmill.training.processes import join
@@ -28,6 +30,10 @@ SIZES = (1 << 12, 1 << 18, 1 << 22, 1 << 24)  # bytes
 EDGES, NODES, WIDTH, HEADS = 200_000, 20_000, 256, 8
 #: The five types of the biomedical graph, two layers.
 PRIMEKG = {"nodes": 83_866, "edges": 4_162_300, "layers": 2}
+
+
+SYSTEMS = ("lightgcn", "kgat", "hgt")
+"""Whose tables are divided and measured."""
 
 
 @dataclass(frozen=True)
@@ -105,10 +111,35 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="write benchmarks/results/sharding.json")
     parser.add_argument("--reduce", action="store_true", help="what the two processes run")
+    parser.add_argument("--systems", nargs="*", default=list(SYSTEMS), help="whose memory is measured")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="a part of PrimeKG's size, for a trial of this program"
+    )
+    parser.add_argument("--memory-alone", action="store_true", help="leave the other figures as they are")
+    parser.add_argument("--build", nargs=3, metavar=("SYSTEM", "FOLDER", "SCALE"), help="what a process does first")
+    parser.add_argument("--train", nargs=3, metavar=("SYSTEM", "FOLDER", "OUT"), help="what each rank runs")
     chosen = parser.parse_args()
+    if chosen.build:
+        build(Path(chosen.build[1]), chosen.build[0], float(chosen.build[2]))
+        return
+    if chosen.train:
+        train(Path(chosen.train[1]), chosen.train[0], Path(chosen.train[2]))
+        return
     if chosen.reduce:
         all_reduce()
         return
+    rows = [*([] if chosen.memory_alone else modelled()), *measured(chosen.systems, chosen.scale)]
+    for r in rows:
+        beside = f", {r.rival} {r.theirs:.4g} ({r.ratio:.2f}). {r.note}" if r.theirs else ""
+        print(f"{r.workload}: {r.metric} {r.ours:.4g} {r.unit}{beside}")
+    if chosen.json:
+        command = "python -m benchmarks.sharding --json"
+        kept = {r.workload for r in rows}
+        print(f"wrote {replace_rows('sharding', rows, command, lambda old: old.workload in kept).name}")
+
+
+def modelled() -> list[Row]:
+    """This machine's figures, and what the model of ADR 2 makes of them."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(
         [*command, "-m", "benchmarks.sharding", "--reduce"], capture_output=True, text=True, check=True,
@@ -131,13 +162,7 @@ def main() -> None:
         rows.append(
             row(what, "step by rows", "s", part.seconds, rival="replicated", theirs=all_of_it.seconds, note=note)
         )
-    for r in rows:
-        print(
-            f"{r.workload}: {r.metric} {r.ours:.4g} {r.unit}"
-            + (f", {r.rival} {r.theirs:.4g}. {r.note}" if r.theirs else "")
-        )
-    if chosen.json:
-        print(f"wrote {write('sharding', rows, 'python -m benchmarks.sharding --json').name}")
+    return rows
 
 
 if __name__ == "__main__":

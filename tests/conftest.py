@@ -1,8 +1,10 @@
 """Fixtures that every test may use."""
 
+import importlib.util
 import os
 import signal
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import settings
@@ -25,6 +27,16 @@ ROOT = Path(__file__).resolve().parents[1]
 def repository() -> Path:
     """The checkout's root."""
     return ROOT
+
+
+def page_writer(name: str) -> ModuleType:
+    """``.ci/NAME_page.py``, which writes a page of the documentation (``make pages``)."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / ".ci" / f"{name}_page.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 @pytest.fixture(scope="session")

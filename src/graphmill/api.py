@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphmill.errors import SettingsError
-from graphmill.ingest.read import Tables, read_edges, read_interactions
+from graphmill.ingest.public_readers import Tables, read_edges, read_interactions
 from graphmill.ingest.tables import IngestResult
 from graphmill.runs.exported import Run
 

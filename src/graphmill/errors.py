@@ -4,6 +4,8 @@ A message says what is wrong, where, and what to do. Whoever raises one of these
 understand it; a bug raises anything else.
 """
 
+from importlib.util import find_spec
+
 EXIT_OK = 0
 EXIT_CHECK_FAILED = 1
 EXIT_USER_ERROR = 2
@@ -54,3 +56,9 @@ class StoppedError(GraphmillError):
 
 class RunLockedError(GraphmillError):
     """Another process is writing the run directory."""
+
+
+def require(module: str, package: str, extra: str) -> None:
+    """Raise :class:`SettingsError` in one sentence where an extra is not installed."""
+    if find_spec(module) is None:
+        raise SettingsError(f'this needs the package {package}: pip install "graphmill[{extra}]"')

@@ -29,7 +29,7 @@ LONGEST_TEXT = 4095
 class Retired:
     """A setting of an earlier release that is gone: what it was by default, and what to write in its place.
 
-    Files that hold the default are read as before, and fingerprints are those of before; any other value is refused.
+    Files that hold the default are read as before, and fingerprints stay what they were; any other value is refused.
     """
 
     default: Any

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks import hgt, hgt_products
+from benchmarks import hgt, hgt_step
 
 
 def test_the_limits_are_rates_of_products_and_of_a_copy() -> None:
-    found = hgt_products.limits(torch.device("cpu"), size=64, numbers=1 << 12, repeats=2)
+    found = hgt_step.limits(torch.device("cpu"), size=64, numbers=1 << 12, repeats=2)
     assert set(found) == {"fp32", "bf16", "copy"}
     assert all(rate > 0 for rate in found.values())
 
@@ -22,18 +22,16 @@ def test_steps_of_a_device_say_so_and_their_memory_is_its_own(monkeypatch: pytes
 
     def fresh(module: str, arguments: Sequence[str], environment: dict[str, str]) -> dict[str, Any]:
         asked.append(arguments)
-        limits = {"fp32": 50_000.0, "bf16": 700_000.0, "copy": 3000.0}
-        about = {"device_gb": 1.5, "device": "NVIDIA H100", "gflop": 500.0, "limits": limits}
-        return {"seconds": [9.0, 9.0, 9.0, 0.02, 0.02], "peak_gb": 4.0, "imported_gb": 3.0, **about}
+        seconds = [9.0, 9.0, 9.0, 0.02, 0.02] if "ours" in arguments else [9.0, 9.0, 9.0, 0.1, 0.1]
+        about = {"device_gb": 1.5, "device": "NVIDIA H100"}
+        return {"seconds": seconds, "peak_gb": 4.0, "imported_gb": 3.0, **about}
 
     monkeypatch.setattr(hgt, "fresh", fresh)
     monkeypatch.setattr(hgt, "DEVICE", hgt.Device("cuda"))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H100")
-    rows = [hgt._on_device(one) for one in hgt.limits_rows()]
+    rows = [hgt._on_device(one) for one in hgt.pyg_rows()]
     assert all(arguments[-2:] == ["--device", "cuda"] for arguments in asked)
-    assert hgt._label("limits") == "limits NVIDIA H100"
+    assert hgt._label("pyg") == "pyg NVIDIA H100"
     assert rows[0].workload == "67k ours, on cuda"
-    assert (rows[0].ours, rows[0].theirs) == (pytest.approx(25_000.0), 50_000.0)
-    assert rows[1].ours == pytest.approx((0.02 - 0.01) * 3000.0), "half of the step is no product"
-    assert rows[2].theirs == 700_000.0
-    assert hgt.step("67k", "ours")["own_gb"] == 1.5
+    assert (rows[0].ours, rows[0].theirs) == (0.02, 0.1)
+    assert (rows[1].metric, rows[1].ours) == ("peak memory", 1.5)

@@ -60,10 +60,17 @@ def write_interactions(path: Path, users: int = 40, items: int = 30) -> None:
     path.write_text("\n".join(lines) + "\n")
 
 
+STARTED: list[dict[str, Any]] = []
+"""What each worker was to be started with, beside its job."""
+
+
 class WorkerHere(WorkerClient):
     """Does the worker's job in this process."""
 
-    def run(self, context: dg.AssetExecutionContext, *, extras: Mapping[str, Any], cwd: str, **_: Any) -> WorkerReport:
+    def run(
+        self, context: dg.AssetExecutionContext, *, extras: Mapping[str, Any], cwd: str, **how: Any
+    ) -> WorkerReport:
+        STARTED.append({"extras": extras, **how})
         with contextlib.chdir(cwd), StopRequest() as stop:
             try:
                 return WorkerReport(result=worker._dispatch(extras, [], stop, MODES))
@@ -107,13 +114,16 @@ def project(built: Path, tmp_path: Path) -> Project:
 class Searched:
     """A project with interactions, BPR-MF, and a search; its instance, sensor and assets."""
 
-    def __init__(self, project: Project, **search: Any) -> None:
+    def __init__(
+        self, project: Project, settings: dict[str, Any] = SETTINGS, launcher: Any = None, **search: Any
+    ) -> None:
         self.project = project
         # A sensor's tick resolves partitions in an instance that is kept in files only.
         (project.root / "home").mkdir()
         project.instance = dg.DagsterInstance.local_temp(str(project.root / "home"))
         asked = {"space": SPACE, "sampler": "random", "trials": 2, "prune": False, **search}
-        self.own = project.model(recipe="bpr_mf", settings=SETTINGS, search=asked)
+        place = {} if launcher is None else {"launcher": launcher}
+        self.own = project.model(recipe="bpr_mf", settings=settings, search=asked, **place)
         self.dataset = project.dataset(sources=[SOURCE])
         self.definitions = dg.Definitions.merge(
             dg.Definitions(assets=self.dataset.assets),
@@ -210,6 +220,50 @@ def test_the_sensor_makes_every_trial_and_then_the_leaderboard(project: Project,
         assert store.path == project.root / "data/07_promoted/toy/bpr_mf"
         assert promote_run(run, store, by="me", person=True, force=True)["outcome"] == "promoted"
     assert (project.root / "data/07_promoted/toy/bpr_mf/current/embeddings.parquet").is_file()
+
+
+class TestWhereATrialRuns:
+    def launched(self, searched: Searched) -> tuple[dict[str, Any], dg.ExecuteInProcessResult]:
+        STARTED.clear()
+        result = searched.launch(searched.tick().run_requests[0])
+        return STARTED[0], result
+
+    def test_it_is_where_the_models_trainings_run(self, project: Project, trained: list[Any]) -> None:
+        place = {"kind": "ray", "address": "http://head:8265", "cpus": 2, "gpus": 1}
+        settings = {"acceleration": {**SETTINGS["acceleration"], "processes": 3}}
+        searched = Searched(project, settings={**SETTINGS, **settings}, launcher=place, trials=1)
+        started, result = self.launched(searched)
+        assert result.success, failure(result)
+        # The worker starts the training's three processes itself, so its one job asks for all of them.
+        assert (started["launcher"].kind, started["launcher"].cpus, started["launcher"].gpus) == ("ray", 6, 3)
+        assert project.metadata("toy/bpr_mf_trials")["launcher"] == "ray"
+
+    def test_without_a_launcher_it_is_here(self, project: Project, trained: list[Any]) -> None:
+        started, _ = self.launched(Searched(project, trials=1))
+        assert started["launcher"].kind == "local"
+
+    @pytest.mark.parametrize(("kind", "told"), [("ray", False), ("slurm", True)])
+    def test_the_address_of_the_study_is_told_where_nobody_else_reads_it(
+        self, kind: str, told: bool, project: Project, trained: list[Any], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        searched = Searched(project, launcher={"kind": kind}, trials=1)
+        request = searched.tick().run_requests[0]
+        monkeypatch.setattr("graphmill.components.search_assets.studies_address", lambda instance: "sqlite:///here.db")
+        STARTED.clear()
+        result = searched.launch(request)
+        assert ("GRAPHMILL_STUDIES" in STARTED[0]["environment"]) == told
+        assert "set GRAPHMILL_STUDIES there (with launcher: k8s by one of launcher.secrets" in failure(result)
+
+    def test_a_process_on_a_machine_that_was_lost_is_in_nobodys_way(self, project: Project, trained: list[Any]) -> None:
+        searched = Searched(project, trials=1)
+        request = searched.tick().run_requests[0]
+        values = {"recipe": "bpr_mf", "data": "data/06_models/toy/graph", **SETTINGS}
+        asked = {"space": SPACE, "sampler": "random", "trials": 1, "prune": False}
+        search = open_search({**values, "search": asked}, "here", "data/06_models/toy/bpr_mf", base=project.root)
+        study = search.study()
+        study._storage.set_trial_user_attr(study.get_trials()[0]._trial_id, "process", [1, 0.0, "a node that is gone"])
+        result = searched.launch(request)
+        assert result.success, failure(result)
 
 
 def test_a_trial_whose_run_was_killed_is_launched_again_and_given_up_after_three(

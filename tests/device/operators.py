@@ -7,7 +7,9 @@ from typing import Any
 
 _ALLOCATE_OR_RENAME = """empty.memory_format empty_strided empty_like new_empty new_empty_strided detach alias _unsafe_view
     lift_fresh _local_scalar_dense set_.source_Tensor view is_same_size resize_ _reshape_alias lift is_pinned"""
-_SIZE_OF_ITS_OWN = """nonzero bincount masked_select _local_scalar_dense unique_dim _unique2 repeat_interleave.Tensor"""
+_SIZE_OF_ITS_OWN = (
+    """nonzero bincount masked_select equal _local_scalar_dense unique_dim _unique2 repeat_interleave.Tensor"""
+)
 _BY_INDEX = """index.Tensor index_put_ index_put _index_put_impl_ _unsafe_index.Tensor"""
 
 

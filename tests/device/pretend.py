@@ -334,6 +334,7 @@ def install(kind: str, *, total: int = 80 << 30) -> Dispatch:
     tensor.numpy, tensor.__array__ = _host_only("numpy()", _real["numpy"]), _host_only("an array", _real_array)
     for name in _FACTORIES.split():
         setattr(torch, name, _factory(name, getattr(torch, name)))
+    _optimizers(there)
     functional: Any = torch.nn.functional
     functional.scaled_dot_product_attention = _attention
     _library(kind)
@@ -347,6 +348,7 @@ def _library(kind: str) -> None:
     library.manual_seed = lambda seed: None
     library.empty_cache = library.synchronize = lambda *_: None
     if kind == "cuda":
+        library.Event = _Event
         library.is_available = lambda: True
         library.is_bf16_supported = lambda *_, **__: True
         library.device_count = lambda: 1
@@ -362,6 +364,25 @@ def _library(kind: str) -> None:
         library.driver_allocated_memory = lambda: DEVICE.tally.live_bytes
         library.recommended_max_memory = lambda: DEVICE.total
         library.set_per_process_memory_fraction = lambda fraction: None
+
+
+def _optimizers(there: torch.device) -> None:
+    """Optimizers sort their tensors by device in C++, which knows the CPU alone."""
+    optimizer: Any = torch.optim.Optimizer
+    sort = optimizer._group_tensors_by_device_and_dtype
+
+    def sorted_by_place(lists: Any, with_indices: bool = False) -> Any:
+        found = sort(lists, with_indices)
+        return {(there if DEVICE.holds(v[0][0][0]) else k[0], k[1]): v for k, v in found.items()}
+
+    optimizer._group_tensors_by_device_and_dtype = staticmethod(sorted_by_place)
+
+
+class _Event:
+    """Everything has been done when it is recorded."""
+
+    def record(self) -> None: ...
+    def synchronize(self) -> None: ...
 
 
 def _autocast() -> None:

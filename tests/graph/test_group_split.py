@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.graph.leakage import audit_leakage, links_of_held_out
+from graphmill.graph.leakage import links_of_held_out
 from graphmill.graph.settings import GraphSettings, SplitSettings
 from graphmill.settings import parse
+from tests.graph.audit import audit_leakage
 from tests.graph.conftest import triples_of
 from tests.graph.tables import edges_table, nodes_table
 

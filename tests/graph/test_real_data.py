@@ -8,8 +8,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pytest
 
-from graphmill.graph.leakage import audit_edges, audit_leakage
+from graphmill.graph.leakage import audit_edges
 from graphmill.graph.splits import SPLIT_NAMES
+from tests.graph.audit import audit_leakage, overlap
 from tests.graph.tables import CATEGORY, nodes_table
 
 pytestmark = pytest.mark.real_data
@@ -50,8 +51,8 @@ def audit_table(edges: pa.Table):
     [("UMLS", 661, 421, 270), ("Nations", 201, 201, 201), ("FB15k-237", 20466, 0, 0)],
 )
 def test_the_audit_finds_the_known_leaks_of_benchmarks(datasets, name, test_triples, leaked, reversed_):
-    overlap = audit_table(triples_tables(datasets / name)[1]).overlap("test")
-    assert (overlap.edges, overlap.leaked, overlap.reversed, overlap.duplicates) == (test_triples, leaked, reversed_, 0)
+    found = overlap(audit_table(triples_tables(datasets / name)[1]), "test")
+    assert (found.edges, found.leaked, found.reversed, found.duplicates) == (test_triples, leaked, reversed_, 0)
 
 
 def test_a_graph_of_umls_has_the_same_leaks_and_none_after_a_new_draw(datasets, build):
@@ -59,9 +60,9 @@ def test_a_graph_of_umls_has_the_same_leaks_and_none_after_a_new_draw(datasets, 
     as_given = build(nodes, edges, add_reverse="never")
     assert [len(as_given.node_table()), as_given.num_edges, len(as_given.relations)] == [135, 6529, 46]
     given = audit_leakage(as_given)
-    assert (given.overlap("test").leaked, given.overlap("test").reversed) == (421, 270)
+    assert (overlap(given, "test").leaked, overlap(given, "test").reversed) == (421, 270)
     completed = build(nodes, edges)
-    assert audit_leakage(completed).overlap("test").pairs.tolist() == given.overlap("test").pairs.tolist()
+    assert overlap(audit_leakage(completed), "test").pairs.tolist() == overlap(given, "test").pairs.tolist()
     redrawn = build(nodes, edges, split={"valid": 0.1, "test": 0.1, "given": "redraw"})
     assert audit_leakage(redrawn).clean
     assert redrawn.describe()["split"]["test"] / redrawn.num_edges == pytest.approx(0.1, abs=0.02)

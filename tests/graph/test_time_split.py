@@ -7,11 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphmill.errors import InputError, SettingsError
-from graphmill.graph.leakage import audit_leakage, later_edges
+from graphmill.graph.leakage import later_edges
 from graphmill.graph.numbering import read_edges
 from graphmill.graph.settings import SplitSettings
 from graphmill.graph.time_split import split_by_time
 from graphmill.ingest.tables import NO_TIME
+from tests.graph.audit import audit_leakage
 from tests.graph.conftest import triples_of
 from tests.graph.tables import edges_table, nodes_table
 

@@ -8,11 +8,11 @@ import torch
 from torch.func import functional_call, grad, vmap
 
 from graphmill.influence.dots import paired, pairwise
-from graphmill.kernels.normed_convolution.reference import plain_feature_map
 from graphmill.systems.conve.data import both_directions
 from graphmill.systems.conve.model import ConvE
 from graphmill.training.contract import Execution
 from tests.systems.conve.graphs import random_graph, recipe_on
+from tests.systems.conve.reference import plain_feature_map
 from tests.systems.conve.test_model import lively
 
 

@@ -13,6 +13,8 @@ from graphmill.ingest.ntriples import NTriplesSettings, read_ntriples
 from graphmill.ingest.tables import NO_TIME, IngestResult
 from graphmill.settings import parse
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 DRUGS = "id,label,weight,logp\nd1,aspirin,180,1.2\nd2,ibuprofen,206,\nd3,unused,1,1\n"
 GENES = "gene\tkind\nd1\tgene\ng1\tgene\n"
 TREATS = "drug,disease\nd1,x1\nd2,x2\n"

@@ -10,6 +10,8 @@ from graphmill.errors import InputError
 from graphmill.ingest.tables import NODES, check_table
 from graphmill.ingest.triples import EDGES_WITH_SPLIT, TriplesSettings, read_triples
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 
 def write(directory: Path, **files: str) -> Path:
     for name, text in files.items():

@@ -48,6 +48,15 @@ def test_a_path_in_the_project_is_shown_from_there(tmp_path: Path, monkeypatch: 
     assert event.metadata["path"].value == "data/06_models/kg/made.parquet"
 
 
+def test_a_table_of_very_many_rows_is_mapped_from_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphmill.ingest.disk.MANY", 5)
+    monkeypatch.setattr("pyarrow.parquet.read_table", lambda *_, **__: pytest.fail("it was read into memory"))
+    table = pa.table({"type": pa.array(["drug", "gene"] * 4).dictionary_encode(), "n": pa.array(range(8), pa.int32())})
+    _, (received,) = run(str(tmp_path), table)
+    assert received == table
+    assert received.schema == table.schema
+
+
 def test_a_small_value_is_json(tmp_path: Path) -> None:
     reference = {"path": "data/graph", "content_hash": "abc", "edges": 3}
     _, (received,) = run(str(tmp_path), reference)

@@ -69,7 +69,7 @@ def test_long_tables_are_cut() -> None:
 
 def test_markdown_tables_are_readable() -> None:
     assert metadata.markdown_table([{"name": "a|b", "n": 1234567, "x": 0.123456, "ok": True, "none": None}]) == (
-        "| name | n | x | ok | none |\n|---|---|---|---|---|\n| a\\|b | 1,234,567 | 0.1235 | yes |  |"
+        "| name | n | x | ok | none |\n| --- | --- | --- | --- | --- |\n| a\\|b | 1,234,567 | 0.1235 | yes |  |"
     )
 
 

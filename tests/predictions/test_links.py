@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 import graphmill
 from graphmill.cli import app
 from graphmill.errors import GraphmillError, InputError, SettingsError
+from graphmill.export.embeddings import SCORING
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.predictions import calibration
 from graphmill.predictions.columns import COLUMNS
@@ -26,7 +27,7 @@ from graphmill.runs.train import train
 from tests.training.cases import CASES
 from tests.training.runs import settings_of
 
-SYSTEMS = {"hgt": "hgt-softmax", "conve": "conve-kvsall", "complex": "complex"}
+SYSTEMS = {"hgt": "hgt-softmax", "layers": "hgt-full", "conve": "conve-kvsall", "complex": "complex"}
 
 
 @pytest.fixture(scope="module")
@@ -237,8 +238,37 @@ def test_a_mistake_is_a_sentence_and_nothing_is_written(
     assert not (of / "links").exists()
 
 
+def _scoring(folder: str, names: list[str]) -> list[str]:
+    return [name for name in names if name == SCORING]
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_an_export_alone_scores_as_its_run(
+    system: str, runs: dict[str, graphmill.Run], graph: TypedGraph, tmp_path: Path
+) -> None:
+    restored = restore(runs[system].path)
+    of_run = restored.recipe.scorer(restored.model)
+    alone = graphmill.load(shutil.copytree(runs[system].path / "embeddings", tmp_path / "export"))
+    ids = graph.node_table()["id"].to_pylist()
+    for relation in graph.relations:
+        source, target = graph.node_type(relation.source), graph.node_type(relation.target)
+        heads = np.arange(source.count)
+        expected = of_run.score_targets(relation.index, heads).numpy()
+        assert alone.scorer.score_targets(relation.index, heads).numpy() == pytest.approx(expected, abs=1e-4)
+        tails = (3 * heads) % target.count
+        names = [[ids[row] for row in rows] for rows in (heads + source.offset, tails + target.offset)]
+        found = alone.score(names[0], "|".join(relation.key), names[1])
+        assert found == pytest.approx(expected[heads, tails], abs=1e-4)
+        edges = graph.edges(relation.index)
+        train = np.asarray(edges.split) == 0
+        known = {(int(h), int(t)) for h, t in zip(edges.src[train], edges.dst[train], strict=True)}
+        assert (
+            set(zip(*(part.tolist() for part in alone.scorer.links.known(relation.index, heads)), strict=True)) == known
+        )
+
+
 def test_vectors_without_relations_predict_nothing(runs: dict[str, graphmill.Run], tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is no run directory, nor an export that can score links"):
-        link_model(runs["complex"].path / "embeddings")
+        link_model(shutil.copytree(runs["complex"].path / "embeddings", tmp_path / "vectors", ignore=_scoring))
     with pytest.raises(InputError, match="is no run directory"):
         link_model(tmp_path)

@@ -135,7 +135,26 @@ def test_a_project_that_is_there_gets_the_kit_alone(tmp_path: Path) -> None:
     made = init(tmp_path, kit=True)
     assert {path.split("/")[0] for path in made.written} == {"deploy", "data"}
     command = compose(tmp_path, SECRETS)["services"]["code"]["command"]
-    assert command[command.index("-m") :][:4] == ["-m", "theirs.definitions", "-d", "src"]
+    assert command[command.index("start") :][5:9] == ["-m", "theirs.definitions", "-d", "src"]
+
+
+@pytest.mark.slow  # Dagster tries for half a minute
+def test_a_database_that_is_down_at_the_start_is_one_sentence(kit: Path, tmp_path: Path) -> None:
+    """Of every part that opens the instance: the command that the compose file has."""
+    pytest.importorskip("dagster_postgres")
+    (tmp_path / "dagster.yaml").write_text((kit / "deploy/dagster.yaml").read_text())
+    services = compose(kit, SECRETS)["services"]
+    began = [services[name]["command"][:4] for name in ("code", "webserver", "daemon")]
+    assert {tuple(command[:3]) for command in began} == {("python", "-m", "graphmill.orchestration.instance")}
+    places = {"POSTGRES_HOST": "127.0.0.1", "POSTGRES_PORT": "9", "DAGSTER_HOME": str(tmp_path)}
+    environment = {**os.environ, **services["code"]["environment"], **places}
+    command = [sys.executable, *services["daemon"]["command"][1:]]
+    done = subprocess.run(command, env=environment, cwd=kit, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 2
+    (line,) = done.stderr.strip().splitlines()
+    assert line.startswith("error: Dagster's database cannot be used (connection to server at")
+    assert "is PostgreSQL up" in line
+    assert SECRETS["POSTGRES_PASSWORD"] not in line
 
 
 def test_this_repository_has_its_own(repository: Path) -> None:

@@ -3,9 +3,9 @@
 from pathlib import Path
 from typing import get_args
 
-from graphmill.evaluation.drift.synthetic import CASES
 from graphmill.evaluation.drift.verdicts import DriftThresholds, Name
 from graphmill.promotion.policy import PromotionSettings
+from tests.evaluation.drift.synthetic import CASES
 
 
 def test_every_setting_of_promotion_is_explained(repository: Path) -> None:

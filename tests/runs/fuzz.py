@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from graphmill.runs.settings_table import setting_paths
+from graphmill.systems import registry
 from graphmill.systems.registry import settings_model
 
 ODD: list[Any] = [
@@ -34,6 +34,18 @@ ODD: list[Any] = [
     *([], [0], [-1], [1], [1, 1], [2**40], [None], ["mrr"], ["recall", "recall"], [[]], [True], ["a\0b"]),
     *({}, {"a": 1}, {1: 2}, [{}]),
 ]
+
+
+def setting_paths() -> dict[str, set[str]]:
+    """Recipe → every ``section.name`` that it has."""
+    found = {}
+    for recipe in registry.RECIPES:
+        paths: set[str] = set()
+        for name, field in registry.settings_model(recipe).model_fields.items():
+            below = getattr(field.annotation, "model_fields", None)
+            paths |= {f"{name}.{inner}" for inner in below} if below else {name}
+        found[recipe] = paths
+    return found
 
 
 def odd_texts(values: dict[str, Any], seed: int, count: int) -> Iterator[str]:

@@ -100,3 +100,31 @@ def test_a_device_is_asked_for_without_a_way_out_and_its_run_is_exported(
     assert settings["acceleration"]["allow_fallback"] is False
     assert settings["training"]["seed"] == 1
     assert (Path(result["run_dir"]) / "embeddings" / "embeddings.parquet").is_file()
+
+
+@pytest.mark.parametrize(
+    ("other", "agree", "seconds", "advice"),
+    [
+        (
+            "mps",
+            True,
+            [0.2, 0.1],
+            "use the Mac's GPU, which is taken by itself: the same results, a step 2 times as fast",
+        ),
+        (
+            "mps",
+            True,
+            [0.1, 0.3],
+            "use the CPU (write acceleration: {device: cpu}): the same results, a step 3 times as",
+        ),
+        (
+            "mps",
+            False,
+            [0.2, 0.1],
+            "use the CPU (write acceleration: {device: cpu}): the Mac's GPU gives other results",
+        ),
+        ("cuda", True, [0.0, 0.0], "either device will do"),
+    ],
+)
+def test_the_end_says_which_device_to_use(other: str, agree: bool, seconds: list[float], advice: str) -> None:
+    assert compare_devices._advice(other, agree, seconds).startswith(advice)

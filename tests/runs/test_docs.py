@@ -10,12 +10,13 @@ import pytest
 
 from graphmill import errors
 from graphmill.runs import launch
-from graphmill.runs.settings_table import setting_paths, settings_markdown
+from tests.conftest import page_writer
+from tests.runs.fuzz import setting_paths
 
 
 def test_the_page_of_settings_is_current(repository: Path) -> None:
     written = (repository / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
-    assert written == settings_markdown(), "python -m graphmill.runs.settings_table > docs/reference/settings.md"
+    assert written == page_writer("settings").settings_markdown(), "make pages"
 
 
 def test_every_setting_that_the_page_of_old_names_points_to_exists(repository: Path) -> None:

@@ -47,8 +47,8 @@ def peak(graph: TypedGraph, batching: str, execution: Execution | None = None, *
 
 @pytest.fixture
 def gathered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Links are scored from copies of their rows, as on accelerators: then they are most of a small graph's memory."""
-    monkeypatch.setattr(cost, "_links_in_place", lambda *_: False)
+    """Links are scored all at once, as where torch compiles: then they are most of a small graph's memory."""
+    monkeypatch.setattr(cost, "_links_in_blocks", lambda *_: False)
 
 
 # -- figures -----------------------------------------------------------------------------------------------------------
@@ -76,15 +76,14 @@ def test_more_of_everything_needs_more_memory(graph: TypedGraph, batching: str) 
     assert peak(graph, batching, Execution(checkpointing=True)) <= least
 
 
-def test_wider_models_need_more_memory_where_links_are_scored_in_place(graph: TypedGraph) -> None:
+def test_wider_models_need_more_memory_where_links_are_scored_in_blocks(graph: TypedGraph) -> None:
     for batching in ("full", "edge_sampled", "neighbor_sampled"):
         least = peak(graph, batching)
         assert peak(graph, batching, model={"hidden_dim": 512}) > least
         assert peak(graph, batching, model={"embedding_dim": 2048}) > least
 
 
-def test_links_that_are_scored_in_place_need_less(graph: TypedGraph, request: pytest.FixtureRequest) -> None:
-    pytest.importorskip("numba")
+def test_links_that_are_scored_in_blocks_need_less(graph: TypedGraph, request: pytest.FixtureRequest) -> None:
     many = {"objective": {"negatives_per_positive": 500}}
     settings = [merge(many, {"acceleration": {"precision": p}}) for p in ("fp32", "bf16")]
     here = [peak(graph, "full", **s) for s in settings]

@@ -1,5 +1,6 @@
 """Versions of a small made-up model, as promotion writes them: vectors in clusters, and links that its export scores."""
 
+import base64
 import json
 import threading
 import time
@@ -19,6 +20,7 @@ from starlette.testclient import TestClient
 
 from graphmill.export.embeddings import SCORING, export_embeddings
 from graphmill.export.index import Vectors, write_index
+from graphmill.promotion.contents import DRIFT_PICTURES
 from graphmill.promotion.versions import Version, Versions
 from graphmill.serving.application import application
 from graphmill.serving.server import bound
@@ -99,6 +101,11 @@ DRIFT = {
 }
 
 
+PICTURE = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
+)
+
+
 def fill(seed: int, links: bool, index: str, items: int, first_name: str) -> Callable[[Path], Mapping[str, Any]]:
     def write(folder: Path) -> Mapping[str, Any]:
         beside = {SCORING: scoring(seed)} if links else {}
@@ -116,6 +123,8 @@ def fill(seed: int, links: bool, index: str, items: int, first_name: str) -> Cal
             (folder / f"{name}.json").write_text(json.dumps(found))
         epochs = [{"epoch": n, "losses": {"total": 2.0 / (n + 1)}, "valid": {"mrr": 0.1 * n}} for n in range(4)]
         (folder / "curves.json").write_text(json.dumps(epochs))
+        for name in DRIFT_PICTURES:
+            (folder / name).write_bytes(PICTURE)
         if items:
             ids, names = nodes()["id"].to_pylist(), nodes()["name"].to_pylist()
             rows = [

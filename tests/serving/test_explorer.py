@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from graphmill.serving import projection
 from tests.serving.conftest import MakeVersion, served_here
 
 pytestmark = pytest.mark.ui
@@ -57,7 +58,10 @@ def ink(page: Page) -> int:
     )
 
 
-def test_everything_that_a_version_has_is_on_one_page(page: Page, promoted: Path, make: MakeVersion) -> None:
+def test_everything_that_a_version_has_is_on_one_page(
+    page: Page, promoted: Path, make: MakeVersion, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(projection.importlib.util, "find_spec", lambda name: None)  # fitting UMAP takes half a minute
     first, second = make(1, items=3), make(2, items=3)
     with served_here(promoted) as address:
         page.goto(f"{address}/#/toy/hgt_embeddings")  # as an asset's page links to it
@@ -66,7 +70,13 @@ def test_everything_that_a_version_has_is_on_one_page(page: Page, promoted: Path
         expect(page.locator("#health .warn").first).to_be_visible()
         expect(page.locator("#ranking tbody tr")).to_have_text([r"model0.30000.5000", "degree0.1000"])
         expect(page.locator("#curves svg")).to_have_count(2)
+        expect(page.locator("#ranking svg rect")).to_have_count(2)
         expect(page.locator("#drift")).to_contain_text("rotation only, against 0001-aaaaaaaa")
+        expect(page.locator("#drift figcaption")).to_have_text(
+            ["Neighbours that stayed, by type", "Nodes that moved most"]
+        )
+        assert page.locator("#drift img").first.evaluate("image => image.decode().then(() => image.naturalWidth)") == 1
+        expect(page.locator("#versions svg")).to_have_count(1)
         versions = page.locator("#versions")
         expect(versions).to_contain_text(f"→ {second.name} (live)")
         expect(versions.get_by_text(f"graphmill rollback toy/hgt {first.name}", exact=True)).to_be_visible()
@@ -80,7 +90,7 @@ def test_everything_that_a_version_has_is_on_one_page(page: Page, promoted: Path
         page.get_by_role("button", name="gene").click()
         expect(page.get_by_role("button", name="gene")).to_have_attribute("aria-pressed", "false")
         page.locator("#method").select_option("umap")
-        expect(page.locator("body")).to_contain_text("umap")
+        expect(page.locator("body")).to_contain_text('pip install "graphmill[umap]"')
 
 
 def test_a_node_is_found_and_walked_from_by_keyboard(page: Page, promoted: Path, make: MakeVersion) -> None:
@@ -107,6 +117,8 @@ def test_a_node_is_found_and_walked_from_by_keyboard(page: Page, promoted: Path,
         expect(links.locator("tbody tr")).to_have_count(6)
         links.locator("summary").first.click()
         expect(links.locator("ul.paths").first).to_contain_text("Drug 10")
+        links.get_by_role("button", name="What carries the score").first.click()
+        expect(links).to_contain_text("its run run1 is not on this machine")
         picture(page, "explorer_node")
 
         first = near.locator("button.node").first

@@ -106,8 +106,8 @@ def test_the_paths_of_a_link_walk_edges_that_there_are(client: TestClient, make:
         for path in link["paths"]:
             here = ("drug", "DR5")
             for step in path["steps"]:
-                matrix = scorer.sums.outgoing[names[step["relation"]]]
-                first, second = scorer.sums.offsets[names[step["relation"]]]
+                matrix = scorer.links.outgoing[names[step["relation"]]]
+                first, second = scorer.links.offsets[names[step["relation"]]]
                 there = (step["type"], step["id"])
                 ends = (rows[here], rows[there])
                 source, target = ends if step["forward"] else ends[::-1]
@@ -173,7 +173,28 @@ def test_models_and_versions_are_listed(client: TestClient, make: MakeVersion) -
     ]
 
 
+@pytest.mark.slow
+def test_umap_keeps_clusters_together(client: TestClient, make: MakeVersion) -> None:
+    pytest.importorskip("umap")
+    make()
+    found = get(client, f"{LIVE}/projection", method="umap")
+    assert (found["method"], found["explained"]) == ("umap", [])
+    places = np.array([found["points"]["x"], found["points"]["y"]]).T
+    assert places.shape == (90, 2)
+    gaps = np.linalg.norm(places[:, None] - places[None], axis=2)
+    same = np.arange(90)[:, None] % 6 == np.arange(90) % 6  # the centres that the vectors were drawn around
+    assert gaps[same].mean() < 0.5 * gaps[~same].mean()
+
+
 MISTAKES = [
+    (f"{LIVE}/explain?id=DR5&target=DI1", 400, "say which relation"),
+    (f"{LIVE}/explain?id=DR5&relation=indication", 400, "say which node the link leads to"),
+    (f"{LIVE}/explain?id=DR5&relation=indication&target=GE1", 400, "does not lead to nodes of type gene"),
+    (
+        f"{LIVE}/explain?id=DR5&relation=indication&target=DI9",
+        404,
+        "cannot say why: its run run1 is not on this machine",
+    ),
     ("/v1/nowhere/hgt/current/vector?id=DR5", 404, "there is no dataset 'nowhere' (there are: toy)"),
     ("/v1/toy/gnn/current/vector?id=DR5", 404, "toy has no model 'gnn' (it has: hgt)"),
     ("/v1/toy/hgt/0009-aaaaaaaa/vector?id=DR5", 404, "has no version '0009-aaaaaaaa' (it has: 0001-"),

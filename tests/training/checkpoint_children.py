@@ -15,9 +15,10 @@ import torch
 
 from graphmill.errors import ResourceError
 from graphmill.training.checkpoint import CheckpointMissingError, CheckpointStore, Snapshot
+from graphmill.training.saving import Saver
 
 
-def save(store: CheckpointStore, step: int, size: int) -> None:
+def save(store: CheckpointStore | Saver, step: int, size: int) -> None:
     snapshot = Snapshot({"w": torch.full((size // 4,), float(step)), "step": torch.tensor(step)}, {"step": step})
     store.save(snapshot, epoch=step, step=step, learning_rate=0.1, loss=1.0 / step)
 
@@ -35,7 +36,12 @@ def last_step(store: CheckpointStore) -> int:
     return loaded.step
 
 
-def storm(directory: Path) -> None:
+def storm_beside(directory: Path) -> None:
+    """:func:`storm` with checkpoints that a thread writes: what is promised is the one before the newest."""
+    storm(directory, beside=True)
+
+
+def storm(directory: Path, beside: bool = False) -> None:
     """Fifteen writers that do nothing but save, each killed at a random moment after a few saves."""
     torch.set_num_threads(1)
     store, chance = CheckpointStore(directory, keep_last=2, keep_influence=2), random.Random(0)
@@ -46,10 +52,13 @@ def storm(directory: Path) -> None:
         child = os.fork()
         if child == 0:
             step = before
+            # Off the CPU a thread writes.
+            writer = Saver(store, torch.device("mps")) if beside else store
             while True:
                 step += 1
-                save(store, step, 2_000_000)
-                os.write(writes, b".")  # said only after save() returned
+                save(writer, step, 2_000_000)
+                if not beside or step > before + 1:
+                    os.write(writes, b".")  # said only after save() returned
         os.close(writes)
         promised = before
         for _ in range(chance.randrange(1, 4)):
@@ -61,7 +70,7 @@ def storm(directory: Path) -> None:
         os.close(reads)
         partial += len(list(directory.glob(".*.partial")))
         after = last_step(store)
-        assert promised <= after <= promised + 1, (promised, after)
+        assert promised <= after <= promised + 1 + beside, (promised, after)
     save(store, after + 1, 1000)
     left = [path.name for path in directory.iterdir() if path.suffix != ".safetensors"]
     assert left == [], left

@@ -169,8 +169,9 @@ def run_child(*command: str | Path) -> str:
     return done.stdout
 
 
-def test_kill_storm(tmp_path: Path) -> None:
-    output = run_child(sys.executable, CHILDREN, "storm", tmp_path)
+@pytest.mark.parametrize("storm", ["storm", "storm_beside"])
+def test_kill_storm(storm: str, tmp_path: Path) -> None:
+    output = run_child(sys.executable, CHILDREN, storm, tmp_path)
     steps, partial = (int(part.split("=")[1]) for part in output.split())
     assert steps >= 15
     assert partial >= 1, "no kill fell into the writing; the test shows nothing"

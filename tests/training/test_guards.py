@@ -93,7 +93,7 @@ def test_it_is_named_the_batch_is_kept_and_the_step_is_not_applied(
     injected = Injector(monkeypatch, kind)
     updates: list[int] = []
     step = PhaseOptimizer.step
-    monkeypatch.setattr(PhaseOptimizer, "step", lambda self, rate: (updates.append(injected.step), step(self, rate)))
+    monkeypatch.setattr(PhaseOptimizer, "step", lambda *args: (updates.append(injected.step), step(*args)))
     values = settings_of(CASES["hgt-full"], graphs["hgt-full"])
     with pytest.raises(NonFiniteError) as caught:
         run(values, tmp_path)
@@ -212,8 +212,8 @@ def test_a_parameter_that_an_update_overflowed_is_never_saved(
     step = PhaseOptimizer.step
     calls = []
 
-    def overflow(self: Any, rate: float) -> None:
-        step(self, rate)
+    def overflow(self: Any, rate: float, *rest: Any) -> None:
+        step(self, rate, *rest)
         calls.append(rate)
         if len(calls) == 8:
             with torch.no_grad():

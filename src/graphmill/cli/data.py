@@ -43,7 +43,7 @@ def build(
 ) -> None:
     """From files to a typed graph, as the assets of a project do it; `graphmill train` goes on from there."""
     from graphmill.api import build_graph, read_features
-    from graphmill.ingest.read import read_tables
+    from graphmill.ingest.public_readers import read_tables
     from graphmill.project.data import guessed
     from graphmill.runs.resolve import merge
 

@@ -56,6 +56,8 @@ def compare_devices(settings: Annotated[Path, typer.Argument(help="settings.yaml
         if found.results:
             print_table("Devices", ["", *found.devices, "agree"], found.rows())
         print(found.sentence)
+        if found.advice:
+            print(f"So: {found.advice}")
     if not found.agree:
         raise typer.Exit(EXIT_CHECK_FAILED)
 

@@ -51,23 +51,41 @@ def rank(
 
 @app.command()
 def embed(
-    run: Annotated[Path, typer.Argument(help="Run directory (HGT)")],
-    edges: Annotated[str, typer.Option(help="File of edges between new nodes and known ones; with header, or triples")],
+    run: Annotated[Path, typer.Argument(help="Run directory (HGT, KGAT, MMGCN, DRAGON)")],
+    edges: Annotated[
+        str, typer.Option(help="File of edges between new nodes and known ones; with header, or triples")
+    ] = "",
+    features: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="File of new nodes' features, or NAME=FILE where the graph has several sets; once for each set"
+        ),
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder; default inside the run")] = None,
     format_: Annotated[str, typer.Option("--format", help="Format of the edges; default: by the content")] = "",
     read: Annotated[list[str] | None, typer.Option(help="Setting of the format, such as columns.head_id=from")] = None,
     as_json: Json = False,
 ) -> None:
-    """Vectors for nodes that joined the graph after the training; an export in which they can be scored and compared."""
-    from graphmill.ingest.read import read_edges
-    from graphmill.runs.embed import NEW, embed_run
+    """Vectors for nodes that joined the graph after the training; an export in which they can be scored and compared.
 
+    HGT reads --edges, and --features beside them; KGAT facts as --edges; MMGCN and DRAGON --features of items.
+    """
+    from graphmill.runs.embed import NEW, embed_run
+    from graphmill.runs.joining import read_joining
+
+    named = [given.partition("=") for given in features or []]
+    files = {name if mark else "": file if mark else name for name, mark, file in named}
+    if len(files) < len(named):
+        raise InputError("--features: two files are of one set; give each as NAME=FILE")
     restored = restored_run(run, "")
-    tables = read_edges(edges, format_, **overrides(read or []))
-    rejects = f"; first: line {tables.rejects['line'][0]}, {tables.rejects['reason'][0]}" if len(tables.rejects) else ""
-    for note in [*tables.notes, *([f"{len(tables.rejects)} rows not used{rejects}"] if rejects else [])]:
+    tables, told, source = read_joining(restored.graph, edges, files, format_, overrides(read or []))
+    notes = [*told.notes, *(tables.notes if tables else [])]
+    if tables and len(tables.rejects):
+        line, why = tables.rejects["line"][0], tables.rejects["reason"][0]
+        notes.append(f"{len(tables.rejects)} rows not used; first: line {line}, {why}")
+    for note in notes:
         print(f"note: {note}", file=sys.stderr)
-    found = embed_run(restored, tables, edges, output)
+    found = embed_run(restored, tables, source, output, told)
     folder = output or run / "embeddings_later"
     about = {"folder": str(folder), "new_nodes": found["joined"]["nodes"], "nodes": found["rows"], "dim": found["dim"]}
     if as_json:
@@ -75,7 +93,7 @@ def embed(
         return
     rows = [["folder", str(folder)], ["new nodes alone", str(folder / NEW)], ["nodes", f"{found['rows']:,}"]]
     rows += [[f"new of type {kind}", f"{count:,}"] for kind, count in about["new_nodes"].items()]
-    print_table(f"Nodes of {edges} in the space of {run}", ["what", "value"], rows)
+    print_table(f"Nodes of {source} in the space of {run}", ["what", "value"], rows)
 
 
 @app.command()
@@ -97,7 +115,7 @@ def recommend(
     With --history for the users in that file, who need not have been there in the training: as
     recommendations_of_history.parquet.
     """
-    from graphmill.ingest.read import read_interactions
+    from graphmill.ingest.public_readers import read_interactions
     from graphmill.runs.fold_in import recommend_history
     from graphmill.runs.recommendations import recommend_run
 

@@ -43,22 +43,36 @@ def train(
 @app.command()
 def estimate(
     settings: Annotated[
-        Path, typer.Argument(help="settings.yaml (docs/reference/settings.md), or a system such as hgt")
+        Path,
+        typer.Argument(help="settings.yaml (docs/reference/settings.md), a system such as hgt, or files of a graph"),
     ],
     set_: Annotated[list[str] | None, typer.Option("--set", help="Override, such as model.hidden_dim=128")] = None,
     as_json: Json = False,
 ) -> None:
-    """Memory and time of a training before it starts, in every way that it could be run."""
-    from graphmill.runs.planning import estimate_run
+    """Memory and time of a training before it starts, in every way that it could be run; or of reading files."""
     from graphmill.runs.resolve import merge, read_settings
+    from graphmill.runs.scaling import estimate_data, estimate_training
 
-    found = estimate_run(merge(read_settings(settings), overrides(set_ or [])), str(settings))
+    if "://" in str(settings) or (settings.exists() and settings.suffix not in (".yaml", ".yml", ".json")):
+        data = estimate_data(str(settings))
+        if as_json:
+            print_json(data.to_json())
+            return
+        print_table(f"{settings}: what its graph takes", ["", "in memory", "fits", "done"], data.rows())
+        print(data.sentence)
+        return
+    found = estimate_training(merge(read_settings(settings), overrides(set_ or [])), str(settings))
+    run = found.run
     if as_json:
         print_json(found.to_json())
     else:
-        print_table(f"{settings}: what a training takes", ["", *found.columns], found.rows())
-        print(found.sentence)
-    if found.refusal:
+        print_table(f"{settings}: what a training takes", ["", *run.columns], run.rows())
+        if found.shards:
+            columns = ["workers", "peak memory of each", "sent by each a step"]
+            print_table("full batching, sharded by rows", columns, found.rows)
+        print(run.sentence)
+        print(found.advice)
+    if run.refusal:
         raise typer.Exit(EXIT_CHECK_FAILED)
 
 

@@ -48,6 +48,11 @@ def baselines_result(plan: ModelPlan, against: Mapping[str, Any], previous: Prev
     )
 
 
+def without_tie_bounds(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Metrics without the bounds on ties, which the report has: the UI plots every number."""
+    return {name: value for name, value in metrics.items() if not name.startswith(("optimistic_", "pessimistic_"))}
+
+
 def mrr_table(against: Mapping[str, Any]) -> dg.MetadataValue:
     """A row for the model and each baseline: MRR, the model's ratio to it with its interval."""
     rows = []

@@ -57,7 +57,7 @@ def shown(
     apart = {name: who for name, who in parted.items() if who[0] in PROTOCOLS}
     baselines = {name: found[name] for name in parted if name not in apart and name != "model"}
     judged = _judged(plan, model)
-    on_test = report.get("selected_on") == "test"  # reports of before do not say
+    on_test = report.get("selected_on") == "test"  # those of earlier releases do not say
     best = max(baselines, key=lambda name: baselines[name].get(judged, 0.0), default="")
     rival = baselines[best].get(judged, 0.0) if best else 0.0
     ratio = model[judged] / rival if rival else float("inf")

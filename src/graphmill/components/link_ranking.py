@@ -13,6 +13,7 @@ from graphmill.components.against_baselines import (
     interval,
     mrr_table,
     strata_tables,
+    without_tie_bounds,
 )
 from graphmill.components.plan import ModelPlan
 from graphmill.evaluation.pictures.embedding import ranking_bars
@@ -61,7 +62,7 @@ def shown(
     key, comparison = plan.key("ranking"), report["comparison"]
     macro, ratios = comparison["macro"], comparison["ratios"]
     micro, against = comparison["micro"]["model"], comparison["against"]
-    figures = scalars({**_plain_metrics(macro["model"]), "micro_mrr": micro["mrr"], **ratios, **interval(against)})
+    figures = scalars({**without_tie_bounds(macro["model"]), "micro_mrr": micro["mrr"], **ratios, **interval(against)})
     labels = {name: label for name, label in BASELINES.items() if name in macro}
     baselines = {label: macro[name] | {"micro_mrr": comparison["micro"][name]["mrr"]} for name, label in labels.items()}
     return dg.MaterializeResult(
@@ -101,11 +102,6 @@ def _bars(comparison: Mapping[str, Any]) -> bytes:
 
 def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:
     return {name: math.nan if value is None else value for name, value in values.items()}
-
-
-def _plain_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the bounds on ties, which the report has: the UI plots every number."""
-    return {name: value for name, value in metrics.items() if not name.startswith(("optimistic_", "pessimistic_"))}
 
 
 def _relation_row(relation: Mapping[str, Any]) -> dict[str, Any]:

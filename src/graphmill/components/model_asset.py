@@ -20,7 +20,6 @@ from graphmill.orchestration.pipes import WorkerClient, WorkerReport
 from graphmill.orchestration.progress import duration
 from graphmill.orchestration.resources import AcceleratorResource
 from graphmill.orchestration.run_config import config_class, to_settings
-from graphmill.settings import parse
 from graphmill.training.machine import require_cores
 from graphmill.training.metrics_log import MetricsLog
 
@@ -77,7 +76,7 @@ def model_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         with user_errors():
             given = {"data": graph["path"], **accelerator.overrides()}
             settings: Any = to_settings(config, plan.settings, given=given)
-            launcher = plan.launcher or parse(LauncherSettings, worker.launcher, "the resource worker, launcher")
+            launcher = worker.place(plan.launcher)
             environment = {} if launcher.elsewhere else accelerator.environment()
             _require_what_comes_after(plan, settings, launcher)
         previous = PreviousRun(context.instance, key)

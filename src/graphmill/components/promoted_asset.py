@@ -65,6 +65,7 @@ def promoted_asset(plan: ModelPlan) -> dg.AssetsDefinition:
         ),
         checks=CHECKS,
         pool=POOL,
+        deps=[plan.key("links")] if plan.system.predicts else [],  # the version has their table
     )
     def promoted(
         context: dg.AssetExecutionContext,

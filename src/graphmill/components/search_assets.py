@@ -15,6 +15,7 @@ from graphmill.components.plan import ON_DEMAND, POOL, ModelPlan, plan_asset
 from graphmill.orchestration.automation import chain_job
 from graphmill.orchestration.checks import Check, PreviousRun
 from graphmill.orchestration.failures import user_errors
+from graphmill.orchestration.launchers.settings import LauncherSettings
 from graphmill.orchestration.metadata import markdown_table, picture, records, scalars
 from graphmill.orchestration.page import asset_page
 from graphmill.orchestration.pipes import WorkerClient
@@ -97,20 +98,24 @@ def trials_asset(plan: ModelPlan, partitions: dg.DynamicPartitionsDefinition) ->
         context: dg.AssetExecutionContext, graph: dict[str, Any], accelerator: AcceleratorResource, worker: WorkerClient
     ) -> Iterator[dg.MaterializeResult[Reference]]:
         with user_errors():
-            environment = accelerator.environment()
+            launcher = worker.place(plan.launcher)
+            environment = {} if launcher.elsewhere else accelerator.environment()
+            studies = _studies(context.instance)
         overrides: dict[str, Any] = {"data": graph["path"]}
         for path, value in accelerator.overrides().items():
             section, rest = path.split(".", 1)
             overrides.setdefault(section, {}).update(nested(rest, value))
-        job = _job(plan, "trial") | {"key": context.partition_key, "overrides": overrides}
+        job = _job(plan, "trial") | {"key": context.partition_key, "overrides": overrides, "shared": bool(studies)}
         report = worker.run(
             context,
             extras=job,
             asset_key=key,
             cwd=str(plan.root),
-            environment={**environment, **_studies(context.instance)},
+            # What Ray and Kubernetes are told of a job is there for others to read, and the address holds a password.
+            environment=environment if launcher.kind in ("ray", "k8s") else {**environment, **studies},
+            launcher=_room_for_all(launcher, int(plan.settings.acceleration.processes)),  # type: ignore[attr-defined]
         )
-        yield _trial_page(plan, report.result, PreviousRun(context.instance, key))
+        yield _trial_page(plan, report.result, launcher.kind, PreviousRun(context.instance, key))
 
     return trials
 
@@ -161,7 +166,17 @@ def _studies(instance: dg.DagsterInstance) -> dict[str, str]:
     return {VARIABLE: address} if address else {}
 
 
-def _trial_page(plan: ModelPlan, found: Mapping[str, Any], previous: PreviousRun) -> dg.MaterializeResult[Reference]:
+def _room_for_all(launcher: LauncherSettings, processes: int) -> LauncherSettings:
+    """The launcher for a worker that starts the training's processes itself, on its own machine."""
+    if launcher.kind not in ("ray", "k8s"):
+        return launcher
+    sizes = {name: processes * getattr(launcher, name) for name in ("cpus", "gpus", "memory_gib")}
+    return launcher.model_copy(update=sizes)
+
+
+def _trial_page(
+    plan: ModelPlan, found: Mapping[str, Any], launcher: str, previous: PreviousRun
+) -> dg.MaterializeResult[Reference]:
     words = ", ".join(f"{path} {_short(value)}" for path, value in found["chosen"].items())
     reached = (
         f"{found['metric']} {found['value']:.4f} on validation" if found["value"] is not None else found["problem"]
@@ -176,6 +191,7 @@ def _trial_page(plan: ModelPlan, found: Mapping[str, Any], previous: PreviousRun
                 text, plotted={found["metric"]: found["value"], "seconds": found["seconds"]}, previous=previous
             ),
             "state": found["state"],
+            "launcher": launcher,
             **scalars(found["chosen"]),
             **{f"{found['metric']}_seed_{seed}": value for seed, value in enumerate(found["values"])},
             "settings": dg.MetadataValue.path(found["settings"]),

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from graphmill.components.interactions import (
 from graphmill.components.plan import TablePlan
 from graphmill.components.raw_asset import require_unchanged
 from graphmill.components.sources import read_tables, table_names
+from graphmill.ingest.disk import pieces
 from graphmill.ingest.tables import IngestResult
 from graphmill.orchestration.checks import Check, PreviousRun, specs
 from graphmill.orchestration.defaults import STORE
@@ -176,10 +178,7 @@ def _edges(
     version: str,
     previous: PreviousRun,
 ) -> dg.MaterializeResult[pa.Table]:
-    ends = np.concatenate([edges["head"].to_numpy(), edges["tail"].to_numpy()])
-    outside = int(((ends < 0) | (ends >= result.nodes.num_rows)).sum())
-    by_relation = pc.value_counts(edges["relation"].cast(pa.string())).to_pylist()
-    per_relation = [{"relation": row["values"], "edges": row["counts"]} for row in by_relation]
+    outside, per_relation = _counted(edges, result.nodes.num_rows)
     elsewhere = OF_INTERACTIONS if "interactions" in result.counts else ()
     figures = {name: count for name, count in result.counts.items() if name not in elsewhere}
     figures["relations"] = len(per_relation)
@@ -205,6 +204,19 @@ def _edges(
             ENDS_EXIST.result(key, outside == 0, f"{outside:,} ends point outside the nodes table"),
         ],
     )
+
+
+def _counted(edges: pa.Table, nodes: int) -> tuple[int, list[dict[str, Any]]]:
+    """Ends outside the nodes table, and the edges of each relation; batch by batch, since there can be very many."""
+    outside, counts = 0, Counter[str]()
+    for part in pieces(edges.num_rows):
+        batch = edges.slice(part.start, part.stop - part.start)
+        ends = np.concatenate([batch["head"].to_numpy(), batch["tail"].to_numpy()])
+        outside += int(((ends < 0) | (ends >= nodes)).sum())
+        for chunk in batch["relation"].chunks:
+            for row in pc.value_counts(chunk.indices).to_pylist():
+                counts[chunk.dictionary[row["values"]].as_py()] += row["counts"]
+    return outside, [{"relation": name, "edges": count} for name, count in counts.items()]
 
 
 def _interactions(
@@ -328,6 +340,6 @@ def _version(plan: TablePlan, raw: Mapping[str, Reference]) -> str:
     content = {
         "version": TABLES_VERSION,
         "files": {name: reference["digest"] for name, reference in sorted(raw.items())},
-        "settings": {source.name: source.settings.model_dump() for source in plan.sources},
+        "settings": {source.name: source.settings.model_dump(exclude={"engine"}) for source in plan.sources},
     }
     return hashlib.blake2b(json.dumps(content, sort_keys=True).encode(), digest_size=16).hexdigest()

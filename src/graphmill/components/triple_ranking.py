@@ -12,6 +12,7 @@ from graphmill.components.against_baselines import (
     interval,
     mrr_table,
     strata_tables,
+    without_tie_bounds,
 )
 from graphmill.components.plan import ModelPlan
 from graphmill.evaluation.pictures.comparisons import grouped_bars
@@ -51,7 +52,7 @@ def shown(
     above = sum(row["mrr"] > row["baseline_mrr"] for row in rows)
     figures = scalars(
         {
-            **_plain_metrics(both),
+            **without_tie_bounds(both),
             **{f"{side}_mrr": report[side]["mrr"] for side in ("tail", "head")},
             OVER_FREQUENCY: ratio,
             "share_above_frequency": above / max(len(rows), 1),
@@ -112,11 +113,6 @@ def shown(
             ),
         ],
     )
-
-
-def _plain_metrics(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the bounds on ties, which the report has: the UI plots every number."""
-    return {name: value for name, value in metrics.items() if not name.startswith(("optimistic_", "pessimistic_"))}
 
 
 def _relation_row(row: Mapping[str, Any]) -> dict[str, Any]:

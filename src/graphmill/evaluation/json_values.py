@@ -27,3 +27,11 @@ def readable(value: Any, *, not_finite: type[str] | None = str) -> Any:
 def plain(value: Any) -> Any:
     """:func:`readable` with null for inf and nan, so that a number stays a number or nothing."""
     return readable(value, not_finite=None)
+
+
+def flat(values: Mapping[str, Any], mark: str = ".", prefix: str = "") -> dict[str, Any]:
+    """Nested mappings as one, names joined by ``mark``."""
+    out: dict[str, Any] = {}
+    for name, value in values.items():
+        out |= flat(value, mark, f"{prefix}{name}{mark}") if isinstance(value, Mapping) else {prefix + name: value}
+    return out

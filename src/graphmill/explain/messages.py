@@ -82,8 +82,8 @@ def masked_embeddings(
         receivers = [rows[:count] for rows, count in zip(x, counts.tolist(), strict=True)]
         both = [layer.keys_values(t, rows) for t, rows in enumerate(x)]
         arrived = _messages(layer, number, hood, relations, graph, receivers, both, mask)
-        out = [layer.update(t, rows, m) for t, (rows, m) in enumerate(zip(receivers, arrived, strict=True))]
-        x = [encoder.finish(number, t, rows) for t, rows in enumerate(out)]
+        out = layer.update_all(receivers, arrived)
+        x = encoder.finish_all(number, out)
     return [encoder.head(t, rows) for t, rows in enumerate(x)]
 
 

@@ -16,7 +16,7 @@ import numpy as np
 import orjson
 import pyarrow as pa
 
-from graphmill.errors import InputError, ResourceError, SettingsError
+from graphmill.errors import InputError, ResourceError, require
 from graphmill.export.writers import COLUMNS, put_in_place, temporary_path
 
 POSTGRES_VARIABLE = "GRAPHMILL_POSTGRES"
@@ -29,8 +29,9 @@ _NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}(\.[a-z_][a-z0-9_]{0,50})?")
 class DuckDbEmbeddings:
     """A DuckDB file with the table ``embeddings``, its vectors FLOAT[d], and the table macro ``neighbors(id, k)``.
 
-    With the extension VSS at hand (it is not fetched) there is an HNSW index on cosine; else a search looks at every row
-    with ``array_cosine_similarity``. ``note`` says which.
+    With the extension VSS at hand (installed in DuckDB, or as the package duckdb-extension-vss; it is not fetched) there is
+    an HNSW index on cosine, for ``ORDER BY array_cosine_distance(embedding, …) LIMIT k``; else a search looks at every row.
+    ``note`` says which.
     """
 
     def __init__(self, path: Path, dim: int) -> None:
@@ -65,11 +66,14 @@ class DuckDbEmbeddings:
             "WHERE own.node_id = wanted AND other.node_index <> own.node_index ORDER BY cosine DESC LIMIT k"
         )
         try:
-            self.connection.execute("LOAD vss; SET hnsw_enable_experimental_persistence = true")
+            self.connection.execute(f"LOAD {_vss()}; SET hnsw_enable_experimental_persistence = true")
             self.connection.execute(f"CREATE INDEX nearest ON {TABLE} USING HNSW (embedding) WITH (metric = 'cosine')")
             self.note = "with an HNSW index of the extension VSS"
         except (duckdb.IOException, duckdb.HTTPException, duckdb.CatalogException):
-            self.note = "the extension VSS is not installed, so a search looks at every row (array_cosine_similarity)"
+            self.note = (
+                "the extension VSS is not installed for this DuckDB, so a search looks at every row "
+                '(array_cosine_similarity); pip install "graphmill[vss]" has it'
+            )
         self.connection.close()
         put_in_place(self.temporary, self.path)
 
@@ -77,6 +81,18 @@ class DuckDbEmbeddings:
         """Remove the temporary file."""
         self.connection.close()
         self.temporary.unlink(missing_ok=True)
+
+
+def _vss() -> str:
+    """What to LOAD: the file of the package for this version of DuckDB, or the extension by its name."""
+    import duckdb
+
+    found = importlib.util.find_spec("duckdb_extension_vss")
+    for folder in (found.submodule_search_locations or []) if found else []:
+        file = Path(folder) / "extensions" / f"v{duckdb.__version__}" / "vss.duckdb_extension"
+        if file.is_file():
+            return "'" + str(file).replace("'", "''") + "'"
+    return "vss"
 
 
 class PostgresEmbeddings:
@@ -182,12 +198,6 @@ class _in_a_sentence:  # noqa: N801 - used as a statement
         if isinstance(error, psycopg2.Error):
             why = str(error).strip().splitlines()[0]
             raise ResourceError(f"PostgreSQL did not take the table {self.table}, which is as it was: {why}") from None
-
-
-def require(module: str, package: str, extra: str) -> None:
-    """Raise :class:`SettingsError` in one sentence where an extra is not installed."""
-    if importlib.util.find_spec(module) is None:
-        raise SettingsError(f'this needs the package {package}: pip install "graphmill[{extra}]"')
 
 
 def _escaped(value: Any) -> str:

@@ -199,7 +199,9 @@ def _write_usearch(units: Float32, path: Path) -> None:
     index = Index(
         ndim=units.shape[1], metric="ip", dtype="f16", connectivity=LINKS, expansion_add=BUILD_BREADTH, multi=False
     )
-    index.add(np.arange(len(units), dtype=np.uint64), units)
+    # In the order of their types, later ones would be linked to few of another type, and some be found by nobody.
+    order = np.random.default_rng(0).permutation(len(units))
+    index.add(order.astype(np.uint64), units[order])
     index.save(str(path))
 
 

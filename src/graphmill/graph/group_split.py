@@ -21,7 +21,7 @@ from graphmill.graph.numbering import EdgeColumns
 from graphmill.graph.settings import SplitSettings
 from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN, VALID, node_keys
 from graphmill.ingest.csv_parsers import Column
-from graphmill.ingest.rows import RowFile
+from graphmill.ingest.row_files import RowFile
 
 METHOD = "by_group"
 _COLUMNS = ("id", "group")

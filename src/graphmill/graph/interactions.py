@@ -7,7 +7,7 @@ knowledge is ``knowledge``'s business; splitting happens when the graph is built
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +98,25 @@ class Interactions:
         parts = (self.train, self.valid, self.test)
         user, item = (np.concatenate([getattr(p, name) for p in parts]) for name in ("row", "columns"))
         return to_rows(user, item, self.num_users, self.num_items)
+
+    def with_items(self, count: int, pairs: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]) -> Interactions:
+        """The same with ``count`` more items behind the others, and more training ``pairs``: users and items int64 [E].
+
+        Features, and what is held out, are of the items that were there before.
+        """
+        user = np.concatenate((self.train.row, pairs[0].astype(np.int32)))
+        item = np.concatenate((self.train.columns, pairs[1].astype(np.int32)))
+        items = self.num_items + count
+        train = to_rows(user, item, self.num_users, items)
+        by_item = to_rows(train.columns, train.row, items, self.num_users)
+        return replace(self, num_items=items, train=train, train_by_item=by_item)
+
+    def without_items(self, items: npt.NDArray[np.int64]) -> Interactions:
+        """The same without the training pairs of some items."""
+        kept = ~np.isin(self.train.columns, items)
+        train = to_rows(self.train.row[kept], self.train.columns[kept], self.num_users, self.num_items)
+        by_item = to_rows(train.columns, train.row, self.num_items, self.num_users)
+        return replace(self, train=train, train_by_item=by_item)
 
     def describe(self) -> dict[str, Any]:
         """What there is to know at a glance."""

@@ -10,7 +10,7 @@ out.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from graphmill.graph.relations import INVERSE_PREFIX
 from graphmill.graph.settings import SplitSettings
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.graph.splits import SPLIT_NAMES, TEST, TRAIN, VALID
-from graphmill.graph.typed_graph import TypedGraph
 
 COMPARISONS = ((VALID, TRAIN), (TEST, TRAIN), (TEST, VALID))
 """(held out, seen): training must see neither valid nor test, and the choice of a model by valid must not see test."""
@@ -69,7 +68,7 @@ BY_TIME = ("by_time", "global_time")
 
 @dataclass(frozen=True)
 class LeakageReport:
-    """The three overlaps of :data:`COMPARISONS`; ``overlap("test", "train")`` picks one.
+    """The three overlaps of :data:`COMPARISONS`.
 
     ``later``, of a split by time: for each of the comparisons the seen edges that are no older than the oldest edge held
     out. ``group_links``, of a split by groups: seen edges of the chosen relations at nodes that have held-out ones.
@@ -78,14 +77,6 @@ class LeakageReport:
     overlaps: tuple[Overlap, ...]
     later: tuple[int, ...] = ()
     group_links: tuple[int, ...] = ()
-
-    def overlap(self, held_out: str, seen: str = "train") -> Overlap:
-        """The overlap of one split with another."""
-        for overlap in self.overlaps:
-            if (overlap.held_out, overlap.seen) == (held_out, seen):
-                return overlap
-        known = ", ".join(f"{o.held_out} against {o.seen}" for o in self.overlaps)
-        raise KeyError(f"{held_out} against {seen}; there are {known}")
 
     @property
     def leaked_pairs(self) -> int:
@@ -130,37 +121,6 @@ class LeakageReport:
             if count
         ]
         return "; ".join(parts) + "."
-
-
-def audit_leakage(graph: TypedGraph) -> LeakageReport:
-    """Audit the splits of a typed graph from its edges alone; ``pair`` is not consulted.
-
-    Counts of edges are of the graph's: an undirected edge counts in both directions.
-    """
-    offset = {node_type.name: node_type.offset for node_type in graph.node_types}
-    src, dst, relation, split = [], [], [], []
-    for r in graph.relations:
-        edges = graph.edges(r)
-        src.append(edges.src + np.int32(offset[r.source]))
-        dst.append(edges.dst + np.int32(offset[r.target]))
-        relation.append(np.full(r.edges, r.index, np.int32))
-        split.append(edges.split)
-    found = audit_edges(
-        np.concatenate(src),
-        np.concatenate(dst),
-        np.concatenate(relation),
-        np.concatenate(split),
-        [f"{r.source} | {r.name} | {r.target}" for r in graph.relations],
-    )
-    if graph.manifest["report"]["split_source"] == "by_group":
-        settings = SplitSettings.model_validate(graph.manifest["settings"]["split"])
-        heads, tails, relations, splits = (np.concatenate(part) for part in (src, dst, relation, split))
-        keys = [r.key for r in graph.relations]
-        return replace(found, group_links=links_of_held_out(heads, tails, relations, splits, keys, settings))
-    times = [edges.timestamp for edges in map(graph.edges, graph.relations) if edges.timestamp is not None]
-    if graph.manifest["report"]["split_source"] in BY_TIME and times:
-        return replace(found, later=later_edges(np.concatenate(times), np.concatenate(split)))
-    return found
 
 
 def later_edges(times: npt.NDArray[np.int64], split: npt.NDArray[np.integer]) -> tuple[int, ...]:

@@ -107,8 +107,11 @@ def categories(table: pa.Table, name: str, table_name: str) -> tuple[IntArray, l
     )
 
 
-def read_edges(edges: pa.Table, num_rows: int) -> EdgeColumns:
-    """The edges table as arrays. Raises :class:`InputError` for a cell that cannot be used, naming column and row."""
+def read_edges(edges: pa.Table, num_rows: int, first: int = 0) -> EdgeColumns:
+    """The edges table, or its rows from ``first`` on, as arrays.
+
+    Raises :class:`InputError` for a cell that cannot be used, naming column and row.
+    """
     relation, names = categories(edges, "relation", "edges")
     ends = {}
     for name in ("head", "tail"):
@@ -116,7 +119,7 @@ def read_edges(edges: pa.Table, num_rows: int) -> EdgeColumns:
         bad = np.flatnonzero((values < 0) | (values >= num_rows))
         if len(bad):
             raise InputError(
-                f"table 'edges', row {bad[0]}: {name} = {values[bad[0]]}, but the nodes table has {num_rows} rows"
+                f"table 'edges', row {first + bad[0]}: {name} = {values[bad[0]]}, but the nodes table has {num_rows} rows"
             )
         ends[name] = values
     split = None
@@ -125,14 +128,16 @@ def read_edges(edges: pa.Table, num_rows: int) -> EdgeColumns:
         bad = np.flatnonzero(split > 2)
         if len(bad):
             raise InputError(
-                f"table 'edges', row {bad[0]}: split = {split[bad[0]]}; allowed are 0 (train), 1 (valid), 2 (test)"
+                f"table 'edges', row {first + bad[0]}: split = {split[bad[0]]}; allowed are 0 (train), 1 (valid), 2 (test)"
             )
     display = categories(edges, "display_relation", "edges")[0] if "display_relation" in edges.column_names else None
     attributes = {name: _numbers(edges, name, kind) for name, kind in ATTRIBUTES.items() if name in edges.column_names}
     if "weight" in attributes:
         bad = np.flatnonzero(~np.isfinite(attributes["weight"]))
         if len(bad):
-            raise InputError(f"table 'edges', row {bad[0]}: weight = {attributes['weight'][bad[0]]} is not finite")
+            raise InputError(
+                f"table 'edges', row {first + bad[0]}: weight = {attributes['weight'][bad[0]]} is not finite"
+            )
     return EdgeColumns(ends["head"], ends["tail"], relation, names, display, split, attributes)
 
 
@@ -158,20 +163,36 @@ def number_nodes(
 
     Raises :class:`SettingsError` for an unknown node type and :class:`InputError` where no edge is left.
     """
+    wanted, node_rank = included_types(codes, known, settings)
+    included = node_rank >= 0
+    edges = edges.take(included[edges.head] & included[edges.tail])
+    touched = np.zeros(len(included), bool)
+    touched[edges.head] = True
+    touched[edges.tail] = True
+    return numbering_of(wanted, node_rank, touched, settings), edges
+
+
+def included_types(codes: IntArray, known: Sequence[str], settings: GraphSettings) -> tuple[list[str], IntArray]:
+    """The node types of the graph in order, and for each row of the nodes table the place of its type there, or -1."""
     wanted = _wanted_types(settings.include_node_types, known)
     rank = np.full(len(known), -1, np.int32)
     rank[[known.index(name) for name in wanted]] = np.arange(len(wanted), dtype=np.int32)
-    node_rank = rank[codes]
+    return wanted, rank[codes]
+
+
+def numbering_of(
+    wanted: Sequence[str], node_rank: IntArray, touched: npt.NDArray[np.bool_], settings: GraphSettings
+) -> Numbering:
+    """The numbers of the nodes, of which ``touched`` (rows,) says whether an edge of the graph has them as an end.
+
+    Raises :class:`InputError` where no edge has.
+    """
     included = node_rank >= 0
-    edges = edges.take(included[edges.head] & included[edges.tail])
-    if not len(edges.head):
+    if not touched.any():
         raise InputError(
             f"no edge has both ends in the node types {', '.join(map(repr, wanted))}; "
             "include more types (include_node_types), or check the edges table"
         )
-    touched = np.zeros(len(included), bool)
-    touched[edges.head] = True
-    touched[edges.tail] = True
     lonely = np.bincount(node_rank[included & ~touched], minlength=len(wanted))
     excluded = int((~included).sum())
     if settings.isolated_nodes == "drop":
@@ -182,15 +203,14 @@ def number_nodes(
     of_row = np.full(len(included), -1, np.int32)
     of_row[rows] = np.arange(len(rows), dtype=np.int32)
     filled = np.flatnonzero(counts)
-    numbering = Numbering(
-        types=tuple(wanted[t] for t in filled),
+    return Numbering(
+        types=tuple(wanted[t] for t in filled.tolist()),
         offsets=np.concatenate(([0], np.cumsum(counts[filled]))).astype(np.int64),
         rows=rows,
         of_row=of_row,
         isolated={wanted[t]: int(n) for t, n in enumerate(lonely) if n},
         excluded_nodes=excluded,
     )
-    return numbering, edges
 
 
 def _wanted_types(include: Sequence[str], known: Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ relations at once and live in ``splits``.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,6 +22,11 @@ Key = tuple[str, str, str]
 
 INVERSE_PREFIX = "inverse_"
 _LARGEST_KEY = 2**63 - 1
+
+
+def unit_of(key: Key) -> tuple[str, ...]:
+    """The relation without its direction: its name and its two node types in alphabetical order."""
+    return key[1], *sorted((key[0], key[2]))
 
 
 @dataclass(frozen=True)
@@ -50,7 +55,7 @@ class RelationDraft:
     @property
     def unit(self) -> tuple[str, ...]:
         """The relation without its direction: its name and its two node types in alphabetical order."""
-        return self.key[1], *sorted((self.key[0], self.key[2]))
+        return unit_of(self.key)
 
     @property
     def mirror(self) -> Key:
@@ -101,6 +106,40 @@ class RelationDraft:
             split=None if self.split is None else self.split[order],
             attributes={name: values[order] for name, values in self.attributes.items()},
         )
+
+
+@dataclass(frozen=True)
+class RelationFacts:
+    """What the manifest says of a relation: see :class:`RelationDraft`."""
+
+    key: Key
+    edges: int
+    added: int
+    duplicates: int
+    parallel: int
+    self_loops: int
+
+    @property
+    def unit(self) -> tuple[str, ...]:
+        """The relation without its direction: its name and its two node types in alphabetical order."""
+        return unit_of(self.key)
+
+    @property
+    def name(self) -> str:
+        """``source | name | target``."""
+        return " | ".join(self.key)
+
+
+def facts_of(key: Key, drafts: Iterable[RelationDraft]) -> RelationFacts:
+    """Of a relation whose edges are those of the ``drafts``, which share no destination."""
+    edges = added = duplicates = parallel = self_loops = 0
+    for draft in drafts:
+        edges += len(draft)
+        added += draft.added
+        duplicates += draft.duplicates
+        parallel += draft.parallel()
+        self_loops += draft.self_loops()
+    return RelationFacts(key, edges, added, duplicates, parallel, self_loops)
 
 
 def group_edges(edges: EdgeColumns, numbering: Numbering, *, merge_parallel: bool) -> list[RelationDraft]:
@@ -175,12 +214,12 @@ def add_missing_reverses(drafts: Sequence[RelationDraft]) -> list[RelationDraft]
     out = dict(given)
     for draft in drafts:
         mirror = given.get(draft.mirror)
-        missing = ~_held_in(draft.reverse_key(), None if mirror is None else mirror.sort_key())
+        missing = ~held_in(draft.reverse_key(), None if mirror is None else mirror.sort_key())
         if not missing.any():
             continue
         extra = draft.reversed(draft.mirror, missing)
         present = out.get(draft.mirror)
-        out[draft.mirror] = sort_unique(extra if present is None else _concatenate(present, extra))
+        out[draft.mirror] = sort_unique(extra if present is None else concatenate(present, extra))
     return list(out.values())
 
 
@@ -194,23 +233,29 @@ def add_inverse_relations(drafts: Sequence[RelationDraft]) -> list[RelationDraft
     directed = set()
     for draft in drafts:
         mirror = given.get(draft.mirror)
-        if not _held_in(draft.reverse_key(), None if mirror is None else mirror.sort_key()).all():
+        if not held_in(draft.reverse_key(), None if mirror is None else mirror.sort_key()).all():
             directed.add(draft.unit)
     out = dict(given)
     for draft in drafts:
         if draft.unit not in directed:
             continue
-        key = (draft.key[2], INVERSE_PREFIX + draft.key[1], draft.key[0])
-        if key in out:
-            raise InputError(
-                f"the data already has a relation {key[1]!r} from {key[0]!r} to {key[2]!r}, the name for the "
-                f"inverse of {draft.key[1]!r}; rename it, or set add_reverse to 'missing' or 'never'"
-            )
+        key = inverse_key(draft.key, out)
         out[key] = sort_unique(draft.reversed(key, np.ones(len(draft), bool)))
     return list(out.values())
 
 
-def _held_in(wanted: npt.NDArray[np.int64], held: npt.NDArray[np.int64] | None) -> npt.NDArray[np.bool_]:
+def inverse_key(key: Key, taken: Container[Key]) -> Key:
+    """The key of the inverse of a relation. Raises :class:`InputError` where it is taken."""
+    inverse = (key[2], INVERSE_PREFIX + key[1], key[0])
+    if inverse in taken:
+        raise InputError(
+            f"the data already has a relation {inverse[1]!r} from {inverse[0]!r} to {inverse[2]!r}, the name for the "
+            f"inverse of {key[1]!r}; rename it, or set add_reverse to 'missing' or 'never'"
+        )
+    return inverse
+
+
+def held_in(wanted: npt.NDArray[np.int64], held: npt.NDArray[np.int64] | None) -> npt.NDArray[np.bool_]:
     """(len(wanted),) bool: which of ``wanted`` occur in the ascending ``held``."""
     if held is None or not len(held):
         return np.zeros(len(wanted), bool)
@@ -221,7 +266,8 @@ def _held_in(wanted: npt.NDArray[np.int64], held: npt.NDArray[np.int64] | None) 
     return held[at] == wanted
 
 
-def _concatenate(a: RelationDraft, b: RelationDraft) -> RelationDraft:
+def concatenate(a: RelationDraft, b: RelationDraft) -> RelationDraft:
+    """The edges of both, which are of one relation; not sorted."""
     return replace(
         a,
         src=np.concatenate((a.src, b.src)),

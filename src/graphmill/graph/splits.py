@@ -94,7 +94,7 @@ def draw_splits(
     for number in range(len(members)):
         in_rank_order = order[bounds[number] : bounds[number + 1]]
         candidates = in_rank_order[free[in_rank_order]]
-        test, valid = _shares(len(in_rank_order), len(candidates), settings)
+        test, valid = shares_of(len(in_rank_order), len(candidates), settings)
         split[candidates[:test]] = TEST
         split[candidates[test : test + valid]] = VALID
 
@@ -154,7 +154,7 @@ def _distinct(numbers: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
     return numbers[np.concatenate(([True], numbers[1:] != numbers[:-1]))]
 
 
-def _shares(pairs: int, candidates: int, settings: SplitSettings) -> tuple[int, int]:
+def shares_of(pairs: int, candidates: int, settings: SplitSettings) -> tuple[int, int]:
     """How many of ``pairs`` go to test and valid; in proportion to each other where there are too few candidates."""
     test, valid = round(pairs * settings.test), round(pairs * settings.valid)
     if test + valid > candidates:

@@ -1,14 +1,21 @@
 """What an influence analysis can be told. Importable without torch: Launchpad and command line are generated from it."""
 
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
-from pydantic import model_validator
+from pydantic import field_validator, model_validator
 
-from graphmill.settings import Settings, setting
+from graphmill.settings import Retired, Settings, setting
+
+_NO_SKETCH = "take variant: exact, which scores every triple"
 
 
 class InfluenceSettings(Settings):
     """TracInCP (Pruthi et al. 2020) over the checkpoints of a run."""
+
+    RETIRED: ClassVar[dict[str, Retired]] = {
+        "sketch_dim": Retired(512, _NO_SKETCH),
+        "rescore_share": Retired(0.01, _NO_SKETCH),
+    }
 
     mode: Literal["test", "self", "single"] = setting(
         "test",
@@ -23,14 +30,12 @@ class InfluenceSettings(Settings):
         "What a training triple answers for: label: what its own label adds to the loss; row: the whole row of its "
         "query, whose other tails then share the blame",
     )
-    variant: Literal["exact", "last_layer_same_tail_only", "sketch_rescored"] = setting(
+    variant: Literal["exact", "last_layer_same_tail_only"] = setting(
         "exact",
         "exact: all layers; last_layer_same_tail_only: the output layer, which can only see training triples that share "
-        "an answer entity; sketch_rescored: random projections find candidates, which are then scored exactly",
+        "an answer entity",
     )
     layers: list[str] = setting([], "exact: only these layers, such as [projection, convolution]; empty = all")
-    sketch_dim: int = setting(512, "sketch_rescored: width of a projection; its error falls with the root", ge=8)
-    rescore_share: float = setting(0.01, "sketch_rescored: part of the training triples scored exactly", gt=0, le=1)
     precondition: Literal["none", "adam"] = setting(
         "none",
         "adam: divide by √v + ε of the checkpoint's Adam state, as its steps did; exact, but one matrix per explained "
@@ -47,14 +52,19 @@ class InfluenceSettings(Settings):
     memory_budget: str = setting(
         "2GiB", 'What the table training × explained triples may take, such as "2GiB"; more passes when it is too large'
     )
-    seed: int = setting(0, "Seed of the draw of triples and of projections", ge=0)
+    seed: int = setting(0, "Seed of the draw of triples", ge=0)
+
+    @field_validator("variant", mode="before")
+    @classmethod
+    def _without_sketches(cls, value: Any) -> Any:
+        if value == "sketch_rescored":
+            raise ValueError(f"sketch_rescored is no longer there: {_NO_SKETCH}")
+        return value
 
     @model_validator(mode="after")
     def _consistent(self) -> "InfluenceSettings":
         if self.mode == "single" and len(self.triple) != 3:
             raise ValueError("mode: single needs triple: [head, relation, tail]")
-        if self.variant == "sketch_rescored" and self.precondition == "adam":
-            raise ValueError("precondition: adam has no random projection; use variant: exact")
         if self.layers and self.variant != "exact":
-            raise ValueError("layers are chosen for variant: exact; the other variants define their own")
+            raise ValueError("layers are chosen for variant: exact; the other one defines its own")
         return self

@@ -21,7 +21,7 @@ from graphmill.ingest.files import Source, shown
 from graphmill.ingest.guard import one_line
 from graphmill.ingest.names import row_number_note, with_point, without_row_numbers
 from graphmill.ingest.rejects import Reject
-from graphmill.ingest.rows import RowFile
+from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN
 
 _BLANK = " \t\r\n\v\f\u00a0"

@@ -98,6 +98,14 @@ class Source:
         """Up to ``size`` bytes (all where negative); empty at the end of the file."""
         return self._guarded(lambda: self._file.read(size))
 
+    @property
+    def place(self) -> int:
+        """Bytes of the file as it is stored that have been read; 0 where the place of storage does not say."""
+        try:
+            return int(self._outer.tell())
+        except (OSError, ValueError):
+            return 0
+
     def _guarded(self, read: Callable[[], T]) -> T:
         try:
             return read()

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from graphmill.errors import InputError
 from graphmill.ingest.files import Source
 from graphmill.ingest.findings import IngestReport
-from graphmill.ingest.rows import RowFile, kind_of
+from graphmill.ingest.row_files import RowFile, kind_of
 from graphmill.ingest.tables import IngestResult
 from graphmill.settings import Settings
 

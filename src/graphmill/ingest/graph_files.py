@@ -18,6 +18,8 @@ import pyarrow.compute as pc
 from graphmill.errors import InputError
 from graphmill.ingest.catalogue import Catalogue, catalogue_of
 from graphmill.ingest.csv_blocks import CsvBlock, Lines
+from graphmill.ingest.disk import DiskArray, InMemory, as_column, pieces
+from graphmill.ingest.engine import choose
 from graphmill.ingest.files import shown
 from graphmill.ingest.graph_sources import (
     HEAD_TYPE,
@@ -30,6 +32,7 @@ from graphmill.ingest.graph_sources import (
 )
 from graphmill.ingest.kg_assemble import NO_TIME_THERE, Assembled, Assembly
 from graphmill.ingest.kg_columns import Side
+from graphmill.ingest.kg_disk import DiskAssembly
 from graphmill.ingest.kg_mentions import digest, edge_times
 from graphmill.ingest.kg_notes import described_counts, problems
 from graphmill.ingest.oddities import edge_oddities, node_oddities
@@ -102,7 +105,8 @@ def read_graph(
     known = catalogue_of(listed, separators, settings.type_rule, settings.missing_type, prefix)
     blocks = ((source, block) for source in edges for block in reading.edges(source))
     timed = any(source.timestamp for source in edges)
-    return assembled(reading, known, blocks, listed_first=listed_first, timed=timed)
+    on_disk = choose(settings.engine, {source.path: None for source in edges})
+    return assembled(reading, known, blocks, listed_first=listed_first, timed=timed, on_disk=on_disk)
 
 
 def assembled(
@@ -112,11 +116,15 @@ def assembled(
     *,
     listed_first: bool,
     timed: bool = False,
+    on_disk: bool = False,
 ) -> IngestResult:
-    """The tables of edges in blocks between nodes that ``known`` may list; ``timed``: some of the edges have times."""
+    """The tables of edges in blocks between nodes that ``known`` may list; ``timed``: some of the edges have times.
+
+    ``on_disk``: out of core.
+    """
     settings = reading.settings
-    side = Side("", "", "", "", "", "")
-    assembly, offset = Assembly(False, side, side, timestamp="timestamp" if timed else ""), 0
+    side, offset = Side("", "", "", "", "", ""), 0
+    assembly = (DiskAssembly if on_disk else Assembly)(False, side, side, timestamp="timestamp" if timed else "")
     for source, block in blocks:
         ready, refused = typed_block(block, source, known, settings.missing_type)
         reading.refuse(shown(source.path), refused)
@@ -131,11 +139,17 @@ def assembled(
         first = [f"; the first reject is in {file}, {found[0].place}" for file, found in reading.rejects[:1]]
         raise InputError(f"{reading.name} has no usable edge{''.join(first)}")
     nodes, tail_of_list, row_of_made, row_of_known = _with_listed(made, known, listed_first)
-    places = [pa.array(row_of_made[made.edges[end].to_numpy()].astype(np.int32)) for end in ("head", "tail")]
-    table = pa.table([made.edges["relation"], made.edges["display_relation"], *places], EDGES).combine_chunks()
+    table = made.edges.select(EDGES.names)
+    for end in ("head", "tail"):
+        moved = DiskArray(np.int32) if on_disk else InMemory(np.int32)
+        given = made.edges[end].to_numpy()
+        for part in pieces(len(given), given):
+            moved.append(row_of_made[given[part]])
+        table = table.set_column(table.schema.get_field_index(end), end, as_column(moved.finish()))
+    table = table.cast(EDGES).combine_chunks()
     mixed, notes = unit_notes(made.times, reading.name) if made.times is not None else (0, [])
     if timed:
-        table = table.append_column("timestamp", made.edges["timestamp"].combine_chunks())
+        table = table.append_column("timestamp", made.edges["timestamp"].chunk(0))
     features, wrong, blank = known.features(row_of_known)
     for file, reject in wrong:
         reading.refuse(file, [reject])
@@ -213,7 +227,7 @@ def _with_listed(made: Assembled, known: Catalogue, listed_first: bool) -> tuple
 
 
 def _counts(reading: GraphReading, made: Assembled, nodes: pa.Table, edges: pa.Table) -> dict[str, int]:
-    relation = edges["relation"].combine_chunks().indices.to_numpy()
+    relation = edges["relation"].chunk(0).indices.to_numpy()
     head, tail = (edges[end].to_numpy() for end in ("head", "tail"))
     rejected = sum(len(found) for _, found in reading.rejects)
     return {

@@ -13,10 +13,11 @@ from graphmill.errors import InputError
 from graphmill.ingest.catalogue import Listed, TypeRule
 from graphmill.ingest.csv_blocks import CsvBlock, Lines
 from graphmill.ingest.csv_parsers import Column
+from graphmill.ingest.engine import Engine, engine_setting
 from graphmill.ingest.feature_files import numbers_of
 from graphmill.ingest.kg_columns import KgLayout, Side
 from graphmill.ingest.rejects import Reject
-from graphmill.ingest.rows import RowFile
+from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN
 from graphmill.settings import Settings, setting
 
@@ -38,6 +39,7 @@ class GraphFilesSettings(Settings):
     max_rejects: int = setting(
         100_000, "refuse the files as soon as more rows than this cannot be used; 0: never", ge=0, identity=False
     )
+    engine: Engine = engine_setting()
 
 
 @dataclass(frozen=True)

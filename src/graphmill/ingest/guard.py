@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
+import tempfile
 from collections.abc import Callable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
-from graphmill.errors import GraphmillError, InputError
+from graphmill.errors import GraphmillError, InputError, ResourceError
 from graphmill.ingest.files import shown
 
 P = ParamSpec("P")
@@ -33,14 +35,27 @@ def guarded(read: Callable[P, R]) -> Callable[P, R]:
             raise
         except MemoryError as error:
             raise InputError(
-                f"{_file(args)} cannot be read: it asks for more memory than there is; is it whole?"
+                f"{_file(args)} cannot be read: it asks for more memory than there is; is it whole? "
+                "(Edge tables and triples can be read with engine: duckdb, out of core)"
             ) from error
         except Exception as error:
+            if _no_room(error):
+                raise ResourceError(
+                    f"{_file(args)} cannot be read: {tempfile.gettempdir()} has no room for its temporary files; set TMPDIR "
+                    "to a folder with more"
+                ) from error
             raise InputError(
                 f"{_file(args)} cannot be read ({one_line(error)}); is it whole, and of this format?"
             ) from error
 
     return inside
+
+
+def _no_room(error: Exception) -> bool:
+    """Whether a disk is full, or DuckDB found no place for what does not fit in its memory."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOSPC
+    return "duckdb" in type(error).__module__ and ("OutOfMemory" in type(error).__name__ or "No space" in str(error))
 
 
 def _file(args: tuple[Any, ...]) -> str:

@@ -23,7 +23,7 @@ from graphmill.ingest.guard import guarded
 from graphmill.ingest.interactions import encode, interaction_tables
 from graphmill.ingest.names import KNOWN_NAMES, as_number, is_row_number, plain, role_of, with_point, without_blanks
 from graphmill.ingest.rejects import Reject
-from graphmill.ingest.rows import RowFile
+from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, REJECTS, IngestResult
 from graphmill.ingest.times import Time, Times, as_times, parse_time, whole_times
 from graphmill.settings import Settings, setting

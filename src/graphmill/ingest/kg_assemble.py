@@ -7,8 +7,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from graphmill.errors import InputError
+from graphmill.ingest.disk import pieces
 from graphmill.ingest.kg_columns import Side
-from graphmill.ingest.kg_mentions import EdgeRows, Mentions, NodeTable, take
+from graphmill.ingest.kg_mentions import EdgeRows, Mentions, NodeTable, codes_of, first_rows, take
 from graphmill.ingest.rejects import Reject
 from graphmill.ingest.tables import EDGES, MAX_SHOWN, NO_TIME, NODES
 from graphmill.ingest.times import Times
@@ -60,7 +61,7 @@ class Assembly:
         """The tables, nodes by index where the file has one, else in the order of their first appearance."""
         self._settle()
         mentions = self._table.mentions
-        owner = self._table.owners()
+        owner = owners_of(mentions, self._indexed)
         foreign = owner != np.arange(len(owner))
         head, tail = self._ends("head"), self._ends("tail")
         relation, display = self._column("relation"), self._column("display_relation")
@@ -68,7 +69,8 @@ class Assembly:
         bad, rejects = self._bad_times()
         usable = ~(foreign[head] | foreign[tail] | bad)
         if foreign.any():
-            rejects += self._contradictions(mentions, owner, foreign)
+            for rows in self._rows:
+                rejects += self._contradictions(rows, mentions, owner)
         self._rows = []
         if not usable.all():
             head, tail = head[usable], tail[usable]
@@ -76,28 +78,13 @@ class Assembly:
             times, units = (None, None) if times is None or units is None else (times[usable], units[usable])
         used = np.zeros(len(mentions), dtype=bool)
         used[head] = used[tail] = True
-        order = np.flatnonzero(used)
-        if self._indexed:
-            order = order[np.argsort(mentions.index[order])]
-        if len(order) > np.iinfo(np.int32).max:
-            raise InputError(f"the file has {len(order):,} nodes; at most {np.iinfo(np.int32).max:,} are supported")
-        row_of = np.full(len(mentions), -1, dtype=np.int32)
-        row_of[order] = np.arange(len(order), dtype=np.int32)
+        order, row_of = rows_of_nodes(mentions, used, self._indexed)
         edges = pa.table([relation, display, pa.array(row_of[head]), pa.array(row_of[tail])], EDGES)
         if times is not None:
             edges = edges.append_column("timestamp", pa.array(times, pa.int64()))
         timed = None if times is None or units is None else Times(times, np.zeros(len(times), np.int32), units)
-        kept = take(mentions, order)
-        unnamed = pc.equal(pc.binary_length(kept.name), 0)
-        return Assembled(
-            _node_table(kept, unnamed, self._indexed),
-            edges,
-            rejects,
-            int(kept.renamed.sum()),
-            int(kept.resourced.sum()),
-            int(pc.sum(unnamed).as_py() or 0),
-            None if timed is None else timed.take(timed.second != NO_TIME),
-        )
+        timed = None if timed is None else timed.take(timed.second != NO_TIME)
+        return assembled(take(mentions, order), edges, rejects, self._indexed, timed)
 
     def _ends(self, end: str) -> np.ndarray:
         return np.concatenate([getattr(rows, end) for rows in self._rows] or [_EMPTY])
@@ -117,18 +104,51 @@ class Assembly:
                 rejects.append(Reject(line, self._timestamp, NO_TIME_THERE, rows.bad_times[row][:MAX_SHOWN]))
         return bad, rejects
 
-    def _contradictions(self, mentions: Mentions, owner: np.ndarray, foreign: np.ndarray) -> list[Reject]:
+    def _contradictions(self, rows: EdgeRows, mentions: Mentions, owner: np.ndarray) -> list[Reject]:
         """A reject for each row in which an index stands for another node than where it first appeared."""
         rejects = []
-        for rows in self._rows:
-            bad = np.flatnonzero(foreign[rows.head] | foreign[rows.tail])
-            bad = bad[~np.isin(bad, list(rows.bad_times))]  # one reject a row is enough
-            for row, line in zip(bad.tolist(), rows.lines.of(bad).tolist(), strict=True):
-                at_head = foreign[rows.head[row]]
-                mention = int(rows.head[row] if at_head else rows.tail[row])
-                side = self._sides[0 if at_head else 1]
-                rejects.append(_contradiction(mentions, mention, int(owner[mention]), side, line))
+        bad = np.flatnonzero((owner[rows.head] != rows.head) | (owner[rows.tail] != rows.tail))
+        bad = bad[~np.isin(bad, list(rows.bad_times))]  # one reject a row is enough
+        for row, line in zip(bad.tolist(), rows.lines.of(bad).tolist(), strict=True):
+            at_head = owner[rows.head[row]] != rows.head[row]
+            mention = int(rows.head[row] if at_head else rows.tail[row])
+            side = self._sides[0 if at_head else 1]
+            rejects.append(_contradiction(mentions, mention, int(owner[mention]), side, line))
         return rejects
+
+
+def owners_of(mentions: Mentions, indexed: bool) -> np.ndarray:
+    """For each mention, the first one with the same key (int32): itself, unless two things are said of an index."""
+    if not indexed:
+        return np.arange(len(mentions), dtype=np.int32)
+    key = codes_of(pa.array(mentions.index))
+    return first_rows(key)[key]
+
+
+def rows_of_nodes(mentions: Mentions, used: np.ndarray, indexed: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The mentions that are nodes, in the order of the table; and the row of each mention there (int32, -1 for none)."""
+    order = np.flatnonzero(used)
+    if indexed:
+        order = order[np.argsort(mentions.index[order])]
+    if len(order) > np.iinfo(np.int32).max:
+        raise InputError(f"the file has {len(order):,} nodes; at most {np.iinfo(np.int32).max:,} are supported")
+    row_of = np.full(len(mentions), -1, dtype=np.int32)
+    row_of[order] = np.arange(len(order), dtype=np.int32)
+    return order, row_of
+
+
+def assembled(kept: Mentions, edges: pa.Table, rejects: list[Reject], indexed: bool, times: Times | None) -> Assembled:
+    """The tables of the mentions that are nodes, and of the edges between them."""
+    unnamed = pc.equal(pc.binary_length(kept.name), 0)
+    return Assembled(
+        _node_table(kept, unnamed, indexed),
+        edges,
+        rejects,
+        int(kept.renamed.sum()),
+        int(kept.resourced.sum()),
+        int(pc.sum(unnamed).as_py() or 0),
+        times,
+    )
 
 
 def _contradiction(mentions: Mentions, mention: int, first: int, side: Side, line: int) -> Reject:
@@ -158,9 +178,10 @@ def first_nodes(nodes: pa.Table, edges: pa.Table, limit: int) -> tuple[pa.Table,
     if limit >= nodes.num_rows:
         return nodes, edges
     head, tail = edges["head"].to_numpy(), edges["tail"].to_numpy()
-    ends = np.stack([head, tail], axis=1).reshape(-1)
-    first = np.full(nodes.num_rows, len(ends), dtype=np.int64)
-    first[ends[::-1]] = np.arange(len(ends) - 1, -1, -1)
+    first = np.full(nodes.num_rows, 2 * len(head), dtype=np.int64)
+    for part in reversed(list(pieces(len(head), head, tail))):
+        ends = np.stack([head[part], tail[part]], axis=1).reshape(-1)
+        first[ends[::-1]] = 2 * part.start + np.arange(len(ends) - 1, -1, -1)
     kept = np.sort(np.argsort(first, kind="stable")[:limit])
     row_of = np.full(nodes.num_rows, -1, dtype=np.int32)
     row_of[kept] = np.arange(limit, dtype=np.int32)

@@ -9,6 +9,7 @@ from pydantic import field_validator, model_validator
 
 from graphmill.errors import InputError
 from graphmill.ingest.csv_parsers import Column
+from graphmill.ingest.engine import Engine, engine_setting
 from graphmill.settings import Settings, setting
 
 PRIMEKG = (
@@ -96,6 +97,8 @@ class KgCsvSettings(Settings):
     max_rejects: int = setting(
         100_000, "refuse the file as soon as more rows than this cannot be used; 0: never", ge=0, identity=False
     )
+
+    engine: Engine = engine_setting()
 
     _delimiter = field_validator("delimiter")(checked_delimiter)
 

@@ -15,18 +15,20 @@ import pyarrow.compute as pc
 
 from graphmill.errors import InputError
 from graphmill.ingest.csv_blocks import Header
+from graphmill.ingest.engine import choose
 from graphmill.ingest.files import shown
 from graphmill.ingest.findings import IngestReport, all_types, examined, listed_columns
 from graphmill.ingest.format import Format, Look
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_assemble import Assembled, Assembly, first_nodes
 from graphmill.ingest.kg_columns import PRIMEKG, KgCsvSettings, KgLayout, column_names, resolve
+from graphmill.ingest.kg_disk import DiskAssembly
 from graphmill.ingest.kg_guess import guess_columns, parts_of
 from graphmill.ingest.kg_mentions import digest
 from graphmill.ingest.kg_notes import describe, problems
 from graphmill.ingest.oddities import edge_oddities, node_oddities
 from graphmill.ingest.rejects import Reject, reject_table
-from graphmill.ingest.rows import RowFile
+from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import EDGES, NO_TIME, NODES, IngestResult, check_table
 from graphmill.ingest.times import unit_notes
 
@@ -42,7 +44,8 @@ def read_kg_csv(path: str | Path, settings: KgCsvSettings | None = None) -> Inge
     settings = settings or KgCsvSettings()
     with RowFile(path, settings.delimiter, wanted=column_names(settings.columns)) as file:
         layout = resolve(settings.columns, file.names, file.delimiter, file.name)
-        assembly, rejects = Assembly(layout.indexed, layout.head, layout.tail, layout.timestamp), list[Reject]()
+        kind = DiskAssembly if choose(settings.engine, [path]) else Assembly
+        assembly, rejects = kind(layout.indexed, layout.head, layout.tail, layout.timestamp), list[Reject]()
         for digested, refused in file.blocks(layout.columns, lambda block: digest(block, layout)):
             rejects += refused
             _check_number(rejects, settings.max_rejects, file.name)
@@ -68,7 +71,7 @@ def _result(
     file: str, made: Assembled, rejects: list[Reject], header: Header, layout: KgLayout, settings: KgCsvSettings
 ) -> IngestResult:
     nodes, edges = made.nodes, made.edges
-    relation = edges["relation"].combine_chunks().indices.to_numpy()
+    relation = edges["relation"].chunk(0).indices.to_numpy()
     of_edges = edge_oddities(relation, edges["head"].to_numpy(), edges["tail"].to_numpy(), nodes.num_rows)
     counts = {
         "rows": edges.num_rows + len(rejects),

@@ -21,7 +21,7 @@ from graphmill.ingest.graph_sources import EdgeSource, GraphFilesSettings, NodeS
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_columns import Side, checked_delimiter
 from graphmill.ingest.kg_guess import guess_columns
-from graphmill.ingest.rows import RowFile
+from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import IngestResult
 from graphmill.settings import Settings, setting
 

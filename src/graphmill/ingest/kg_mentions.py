@@ -237,10 +237,3 @@ class NodeTable:
         )
         ends = np.cumsum([len(code) - sum(map(len, blocks)), *map(len, blocks)])
         return [code[start:end] for start, end in pairwise(ends)]
-
-    def owners(self) -> np.ndarray:
-        """For each mention, the first one with the same key (int32): itself, unless two things are said of an index."""
-        if not self.indexed:
-            return np.arange(len(self.mentions), dtype=np.int32)
-        key = codes_of(pa.array(self.mentions.index))
-        return first_rows(key)[key]

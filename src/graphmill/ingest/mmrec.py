@@ -23,7 +23,7 @@ from graphmill.ingest.format import ONE_WAY, Format, Look, table_preview
 from graphmill.ingest.guard import guarded
 from graphmill.ingest.names import KNOWN_NAMES, plain, without_blanks
 from graphmill.ingest.rejects import Reject, reject_table
-from graphmill.ingest.rows import RowFile
+from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import MAX_SHOWN, IngestResult, feature_key, features_schema
 from graphmill.ingest.user_items import (
     ITEM,

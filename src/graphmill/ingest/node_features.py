@@ -24,7 +24,7 @@ from graphmill.ingest.guard import guarded
 from graphmill.ingest.kg_columns import checked_delimiter
 from graphmill.ingest.names import as_number, is_row_number, without_row_numbers
 from graphmill.ingest.rejects import Reject, reject_table
-from graphmill.ingest.rows import RowFile
+from graphmill.ingest.row_files import RowFile
 from graphmill.ingest.tables import EDGES, MAX_SHOWN, IngestResult, check_table, feature_key, features_schema
 from graphmill.settings import Settings, setting
 
@@ -66,7 +66,7 @@ def read_node_features(path: str | Path, nodes: pa.Table, settings: NodeFeatureS
     types = nodes["type"].unique().to_pylist()
     if kind not in types:
         raise InputError(f"{file}: there are no nodes of type '{kind}'; the types are {', '.join(map(repr, types))}")
-    rows = _load(path, settings)
+    rows = load_rows(path, settings)
     skipped = 0
     if len(rows.type):
         own = pc.equal(rows.type, kind)
@@ -127,7 +127,8 @@ def with_features(result: IngestResult, path: str | Path, settings: NodeFeatureS
     )
 
 
-def _load(path: str | Path, settings: NodeFeatureSettings) -> FeatureRows:
+def load_rows(path: str | Path, settings: NodeFeatureSettings) -> FeatureRows:
+    """The rows of a file as they are in it: which nodes they are of is not looked at."""
     key = settings.key_column or settings.key
     suffix = str(path).removesuffix(".gz").rpartition(".")[2].lower()
     if suffix == "npy":
@@ -210,7 +211,7 @@ def _examine(path: str) -> IngestReport:
             source |= {"key_column": key} if key != "id" else {}
             source |= {"delimiter": {"\t": "tab"}.get(mark, mark)} if mark != "," else {}
             settings = NodeFeatureSettings(node_type="drug", key_column=key, delimiter=mark)
-        rows = _load(path, settings)
+        rows = load_rows(path, settings)
     except InputError as error:
         return IngestReport(file, "node_features", listed, problem=str(error))
     counts = {

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+from pydantic import model_validator
 
 from graphmill.ingest.catalogue import Listed, catalogue_of
 from graphmill.ingest.csv_blocks import CsvBlock, Lines
@@ -51,6 +52,15 @@ class NTriplesSettings(GraphFilesSettings):
     short_names: bool = setting(
         True, "relations and types by what follows the last # or / of their IRI, where that tells them apart"
     )
+
+    @model_validator(mode="after")
+    def _in_memory(self) -> NTriplesSettings:
+        if self.engine == "duckdb":
+            raise ValueError(
+                "engine: duckdb reads no ntriples (a node's type may stand anywhere in it); read it as format: triples, "
+                "or leave engine out"
+            )
+        return self
 
 
 @guarded

@@ -6,6 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from graphmill.ingest.disk import in_buckets
+
 
 @dataclass(frozen=True)
 class EdgeOddities:
@@ -27,16 +29,23 @@ class EdgeOddities:
 def edge_oddities(relation: np.ndarray, head: np.ndarray, tail: np.ndarray, nodes: int) -> EdgeOddities:
     """Count over edges given as three int32 arrays; ``nodes`` is the number of nodes.
 
-    Sorts one 64-bit key a row, relation by relation: 2 · nodes² < 2⁶³ holds for all int32 node numbers.
+    Sorts one 64-bit key a row, relation by relation: 2 · nodes² < 2⁶³ holds for all int32 node numbers. Many rows are taken
+    in parts, of which each has all rows of its pairs.
     """
-    order = np.argsort(relation.astype(np.uint16), kind="stable") if relation.max(initial=0) < 2**16 else None
-    order = np.argsort(relation, kind="stable") if order is None else order
-    starts = np.flatnonzero(np.diff(relation[order], prepend=-1))
-    counts = [_of_one_relation(head[rows], tail[rows], nodes) for rows in np.split(order, starts[1:]) if len(rows)]
-    return EdgeOddities(*(sum(column) for column in zip(*counts, strict=True)))
+    totals = np.zeros((int(relation.max(initial=-1)) + 1, 4), np.int64)
+    smaller = lambda part: np.minimum(head[part], tail[part])  # noqa: E731
+    for r, h, t in in_buckets(len(relation), smaller, relation, head, tail):
+        order = np.argsort(r.astype(np.uint16) if len(totals) < 2**16 else r, kind="stable")
+        starts = np.flatnonzero(np.diff(r[order], prepend=-1))
+        for rows in np.split(order, starts[1:]):
+            if len(rows):
+                totals[r[rows[0]]] += _of_one_relation(h[rows], t[rows], nodes)
+    duplicates, loops, pairs, one_way = totals.sum(axis=0).tolist()
+    mostly_both = 2 * totals[:, 3] < totals[:, 2]
+    return EdgeOddities(duplicates, loops, pairs, one_way, int(totals[mostly_both, 3].sum()))
 
 
-def _of_one_relation(head: np.ndarray, tail: np.ndarray, nodes: int) -> tuple[int, int, int, int, int]:
+def _of_one_relation(head: np.ndarray, tail: np.ndarray, nodes: int) -> tuple[int, int, int, int]:
     low, high = np.minimum(head, tail).astype(np.int64), np.maximum(head, tail)
     low *= nodes
     low += high
@@ -51,8 +60,7 @@ def _of_one_relation(head: np.ndarray, tail: np.ndarray, nodes: int) -> tuple[in
     # A self loop has one direction and is no pair.
     distinct_loops = int(np.count_nonzero(pair // max(nodes, 1) == pair % max(nodes, 1))) if loops else 0
     directions, pairs = directions - distinct_loops, pairs - distinct_loops
-    one_way = 2 * pairs - directions
-    return len(key) - len(distinct), loops, pairs, one_way, one_way if 2 * one_way < pairs else 0
+    return len(key) - len(distinct), loops, pairs, 2 * pairs - directions
 
 
 @dataclass(frozen=True)

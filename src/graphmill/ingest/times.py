@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from graphmill.errors import InputError
+from graphmill.ingest.disk import pieces
 
 UNITS = ("seconds", "milliseconds", "microseconds", "nanoseconds", "dates")
 DATE = UNITS.index("dates")
@@ -105,17 +106,20 @@ def unit_notes(times: Times, file: str) -> tuple[int, list[str]]:
     Raises :class:`InputError` where numbers of several units, or beside dates, are not all between 1971 and 2150 (0 is no
     time): then size does not tell the unit.
     """
-    told = (times.unit == DATE) | (times.second != 0) | (times.nano != 0)
-    count = np.bincount(times.unit[told], minlength=len(UNITS))
+    count, odd = np.zeros(len(UNITS), np.int64), 0
+    low, high = _PLAUSIBLE
+    for part in pieces(len(times.unit), times.unit, times.second):
+        second, unit = times.second[part], times.unit[part]
+        told = (unit == DATE) | (second != 0) | (times.nano[part] != 0)
+        count += np.bincount(unit[told], minlength=len(UNITS))
+        odd += int((told & (unit != DATE) & ((second < low) | (second > high))).sum())
     found = [unit for unit in np.argsort(-count, kind="stable").tolist() if count[unit]]
     numbers = [unit for unit in found if unit != DATE]
     if len(found) < 2:
         return 0, [f"timestamps are {UNITS[found[0]]}; the graph has whole seconds"] if numbers and numbers[0] else []
-    low, high = _PLAUSIBLE
-    odd = told & (times.unit != DATE) & ((times.second < low) | (times.second > high))
-    if odd.any():
+    if odd:
         raise InputError(
-            f"{file}: times are {' and '.join(UNITS[u] for u in found)} by their size, but {int(odd.sum()):,} numbers "
+            f"{file}: times are {' and '.join(UNITS[u] for u in found)} by their size, but {odd:,} numbers "
             "would be before 1971 or after 2150, so the size does not tell the unit; write all times in one way"
         )
     listed = ", ".join(f"{count[unit]:,} {UNITS[unit]}" for unit in found)

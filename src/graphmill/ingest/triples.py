@@ -16,6 +16,8 @@ import numpy as np
 import pyarrow as pa
 
 from graphmill.errors import InputError
+from graphmill.ingest.disk import DiskArray, InMemory, as_column, in_buckets
+from graphmill.ingest.engine import Engine, choose, engine_setting
 from graphmill.ingest.files import shown
 from graphmill.ingest.findings import IngestReport, examined
 from graphmill.ingest.format import ONE_WAY, Format, Look, lines_preview
@@ -32,6 +34,7 @@ EDGES_WITH_SPLIT = pa.schema(
      ("split", pa.uint8())]
 )  # fmt: skip
 """Edges as in ``tables``, and the split that came with them: 0 train, 1 valid, 2 test."""
+_PENDING = 1 << 18
 
 
 @dataclass
@@ -63,6 +66,7 @@ class TriplesSettings(Settings):
     timed: bool = setting(
         False, "Lines have a fourth column, the time (a number or a date of ISO 8601), for split.method: by_time"
     )
+    engine: Engine = engine_setting()
     strict: bool = setting(False, "Refuse the data set when a line is rejected or a triple is in two splits")
     max_rejects: int = setting(0, "Refuse the data set when more lines than this cannot be used; 0 = no limit", ge=0)
 
@@ -82,34 +86,28 @@ def read_triples(path: str | Path = "", settings: TriplesSettings | None = None)
     settings = settings or TriplesSettings()
     files = _locate(path, {"train": settings.train, "valid": settings.valid, "test": settings.test})
     rejects = Rejects()
+    found = _Columns(choose(settings.engine, files.values()), settings.timed)
     entities = _symbols(_dictionary(path, settings.entity_to_id, FILES["entities"]))
     relations = _symbols(_dictionary(path, settings.relation_to_id, FILES["relations"]))
-    parts, rows_read, seen = {}, 0, Seen()
-    times: list[int] | None = [] if settings.timed else None
+    rows_read, seen = 0, Seen()
     for name, file in files.items():
-        parts[name], lines = _read_lines(file, entities, relations, rejects, seen, times)
-        rows_read += lines
-    triples = np.concatenate(list(parts.values()))
+        rows_read += _read_lines(file, entities, relations, rejects, seen, found, SPLITS.index(name))
+    columns = found.finish()
     if settings.max_rejects and len(rejects.rows) > settings.max_rejects:
         where, line, _, reason, _ = rejects.rows[0]
         raise InputError(
             f"{len(rejects.rows):,} lines cannot be used, more than max_rejects = {settings.max_rejects:,}; the first is "
             f"{where}, line {line}: {reason}"
         )
-    if not len(parts["train"]):
+    if not found.of_split[0]:
         first = "; ".join(f"line {r[1]}: {r[3]}" for r in rejects.rows[:3])
         raise InputError(f"{shown(files['train'])} has no usable line{f' ({first})' if first else ''}")
-    split = np.repeat(np.arange(len(parts), dtype=np.uint8), [len(part) for part in parts.values()])
-    if "valid" not in parts:
-        split[split == 1] = SPLITS.index("test")
     labels = _names(_dictionary(path, settings.names, FILES["names"]), list(entities.number))
     nodes = _nodes(
         list(entities.number), labels, settings.node_type, settings.source or _source_name(path, files["train"])
     )
-    edges = _edges(triples, list(relations.number), split if len(parts) > 1 else None)
-    if times is not None:
-        edges = edges.append_column("timestamp", pa.array(times, pa.int64()))
-    counts, notes = _oddities(triples, split, len(entities.number), len(relations.number), labels)
+    edges = _edges(columns, list(relations.number), with_split=len(files) > 1)
+    counts, notes = _oddities(columns, len(entities.number), len(relations.number), labels)
     counts = {"rows": rows_read, "rejected_rows": len(rejects.rows)} | counts | _put_right(seen, notes)
     if rejects.rows:
         where, line, _, reason, _ = rejects.rows[0]
@@ -179,22 +177,52 @@ def _source_name(path: str | Path, train: str | Path) -> str:
     return Path(shown(path)).name or Path(shown(train)).parent.name or "triples"
 
 
+class _Columns:
+    """The triples as they are read, column by column: ``head``, ``relation``, ``tail`` int32, ``split``, ``timestamp``."""
+
+    def __init__(self, on_disk: bool, timed: bool) -> None:
+        kind = DiskArray if on_disk else InMemory
+        self.timed, self.of_split = timed, [0] * len(SPLITS)
+        self._columns: dict[str, DiskArray | InMemory] = {name: kind(np.int32) for name in COLUMNS}
+        self._columns |= {"split": kind(np.uint8)} | ({"timestamp": kind(np.int64)} if timed else {})
+        self._pending: tuple[list[int], ...] = ([], [], [], [])
+
+    def add(self, head: int, relation: int, tail: int, time: int, split: int) -> None:
+        """One triple; those of a split come one after the other."""
+        for values, value in zip(self._pending, (head, relation, tail, time), strict=True):
+            values.append(value)
+        if len(self._pending[0]) >= _PENDING:
+            self.settle(split)
+
+    def settle(self, split: int) -> None:
+        """Write what is pending, all of it of this split."""
+        count = len(self._pending[0])
+        for name, values in zip((*COLUMNS, "timestamp"), self._pending, strict=True):
+            if name in self._columns:
+                self._columns[name].append(np.array(values, self._columns[name].dtype))
+            values.clear()
+        self._columns["split"].append(np.full(count, split, np.uint8))
+        self.of_split[split] += count
+
+    def finish(self) -> dict[str, np.ndarray]:
+        """Each column (E,)."""
+        return {name: column.finish() for name, column in self._columns.items()}
+
+
 def _read_lines(
     file: str | Path,
     entities: _Symbols,
     relations: _Symbols,
     rejects: Rejects,
     seen: Seen,
-    times: list[int] | None = None,
-) -> tuple[np.ndarray, int]:
-    """int32 [n, 3] of (head, relation, tail) numbers, and how many lines there were (blank ones not counted).
-
-    ``times``: where lines have a time, the seconds of each are added to it.
-    """
+    found: _Columns,
+    split: int,
+) -> int:
+    """Add the triples of a file to ``found``; returns how many lines there were (blank ones not counted)."""
     complain = Complaint(file, rejects)
-    before, found = len(rejects.rows), []
-    kinds = (entities, relations, entities)
-    for number, cells in cells_of(file, COLUMNS if times is None else TIMED, complain, seen):
+    before, kinds = len(rejects.rows), (entities, relations, entities)
+    time = 0
+    for number, cells in cells_of(file, TIMED if found.timed else COLUMNS, complain, seen):
         # Known first: a line that is rejected must not number its other symbols.
         unknown = [
             i
@@ -205,15 +233,15 @@ def _read_lines(
             i = unknown[0]
             complain(number, COLUMNS[i], f"is not in {kinds[i].fixed}", cells[i])
             continue
-        if times is not None:
-            time = parse_time(cells[3])
-            if time is None:
+        if found.timed:
+            parsed = parse_time(cells[3])
+            if parsed is None:
                 complain(number, TIMED[3], "is neither a number nor a date such as 2024-01-31", cells[3])
                 continue
-            times.append(time.second)
-        found.append((entities.of(cells[0]), relations.of(cells[1]), entities.of(cells[2])))
-    array = np.array(found, dtype=np.int32).reshape(-1, 3)
-    return array, len(array) + len(rejects.rows) - before
+            time = parsed.second
+        found.add(entities.of(cells[0]), relations.of(cells[1]), entities.of(cells[2]), time, split)
+    found.settle(split)
+    return found.of_split[split] + len(rejects.rows) - before
 
 
 # ---------------------------------------------------------------------- dictionaries
@@ -292,32 +320,41 @@ def _nodes(ids: list[str], labels: list[str], node_type: str, source: str) -> pa
     return pa.table(columns, schema=NODES)
 
 
-def _edges(triples: np.ndarray, relations: list[str], split: np.ndarray | None) -> pa.Table:
-    head, relation, tail = triples.T
-    category = _category(np.ascontiguousarray(relation), relations)
-    columns = [category, category, pa.array(np.ascontiguousarray(head)), pa.array(np.ascontiguousarray(tail))]
-    if split is None:
-        return pa.table(columns, schema=pa.schema(list(EDGES_WITH_SPLIT)[:4]))
-    return pa.table([*columns, pa.array(split)], schema=EDGES_WITH_SPLIT)
+def _edges(columns: dict[str, np.ndarray], relations: list[str], *, with_split: bool) -> pa.Table:
+    category = as_column(columns["relation"], relations)
+    arrays = [category, category, as_column(columns["head"]), as_column(columns["tail"])]
+    names = EDGES_WITH_SPLIT.names[: 4 + with_split]
+    table = pa.table(
+        [*arrays, as_column(columns["split"])][: len(names)], schema=pa.schema(list(EDGES_WITH_SPLIT)[: len(names)])
+    )
+    if "timestamp" in columns:
+        table = table.append_column("timestamp", as_column(columns["timestamp"]))
+    return table
 
 
 def _oddities(
-    triples: np.ndarray, split: np.ndarray, entities: int, relations: int, labels: list[str]
+    columns: dict[str, np.ndarray], entities: int, relations: int, labels: list[str]
 ) -> tuple[dict[str, int], list[str]]:
-    head, relation, tail = triples.astype(np.int64).T
-    key = (head * relations + relation) * entities + tail
-    within = len(key) - len(np.unique(key * len(SPLITS) + split))
-    shared = len(np.unique(key * len(SPLITS) + split)) - len(np.unique(key))
-    held_out = np.unique(np.concatenate([head[split > 0], tail[split > 0]]))
-    unseen = np.setdiff1d(held_out, np.concatenate([head[split == 0], tail[split == 0]]))
+    of_each = [columns[name] for name in (*COLUMNS, "split")]
+    rows, within, shared, loops = len(of_each[0]), 0, 0, 0
+    trained, held_out, sizes = np.zeros(entities, bool), np.zeros(entities, bool), np.zeros(len(SPLITS), np.int64)
+    for head, relation, tail, split in in_buckets(rows, lambda part: columns["head"][part], *of_each):
+        key = (head.astype(np.int64) * relations + relation) * entities + tail
+        in_split = len(np.unique(key * len(SPLITS) + split))
+        within += len(key) - in_split
+        shared += in_split - len(np.unique(key))
+        loops += int((head == tail).sum())
+        sizes += np.bincount(split, minlength=len(SPLITS))
+        for seen, mine in ((held_out, split > 0), (trained, split == 0)):
+            seen[head[mine]] = seen[tail[mine]] = True
     counts = {
         "entities": entities,
         "relations": relations,
-        **{name: int((split == number).sum()) for number, name in enumerate(SPLITS)},
+        **{name: int(sizes[number]) for number, name in enumerate(SPLITS)},
         "duplicates": within,
         "in_two_splits": shared,
-        "self_loops": int((head == tail).sum()),
-        "unseen_entities": len(unseen),
+        "self_loops": loops,
+        "unseen_entities": int((held_out & ~trained).sum()),
         "repeated_names": len(labels) - len(set(labels)),
     }
     sentences = {

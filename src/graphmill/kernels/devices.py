@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -26,6 +28,23 @@ def to_device(x: Tensor, device: torch.device) -> Tensor:
     if device.type == "cuda" and x.device.type == "cpu":
         return x.pin_memory().to(device, non_blocking=True)
     return x.to(device)
+
+
+_ALIGNED = 16
+"""Bytes that every part of a packed copy begins at a multiple of: what kernels read at once."""
+
+
+def in_one_copy(arrays: Sequence[np.ndarray], device: torch.device) -> list[Tensor]:
+    """Arrays of the host on a device, each with its dtype and shape: views of one copy, which on CUDA nobody waits for."""
+    packed = np.zeros(sum(-(-array.nbytes // _ALIGNED) * _ALIGNED for array in arrays), np.uint8)
+    places, first = [], 0
+    for array in arrays:
+        packed[first : first + array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        places.append(slice(first, first + array.nbytes))
+        first += -(-array.nbytes // _ALIGNED) * _ALIGNED
+    there = to_device(torch.from_numpy(packed), device)
+    pairs = zip(arrays, places, strict=True)
+    return [there[at].view(torch.from_numpy(array[:0]).dtype).view(array.shape) for array, at in pairs]
 
 
 def own_copy(array: np.ndarray) -> Tensor:

@@ -23,7 +23,7 @@ STORE = "graphmill_store"
 
 _CLASSES: dict[str, type] = {"accelerator": AcceleratorResource, "worker": WorkerClient, STORE: ArtifactStore}
 _OF_BEFORE = "io_manager"
-"""Where projects of before :data:`STORE` gave their store."""
+"""Where projects of earlier releases gave their store, in place of :data:`STORE`."""
 _NAMED = re.compile("|".join(rf"""["']{key}["']""" for key in (*_CLASSES, _OF_BEFORE)))
 # Files that are being built: a file that builds one of our components must not be asked by it for its resources.
 _BUILDING: ContextVar[frozenset[Path]] = ContextVar("building", default=frozenset())

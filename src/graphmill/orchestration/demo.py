@@ -21,6 +21,7 @@ from rich.table import Table
 
 from graphmill.errors import EXIT_CHECK_FAILED, EXIT_OK, GraphmillError, InputError
 from graphmill.orchestration.home import code_location, dagster_home, project_root
+from graphmill.orchestration.instance import open_instance
 from graphmill.orchestration.page import DEFAULT_PORT, SERVICE_VARIABLE
 
 JOB_SUFFIX = "_refresh"
@@ -91,7 +92,7 @@ def run(chain: str, definitions: dg.Definitions, console: Console) -> int:
     job = dg.Definitions.merge(definitions, quiet).resolve_job_def(f"{chain}{JOB_SUFFIX}")
     console.print(f"\n[bold]{chain}[/bold]: from its files to checked embeddings\n")
     begun = time.monotonic()
-    with dg.DagsterInstance.get() as instance:
+    with open_instance() as instance:
         result = job.execute_in_process(
             run_config={"loggers": {"console": {}}}, instance=instance, raise_on_error=False
         )

@@ -30,7 +30,7 @@ def state(path: str) -> FileState:
     """Size and version of the file at ``path`` (local or URL). Raises :class:`InputError` if there is no such file."""
     try:
         filesystem, inner = fsspec.core.url_to_fs(path)
-        filesystem.invalidate_cache()  # an object store's listing of before would hide a change
+        filesystem.invalidate_cache()  # an object store's old listing would hide a change
         info: dict[str, Any] = filesystem.info(inner)
     except FileNotFoundError:
         raise InputError(

@@ -19,6 +19,7 @@ from pydantic import Field
 from upath import UPath
 
 from graphmill.errors import InputError
+from graphmill.ingest import disk
 from graphmill.orchestration.home import project_root
 
 LARGEST_JSON_BYTES = 1_000_000
@@ -59,7 +60,7 @@ class ArtifactIOManager(dg.UPathIOManager):
         """The value as written; a table as a data frame where the input is annotated so."""
         parquet = _with_suffix(path, PARQUET)
         if parquet.exists():
-            table = pq.read_table(str(parquet), memory_map=True) if _is_local(parquet) else _read_remote(parquet)
+            table = _read_local(str(parquet)) if _is_local(parquet) else _read_remote(parquet)
             wanted = context.dagster_type.typing_type if context.dagster_type else None
             return table.to_pandas() if wanted is pd.DataFrame else table
         plain = _with_suffix(path, JSON)
@@ -113,6 +114,14 @@ def _write(target: UPath, write: Any) -> None:
         if os.path.exists(scratch):
             os.remove(scratch)
         raise
+
+
+def _read_local(path: str) -> pa.Table:
+    """The table; one of very many rows is mapped from files, so that its rows need not fit in memory."""
+    file = pq.ParquetFile(path, memory_map=True)
+    if file.metadata.num_rows < disk.MANY or not disk.can_be_mapped(file.schema_arrow):
+        return pq.read_table(path, memory_map=True)
+    return disk.table_on_disk(file.schema_arrow, file.iter_batches(1 << 20))
 
 
 def _read_remote(path: UPath) -> pa.Table:

@@ -15,6 +15,9 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
+from graphmill.evaluation import markdown
+from graphmill.evaluation.pictures.canvas import small_png
+
 INLINE_IMAGE_BYTES = 80_000
 TABLE_ROWS = 50
 _SMALLEST_SIDE = 160
@@ -107,22 +110,10 @@ def markdown_table(rows: Sequence[Mapping[str, Any]]) -> str:
     if not rows:
         return "none"
     names = list(rows[0])
-    lines = ["| " + " | ".join(names) + " |", "|" + "---|" * len(names)]
-    lines += ["| " + " | ".join(_shown(row.get(name)) for name in names) + " |" for row in rows[:TABLE_ROWS]]
+    lines = [markdown.table(names, [[_cell(row.get(name)) for name in names] for row in rows[:TABLE_ROWS]])]
     if len(rows) > TABLE_ROWS:
         lines.append(f"\n{len(rows) - TABLE_ROWS} more rows are not shown.")
     return "\n".join(lines)
-
-
-def _shown(value: Any) -> str:
-    value = _cell(value)
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    if isinstance(value, int):
-        return f"{value:,}"
-    return str(value).replace("|", "\\|").replace("\n", " ")
 
 
 def snippet(code: str) -> dg.MetadataValue:
@@ -144,19 +135,13 @@ def picture(png: bytes, root: Path, path: str, title: str, max_bytes: int = INLI
 
 def _small_png(png: bytes, max_bytes: int) -> str:
     """Base64 of the image, scaled down until it fits; empty if it would have to become unreadably small."""
-    from PIL import Image  # a dependency of matplotlib; imported late, as most steps draw nothing
+    from PIL import Image  # imported late, as most steps draw nothing
 
-    with Image.open(io.BytesIO(png)) as original:
-        image = original.convert("RGB")
-    # Few colours are enough for a plot, and make the file several times smaller.
-    width, height = image.size
+    with Image.open(io.BytesIO(png)) as image:
+        width, height = image.size
     scale = 1.0
     while min(width, height) * scale >= min(_SMALLEST_SIDE, width, height):
-        size = (max(1, round(width * scale)), max(1, round(height * scale)))
-        scaled = image.resize(size, Image.Resampling.LANCZOS) if scale < 1 else image
-        buffer = io.BytesIO()
-        scaled.quantize(colors=64).save(buffer, format="PNG")
-        encoded = base64.b64encode(buffer.getvalue()).decode("ascii")
+        encoded = base64.b64encode(small_png(png, max(1, round(width * scale)), colours=64)).decode("ascii")
         if len(encoded) <= max_bytes:
             return encoded
         # The size goes with the area; a little less than that, as detail shrinks more slowly.

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import dagster as dg
 
+from graphmill.evaluation.markdown import number
 from graphmill.export.embeddings import MANIFEST as EXPORTED
 from graphmill.orchestration.checks import PreviousRun
 from graphmill.orchestration.metadata import scalars
@@ -142,22 +143,14 @@ def _rows(
     for name, value in figures.items():
         before = previous.figure(name)
         then = int(before) if before is not None and isinstance(value, int) and before.is_integer() else before
-        row = {"figure": name, "now": _text(value), "previous": _text(then), "change": change(value, before)}
-        rows.append(row | {who: _text(values.get(name)) for who, values in baselines.items()})
+        row = {"figure": name, "now": number(value), "previous": number(then), "change": change(value, before)}
+        rows.append(row | {who: number(values.get(name)) for who, values in baselines.items()})
     return rows
 
 
 def _table(rows: Sequence[Mapping[str, str]]) -> dg.MetadataValue:
     columns = [dg.TableColumn(name, "string") for name in rows[0]]
     return dg.MetadataValue.table([dg.TableRecord(dict(row)) for row in rows], dg.TableSchema(columns=columns))
-
-
-def _text(value: Any) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, float) and math.isfinite(value):
-        return f"{value:.4g}"
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 def _pictures(pictures: Mapping[str, str]) -> str:

@@ -34,6 +34,7 @@ from graphmill.orchestration.progress import (
     started_line,
     started_metadata,
 )
+from graphmill.settings import parse
 
 POLL_SECONDS = 0.2
 NOTE_DESCENDANTS_EVERY_SECONDS = 1.0
@@ -87,6 +88,10 @@ class WorkerClient(dg.ConfigurableResource):
         description="Where trainings run whose model says nothing of it: kind (local, torchrun, ray, k8s, slurm) and what "
         "it needs; empty: on this machine. See docs/how-to/train_elsewhere.md.",
     )
+
+    def place(self, own: LauncherSettings | None) -> LauncherSettings:
+        """Where a training runs: where its model says (``own``), else where this resource says, else here."""
+        return own or parse(LauncherSettings, self.launcher, "the resource worker, launcher")
 
     def run(
         self,

@@ -12,6 +12,8 @@ from typing import Any
 
 import dagster as dg
 
+from graphmill.errors import EXIT_OK, GraphmillError
+from graphmill.orchestration.instance import open_instance
 from graphmill.orchestration.metadata import markdown_table, scalars, snippet
 from graphmill.orchestration.page import in_words, rounded
 
@@ -92,9 +94,13 @@ def record(instance: dg.DagsterInstance, event: Mapping[str, Any]) -> None:
 def main(arguments: list[str]) -> int:
     """Record the event on stdin in the instance of the given DAGSTER_HOME."""
     os.environ["DAGSTER_HOME"] = os.path.abspath(arguments[0])
-    with dg.DagsterInstance.get() as instance:
-        record(instance, json.load(sys.stdin))
-    return 0
+    try:
+        with open_instance() as instance:
+            record(instance, json.load(sys.stdin))
+    except GraphmillError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    return EXIT_OK
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ from dagster import DagsterRun, DagsterRunStatus
 from graphmill.errors import EXIT_OK, EXIT_STOPPED, GraphmillError, InputError, TrainingError
 from graphmill.orchestration.demo import load
 from graphmill.orchestration.home import dagster_home, project_root
+from graphmill.orchestration.instance import open_instance
 from graphmill.search.asked import ask, give_up, stop_left_over, waiting
 from graphmill.search.storage import VARIABLE
 from graphmill.search.study import Search, finished, is_alive, open_search
@@ -144,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.chdir(root)
         dagster_home(root)
         definitions = load(root)
-        with dg.DagsterInstance.get() as instance:
+        with open_instance() as instance:
             found = run(instance, definitions, options.model)
         print(json.dumps({"folder": str((root / found.folder).resolve())}))
     except GraphmillError as error:

@@ -16,10 +16,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-import dagster as dg
-
 from graphmill.errors import EXIT_OK, GraphmillError, ResourceError
 from graphmill.orchestration.home import PROMOTED, code_location, dagster_home, project_root
+from graphmill.orchestration.instance import open_instance
 from graphmill.orchestration.page import DEFAULT_PORT, SERVICE_VARIABLE
 from graphmill.orchestration.processes import ChildTree
 
@@ -57,7 +56,7 @@ def serve(root: Path, host: str, port: int) -> int:
     )  # the browser's pictures could not bring it, and it serves this machine alone
     print("starting the webserver and the daemon …", flush=True)
     # Made here, once: webserver, daemon and code servers would all try to, and some of them fail.
-    with dg.DagsterInstance.get():
+    with open_instance():
         pass
     stopping = _Interrupts()  # before the children start: a handler of ours is reset to the default in them
     workspace = _target(root)

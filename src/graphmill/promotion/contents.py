@@ -30,6 +30,9 @@ from graphmill.promotion.policy import PromotionSettings
 from graphmill.promotion.versions import Version
 from graphmill.runs.card import write_card
 from graphmill.runs.export import Restored
+from graphmill.runs.links import FOLDER as LINKS_FOLDER
+from graphmill.runs.links import REPORT as LINKS_REPORT
+from graphmill.runs.links import TABLE as LINKS_TABLE
 from graphmill.runs.recommendations import FILE as RECOMMENDATIONS
 from graphmill.runs.recommendations import Recommends, recommendation_table
 from graphmill.runs.resolve import merge, resolve
@@ -40,11 +43,15 @@ from graphmill.training.files import describe_file
 
 SETTINGS = "settings.json"
 CURVES, HEALTH, RANKING, DRIFT = "curves.json", "health.json", "ranking.json", "drift.json"
+DRIFT_PICTURES = ("overlap.png", "moved.png")
+RANKING_PICTURE = "ranking.png"
 _FOUND_IN_RUN = {
     RANKING: RANKING,
     f"validation/{HEALTH}": HEALTH,
     f"drift/{DRIFT}": DRIFT,
     "report.json": "report.json",
+    RANKING_PICTURE: RANKING_PICTURE,
+    **{f"drift/{name}": name for name in DRIFT_PICTURES},
 }
 """What a run may have beside its export, and its name in the version: shown by ``graphmill serve``."""
 
@@ -68,6 +75,7 @@ def fill_from(
         graph = summarise(restored.graph)
         graph.save(folder)
         report = restored.run.read_json("report.json")
+        _copy_links(restored, folder)
         before = {path.name for path in folder.iterdir()}
         index = _derive(restored, folder, wanted, health)
         return {
@@ -96,6 +104,14 @@ def fill_from(
     return fill
 
 
+def _copy_links(restored: Restored, folder: Path) -> None:
+    """The table of predicted links, where the run has one of the epoch that is promoted."""
+    links = restored.run.path / LINKS_FOLDER
+    if (links / LINKS_REPORT).is_file() and _read(links / LINKS_REPORT)["epoch"] == restored.epoch:
+        for name in (LINKS_TABLE, LINKS_REPORT):
+            shutil.copyfile(links / name, folder / name)
+
+
 def _derive(
     restored: Restored, folder: Path, wanted: PromotionSettings, health: HealthReport | None
 ) -> dict[str, Any] | None:
@@ -114,6 +130,10 @@ def _derive(
     if wanted.index == "exact":
         return None
     return write_index(wanted.index, Vectors(np.asarray(read_embeddings(folder).vectors)), folder)
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def _write(path: Path, values: Any) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.errors import InputError, SettingsError
+from graphmill.evaluation import markdown
 from graphmill.evaluation.json_values import readable
 from graphmill.evaluation.pictures.comparisons import configuration_bars
 from graphmill.runs.measured_run import run_trial
@@ -117,9 +118,7 @@ class AccelerationReport:
 
     def markdown(self) -> str:
         """The table as Markdown."""
-        columns, rows = self.table()
-        lines = ["| " + " | ".join(columns) + " |", "|" + " --- |" * len(columns)]
-        return "\n".join(lines + ["| " + " | ".join(cell.replace("|", "/") for cell in row) + " |" for row in rows])
+        return markdown.table(*self.table())
 
     def picture(self) -> bytes:
         """Bars of time per epoch and peak memory, relative to the baseline, as PNG."""

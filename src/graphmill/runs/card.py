@@ -6,13 +6,13 @@ The parts are the same for the card (Markdown) and for the one-page report (HTML
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from graphmill.errors import ResourceError
+from graphmill.evaluation.markdown import number, table
 from graphmill.evaluation.ranking.names import SIMPLER, grouped
 from graphmill.runs.card_files import CardFiles, read_card_files
 from graphmill.runs.croissant import croissant
@@ -94,23 +94,12 @@ def write_card(folder: str | Path, into: str | Path = "", health: Mapping[str, A
 def markdown(sections: Iterable[Section]) -> str:
     """Parts as Markdown: the first one's title is the page's."""
     parts = []
-    for number, section in enumerate(sections):
-        parts.append(f"{'##' if number else '#'} {section.title}")
+    for at, section in enumerate(sections):
+        parts.append(f"{'##' if at else '#'} {section.title}")
         parts += section.text
-        parts += [_table(table) for table in section.tables if table.rows]
+        parts += [table(each.head, each.rows) for each in section.tables if each.rows]
         parts += [f"```\n{code.strip()}\n```" for code in section.code]
     return "\n\n".join(parts) + "\n"
-
-
-def number(value: Any) -> str:
-    """Four significant digits; integers with separators; nothing for nothing."""
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no"}.get(value, "") if value is not None else ""
-    if isinstance(value, int):
-        return f"{value:,}"
-    if isinstance(value, float):
-        return f"{value:.4g}" if math.isfinite(value) else str(value)
-    return str(value)
 
 
 # -- the parts -----------------------------------------------------------------------------------------------------------
@@ -330,11 +319,11 @@ def _made(files: CardFiles) -> Section:
         ]
     else:
         rows.insert(3, ["length, time, memory", f"{NOT_KNOWN}: no report of the training is here"])
-    table = Table(["what", "value"], rows)
+    shown = Table(["what", "value"], rows)
     if not files.settings:
-        return Section("made", "How it was made", ["How to make it again is not known."], [table])
+        return Section("made", "How it was made", ["How to make it again is not known."], [shown])
     again = "# settings.yaml, in the project's folder; then: graphmill train settings.yaml"
-    return Section("made", "How it was made", (), [table], [f"{again}\n{files.settings_file()}"])
+    return Section("made", "How it was made", (), [shown], [f"{again}\n{files.settings_file()}"])
 
 
 def _where(files: CardFiles) -> Section:
@@ -349,15 +338,6 @@ def _value(value: Any) -> str:
 
 def _float(value: Any) -> Any:
     return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-def _table(table: Table) -> str:
-    lines = [table.head, ["---"] * len(table.head), *table.rows]
-    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
-
-
-def _cell(text: str) -> str:
-    return str(text).replace("|", "\\|").replace("\n", " ")
 
 
 class Markdown(str):

@@ -140,7 +140,7 @@ class CardFiles:
 
     @property
     def health_is_of_export(self) -> bool:
-        """Whether the health report is of these vectors; one of before there were hashes is taken at its word."""
+        """Whether the health report is of these vectors; one written before there were hashes is taken at its word."""
         of = self.health.get("of")
         return not of or bool({entry["sha256"] for entry in self.export["files"].values()} & set(of))
 

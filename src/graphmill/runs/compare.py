@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from graphmill.evaluation.json_values import flat
 from graphmill.evaluation.pictures.comparisons import loss_curves
 from graphmill.runs.resolve import stored_settings
 from graphmill.training.run_directory import RunDirectory
@@ -60,7 +61,7 @@ def compare_runs(a: str | Path, b: str | Path) -> RunComparison:
     runs = [RunDirectory(Path(a)), RunDirectory(Path(b))]
     reports = [run.read_json("report.json") for run in runs]
     described = [
-        _flat(stored_settings(run).model_dump(mode="json")) | _flat(_about(run.read_json("manifest.json")))
+        flat(stored_settings(run).model_dump(mode="json")) | flat(_about(run.read_json("manifest.json")))
         for run in runs
     ]
     names = dict.fromkeys([*described[0], *described[1]])
@@ -107,13 +108,3 @@ def _number(value: Any) -> float:
 
 def _shown(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.6g}"
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for name, value in values.items():
-        if isinstance(value, Mapping):
-            out |= _flat(value, f"{prefix}{name}.")
-        else:
-            out[prefix + name] = value
-    return out

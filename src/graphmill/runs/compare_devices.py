@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from graphmill.runs.exported import Run
 from graphmill.runs.resolve import merge
 from graphmill.runs.train import train
 from graphmill.training.device import available_devices
+from graphmill.training.memory import format_size
 from graphmill.training.run_directory import RunDirectory
 
 METRIC_TOLERANCE = 0.05
@@ -33,6 +34,8 @@ class Comparison:
     seed_overlap: float = float("nan")
     trace_difference: float = float("nan")
     metric_differences: dict[str, float] = field(default_factory=dict)
+    advice: str = ""
+    """Which device to use, and what to write for it."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values."""
@@ -40,8 +43,13 @@ class Comparison:
 
     def rows(self) -> list[list[str]]:
         """Table rows: what, a cell per device, whether they agree."""
-        names = ("seconds_per_step", "seconds", "peak_memory_bytes")
-        rows = [[name, *[f"{result[name]:.4g}" for result in self.results], ""] for name in names]
+        figures: dict[str, Callable[[dict[str, Any]], str]] = {
+            "a step": lambda result: f"{result['seconds_per_step'] * 1e3:.4g} ms",
+            "the training": lambda result: f"{result['seconds']:.4g} s",
+            "memory of the program": lambda result: format_size(result["peak_memory_bytes"]),
+            "memory of the GPU": lambda result: _size_or_none(result.get("peak_device_memory_bytes")),
+        }
+        rows = [[name, *map(figure, self.results), ""] for name, figure in figures.items()]
         for name in self.results[0]["metrics"]:
             close = name not in self.metric_differences or self.metric_differences[name] <= METRIC_TOLERANCE
             cells = [f"{result['metrics'][name]:.4f}" for result in self.results]
@@ -77,18 +85,29 @@ def compare(values: Mapping[str, Any], where: str) -> Comparison:
     sentence = (
         f"{' and '.join(devices)} {verdict}: largest difference of a test metric {largest:.4f} (allowed "
         f"{METRIC_TOLERANCE}), {K} nearest neighbours shared {overlap:.3f} (two seeds share {seeds:.3f}), "
-        f"loss traces within {difference:.2%}; {_faster(devices, [run['seconds_per_step'] for run in runs])}"
+        f"loss traces within {difference:.2%}"
     )
-    return Comparison(devices, runs, sentence, agree, overlap, seeds, difference, metrics)
+    advice = _advice(devices[1], agree, [run["seconds_per_step"] for run in runs[:2]])
+    return Comparison(devices, runs, sentence, agree, overlap, seeds, difference, metrics, advice)
 
 
-def _faster(devices: list[str], seconds: list[float]) -> str:
-    """Which device a step takes less time on, and what to write for it."""
-    fast, slow = sorted(range(2), key=lambda n: seconds[n])
-    if not seconds[fast]:
-        return "a step was too short to time"
-    times = seconds[slow] / seconds[fast]
-    return f"a step is {times:.2g} times as fast on {devices[fast]} (acceleration.device: {devices[fast]})"
+def _size_or_none(size: float | None) -> str:
+    return format_size(size) if size else "none"
+
+
+def _advice(other: str, agree: bool, seconds: list[float]) -> str:
+    """Which device to use, by seconds a step on the CPU and on ``other``, and what to write for it."""
+    gpu = {"mps": "the Mac's GPU", "cuda": "the GPU"}[other]
+    cpu = "use the CPU (write acceleration: {device: cpu})"
+    if not agree:
+        return f"{cpu}: {gpu} gives other results, which is a fault of graphmill or torch; please report this table"
+    if not min(seconds):
+        return "either device will do: a step was too short to time"
+    if seconds[1] <= seconds[0]:
+        return (
+            f"use {gpu}, which is taken by itself: the same results, a step {seconds[0] / seconds[1]:.2g} times as fast"
+        )
+    return f"{cpu}: the same results, a step {seconds[1] / seconds[0]:.2g} times as fast as on {gpu}"
 
 
 def _run(values: Mapping[str, Any], where: str, device: str, seed_step: int, root: str) -> dict[str, Any]:

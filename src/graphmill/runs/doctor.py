@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from graphmill.kernels.runtime.processor import multiplies_bfloat16
-from graphmill.training.device import allowed_cores, available_devices
+from graphmill.training.device import allowed_cores, available_devices, choose_device
 from graphmill.training.memory import available_memory, device_memory
 
 
@@ -31,15 +31,20 @@ class Finding:
 def examine(processes: int = 0) -> list[Finding]:
     """Everything that decides what a run can use here; with ``processes`` also one real all-reduce."""
     out = [Finding("torch", True, torch.__version__), Finding("cores", True, f"{allowed_cores()} may be used")]
-    out.append(
-        Finding("memory", True, f"{available_memory() / 2**30:.1f} GiB available (limits of the container count)")
-    )
+    limits = " (limits of the container count)" if sys.platform == "linux" else ", as long as other programs leave it"
+    out.append(Finding("memory", True, f"{available_memory() / 2**30:.1f} GiB available{limits}"))
+    chosen = choose_device("auto", allow_fallback=True).device.type
+    out.append(Finding("a training uses", True, _NAMES[chosen]))
     for name, why in available_devices().items():
         out.append(Finding(f"device {name}", not why, why or _usable(name)))
     out += [_matmul("bf16", torch.bfloat16), _matmul("fp16", torch.float16)]
     compiler = next((path for name in ("g++", "c++", "clang++") if (path := shutil.which(name))), None)
     out.append(
-        Finding("compile on the CPU", compiler is not None, compiler or "no C++ compiler; acceleration.compile: off")
+        Finding(
+            "compile on the CPU",
+            compiler is not None,
+            compiler or "no C++ compiler, which acceleration.compile alone would need; it is off unless you ask for it",
+        )
     )
     there = importlib.util.find_spec("numba") is not None
     said = "numba is installed" if there else "pip install graphmill[numba] to have them"
@@ -50,14 +55,21 @@ def examine(processes: int = 0) -> list[Finding]:
     return out
 
 
+_NAMES = {
+    "cpu": "the CPU: there is no accelerator that it could take",
+    "mps": "mps, the Mac's GPU, by itself (acceleration.device: auto)",
+    "cuda": "cuda, the GPU, by itself (acceleration.device: auto)",
+}
+
+
 def _usable(name: str) -> str:
     """What there is to say of a device that can be used: an accelerator is taken by itself, with so much memory."""
     if name == "cpu":
         return "usable"
     memory = device_memory(torch.device(name))
     return (
-        f"usable, and taken by device: auto; {memory.free / 2**30:.1f} of {memory.total / 2**30:.1f} GiB free; "
-        "graphmill compare-devices SETTINGS holds it against the CPU"
+        f"usable; {memory.free / 2**30:.1f} of {memory.total / 2**30:.1f} GiB free; graphmill compare-devices SETTINGS "
+        "says whether it is faster than the CPU"
     )
 
 

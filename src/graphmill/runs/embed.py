@@ -1,4 +1,4 @@
-"""Vectors for nodes that joined the graph after the training, from a file of their edges to nodes of the model.
+"""Vectors for nodes that joined the graph after the training, from their edges to nodes of the model or their features.
 
 What is written is an export of known and new nodes, that is read, compared and scored as any other.
 """
@@ -19,11 +19,13 @@ from graphmill.evaluation.drift.procrustes import fit_rotation
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.export.embeddings import MANIFEST, SCORING, export_embeddings, read_manifest, require_whole
 from graphmill.export.writers import ParquetEmbeddings
+from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.relations import INVERSE_PREFIX, Key
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.ingest.tables import IngestResult
 from graphmill.runs.export import Restored
-from graphmill.systems.hgt.later import LaterNodes
+from graphmill.runs.joining import FeatureFiles, with_told
+from graphmill.systems.registry import entry
 from graphmill.training.contract import EmbeddingBlock
 from graphmill.training.files import describe_file, writing
 
@@ -35,7 +37,10 @@ NEW = "new_nodes.parquet"
 
 @runtime_checkable
 class EmbedsLater(Protocol):
-    """A recipe that has vectors for nodes it was not trained with."""
+    """A recipe that has vectors for nodes it was not trained with.
+
+    One with ``embeds_from_features`` True needs no edges of a node that has features.
+    """
 
     def embed_later(self, model: nn.Module, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """Vectors float32 [new nodes, types in turn; width], and what scores links with the vectors of all nodes: arrays as
@@ -51,33 +56,56 @@ class Joined:
     later: LaterNodes
 
 
-def embed_run(restored: Restored, tables: IngestResult, source: str, output: Path | None = None) -> dict[str, Any]:
+def embed_run(
+    restored: Restored,
+    tables: IngestResult | None,
+    source: str,
+    output: Path | None = None,
+    features: FeatureFiles | None = None,
+) -> dict[str, Any]:
     """Write an export of all nodes, in which known ones have the vectors that they had; returns its manifest.
 
-    ``tables``: nodes and edges of the file ``source``. Each type's new nodes come after its known ones. Edges between known
-    nodes count as known links from then on.
+    ``tables``: nodes and edges of the file ``source``, or None where there are features alone. Each type's new nodes come
+    after its known ones. Edges between known nodes count as known links from then on.
 
     Raises:
         SettingsError: the system has no vectors for nodes that it was not trained with.
-        InputError: no new node, a type or relation that the model does not have, or a new node without an edge to a known
-            one.
+        InputError: no new node, a type or relation that the model does not have, or a new node of which nothing is said that
+            the model can read.
     """
     recipe, graph = restored.recipe, restored.graph
     if not isinstance(recipe, EmbedsLater):
         raise SettingsError(
             f"{recipe.name} has a vector only for nodes that it was trained with; train it again on the grown graph, with "
-            "training.init_from naming this run, or use HGT (of users with a history: graphmill recommend --history)"
+            f"training.init_from naming this run, or use {_others(restored)}"
         )
     folder = output or restored.run.path / FOLDER
     if folder.resolve() in (restored.run.path.resolve(), restored.run.embeddings.resolve()):
         raise InputError(f"{folder} is where the run's own vectors are; name another folder")
-    joined = join(graph, tables, source)
+    told = features or FeatureFiles()
+    tables = with_told(tables, told)
+    joined = join(graph, tables, source, told, alone=getattr(recipe, "embeds_from_features", False))
     vectors, scoring = recipe.embed_later(restored.model, joined.later)
     return _write(restored, tables, joined, vectors, scoring, source, folder)
 
 
-def join(graph: TypedGraph, tables: IngestResult, source: str) -> Joined:
-    """The nodes of a file that a graph does not have, and the file's edges in the graph's relations."""
+def _others(restored: Restored) -> str:
+    if entry(restored.recipe.name).recommends:
+        return (
+            "mmgcn or dragon, which read features of new items, or kgat, which reads facts (for people with a history, and "
+            "items that known people met: graphmill recommend --history)"
+        )
+    return "HGT"
+
+
+def join(
+    graph: TypedGraph, tables: IngestResult, source: str, told: FeatureFiles | None = None, *, alone: bool = False
+) -> Joined:
+    """The nodes of a file that a graph does not have, the file's edges in the graph's relations, and their features.
+
+    ``alone``: what has features needs no edge to a known node.
+    """
+    told = told or FeatureFiles()
     nodes = graph.node_table()
     types = [t.name for t in graph.node_types]
     kinds, ids = tables.nodes["type"].cast(pa.string()).to_pylist(), tables.nodes["id"].to_pylist()
@@ -101,8 +129,24 @@ def join(graph: TypedGraph, tables: IngestResult, source: str) -> Joined:
     if not any(rows):
         raise InputError(f"{source}: all of its {len(ids):,} nodes are in the model already; there is nothing to embed")
     edges = _edges(graph, tables, kinds, local, source)
-    _require_neighbours(graph, edges, rows, ids, source)
-    return Joined([np.array(r, np.int64) for r in rows], LaterNodes([len(r) for r in rows], edges))
+    features = _features(graph, told, [[ids[row] for row in r] for r in rows])
+    having = [set(told.ids(t.name)) if alone else set() for t in graph.node_types]
+    _require_neighbours(graph, edges, rows, ids, source, having)
+    return Joined([np.array(r, np.int64) for r in rows], LaterNodes([len(r) for r in rows], edges, features))
+
+
+def _features(graph: TypedGraph, told: FeatureFiles, new: list[list[str]]) -> dict[tuple[int, str], np.ndarray]:
+    found = {}
+    for (kind, name), rows in told.told.items():
+        number = [t.name for t in graph.node_types].index(kind)
+        trained = graph.features(kind, name)
+        assert trained is not None
+        values = np.zeros((len(new[number]), trained.shape[1]), np.float32)
+        for place, node in enumerate(new[number]):
+            if node in rows:
+                values[place] = rows[node]
+        found[number, name] = values
+    return found
 
 
 def _edges(
@@ -144,6 +188,7 @@ def _require_neighbours(
     rows: list[list[int]],
     ids: list[str],
     source: str,
+    having: list[set[str]],
 ) -> None:
     types = {t.name: n for n, t in enumerate(graph.node_types)}
     count = [t.count for t in graph.node_types]
@@ -154,7 +199,10 @@ def _require_neighbours(
             new = (ends[mine] >= count[kinds[mine]]) & (ends[theirs] < count[kinds[theirs]])
             reached[kinds[mine]][ends[mine][new] - count[kinds[mine]]] = True
     lost = [
-        ids[row] for r, there in zip(rows, reached, strict=True) for row, ok in zip(r, there, strict=True) if not ok
+        ids[row]
+        for r, there, told in zip(rows, reached, having, strict=True)
+        for row, ok in zip(r, there, strict=True)
+        if not ok and ids[row] not in told
     ]
     if lost:
         shown = ", ".join(lost[:3]) + ", …" * (len(lost) > 3)
@@ -182,7 +230,7 @@ def _write(
     numbers = np.arange(len(new)) + int(np.max(table["index"].to_numpy(), initial=-1)) + 1
     new = new.set_column(0, "index", pa.array(numbers)).set_column(3, "type", new["type"].cast(pa.string()))
     parts, blocks = [], []
-    first = np.concatenate([[0], np.cumsum(joined.later.counts)])
+    first = joined.later.first
     for number, t in enumerate(graph.node_types):
         mine = slice(first[number], first[number + 1])
         parts += [table.slice(t.offset, t.count), new.slice(mine.start, mine.stop - mine.start).cast(table.schema)]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from graphmill.runs.export import Restored
     from graphmill.runs.links import LinkModel
     from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
+    from graphmill.systems.link_export import ExportedScorer
 
 
 class Run:
@@ -106,7 +107,7 @@ class Run:
         scorer, number, (source, target) = self.scorer, *self._relation(relation)
         if len(heads) != len(tails):
             raise InputError(f"{len(heads)} heads and {len(tails)} tails were given; a link has one of each")
-        first, second = scorer.sums.offsets[number]
+        first, second = scorer.links.offsets[number]
         left = np.array([self.row(h, source) for h in heads], np.int64) - first
         right = np.array([self.row(t, target) for t in tails], np.int64) - second
         found: np.ndarray = scorer.score(number, left, right).numpy()
@@ -123,19 +124,17 @@ class Run:
         return found[0], (source, target)
 
     @cached_property
-    def scorer(self) -> SoftmaxScorer:
+    def scorer(self) -> ExportedScorer | SoftmaxScorer:
         """Scores links from this export alone. Raises :class:`InputError` where it cannot."""
-        from safetensors.numpy import load_file
-
-        from graphmill.systems.hgt.softmax_scorer import scorer_of
+        from graphmill.runs.links_of_export import scorer_of_export
 
         path = self._directory / SCORING
         if not path.is_file():
             raise InputError(
-                f"{self.path} has vectors and no {SCORING}: links are scored from exports of HGT with objective.loss "
-                "softmax; train that and export it"
+                f"{self.path} has vectors and no {SCORING}: links are scored from exports of HGT, ConvE and ComplEx; "
+                "where it is one of an earlier release, export the run again"
             )
-        return scorer_of(load_file(path), np.asarray(self.embeddings.vectors, dtype=np.float32))
+        return scorer_of_export(self._directory, self.manifest, self.embeddings.vectors)
 
     def to_pandas(self) -> pd.DataFrame:
         """One row a node: node_index, node_id, node_name, node_type, and the dimensions d0 … as float32."""
@@ -170,19 +169,9 @@ class Run:
     @property
     def history(self) -> pd.DataFrame:
         """One row an epoch: its losses (means over steps), and the validation figures where there are any."""
-        import pandas as pd
+        from graphmill.runs.history import history
 
-        from graphmill.training.metrics_log import MetricsLog
-
-        rows = [
-            {
-                "epoch": each["epoch"],
-                **each["losses"],
-                **{f"valid_{n}": v for n, v in (each.get("valid") or {}).items()},
-            }
-            for each in MetricsLog(self.path / "metrics.jsonl").read("epoch")
-        ]
-        return pd.DataFrame(rows)
+        return history(self.path / "metrics.jsonl")
 
     def read_json(self, name: str) -> Mapping[str, Any]:
         """A JSON file of the run directory. Raises :class:`InputError` where it is missing: an export alone has none."""
@@ -339,20 +328,31 @@ class Run:
             return True
         return False
 
-    def embed(self, edges: str | Path, output: str | Path = "", format: str = "", **settings: Any) -> Run:
-        """Vectors for nodes that joined later, by their edges to known ones (as :func:`graphmill.read_edges` reads).
+    def embed(
+        self,
+        edges: str | Path = "",
+        output: str | Path = "",
+        format: str = "",
+        *,
+        features: str | Path | Mapping[str, str | Path] = "",
+        **settings: Any,
+    ) -> Run:
+        """Vectors for nodes that joined later: by edges to known ones (as :func:`graphmill.read_edges` reads; HGT, KGAT), by
+        features (a file, or one for each set by its name; MMGCN, DRAGON), or both.
 
         Returns an export in the folder ``output`` (default: ``embeddings_later`` in the run) of known nodes, with the
         vectors that they had, and new ones, which ``new_nodes.parquet`` has alone. Nothing is trained.
 
         Raises:
-            SettingsError: the system has none for such nodes. InputError: the file has no new node, or cannot be used.
+            SettingsError: the system has none for such nodes. InputError: no new node, or a file that cannot be used.
         """
-        from graphmill.ingest.read import read_edges
         from graphmill.runs.embed import FOLDER, embed_run
+        from graphmill.runs.joining import read_joining
 
+        files = features if isinstance(features, Mapping) else {"": features} if str(features) else {}
         folder = Path(output) if str(output) else self.path / FOLDER
-        embed_run(self._restored, read_edges(edges, format, **settings), str(edges), folder)
+        tables, told, source = read_joining(self._restored.graph, str(edges), files, format, settings)
+        embed_run(self._restored, tables, source, folder, told)
         return Run(folder)
 
     def recommend(
@@ -374,7 +374,7 @@ class Run:
         """
         import pyarrow.parquet as pq
 
-        from graphmill.ingest.read import read_interactions
+        from graphmill.ingest.public_readers import read_interactions
         from graphmill.runs.fold_in import recommend_history
         from graphmill.runs.recommendations import recommend_run
 

@@ -15,7 +15,6 @@ from torch import Tensor
 from graphmill.errors import InputError, SettingsError
 from graphmill.influence.results import CSV_COLUMNS, SELF_COLUMNS, Explanation, Names, write_csv, write_json
 from graphmill.influence.settings import InfluenceSettings
-from graphmill.influence.sketch import Projector, sketches
 from graphmill.influence.tracin import Request, TracedCheckpoint, adam_scales, influence, self_influence, top
 from graphmill.runs.export import Restored, restore
 from graphmill.sampling.keyed import generator
@@ -119,8 +118,6 @@ class _Analysis:
 
     def _explain(self, explained: np.ndarray, start: int) -> list[Explanation]:
         k = self.settings.top_k
-        if self.settings.variant == "sketch_rescored":
-            return self._explain_by_sketch(explained)
         partial = self.folder / f".partial-{self._key()}-{start}.npz"
         resumed: tuple[int, np.ndarray] | None = None
         if partial.is_file():
@@ -150,28 +147,6 @@ class _Analysis:
             proponents, opponents = top(values, k)
             listed = [*proponents.tolist(), *opponents.tolist()]
             found.append(Explanation(triple, proponents, opponents, {i: float(values[i]) for i in listed}))
-        return found
-
-    def _explain_by_sketch(self, explained: np.ndarray) -> list[Explanation]:
-        projector = Projector(self.settings.sketch_dim, self.settings.seed)
-        if self.settings.unit == "row":
-            raise SettingsError("variant: sketch_rescored works with unit: label")
-
-        def project(triples: np.ndarray) -> np.ndarray:
-            return sketches(self.recipe, self.checkpoints, triples, self.request, projector, poll=self.poll)
-
-        estimates = project(explained) @ project(self.train).T
-        count = min(len(self.train), max(2 * self.settings.top_k, round(self.settings.rescore_share * len(self.train))))
-        found = []
-        for triple, guess in zip(explained, estimates, strict=True):
-            chosen = np.sort(np.argpartition(-np.abs(guess), count - 1)[:count])
-            exact = influence(
-                self.recipe, self.checkpoints, self.train[chosen], triple[None], self.request, poll=self.poll
-            )[0]
-            proponents, opponents = top(exact, self.settings.top_k)
-            listed = [*proponents.tolist(), *opponents.tolist()]
-            values = {int(chosen[i]): float(exact[i]) for i in listed}
-            found.append(Explanation(triple, chosen[proponents], chosen[opponents], values))
         return found
 
     # ------------------------------------------------------------------ what is asked

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -34,6 +34,7 @@ from graphmill.predictions.table import LinkRows, schema
 from graphmill.predictions.top_tails import BestTails, Candidates, best_tails
 from graphmill.predictions.usual_ranks import usual_ranks
 from graphmill.runs.export import restore
+from graphmill.runs.links_of_export import scorer_of_export
 from graphmill.runs.messages import Outlet
 from graphmill.runs.places import open_graph_of
 from graphmill.systems.registry import entry
@@ -85,8 +86,7 @@ def link_model(run: str | Path) -> LinkModel:
     """
     path = Path(run).resolve()
     exported = path / "embeddings" if (path / "embeddings").is_dir() else path
-    if (exported / SCORING).is_file():
-        manifest = read_manifest(exported)
+    if (exported / SCORING).is_file() and _reads_export(path, manifest := read_manifest(exported)):
         require_whole(exported, manifest)
         if "joined" in manifest:
             raise InputError(
@@ -94,11 +94,11 @@ def link_model(run: str | Path) -> LinkModel:
                 "(graphmill.load(FOLDER).links(head, relation))"
             )
         graph = open_graph_of(path, manifest["data"])
-        return LinkModel(path, graph, exported_scorer(exported), {"epoch": manifest.get("epoch")})
+        return LinkModel(path, graph, scorer_of_export(exported, manifest), {"epoch": manifest.get("epoch")})
     if not (path / "manifest.json").is_file() or not (path / "settings.json").is_file():
         raise InputError(
-            f"{path} is no run directory, nor an export that can score links: links are predicted from runs of HGT, ConvE "
-            "and ComplEx, and from exports of HGT with objective.loss softmax"
+            f"{path} is no run directory, nor an export that can score links: links are predicted from runs and exports of "
+            "HGT, ConvE and ComplEx"
         )
     restored = restore(path)
     if entry(restored.recipe.name).recommends:
@@ -106,15 +106,9 @@ def link_model(run: str | Path) -> LinkModel:
     return LinkModel(path, restored.graph, restored.recipe.scorer(restored.model), restored.used)
 
 
-def exported_scorer(folder: Path) -> Any:
-    """The scorer of an export's vectors and relations' parameters."""
-    from safetensors.numpy import load_file
-
-    from graphmill.evaluation.embedding_files import read_embeddings
-    from graphmill.systems.hgt.softmax_scorer import scorer_of
-
-    vectors = np.asarray(read_embeddings(folder).vectors, dtype=np.float32)
-    return scorer_of(load_file(folder / SCORING), vectors)
+def _reads_export(path: Path, manifest: Mapping[str, Any]) -> bool:
+    """Of a run of HGT its export spares the messages; that of tables is scored on its own device from its checkpoint."""
+    return manifest.get("recipe", "hgt") == "hgt" or not (path / "checkpoints").is_dir()
 
 
 class Predictor:

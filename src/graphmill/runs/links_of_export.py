@@ -2,17 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from safetensors.numpy import load_file
 
+from graphmill.evaluation.embedding_files import read_embeddings
+from graphmill.export.embeddings import SCORING
 from graphmill.predictions.paths import PathEvidence
 from graphmill.predictions.settings import LinkSettings
 from graphmill.predictions.table import schema
+from graphmill.systems.registry import exported_scorer
 
 if TYPE_CHECKING:
     from graphmill.runs.exported import Run
+    from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
+    from graphmill.systems.link_export import ExportedScorer
+
+
+def scorer_of_export(
+    folder: Path, manifest: Mapping[str, Any], vectors: np.ndarray | None = None
+) -> ExportedScorer | SoftmaxScorer:
+    """What scores the links of an export in ``folder`` that can; ``vectors``: its own, where they were read before."""
+    rows = read_embeddings(folder).vectors if vectors is None else vectors
+    return exported_scorer(
+        manifest.get("recipe", "hgt"), load_file(folder / SCORING), np.asarray(rows, dtype=np.float32)
+    )
 
 
 def links_of_export(run: Run, asked: LinkSettings) -> pd.DataFrame:
@@ -29,11 +47,11 @@ def links_of_export(run: Run, asked: LinkSettings) -> pd.DataFrame:
         run.scorer,
         *run._relation("|".join(fitting[0]) if len(fitting) == 1 else relation),
     )
-    first, second = scorer.sums.offsets[number]
+    first, second = scorer.links.offsets[number]
     row = run.row(head, source)
     own = np.array([row - first], np.int64)
     scores = scorer.score_targets(number, own)[0].numpy().copy()
-    trained = scorer.sums.known(number, own)[1]
+    trained = scorer.links.known(number, own)[1]
     if asked.known != "flag":
         scores[trained] = -np.inf
     if 0 <= row - second < len(scores):  # a node's link to itself says nothing

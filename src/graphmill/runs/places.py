@@ -77,7 +77,7 @@ def _places(run: Path, stored: Path) -> Iterator[Path]:
     above = dict.fromkeys((*run.parents[:_LEVELS], Path.cwd(), *Path.cwd().parents[:_LEVELS]))
     if stored.is_absolute():
         yield stored
-        # A run of before paths were relative: all ends of the path, the longest first.
+        # A run from when paths were absolute: all ends of the path, the longest first.
         tails = [Path(*stored.parts[cut:]) for cut in range(1, len(stored.parts))]
     else:
         tails = [stored]

@@ -24,7 +24,15 @@ from graphmill.training.allocator import Heap, allocator_environment, heaps
 from graphmill.training.contract import Execution
 from graphmill.training.ladder import shrink
 from graphmill.training.memory import available_memory, device_memory, format_size, memory_limit, parse_size
-from graphmill.training.planning import Cost, Estimate, Machine, peak_memory_of, probe_machine, step_seconds
+from graphmill.training.planning import (
+    Cost,
+    Estimate,
+    Machine,
+    peak_memory_of,
+    probe_machine,
+    sharded_cost,
+    step_seconds,
+)
 
 _MOST_CHUNKS = 64
 """Loss chunks beyond which the planner does not go: each has a price, and the rest of the step is larger by then."""
@@ -146,7 +154,7 @@ def options(
     limit = _MOST_CHUNKS if batching == "full" else 1
     last: Option | None = None
     while True:
-        cost = cost_of(job, graph, batching, execution)
+        cost = _own_cost(job, graph, batching, execution)
         smaller = False
         for heap in choice if cost.ragged else choice[:1]:
             option = _option(job, batching, execution, cost, heap, machine)
@@ -161,7 +169,7 @@ def options(
     if cost.ragged or last is None:
         return
     execution = Execution(last.loss_chunks, last.checkpointing)
-    cost = cost_of(job, graph, batching, execution)
+    cost = _own_cost(job, graph, batching, execution)
     for heap in choice[1:]:
         option = _option(job, batching, execution, cost, heap, machine)
         if option.estimate.peak < 0.99 * last.estimate.peak:
@@ -291,6 +299,24 @@ def cost_of(job: Job, graph: TypedGraph, batching: str, execution: Execution) ->
     module = import_module(f"{registry.RECIPES[job.settings.recipe].module}.cost")
     cost: Cost = module.step_cost(graph, job.settings, batching, execution, job.precision)
     return cost
+
+
+def layer_widths(settings: Any) -> list[int]:
+    """Width of the features that each layer gathers where tables are divided by rows."""
+    model = settings.model
+    if settings.recipe == "kgat":
+        return [model.embedding_dim, *model.layer_dims[:-1]]
+    width = model.hidden_dim if settings.recipe == "hgt" else model.embedding_dim
+    return [width] * model.num_layers
+
+
+def _own_cost(job: Job, graph: TypedGraph, batching: str, execution: Execution) -> Cost:
+    """:func:`cost_of`, or this process's part of it where tables are divided by rows."""
+    cost, acceleration = cost_of(job, graph, batching, execution), job.settings.acceleration
+    if acceleration.sharding == "none":
+        return cost
+    ranks = int(os.environ.get("WORLD_SIZE", acceleration.processes))  # those of other machines as well
+    return sharded_cost(cost, ranks, graph.num_nodes, layer_widths(job.settings))
 
 
 def _option(job: Job, batching: str, execution: Execution, cost: Cost, heap: Heap, machine: Machine | None) -> Option:

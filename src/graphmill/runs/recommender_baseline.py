@@ -87,7 +87,7 @@ def best_bpr_mf(
         graph = _graph_of(left, held_out, view.num_items, folder)
         form, found = trainings.choose(str(graph.path), len(left.items))
         epochs = found["best_epoch"] or found["epochs_done"]
-    # A length is no part of a run's identity, and a longer training of before must not be taken for this one.
+    # A length is no part of a run's identity, and a longer training that is already there must not be taken for this one.
     return form, trainings.train(form, settings.data, epochs, folder=f"{form}-{epochs}-epochs", every=epochs)
 
 

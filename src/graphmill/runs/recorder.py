@@ -27,6 +27,7 @@ class RunListener:
         self.throttle = Throttle(every_seconds)
         self.step_seconds: list[float] = []
         self.last_step: float | None = None
+        self._to_come, self._share = 0, None  # steps of those reported together that are not yet; what each took
         self.last_health: dict[str, float] = {}
         self.last_valid: dict[str, float] = {}
         self.split = "valid"
@@ -44,11 +45,15 @@ class RunListener:
             self.tensorboard.close()
             self.tensorboard = None
 
-    def on_step(self, state: TrainState, losses: dict[str, float], rate: float) -> None:
-        """Time the step; a message now and then."""
+    def on_step(self, state: TrainState, losses: dict[str, float], rate: float, together: int = 1) -> None:
+        """Time the step, of several together each alike; a message now and then."""
         now = time.monotonic()
-        if self.last_step is not None and len(self.step_seconds) < 10_000:
-            self.step_seconds.append(now - self.last_step)
+        if not self._to_come:
+            self._share = None if self.last_step is None else (now - self.last_step) / together
+            self._to_come = together
+        self._to_come -= 1
+        if self._share is not None and len(self.step_seconds) < 10_000:
+            self.step_seconds.append(self._share)
         self.last_step = now
         self.run.metrics.append("step", state.epoch, state.steps, {"losses": losses, "learning_rate": rate})
         if self.step_seconds and self.throttle.due():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import html
-import io
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from graphmill.errors import ResourceError
-from graphmill.runs.card import Section, Table, beside_baselines, card_sections, number, write_card
+from graphmill.evaluation.markdown import number
+from graphmill.evaluation.pictures.canvas import small_png
+from graphmill.runs.card import Section, Table, beside_baselines, card_sections, write_card
 from graphmill.runs.card_files import CardFiles, read_card_files
 from graphmill.training.files import write_atomically
 from graphmill.training.metrics_log import MetricsLog
@@ -165,8 +166,10 @@ def _pictures(files: CardFiles) -> Iterator[Picture]:
     current = files.health_is_of_export and bool(files.health)
     for section, title, name in _SAVED:
         path = files.folder / name
+        if not path.is_file():
+            path = files.folder / Path(name).name  # of a version, whose files lie side by side
         if path.is_file() and (section != "health" or current):
-            yield Picture(section, title, _small(path.read_bytes()))
+            yield Picture(section, title, small_png(path.read_bytes(), _WIDEST))
     if not (files.folder / "losses.png").is_file():
         yield from _curves(files)
     if not ((files.folder / "validation" / "pca.png").is_file() and current):
@@ -193,18 +196,6 @@ def _of_vectors(files: CardFiles) -> Iterator[Picture]:
     vectors, types = np.asarray(embeddings.vectors), np.asarray(embeddings.types)
     yield Picture("health", "Vectors by node type", pca_scatter(vectors, types, list(embeddings.type_names)))
     yield Picture("health", "Cosines of pairs of rows", cosine_histograms(vectors, types))
-
-
-def _small(png: bytes) -> bytes:
-    from PIL import Image  # matplotlib brings it
-
-    with Image.open(io.BytesIO(png)) as image:
-        if image.width <= _WIDEST:
-            return png
-        small = image.convert("RGB").resize((_WIDEST, max(1, round(image.height * _WIDEST / image.width))))
-    buffer = io.BytesIO()
-    small.quantize(128, dither=Image.Dither.NONE).save(buffer, "PNG", optimize=True)
-    return buffer.getvalue()
 
 
 _STYLE = """

@@ -162,7 +162,7 @@ def fingerprint(job: Job, data_hash: str, algorithm_version: int, init: str = ""
         for name in names:
             del known[section][name]
     # How a run is evaluated is not what it is; but figures whose epoch was chosen on the test split must never be taken for
-    # others, so such a run has a directory of its own. Left out where it is not so: runs of before keep their fingerprint.
+    # others, so such a run has a directory of its own. Left out where it is not so: earlier runs keep their fingerprint.
     if job.settings.evaluation.selected_on == "test":
         known["selected_on"] = "test"
     content = {"data": data_hash, "algorithm_version": algorithm_version, "settings": known}

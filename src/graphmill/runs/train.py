@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 
+from graphmill.errors import SettingsError
 from graphmill.export.remote import require_target
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.kernels.runtime.threads import has_numba
@@ -128,6 +130,7 @@ def train(
     ranks = join(str(wanted.get("backend", "auto")), str(wanted.get("device", "auto")))
     try:
         prepared = prepare(values, where, root=root, agree=ranks.broadcast)
+        _require_several(prepared.job, ranks, where)
         if ranks.world > 1:
             if not ranks.main:
                 return _fit(prepared, ranks, [], stop, splits)
@@ -150,6 +153,15 @@ def train(
             return _fit(replace(other, job=job, left=prepared.job.device.type), ranks, outlets, stop, splits)
     finally:
         ranks.close()
+
+
+def _require_several(job: Job, ranks: Ranks, where: str) -> None:
+    """SettingsError where tables are to be divided over one process."""
+    if job.settings.acceleration.sharding == "rows" and ranks.world == 1:
+        raise SettingsError(
+            f"{where}: acceleration.sharding: rows divides the tables over several processes, and this training has one; "
+            "set acceleration.processes to 2 or more, or sharding: none"
+        )
 
 
 def _fit(
@@ -348,6 +360,7 @@ def _finish(
         "planned_memory_bytes": prepared.plan.option.estimate.peak if prepared.plan.option else 0,
         "memory": [[s.seconds, s.resident, s.device] for s in sampler.samples()],
         "bytes_reduced": engine.ranks.bytes_reduced,
+        "bytes_exchanged": engine.ranks.bytes_exchanged,
         "compile": fit.compile.to_json() if fit.compile else {},
         "shrunk": engine.execution.history,
         "notes": fit.notes,
@@ -368,5 +381,9 @@ def _final_losses(run: RunDirectory) -> dict[str, float]:
 
 
 def _checkpoint_bytes(engine: Engine) -> int:
-    weights = sum(t.numel() * t.element_size() for t in engine.model.state_dict().values())
+    shards = engine.recipe.shards
+    weights = 0
+    for name, t in engine.model.state_dict().items():
+        rows = shards.bounds[name][-1] if shards and name in shards.bounds else None
+        weights += (t.numel() if rows is None else rows * math.prod(t.shape[1:])) * t.element_size()
     return 3 * weights  # weights and two Adam moments

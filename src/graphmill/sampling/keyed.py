@@ -19,9 +19,3 @@ def key_of(*parts: Key) -> int:
 def generator(*parts: Key) -> np.random.Generator:
     """A counter-based generator (Philox) of its own for these parts."""
     return np.random.Generator(np.random.Philox(key=key_of(*parts)))
-
-
-def permutation_slice(n: int, batch: int, index: int, *parts: Key) -> np.ndarray:
-    """Rows ``index * batch : (index + 1) * batch`` of a keyed order of ``n`` rows (int64; the last is short)."""
-    order = generator(*parts).permutation(n)
-    return order[index * batch : (index + 1) * batch]

@@ -1,19 +1,20 @@
 """Which in-edges of a node a sample takes: uniformly without replacement, as a pure function of a key.
 
 Each edge has a priority, a hash of (key, number of the edge); a node takes the edges with the smallest ones. So the choice
-depends on no order of work, and the numpy form (the reference) and the compiled one choose the same edges.
+depends on no order of work.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from graphmill.kernels.runtime.threads import has_numba
 from graphmill.sampling.in_edges import FIRST, GOLDEN, SECOND, InEdges
 from graphmill.sampling.sequences import ranges
 
 ALL = -1
 """The fan-out that takes every edge."""
+TOGETHER = 1 << 20
+"""Edges whose priorities are sorted at a time (some 40 bytes each), but for a node with more."""
 
 
 def priorities(numbers: np.ndarray, key: int) -> np.ndarray:
@@ -44,23 +45,29 @@ def open_edges(edges: InEdges, nodes: np.ndarray, masked: np.ndarray) -> tuple[n
     return found[usable], rows[usable]
 
 
-def pick(
-    edges: InEdges, nodes: np.ndarray, fanout: int, key: int, masked: np.ndarray, *, compiled: bool = True
-) -> tuple[np.ndarray, np.ndarray]:
+def pick(edges: InEdges, nodes: np.ndarray, fanout: int, key: int, masked: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """At most ``fanout`` edges into each node, uniformly without replacement: positions and rows, int64.
 
     ``nodes`` int64; rows are positions in it, ascending, and an edge's position ascends within a row. ``masked`` as in
-    :func:`open_edges`. ``compiled``: by numba, where it is installed; the result is the same.
+    :func:`open_edges`.
     """
     if fanout == ALL:
         return open_edges(edges, nodes, masked)
     if fanout == 0 or not len(nodes):
         none = np.zeros(0, np.int64)
         return none, none
-    if compiled and has_numba():
-        from graphmill.sampling.neighbor_picks_numba import pick as fast
+    ends = np.cumsum(edges.indptr[nodes + 1] - edges.indptr[nodes])
+    cuts = np.flatnonzero(np.diff(ends // TOGETHER)) + 1
+    parts = [_smallest(edges, part, fanout, key, masked) for part in np.split(nodes, cuts)]
+    firsts = np.concatenate([[0], cuts])
+    return np.concatenate([found for found, _ in parts]), np.concatenate(
+        [rows + first for (_, rows), first in zip(parts, firsts, strict=True)]
+    )
 
-        return fast(edges, nodes, fanout, key, masked)
+
+def _smallest(
+    edges: InEdges, nodes: np.ndarray, fanout: int, key: int, masked: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     found, rows = open_edges(edges, nodes, masked)
     order = np.lexsort((priorities(found, key), rows))
     counts = np.bincount(rows, minlength=len(nodes))

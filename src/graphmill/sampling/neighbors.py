@@ -73,7 +73,6 @@ def uniform_sample(
     fanouts: Sequence[Sequence[int]],
     masked: np.ndarray,
     *key: Key,
-    compiled: bool = True,
 ) -> NeighborSample:
     """For each node that hop h − 1 added, at most ``fanouts[h][relation]`` of its in-edges, without replacement.
 
@@ -89,7 +88,7 @@ def uniform_sample(
         for number, (edges, fanout) in enumerate(zip(relations, per_relation, strict=True)):
             t = edges.target_type
             frontier = rows.nodes[t][before[t] : now[t]]
-            found, at = pick(edges, frontier, fanout, key_of(*key, "hop", hop, number), masked, compiled=compiled)
+            found, at = pick(edges, frontier, fanout, key_of(*key, "hop", hop, number), masked)
             source = edges.src[found]
             picked[number].append((source, (at + before[t]).astype(np.int32)))
             reached[edges.source_type].append(source)

@@ -87,12 +87,17 @@ def give_up(study: optuna.Study, number: int, problem: str) -> None:
 def stop_left_over(study: optuna.Study, number: int) -> bool:
     """Ask the process that trains a trial to stop, if it is there although its run has ended; whether it still is."""
     process = study.get_trials(deepcopy=False)[number].user_attrs.get("process")
-    if not is_alive(process):
+    if not _is_here(process):
         return False
-    if process[2] == socket.gethostname():
-        with contextlib.suppress(psutil.Error):
-            psutil.Process(int(process[0])).terminate()
+    with contextlib.suppress(psutil.Error):
+        psutil.Process(int(process[0])).terminate()
     return True
+
+
+def _is_here(process: Any) -> bool:
+    """Whether the process that trains a trial is on this machine. One that a launcher started elsewhere ends with its step,
+    and the lock of the run directory keeps two from training one trial."""
+    return is_alive(process) and process[2] == socket.gethostname()
 
 
 def train_asked(
@@ -123,7 +128,7 @@ def train_asked(
             "trials"
         )
     if frozen.state == TrialState.RUNNING:
-        if is_alive(frozen.user_attrs.get("process")):
+        if _is_here(frozen.user_attrs.get("process")):
             number = frozen.user_attrs["process"][0]
             raise InputError(f"trial '{key}' is being trained by process {number}; wait for it, or stop it")
         values = merge(read_settings(path), overrides)

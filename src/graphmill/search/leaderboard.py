@@ -14,6 +14,7 @@ import yaml
 
 from graphmill.errors import InputError, StoppedError
 from graphmill.evaluation.json_values import plain
+from graphmill.evaluation.markdown import number
 from graphmill.search.study import Search, seconds_of
 from graphmill.training.files import write_atomically
 
@@ -66,7 +67,7 @@ class Leaderboard:
         """For a table: place, value with its interval, seconds, and the searched settings."""
         return [
             [str(e.place), str(e.trial), f"{e.value:.4f}", _interval(e), f"{e.seconds:.0f}",
-             ", ".join(f"{path} {_number(value)}" for path, value in e.chosen.items())]
+             ", ".join(f"{path} {number(value)}" for path, value in e.chosen.items())]
             for e in self.entries[:most]
         ]  # fmt: skip
 
@@ -215,7 +216,3 @@ def _draw(study: optuna.Study, path: Path) -> None:
 
 def _interval(entry: Entry) -> str:
     return f"{entry.low:.4f} to {entry.high:.4f}" if math.isfinite(entry.low) else "one seed"
-
-
-def _number(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,12 +1,17 @@
 """What the worker process does for a search, by mode.
 
-``{"mode": "trial", "search": settings with their section, "run_root", "key", "overrides"}``; "leaderboard" has no key.
+``{"mode": "trial", "search": settings with their section, "run_root", "key", "overrides", "shared"}``;
+"leaderboard" has no key. ``shared``: the study is in a database, whose address the environment has.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
+
+from graphmill.errors import InputError
+from graphmill.search.storage import VARIABLE
 
 
 def trial(job: Mapping[str, Any], outlets: list[Any], stop: Any) -> dict[str, Any]:
@@ -14,6 +19,11 @@ def trial(job: Mapping[str, Any], outlets: list[Any], stop: Any) -> dict[str, An
     from graphmill.runs.resolve import parse_settings
     from graphmill.search.asked import train_asked
 
+    if job.get("shared") and not os.environ.get(VARIABLE):
+        raise InputError(
+            f"the study of this search is in a database, and this machine does not know which: set {VARIABLE} there (with "
+            "launcher: k8s by one of launcher.secrets, on Ray in the nodes' environment)"
+        )
     search = _search(job)
     settings: Any = parse_settings(search.values, "search")
 

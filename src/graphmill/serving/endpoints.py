@@ -11,6 +11,7 @@ from graphmill.serving.parameters import NODE, Parameter, page
 from graphmill.serving.problem import RequestError
 from graphmill.serving.projection import METHODS, MOST_POINTS, projection
 from graphmill.serving.report import report
+from graphmill.serving.why import explain
 
 Answer = dict[str, Any]
 
@@ -48,6 +49,16 @@ def _links(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
     paged = _paged("links", found, asked) if asked["relation"] else {"links": found, "next": None}
     links = [{**link, "paths": opened.paths(row, link, asked["paths"])} for link in paged["links"] or ()]
     return {"node": opened.node(row), **paged, "links": links}
+
+
+def _explain(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
+    if not asked["relation"]:
+        raise RequestError(400, "say which relation: relation=…")
+    row = opened.find(asked["id"], asked["name"], asked["type"])
+    if not asked["target"]:
+        raise RequestError(400, "say which node the link leads to: target=…, its id")
+    target = opened.find(asked["target"], "", asked["target_type"])
+    return {"node": opened.node(row), **explain(opened, row, asked["relation"], target, asked["edges"])}
 
 
 def _recommendations(opened: OpenVersion, asked: dict[str, Any]) -> Answer:
@@ -114,8 +125,10 @@ ENDPOINTS = (
     Endpoint(
         "links",
         "Predicted links that begin at a node: the k likeliest targets in each relation, or in one, without those that the "
-        "model was trained on. Scores compare within a relation. For models whose export scores links "
-        "(HGT with objective.loss softmax).",
+        "model was trained on. Scores compare within a relation. `from` says where a link comes from: `table`, what the run "
+        "had predicted before it was promoted (the asset `_links`, or `graphmill links RUN`), with usual ranks, calibrated "
+        "probabilities and, of the best, the edges that carry them; or `scores`, computed for this answer, where the table "
+        "has no such head or rank. For HGT, ConvE and ComplEx.",
         (
             *NODE,
             Parameter("relation", "A relation's name, or source|name|target; without it all that begin at the node"),
@@ -125,6 +138,34 @@ ENDPOINTS = (
         ),
         _links,
         {"node": _NODE, "links": _rows("Link"), "next": _NEXT},
+    ),
+    Endpoint(
+        "explain",
+        "Why a link is predicted. Where the version's run and its graph are on this machine (`from` is `run`): of HGT the "
+        "edges and paths that carry the score, with their shares; of ConvE the training triples by influence (TracIn), "
+        "which takes as long as `graphmill explain`. Else (`table`) only the edges in `because`, of links that the table "
+        "has them of; `why_not` says what is missing.",
+        (
+            *NODE,
+            Parameter("relation", "A relation's name, or source|name|target"),
+            Parameter("target", "The id of the node that the link leads to"),
+            Parameter("target_type", "Its type, where several types share the id"),
+            Parameter("edges", "Edges at most", "number", 10, 1, 100),
+        ),
+        _explain,
+        {
+            "node": _NODE,
+            "relation": TEXT,
+            "target": _NODE,
+            "from": {"enum": ["run", "table"]},
+            "score": {"type": ["number", "null"]},
+            "method": TEXT,
+            "edges": _rows("Edge"),
+            "paths": {"type": "array", "items": {"type": "object"}},
+            "parts": {"type": "object"},
+            "because": {"type": "array", "items": TEXT},
+            "why_not": TEXT,
+        },
     ),
     Endpoint(
         "recommendations",
@@ -153,12 +194,12 @@ ENDPOINTS = (
     ),
     Endpoint(
         "report",
-        "Figures to look at: held-out metrics, health verdicts, the ranking beside its baselines, loss curves, drift. What "
-        "the run had not when it was promoted is null.",
+        "Figures to look at: held-out metrics, health verdicts, the ranking beside its baselines, loss curves, drift, and "
+        "its `pictures` as `data:` addresses. What the run had not when it was promoted is null.",
         (),
         _report,
         {name: {"type": ["object", "null"]} for name in ("about", "health", "ranking", "drift")}
-        | {"curves": {"type": "array"}},
+        | {"curves": {"type": "array"}, "pictures": {"type": "object"}},
     ),
     Endpoint(
         "projection",

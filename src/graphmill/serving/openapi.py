@@ -19,8 +19,13 @@ SCHEMAS: dict[str, dict[str, Any]] = {
         **_NODE,
         "score": NUMBER,
         "known": {"type": "boolean"},
+        "from": {"enum": ["table", "scores"]},
+        "rank": {"type": "integer"},
+        **{name: {"type": ["number", "null"]} for name in ("usual_rank", "relative_rank", "probability")},
+        "because": {"type": "array", "items": TEXT},
         "paths": {"type": "array", "items": {"$ref": "#/components/schemas/Path"}},
     },
+    "Edge": {"head": TEXT, "relation": TEXT, "tail": TEXT, "share": NUMBER},
     "Recommendation": {"rank": {"type": "integer"}, "id": TEXT, "name": TEXT, "score": NUMBER},
     "Error": {"error": {"type": "string", "description": "One sentence: what is wrong, and what to do"}},
 }

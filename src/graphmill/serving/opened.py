@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import logging
-import threading
 from collections.abc import Mapping
 from functools import cached_property
 from itertools import pairwise
@@ -24,13 +23,13 @@ from graphmill.predictions import paths as training_paths
 from graphmill.predictions.paths import TrainingPaths
 from graphmill.promotion.versions import Version
 from graphmill.runs.exported import Run
+from graphmill.runs.links import TABLE as LINKS
 from graphmill.runs.recommendations import FILE as RECOMMENDATIONS
+from graphmill.serving.links import LinkTable, PredictedLinks
 from graphmill.serving.problem import RequestError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
 
 Int64 = NDArray[np.int64]
 log = logging.getLogger("graphmill.serving")
@@ -48,9 +47,9 @@ class OpenVersion:
         self.embeddings = self.run.embeddings
         self.vectors = Vectors(np.ascontiguousarray(self.embeddings.vectors, dtype=np.float32))
         self.propose, self.search_kind = self._index()
-        self._scorer: SoftmaxScorer | None = self.run.scorer if (version.path / SCORING).is_file() else None
-        rows = len(self.embeddings.ids)
-        self.edges = None if self._scorer is None else TrainingPaths(rows, self._scorer.sums.edges())
+        self._predicted = self._links_of(version.path)
+        training = self._predicted.training if self._predicted else None
+        self.edges = None if training is None else TrainingPaths(len(self.embeddings.ids), training.edges())
         self._recommended = _recommendations(version.path / RECOMMENDATIONS)
         self.files = {path.name: path.read_bytes() for path in _small_files(version.path)}
         self._rows: dict[str, list[int]] = {}
@@ -58,7 +57,14 @@ class OpenVersion:
         for row, (node, name) in enumerate(zip(self.embeddings.ids, self.embeddings.names, strict=True)):
             self._rows.setdefault(node, []).append(row)
             self._named.setdefault(name.casefold(), []).append(row)
-        self._scoring = threading.Lock()
+
+    def _links_of(self, folder: Path) -> PredictedLinks | None:
+        scorer = self.run.scorer if (folder / SCORING).is_file() else None
+        if not (folder / LINKS).is_file():
+            return None if scorer is None else PredictedLinks(scorer, None)
+        ids = self.embeddings.ids
+        rows = {(self.run.type_of(row), str(node)): row for row, node in enumerate(ids)}
+        return PredictedLinks(scorer, LinkTable(folder / LINKS, self.run.manifest["relations"], rows))
 
     def _index(self) -> tuple[Propose | None, str]:
         about = self.version.about.get("index")
@@ -151,11 +157,32 @@ class OpenVersion:
         Raises :class:`RequestError`: 404 where this version scores no links, or has no such relation; 400 where the relation
         begins at another type.
         """
+        begins = self._relations_from(row, relation)
+        assert self._predicted is not None
         return [
-            {"relation": key[1], **self.node(target), "score": round(score, 6), "known": trained}
-            for number, key in self._relations_from(row, relation)
-            for target, score, trained in self._best_targets(number, row, k, known)
+            {
+                "relation": key[1],
+                **self.node(link["target"]),
+                **{name: value for name, value in link.items() if name not in ("relation", "target")},
+                "score": round(link["score"], 6),
+            }
+            for number, key in begins
+            for link in self._predicted.best(number, row, k, known)
         ]
+
+    def link(self, row: int, relation: str, target: int) -> dict[str, Any]:
+        """What is said of one link: ``key`` of its relation, and its row of the table where it has one.
+
+        Raises :class:`RequestError` 400 where the relation does not lead from the one node to the other.
+        """
+        assert relation
+        kind = self.run.type_of(target)
+        fitting = [(number, key) for number, key in self._relations_from(row, relation) if key[2] == kind]
+        if not fitting:
+            raise RequestError(400, f"relation '{relation}' does not lead to nodes of type {kind}")
+        number, key = fitting[0]
+        assert self._predicted is not None
+        return {"key": key, **(self._predicted.listed(number, row, target) or {})}
 
     def paths(self, row: int, link: Mapping[str, str], count: int) -> list[dict[str, Any]]:
         """Up to ``count`` paths of training edges from a node to the target of one of its :meth:`links`, the best first."""
@@ -166,11 +193,13 @@ class OpenVersion:
         return [self._path(self.edges, path) for path in found]
 
     def _relations_from(self, row: int, relation: str) -> list[tuple[int, list[str]]]:
-        if self._scorer is None:
+        if self._predicted is None:
             if self._recommended is not None:
                 raise RequestError(404, f"{self.name} recommends items and predicts no links: ask /recommendations")
             raise RequestError(
-                404, f"{self.name} has vectors and no {SCORING}: links come from HGT with objective.loss softmax"
+                404,
+                f"{self.name} has vectors and no {SCORING}: links come from HGT, ConvE and ComplEx; a version of an earlier "
+                "release has them when its run is exported and promoted again",
             )
         keys = [[str(part) for part in key] for key in self.run.manifest["relations"]]
         named = [(n, key) for n, key in enumerate(keys) if relation in ("", key[1], "|".join(key))]
@@ -185,22 +214,6 @@ class OpenVersion:
                 400, f"relation '{relation}' begins at nodes of type {sources}; this node is of type {kind}"
             )
         return begins
-
-    def _best_targets(self, number: int, row: int, k: int, known: bool) -> list[tuple[int, float, bool]]:
-        scorer = self._scorer
-        assert scorer is not None
-        first, second = scorer.sums.offsets[number]
-        own = np.array([row - first], np.int64)
-        with self._scoring:  # it keeps the targets of the relation asked last
-            scores = scorer.score_targets(number, own)[0].numpy().copy()
-        trained = np.zeros(len(scores), bool)
-        trained[scorer.sums.known(number, own)[1]] = True
-        if not known:
-            scores[trained] = -np.inf
-        if 0 <= row - second < len(scores):  # a node's link to itself says nothing
-            scores[row - second] = -np.inf
-        best = np.argsort(-scores, kind="stable")[:k]
-        return [(int(t) + second, float(scores[t]), bool(trained[t])) for t in best if np.isfinite(scores[t])]
 
     def _path(self, edges: TrainingPaths, path: training_paths.Path) -> dict[str, Any]:
         """``steps``: relation, whether it is walked from its source to its target, and the node that it leads to."""
@@ -234,7 +247,7 @@ class OpenVersion:
     def answers(self) -> list[str]:
         """What can be asked of this version."""
         found = ["vector", "neighbors"]
-        return found + ["links"] * (self._scorer is not None) + ["recommendations"] * (self._recommended is not None)
+        return found + ["links"] * (self._predicted is not None) + ["recommendations"] * (self._recommended is not None)
 
     def json(self, name: str) -> Any:
         """A small JSON file of the version, or None where it has none."""
@@ -245,7 +258,7 @@ class OpenVersion:
 
 
 def _small_files(folder: Path) -> list[Path]:
-    return [path for path in folder.iterdir() if path.suffix in (".json", ".md") and path.is_file()]
+    return [path for path in folder.iterdir() if path.suffix in (".json", ".md", ".png") and path.is_file()]
 
 
 def _recommendations(path: Path) -> tuple[pa.Table, dict[str, tuple[int, int]]] | None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import re
 from pathlib import Path
 
 from starlette.responses import Response
 
+from graphmill.evaluation.pictures.canvas import small_png
 from graphmill.runs.report_html import REPORT
 from graphmill.serving.answers import problem_answer
 
@@ -37,18 +37,5 @@ def picture(root: Path, path: str, width: str) -> Response:
     if file.name == REPORT:
         return Response(data, media_type="text/html", headers={"content-security-policy": _NO_SCRIPTS})
     if width.isascii() and width.isdigit() and len(width) < 5 and 0 < int(width) <= WIDEST:
-        data = scaled(data, int(width))
+        data = small_png(data, int(width))
     return Response(data, media_type="image/png", headers={"cache-control": f"max-age={KEPT_SECONDS}"})
-
-
-def scaled(png: bytes, width: int) -> bytes:
-    """The picture at most ``width`` pixels wide."""
-    from PIL import Image
-
-    with Image.open(io.BytesIO(png)) as image:
-        if image.width <= width:
-            return png
-        small = image.convert("RGB").resize((width, max(1, round(image.height * width / image.width))))
-    buffer = io.BytesIO()
-    small.save(buffer, "PNG", optimize=True)
-    return buffer.getvalue()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from graphmill.promotion.contents import CURVES, DRIFT, HEALTH, RANKING
+from graphmill.promotion.contents import CURVES, DRIFT, DRIFT_PICTURES, HEALTH, RANKING
 
 if TYPE_CHECKING:
     from graphmill.serving.opened import OpenVersion
@@ -15,7 +16,9 @@ _OVERALL = ("overlap_10", "overlap_50", "cka", "cosine_aligned", "shared", "new"
 
 
 def report(opened: OpenVersion) -> dict[str, Any]:
-    """``about``, ``health``, ``ranking``, ``curves``, ``drift``; None, or [], for what the version has no file of."""
+    """``about``, ``health``, ``ranking``, ``curves``, ``drift``; None, or [], for what the version has no file of.
+    ``pictures``: those of the drift, as ``data:`` addresses by name.
+    """
     about = opened.version.about
     names = ("recipe", "made", "rows", "dim", "epoch", "selection_metric", "metrics", "graph", "run_dir")
     return {
@@ -24,7 +27,13 @@ def report(opened: OpenVersion) -> dict[str, Any]:
         "ranking": _ranking(opened.json(RANKING)),
         "curves": opened.json(CURVES) or [],
         "drift": _drift(opened.json(DRIFT)),
+        "pictures": {name: _data(opened.files[name]) for name in DRIFT_PICTURES if name in opened.files},
     }
+
+
+def _data(png: bytes) -> str:
+    """A picture as a ``data:`` address: the page may show it with and without a token."""
+    return f"data:image/png;base64,{base64.b64encode(png).decode()}"
 
 
 def _health(found: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -16,6 +16,9 @@ from graphmill.training.settings import (
     TrainingSettings,
 )
 
+SHARDED = "hgt, kgat and lightgcn"
+"""Systems whose tables can be divided by rows."""
+
 
 class SteadyTraining(TrainingSettings):
     """Training defaults: Adam at a steady rate, without weight decay; the loss has its own regularisation."""
@@ -35,6 +38,9 @@ class SystemSettings(Settings):
     """Rows of a step where the settings give none, and the batch that the learning rate is for."""
     compiles: ClassVar[bool] = True
     """Whether the recipe has anything for torch.compile (``compilables``)."""
+
+    shards_rows: ClassVar[bool] = False
+    """Whether the recipe can divide its tables by rows over several processes."""
 
     RENAMED: ClassVar[Renamed] = {
         "acceleration.accumulation_steps": "acceleration.loss_chunks",
@@ -66,6 +72,11 @@ class SystemSettings(Settings):
             raise ValueError(
                 f"acceleration.compile: {acceleration.compile} is not for {self.recipe}, which has nothing to compile: its "
                 "products and losses are compiled kernels already; set it off"
+            )
+        if acceleration.sharding == "rows" and not self.shards_rows:
+            raise ValueError(
+                f"acceleration.sharding: rows is not for {self.recipe}; it divides the tables of {SHARDED} over several "
+                "processes; set it none"
             )
         self.evaluation.require_measured()
         return self

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 import torch
@@ -12,13 +13,37 @@ from torch import Tensor, nn
 
 from graphmill.evaluation.health.quick import quick_health
 from graphmill.evaluation.ranking.queries import count_links
+from graphmill.kernels.devices import in_one_copy
 from graphmill.sampling.keyed import generator, key_of
 from graphmill.training.contract import Compilable, EmbeddingBlock, Execution, ParameterGroup, Phase
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
+    from graphmill.training.processes import Ranks
+    from graphmill.training.sharding import Shards
 
 EXPORT_ROWS = 65_536
+
+
+class RowBatch:
+    """What batches of rows have in common; a dataclass of arrays adds ``weights``, ``split`` and ``shard``."""
+
+    replicated = False
+    """Whether every rank encodes the same."""
+
+    def groups(self) -> Sequence[Self]:
+        """The batch itself, also where a rank has no row of it: all ranks go through the encoding together."""
+        return (self,)
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All arrays by the names of their fields."""
+        found = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+        return {name: array for name, array in found.items() if isinstance(array, np.ndarray)}
+
+
+def wide(x: Tensor) -> Tensor:
+    """At least fp32."""
+    return x if x.dtype == torch.float64 else x.float()
 
 
 class BaseRecipe:
@@ -28,7 +53,12 @@ class BaseRecipe:
         self.graph, self.settings = graph, settings
         self.device = torch.device("cpu")
         self.execution = Execution()
+        self.shards: Shards | None = None
         self._orders: dict[tuple[int, int], np.ndarray] = {}
+
+    def shard(self, ranks: Ranks) -> None:
+        """No system divides its tables by rows, unless it says so; the settings refuse it then."""
+        raise NotImplementedError
 
     def seed_weights(self, execution: Execution) -> None:
         """Before a model is built: initialised on the CPU from the seed, so that every device and rank starts alike."""
@@ -81,9 +111,17 @@ class BaseRecipe:
     def _tensor(self, array: np.ndarray) -> Tensor:
         """The array on the device."""
         tensor = torch.from_numpy(np.ascontiguousarray(array))
-        if self.settings.acceleration.pin_memory and self.device.type == "cuda":
+        if self._pinned:
             return tensor.pin_memory().to(self.device, non_blocking=True)
         return tensor.to(self.device)
+
+    def _tensors(self, *arrays: np.ndarray) -> list[Tensor]:
+        """The arrays on the device, where copies are pinned in one copy of them all."""
+        return in_one_copy(arrays, self.device) if self._pinned else [self._tensor(array) for array in arrays]
+
+    @property
+    def _pinned(self) -> bool:
+        return self.device.type == "cuda" and bool(self.settings.acceleration.pin_memory)
 
 
 class TableRecipe(BaseRecipe):

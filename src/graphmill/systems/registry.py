@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
@@ -10,7 +11,11 @@ from graphmill.errors import SettingsError
 from graphmill.settings import Settings, shown
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from graphmill.graph.typed_graph import TypedGraph
+    from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
+    from graphmill.systems.link_export import ExportedScorer
     from graphmill.training.contract import Recipe
 
 
@@ -143,7 +148,8 @@ def settings_model(name: str) -> type[Settings]:
 
 def presets(name: str) -> dict[str, dict[str, Any]]:
     """The recipe's presets: name → the fields that it fills."""
-    found: dict[str, dict[str, Any]] = import_module(f"{entry(name).module}.settings").PRESETS
+    module = import_module(f"{entry(name).module}.settings")
+    found: dict[str, dict[str, Any]] = getattr(module, "PRESETS", {"none": {}})
     return found
 
 
@@ -153,10 +159,18 @@ def choose_preset(name: str, device: str, memory_bytes: int, links: int = 0) -> 
     A device with little memory decides before the size of the graph does.
     """
     module = import_module(f"{entry(name).module}.settings")
-    chosen: tuple[str, str] = module.choose_preset(device, memory_bytes)
+    chosen = ("none", f"{memory_bytes / 2**30:.0f} GiB of memory for {device} need no preset")
+    if hasattr(module, "choose_preset"):
+        chosen = module.choose_preset(device, memory_bytes)
     if links and chosen[0] == "none" and hasattr(module, "preset_of_graph"):
         chosen = module.preset_of_graph(links) or chosen
     return chosen
+
+
+def exported_scorer(name: str, arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> ExportedScorer | SoftmaxScorer:
+    """What scores links from an export: its vectors float32 [nodes, d] and the arrays of its recipe's ``scoring``."""
+    found: ExportedScorer | SoftmaxScorer = import_module(f"{entry(name).module}.exported").scorer_of(arrays, vectors)
+    return found
 
 
 def create(name: str, graph: TypedGraph, settings: Settings, batching: str) -> Recipe:

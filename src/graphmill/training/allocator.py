@@ -9,10 +9,6 @@ The opposite (:func:`return_large_blocks`) maps every block from 1 MiB on its ow
 the peak is what is alive. glibc as installed does so for blocks from 32 MiB only, and where sizes differ from step to step
 (sampled batching) its heap grows as well. A running process can switch to that: the planner lets it where a run would
 not fit otherwise.
-
-torch's huge pages (``THP_MEM_ALLOC_ENABLE``) gained less and lost time in one loop of three, and together with
-``keep_heap`` took more than three times the memory: they are left off. ``python -m benchmarks.allocator`` measures all of
-them; the figures behind the choice are in ``benchmarks/results/allocator.json``.
 """
 
 from __future__ import annotations

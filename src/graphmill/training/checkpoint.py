@@ -12,7 +12,7 @@ import logging
 import os
 import re
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -188,11 +188,14 @@ class CheckpointStore:
         """
         return spread(falling(self.list()), self.keep_influence)
 
-    def load(self, which: str | int | CheckpointInfo = "last") -> Loaded:
+    def load(
+        self, which: str | int | CheckpointInfo = "last", stream: Callable[[str], bool] = lambda name: False
+    ) -> Loaded:
         """A verified checkpoint: "last", "best", "final", an epoch, or one of :meth:`list`.
 
         A damaged file is set aside (renamed to ``*.damaged``) and the next one that fits is taken: the one before, the
-        next best, an earlier final one, an earlier step of the same epoch. ``notes`` says so.
+        next best, an earlier final one, an earlier step of the same epoch. ``notes`` says so. Tensors that ``stream`` says
+        so of stay in the file (``Snapshot.streamed``).
 
         Raises:
             CheckpointMissingError: nothing that is whole fits; the sentence lists what there is.
@@ -201,7 +204,7 @@ class CheckpointStore:
         notes = []
         for path, epoch, step, digest in self._candidates(which):
             try:
-                snapshot, _ = checkpoint_format.read(path, digest)
+                snapshot, _ = checkpoint_format.read(path, digest, stream)
             except FileNotFoundError:
                 continue  # pruned by the writer since it was listed
             except DamagedError as error:

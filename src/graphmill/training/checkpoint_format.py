@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -39,16 +39,39 @@ _DTYPES: dict[str, torch.dtype] = {
 _DTYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 
 
+@dataclass(frozen=True)
+class Streamed:
+    """A tensor that is never in memory as a whole: ``rows(first, last)`` makes that part of its rows, on the CPU."""
+
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+    rows: Callable[[int, int], Tensor]
+
+    def blocks(self) -> Iterator[tuple[int, int]]:
+        """Ranges of rows, one after the other."""
+        return row_blocks(self.shape, self.dtype)
+
+
+def row_blocks(shape: Sequence[int], dtype: torch.dtype, first: int = 0, last: int = -1) -> Iterator[tuple[int, int]]:
+    """Rows ``first`` to ``last`` (−1: the end) of such a tensor, in ranges of a few MiB."""
+    last = shape[0] if last < 0 else last
+    step = max(_CHUNK // max(math.prod(shape[1:]) * dtype.itemsize, 1), 1)
+    for start in range(first, last, step):
+        yield start, min(start + step, last)
+
+
 @dataclass
 class Snapshot:
     """All that is needed to go on: tensors by name, and the rest as plain values.
 
     ``state`` may hold dicts with string keys, lists, tuples, str, int, float (also inf and nan), bool and None; it
     comes back exactly. Tensors that are the same view of the same memory (tied weights) come back as one tensor.
+    ``streamed``: tensors of which no process has the whole; in the file they are like all others.
     """
 
     tensors: dict[str, Tensor]
     state: dict[str, Any] = field(default_factory=dict)
+    streamed: dict[str, Streamed] = field(default_factory=dict)
 
 
 class DamagedError(Exception):
@@ -94,7 +117,7 @@ class Plan:
     """What will be written, with its size known before the first byte."""
 
     header: bytes
-    tensors: list[Tensor]
+    tensors: list[Tensor | Streamed]
     size: int
 
 
@@ -105,7 +128,7 @@ def plan(snapshot: Snapshot, info: Mapping[str, Any]) -> Plan:
         TypeError: a tensor or value that the format cannot hold exactly.
     """
     aliases: dict[str, str] = {}
-    unique: dict[str, Tensor] = {}
+    unique: dict[str, Tensor | Streamed] = dict(snapshot.streamed)
     seen: dict[tuple[Any, ...], str] = {}
     for name, tensor in snapshot.tensors.items():
         if tensor.layout != torch.strided or tensor.dtype not in _DTYPE_NAMES:
@@ -118,8 +141,7 @@ def plan(snapshot: Snapshot, info: Mapping[str, Any]) -> Plan:
         else:
             seen[identity] = name
             unique[name] = tensor
-    # Wide dtypes first, as the library does: every tensor is then aligned to its element size.
-    order = sorted(unique, key=lambda name: (-unique[name].element_size(), name))
+    order = in_order({name: tensor.dtype for name, tensor in unique.items()})
     entries: dict[str, Any] = {
         "__metadata__": {
             "format": FORMAT,
@@ -132,7 +154,7 @@ def plan(snapshot: Snapshot, info: Mapping[str, Any]) -> Plan:
     offset = 0
     for name in order:
         tensor = unique[name]
-        end = offset + tensor.numel() * tensor.element_size()
+        end = offset + math.prod(tensor.shape) * tensor.dtype.itemsize
         entries[name] = {
             "dtype": _DTYPE_NAMES[tensor.dtype],
             "shape": list(tensor.shape),
@@ -145,6 +167,11 @@ def plan(snapshot: Snapshot, info: Mapping[str, Any]) -> Plan:
         raise TypeError(f"a checkpoint's state must stay under {_LARGEST_HEADER:,} characters; put arrays into tensors")
     header = len(text).to_bytes(8, "little") + text
     return Plan(header, [unique[name] for name in order], len(header) + offset)
+
+
+def in_order(dtypes: Mapping[str, torch.dtype]) -> list[str]:
+    """Names in the order of their bytes: wide dtypes first, as the library does, so that all are aligned."""
+    return sorted(dtypes, key=lambda name: (-dtypes[name].itemsize, name))
 
 
 def write(file: BinaryIO, layout: Plan) -> str:
@@ -161,9 +188,17 @@ def write(file: BinaryIO, layout: Plan) -> str:
 def _parts(layout: Plan) -> Iterator[memoryview]:
     yield memoryview(layout.header)
     for tensor in layout.tensors:  # one at a time: at most one tensor is copied (off the device, or to contiguous)
-        if tensor.numel():
-            plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
-            yield plain.reshape(-1).view(torch.uint8).numpy().data
+        if isinstance(tensor, Streamed):
+            for first, last in tensor.blocks():
+                yield from _bytes_of(tensor.rows(first, last))
+        else:
+            yield from _bytes_of(tensor)
+
+
+def _bytes_of(tensor: Tensor) -> Iterator[memoryview]:
+    if tensor.numel():
+        plain = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous()
+        yield plain.reshape(-1).view(torch.uint8).numpy().data
 
 
 # -- reading ---------------------------------------------------------------------------------------------------------
@@ -220,8 +255,12 @@ def _entries(content: dict[str, Any], data_size: int) -> list[Entry]:
     return entries
 
 
-def read(path: Path, expected_hash: str) -> tuple[Snapshot, dict[str, Any]]:
+def read(
+    path: Path, expected_hash: str, stream: Callable[[str], bool] = lambda name: False
+) -> tuple[Snapshot, dict[str, Any]]:
     """The snapshot and its info, verified against ``expected_hash``; tensors are on the CPU.
+
+    Those that ``stream`` says so of stay in the file, from which their rows are read when they are asked for.
 
     Raises:
         DamagedError: a byte differs, is missing, or is one too many.
@@ -240,19 +279,40 @@ def read(path: Path, expected_hash: str) -> tuple[Snapshot, dict[str, Any]]:
                 raise
             raise NewerFormatError("unknown") from None
         digest = hashlib.sha256(header.raw)
-        tensors = {} if newer else _read_tensors(file, header, digest)
+        tensors = {} if newer else _read_tensors(file, header, digest, stream)
         if _hash_rest(file, digest) != expected_hash:
             raise DamagedError("its checksum differs")
         if newer:
             raise NewerFormatError(str(header.version))
+    streamed = {entry.name: _left(path, header, entry) for entry in header.entries if entry.name not in tensors}
     for name, original in header.aliases.items():
-        tensors[name] = tensors[original]
-    return Snapshot(tensors, decode(json.loads(header.state))), header.info
+        if original in tensors:
+            tensors[name] = tensors[original]
+        else:
+            streamed[name] = streamed[original]
+    return Snapshot(tensors, decode(json.loads(header.state)), streamed), header.info
 
 
-def _read_tensors(file: BinaryIO, header: Header, digest: Any) -> dict[str, Tensor]:
+def _left(path: Path, header: Header, entry: Entry) -> Streamed:
+    width = math.prod(entry.shape[1:])
+
+    def rows(first: int, last: int) -> Tensor:
+        flat = torch.empty((last - first) * width, dtype=entry.dtype)
+        if flat.numel():
+            with open(path, "rb", buffering=0) as file:
+                file.seek(len(header.raw) + entry.start + first * width * entry.dtype.itemsize)
+                _read_into(file, flat.view(torch.uint8).numpy().data, hashlib.sha256())
+        return flat.reshape(last - first, *entry.shape[1:])
+
+    return Streamed(tuple(entry.shape), entry.dtype, rows)
+
+
+def _read_tensors(file: BinaryIO, header: Header, digest: Any, stream: Callable[[str], bool]) -> dict[str, Tensor]:
     tensors: dict[str, Tensor] = {}
     for entry in header.entries:
+        if entry.shape and stream(entry.name):
+            _pass_over(file, entry.end - entry.start, digest)
+            continue
         flat = torch.empty(math.prod(entry.shape), dtype=entry.dtype)
         if flat.numel():
             view = flat.view(torch.uint8).numpy().data
@@ -270,6 +330,14 @@ def _read_into(file: BinaryIO, view: memoryview, digest: Any) -> None:
             raise DamagedError("it is cut short")
         view = view[count:]
     digest.update(whole)
+
+
+def _pass_over(file: BinaryIO, count: int, digest: Any) -> None:
+    while count:
+        if not (chunk := file.read(min(_CHUNK, count))):
+            raise DamagedError("it is cut short")
+        digest.update(chunk)
+        count -= len(chunk)
 
 
 def _hash_rest(file: BinaryIO, digest: Any) -> str:

@@ -11,10 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from graphmill.training.processes import Ranks
+    from graphmill.training.sharding import Shards
 
 
 @dataclass(frozen=True)
@@ -128,6 +132,11 @@ class Recipe(Protocol):
     name: str
     algorithm_version: int
     phases: Sequence[Phase]
+    shards: Shards | None
+    """Which rows of the tables this process holds, once :meth:`shard` has divided them; None: all."""
+
+    def shard(self, ranks: Ranks) -> None:
+        """Divide the graph and the tables by rows over the ranks, before the recipe goes to its device."""
 
     def build(self, execution: Execution) -> nn.Module:
         """The model, initialised from the seed, on the CPU."""

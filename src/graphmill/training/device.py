@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 
 import torch
@@ -30,9 +31,11 @@ class DeviceChoice:
 def available_devices() -> dict[str, str]:
     """Device type → "" where it can be used, else why not."""
     out = {"cpu": ""}
-    out["cuda"] = "" if torch.cuda.is_available() else "no CUDA device, or a CPU build of torch"
-    built = torch.backends.mps.is_built()
-    out["mps"] = "" if torch.backends.mps.is_available() else ("no Apple GPU" if built else "torch built without MPS")
+    on_mac = sys.platform == "darwin"
+    no_cuda = "no CUDA device, as on any Mac" if on_mac else "no CUDA device, or a CPU build of torch"
+    out["cuda"] = "" if torch.cuda.is_available() else no_cuda
+    no_mps = "no Apple GPU" if torch.backends.mps.is_built() else "torch built without MPS"
+    out["mps"] = "" if torch.backends.mps.is_available() else no_mps
     if not out["mps"] and _release() < MPS_TORCH:
         out["mps"] = (
             f"torch {torch.__version__}, whose MPS has no gradient of embedding_bag, which every graph system here needs; "

@@ -7,26 +7,28 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 import torch
+from torch import Tensor
 
-from graphmill.errors import StoppedError, TrainingError
+from graphmill.errors import TrainingError
 from graphmill.training.allocator import HeapWatch
 from graphmill.training.compiling import CompileReport, compile_with_probe, require_compiler
 from graphmill.training.contract import Phase, StepBatch
-from graphmill.training.device import empty_device_cache
 from graphmill.training.guards import REMEDIES, NonFiniteError, first_nonfinite, nonfinite_parameter, save_batch
 from graphmill.training.ladder import once_more, with_ladder
 from graphmill.training.memory import LESS_MEMORY_BESIDE_STEPS
+from graphmill.training.optimizers import PhaseOptimizer
 from graphmill.training.precision import safer_precision
 from graphmill.training.reporting import epoch_record
 from graphmill.training.run_state import TrainState
-from graphmill.training.settings import CHOSEN_ON_TEST
-from graphmill.training.step import Gradient, clip_, compute_gradient
-from graphmill.training.stopping import out_of_patience, record_metric, unselected
+from graphmill.training.step import Gradient, clip_, compute_gradient, read_together
+from graphmill.training.stopping import out_of_patience, record_metric
 from graphmill.training.trainee import Session
+from graphmill.training.unread import READ_EVERY, Done
 
 
 @dataclass
@@ -61,7 +63,8 @@ class Engine(Session):
         Raises:
             TrainingError: a parameter is not finite, or differs between processes; such a state is never saved.
         """
-        if bad := nonfinite_parameter(self.model):
+        self._read()
+        if bad := self._nonfinite_parameter():
             self._refuse_parameter(bad)
         super().save(final=final, metric=metric)
 
@@ -85,11 +88,14 @@ class Engine(Session):
                     reason = self._epochs()
                     self._say_compile_limit()  # an evaluation may have come to it, too
                     self.save(final=True, metric=self._metric_now())
+                    self.wait_for_saves()
                     break
                 except _RollBackError as rollback:
                     self._roll_back(rollback.precision)
         finally:
             self.batches.close()
+            if self.saver is not None:
+                self.saver.close()
         if compile_report is not None:
             compile_report = compile_report.at_the_end()
         return FitResult(
@@ -118,6 +124,7 @@ class Engine(Session):
                 state.index += 1
                 self._between_steps()
             state.phase, state.index = number + 1, 0
+        self._read()
         state.epoch, state.phase, state.index = epoch + 1, 0, 0
         state.epoch_seconds = time.monotonic() - started
         state.seconds += state.epoch_seconds
@@ -167,35 +174,67 @@ class Engine(Session):
             self._drop_gradients()
             self.save()
             self._stopped()
-        if index == 0 and phase is self.recipe.phases[0]:
-            # Not when the epoch begins: a stop before its first step is done still has the last epoch to report.
-            state.sums, state.counts = {}, {}
         rate = self._rate(phase)
         state.steps += 1
         self._steps_here += 1
-        if gradient.finite:
-            clip_(optimizer.parameters, gradient.norm, self.acceleration.clip_norm)
-            once_more(
-                optimizer.allocate,
-                clear=self._clear_cache,
-                what="the optimizer's first step",
-                remedy=LESS_MEMORY_BESIDE_STEPS,
-            )
-            optimizer.step(rate)
-            state.updates[phase.name] += 1
-            state.skips_in_row = 0
-            self.precision.scaler.update(overflow=False)
-            for name, value in gradient.losses.items():
-                key = f"{phase.name}/{name}"
-                state.sums[key] = state.sums.get(key, 0.0) + value
-            state.counts[phase.name] = state.counts.get(phase.name, 0) + 1
-            state.last_loss = gradient.losses["total"]
+        done = Done(phase, batch, epoch, index, state.steps, rate, gradient)
+        if self._reads_later(optimizer):
+            self._apply(optimizer, done, gradient.values[0], gradient.not_finite)
+            self._unread.append(done)
         else:
-            self._on_nonfinite(phase, batch, gradient, epoch, index)
+            if gradient.finite:
+                self._apply(optimizer, done, gradient.norm)
+            self._settle(done)
         self._drop_gradients()
         self._heap.after_step()
+        if len(self._unread) == READ_EVERY:
+            self._read()
+
+    def _reads_later(self, optimizer: PhaseOptimizer) -> bool:
+        alone = self.device.type == "cuda" and self.ranks.world == 1
+        decides = self.precision.scaler.enabled or self.acceleration.on_nonfinite == "skip"
+        return alone and not decides and optimizer.guards_itself
+
+    def _apply(self, optimizer: PhaseOptimizer, done: Done, norm: float | Tensor, unless: Tensor | None = None) -> None:
+        clip_(optimizer.parameters, norm, self.acceleration.clip_norm)
+        once_more(
+            optimizer.allocate,
+            clear=self._clear_cache,
+            what="the optimizer's first step",
+            remedy=LESS_MEMORY_BESIDE_STEPS,
+        )
+        optimizer.step(done.rate, unless)
+        self.state.updates[done.phase.name] += 1
+
+    def _read(self) -> None:
+        """Settle the steps that have not been read."""
+        unread, self._unread = self._unread, []
+        if unread:
+            read_together([done.gradient for done in unread])
+        for done in unread:
+            if not done.gradient.finite:
+                # Its gradient once more, to name what is not: the weights have moved a little since, and not by that step.
+                with suppress(_AbandonedError):
+                    self._gradient(done.phase, done.batch, done.epoch, done.index)
+            self._settle(done, len(unread))
+
+    def _settle(self, done: Done, together: int = 1) -> None:
+        """Count a step whose values were read, or do what its not being finite asks for; and report it."""
+        state, name, losses = self.state, done.phase.name, done.gradient.losses
+        if done.index == 0 and done.phase is self.recipe.phases[0]:
+            # Not when the epoch begins: a stop before its first step is done still has the last epoch to report.
+            state.sums, state.counts = {}, {}
+        if done.gradient.finite:
+            state.skips_in_row = 0
+            self.precision.scaler.update(overflow=False)
+            for term, value in losses.items():
+                state.sums[f"{name}/{term}"] = state.sums.get(f"{name}/{term}", 0.0) + value
+            state.counts[name] = state.counts.get(name, 0) + 1
+            state.last_loss = losses["total"]
+        else:
+            self._on_nonfinite(done)
         if self.ranks.main:
-            self.listener.on_step(state, gradient.losses, rate)
+            self.listener.on_step(replace(state, steps=done.steps), losses, done.rate, together)
 
     def _gradient(self, phase: Phase, batch: StepBatch, epoch: int, index: int) -> Gradient:
         if not self.model.training:
@@ -219,6 +258,8 @@ class Engine(Session):
             raise _AbandonedError
 
     def _between_steps(self) -> None:
+        if self.saver is not None:
+            self.saver.look()
         every = self.acceleration.checkpoint_every_seconds
         if (
             self.acceleration.memory_cleanup == "steps"
@@ -232,20 +273,7 @@ class Engine(Session):
         if stop:
             self._stopped()
 
-    def _stopped(self) -> NoReturn:
-        state = self.state
-        raise StoppedError(
-            f"stopped as asked after {state.epoch} epochs and {state.steps} steps; the checkpoint is saved, and the "
-            "same command goes on from it"
-        )
-
     # ------------------------------------------------------------------ evaluation
-
-    def _evaluation_is_due(self) -> bool:
-        state = self.state
-        if state.epoch == 0 or state.phase or state.index or state.evaluated_epoch == state.epoch:
-            return False
-        return state.epoch % self.evaluation.eval_every == 0 or state.epoch == self.training.epochs
 
     def _evaluate(self) -> None:
         state = self.state
@@ -261,7 +289,8 @@ class Engine(Session):
 
         metrics = self.evaluated(self.evaluation.selected_on, final=False, poll=poll, stop=stop)
         with torch.no_grad():
-            health = self.recipe.health(self.model) if self.ranks.main else {}
+            # The vectors of divided tables are everybody's.
+            health = self.recipe.health(self.model) if self.ranks.main or self.recipe.shards else {}
         metrics, health = self.ranks.broadcast((metrics, health))
         state.evaluated_epoch = state.epoch
         state.last_metrics, state.last_health = metrics, health
@@ -271,38 +300,23 @@ class Engine(Session):
             self.save(metric=selection)
         self._cleanup("phase")
 
-    def _metric_now(self) -> float | None:
-        if self.state.evaluated_epoch != self.state.epoch:
-            return None
-        return self.state.last_metrics.get(self.evaluation.selection_metric)
-
-    def _say_what_chooses_the_epoch(self) -> None:
-        """Where it is not validation, and where nothing can: before the first step, and once in a run's notes."""
-        split = self.evaluation.selected_on
-        if not self.recipe.held_out(split):
-            said = unselected(split, self.training.patience_epochs)
-        elif split == "test":
-            said = CHOSEN_ON_TEST
-        else:
-            return
-        if said not in self.state.notes:  # a run that goes on has it from its beginning
-            self._note(said)
-
     # ------------------------------------------------------------------ guards and recovery
 
-    def _on_nonfinite(self, phase: Phase, batch: StepBatch, gradient: Gradient, epoch: int, index: int) -> None:
+    def _on_nonfinite(self, done: Done) -> None:
         state, policy = self.state, self.acceleration.on_nonfinite
-        losses_finite = all(math.isfinite(v) for v in gradient.losses.values())
+        phase, batch, losses = done.phase, done.batch, done.gradient.losses
+        losses_finite = all(math.isfinite(v) for v in losses.values())
         if self.precision.scaler.enabled and losses_finite and self.precision.scaler.scale > 1.0:
             # fp16's own business: the scale was too high for this batch. The step is skipped and the scale halved.
             self.precision.scaler.update(overflow=True)
             state.skips += 1
             return
-        culprit = first_nonfinite(self.recipe, self.model, batch, gradient.losses)
-        where = f"phase {phase.name}, epoch {epoch + 1}, step {index + 1} of {phase.steps_per_epoch}"
+        culprit = first_nonfinite(self.recipe, self.model, batch, losses)
+        where = f"phase {phase.name}, epoch {done.epoch + 1}, step {done.index + 1} of {phase.steps_per_epoch}"
         saved = None
         if self.ranks.main:
-            saved = save_batch(self.nonfinite_dir, batch, {"phase-": phase.name, "epoch": epoch, "step": index})
+            place: dict[str, int | str] = {"phase-": phase.name, "epoch": done.epoch, "step": done.index}
+            saved = save_batch(self.nonfinite_dir, batch, place)
         error = NonFiniteError(culprit, where, saved)
         if policy == "skip":
             state.skips += 1
@@ -312,6 +326,14 @@ class Engine(Session):
             self._note(f"step skipped: {culprit} is not finite at {where} ({state.skips_in_row} in a row)")
             return
         self._go_safer(f"{culprit} is not finite at {where}", error)
+
+    def _nonfinite_parameter(self) -> str:
+        """The first one, on any rank: rows that are divided are seen by their rank alone."""
+        bad = nonfinite_parameter(self.model)
+        if self.recipe.shards is None:
+            return bad
+        flags = self.ranks.any(*(name == bad for name, _ in self.model.named_parameters()))
+        return next((n for (n, _), flag in zip(self.model.named_parameters(), flags, strict=True) if flag), "")
 
     def _refuse_parameter(self, name: str) -> NoReturn:
         """An update with finite gradients can still overflow a parameter: seen before such a state is saved."""
@@ -330,6 +352,7 @@ class Engine(Session):
     def _roll_back(self, precision: str) -> None:
         notes = list(self.state.notes)
         self._drop_gradients()
+        self.wait_for_saves()
         if self.store is not None and self.ranks.any(self.ranks.main and bool(self.store.list()))[0]:
             self.resume("last")
             self._finish_resumed_epoch()  # in the precision that it was trained in
@@ -347,10 +370,6 @@ class Engine(Session):
         self._clear_cache()
 
     # ------------------------------------------------------------------ small parts
-
-    def _epoch_save_is_due(self) -> bool:
-        every = self.acceleration.checkpoint_every_epochs
-        return every > 0 and self.state.epoch % every == 0
 
     def _compile(self) -> CompileReport | None:
         mode = self.acceleration.compile
@@ -374,12 +393,3 @@ class Engine(Session):
         if self._compiled is not None and (note := self._compiled.limit_note()):
             self._compiled = None  # said once
             self._note(note)
-
-    def _drop_gradients(self) -> None:
-        for parameter in self.parameters:
-            parameter.grad = None
-
-    def _cleanup(self, when: str) -> None:
-        chosen = self.acceleration.memory_cleanup
-        if chosen == when or (chosen == "steps" and when == "phase"):
-            empty_device_cache(self.device)

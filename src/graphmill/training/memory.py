@@ -19,6 +19,9 @@ from typing import Any
 import psutil
 
 from graphmill.errors import GraphmillError, OutOfMemoryError, SettingsError
+from graphmill.memory import available_memory
+from graphmill.memory import format_size as format_size
+from graphmill.memory import memory_limit as memory_limit
 
 try:
     import resource
@@ -63,15 +66,6 @@ def parse_size(text: str, *, auto: int | None = None, name: str = "size") -> int
     raise SettingsError(f'{name} = "{text}" is not understood; give {understood} such as "6GiB" or "800MB"')
 
 
-def format_size(count: float) -> str:
-    """Three significant digits and a binary unit: "1.5 GiB"."""
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if abs(count) < (1024 if unit == "bytes" else 1000):
-            return f"{count:.0f} bytes" if unit == "bytes" else f"{count:.3g} {unit}"
-        count /= 1024
-    return f"{count:.3g} TiB"
-
-
 # -- this process ----------------------------------------------------------------------------------------------------
 
 
@@ -99,66 +93,6 @@ def peak_memory() -> int:
         return process_memory()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak if sys.platform == "darwin" else peak * 1024)
-
-
-# -- this machine ----------------------------------------------------------------------------------------------------
-
-
-def available_memory(root: Path = Path("/")) -> int:
-    """Bytes that this process can still take: the least of free memory, every cgroup limit above it, and RLIMIT_AS.
-
-    ``root`` is where ``proc`` and ``sys`` are (tests put a small tree there).
-    """
-    process = psutil.Process()
-    amounts = [int(psutil.virtual_memory().available), *_cgroup_rooms(root)]
-    if resource is not None:
-        soft, _ = resource.getrlimit(resource.RLIMIT_AS)
-        if soft != resource.RLIM_INFINITY:
-            amounts.append(soft - int(process.memory_info().vms))
-    return max(0, min(amounts))
-
-
-def memory_limit(root: Path = Path("/")) -> int:
-    """Bytes that this process could have if nothing else ran: the machine's memory, or the least cgroup limit above it."""
-    return min([int(psutil.virtual_memory().total), *(limit for limit, _ in _cgroups(root))])
-
-
-def _cgroup_rooms(root: Path) -> Iterator[int]:
-    for limit, used in _cgroups(root):
-        yield limit - used
-
-
-def _cgroups(root: Path) -> Iterator[tuple[int, int]]:
-    """Limit and use of each memory cgroup that this process is in, outer ones included; v2 and v1."""
-    try:
-        lines = (root / "proc/self/cgroup").read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if controllers == "":
-            mount, limit, usage, cache = root / "sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"
-        elif "memory" in controllers.split(","):
-            mount, limit = root / "sys/fs/cgroup/memory", "memory.limit_in_bytes"
-            usage, cache = "memory.usage_in_bytes", "total_inactive_file"
-        else:
-            continue
-        # In a container the path may be the host's: what is mounted then starts at the container's own group.
-        group = mount / path.lstrip("/")
-        while group == mount or mount in group.parents:
-            with contextlib.suppress(OSError, ValueError):  # "max" is a ValueError: no limit
-                used = int((group / usage).read_text()) - _cache(group / "memory.stat", cache)
-                yield int((group / limit).read_text()), used
-            group = group.parent
-
-
-def _cache(stat: Path, field: str) -> int:
-    """File cache that the kernel gives back before it refuses: counted as used, but not in the way."""
-    with contextlib.suppress(OSError):
-        for line in stat.read_text().splitlines():
-            if line.startswith(field + " "):
-                return int(line.split()[1])
-    return 0
 
 
 @dataclass(frozen=True)
@@ -240,39 +174,23 @@ def memory_in_a_sentence() -> Iterator[None]:
         raise out_of_memory_error(out_of_memory_reason(error), remedy) from None
 
 
-_simulated_limits: list[int] = []  # for the whole process: autograd and prefetching allocate in other threads
-
-
-@contextlib.contextmanager
-def allocation_limit(limit: int) -> Iterator[None]:
-    """Inside, :func:`check_allocation` refuses single allocations above ``limit`` bytes. The innermost limit holds."""
-    _simulated_limits.append(limit)
-    try:
-        yield
-    finally:
-        _simulated_limits.pop()
-
-
 def allocation_is_limited() -> bool:
     """Whether a simulated limit is in force: what it is checked against has to be counted only then."""
-    return bool(_simulated_limits) or bool(os.environ.get(LIMIT_VARIABLE, ""))
+    return bool(os.environ.get(LIMIT_VARIABLE, ""))
 
 
 def check_allocation(count: int, what: str) -> None:
     """Fail like torch's CPU allocator when ``count`` bytes are above the simulated limit; else do nothing.
 
-    The limit is that of :func:`allocation_limit`, or the environment's ``GRAPHMILL_ALLOCATION_LIMIT`` (a size), which
-    reaches worker processes. It makes the ladder of ``on_oom`` testable, and shows how a run behaves on a small device.
+    The limit is the environment's ``GRAPHMILL_ALLOCATION_LIMIT`` (a size), which reaches worker processes. It makes the
+    ladder of ``on_oom`` testable, and shows how a run behaves on a small device.
 
     Raises:
         RuntimeError: in the allocator's words, so that :func:`is_out_of_memory` knows it.
     """
-    if _simulated_limits:
-        limit = _simulated_limits[-1]
-    elif text := os.environ.get(LIMIT_VARIABLE, ""):
-        limit = parse_size(text, name=LIMIT_VARIABLE)
-    else:
+    if not allocation_is_limited():
         return
+    limit = parse_size(os.environ[LIMIT_VARIABLE], name=LIMIT_VARIABLE)
     if count > limit:
         raise RuntimeError(
             f"DefaultCPUAllocator: can't allocate memory: you tried to allocate {count} bytes for {what}, "

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 from graphmill.errors import InputError, ResourceError
-from graphmill.evaluation.json_values import readable
+from graphmill.evaluation.json_values import flat, readable
 from graphmill.training.files import write_all, write_atomically
 
 Kind = Literal["step", "epoch"]
@@ -145,16 +145,6 @@ def _whole_lines(path: Path) -> int:
 
 
 def _columns(records: list[dict[str, Any]]) -> dict[str, list[Any]]:
-    flat = [_flatten(record) for record in records]
-    names = dict.fromkeys(name for record in flat for name in record if name != "kind")
-    return {name: [record.get(name) for record in flat] for name in names}
-
-
-def _flatten(record: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for name, value in record.items():
-        if isinstance(value, Mapping):
-            out |= _flatten(value, f"{prefix}{name}/")
-        else:
-            out[prefix + name] = value
-    return out
+    rows = [flat(record, "/") for record in records]
+    names = dict.fromkeys(name for record in rows for name in record if name != "kind")
+    return {name: [record.get(name) for record in rows] for name in names}

@@ -26,10 +26,17 @@ class PhaseOptimizer:
         self.optimizer = _build(settings, options, device)
         self._allocated = False
 
-    def step(self, learning_rate: float) -> None:
-        """Apply the accumulated gradients at this rate."""
+    @property
+    def guards_itself(self) -> bool:
+        """Whether :meth:`step` can leave all as it is without the host's knowing."""
+        return bool(self.optimizer.defaults.get("fused"))
+
+    def step(self, learning_rate: float, unless: Tensor | None = None) -> None:
+        """Apply the accumulated gradients at this rate; not where ``unless`` (0-d, fp32, on the device) is 1."""
         for group in self.optimizer.param_groups:
             group["lr"] = learning_rate
+        # What torch's GradScaler sets; the fused kernels look at it.
+        self.optimizer.found_inf = unless  # type: ignore[attr-defined]
         self.optimizer.step()
 
     def allocate(self) -> None:
@@ -46,11 +53,6 @@ class PhaseOptimizer:
                 beside = parameter.device if self.optimizer.defaults.get("fused") else torch.device("cpu")
                 state.update(step=torch.zeros((), dtype=torch.float32, device=beside), **made)
         self._allocated = all(p.grad is not None for p in self.parameters)
-
-    def zero_grad(self) -> None:
-        """Drop the gradients (set to None, so that untouched parameters cost nothing)."""
-        for parameter in self.parameters:
-            parameter.grad = None
 
     def tensors(self, prefix: str) -> dict[str, Tensor]:
         """State by ``prefix.parameter.key``; parameters that were never updated have none."""

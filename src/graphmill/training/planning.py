@@ -7,7 +7,8 @@ batching and rungs to take is ``runs/planning.py``'s business.
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from graphmill.training.allocator import Heap
@@ -98,6 +99,29 @@ def peak_memory_of(
     parts["allocator"] = int(phase * (factor - 1.0))
     parts["libraries"] = BASE_BYTES
     return sum(parts.values()), parts
+
+
+def sharded_bytes(ranks: int, nodes: int, widths: Sequence[int]) -> int:
+    """Bytes that a rank sends in a step when layers of these widths are sharded by rows (ADR 2): each layer's features are
+    gathered, and their gradients scattered."""
+    return sum(int(2 * (ranks - 1) / ranks * nodes * width * 4) for width in widths)
+
+
+def sharded_cost(cost: Cost, ranks: int, nodes: int, widths: Sequence[int]) -> Cost:
+    """One rank's share of a full training that is sharded by rows: its part of everything that there is by node or edge,
+    beside the widest layer's features of all nodes and their gradient, which it gathers."""
+    gathered = 2 * nodes * max(widths, default=0) * 4
+    return replace(
+        cost,
+        weights=-(-cost.weights // ranks),
+        held=-(-cost.held // ranks),
+        step=-(-cost.step // ranks) + gathered,
+        gradients=-(-cost.gradients // ranks),
+        evaluation=-(-cost.evaluation // ranks) + gathered // 2,
+        flop=cost.flop / ranks,
+        low_flop=cost.low_flop / ranks,
+        moved=cost.moved / ranks,
+    )
 
 
 def step_seconds(cost: Cost, optimizer: str, machine: Machine) -> float:

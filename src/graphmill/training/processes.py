@@ -5,6 +5,7 @@ There is no DDP wrapper (ADR 1): the engine itself reduces gradients, once a ste
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -35,8 +36,8 @@ class PeerLostError(StoppedError):
 class Ranks:
     """This process among ``world``.
 
-    ``bytes_reduced`` counts the payload of the gradient reductions and ``collectives`` every collective call, for the
-    cost report (ADR 2).
+    ``bytes_reduced`` counts the payload of the gradient reductions, ``bytes_exchanged`` the rows that this rank sent to
+    others (sharding by rows), and ``collectives`` every collective call, for the cost report (ADR 2).
     """
 
     rank: int = 0
@@ -44,6 +45,7 @@ class Ranks:
     local_rank: int = 0
     local_world: int = 1
     bytes_reduced: int = 0
+    bytes_exchanged: int = 0
     collectives: int = 0
 
     @property
@@ -92,6 +94,41 @@ class Ranks:
         """For each flag, whether it is set on any rank."""
         return [value > 0 for value in self.max_floats([float(flag) for flag in flags])]
 
+    def exchange(self, rows: Tensor, sent: Sequence[int], received: Sequence[int]) -> Tensor:
+        """``rows`` [Σ sent, …] in order of the ranks that they go to → [Σ received, …] in order of those they come from."""
+        if self.world == 1:
+            return rows
+        there = rows.detach().to(self._device()).contiguous()
+        out = there.new_empty(sum(received), *rows.shape[1:])
+        width = math.prod(rows.shape[1:]) * rows.element_size()
+        with self._collective():
+            # As bytes, which every back end sends whatever they stand for.
+            dist.all_to_all_single(_bytes(out), _bytes(there), [n * width for n in received], [n * width for n in sent])
+        self.bytes_exchanged += (sum(sent) - sent[self.rank]) * width
+        return out.to(rows.device)
+
+    def send(self, tensor: Tensor, to: int) -> None:
+        """One tensor to another rank, which is in :meth:`receive`."""
+        with self._collective():
+            dist.send(_bytes(tensor.detach().to(self._device()).contiguous()), to)
+
+    def receive(self, shape: Sequence[int], dtype: torch.dtype, source: int) -> Tensor:
+        """What ``source`` sends, on the CPU."""
+        out = torch.empty(*shape, dtype=dtype, device=self._device())
+        with self._collective():
+            dist.recv(_bytes(out), source)
+        return out.cpu()
+
+    def spread_(self, tensor: Tensor, source: int) -> None:
+        """The tensor of ``source`` into those of all ranks, in place."""
+        if self.world == 1 or not tensor.numel():
+            return
+        there = tensor.detach().to(self._device()).contiguous()
+        with self._collective():
+            dist.broadcast(_bytes(there), source)
+        if there.data_ptr() != tensor.data_ptr():
+            tensor.copy_(there)
+
     def broadcast(self, value: Any) -> Any:
         """Rank 0's (picklable, small) value on every rank."""
         if self.world == 1:
@@ -138,6 +175,10 @@ class Ranks:
         if dist.get_backend() == "nccl":
             return torch.device("cuda", self.local_rank)
         return torch.device("cpu")
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.view(-1).view(torch.uint8) if tensor.numel() else tensor.new_empty(0, dtype=torch.uint8)
 
 
 def launched_by_torchrun() -> bool:

@@ -7,20 +7,25 @@ from torch import Tensor, nn
 
 from graphmill.errors import TrainingError
 from graphmill.training.processes import Ranks
+from graphmill.training.sharding import Shards
 
 # Integers up to 2⁵² are exact as float64, which is what the ranks compare.
 _MASK = (1 << 52) - 1
 
 
-def require_equal_replicas(model: nn.Module, ranks: Ranks, where: str) -> None:
+def require_equal_replicas(model: nn.Module, ranks: Ranks, where: str, shards: Shards | None = None) -> None:
     """Compare a checksum of every parameter's bits over all ranks; one small collective, free with one process.
+
+    Parameters that are divided by rows are nobody's copy, and left out.
 
     Raises:
         TrainingError: on all ranks, with the first parameter that differs: training on would be no training at all.
     """
     if ranks.world == 1:
         return
-    named = dict(model.named_parameters())
+    named = {n: p for n, p in model.named_parameters() if not (shards and shards.holds(p))}
+    if not named:
+        return
     sums = [float(_checksum(parameter.detach()) & _MASK) for parameter in named.values()]
     found = ranks.max_floats([*sums, *(-s for s in sums)])
     for name, largest, negated_smallest in zip(named, found, found[len(sums) :], strict=False):

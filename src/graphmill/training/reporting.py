@@ -10,10 +10,10 @@ from graphmill.training.run_state import TrainState
 
 
 class Listener(Protocol):
-    """Who is told what happens. Called on rank 0 only, at most once a step."""
+    """Who is told what happens. Called on rank 0 only, once a step."""
 
-    def on_step(self, state: TrainState, losses: dict[str, float], rate: float) -> None:
-        """After every attempted step."""
+    def on_step(self, state: TrainState, losses: dict[str, float], rate: float, together: int) -> None:
+        """After every attempted step; ``together``: how many follow each other whose losses were read at once."""
 
     def on_epoch(self, record: dict[str, Any]) -> None:
         """After every epoch, with its evaluation if there was one."""

@@ -108,6 +108,12 @@ class AccelerationSettings(Settings):
         True, "Page-locked host batches (CUDA), so that no copy makes a step wait", identity=False
     )
     processes: int = setting(1, "Processes on this machine, started with torchrun", identity=False, ge=1, le=1024)
+    sharding: Literal["none", "rows"] = setting(
+        "none",
+        "rows: each of several processes holds its rows of the tables and their moments, and the edges into them "
+        "(batching: full)",
+        identity=False,
+    )
     backend: Literal["auto", "nccl", "gloo"] = setting("auto", "auto: nccl on CUDA, else gloo", identity=False)
     checkpoint_every_seconds: int = setting(300, "Save at least this often; 0 = off", identity=False, ge=0)
     checkpoint_every_epochs: int = setting(1, "Save after every so many epochs; 0 = off", identity=False, ge=0)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -19,19 +20,59 @@ from graphmill.training.guards import gradient_norm
 from graphmill.training.memory import allocation_is_limited, check_allocation
 from graphmill.training.precision import Precision
 from graphmill.training.processes import Ranks
+from graphmill.training.sharding import Shards
+
+_SMALL = 1 << 18
+"""Numbers of a parameter up to which its gradients are added up beside those of others."""
 
 
-@dataclass
 class Gradient:
-    """What one batch's backward left: the norm (unscaled, before clipping) and the loss per term and in total."""
+    """What one batch's backward left: the norm (unscaled, before clipping) and the loss per term and in total.
 
-    norm: float
-    losses: dict[str, float] = field(default_factory=dict)
+    ``values`` [1 + terms], on the device: the norm, and the losses of ``coefficients`` (term → its coefficient, −∞ where it
+    has none here). They are read when first asked for, which waits for the device; :func:`read_together` reads several.
+    """
+
+    def __init__(self, values: Tensor, coefficients: Mapping[str, float], ranks: Ranks) -> None:
+        self.values = values
+        self._coefficients, self._ranks = coefficients, ranks
+
+    @cached_property
+    def read(self) -> list[float]:
+        """The values on the host."""
+        return self.values.tolist()  # type: ignore[no-any-return]
+
+    @cached_property
+    def norm(self) -> float:
+        """Of this gradient, of all ranks together."""
+        return self.read[0]
+
+    @cached_property
+    def losses(self) -> dict[str, float]:
+        """Per term, and their weighted sum as ``total``."""
+        losses = self._ranks.sum_floats(self.read[1:])
+        coefficients = self._ranks.max_floats(list(self._coefficients.values()))
+        out = dict(zip(self._coefficients, losses, strict=True))
+        out["total"] = sum(c * v for c, v in zip(coefficients, losses, strict=True) if c != -float("inf"))
+        return out
 
     @property
     def finite(self) -> bool:
         """Whether the norm and every loss are finite."""
         return math.isfinite(self.norm) and all(math.isfinite(v) for v in self.losses.values())
+
+    @property
+    def not_finite(self) -> Tensor:
+        """fp32, 0-d, on the device: 1 where one of the values is not finite, as torch's fused optimizers ask for it."""
+        return (~self.values.isfinite().all()).float()
+
+
+def read_together(gradients: Sequence[Gradient]) -> None:
+    """Read the values of several gradients, waiting for the device once."""
+    values = torch.cat([g.values for g in gradients]).tolist()
+    for gradient in gradients:
+        size = len(gradient.values)
+        gradient.read, values = values[:size], values[size:]
 
 
 @dataclass
@@ -46,6 +87,34 @@ class _Sums:
         value = value.detach().to(self.dtype)
         self.totals[name] = self.totals[name] + value if name in self.totals else value
         self.coefficients[name] = coefficient
+
+
+class _Beside:
+    """Gradients of small parameters over several backward passes, added up for all of them at once.
+
+    Autograd adds each parameter's by itself: a launch a parameter and pass. What is large is left to it, as it would be held
+    twice here.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        self.small = [p for p in parameters if p.numel() <= _SMALL]
+        self.sums: dict[nn.Parameter, Tensor] = {}
+
+    def take(self) -> None:
+        """Take what a pass has left off the parameters."""
+        found = [(p, p.grad) for p in self.small if p.grad is not None]
+        there = [(self.sums[p], grad) for p, grad in found if p in self.sums]
+        if there:
+            torch._foreach_add_([a for a, _ in there], [b for _, b in there])
+        for parameter, gradient in found:
+            self.sums.setdefault(parameter, gradient)
+            parameter.grad = None
+
+    def give_back(self) -> None:
+        """Every parameter has its whole gradient."""
+        self.take()
+        for parameter, gradient in self.sums.items():
+            parameter.grad = gradient
 
 
 def compute_gradient(
@@ -73,11 +142,15 @@ def compute_gradient(
     scale = precision.scaler.scale
     # An encoding that every rank computes alike has the same parameter gradient everywhere once its own gradient is
     # reduced; it must not be added up once more. Only a single group can be replicated.
-    replicated = ranks.world > 1 and batch.replicated
+    shards = recipe.shards
+    replicated = ranks.world > 1 and batch.replicated and shards is None
     pending: tuple[Encoded, dict[str, Tensor]] | None = None
     groups = list(local.groups())
+    beside = _Beside(parameters) if precision.device.type != "cpu" and len(groups) > 1 else None
     for number, group in enumerate(groups):
         poll()
+        if beside is not None:
+            beside.take()
         execution.at = ENCODING
         _seed(seed_parts, number, ranks, replicated, precision.device)
         with precision.autocast():
@@ -107,21 +180,31 @@ def compute_gradient(
         if replicated:
             pending = (encoded, detached.tensors)
         else:
-            _backward_through(encoded, detached.tensors, {})
+            # Where rows are divided, all ranks go back together, also one that read nothing.
+            _backward_through(encoded, detached.tensors, _filled(detached.tensors) if shards else {})
         encoded = detached = None
     execution.at = GRADIENTS
-    _reduce(parameters, pending, ranks)
+    if beside is not None:
+        beside.give_back()
+    _reduce(parameters, pending, ranks, shards)
     if scale != 1.0:
         torch._foreach_div_([p.grad for p in parameters if p.grad is not None], scale)
-    norm = gradient_norm(parameters, norm_type)
-    return _read(norm, sums, weights, ranks)
+    norm = gradient_norm(parameters, norm_type) if shards is None else _norm(parameters, norm_type, shards)
+    return _left(norm, sums, weights, ranks)
 
 
-def clip_(parameters: list[nn.Parameter], norm: float, max_norm: float) -> None:
-    """Scale the gradients down to ``max_norm`` where ``norm`` is above it (after unscaling; 0 = off)."""
-    if max_norm > 0.0 and norm > max_norm:
-        factor = max_norm / (norm + 1e-6)
-        torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], factor)
+def clip_(parameters: list[nn.Parameter], norm: float | Tensor, max_norm: float) -> None:
+    """Scale the gradients down to ``max_norm`` where ``norm`` is above it (after unscaling; 0 = off).
+
+    A norm that is on the device (0-d) is not read.
+    """
+    gradients = [p.grad for p in parameters if p.grad is not None]
+    if max_norm <= 0.0 or not gradients:
+        return
+    if isinstance(norm, Tensor):
+        torch._foreach_mul_(gradients, (max_norm / (norm + 1e-6)).clamp(max=1.0).to(gradients[0].dtype))
+    elif norm > max_norm:
+        torch._foreach_mul_(gradients, max_norm / (norm + 1e-6))
 
 
 def _seed(
@@ -155,8 +238,33 @@ def _backward_through(encoded: Encoded, detached: Mapping[str, Tensor], reduced:
         torch.autograd.backward(outputs, gradients)
 
 
-def _reduce(parameters: list[nn.Parameter], pending: tuple[Encoded, dict[str, Tensor]] | None, ranks: Ranks) -> None:
-    """Add gradients up over ranks, in one all-reduce per dtype.
+def _filled(detached: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {n: torch.zeros_like(t) if t.grad is None else t.grad for n, t in detached.items() if t.requires_grad}
+
+
+def _norm(parameters: list[nn.Parameter], norm_type: float, shards: Shards) -> Tensor:
+    """The norm of all gradients: of what is divided over all ranks, of what all have once."""
+    mine = [p for p in parameters if shards.holds(p)]
+    shared = gradient_norm([p for p in parameters if not shards.holds(p)], norm_type)
+    own = float(gradient_norm(mine, norm_type))
+    if math.isinf(norm_type):
+        found = shards.ranks.max_floats([own if own == own else math.inf])[0]  # the largest of some NaN may be any
+    else:
+        found = shards.ranks.sum_floats([own**norm_type])[0] ** (1.0 / norm_type)
+    norm = torch.linalg.vector_norm(
+        torch.stack([shared.cpu().double(), torch.tensor(found, dtype=torch.float64)]), norm_type
+    )
+    device = parameters[0].device
+    return norm.float().to(device) if device.type == "mps" else norm.to(device)
+
+
+def _reduce(
+    parameters: list[nn.Parameter],
+    pending: tuple[Encoded, dict[str, Tensor]] | None,
+    ranks: Ranks,
+    shards: Shards | None,
+) -> None:
+    """Add gradients up over ranks, in one all-reduce per dtype; those of divided rows are where they belong already.
 
     ``pending`` is an encoding that every rank computed alike. Adding up its gradient before going back through it, or
     going back first and adding up the parameters' gradients, is the same sum: the one with fewer bytes is done.
@@ -165,7 +273,7 @@ def _reduce(parameters: list[nn.Parameter], pending: tuple[Encoded, dict[str, Te
         return
     direct = _taking_part(parameters, ranks)
     if pending is None:
-        ranks.sum_([p.grad for p in direct if p.grad is not None])
+        ranks.sum_([p.grad for p in direct if p.grad is not None and not (shards and shards.holds(p))])
         return
     encoded, detached = pending
     gradients = {
@@ -195,14 +303,11 @@ def _bytes(tensors: Sequence[Tensor]) -> int:
     return sum(t.numel() * t.element_size() for t in tensors)
 
 
-def _read(norm: Tensor, sums: _Sums, weights: Mapping[str, float], ranks: Ranks) -> Gradient:
-    names = list(weights)
+def _left(norm: Tensor, sums: _Sums, weights: Mapping[str, float], ranks: Ranks) -> Gradient:
     zero = torch.zeros((), dtype=sums.dtype, device=norm.device)
-    values = [sums.totals.get(name, zero) for name in names]
     # One transfer for the norm and all losses.
-    read = torch.stack([norm.detach().to(sums.dtype), *values]).tolist()
-    losses = ranks.sum_floats(read[1:])
-    coefficients = ranks.max_floats([sums.coefficients.get(name, -float("inf")) for name in names])
-    out = dict(zip(names, losses, strict=True))
-    out["total"] = sum(c * v for c, v in zip(coefficients, losses, strict=True) if c != -float("inf"))
-    return Gradient(norm=read[0], losses=out)
+    values = torch.stack([norm.detach().to(sums.dtype), *(sums.totals.get(name, zero) for name in weights)])
+    found = Gradient(values, {name: sums.coefficients.get(name, -float("inf")) for name in weights}, ranks)
+    if ranks.world > 1:
+        found.losses  # noqa: B018  # a collective: here, where all ranks come by
+    return found

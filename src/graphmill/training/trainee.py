@@ -8,11 +8,12 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import nn
 
+from graphmill.errors import StoppedError
 from graphmill.evaluation.ranking.shared_queries import Share, shared
 from graphmill.training.checkpoint import CheckpointStore, Loaded, Snapshot
 from graphmill.training.contract import Execution, Phase, Recipe
@@ -26,9 +27,12 @@ from graphmill.training.processes import Ranks
 from graphmill.training.replicas import require_equal_replicas
 from graphmill.training.reporting import Listener
 from graphmill.training.run_state import TrainState, load_model, pack, restore_scaler, unpack
+from graphmill.training.saving import Saver
 from graphmill.training.schedule import batch_scale, learning_rate
-from graphmill.training.settings import AccelerationSettings, EvaluationSettings, TrainingSettings
+from graphmill.training.settings import CHOSEN_ON_TEST, AccelerationSettings, EvaluationSettings, TrainingSettings
 from graphmill.training.signals import StopRequest
+from graphmill.training.stopping import unselected
+from graphmill.training.unread import Done
 
 
 class Session:
@@ -61,6 +65,7 @@ class Session:
         self.listener = listener
         self.ranks = ranks or Ranks()
         self.store = store
+        self.saver = None if store is None else Saver(store, device)
         self.stop = stop
         self.nonfinite_dir = nonfinite_dir
         self.initialise = initialise
@@ -69,6 +74,9 @@ class Session:
         self.batches = Batches(recipe, acceleration.num_workers or int(device.type == "cuda"))
         self.resumed = False
         self._evaluation_parts = 1
+        self._unread: list[Done] = []
+        if acceleration.sharding == "rows" and self.ranks.world > 1:
+            recipe.shard(self.ranks)
         recipe.to(device)
         self._fresh(precision)
 
@@ -77,6 +85,8 @@ class Session:
         self.model = self.recipe.build(self.execution)
         if self.initialise is not None:
             self.initialise(self.model)
+        if self.recipe.shards is not None:
+            self.recipe.shards.cut(self.model)
         self.model.to(self.device)
         self.parameters = list(self.model.parameters())  # walking through the modules costs more than a step may
         self.optimizers: dict[str, PhaseOptimizer] = {}
@@ -99,16 +109,32 @@ class Session:
         assert self.store is not None
         # Rank 0 alone reads: run directories are local to its machine.
         found: Any = None
-        tensors = None
+        loaded = None
         if self.ranks.main:
-            loaded = self.store.load(which)
+            loaded = self._load(which)
             self.store.discard_after(loaded.step)
-            tensors, found = loaded.snapshot.tensors, (loaded.snapshot.state, str(loaded.path), list(loaded.notes))
+            found = loaded.snapshot.state, str(loaded.path), list(loaded.notes)
         state, path, notes = self.ranks.broadcast(found)
-        self._restore(Snapshot(self.ranks.broadcast_tensors(tensors), state), path)
+        self._restore(Snapshot(self._own_part(loaded, path), state), path)
         if self.ranks.main:
             self.listener.on_rewind(self.state.epoch, self.state.steps)
         return list(notes)
+
+    def _load(self, which: str | int) -> Loaded:
+        assert self.store is not None
+        shards = self.recipe.shards
+        return self.store.load(which) if shards is None else self.store.load(which, stream=shards.divides)
+
+    def _own_part(self, loaded: Loaded | None, path: str, prefix: str = "") -> dict[str, torch.Tensor]:
+        """What rank 0 has loaded, on every rank: all of it, or of what is divided by rows its own ones."""
+        whole, streams = None, None
+        if loaded is not None:
+            whole, streams = (
+                {name: own for name, own in found.items() if name.startswith(prefix)}
+                for found in (loaded.snapshot.tensors, loaded.snapshot.streamed)
+            )
+        tensors = self.ranks.broadcast_tensors(whole)
+        return tensors if self.recipe.shards is None else tensors | self.recipe.shards.dealt_out(streams, path)
 
     def _restore(self, snapshot: Snapshot, path: str) -> None:
         unpack(snapshot.tensors, self.model, self.optimizers, path)
@@ -124,27 +150,28 @@ class Session:
         """Weights and buffers alone of a checkpoint, for evaluation and export, on every rank; returns what was loaded, to
         the first of them."""
         assert self.store is not None
-        loaded, tensors = None, None
-        if self.ranks.main:
-            loaded = self.store.load(which)
-            tensors = {name: own for name, own in loaded.snapshot.tensors.items() if name.startswith("model.")}
+        loaded = self._load(which) if self.ranks.main else None
         path = self.ranks.broadcast(str(loaded.path) if loaded else "")
-        load_model(self.ranks.broadcast_tensors(tensors), self.model, path)
+        load_model(self._own_part(loaded, path, "model."), self.model, path)
         return loaded
 
     def save(self, *, final: bool = False, metric: float | None = None) -> None:
-        """Write a checkpoint of this moment (rank 0; the others wait).
+        """Write a checkpoint of this moment (rank 0), or begin to, off the CPU: :meth:`wait_for_saves`.
 
         Raises:
             TrainingError: a parameter differs between processes; such a state is never saved.
         """
-        require_equal_replicas(self.model, self.ranks, f"after epoch {self.state.epoch}, step {self.state.steps}")
-        if self.store is not None and self.ranks.main:
+        where, shards = f"after epoch {self.state.epoch}, step {self.state.steps}", self.recipe.shards
+        require_equal_replicas(self.model, self.ranks, where, shards)
+        tensors, streams = pack(self.model, self.optimizers), {}
+        if shards is not None:
+            tensors, streams = shards.gathered(tensors)
+        if self.saver is not None and self.ranks.main:
             self.before_save()
             self.state.scaler = self.precision.scaler.state() if self.precision.scaler.enabled else {}
             self.state.execution = {"asked": self.asked, "reached": self.execution.sizes()}
-            self.store.save(
-                Snapshot(pack(self.model, self.optimizers), self.state.to_json()),
+            self.saver.save(
+                Snapshot(tensors, self.state.to_json(), streams),
                 epoch=self.state.epoch,
                 step=self.state.steps,
                 metric=metric,
@@ -152,7 +179,15 @@ class Session:
                 learning_rate=self._rate(self.recipe.phases[0]),
                 loss=self.state.last_loss,
             )
+        elif self.store is not None and shards is not None:
+            shards.hand_over(streams)
         self._saved_at = time.monotonic()
+        self.ranks.barrier()
+
+    def wait_for_saves(self) -> None:
+        """Until the checkpoints that were begun are whole. Raises ResourceError where one could not be written."""
+        if self.saver is not None:
+            self.saver.wait()
         self.ranks.barrier()
 
     def _rate(self, phase: Phase) -> float:
@@ -194,3 +229,49 @@ class Session:
         self.state.notes.append(text)
         if self.ranks.main:
             self.listener.on_note(text)
+
+    # ------------------------------------------------------------------ small parts
+
+    def _metric_now(self) -> float | None:
+        if self.state.evaluated_epoch != self.state.epoch:
+            return None
+        return self.state.last_metrics.get(self.evaluation.selection_metric)
+
+    def _say_what_chooses_the_epoch(self) -> None:
+        """Where it is not validation, and where nothing can: before the first step, and once in a run's notes."""
+        split = self.evaluation.selected_on
+        if not self.recipe.held_out(split):
+            said = unselected(split, self.training.patience_epochs)
+        elif split == "test":
+            said = CHOSEN_ON_TEST
+        else:
+            return
+        if said not in self.state.notes:  # a run that goes on has it from its beginning
+            self._note(said)
+
+    def _epoch_save_is_due(self) -> bool:
+        every = self.acceleration.checkpoint_every_epochs
+        return every > 0 and self.state.epoch % every == 0
+
+    def _drop_gradients(self) -> None:
+        for parameter in self.parameters:
+            parameter.grad = None
+
+    def _cleanup(self, when: str) -> None:
+        chosen = self.acceleration.memory_cleanup
+        if chosen == when or (chosen == "steps" and when == "phase"):
+            empty_device_cache(self.device)
+
+    def _evaluation_is_due(self) -> bool:
+        state = self.state
+        if state.epoch == 0 or state.phase or state.index or state.evaluated_epoch == state.epoch:
+            return False
+        return state.epoch % self.evaluation.eval_every == 0 or state.epoch == self.training.epochs
+
+    def _stopped(self) -> NoReturn:
+        state = self.state
+        self.wait_for_saves()
+        raise StoppedError(
+            f"stopped as asked after {state.epoch} epochs and {state.steps} steps; the checkpoint is saved, and the "
+            "same command goes on from it"
+        )

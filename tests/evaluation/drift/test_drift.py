@@ -7,13 +7,13 @@ from graphmill.errors import InputError
 from graphmill.evaluation.drift.figures import drift_figures
 from graphmill.evaluation.drift.noise import seed_noise
 from graphmill.evaluation.drift.procrustes import fit_rotation, in_blocks
-from graphmill.evaluation.drift.selftest import self_test
-from graphmill.evaluation.drift.synthetic import CASES, edges_of, embed, embeddings, summary, thinned
 from graphmill.evaluation.drift.verdicts import DriftThresholds, SeedNoise, drift_report
 from graphmill.evaluation.embedding_files import Embeddings
 from graphmill.evaluation.health.neighbours import neighbour_overlap
 from graphmill.evaluation.pictures.drift import moved_arrows, overlap_histogram
 from graphmill.graph.summary import graph_difference
+from tests.evaluation.drift.selftest import self_test
+from tests.evaluation.drift.synthetic import CASES, edges_of, embed, embeddings, summary, thinned
 
 
 def embedding(vectors: np.ndarray, first: int = 0, kinds: int = 2) -> Embeddings:

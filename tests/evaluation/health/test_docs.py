@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphmill.evaluation.checks_page import with_tables
-from graphmill.evaluation.health import synthetic as cases
 from graphmill.evaluation.health.checks import CHECKS, GROUPS
 from graphmill.evaluation.health.report import health_report
 from graphmill.evaluation.health.thresholds import HealthThresholds
 from graphmill.evaluation.ranking.comparison import RankingThresholds
 from graphmill.settings import Settings
+from tests.conftest import page_writer
+from tests.evaluation.health import synthetic as cases
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def page(repository: Path) -> str:
 
 
 def test_its_tables_are_those_of_the_code(page: str) -> None:
-    assert page == with_tables(page), "python -m graphmill.evaluation.checks_page docs/reference/checks.md"
+    assert page == page_writer("checks").with_tables(page), "make pages"
 
 
 def test_every_check_has_a_name_of_its_own_and_its_thresholds_are_settings() -> None:

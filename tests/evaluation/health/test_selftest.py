@@ -5,9 +5,9 @@ import json
 import pytest
 
 from graphmill.evaluation.health.diagnosis import FAILURES
-from graphmill.evaluation.health.selftest import PASSED, main, self_test
-from graphmill.evaluation.health.synthetic import FAILING, HEALTHY, Size
 from graphmill.evaluation.health.thresholds import HealthThresholds
+from tests.evaluation.health.selftest import PASSED, main, self_test
+from tests.evaluation.health.synthetic import FAILING, HEALTHY, Size
 
 
 def test_every_failure_is_named_and_every_healthy_embedding_passes() -> None:

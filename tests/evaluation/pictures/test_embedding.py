@@ -8,11 +8,11 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from graphmill.evaluation.health import synthetic as cases
 from graphmill.evaluation.health.report import health_report
 from graphmill.evaluation.pictures import canvas
 from graphmill.evaluation.pictures import embedding as pictures
 from graphmill.evaluation.ranking.comparison import compare_to_baselines
+from tests.evaluation.health import synthetic as cases
 from tests.evaluation.ranking.test_comparison import DEGREE, MODEL, RANDOM, ranking
 
 SIZE = cases.Size(rows=400, dimensions=16, types=3)

@@ -1,17 +1,13 @@
-"""Sparse products of graph recommenders: equal to the dense product, in values and gradients, on every backend."""
+"""Sparse products of graph recommenders: equal to the dense product, in values and gradients."""
 
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from graphmill.kernels import propagation
-from graphmill.kernels.propagation import SparseMatrix, bipartite, propagate, sparse_matrix
-
-BACKENDS = ("torch", "numba")
+from graphmill.kernels.propagation import SparseMatrix, propagate, sparse_matrix
 
 
 def dense(matrix: SparseMatrix) -> torch.Tensor:
@@ -27,46 +23,42 @@ def random_matrix(seed: int, rows: int, columns: int, edges: int) -> SparseMatri
     return sparse_matrix(row, rng.integers(0, columns, edges), rng.normal(size=edges), (rows, columns))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
 @settings(deadline=None)
 @given(seed=st.integers(0, 2**16), rows=st.integers(1, 40), columns=st.integers(1, 40), edges=st.integers(0, 200))
 def test_the_product_and_its_gradient_are_those_of_the_dense_matrix(
-    backend: propagation.Backend, seed: int, rows: int, columns: int, edges: int
+    seed: int, rows: int, columns: int, edges: int
 ) -> None:
     matrix = random_matrix(seed, rows, columns, edges)
     x = torch.randn(columns, 5, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(rows, 5, dtype=torch.float64)
-    out = propagate(matrix, x, backend)
+    out = propagate(matrix, x)
     torch.testing.assert_close(out, dense(matrix) @ x, rtol=1e-12, atol=1e-12)
     (out * weight).sum().backward()
     torch.testing.assert_close(x.grad, dense(matrix).T @ weight, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_gradcheck(backend: propagation.Backend) -> None:
+def test_gradcheck() -> None:
     matrix = random_matrix(1, 7, 9, 30)
     x = torch.randn(9, 3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda t: propagate(matrix, t, backend), (x,))
+    assert torch.autograd.gradcheck(lambda t: propagate(matrix, t), (x,))
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_a_matrix_without_entries_gives_zeros(backend: propagation.Backend) -> None:
+def test_a_matrix_without_entries_gives_zeros() -> None:
     nothing = np.zeros(0, np.int64)
     for shape in ((3, 4), (3, 0), (0, 4)):
-        out = propagate(sparse_matrix(nothing, nothing, np.zeros(0), shape), torch.ones(shape[1], 2), backend)
+        out = propagate(sparse_matrix(nothing, nothing, np.zeros(0), shape), torch.ones(shape[1], 2))
         assert out.shape == (shape[0], 2)
         assert not out.any()
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-def test_any_number_of_threads_gives_the_same_bits(backend: propagation.Backend) -> None:
+def test_any_number_of_threads_gives_the_same_bits() -> None:
     matrix, x = random_matrix(3, 3000, 500, 40_000), torch.randn(500, 16)
     threads = torch.get_num_threads()
     try:
         found = []
         for count in (1, 2, 3):
             torch.set_num_threads(count)
-            found.append(propagate(matrix, x, backend))
+            found.append(propagate(matrix, x))
     finally:
         torch.set_num_threads(threads)
     assert all(torch.equal(found[0], other) for other in found[1:])
@@ -92,19 +84,6 @@ def test_new_values_are_used_in_both_directions_without_sorting() -> None:
     torch.testing.assert_close(x.grad, wanted.T @ torch.ones(12, 4), rtol=1e-5, atol=1e-5)
 
 
-def test_bipartite_normalisations() -> None:
-    # u0: i0, i1; u1: i1; i2 has nobody.
-    user, item = np.array([0, 0, 1]), np.array([0, 1, 1])
-    symmetric, mean = dense(bipartite(user, item, 2, 3)), dense(bipartite(user, item, 2, 3, "mean"))
-    adjacency = torch.tensor([[1.0, 1, 0], [0, 1, 0]], dtype=torch.float64)
-    full = torch.zeros(5, 5, dtype=torch.float64)
-    full[:2, 2:], full[2:, :2] = adjacency, adjacency.T
-    degree = full.sum(1).clamp(min=1)
-    torch.testing.assert_close(symmetric, full / torch.sqrt(degree[:, None] * degree[None]), rtol=1e-6, atol=1e-7)
-    torch.testing.assert_close(mean, full / degree[:, None], rtol=1e-6, atol=1e-7)
-    assert float(symmetric[4].abs().sum()) == 0.0
-
-
 def test_no_message_tensor_of_edges_times_width_is_made() -> None:
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -118,7 +97,6 @@ def test_no_message_tensor_of_edges_times_width_is_made() -> None:
             return out
 
     matrix, x = random_matrix(5, 100, 100, 200_000), torch.randn(100, 64, requires_grad=True)
-    for backend in BACKENDS:
-        with Largest() as seen:
-            propagate(matrix, x, backend).sum().backward()  # type: ignore[arg-type]
-        assert 4 * seen.numbers <= 8 << 20  # the messages of all edges would be 12.8 million numbers
+    with Largest() as seen:
+        propagate(matrix, x).sum().backward()
+    assert 4 * seen.numbers <= 8 << 20  # the messages of all edges would be 12.8 million numbers

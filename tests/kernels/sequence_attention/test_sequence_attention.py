@@ -5,9 +5,8 @@ import torch
 
 from graphmill.kernels import sequence_attention
 from graphmill.kernels.sequence_attention import Bucket, causal_attention
-from graphmill.kernels.sequence_attention.reference import causal_attention_reference
 from graphmill.kernels.sequence_attention.times import Intervals, time_attention
-from graphmill.kernels.sequence_attention.times_reference import time_attention_reference
+from tests.kernels.sequence_attention.reference import causal_attention_reference, time_attention_reference
 
 LENGTHS = ((37, 20, 35), (17, 16), (9, 8), (5, 4, 5), (2, 1), (1,))
 WIDTH, SPAN = 40, 6

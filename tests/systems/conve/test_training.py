@@ -12,7 +12,8 @@ from graphmill.graph.typed_graph import TypedGraph
 from graphmill.runs.export import export_run, restore
 from graphmill.runs.resolve import merge
 from graphmill.runs.train import train
-from graphmill.systems.conve.interchange import load_torch_checkpoint, write_torch_files
+from graphmill.systems.conve.interchange import write_torch_files
+from graphmill.systems.conve.model import ConvE, ConvEConfig
 from graphmill.systems.conve.ranking import ranking_report
 from graphmill.training import compiling
 
@@ -72,7 +73,10 @@ class TestTheOriginsFiles:
         epoch = report["epochs_done"]
         assert {"config.json", "best_model.pt", "final_model.pt", "training_history.json"} <= names
         assert f"checkpoints/checkpoint_epoch_{epoch}.pt" in names
-        again = load_torch_checkpoint(tmp_path / "best_model.pt")
+        content = torch.load(tmp_path / "best_model.pt", map_location="cpu", weights_only=True)
+        again = ConvE(ConvEConfig(**content["model_config"]))
+        again.load_state_dict(content["model_state_dict"])
+        again.eval()
         heads, relations = torch.arange(5), torch.arange(5)
         torch.testing.assert_close(again(heads, relations), restored.model(heads, relations), rtol=0, atol=0)
 

@@ -104,7 +104,7 @@ def test_what_a_type_never_is_has_no_projection(relations: list[tuple[int, int]]
     assert layer.keys_values(2, x) is None
     assert layer.queries(2, x) is None
     assert (layer.queries(0, x) is None) == (wide[0] == 16)
-    assert layer.update(2, x, None) is x
+    assert layer.update_all([x, x, x], [None, None, None])[2] is x
 
 
 def assert_equal(a: Tensor, b: Tensor) -> None:

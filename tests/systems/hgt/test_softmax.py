@@ -14,8 +14,10 @@ from graphmill.runs.export import export_run, restore
 from graphmill.runs.resolve import fingerprint, parse_settings
 from graphmill.runs.train import train
 from graphmill.settings import written_by_graphmill
+from graphmill.systems.hgt import softmax as softmax
 from graphmill.systems.hgt.recipe import HgtRecipe
 from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
+from graphmill.systems.hgt.softmax_links import Asked, side_by_side
 from tests.training.cases import CASES, typed_graph
 
 
@@ -51,7 +53,13 @@ def test_a_score_is_the_sum_over_the_other_links_of_both_ends(graph: TypedGraph)
             assert scores[head, tail] == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
-def test_the_loss_is_a_mean_over_relations_of_the_softmax_among_what_is_not_known(graph: TypedGraph) -> None:
+@pytest.mark.parametrize("together", [False, True])
+def test_the_loss_is_a_mean_over_relations_of_the_softmax_among_what_is_not_known(
+    together: bool, graph: TypedGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One relation after the other, as on the CPU, or all of them padded to one size, as on an accelerator."""
+    if together:
+        monkeypatch.setattr(softmax, "side_by_side", lambda asked, device: [asked])
     recipe, model = built(graph)
     batch = recipe.step(recipe.phases[0], 0, 1)
     with torch.no_grad():
@@ -67,16 +75,31 @@ def test_the_loss_is_a_mean_over_relations_of_the_softmax_among_what_is_not_know
         for link in np.flatnonzero(batch.relation == number):
             head, tail = batch.head[link] - r.source_offset, batch.tail[link] - r.target_offset
             others = [c for c in batch.candidate[inside] - r.target_offset if (head, c) not in known]
-            nodes = np.array([tail, *others])
-            left = recipe._ends(encoded, number, np.array([head]), masked, sources=False)
-            right = recipe._ends(encoded, number, nodes, masked, sources=True)
+            asked = Asked(int(number), *(np.array(part) for part in ([link], [head], [tail], others)))
+            fields = [torch.from_numpy(np.concatenate(part))[None] for part in recipe._ends(asked, encoded, masked)]
+            left, own, wrong = recipe._split(encoded, fields, (1, 1, len(others)))
             # The asked link is not counted among its target's.
-            degree = np.log([max(r.degree[tail], 1), *(r.degree[others] + 1)])
+            degree = torch.from_numpy(np.log([max(r.degree[tail], 1), *(r.degree[others] + 1)]))
             with torch.no_grad():
-                scores = model.decoder(number, left, right, torch.from_numpy(degree))[0]
+                right = model.decoder.pairs(int(number), left, own, degree[:1])
+                scores = torch.cat([right[0], model.decoder(int(number), left, wrong, degree[1:])[0, 0]])
             losses.append(float(torch.logsumexp(scores, 0) - scores[0]))
         means.append(np.mean(losses))
     assert float(term.sum) / batch.weights["link"] == pytest.approx(np.mean(means), rel=1e-6)
+
+
+def test_relations_of_about_one_size_go_together_off_the_cpu() -> None:
+    def asked(*sizes: tuple[int, int]) -> list[Asked]:
+        return [Asked(n, *(np.zeros(k, int) for k in (b, b, b, c))) for n, (b, c) in enumerate(sizes)]
+
+    def groups(*sizes: tuple[int, int], device: str = "cuda") -> list[list[int]]:
+        return [[a.relation for a in group] for group in side_by_side(asked(*sizes), torch.device(device))]
+
+    assert groups((3, 5), (40, 7), (9, 0)) == [[1, 2, 0]], "where there is little, padding costs nothing"
+    large = (4000, 1000)
+    assert groups(large, (20, 1000), (20, 1000)) == [[0, 1], [2]], "of much, half is real"
+    assert groups(*[large] * 5) == [[0, 1, 2, 3], [4]], "and not more than memory is kept for"
+    assert groups(large, large, device="cpu") == [[0], [1]]
 
 
 def test_a_link_of_the_step_is_in_nothing_that_it_is_scored_with(graph: TypedGraph) -> None:

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from graphmill.kernels import hyper_connections
 from graphmill.systems.sequences.hyper_connections import HyperConnection
 from graphmill.systems.sequences.sasrec import SASRec
 
@@ -89,24 +88,3 @@ def test_at_logits_of_zero_a_branch_is_written_once():
     h, p, _ = connection.maps(torch.randn(3, 4, WIDTH))
     torch.testing.assert_close(p, torch.ones(3, 4))
     torch.testing.assert_close(h.sum(1), torch.ones(3))
-
-
-@pytest.mark.parametrize("kind", ["lite", "sinkhorn"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_the_compiled_connection_is_the_plain_one(kind, dtype, monkeypatch):
-    pytest.importorskip("numba")
-    m, batch = model(kind).to(dtype), inputs(LONG, SHORT)
-    for block in m.blocks:
-        for connection in block.mhc:
-            torch.nn.init.normal_(connection.phi, std=0.3)
-            torch.nn.init.normal_(connection.alpha)
-    found = []
-    for compiled in (True, False):
-        if not compiled:
-            monkeypatch.setattr(hyper_connections, "has_numba", lambda: False)
-        for m.gradient_checkpointing in (True, False):
-            out = m(batch)
-            found.append([out.detach(), *torch.autograd.grad(out.sin().sum(), list(m.parameters()))])
-    for other in found[1:]:
-        for a, b in zip(found[0], other, strict=True):
-            assert float((a - b).norm()) <= (1e-10 if dtype == torch.float64 else 1e-4) * float(1 + b.norm())

@@ -10,7 +10,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from graphmill.evaluation.drift.figures import Agreement, DriftFigures
+from graphmill.evaluation.drift.figures import DriftFigures
 from graphmill.evaluation.json_values import plain
 from graphmill.graph.summary import GraphDifference
 from graphmill.settings import Settings, setting
@@ -232,8 +232,3 @@ def _moved(
     # What has a cause with a name of its own is not failed twice.
     status: Status = "fail" if multiple >= bounds.moved_fail and not explained else "warn"
     return DriftVerdict("moved", status, said, remedy)
-
-
-def agreement_rows(figures: DriftFigures) -> list[Agreement]:
-    """All of it first, then the types."""
-    return [figures.overall, *figures.types]

@@ -10,15 +10,20 @@ from graphmill.sampling.keyed import generator
 ROWS = 4096
 
 
+def sampled_rows(count: int, seed: int) -> NDArray[np.int64]:
+    """Which of ``count`` rows :func:`quick_health` looks at, ascending: all of so many that it takes all."""
+    if count <= ROWS:
+        return np.arange(count)
+    return np.sort(generator(seed, "quick-health").choice(count, ROWS, replace=False))
+
+
 def quick_health(X: NDArray[np.float32], types: NDArray[np.int64], *, seed: int) -> dict[str, float]:
     """Of at most 4,096 seeded rows: ``participation_ratio`` (uncentred), ``mean_cosine``, least ``within_type_rank``.
 
     The participation ratio is (Σλ)² / Σλ² of the uncentred Gram matrix; the rank is exp of the entropy of the centred
     singular values of one type (RankMe, Garrido et al. 2023), over types with 32 rows or more.
     """
-    rows = np.arange(len(X))
-    if len(X) > ROWS:
-        rows = np.sort(generator(seed, "quick-health").choice(len(X), ROWS, replace=False))
+    rows = sampled_rows(len(X), seed)
     sample, kinds = X[rows].astype(np.float32), types[rows]
     gram = sample.T @ sample
     trace = float(np.trace(gram))

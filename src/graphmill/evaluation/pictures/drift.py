@@ -31,7 +31,7 @@ def overlap_histogram(figures: DriftFigures, usual: float) -> bytes:
 
 
 def moved_arrows(figures: DriftFigures) -> bytes:
-    """The most moved nodes in the first two principal components of before, after the alignment; all others in grey."""
+    """The most moved nodes in the earlier vectors' first two principal components, aligned; all others in grey."""
     figure, axes = blank(7.0, 5.5)
     found = figures.projection
     axes.scatter(found.background[:, 0], found.background[:, 1], s=3, color=GREY, alpha=0.35, linewidths=0)

@@ -52,11 +52,6 @@ class QueryValues:
         return grouped_mean(self.values, self.groups) if len(self.values) else float("nan")
 
 
-def keep_all(relation: int, heads: Int64, tails: Int64) -> NDArray[np.bool_]:
-    """Leaves nothing out."""
-    return np.zeros(len(heads), bool)
-
-
 def parse_metric(metric: str, known: Mapping[str, bool]) -> tuple[str, int]:
     """``"recall@20"`` → ("recall", 20); k is 0 where the metric has none (``known``: name → whether it has one).
 

@@ -75,7 +75,13 @@ def bi_interaction_at(
 def _plain(
     matrix: SparseMatrix, nodes: Tensor, of_sum: Linear, of_product: Linear, slope: float, p: float, training: bool
 ) -> Tensor:
-    around = propagate(matrix, nodes)
+    return mix(nodes, propagate(matrix, nodes), of_sum, of_product, slope, p, training)
+
+
+def mix(
+    nodes: Tensor, around: Tensor, of_sum: Linear, of_product: Linear, slope: float, p: float, training: bool
+) -> Tensor:
+    """:func:`bi_interaction` of nodes [n, d] whose neighbourhoods ``around`` [n, d] are there already → [n, k]."""
     mixed = F.leaky_relu(linear(nodes + around, *of_sum), slope)
     mixed = mixed + F.leaky_relu(linear(nodes * around, *of_product), slope)
     return dropout(mixed, p, training)

@@ -14,10 +14,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from graphmill.kernels.dropout.cpu import mask_numbers
+from graphmill.kernels.bi_interaction.sparse_rows import add_product_, even_pieces, weighted_rows
 from graphmill.kernels.products.cpu import SIX, whole_blocks
 from graphmill.kernels.propagation import SparseMatrix
-from graphmill.kernels.propagation.cpu import even_pieces, product, weighted_rows
 from graphmill.kernels.runtime.compiled_math import FAST
 from graphmill.kernels.runtime.jit import jit
 from graphmill.kernels.runtime.team import over_ranges
@@ -34,7 +33,7 @@ from graphmill.kernels.runtime.vectors import (
     store,
     store_first,
 )
-from graphmill.kernels.runtime.words import Key
+from graphmill.kernels.runtime.words import Key, mask_numbers
 
 _jit = jit(nogil=True, fastmath=FAST, error_model="numpy")
 _TOGETHER = 8 * SIX
@@ -116,7 +115,7 @@ def backward(
         over_ranges(_spread, arrays, padded(width) // LANES, LANES * around.numel())
     else:
         turned = matrix.transpose
-        product(turned.indptr, turned.column, turned.value, to_around, out=to_nodes, onto=to_nodes)
+        add_product_(turned.indptr, turned.column, turned.value, to_around, to_nodes)
     of_sum, of_product = shares.sum(0)
     sum_bias, product_bias = (of_map[wide + SIX :].flatten()[:wide] for of_map in (of_sum, of_product))
     return to_nodes, of_sum[:wide, :width], sum_bias, of_product[:wide, :width], product_bias

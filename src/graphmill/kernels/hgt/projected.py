@@ -210,7 +210,7 @@ def _project(x: Rows, weights: Rows, biases: Rows, place: Place, low: torch.dtyp
         if rows is None or weight is None or bias is None:
             out.append(None)
             continue
-        own, own_bias = (torch.cat([p[c] for c in _slices(weight, place)]) for p in (weight, bias))
+        own, own_bias = (_own(p, place) for p in (weight, bias))
         out.append(_times(rows, own.to(low).T, own_bias, low))
     return out
 
@@ -236,19 +236,31 @@ def _project_backward(
     assert weight is not None
     assert d_weight is not None
     assert d_bias is not None
-    slices = _slices(weight, place)
-    own = torch.cat([weight[c] for c in slices]).to(low)
+    own = _own(weight, place).to(low)
     d = d.to(low)
     into_weight, sums = _times(d.mT, rows, None, low), d.sum(0)
-    size = (place[1] - place[0]) * place[3]
-    for number, c in enumerate(slices):
-        d_weight[c] = into_weight[number * size : (number + 1) * size]
-        d_bias[c] = sums[number * size : (number + 1) * size]
+    if _is_whole(place):
+        d_weight.copy_(into_weight)
+        d_bias.copy_(sums)
+    else:
+        size = (place[1] - place[0]) * place[3]
+        for number, c in enumerate(_slices(weight, place)):
+            d_weight[c] = into_weight[number * size : (number + 1) * size]
+            d_bias[c] = sums[number * size : (number + 1) * size]
     if not want_rows:
         return None
     if d_x is None:
         return _times(d, own, None, low).to(rows.dtype)
     return add_product_(d_x, d, own) if d.dtype == own.dtype == d_x.dtype else d_x.add_(_times(d, own, None, low))
+
+
+def _is_whole(place: Place) -> bool:
+    return place[:2] == (0, place[2])
+
+
+def _own(p: Tensor, place: Place) -> Tensor:
+    """The rows of a group's q, k and v in a weight or bias, side by side."""
+    return p if _is_whole(place) else torch.cat([p[c] for c in _slices(p, place)])
 
 
 def _slices(weight: Tensor, place: Place) -> list[slice]:

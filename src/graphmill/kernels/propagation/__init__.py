@@ -8,7 +8,7 @@ threads, forward and backward (the backward pass is the product with the transpo
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,9 +16,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from graphmill.kernels.devices import to_device
-from graphmill.kernels.runtime.threads import has_numba
-
-Backend = Literal["auto", "numba", "torch"]
 
 
 @dataclass(frozen=True)
@@ -84,66 +81,31 @@ def _rows(row: np.ndarray, column: np.ndarray, value: np.ndarray, count: int) ->
     return Rows(*(torch.from_numpy(np.ascontiguousarray(a)) for a in (indptr, row, column, value)))
 
 
-def bipartite(
-    user: np.ndarray, item: np.ndarray, num_users: int, num_items: int, norm: Literal["symmetric", "mean"] = "symmetric"
-) -> SparseMatrix:
-    """The interactions as a square matrix over users, then items, both directions, each edge once.
-
-    symmetric: D^−½ A D^−½; mean: D⁻¹ A. A node without interactions has an empty row.
-    """
-    head = np.concatenate((user, item.astype(np.int64) + num_users))
-    tail = np.concatenate((item.astype(np.int64) + num_users, user))
-    degree = np.maximum(np.bincount(head, minlength=num_users + num_items), 1).astype(np.float64)
-    value = 1.0 / np.sqrt(degree[head] * degree[tail]) if norm == "symmetric" else 1.0 / degree[head]
-    return sparse_matrix(head, tail, value, (num_users + num_items,) * 2)
-
-
-def propagate(matrix: SparseMatrix, x: Tensor, backend: Backend = "auto", onto: Tensor | None = None) -> Tensor:
-    """A X: ``matrix`` [R, C], ``x`` [C, d] → [R, d] in the dtype of ``x``; sums in fp32 (float64 for float64).
-
-    With ``onto`` [R, d] it is added to that: the result is ``onto`` + A X, and ``onto`` stays as it is. The gradient goes to
-    ``x`` and ``onto``. ``backend``: auto takes numba on the CPU where it is installed, else torch.
-    """
-    out: Tensor = _Propagate.apply(x, matrix, backend, onto)
+def propagate(matrix: SparseMatrix, x: Tensor) -> Tensor:
+    """A X: ``matrix`` [R, C], ``x`` [C, d] → [R, d] in the dtype of ``x``; sums in fp32 (float64 for float64)."""
+    out: Tensor = _Propagate.apply(x, matrix)
     return out
-
-
-def product(rows: Rows, x: Tensor, backend: Backend = "auto", onto: Tensor | None = None) -> Tensor:
-    """One orientation's product, not differentiable: [R, d], added to ``onto``."""
-    wide = x if x.dtype == torch.float64 else x.float()
-    start = None if onto is None else onto.to(wide.dtype)
-    use_numba = backend == "numba" or (backend == "auto" and x.device.type == "cpu" and has_numba())
-    if use_numba:
-        return _compiled(rows, wide, start).to(x.dtype)
-    out = _plain(rows, wide)
-    return (out if start is None else start + out).to(x.dtype)
 
 
 class _Propagate(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, matrix: SparseMatrix, backend: Backend, onto: Tensor | None) -> Tensor:
-        ctx.matrix, ctx.backend = matrix, backend
-        return product(matrix.forward, x, backend, onto)
+    def forward(ctx: Any, x: Tensor, matrix: SparseMatrix) -> Tensor:
+        ctx.matrix = matrix
+        return product(matrix.forward, x)
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None, None, Tensor | None]:
-        (gradient,) = gradients
-        to_onto = gradient if ctx.needs_input_grad[3] else None
-        if not ctx.needs_input_grad[0]:
-            return None, None, None, to_onto
-        return product(ctx.matrix.transpose, gradient, ctx.backend), None, None, to_onto
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None]:
+        return (product(ctx.matrix.transpose, gradients[0]) if ctx.needs_input_grad[0] else None), None
 
 
-def _plain(rows: Rows, x: Tensor) -> Tensor:
-    """The weighted sums that torch has for bags of embeddings, which add in the rows' order and write no row an edge."""
-    weights = rows.value.to(x.dtype)
-    return F.embedding_bag(
-        rows.column, x, rows.indptr, mode="sum", per_sample_weights=weights, include_last_offset=True
-    )
+def product(rows: Rows, x: Tensor, onto: Tensor | None = None) -> Tensor:
+    """A X (+ ``onto``), not differentiable: the weighted sums that torch has for bags of embeddings.
 
-
-def _compiled(rows: Rows, x: Tensor, onto: Tensor | None) -> Tensor:
-    from graphmill.kernels.propagation import cpu as propagation_cpu
-
-    start = None if onto is None else onto.detach().contiguous()
-    return propagation_cpu.product(rows.indptr, rows.column, rows.value, x.contiguous(), onto=start)
+    They add in the rows' order, and write no row an edge.
+    """
+    wide = x if x.dtype == torch.float64 else x.float()
+    weights = rows.value.to(wide.dtype)
+    sums = F.embedding_bag(
+        rows.column, wide, rows.indptr, mode="sum", per_sample_weights=weights, include_last_offset=True
+    ).to(x.dtype)
+    return sums if onto is None else sums.add_(onto)

@@ -35,6 +35,28 @@ def select_rows(matrix: SparseMatrix, rows: np.ndarray) -> SparseMatrix:
     )
 
 
+def cut_rows(matrix: SparseMatrix, rows: torch.Tensor, most: int) -> SparseMatrix:
+    """:func:`select_rows` on the device where matrix and ``rows`` are, without waiting for it.
+
+    ``most`` ≥ 1: entries of a row, at most. Every row of the result has so many; those that are not there are 0.
+    """
+    whole, columns = matrix.forward, matrix.shape[1]
+
+    def numbers(count: int) -> torch.Tensor:
+        return torch.arange(count, device=rows.device)
+
+    start = whole.indptr.index_select(0, rows)
+    there = (numbers(most) < (whole.indptr.index_select(0, rows + 1) - start)[:, None]).flatten()
+    entries = (start[:, None] + numbers(most)).flatten().clamp_(max=len(whole.column) - 1)
+    column, value = whole.column.index_select(0, entries), whole.value.index_select(0, entries).mul_(there)
+    row = numbers(len(entries)).div_(most, rounding_mode="floor")
+    # What is not there comes behind all columns, and no column's run reaches so far.
+    back, order = torch.sort(column.masked_fill(~there, columns), stable=True)
+    bounds = torch.searchsorted(back, numbers(columns + 1))
+    transpose = Rows(bounds, back, row.index_select(0, order), value.index_select(0, order))
+    return SparseMatrix((len(rows), columns), Rows(numbers(len(rows) + 1) * most, row, column, value), transpose, order)
+
+
 def with_neighbours(matrix: SparseMatrix, rows: torch.Tensor) -> torch.Tensor | None:
     """int64, ascending: ``rows`` of a square matrix on the CPU and all columns that they have entries in.
 

@@ -12,8 +12,6 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload
 
-from graphmill.kernels.runtime.jit import jit
-
 # Sums may be reassociated and fused; infinities and NaN keep their meaning (a masked logit is −∞).
 FAST = {"reassoc", "contract", "nsz", "arcp"}
 # e^x as 2^n·e^r: constants of the reduction (ln 2 in two parts), and 1/2! to 1/7!, enough for |r| ≤ ln 2 / 2.
@@ -82,10 +80,3 @@ def prefetch(_typing: Any, array: Any, place: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.int64), generate
-
-
-@jit
-def owner(row: Any, threads: int) -> Any:
-    """Which of the threads sees to a row of a table, 0 to ``threads`` − 1: by a hash, without a division."""
-    mixed = np.uint32(np.uint32(row) * np.uint32(0x9E3779B1))
-    return np.int64((np.uint64(mixed) * np.uint64(threads)) >> np.uint64(32))

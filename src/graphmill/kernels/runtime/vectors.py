@@ -7,7 +7,7 @@ language: one register where the processor has 512 bits, two or four elsewhere; 
 
     a = address(array)              where a contiguous array begins; a[i] is an element; hold(array) after its last use
     x = load(a, at)                 sixteen numbers; load_first(a, at, n): n of them (all from 16 on), the others zero
-    store(a, at, x)                 and store_first(a, at, x, n); stream(a, at, x) past the caches, then settle()
+    store(a, at, x)                 and store_first(a, at, x, n)
     spread(number), spread_at(a, at)    sixteen times the same
     x + y, x - y, x * y             by element; a sum of products may be fused
     total(x), highest(x)            over the sixteen; larger(x, y) by element
@@ -39,7 +39,6 @@ from graphmill.kernels.runtime.jit import jit
 from graphmill.kernels.runtime.vector_code import (
     FLAGS,
     HALF,
-    INT,
     Vector,
     first_lanes,
     is_whole,
@@ -203,33 +202,6 @@ def store_first(typing: Any, pointer: Any, at: Any, vector: Any, count: Any) -> 
         return context.get_dummy_value()
 
     return types.void(pointer, types.intp, vector, types.intp), generate
-
-
-@intrinsic
-def stream(typing: Any, pointer: Any, at: Any, vector: Any) -> Any:
-    """To sixteen numbers from ``at`` on, which begin a cache line, past the caches: the line is not read before.
-
-    For tables that no cache holds until they are read again. :func:`settle` follows the last.
-    """
-
-    def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
-        done = builder.store(values[2], vector_at(builder, pointer, values[0], values[1]))
-        done.align = LINE
-        done.set_metadata("nontemporal", builder.module.add_metadata([INT(1)]))
-        return context.get_dummy_value()
-
-    return types.void(pointer, types.intp, vector), generate
-
-
-@intrinsic
-def settle(typing: Any) -> Any:
-    """What was streamed is in memory before whatever comes after."""
-
-    def generate(context: Any, builder: Any, _signature: Any, _values: Any) -> Any:
-        builder.fence("seq_cst")
-        return context.get_dummy_value()
-
-    return types.void(), generate
 
 
 @intrinsic

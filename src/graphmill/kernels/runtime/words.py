@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 _WORDS = 1 << 32
@@ -17,9 +19,16 @@ def threshold_and_scale(p: float) -> tuple[int, float]:
     return threshold, _WORDS / (_WORDS - threshold)
 
 
-def words(count: int, key: Key) -> np.ndarray:
-    """The words of elements 0 to ``count`` - 1, uint32. The plain form of ``dropout.cpu.word``."""
-    x = np.arange(count, dtype=np.uint32) * _FIRST
+def mask_numbers(like: Any, p: float, key: Key) -> tuple[Any, ...]:
+    """For ``vectors.keep``: whether there is dropout at all, key, threshold and scale, in the types of ``like``."""
+    threshold, scale = threshold_and_scale(p) if p > 0.0 else (0, 1.0)
+    return p > 0.0, np.uint32(key[0]), np.uint32(key[1]), np.uint32(threshold), like.dtype.type(scale)
+
+
+def words(start: int, stop: int, key: Key) -> np.ndarray:
+    """The words of elements ``start`` to ``stop`` - 1, uint32. The plain form of those that ``vectors.keep`` makes."""
+    x = np.arange(start, stop).astype(np.uint32)
+    x *= _FIRST
     x += np.uint32(key[0])
     x ^= x >> np.uint32(16)
     x *= _SECOND

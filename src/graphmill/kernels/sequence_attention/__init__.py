@@ -3,7 +3,7 @@
 Rows of all sequences stand one after the other in buckets: a bucket holds sequences of about one length, each padded at
 its *end* to the longest. There the causal mask is also the key-padding mask: a row sees itself and earlier rows of its
 sequence, and those are all real. Rows of padding see something and are never read. What a dense padded batch computes,
-this computes (reference: ``sequence_attention.reference``).
+this computes (reference: ``tests/kernels/sequence_attention/reference.py``).
 """
 
 from __future__ import annotations

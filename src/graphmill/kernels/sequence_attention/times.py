@@ -5,7 +5,7 @@
 There are only span + 1 different rows of R. So q_i · R^K[r_ij] is looked up in Q R^Kᵀ ([length, span + 1] a sequence),
 and Σ_j α_ij R^V[r_ij] is (Σ_{j: r_ij = s} α_ij) R^V: the weights are added up by interval first. Absolute positions are
 added to keys and values by the caller, which is the same: q·k + q·p = q·(k + p). The plain form is in
-``sequence_attention.times_reference``.
+``tests/kernels/sequence_attention/reference.py``.
 """
 
 from __future__ import annotations

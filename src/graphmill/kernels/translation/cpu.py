@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from graphmill.kernels.bi_interaction.sparse_rows import even_pieces
 from graphmill.kernels.hgt.cpu.row_parts import ENOUGH, dot, dots_of, fetch, gather, softmax
 from graphmill.kernels.products.cpu import SIX, whole_blocks
-from graphmill.kernels.propagation.cpu import even_pieces
 from graphmill.kernels.runtime.compiled_math import FAST
 from graphmill.kernels.runtime.jit import jit
 from graphmill.kernels.runtime.team import over_ranges

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from graphmill.errors import InputError
+from graphmill.evaluation.json_values import flat
 from graphmill.runs.tracking.protocol import About, Point, Tracker, open_tracker
 from graphmill.training.files import write_atomically
 from graphmill.training.metrics_log import MetricsLog
@@ -197,7 +198,7 @@ def _about(run: Path, key: str) -> About:
         "graphmill.machine": socket.gethostname(),
         **{f"graphmill.{name}": str(value) for name, value in manifest["versions"].items()},
     }
-    return About(key, f"{settings['recipe']} {run.name[:8]}", {**_flat(settings), **resolved}, tags)
+    return About(key, f"{settings['recipe']} {run.name[:8]}", {**flat(settings), **resolved}, tags)
 
 
 def _points(record: Mapping[str, Any]) -> Iterator[Point]:
@@ -222,10 +223,3 @@ def _results(run: Path) -> tuple[dict[str, float], dict[str, str]]:
         for name, about in exported["files"].items():
             tags[f"artifact.{name}"] = f"{(run / 'embeddings' / name).resolve()} sha256:{about['sha256']}"
     return {name: value for name, value in numbers.items() if math.isfinite(value)}, tags
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    out: dict[str, Any] = {}
-    for name, value in values.items():
-        out |= _flat(value, f"{prefix}{name}.") if isinstance(value, Mapping) else {f"{prefix}{name}": value}
-    return out

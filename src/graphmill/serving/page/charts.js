@@ -171,7 +171,21 @@ function part(name, attributes, text = "") {
 }
 
 // series: {name: [[epoch, value], …]}
-export function curves(title, series) {
+// Horizontal bars, the longest first: rows of [name, value]; `own` is drawn in the first colour.
+export function bars(title, rows, own) {
+  const [width, left, step] = [520, 190, 22];
+  const drawn = part("svg", { viewBox: `0 0 ${width} ${step * rows.length + 4}`, role: "img", "aria-label": title });
+  const most = Math.max(...rows.map(([, value]) => value), 0) || 1;
+  [...rows].sort((a, b) => b[1] - a[1]).forEach(([name, value], i) => {
+    const [y, long] = [step * i + 4, (Math.max(value, 0) / most) * (width - left - 70)];
+    drawn.append(part("text", { x: left - 8, y: y + 13, "text-anchor": "end" }, name));
+    drawn.append(part("rect", { x: left, y, width: long.toFixed(1), height: step - 6, rx: 2, fill: name === own ? COLOURS[0] : "#8a979c" }));
+    drawn.append(part("text", { x: left + long + 6, y: y + 13 }, value.toPrecision(3)));
+  });
+  return drawn;
+}
+
+export function curves(title, series, unit = "epoch") {
   const [width, height, left, bottom, top] = [520, 190, 56, 24, 12];
   const every = Object.values(series).flat().filter(([, value]) => Number.isFinite(value));
   const drawn = part("svg", { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": title });
@@ -184,7 +198,7 @@ export function curves(title, series) {
   drawn.append(part("line", { x1: left, x2: width - 12, y1: height - bottom, y2: height - bottom, class: "axis" }));
   for (const value of [low, high]) drawn.append(part("text", { x: left - 6, y: y(value) + 4, "text-anchor": "end" }, value.toPrecision(3)));
   for (const [value, anchor] of [[firstX, "start"], [lastX, "end"]]) {
-    drawn.append(part("text", { x: x(value), y: height - 7, "text-anchor": anchor }, `epoch ${value}`));
+    drawn.append(part("text", { x: x(value), y: height - 7, "text-anchor": anchor }, `${unit} ${value}`));
   }
   Object.entries(series).forEach(([name, values], number) => {
     const colour = COLOURS[number % COLOURS.length];

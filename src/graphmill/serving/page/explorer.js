@@ -1,6 +1,6 @@
 // The explorer: reads the service's own API and shows it. The address after # says what is shown:
 // #/dataset/model/version?id=…&type=…
-import { COLOURS, Map, curves } from "/charts.js";
+import { COLOURS, Map, bars, curves } from "/charts.js";
 
 const at = (id) => document.getElementById(id);
 const state = { models: [], dataset: "", model: "", version: "current", answers: [], turn: 0 };
@@ -63,7 +63,7 @@ const words = (name) => name.replaceAll("_", " ");
 // columns: [title, cell(row) → text or element, is it a number]
 function table(caption, columns, rows, kind = "") {
   const head = make("tr", {}, ...columns.map(([title, , right]) => make("th", { scope: "col", class: right ? "number" : "" }, title)));
-  const body = rows.map((row) => make("tr", {}, ...columns.map(([, cell, right]) => make("td", { class: right ? "number" : "" }, cell(row)))));
+  const body = rows.map((row) => make("tr", {}, ...columns.map(([title, cell, right]) => make("td", { class: right ? "number" : "", "data-title": title }, cell(row)))));
   const made = make("table", { "aria-label": caption, class: kind }, make("thead", {}, head), make("tbody", { onkeydown: byArrows }, ...body));
   return make("div", { class: "scroll" }, made);
 }
@@ -165,9 +165,9 @@ async function showModel(turn) {
   state.answers = about.answers;
   at("node").replaceChildren(make("p", { class: "quiet" }, "Search a node, or pick one on the map, to see what is near it and what is predicted for it."));
   showHealth(report.health);
-  showRanking(report.ranking);
+  showRanking(report.ranking, about.selection_metric);
   showCurves(report.curves, about.selection_metric);
-  showDrift(report.drift);
+  showDrift(report.drift, report.pictures);
   await showMap(turn);
   return true;
 }
@@ -218,7 +218,7 @@ function showHealth(health) {
   );
 }
 
-function showRanking(ranking) {
+function showRanking(ranking, metric) {
   if (!ranking) return at("ranking").replaceChildren(nothing("The run had not been ranked when it was promoted: graphmill rank RUN."));
   const who = Object.keys(ranking.scorers);
   const metrics = [...new Set(who.flatMap((each) => Object.keys(ranking.scorers[each])))].filter((name) => !name.includes("mistic"));
@@ -227,8 +227,11 @@ function showRanking(ranking) {
     const value = ranking.scorers[name][metric];
     return make("span", { class: values.length > 1 && value === Math.max(...values) && metric !== "mr" ? "best" : "" }, number(value));
   };
+  const chosen = metrics.includes(metric) ? metric : metrics[0];
+  const shown = who.map((each) => [words(each), ranking.scorers[each][chosen]]).filter(([, value]) => Number.isFinite(value));
   return at("ranking").replaceChildren(
     make("p", { class: "quiet" }, `Held-out ${ranking.split} figures; the best of each is bold.`),
+    ...(shown.length > 1 ? [make("h3", {}, chosen), bars(`${chosen} of each scorer`, shown, "model")] : []),
     table("Ranking", [["scorer", (row) => words(row)], ...metrics.map((metric) => [metric, (row) => cell(row, metric), true])], who),
   );
 }
@@ -246,7 +249,9 @@ function showCurves(epochs, metric) {
   return at("curves").replaceChildren(...drawn);
 }
 
-function showDrift(drift) {
+const DRIFT_PICTURES = { "overlap.png": "Neighbours that stayed, by type", "moved.png": "Nodes that moved most" };
+
+function showDrift(drift, pictures) {
   if (!drift) return at("drift").replaceChildren(nothing("Nothing was live before, or the drift was not measured: graphmill drift A B."));
   const figures = Object.entries(drift.overall).filter(([, value]) => value !== null && value !== undefined);
   return at("drift").replaceChildren(
@@ -254,6 +259,8 @@ function showDrift(drift) {
       + (drift.multiple === null ? "" : `: ${number(drift.multiple)} times what another seed moves`)),
     make("ul", {}, ...drift.findings.map((each) => make("li", {}, verdict(each.status), ` ${each.meaning}`))),
     table("Drift figures", [["figure", ([name]) => words(name)], ["value", ([, value]) => number(value), true]], figures),
+    make("div", { class: "pictures" }, ...Object.entries(DRIFT_PICTURES).filter(([name]) => pictures[name]).map(([name, title]) => make("figure", {},
+      make("img", { src: pictures[name], alt: title }), make("figcaption", {}, title)))),
     ...(drift.moved.length ? [make("h3", {}, "Moved most"), table("Nodes that moved most", [
       ["node", nodeButton], ["cosine with itself", (row) => number(row.cosine), true], ["neighbours kept", (row) => number(row.overlap_10), true],
     ], drift.moved)] : []),
@@ -262,7 +269,12 @@ function showDrift(drift) {
 
 function showVersions(versions) {
   const name = `${state.dataset}/${state.model}`;
-  at("versions").replaceChildren(table("Versions", [
+  const over = { valid: [], test: [] };
+  [...versions].reverse().forEach((row, i) => Object.keys(over).forEach((split) => {
+    if (Number.isFinite(row[split])) over[split].push([i + 1, row[split]]);
+  }));
+  const history = over.valid.length > 1 ? [make("h3", {}, `${versions[0].metric} by version, oldest first`), curves(`${versions[0].metric} of each version`, over, "version")] : [];
+  at("versions").replaceChildren(...history, table("Versions", [
     ["version", (row) => make("span", { class: row.live ? "best" : "" }, `${row.live ? "→ " : ""}${row.version}${row.live ? " (live)" : ""}`)],
     ["when", (row) => row.when.replace("T", " ").replace("Z", "")],
     [`figures`, (row) => (row.valid === null ? "" : `${row.metric} ${number(row.valid)}, test ${number(row.test)}`)],
@@ -309,19 +321,54 @@ async function showNode({ id, type }, turn) {
 async function links(node) {
   const where = make("div");
   await attempt(async () => {
-    const found = await of("links", { id: node.id, type: node.type, k: 3 });
-    where.append(found.links.length ? table("Predicted links", [
-      ["relation", (row) => words(row.relation)], ["to", nodeButton], ["score", (row) => number(row.score), true], ["because of", (row) => why(node, row.paths)],
-    ], found.links) : nothing("No relation begins at this type of node."));
+    const found = (await of("links", { id: node.id, type: node.type, k: 3 })).links;
+    if (!found.length) return where.append(nothing("No relation begins at this type of node."));
+    const some = (name) => found.some((row) => typeof row[name] === "number");
+    const optional = [["probability", "probability"], ["usual_rank", "usual rank"]].filter(([name]) => some(name));
+    where.append(table("Predicted links", [
+      ["relation", (row) => words(row.relation)], ["to", nodeButton], ["score", (row) => number(row.score), true],
+      ...optional.map(([name, title]) => [title, (row) => number(row[name]), true]),
+      ["because of", (row) => why(node, row)],
+    ], found, "stacked"));
+    if (found.every((row) => row.from === "scores")) {
+      where.append(nothing("Scored for this page. A version that is promoted after graphmill links RUN also has probabilities and usual ranks."));
+    }
   }, where);
   return where;
 }
 
-function why(node, paths) {
-  if (!paths.length) return make("span", { class: "quiet" }, "no short path");
+function why(node, link) {
+  const { paths } = link;
   const arrow = (step) => (step.forward ? ` —${words(step.relation)}→ ` : ` ←${words(step.relation)}— `);
   const told = (path) => path.steps.reduce((text, step) => text + arrow(step) + (step.name || step.id), node.name || node.id);
-  return make("details", {}, make("summary", {}, `${paths.length} ${paths.length > 1 ? "paths" : "path"}`), make("ul", { class: "paths" }, ...paths.map((path) => make("li", {}, told(path)))));
+  const carried = make("div");
+  const button = make("button", { type: "button" }, "What carries the score");
+  button.addEventListener("click", async () => {
+    button.disabled = true;
+    carried.replaceChildren(nothing("Computing…"));
+    const asked = { id: node.id, type: node.type, relation: link.relation, target: link.id, target_type: link.type };
+    const found = await attempt(() => of("explain", asked), carried);
+    if (found) carried.replaceChildren(...explained(found));
+    button.disabled = false;
+  });
+  return make("details", {},
+    make("summary", {}, paths.length ? `${paths.length} ${paths.length > 1 ? "paths" : "path"}` : "no short path"),
+    make("ul", { class: "paths" }, ...paths.map((path) => make("li", {}, told(path)))), button, carried);
+}
+
+function explained(found) {
+  const list = (lines) => make("ul", { class: "paths" }, ...lines.map((line) => make("li", {}, line)));
+  const signed = (value) => `${value > 0 ? "+" : ""}${number(value)}`;
+  if (!found.edges.length) {
+    return [...(found.because.length ? [nothing("Edges with the largest shares of the score:"), list(found.because)] : [nothing("No edge has a share of the score.")]),
+      ...(found.why_not ? [nothing(found.why_not)] : [])];
+  }
+  return [
+    nothing(`Score ${number(found.score)}; ${found.method}:`),
+    list(found.edges.map((edge) => `${edge.head} —${words(edge.relation)}— ${edge.tail} (${signed(edge.share)})`)),
+    ...(found.paths.length ? [nothing("Paths over the strongest edges:"), list(found.paths.map((path) => path.path))] : []),
+    ...(Object.keys(found.parts).length ? [nothing("The score is the sum of:"), list(Object.entries(found.parts).map(([name, value]) => `${name} (${signed(value)})`))] : []),
+  ];
 }
 
 async function recommended(node) {

@@ -8,7 +8,7 @@ from graphmill.systems.bpr_mf.model import BprMf
 from graphmill.systems.bpr_mf.settings import BprMfSettings
 from graphmill.systems.recommenders.batch import PairBatch
 from graphmill.systems.recommenders.recipe import ITEMS, USERS, RecommenderRecipe
-from graphmill.training.contract import Encoded, ParameterGroup, Phase, Term
+from graphmill.training.contract import Encoded, Term
 
 NORM = "norm"
 
@@ -34,11 +34,3 @@ class BprMfRecipe(RecommenderRecipe):
         loss, norm = self.pair_losses(self.rows_of(model, chunk, encoded))
         count = float(len(chunk))
         return [Term(self.loss, loss, count), Term(NORM, norm, count, self.settings.objective.regularisation)]
-
-    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
-        """Tables alone: no weight decay."""
-        return self.groups(model, lambda name, p: False)
-
-    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
-        """Both tables by id; KGAT's have the same labels."""
-        return {"user": ("user", self.ids("user")), "item": ("item", self.ids("item"))}

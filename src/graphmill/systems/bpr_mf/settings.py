@@ -1,16 +1,10 @@
 """Everything that a BPR-MF training can be told beyond what recommenders share. Importable without torch."""
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from graphmill.settings import Settings, setting
 from graphmill.systems.base import SteadyTraining
-from graphmill.systems.recommenders.settings import (
-    RecommenderObjective,
-    RecommenderSettings,
-    choose_preset,
-)
-
-__all__ = ["PRESETS", "BprMfSettings", "choose_preset"]
+from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings
 
 
 class BprMfModel(Settings):
@@ -44,6 +38,3 @@ class BprMfSettings(RecommenderSettings):
     model: BprMfModel = setting(BprMfModel(), "The network")
     objective: BprMfObjective = setting(BprMfObjective(), "The loss")
     training: BprMfTraining = setting(BprMfTraining(), "Length and optimizer")
-
-
-PRESETS: dict[str, dict[str, Any]] = {"none": {}}

@@ -8,11 +8,13 @@ from itertools import pairwise
 
 import numpy as np
 
+from graphmill.systems.base_recipe import RowBatch
+
 SOFTMAX, N3 = "softmax", "n3"
 
 
 @dataclass(frozen=True)
-class ComplexBatch:
+class ComplexBatch(RowBatch):
     """Links ``head``, ``relation``, ``tail`` int64 [B], global node numbers; ``kind`` int64 [B]: number of the tail's type.
 
     ``candidates``: by type number, the global numbers that a target of the type is told from; a type that is missing has
@@ -37,15 +39,6 @@ class ComplexBatch:
         """Links, for both terms."""
         return {SOFTMAX: float(len(self)), N3: float(len(self))}
 
-    @property
-    def replicated(self) -> bool:
-        """There is nothing to encode."""
-        return False
-
-    def groups(self) -> Sequence[ComplexBatch]:
-        """The batch itself."""
-        return (self,)
-
     def split(self, parts: int) -> Sequence[ComplexBatch]:
         """Runs of links."""
         bounds = np.linspace(0, len(self), min(parts, max(len(self), 1)) + 1).astype(int)
@@ -56,16 +49,8 @@ class ComplexBatch:
         return self._rows(slice(rank, None, world))
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """All arrays."""
-        found = {name: getattr(self, name) for name in ("head", "relation", "tail", "kind", "own_degree")}
-        return found | {f"candidates_{kind}": nodes for kind, nodes in self.candidates.items()}
+        """All arrays, those of the candidates by type number."""
+        return super().arrays() | {f"candidates_{kind}": nodes for kind, nodes in self.candidates.items()}
 
     def _rows(self, rows: slice) -> ComplexBatch:
-        return replace(
-            self,
-            head=self.head[rows],
-            relation=self.relation[rows],
-            tail=self.tail[rows],
-            kind=self.kind[rows],
-            own_degree=self.own_degree[rows],
-        )
+        return replace(self, **{name: array[rows] for name, array in super().arrays().items()})

@@ -33,12 +33,7 @@ class ComplEx(nn.Module):
 
     def forward(self, head: Tensor, relation: Tensor) -> Tensor:
         """Rows of the tables int64 [B] each → [B, d]: what a tail's vector is multiplied with."""
-        left, right = self.entities[head], self.relations[relation]
-        if self.scoring == "distmult":
-            return left * right
-        a, b = left.chunk(2, dim=1)
-        c, d = right.chunk(2, dim=1)
-        return torch.cat([a * c - b * d, a * d + b * c], dim=1)
+        return products(self.entities[head], self.relations[relation], self.scoring)
 
     def cubes(self, vectors: Tensor) -> Tensor:
         """The nuclear 3-norm's Σ |v_k|³ over all of ``vectors`` [B, d] → 0-d (N3, Lacroix et al. 2018)."""
@@ -47,3 +42,12 @@ class ComplEx(nn.Module):
         a, b = vectors.chunk(2, dim=1)
         # The square root has no slope at 0: a little under it.
         return (a * a + b * b + 1e-12).pow(1.5).sum()
+
+
+def products(left: Tensor, right: Tensor, scoring: Scoring) -> Tensor:
+    """[B, d] each, or one of them [1, d] → [B, d]: entry by entry, or of complex numbers, a row's first half real."""
+    if scoring == "distmult":
+        return left * right
+    a, b = left.chunk(2, dim=1)
+    c, d = right.chunk(2, dim=1)
+    return torch.cat([a * c - b * d, a * d + b * c], dim=1)

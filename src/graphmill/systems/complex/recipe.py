@@ -15,9 +15,11 @@ from graphmill.errors import InputError
 from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.evaluation.ranking.links import rank_links
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides, link_queries
+from graphmill.graph.training_links import TrainingLinks
 from graphmill.sampling.keyed import generator
-from graphmill.systems.base_recipe import TableRecipe
+from graphmill.systems.base_recipe import TableRecipe, wide
 from graphmill.systems.complex.batch import N3, SOFTMAX, ComplexBatch
+from graphmill.systems.complex.exported import scoring_arrays
 from graphmill.systems.complex.model import ComplEx
 from graphmill.systems.complex.settings import ComplexSettings
 from graphmill.training.contract import Encoded, Execution, ParameterGroup, Phase, Term
@@ -120,7 +122,7 @@ class ComplexRecipe(TableRecipe):
     def terms(self, model: nn.Module, chunk: ComplexBatch, encoded: Encoded | None) -> list[Term]:
         """The cross-entropy summed over links, and the cubes of their vectors."""
         assert isinstance(model, ComplEx)
-        head, relation, tail = self._tensor(chunk.head), self._tensor(chunk.relation), self._tensor(chunk.tail)
+        head, relation, tail = self._tensors(chunk.head, chunk.relation, chunk.tail)
         x = model(head, relation)
         loss = x.sum() * 0.0  # a process may hold no link
         for kind in np.unique(chunk.kind).tolist():
@@ -143,14 +145,17 @@ class ComplexRecipe(TableRecipe):
         first = node_type.offset
         table = model.entities[first : first + node_type.count]
         nodes = None if candidates is None else self._tensor(candidates)
-        others = _wide(x @ (table if nodes is None else model.entities[nodes]).T)
-        own = _wide((x * model.entities[tail]).sum(1, keepdim=True))
+        others = wide(x @ (table if nodes is None else model.entities[nodes]).T)
+        own = wide((x * model.entities[tail]).sum(1, keepdim=True))
         if model.popularity is not None:
             asking, degree = chunk.degree[kind]
-            place = self._tensor(np.searchsorted(asking, chunk.relation[mine]))
-            weight = _wide(model.popularity[self._tensor(chunk.relation[mine])])[:, None]
-            others = others + weight * self._tensor(degree).to(weight.dtype)[place]
-            own = own + weight * self._tensor(chunk.own_degree[mine]).to(weight.dtype)[:, None]
+            relations = chunk.relation[mine]
+            place, relation, degrees, own_degree = self._tensors(
+                np.searchsorted(asking, relations), relations, degree, chunk.own_degree[mine]
+            )
+            weight = wide(model.popularity[relation])[:, None]
+            others = others + weight * degrees.to(weight.dtype)[place]
+            own = own + weight * own_degree.to(weight.dtype)[:, None]
         if nodes is None:
             others = others.scatter(1, (tail - first)[:, None], own)
             return F.cross_entropy(others, tail - first, reduction="sum")
@@ -164,6 +169,11 @@ class ComplexRecipe(TableRecipe):
         """Scores of the graph's relations, and of the inverses that it does not hold."""
         assert isinstance(model, ComplEx)
         return ComplexScorer(model, self.edges)
+
+    def scoring(self, model: nn.Module) -> dict[str, np.ndarray]:
+        """What a score needs beside the exported vectors: :func:`graphmill.systems.complex.exported.scoring_arrays`."""
+        assert isinstance(model, ComplEx)
+        return scoring_arrays(model, TrainingLinks.of_graph(self.graph))
 
     def ranking_queries(self, split: str, limit: int = 0) -> LinkQueries:
         """The tails of every relation; of a graph without reverses the heads as well, as tails of the inverses."""
@@ -201,7 +211,7 @@ class ComplexScorer:
         with torch.no_grad():
             rows = torch.from_numpy(np.ascontiguousarray(heads + source.offset)).to(self.model.entities.device)
             x = self.model(rows, torch.full_like(rows, self.edges.known_as(relation)))
-            scores = _wide(x) @ _wide(self.model.entities[target.offset : target.offset + target.count]).T
+            scores = wide(x) @ wide(self.model.entities[target.offset : target.offset + target.count]).T
             if self.model.popularity is None:
                 return scores
             return scores + self.model.popularity[self.edges.known_as(relation)] * self._log_degree(relation, scores)
@@ -219,8 +229,3 @@ def _looked_up(wanted: np.ndarray, keys: np.ndarray, values: np.ndarray) -> np.n
         if len(keys)
         else np.zeros(len(wanted), np.float32)
     )
-
-
-def _wide(x: Tensor) -> Tensor:
-    """At least fp32."""
-    return x if x.dtype == torch.float64 else x.float()

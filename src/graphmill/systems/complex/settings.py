@@ -1,6 +1,6 @@
 """Everything that a ComplEx training can be told. Importable without torch: the Launchpad is generated from it."""
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import model_validator
 
@@ -59,11 +59,3 @@ class ComplexSettings(LinkSettings):
     model: ComplexModel = setting(ComplexModel(), "The network")
     objective: ComplexObjective = setting(ComplexObjective(), "The loss")
     training: ComplexTraining = setting(ComplexTraining(), "Length and optimizer")
-
-
-PRESETS: dict[str, dict[str, Any]] = {"none": {}}
-
-
-def choose_preset(device: str, memory_bytes: int) -> tuple[str, str]:
-    """The preset that ``auto`` stands for: two tables need none."""
-    return "none", "ComplEx has no presets"

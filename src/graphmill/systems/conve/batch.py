@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from graphmill.systems.base_recipe import RowBatch
+
 LOSS = "bce"
 
 
 @dataclass(frozen=True)
-class ConveBatch:
+class ConveBatch(RowBatch):
     """Queries ``head``, ``relation`` int64 [B], and what they are scored against.
 
     kvsall: every one of ``entities``, with known tails at (``row``, ``column``) int64 [P]. slcwa: ``candidates`` int64
@@ -33,15 +35,6 @@ class ConveBatch:
             return {LOSS: float((self.candidates >= 0).sum())}
         return {LOSS: float(len(self.head)) * self.entities}
 
-    @property
-    def replicated(self) -> bool:
-        """Each rank encodes its own rows."""
-        return False
-
-    def groups(self) -> Sequence[ConveBatch]:
-        """The batch itself, also where a rank has no row of it: the norms' statistics need every rank."""
-        return (self,)
-
     def split(self, parts: int) -> Sequence[ConveBatch]:
         """One chunk that cuts its loss over entities; rows stay together, as the batch norms were told."""
         return (replace(self, parts=parts),)
@@ -57,8 +50,3 @@ class ConveBatch:
             column=self.column[mine],
             candidates=None if self.candidates is None else self.candidates[rank::world],
         )
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """All arrays."""
-        arrays = {"head": self.head, "relation": self.relation, "row": self.row, "column": self.column}
-        return arrays if self.candidates is None else arrays | {"candidates": self.candidates}

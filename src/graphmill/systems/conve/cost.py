@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.kernels.one_to_n import entities_per_block
+from graphmill.systems.conve.one_to_n import entities_per_block
 from graphmill.systems.conve.settings import ConveSettings
 from graphmill.training.contract import Execution
 from graphmill.training.planning import Cost, ranking_bytes

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from graphmill.errors import InputError
-from graphmill.systems.conve.model import ConvE, ConvEConfig
 from graphmill.training.checkpoint import CheckpointInfo, CheckpointMissingError, CheckpointStore
 
 if TYPE_CHECKING:
@@ -78,14 +77,6 @@ def config(recipe: ConveRecipe) -> dict[str, Any]:
             "enable_memory_cleanup": acceleration.memory_cleanup != "off",
         },
     }
-
-
-def load_torch_checkpoint(path: Path) -> ConvE:
-    """The model of a ``.pt`` file that :func:`write_torch_files` wrote, in eval mode."""
-    content = torch.load(path, map_location="cpu", weights_only=True)
-    model = ConvE(ConvEConfig(**content["model_config"]))
-    model.load_state_dict(content["model_state_dict"])
-    return model.eval()
 
 
 def _checkpoint(recipe: ConveRecipe, store: CheckpointStore, info: CheckpointInfo) -> dict[str, Any]:

@@ -14,13 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from graphmill.kernels.dropout import dropout
-from graphmill.kernels.normed_convolution import (
-    channel_statistics,
-    folded_filters,
-    rectified_linear,
-    windows,
-)
 from graphmill.kernels.table_rows import table_rows
+from graphmill.systems.conve.folded_convolution import channel_statistics, folded_filters, rectified_linear, windows
 from graphmill.systems.conve.synced_norm import SyncedBatchNorm, statistics_kept, summed_over_processes
 
 

@@ -13,13 +13,15 @@ from torch.nn import functional as F
 
 from graphmill.evaluation.ranking.links import LinkRanking
 from graphmill.evaluation.ranking.queries import LinkQueries, both_sides
-from graphmill.kernels.one_to_n import entities_per_block, one_to_n_loss, smoothed_targets
+from graphmill.graph.training_links import TrainingLinks
 from graphmill.sampling.keyed import generator
 from graphmill.sampling.negatives import corrupt_tails
 from graphmill.systems.base_recipe import TableRecipe
 from graphmill.systems.conve.batch import LOSS, ConveBatch
 from graphmill.systems.conve.data import ConveData, both_directions, triples_of
+from graphmill.systems.conve.exported import scoring_arrays
 from graphmill.systems.conve.model import ConvE, ConvEConfig
+from graphmill.systems.conve.one_to_n import entities_per_block, one_to_n_loss, smoothed_targets
 from graphmill.systems.conve.ranking import ConveScorer, rank_both_sides, ranking_report
 from graphmill.systems.conve.settings import SMALL_GRAPH, ConveSettings
 from graphmill.systems.conve.tracer import ConveTracer
@@ -132,7 +134,7 @@ class ConveRecipe(TableRecipe):
         """The tower of the step's whole batch: its norms look at all rows."""
         assert isinstance(model, ConvE)
         model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
-        return Encoded({"x": model(self._tensor(batch.head), self._tensor(batch.relation))})
+        return Encoded({"x": model(*self._tensors(batch.head, batch.relation))})
 
     def terms(self, model: nn.Module, chunk: ConveBatch, encoded: Encoded | None) -> list[Term]:
         """Binary cross-entropy summed over the scores of the loss."""
@@ -157,8 +159,7 @@ class ConveRecipe(TableRecipe):
                 x,
                 model.entities,
                 model.entity_bias,
-                self._tensor(chunk.row),
-                self._tensor(chunk.column),
+                *self._tensors(chunk.row, chunk.column),
                 one=one,
                 zero=zero,
                 block=block,
@@ -168,8 +169,8 @@ class ConveRecipe(TableRecipe):
         return [Term(LOSS, total, weight)]
 
     def _sampled_sum(self, model: ConvE, x: Tensor, candidates: np.ndarray) -> Tensor:
-        exists = self._tensor(candidates >= 0)
-        scores = model.pair_scores(x, self._tensor(np.maximum(candidates, 0)))
+        exists, some = self._tensors(candidates >= 0, np.maximum(candidates, 0))
+        scores = model.pair_scores(x, some)
         scores = scores if scores.dtype == torch.float64 else scores.float()
         label = torch.zeros_like(scores)
         label[:, 0] = 1.0
@@ -181,6 +182,11 @@ class ConveRecipe(TableRecipe):
         """Scores of relations 0 … M − 1 and of their inverses M … 2M − 1."""
         assert isinstance(model, ConvE)
         return ConveScorer(model, self.graph)
+
+    def scoring(self, model: nn.Module) -> dict[str, np.ndarray]:
+        """What a score needs beside the exported vectors: :func:`graphmill.systems.conve.exported.scoring_arrays`."""
+        assert isinstance(model, ConvE)
+        return scoring_arrays(model, TrainingLinks.of_graph(self.graph))
 
     def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Filtered ranking over the queries of both sides: ``mrr``, ``hits@k``, ..."""

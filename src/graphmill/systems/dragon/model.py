@@ -88,12 +88,12 @@ class Dragon(nn.Module):
         """Σ_{ℓ ≤ L} Â^ℓ X of both sides by Horner's rule: R ← X + Â R, L times."""
         first_users, first_items = users, items
         for _ in range(self.config.num_layers):
-            users, items = graph.to_users(items, first_users), graph.to_items(users, first_items)
+            users, items = first_users + graph.to_users(items), first_items + graph.to_items(users)
         return users, items
 
     def add_users(self, users: Tensor, graph: SparseMatrix, rows: Tensor | None = None) -> Tensor:
         """``users`` [U, width] with what similar users add: all rows, or ``rows`` int64 [m], to which ``graph`` was cut."""
-        return propagate(graph, users, onto=users if rows is None else table_rows(users, rows))
+        return propagate(graph, users) + (users if rows is None else table_rows(users, rows))
 
     def add_items(
         self, items: Tensor, graph: SparseMatrix, rows: Tensor | None = None, cut: SparseMatrix | None = None
@@ -103,7 +103,7 @@ class Dragon(nn.Module):
         for _ in range(self.config.item_layers - 1):
             near = propagate(graph, near)
         own = items if rows is None else table_rows(items, rows)
-        return propagate(graph if cut is None else cut, near, onto=own)
+        return propagate(graph if cut is None else cut, near) + own
 
 
 class FeatureTower(nn.Module):

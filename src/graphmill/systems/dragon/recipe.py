@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from graphmill.kernels.propagation.row_selection import select_rows
+from graphmill.kernels.propagation import SparseMatrix
+from graphmill.kernels.propagation.row_selection import cut_rows, select_rows
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.dragon.graphs import item_graph, user_graph
 from graphmill.systems.dragon.model import Dragon, DragonConfig
 from graphmill.systems.dragon.settings import DragonSettings
 from graphmill.systems.recommenders.batch import PairBatch
-from graphmill.systems.recommenders.multimodal import MOST_ROWS, NORM, MultimodalRecipe
+from graphmill.systems.recommenders.multimodal import MOST_ROWS, NORM, MultimodalRecipe, squares
 from graphmill.systems.recommenders.recipe import ITEMS, USERS, PairRows
 from graphmill.systems.recommenders.user_item_graph import user_item_graph
 from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, Term
@@ -31,6 +32,7 @@ class DragonRecipe(MultimodalRecipe):
     """See :class:`graphmill.systems.dragon.model.Dragon`. The loss is the authors' log₂ form: natural BPR over ln 2."""
 
     algorithm_version = 1
+    item_tables = ("identities.item",)
     loss_scale = 1.0 / math.log(2.0)
     settings: DragonSettings
 
@@ -39,16 +41,26 @@ class DragonRecipe(MultimodalRecipe):
         if settings.model.identity_dim:
             self.term_names += (IDENTITY, IDENTITY_NORM)
         super().__init__(graph, settings, batching)
-        m, view = settings.model, self.view
-        self.user_item = user_item_graph(
-            view.train.row, view.train.columns, view.num_users, view.num_items, "symmetric"
-        )
-        # Kept on the CPU, where rows are cut from them; what is multiplied goes to the device.
+        self.on_view()
+
+    def on_interactions(self) -> Self:
+        """:meth:`MultimodalRecipe.on_interactions`."""
+        view = self.view
+        graph = user_item_graph(view.train.row, view.train.columns, view.num_users, view.num_items, "symmetric")
+        self.user_item = graph.to(self.device)
+        return self
+
+    def on_view(self) -> Self:
+        """:meth:`MultimodalRecipe.on_view`: the homogeneous graphs, too."""
+        m, view = self.settings.model, self.view
+        # Kept on the CPU, where rows are cut from them for a step there; what is multiplied goes to the device.
         self.similar_items = (
             item_graph(self.modalities, m.item_graph_weights, m.item_neighbours) if m.item_layers else None
         )
         self.similar_users = user_graph(view, m.user_neighbours, m.user_weighting) if m.user_neighbours else None
         self._items_there, self._users_there = self.similar_items, self.similar_users
+        self.on_interactions().to(self.device)
+        return self
 
     def make_model(self) -> Dragon:
         """The network with this graph's features."""
@@ -106,7 +118,7 @@ class DragonRecipe(MultimodalRecipe):
         some_items, item_place = np.unique(items, return_inverse=True)
         user = self._users(model, encoded.tensors[USERS], some_users)
         item = self._items(model, encoded.tensors[ITEMS], some_items)
-        return PairRows(user, item, self._tensor(user_place.reshape(-1)), self._tensor(item_place.reshape(items.shape)))
+        return PairRows(user, item, *self._tensors(user_place.reshape(-1), item_place.reshape(items.shape)))
 
     def _users(self, model: Dragon, users: Tensor, some: np.ndarray) -> Tensor:
         """Final vectors of the users ``some``, int64 [m], distinct and ascending."""
@@ -115,7 +127,7 @@ class DragonRecipe(MultimodalRecipe):
             return table_rows(users, rows)
         if len(some) > MOST_ROWS * len(users):
             return table_rows(model.add_users(users, self._users_there), rows)
-        return model.add_users(users, select_rows(self.similar_users, some).to(self.device), rows)
+        return model.add_users(users, self._cut(self.similar_users, self._users_there, some, rows), rows)
 
     def _items(self, model: Dragon, items: Tensor, some: np.ndarray) -> Tensor:
         """Final vectors of the items ``some``, int64 [m], distinct and ascending."""
@@ -124,8 +136,15 @@ class DragonRecipe(MultimodalRecipe):
             return table_rows(items, rows)
         if len(some) > MOST_ROWS * len(items):
             return table_rows(model.add_items(items, self._items_there), rows)
-        cut = select_rows(self.similar_items, some).to(self.device)
+        cut = self._cut(self.similar_items, self._items_there, some, rows)
         return model.add_items(items, self._items_there, rows, cut)
+
+    def _cut(self, here: SparseMatrix, there: SparseMatrix, some: np.ndarray, rows: Tensor) -> SparseMatrix:
+        """The rows ``some``, on the device ``rows``, of a graph that is on the CPU and on the device."""
+        most = int(here.forward.indptr.diff().max()) if len(here.forward.value) else 0
+        if self.device.type == "cpu" or not most:
+            return select_rows(here, some).to(self.device)
+        return cut_rows(there, rows, most)
 
     def compilables(self, model: nn.Module) -> list[Compilable]:
         """The feature towers; the products with the graphs stay outside."""
@@ -141,8 +160,8 @@ class DragonRecipe(MultimodalRecipe):
         if NORM not in self.term_names:
             return found
         count, users = float(len(chunk)), self._tensor(chunk.users)
-        tables = [_squares(table_rows(p, users)) for p in model.preferences]
-        weights = _squares(model.modality_weights) * (count / model.modality_weights.numel())
+        tables = [squares(table_rows(p, users)) for p in model.preferences]
+        weights = squares(model.modality_weights) * (count / model.modality_weights.numel())
         total = torch.stack(tables).sum() / model.config.embedding_dim + weights
         return [Term(NORM, total, count, self.settings.objective.regularisation), *found]
 
@@ -151,9 +170,9 @@ class DragonRecipe(MultimodalRecipe):
         if model.identities is None:
             return []
         negatives = chunk.negatives.reshape(len(chunk), -1)
-        items = self._tensor(np.column_stack((chunk.positives, negatives)))
         tables = model.identities.user, model.identities.item
-        loss, norm = self.pair_losses(PairRows(*tables, self._tensor(chunk.users), items))
+        places = self._tensors(chunk.users, np.column_stack((chunk.positives, negatives)))
+        loss, norm = self.pair_losses(PairRows(*tables, *places))
         count, strength = float(len(chunk)), self.settings.objective.identity_regularisation
         return [Term(IDENTITY, loss, count, self.loss_scale), Term(IDENTITY_NORM, norm, count, strength)]
 
@@ -174,8 +193,3 @@ class DragonRecipe(MultimodalRecipe):
         """Modalities are concatenated, unless they are added up, and vectors by id put behind."""
         m = self.settings.model
         return m.embedding_dim * (len(self.modalities) if m.fusion == "concatenate" else 1) + m.identity_dim
-
-
-def _squares(x: Tensor) -> Tensor:
-    """Σ x², at least fp32."""
-    return (x if x.dtype == torch.float64 else x.float()).square().sum()

@@ -5,9 +5,7 @@ from typing import Any, Literal
 from pydantic import model_validator
 
 from graphmill.settings import Settings, setting
-from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings, choose_preset
-
-__all__ = ["PRESETS", "DragonSettings", "choose_preset"]
+from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings
 
 LARGE_BATCH = {
     "acceleration": {"batch_size": 16384, "lr_scaling": "sqrt"},

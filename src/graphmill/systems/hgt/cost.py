@@ -12,10 +12,12 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.kernels.devices import ACCELERATOR_BYTES
 from graphmill.kernels.hgt.projected import group_count
 from graphmill.kernels.hgt.relations import in_one_pass
 from graphmill.kernels.runtime.threads import has_numba
 from graphmill.systems.hgt.expected_sizes import Degrees, Layer, Pass, degrees_of, pass_of, read_first
+from graphmill.systems.hgt.link_scores import BLOCK_BYTES
 from graphmill.systems.hgt.settings import HgtSettings
 from graphmill.systems.hgt.softmax_cost import (
     decoder_numbers,
@@ -178,11 +180,9 @@ def _sparse(settings: HgtSettings) -> bool:
     return _on_cpu(settings) and not _one_pass(settings)
 
 
-def _links_in_place(settings: HgtSettings) -> bool:
-    """Whether links are scored without a copy of their rows (``kernels/link_scores/__init__.py``)."""
-    device = choose_device(settings.acceleration.device, allow_fallback=True).device
-    compiled = settings.acceleration.compile != "off"  # torch compiles the decoder then, from gathered rows
-    return device.type == "cpu" and has_numba() and not compiled
+def _links_in_blocks(settings: HgtSettings) -> bool:
+    """Whether links are scored in blocks (:mod:`~graphmill.systems.hgt.link_scores`); compiled by torch, all at once."""
+    return settings.acceleration.compile == "off"
 
 
 def _workspace(settings: HgtSettings, layer: Layer) -> float:
@@ -205,14 +205,15 @@ def _workspace(settings: HgtSettings, layer: Layer) -> float:
 def _loss_bytes(settings: HgtSettings, one: Pass, chunks: int, precision: str) -> float:
     e, o = learned_width(settings), settings.objective
     if o.loss == "softmax":
-        return softmax_bytes(settings, one, chunks)
-    # Gathered heads, tails and relation vectors, their products and gradients, for positives and each negative; where their
-    # rows are read in place, numbers of links and scores.
-    in_place = _links_in_place(settings)
-    per_score = 64 if in_place else 6 * e * _WIDE
+        return softmax_bytes(settings, one, chunks, _on_cpu(settings))
+    # Gathered heads, tails and relation vectors, their products and gradients, for positives and each negative; where they
+    # go through in blocks, numbers of links and scores.
+    in_blocks = _links_in_blocks(settings)
+    scores, per_score = one.links / chunks * (1 + o.negatives_a_link), 64 if in_blocks else 6 * e * _WIDE
     # Embeddings of half precision are scored as a copy in fp32, which has a gradient in fp32.
-    copies = float(one.outputs.sum()) * e * 2 * _WIDE if in_place and precision != "fp32" else 0.0
-    links = copies + one.links / chunks * (1 + o.negatives_a_link) * per_score
+    copies = float(one.outputs.sum()) * e * 2 * _WIDE if in_blocks and precision != "fp32" else 0.0
+    block = min(scores * e * _WIDE, BLOCK_BYTES if _on_cpu(settings) else ACCELERATOR_BYTES) if in_blocks else 0.0
+    links = copies + scores * per_score + 4 * block
     similar = float(one.outputs.max(initial=0.0)) if one.anchors else 0.0
     contrastive = one.anchors / chunks * similar * 5 * _WIDE + similar * e * 3 * _WIDE
     return max(links, contrastive)
@@ -249,9 +250,9 @@ def _moved(settings: HgtSettings, one: Pass, chunks: int, batching: str, counts:
         total += (42 * rows + per_node * occurring + per_edge * float(layer.edges.sum())) * d * _WIDE
     # Each gather from the embeddings fills and adds an array of their size in the backward pass; links that are scored in
     # place add to the one that is there.
-    in_place = _links_in_place(settings)
-    gathers = (chunks if one.anchors else 0) + (1 if in_place else chunks)
-    per_row = 4 if in_place else 6
+    in_blocks = _links_in_blocks(settings)
+    gathers = (chunks if one.anchors else 0) + (1 if in_blocks else chunks)
+    per_row = 4 if in_blocks else 6
     links = one.links * per_row * (1 + settings.objective.negatives_a_link) * learned_width(settings) * _WIDE
     contrastive = one.anchors * float(one.outputs.max(initial=0.0)) * 16 * _WIDE
     tables = counts.sum() * d * _WIDE * 6 if batching != "full" else 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from graphmill.kernels.link_scores import link_scores
+from graphmill.systems.hgt.link_scores import link_scores
 from graphmill.systems.hgt.model import HGT
 
 

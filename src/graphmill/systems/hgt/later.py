@@ -7,42 +7,34 @@ layers over the graph with the new nodes in it. Known nodes keep their vectors.
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
+from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.spectral import Neighbourhoods
+from graphmill.graph.training_links import TrainingLinks
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
 from graphmill.systems.hgt.inference import infer
 from graphmill.systems.hgt.model import HGT
-from graphmill.systems.hgt.spectral import NeighbourSums
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
     from graphmill.systems.hgt.data import HgtData
     from graphmill.systems.hgt.recipe import HgtRecipe
 
-
-@dataclass(frozen=True)
-class LaterNodes:
-    """``counts``: new nodes by type. ``edges``: by relation, distinct (source, target) int64 local numbers, reverses
-    among them; the i-th new node of a type with n known ones has number n + i.
-    """
-
-    counts: Sequence[int]
-    edges: Sequence[tuple[np.ndarray, np.ndarray]]
+Links = TypeVar("Links", bound=TrainingLinks)
 
 
 def neighbourhoods_of(later: LaterNodes, data: HgtData, entries: Neighbourhoods) -> sp.csr_matrix:
     """float32 [new nodes, types in turn; columns]: what the new nodes have of the columns that the basis was made from."""
     graph, relations = data.graph, len(data.relations)
     known = [t.count for t in graph.node_types]
-    first = np.concatenate([[0], np.cumsum(later.counts)])
+    first = later.first
     rows, keys = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for number, (r, ends) in enumerate(zip(data.relations, later.edges, strict=True)):
         kinds, offsets = (r.source_type, r.target_type), (r.source_offset, r.target_offset)
@@ -68,15 +60,17 @@ def learned_later(
     """float32 [new nodes, types in turn; width]: what the layers make of them. Their table rows are their type's mean.
 
     ``inputs``: per type [known, f], what the layers are told of a node; ``of_new``: the last columns of it for the new
-    nodes; the others, features of the data, are 0.
+    nodes; the others are features of the data, 0 where a new node has none.
     """
     graph, encoder = recipe.graph, model.encoder
-    known, first = [t.count for t in graph.node_types], np.concatenate([[0], np.cumsum(later.counts)])
+    known, first = [t.count for t in graph.node_types], later.first
     grown: HGT = copy.deepcopy(encoder)  # type: ignore[assignment]
     grown.type_counts = tuple(n + more for n, more in zip(known, later.counts, strict=True))
     told = {}
     for number, rows in inputs.items():
         own = rows.new_zeros(later.counts[number], rows.shape[1])
+        if (given := later.features.get((number, ""))) is not None:
+            own[:, : given.shape[1]] = torch.from_numpy(given)
         if of_new is not None:
             own[:, rows.shape[1] - of_new.shape[1] :] = torch.from_numpy(of_new[first[number] : first[number + 1]])
         told[number] = torch.cat([rows, own])
@@ -94,13 +88,13 @@ def learned_later(
     return np.concatenate([c.rows[max(known[c.node_type] - c.start, 0) :].float().cpu().numpy() for c in chunks])
 
 
-def grown_sums(later: LaterNodes, sums: NeighbourSums, graph: TypedGraph) -> NeighbourSums:
+def grown_links(later: LaterNodes, links: Links, graph: TypedGraph) -> Links:
     """The training edges with the new ones among them, in numbers of the grown graph."""
     number = {t.name: n for n, t in enumerate(graph.node_types)}
     counts = np.array([t.count for t in graph.node_types]) + np.array(later.counts)
     offset = np.concatenate([[0], np.cumsum(counts)])
     outgoing, offsets = [], []
-    for relation, matrix, (src, dst) in zip(graph.relations, sums.outgoing, later.edges, strict=True):
+    for relation, matrix, (src, dst) in zip(graph.relations, links.outgoing, later.edges, strict=True):
         source, target = number[relation.source], number[relation.target]
         old = matrix.tocoo()
         ends = np.concatenate([old.row, src]), np.concatenate([old.col, dst])
@@ -108,4 +102,4 @@ def grown_sums(later: LaterNodes, sums: NeighbourSums, graph: TypedGraph) -> Nei
         whole.data[:] = 1  # an edge that was known before
         outgoing.append(whole)
         offsets.append((int(offset[source]), int(offset[target])))
-    return NeighbourSums(outgoing, offsets)
+    return type(links)(outgoing, offsets)

@@ -70,8 +70,7 @@ class HGTLayer(nn.Module):
 
         ``recompute``: project to q, k and v once more in the backward pass instead of keeping them.
         """
-        messages = self.messages(x, graph, masked_pairs, recompute)
-        return [self.update(t, rows, m) for t, (rows, m) in enumerate(zip(x, messages, strict=True))]
+        return self.update_all(x, self.messages(x, graph, masked_pairs, recompute))
 
     def messages(
         self, x: Sequence[Tensor], graph: MessageGraph, masked_pairs: Tensor | None = None, recompute: bool = False
@@ -93,7 +92,7 @@ class HGTLayer(nn.Module):
         queries = [self.queries(t, rows) for t, rows in enumerate(receivers)]
         weights = (self.w_k, self.w_v, self.prior)
         messages = hgt_attention(queries, keys, values, *weights, graph, masked_pairs, self.backend)
-        return [self.update(t, rows, m) for t, (rows, m) in enumerate(zip(receivers, messages, strict=True))]
+        return self.update_all(receivers, messages)
 
     def receive_from(
         self,
@@ -122,13 +121,18 @@ class HGTLayer(nn.Module):
         weight, bias = self._projection(node_type)
         return linear(rows, weight[-2 * self.out_dim :], bias[-2 * self.out_dim :])
 
-    def update(self, node_type: int, rows: Tensor, message: Tensor | None) -> Tensor:
-        """What becomes of some rows when their messages arrive: output product, skip."""
+    def update_all(self, x: Sequence[Tensor], messages: Sequence[Tensor | None]) -> list[Tensor]:
+        """What becomes of the rows of every type when their messages arrive: output product, skip."""
+        # All gates at once: one a type would be launches a type, forward and backward.
+        gates = [None] * len(x) if self.skip is None else self.skip.sigmoid().unbind()
+        return [self._update(t, *own) for t, own in enumerate(zip(x, messages, gates, strict=True))]
+
+    def _update(self, node_type: int, rows: Tensor, message: Tensor | None, gate: Tensor | None) -> Tensor:
         if message is None:
             return rows
         output: nn.Linear = self.outputs[str(node_type)]  # type: ignore[assignment]
         y = gelu_linear(message, output.weight, output.bias)
-        return y if self.skip is None else torch.lerp(rows, y.to(rows.dtype), self.skip[node_type].sigmoid())
+        return y if gate is None else torch.lerp(rows, y.to(rows.dtype), gate)
 
     def _projection(self, node_type: int) -> tuple[Tensor, Tensor]:
         projection: nn.Linear = self.projections[str(node_type)]  # type: ignore[assignment]
@@ -241,13 +245,13 @@ class HGT(nn.Module):
 
     def embed_all(self, x: Sequence[Tensor]) -> Tensor:
         """All heads: per type [n_t, hidden_dim] to [Σ n_t, embedding_dim]."""
-        return torch.cat([self.head(t, rows) for t, rows in enumerate(x)])
+        return self._normed(torch.cat([head(rows) for head, rows in zip(self.heads, x, strict=True)]))
 
     def inputs(self, features: Mapping[int, Tensor] | None, node_rows: Sequence[Tensor] | None) -> list[Tensor]:
         """Per type [N_t, hidden_dim]: what the first layer reads."""
         inputs = []
         for t, table in enumerate(self.tables):
-            rows: Tensor = table if node_rows is None else F.embedding(node_rows[t], table)
+            rows: Tensor = table if node_rows is None else table_rows(table, node_rows[t])
             if str(t) in self.features:
                 if features is None or t not in features:
                     raise ValueError(f"node type {t} was built with features, but none were given")
@@ -258,7 +262,9 @@ class HGT(nn.Module):
 
     def head(self, node_type: int, rows: Tensor) -> Tensor:
         """The head: [n, hidden_dim] of one type to their embeddings [n, embedding_dim]."""
-        z: Tensor = self.heads[node_type](rows)
+        return self._normed(self.heads[node_type](rows))
+
+    def _normed(self, z: Tensor) -> Tensor:
         return F.layer_norm(z, (self.embedding_dim,)) * self.embedding_dim**-0.25 if self.output_norm else z
 
     def layer(self, number: int) -> HGTLayer:
@@ -273,6 +279,20 @@ class HGT(nn.Module):
         norms: nn.ModuleList = self.norms[number]  # type: ignore[assignment]
         return dropout(F.gelu(norms[node_type](rows)), self.dropout, self.training)
 
+    def finish_all(self, number: int, x: Sequence[Tensor]) -> list[Tensor]:
+        """:meth:`finish` of the rows of every type; on an accelerator gelu and dropout of all of them at once."""
+        if x[0].device.type == "cpu":
+            return [self.finish(number, t, rows) for t, rows in enumerate(x)]
+        norms: nn.ModuleList = self.norms[number]  # type: ignore[assignment]
+        received = [t for t in range(len(x)) if self.layer(number).is_target[t]]
+        out = list(x)
+        if received:
+            whole = torch.cat([norms[t](x[t]) for t in received])
+            parts = dropout(F.gelu(whole), self.dropout, self.training).split([len(x[t]) for t in received])
+            for t, rows in zip(received, parts, strict=True):
+                out[t] = rows
+        return out
+
     def _layer_for(
         self,
         number: int,
@@ -283,18 +303,16 @@ class HGT(nn.Module):
     ) -> list[Tensor]:
         """A layer with these receivers only."""
         out = self.layer(number).receive_from(x, _take(x, needed), graph.for_targets(needed), masked_pairs)
-        return [self.finish(number, t, rows) for t, rows in enumerate(out)]
+        return self.finish_all(number, out)
 
     def _after(self, number: int, x: Sequence[Tensor], messages: Sequence[Tensor | None]) -> list[Tensor]:
         """What a layer does with its messages, node by node."""
-        layer = self.layer(number)
-        out = [layer.update(t, rows, m) for t, (rows, m) in enumerate(zip(x, messages, strict=True))]
-        return [self.finish(number, t, rows) for t, rows in enumerate(out)]
+        return self.finish_all(number, self.layer(number).update_all(x, messages))
 
     def _block(self, number: int, x: Sequence[Tensor], block: MessageGraph) -> list[Tensor]:
         receivers = [rows[:count] for rows, count in zip(x, block.target_counts, strict=True)]
         out = self.layer(number).receive_from(x, receivers, block)
-        return [self.finish(number, t, rows) for t, rows in enumerate(out)]
+        return self.finish_all(number, out)
 
 
 @overload

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,19 +12,22 @@ from torch import Tensor, nn
 
 from graphmill.evaluation.ranking.links import LinkQueries, link_queries, rank_links
 from graphmill.evaluation.ranking.queries import count_links
+from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.kernels.devices import own_copy
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
-from graphmill.kernels.losses import info_nce_sums, negative_link_loss, positive_link_loss
 from graphmill.sampling.neighbors import NeighborSample
 from graphmill.systems.base_recipe import BaseRecipe
 from graphmill.systems.hgt.batch import CONTRASTIVE, FEW, LINK, NEARLY_ALL, HgtBatch, round_up
 from graphmill.systems.hgt.data import HgtData, Similar
 from graphmill.systems.hgt.decoder import HgtModule, LinkDecoder
+from graphmill.systems.hgt.exported import scoring_of
 from graphmill.systems.hgt.inference import infer
-from graphmill.systems.hgt.later import LaterNodes, learned_later
+from graphmill.systems.hgt.later import learned_later
+from graphmill.systems.hgt.link_contrastive import info_nce_sums, negative_link_loss, positive_link_loss
 from graphmill.systems.hgt.model import HGT
 from graphmill.systems.hgt.neighborhood import message_blocks
+from graphmill.systems.hgt.rank_messages import RankMessages, node_shards
 from graphmill.systems.hgt.relation_strength import STRENGTH_QUERIES, fit_strength
 from graphmill.systems.hgt.sampler import HgtSampler
 from graphmill.systems.hgt.scorer import HgtScorer
@@ -32,6 +36,7 @@ from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, Exe
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
+    from graphmill.training.processes import Ranks
 
 
 class HgtRecipe(BaseRecipe):
@@ -48,7 +53,7 @@ class HgtRecipe(BaseRecipe):
         self.sampler = HgtSampler(self.data, settings, batching)
         links = sum(self.sampler.links)
         self.phases = [Phase("train", settings.training.steps_per_epoch, links, links)]
-        self.messages = self._message_graph()
+        self.mine: RankMessages | None = None
         self.features = {number: own_copy(rows) for number, rows in self.data.features().items()}
         self.log_degree = [torch.from_numpy(np.log1p(r.degree).astype(np.float32)) for r in self.data.relations]
         self._queries: dict[tuple[str, int], LinkQueries] = {}
@@ -81,9 +86,21 @@ class HgtRecipe(BaseRecipe):
     def to(self, device: torch.device) -> None:
         """Graph, features and degrees to the device."""
         super().to(device)
-        self.messages = self.messages.on(device)
+        if "messages" in self.__dict__:
+            self.messages = self.messages.on(device)
+        if self.shards is not None and self.mine is None:
+            self.mine = RankMessages(self.data, self.shards, self._bounds, device)
+            self.features = {number: rows[self.own_rows(number)] for number, rows in self.features.items()}
         self.features = {number: rows.to(device) for number, rows in self.features.items()}
         self.log_degree = [rows.to(device) for rows in self.log_degree]
+
+    def shard(self, ranks: Ranks) -> None:
+        """Nodes in ranges over all types."""
+        self.shards, self._bounds = node_shards(self.data, self.settings.model.hidden_dim, ranks)
+
+    def own_rows(self, number: int) -> slice:
+        """The rows of a type that this process holds."""
+        return slice(0, self.graph.node_types[number].count) if self.mine is None else self.mine.own[number]
 
     def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
         """Weight decay acts on matrices of layers and heads and on the relations' vectors, which shrink to popularity alone.
@@ -150,8 +167,11 @@ class HgtRecipe(BaseRecipe):
         if batch.sample is not None:
             return self._encode_neighborhood(encoder, batch.sample, features)
         if batch.messages is None:
-            masked = torch.zeros(max(self.messages.num_pairs, 1), dtype=torch.bool, device=self.device)
+            masked = torch.zeros(max(self.graph.num_pairs, 1), dtype=torch.bool, device=self.device)
             masked.index_fill_(0, self._tensor(batch.masked), True)
+            if self.mine is not None:
+                z, wanted = self.mine.embedded(encoder, features, masked, batch)
+                return self._encoded_rows(z, [_host(rows) for rows in self.data.by_type(wanted)])
             read = self._read_by_loss(batch)
             if read is None:
                 return Encoded({"z": encoder(self.messages, features, masked)})
@@ -219,7 +239,7 @@ class HgtRecipe(BaseRecipe):
         lookup[torch.cat([r + t.offset for r, t in zip(rows, self.graph.node_types, strict=True)])] = torch.arange(
             len(z)
         )
-        return Encoded({"z": z, "lookup": self._placed([lookup])[0], "on host": lookup})
+        return Encoded({"z": z, "lookup": lookup})
 
     def terms(self, model: nn.Module, chunk: HgtBatch, encoded: Encoded | None) -> list[Any]:
         """The link term (mean over relations of the mean over links) and the contrastive term."""
@@ -231,19 +251,20 @@ class HgtRecipe(BaseRecipe):
             share = float(chunk.share.sum())
             out.append(Term(LINK, self._link_sum(model.decoder, chunk, z, lookup), share, 1.0 - w))  # type: ignore[arg-type]
         if len(chunk.anchor):
-            places = encoded.tensors.get("on host")
-            out.append(Term(CONTRASTIVE, self._contrastive_sum(chunk, z, places), float(len(chunk.anchor)), w))
+            out.append(Term(CONTRASTIVE, self._contrastive_sum(chunk, z, lookup), float(len(chunk.anchor)), w))
         return out
 
     def _link_sum(self, decoder: LinkDecoder, chunk: HgtBatch, z: Tensor, lookup: Tensor | None) -> Tensor:
-        share = self._tensor(chunk.share.astype(np.float32))
         exists = chunk.negative >= 0
         # Where no wrong target was found the right one stands in, and counts nothing.
         targets = np.column_stack([chunk.tail, np.where(exists, chunk.negative, chunk.tail[:, None])])
-        degrees = self._tensor(np.column_stack([chunk.tail_degree, chunk.negative_degree]))
-        heads, tails = self._rows(chunk.head, lookup), self._rows(targets, lookup)
-        scores = decoder(z, heads, self._tensor(chunk.relation), tails, degrees)
-        wrong = (negative_link_loss(scores[:, 1:]) * self._tensor(exists)).mean(1)
+        degrees = np.column_stack([chunk.tail_degree, chunk.negative_degree])
+        places = [_rows(nodes, lookup) for nodes in (chunk.head, targets)]
+        heads, tails, relation, degree, share, there = self._tensors(
+            *places, chunk.relation, degrees, chunk.share.astype(np.float32), exists
+        )
+        scores = decoder(z, heads, relation, tails, degree)
+        wrong = (negative_link_loss(scores[:, 1:]) * there).mean(1)
         return ((positive_link_loss(scores[:, 0]) + wrong) * share).sum()
 
     def _contrastive_sum(self, chunk: HgtBatch, z: Tensor, lookup: Tensor | None) -> Tensor:
@@ -262,21 +283,19 @@ class HgtRecipe(BaseRecipe):
             places = place.numpy()
             own, columns = places[chunk.anchor - similar.first], places[chunk.positive - similar.first]
         rows = np.repeat(np.arange(len(chunk.anchor)), np.diff(chunk.positive_indptr))
-        mine = self._tensor(own)
-        return info_nce_sums(
-            candidates.index_select(0, mine),
-            candidates,
-            mine,
-            self._tensor(rows),
-            self._tensor(columns),
-            self.settings.objective.temperature,
-        )
+        mine, rows, columns = self._tensors(own, rows, columns)
+        anchors = candidates.index_select(0, mine)
+        return info_nce_sums(anchors, candidates, mine, rows, columns, self.settings.objective.temperature)
 
     # ---------------------------------------------------------------- evaluation and export
 
     def scorer(self, model: nn.Module) -> HgtScorer:
         """Scores from embeddings that are computed once, in eval mode, over all training edges."""
         return HgtScorer(self, model)
+
+    def scoring(self, model: nn.Module) -> dict[str, np.ndarray]:
+        """What a score needs beside the exported vectors: :func:`graphmill.systems.hgt.exported.scoring_of`."""
+        return scoring_of(self, model)
 
     def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ...
@@ -287,9 +306,8 @@ class HgtRecipe(BaseRecipe):
         limit = 0 if final else self.settings.evaluation.max_queries
         scorer = self.scorer(model)
         scorer.poll = poll
-        m = self.settings.model
+        m, enough = self.settings.model, min(limit or STRENGTH_QUERIES, STRENGTH_QUERIES)
         if split == "valid" and not final and m.relation_strength and m.popularity:
-            enough = min(limit or STRENGTH_QUERIES, STRENGTH_QUERIES)
             fit_strength(scorer.decoder, scorer, self._queries_of(split, enough))
         ranking = rank_links(scorer, self._queries_of(split, limit), ks=tuple(self.settings.evaluation.top_k))
         return self.measured(ranking.macro, final=final)
@@ -317,14 +335,20 @@ class HgtRecipe(BaseRecipe):
 
     def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
         """Layer by layer in chunks of targets, equal to the full forward."""
-        encoder: HGT = model.encoder  # type: ignore[assignment]
-        for chunk in infer(encoder, self.messages, self.features, self.settings.acceleration.inference_rows):
-            vectors = chunk.rows.float().cpu().numpy()
-            yield EmbeddingBlock(self.graph.node_types[chunk.node_type].offset + chunk.start, vectors)
+        for start, rows in self._inferred(model.encoder, self.features):  # type: ignore[arg-type]
+            yield EmbeddingBlock(start, rows.float().cpu().numpy())
+
+    def _inferred(self, encoder: HGT, features: Mapping[int, Tensor]) -> Iterator[tuple[int, Tensor]]:
+        """Consecutive rows of the encoder's embeddings in eval mode, and the global number of each first one."""
+        if self.mine is not None:
+            yield 0, self.mine.whole(encoder, features)
+            return
+        for chunk in infer(encoder, self.messages, features, self.settings.acceleration.inference_rows):
+            yield self.graph.node_types[chunk.node_type].offset + chunk.start, chunk.rows
 
     def embed_later(self, model: nn.Module, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """:meth:`graphmill.runs.embed.EmbedsLater.embed_later`."""
-        return learned_later(self, model, later, self.features), {}
+        return learned_later(self, model, later, self.features), scoring_of(self, model, later)
 
     def compilables(self, model: nn.Module) -> list[Compilable]:
         """Heads and decoder: dense and of fixed shapes. The attention is a kernel of its own."""
@@ -338,31 +362,31 @@ class HgtRecipe(BaseRecipe):
         if self.batching == "neighbor_sampled":
             first = self.step(phase, 0, 0)
             return "edges", float(sum(m.sample.num_edges for m in first.micro if m.sample is not None))
-        size = max(self.settings.sampling.edge_sample_size // self.settings.sampling.accumulation_steps, 1)
-        per_micro = sum(min(size, len(r.src)) for r in self.data.relations)
-        return "edges", float(per_micro * self.settings.sampling.accumulation_steps)
-
-    # ---------------------------------------------------------------- small parts
+        sampling = self.settings.sampling
+        size = max(sampling.edge_sample_size // sampling.accumulation_steps, 1)
+        return "edges", float(sum(min(size, len(r.src)) for r in self.data.relations) * sampling.accumulation_steps)
 
     def _queries_of(self, split: str, limit: int) -> LinkQueries:
         if (split, limit) not in self._queries:
             self._queries[split, limit] = link_queries(self.graph, split, max_per_relation=limit)
         return self._queries[split, limit]
 
-    def _message_graph(self) -> MessageGraph:
+    @cached_property
+    def messages(self) -> MessageGraph:
+        """All training edges."""
         edges = [TypedEdges(r.source_type, r.target_type, r.src, r.dst, r.pair) for r in self.data.relations]
-        return MessageGraph.build([t.count for t in self.graph.node_types], edges)
+        return MessageGraph.build([t.count for t in self.graph.node_types], edges).on(self.device)
 
     def _placed(self, indices: Sequence[Tensor]) -> list[Tensor]:
         """Index tensors of the host on the device, in one copy."""
         if self.device.type == "cpu":
             return list(indices)
-        whole = self._tensor(torch.cat(list(indices)).numpy())
-        return list(whole.split([len(part) for part in indices]))
+        return list(self._tensor(torch.cat(list(indices)).numpy()).split([len(part) for part in indices]))
 
-    def _rows(self, nodes: np.ndarray, lookup: Tensor | None) -> Tensor:
-        rows = self._tensor(nodes)
-        return rows if lookup is None else lookup[rows]
+
+def _rows(nodes: np.ndarray, lookup: Tensor | None) -> np.ndarray:
+    """Where the embeddings of nodes are among those that were computed."""
+    return nodes if lookup is None else lookup.numpy()[nodes]
 
 
 def _host(array: np.ndarray) -> Tensor:

@@ -228,6 +228,7 @@ class HgtSettings(LinkSettings):
     preset: Literal["auto", "none", "low_memory", "fast", "quality", "m1_8gb", "m1_16gb", "m1_32gb"] = setting(
         "auto", "Fills the fields that are not written", identity=False
     )
+    shards_rows: ClassVar[bool] = True
     model: HgtModel = setting(HgtModel(), "The network")
     objective: HgtObjective = setting(HgtObjective(), "The loss")
     training: HgtTraining = setting(HgtTraining(), "Length and optimizer")
@@ -278,6 +279,11 @@ class HgtSettings(LinkSettings):
                 "do not apply, leave them at 0"
             )
         hops, layers = len(self.sampling.num_neighbors), self.model.num_layers
+        if acceleration.sharding == "rows" and acceleration.batching != "full":
+            raise ValueError(
+                f"acceleration.sharding: rows needs batching: full, not {acceleration.batching}, whose samples are dealt "
+                "out to the processes already; set batching: full, or sharding: none"
+            )
         if acceleration.batching == "neighbor_sampled" and layers and hops != layers:
             raise ValueError(
                 f"sampling.num_neighbors has {hops} entries, and model.num_layers is {layers}: neighbor_sampled needs "

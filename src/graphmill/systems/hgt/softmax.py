@@ -9,14 +9,16 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.spectral import neighbourhoods
+from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.hgt.batch import LINK, HgtBatch
-from graphmill.systems.hgt.inference import infer
-from graphmill.systems.hgt.later import LaterNodes, grown_sums, learned_later, neighbourhoods_of
+from graphmill.systems.hgt.later import grown_links, learned_later, neighbourhoods_of
 from graphmill.systems.hgt.model import HGT
 from graphmill.systems.hgt.recipe import HgtRecipe
 from graphmill.systems.hgt.settings import HgtSettings
 from graphmill.systems.hgt.softmax_decoder import Ends, SoftmaxDecoder
+from graphmill.systems.hgt.softmax_links import Asked, asked_of, padded, side_by_side
 from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer, scoring_arrays
 from graphmill.systems.hgt.spectral import NeighbourSums, SpectralTable, SpectralVectors
 from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, Execution, Term
@@ -54,6 +56,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
         self.entries = neighbourhoods(graph)
         self.sums = NeighbourSums.of_data(self.data)
         self._vectors: tuple[Tensor, SpectralVectors] | None = None
+        self._seen: tuple[Tensor | None, int] = (None, 0)
 
     # ---------------------------------------------------------------- model
 
@@ -123,7 +126,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
         for number, t in enumerate(self.graph.node_types):
             parts = [self.features[number]] if number in self.features else []
             if self.width:
-                parts.append(placed[t.offset : t.offset + t.count])
+                parts.append(placed[t.offset : t.offset + t.count][self.own_rows(number)])
             if parts:
                 out[number] = torch.cat([part.to(encoder.tables[number].dtype) for part in parts], 1)
         return out
@@ -131,9 +134,14 @@ class HgtSoftmaxRecipe(HgtRecipe):
     def spectral(self, model: nn.Module) -> SpectralVectors:
         """The vectors that are not trained, from the model's table."""
         table: SpectralTable = model.table  # type: ignore[assignment]
-        # The columns follow from the table: made once, and anew when other weights were loaded.
-        if self._vectors is None or not torch.equal(self._vectors[0], table.values):
+        # The columns follow from the table: made once, and anew when other weights were loaded. What has not been written to
+        # is not compared, which would make every step wait for an accelerator.
+        version = (table.values, table.values._version)
+        if self._vectors is None or not (
+            (self._seen[0] is version[0] and self._seen[1] == version[1]) or torch.equal(self._vectors[0], table.values)
+        ):
             self._vectors = (table.values.clone(), SpectralVectors(self.entries, table))
+        self._seen = version
         return self._vectors[1]
 
     def terms(self, model: nn.Module, chunk: HgtBatch, encoded: Encoded | None) -> list[Any]:
@@ -143,54 +151,82 @@ class HgtSoftmaxRecipe(HgtRecipe):
             return []
         masked = np.zeros(max(self.graph.num_pairs, 1), dtype=bool)
         masked[chunk.masked] = True
-        decoder: SoftmaxDecoder = model.decoder  # type: ignore[assignment]
         total = None
         with torch.autocast(self.device.type, enabled=False):
-            for number in np.unique(chunk.relation).tolist():
-                part = self._relation_sum(decoder, chunk, number, encoded, masked)
+            for group in side_by_side(asked_of(chunk, self.data), self.device):
+                part = self._sum(model.decoder, chunk, group, encoded, masked)  # type: ignore[arg-type]
                 total = part if total is None else total + part
         assert total is not None
         return [Term(LINK, total, float(chunk.share.sum()))]
 
-    def _relation_sum(
-        self, decoder: SoftmaxDecoder, chunk: HgtBatch, number: int, encoded: Encoded, masked: np.ndarray
+    def _sum(
+        self, decoder: SoftmaxDecoder, chunk: HgtBatch, group: list[Asked], encoded: Encoded, masked: np.ndarray
     ) -> Tensor:
-        r = self.data.relations[number]
-        mine = np.flatnonzero(chunk.relation == number)
-        first, last = np.searchsorted(chunk.candidate, [r.target_offset, r.target_offset + r.num_targets])
-        candidate = chunk.candidate[first:last] - r.target_offset
-        heads, tails = chunk.head[mine] - r.source_offset, chunk.tail[mine] - r.target_offset
-        left = self._ends(encoded, number, heads, masked, sources=False)
-        own = self._ends(encoded, number, tails, masked, sources=True)
-        wrong = self._ends(encoded, number, candidate, masked, sources=True)
-        right = decoder.pairs(number, left, own, self._tensor(chunk.tail_degree[mine]))
-        scores = decoder(number, left, wrong, self.log_degree[number][self._tensor(candidate)])
-        rows, known = self.sums.known(number, heads)
-        place = np.searchsorted(candidate, known)
-        hit = place < len(candidate)
-        hit[hit] = candidate[place[hit]] == known[hit]
-        # What is known to be right is no wrong answer; the asked target stands apart.
-        barred = torch.zeros(scores.shape, dtype=torch.bool, device=scores.device)
-        barred[self._tensor(rows[hit]), self._tensor(place[hit])] = True
-        scores = scores.masked_fill(barred, -torch.inf)
-        losses = torch.logsumexp(torch.cat([right[:, None], scores], 1), 1) - right
+        """Σ share · −log softmax over the links of some relations; what is padded counts nothing."""
+        links, candidates = max(len(a.links) for a in group), max(len(a.candidates) for a in group)
         # In the scores' dtype already on the host: MPS has no float64.
-        share = chunk.share[mine].astype(np.float64 if losses.dtype == torch.float64 else np.float32)
-        return (losses * self._tensor(share)).sum()
+        wide = np.float64 if decoder.strength.dtype == torch.float64 else np.float32
+        pieces = [self._ends(a, encoded, masked) for a in group]
+        # Heads, tails and candidates, each padded: [relations, 2 · links + candidates, ...].
+        sizes = (links, links, candidates)
+        whole = [
+            np.concatenate([padded([p[n][k] for p in pieces], size) for k, size in enumerate(sizes)], 1)
+            for n in range(len(pieces[0]))
+        ]
+        degrees = [np.log1p(self.data.relations[a.relation].degree[a.candidates]).astype(np.float32) for a in group]
+        absent = np.array([len(a.candidates) for a in group])[:, None] <= np.arange(candidates)
+        relation, tail_degree, degree, share, barred, no_candidate, *ends = self._tensors(
+            np.array([a.relation for a in group]),
+            padded([chunk.tail_degree[a.links] for a in group], links),
+            padded(degrees, candidates),
+            padded([chunk.share[a.links].astype(wide) for a in group], links),
+            np.concatenate([self._known(a, candidates) + n * links * candidates for n, a in enumerate(group)]),
+            absent,
+            *whole,
+        )
+        left, own, wrong = self._split(encoded, ends, sizes)
+        right = decoder.pairs(relation, left, own, tail_degree)
+        scores = decoder(relation, left, wrong, degree)
+        # What is known to be right is no wrong answer; the asked target stands apart.
+        scores = scores.flatten().index_fill(0, barred, -torch.inf).view(scores.shape)
+        if absent.any():
+            scores = scores.masked_fill(no_candidate[:, None], -torch.inf)
+        losses = torch.logsumexp(torch.cat([right[..., None], scores], -1), -1) - right
+        return (losses * share).sum()
 
-    def _ends(self, encoded: Encoded, number: int, nodes: np.ndarray, masked: np.ndarray, *, sources: bool) -> Ends:
-        """Nodes of a relation by their local numbers; ``sources``: they are its targets, whose sources are summed."""
-        r = self.data.relations[number]
-        spectral = encoded.tensors["spectral"].numpy()
-        rows = nodes + (r.target_offset if sources else r.source_offset)
-        learned = None
-        if "z" in encoded.tensors:
-            learned = encoded.tensors["z"][self._rows(rows, encoded.tensors.get("lookup"))] * self.learned_scale
-        vectors = self._tensor(spectral[rows])
+    def _known(self, asked: Asked, candidates: int) -> np.ndarray:
+        """int64: where in the scores [links, ``candidates``] are training targets of a link's head."""
+        rows, known = self.sums.known(asked.relation, asked.heads)
+        place = np.searchsorted(asked.candidates, known)
+        hit = place < len(asked.candidates)
+        hit[hit] = asked.candidates[place[hit]] == known[hit]
+        found: np.ndarray = rows[hit] * candidates + place[hit]
+        return found
+
+    def _ends(self, asked: Asked, encoded: Encoded, masked: np.ndarray) -> list[list[np.ndarray]]:
+        """Of heads, tails and candidates each: spectral vectors, rows of z, sums over neighbours and their number."""
+        r, spectral = self.data.relations[asked.relation], encoded.tensors["spectral"].numpy()
+        nodes = [asked.heads + r.source_offset, *(n + r.target_offset for n in (asked.tails, asked.candidates))]
+        lookup = encoded.tensors.get("lookup")
+        rows = nodes if lookup is None else [lookup.numpy()[n] for n in nodes]
+        vectors = [spectral[n] for n in nodes]
         if not (self.settings.model.neighbour_sums and self.width):
-            return Ends(vectors, learned, vectors[:, :0], vectors.new_zeros(len(nodes)))
-        sums, counts = self.sums.of(number, nodes, spectral, masked, sources=sources)
-        return Ends(vectors, learned, self._tensor(sums), self._tensor(counts))
+            return [vectors, rows, [v[:, :0] for v in vectors], [np.zeros(len(n), np.float32) for n in nodes]]
+        outgoing = self.sums.of(asked.relation, asked.heads, spectral, masked)
+        targets = np.concatenate([asked.tails, asked.candidates])
+        incoming = self.sums.of(asked.relation, targets, spectral, masked, sources=True)
+        links = len(asked.links)
+        sums, counts = ([out, into[:links], into[links:]] for out, into in zip(outgoing, incoming, strict=True))
+        return [vectors, rows, sums, counts]
+
+    def _split(self, encoded: Encoded, ends: list[Tensor], sizes: tuple[int, ...]) -> list[Ends]:
+        """Heads, tails and candidates, side by side in each of ``ends``, apart."""
+        vectors, rows, sums, counts = ends
+        fields = [vectors, sums, counts]
+        if "z" in encoded.tensors:
+            fields.append(table_rows(encoded.tensors["z"], rows) * self.learned_scale)
+        parts = zip(*(field.split(list(sizes), 1) for field in fields), strict=True)
+        return [Ends(v, learned[0] if learned else None, s, n) for v, s, n, *learned in parts]
 
     @property
     def learned_scale(self) -> float:
@@ -216,16 +252,15 @@ class HgtSoftmaxRecipe(HgtRecipe):
             yield EmbeddingBlock(0, spectral)
             return
         inputs = self.inputs(encoder, torch.from_numpy(spectral))
-        for chunk in infer(encoder, self.messages, inputs, self.settings.acceleration.inference_rows):
-            start = self.graph.node_types[chunk.node_type].offset + chunk.start
-            learned = (chunk.rows.float() * self.learned_scale).cpu().numpy()
+        for start, rows in self._inferred(encoder, inputs):
+            learned = (rows.float() * self.learned_scale).cpu().numpy()
             yield EmbeddingBlock(start, np.concatenate([spectral[start : start + len(learned)], learned], 1))
 
     def embed_later(self, model: nn.Module, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
         """The projection of the new neighbourhoods beside what the layers make of the new nodes."""
         vectors = self.spectral(model)
         spectral = vectors.projected(neighbourhoods_of(later, self.data, self.entries))
-        scoring = scoring_arrays(self.width, model.decoder, grown_sums(later, self.sums, self.graph))  # type: ignore[arg-type]
+        scoring = scoring_arrays(self.width, model.decoder, grown_links(later, self.sums, self.graph))  # type: ignore[arg-type]
         encoder: HGT | None = model.encoder  # type: ignore[assignment]
         if encoder is None:
             return spectral, scoring

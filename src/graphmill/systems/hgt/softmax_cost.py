@@ -8,6 +8,7 @@ import numpy as np
 
 from graphmill.systems.hgt.expected_sizes import Degrees, Pass
 from graphmill.systems.hgt.settings import HgtSettings
+from graphmill.systems.hgt.softmax_links import MOST_SCORES
 
 _WIDE = 4  # bytes of fp32
 
@@ -42,11 +43,15 @@ def softmax_held(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[De
     return 2 * (counts.sum() + columns) * width * _WIDE + counts.sum() * width * _WIDE + edges * (2 * 12 + 24)
 
 
-def softmax_bytes(settings: HgtSettings, one: Pass, chunks: int) -> float:
-    """Bytes in the loss of one chunk: of the relation with most links its scores, seven times, and rows of its ends."""
+def softmax_bytes(settings: HgtSettings, one: Pass, chunks: int, on_cpu: bool = True) -> float:
+    """Bytes in the loss of one chunk: of the relation with most links its scores, seven times, and rows of its ends.
+
+    On an accelerator of as many such relations as there are, or as it takes at once.
+    """
     links, candidates = largest_block(settings, one, chunks)
     rows = (2 * links + candidates) * (2 * spectral_width(settings) + 4 * learned_width(settings)) * _WIDE
-    return 7 * links * candidates * _WIDE + rows
+    alike = min(one.links / max(chunks, 1) / max(links, 1.0), MOST_SCORES / max(links * candidates, 1.0))
+    return (1.0 if on_cpu else max(alike, 1.0)) * (7 * links * candidates * _WIDE + rows)
 
 
 def largest_block(settings: HgtSettings, one: Pass, chunks: int) -> tuple[float, float]:

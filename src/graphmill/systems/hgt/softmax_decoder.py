@@ -49,36 +49,52 @@ class SoftmaxDecoder(nn.Module):
         self.strength: Tensor
         self.register_buffer("strength", torch.ones(num_relations))
 
-    def forward(self, relation: int, heads: Ends, targets: Ends, log_degree: Tensor) -> Tensor:
-        """Every head with every target: [B] and [C] ends, ``log_degree`` [C] → at least fp32 [B, C]."""
+    def forward(self, relation: int | Tensor, heads: Ends, targets: Ends, log_degree: Tensor) -> Tensor:
+        """Every head with every target: [B] and [C] ends, ``log_degree`` [C] → at least fp32 [B, C].
+
+        ``relation`` int64 [R]: of several relations, whose ends and degrees stand in one more dimension before these.
+        """
         return self._scores(relation, heads, targets, log_degree, crossed=True)
 
-    def pairs(self, relation: int, heads: Ends, targets: Ends, log_degree: Tensor) -> Tensor:
+    def pairs(self, relation: int | Tensor, heads: Ends, targets: Ends, log_degree: Tensor) -> Tensor:
         """Each head with the target of its row: [B] and [B] ends, ``log_degree`` [B] → at least fp32 [B]."""
         return self._scores(relation, heads, targets, log_degree, crossed=False)
 
-    def _scores(self, relation: int, heads: Ends, targets: Ends, log_degree: Tensor, *, crossed: bool) -> Tensor:
+    def _scores(
+        self, relation: int | Tensor, heads: Ends, targets: Ends, log_degree: Tensor, *, crossed: bool
+    ) -> Tensor:
         # Products are summed in fp32, or in fp64 where the parameters are.
         dtype = torch.float64 if self.strength.dtype == torch.float64 else torch.float32
         heads, targets, log_degree = _to(dtype, heads), _to(dtype, targets), log_degree.to(dtype)
         score = log_degree.new_zeros(())
         if self.sums is not None and self.exponents is not None:
-            weight, exponent = self.sums[relation], self.exponents[relation]
-            of_head = weight[0] * (1.0 + heads.counts) ** -exponent[0]
-            of_target = weight[1] * (1.0 + targets.counts) ** -exponent[1]
-            score = _product(heads.sums, targets.vectors, crossed) * (of_head[:, None] if crossed else of_head)
-            score = score + _product(heads.vectors, targets.sums, crossed) * of_target
+            weight, exponent = _of(self.sums, relation)[..., None], _of(self.exponents, relation)[..., None]
+            of_head = weight[..., 0, :] * (1.0 + heads.counts) ** -exponent[..., 0, :]
+            of_target = weight[..., 1, :] * (1.0 + targets.counts) ** -exponent[..., 1, :]
+            score = _product(heads.sums, targets.vectors, crossed) * (of_head[..., None] if crossed else of_head)
+            score = score + _product(heads.vectors, targets.sums, crossed) * (
+                of_target[..., None, :] if crossed else of_target
+            )
         elif self.direct is not None:
-            score = _product(heads.vectors * self.direct[relation], targets.vectors, crossed)
+            score = _product(heads.vectors * _of(self.direct, relation)[..., None, :], targets.vectors, crossed)
         if self.relation is not None and heads.learned is not None and targets.learned is not None:
-            score = score + _product(heads.learned * self.relation[relation], targets.learned, crossed)
+            weighted = heads.learned * _of(self.relation, relation)[..., None, :]
+            score = score + _product(weighted, targets.learned, crossed)
         if not self.training:
-            score = score * self.strength[relation]
-        return score if self.popularity is None else score + self.popularity[relation] * log_degree
+            strength = _of(self.strength, relation)[..., None]
+            score = score * (strength[..., None] if crossed else strength)
+        if self.popularity is None:
+            return score
+        popular = _of(self.popularity, relation)[..., None] * log_degree
+        return score + (popular[..., None, :] if crossed else popular)
+
+
+def _of(values: Tensor, relation: int | Tensor) -> Tensor:
+    return values[relation] if isinstance(relation, int) else values.index_select(0, relation)
 
 
 def _product(left: Tensor, right: Tensor, crossed: bool) -> Tensor:
-    return left @ right.T if crossed else (left * right).sum(1)
+    return left @ right.mT if crossed else (left * right).sum(-1)
 
 
 def _to(dtype: torch.dtype, ends: Ends) -> Ends:

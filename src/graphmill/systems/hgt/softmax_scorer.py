@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from graphmill.graph.training_links import TrainingLinks
 from graphmill.systems.hgt.softmax_decoder import Ends, SoftmaxDecoder
 from graphmill.systems.hgt.spectral import NeighbourSums
 
@@ -35,6 +35,11 @@ class SoftmaxScorer:
         self.learned = np.ascontiguousarray(vectors[:, width:])
         self.poll: Callable[[], None] = lambda: None
         self._targets: tuple[int, Ends, Tensor] | None = None
+
+    @property
+    def links(self) -> TrainingLinks:
+        """The training links."""
+        return self.sums
 
     def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
         """Local head numbers int64 [B] → fp32 [B, candidates]."""
@@ -76,20 +81,14 @@ class SoftmaxScorer:
 
 
 def scoring_arrays(width: int, decoder: SoftmaxDecoder, sums: NeighbourSums) -> dict[str, np.ndarray]:
-    """The relations' parameters by name [relations, …], ``spectral_width`` [1], and training edges as CSR by source.
-
-    ``edges.N.indptr`` int64 [sources + 1] and ``edges.N.targets`` int32 are of relation N, local numbers; ``shape.N`` [2]:
-    sources and targets; ``offsets`` int64 [relations, 2]: where the two types start among all rows.
+    """The relations' parameters by name [relations, …], ``spectral_width`` [1], and the training edges
+    (:meth:`graphmill.graph.training_links.TrainingLinks.arrays`).
     """
-    arrays = {"spectral_width": np.array([width], np.int64), "offsets": np.array(sums.offsets, np.int64).reshape(-1, 2)}
+    arrays = {"spectral_width": np.array([width], np.int64), **sums.arrays()}
     for name in _PARAMETERS:
         value = getattr(decoder, name)
         if value is not None:
             arrays[name] = value.detach().float().cpu().numpy()
-    for number, matrix in enumerate(sums.outgoing):
-        arrays[f"edges.{number}.indptr"] = matrix.indptr.astype(np.int64)
-        arrays[f"edges.{number}.targets"] = matrix.indices.astype(np.int32)
-        arrays[f"shape.{number}"] = np.array(matrix.shape, np.int64)
     return arrays
 
 
@@ -108,10 +107,4 @@ def scorer_of(arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> SoftmaxS
         for name in _PARAMETERS:
             if name in arrays:
                 getattr(decoder, name).copy_(torch.from_numpy(np.array(arrays[name])))
-    outgoing = []
-    for number in range(relations):
-        indptr, targets = arrays[f"edges.{number}.indptr"], arrays[f"edges.{number}.targets"]
-        shape = tuple(arrays[f"shape.{number}"].tolist())
-        outgoing.append(sp.csr_matrix((np.ones(len(targets), np.int64), targets, indptr), shape))
-    offsets = [(int(a), int(b)) for a, b in arrays["offsets"]]
-    return SoftmaxScorer(vectors, width, decoder.eval(), NeighbourSums(outgoing, offsets))
+    return SoftmaxScorer(vectors, width, decoder.eval(), NeighbourSums.read(arrays))

@@ -6,7 +6,6 @@ step are those of the graph without the masked pairs, in the same basis, and so 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -15,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.graph.spectral import Neighbourhoods, factors, scaled
+from graphmill.graph.training_links import TrainingLinks
 from graphmill.systems.hgt.data import HgtData
 
 SHORTENING = 0.3
@@ -103,15 +103,14 @@ def _shortened(vectors: np.ndarray) -> np.ndarray:
     return vectors
 
 
-class NeighbourSums:
+class NeighbourSums(TrainingLinks):
     """Per relation the training edges as CSR from either end, and sums of vectors along them.
 
-    ``outgoing`` [sources, targets]: an entry for each distinct edge, its pair + 1 (or 1, where no pair is ever left out);
-    ``offsets``: (first source, first target) of a relation among all nodes.
+    An edge's entry in ``outgoing`` is its pair + 1 (or 1, where no pair is ever left out).
     """
 
     def __init__(self, outgoing: list[sp.csr_matrix], offsets: list[tuple[int, int]]) -> None:
-        self.outgoing, self.offsets = outgoing, offsets
+        super().__init__(outgoing, offsets)
         self.incoming = [matrix.T.tocsr() for matrix in outgoing]
 
     @classmethod
@@ -125,17 +124,6 @@ class NeighbourSums:
             entries = (r.pair[first].astype(np.int64) + 1, (r.src[first], r.dst[first]))
             outgoing.append(sp.csr_matrix(entries, shape))
         return cls(outgoing, [(r.source_offset, r.target_offset) for r in data.relations])
-
-    def edges(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """Of each relation its number, and its training edges' heads and tails as numbers among all nodes, int64 [E]."""
-        for number, (matrix, (source, target)) in enumerate(zip(self.outgoing, self.offsets, strict=True)):
-            entries = matrix.tocoo()
-            yield number, entries.row.astype(np.int64) + source, entries.col.astype(np.int64) + target
-
-    def known(self, relation: int, heads: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Training targets of some heads (local numbers): row of ``heads`` and local target of each."""
-        found = self.outgoing[relation][heads].tocoo()
-        return found.row.astype(np.int64), found.col.astype(np.int64)
 
     def of(
         self,

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from graphmill.systems.base_recipe import RowBatch
+
 FACTS, FACT_NORM = "facts", "fact_norm"
 
 
 @dataclass(frozen=True)
-class FactBatch:
+class FactBatch(RowBatch):
     """B facts, int64 [B] each, sorted by relation: global node numbers, and relation numbers."""
 
     heads: np.ndarray
@@ -29,10 +31,6 @@ class FactBatch:
         """Facts."""
         return {FACTS: float(len(self.heads)), FACT_NORM: float(len(self.heads))}
 
-    def groups(self) -> Sequence[FactBatch]:
-        """The batch itself, also where a rank has no row of it: all ranks go back through the encoding together."""
-        return (self,)
-
     def split(self, parts: int) -> Sequence[FactBatch]:
         """At most ``parts`` chunks of facts, each sorted by relation."""
         if parts == 1 and len(self):
@@ -42,15 +40,6 @@ class FactBatch:
     def shard(self, rank: int, world: int) -> FactBatch:
         """Every ``world``-th fact."""
         return self._take(np.arange(rank, len(self.heads), world))
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """All arrays."""
-        return {
-            "heads": self.heads,
-            "relations": self.relations,
-            "tails": self.tails,
-            "wrong_tails": self.wrong_tails,
-        }
 
     def _take(self, rows: np.ndarray) -> FactBatch:
         return replace(self, **{name: array[rows] for name, array in self.arrays().items()})

@@ -30,9 +30,19 @@ TOGETHER = 65_536
 class CollaborativeGraph:
     """``head``, ``relation``, ``tail`` int64 [E]; ``matrix``: their places, with the weights of the first epoch."""
 
-    def __init__(self, view: Interactions, knowledge: Knowledge, num_nodes: int, first_weights: str) -> None:
-        user = view.train.row.astype(np.int64) + view.user_offset
-        item = view.train.columns.astype(np.int64) + view.item_offset
+    def __init__(
+        self,
+        view: Interactions,
+        knowledge: Knowledge,
+        num_nodes: int,
+        first_weights: str,
+        joined: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> None:
+        """``joined``: global numbers int64 of further interactions, users and items."""
+        none = np.zeros(0, np.int64)
+        users, items = joined or (none, none)
+        user = np.concatenate((view.train.row.astype(np.int64) + view.user_offset, users))
+        item = np.concatenate((view.train.columns.astype(np.int64) + view.item_offset, items))
         names = len(knowledge.names)
         head = np.concatenate((user, item, knowledge.head, knowledge.tail))
         tail = np.concatenate((item, user, knowledge.tail, knowledge.head))
@@ -43,18 +53,28 @@ class CollaborativeGraph:
         self.num_nodes, self.num_relations = num_nodes, 2 + 2 * names
         self.names = ["interacts", "interacts, inverse"]
         self.names += [*knowledge.names, *(f"{name}, inverse" for name in knowledge.names)]
-        self.matrix: SparseMatrix = sparse_matrix(
-            self.head, self.tail, self._weights(first_weights), (num_nodes, num_nodes)
-        )
-        self.indptr = self.matrix.forward.indptr.numpy()
+        self.first_weights = first_weights
+        self.indptr = np.concatenate(([0], np.cumsum(np.bincount(self.head, minlength=num_nodes))))
         self.device = torch.device("cpu")
 
     def __len__(self) -> int:
         return len(self.head)
 
+    @cached_property
+    def first_values(self) -> np.ndarray:
+        """float32 [E]: the weights of the first epoch."""
+        return self._weights(self.first_weights).astype(np.float32)
+
+    @cached_property
+    def matrix(self) -> SparseMatrix:
+        """All edges' places, with the weights of the first epoch."""
+        return sparse_matrix(self.head, self.tail, self.first_values, (self.num_nodes, self.num_nodes)).to(self.device)
+
     def to(self, device: torch.device) -> None:
         """The matrix and the edges by relation to the device."""
-        self.matrix, self.device = self.matrix.to(device), device
+        if "matrix" in self.__dict__:
+            self.matrix = self.matrix.to(device)
+        self.device = device
         for made in ("scored", "_places"):
             self.__dict__.pop(made, None)
 
@@ -111,24 +131,8 @@ class CollaborativeGraph:
     @cached_property
     def scored(self) -> list[RelationEdges]:
         """All edges, by relation; relations with few nodes together, up to some thousand rows."""
-        order = np.argsort(self.relation, kind="stable")
-        of = self.relation[order] * np.int64(self.num_nodes)
-        heads, tails = sorted_unique(of + self.head[order]), sorted_unique(of + self.tail[order])
-        head, tail = np.searchsorted(heads, of + self.head[order]), np.searchsorted(tails, of + self.tail[order])
-        ends = np.arange(self.num_relations + 1) * np.int64(self.num_nodes)
-        bounds = [np.searchsorted(keys, ends) for keys in (of, heads, tails)]
-        rows, found, first = bounds[1] + bounds[2], [], 0
-        while first < self.num_relations:
-            last = max(int(np.searchsorted(rows, rows[first] + TOGETHER, "right")) - 1, first + 1)
-            (e, f), (h, i), (t, u) = ((b[first], b[last]) for b in bounds)
-            indptr = np.zeros(i - h + 1, np.int64)
-            np.cumsum(np.bincount(head[e:f] - h, minlength=i - h), out=indptr[1:])
-            arrays = order[e:f], heads[h:i] % self.num_nodes, tails[t:u] % self.num_nodes, indptr, tail[e:f] - t
-            tensors = (torch.from_numpy(np.ascontiguousarray(a)).to(self.device) for a in arrays)
-            bounds_here = (bounds[1][first : last + 1] - h).tolist(), (bounds[2][first : last + 1] - t).tolist()
-            found.append(RelationEdges(first, last, *bounds_here, *tensors))
-            first = last
-        return found
+        ends = self.head, self.relation, self.tail
+        return edges_by_relation(*ends, self.num_nodes, self.num_relations, self.device)
 
     @torch.no_grad()
     def attention(self, model: Kgat) -> Tensor:
@@ -171,6 +175,35 @@ class CollaborativeGraph:
     def _small(self) -> np.dtype[Any]:
         """The smallest kind of numbers of relations: NumPy sorts those of 16 bits by counting."""
         return np.min_scalar_type(self.num_relations)
+
+
+def edges_by_relation(
+    head: np.ndarray,
+    relation: np.ndarray,
+    tail: np.ndarray,
+    num_nodes: int,
+    num_relations: int,
+    device: torch.device,
+) -> list[RelationEdges]:
+    """Edges, sorted by head, as :func:`graphmill.kernels.translation.score_edges_` wants them."""
+    order = np.argsort(relation, kind="stable")
+    of = relation[order] * np.int64(num_nodes)
+    heads, tails = sorted_unique(of + head[order]), sorted_unique(of + tail[order])
+    head, tail = np.searchsorted(heads, of + head[order]), np.searchsorted(tails, of + tail[order])
+    ends = np.arange(num_relations + 1) * np.int64(num_nodes)
+    bounds = [np.searchsorted(keys, ends) for keys in (of, heads, tails)]
+    rows, found, first = bounds[1] + bounds[2], [], 0
+    while first < num_relations:
+        last = max(int(np.searchsorted(rows, rows[first] + TOGETHER, "right")) - 1, first + 1)
+        (e, f), (h, i), (t, u) = ((b[first], b[last]) for b in bounds)
+        indptr = np.zeros(i - h + 1, np.int64)
+        np.cumsum(np.bincount(head[e:f] - h, minlength=i - h), out=indptr[1:])
+        arrays = order[e:f], heads[h:i] % num_nodes, tails[t:u] % num_nodes, indptr, tail[e:f] - t
+        tensors = (torch.from_numpy(np.ascontiguousarray(a)).to(device) for a in arrays)
+        bounds_here = (bounds[1][first : last + 1] - h).tolist(), (bounds[2][first : last + 1] - t).tolist()
+        found.append(RelationEdges(first, last, *bounds_here, *tensors))
+        first = last
+    return found
 
 
 def _counts_at(keys: np.ndarray) -> np.ndarray:

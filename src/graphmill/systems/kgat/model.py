@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from graphmill.kernels.bi_interaction import bi_interaction, bi_interaction_at
+from graphmill.kernels.bi_interaction import bi_interaction, bi_interaction_at, mix
 from graphmill.kernels.dropout import dropout
 from graphmill.kernels.propagation import SparseMatrix, propagate
 from graphmill.kernels.propagation.row_selection import with_neighbours
@@ -23,6 +23,15 @@ from graphmill.kernels.row_norm import beside_normalised
 from graphmill.kernels.table_rows import table_rows
 
 Aggregation = Literal["bi_interaction", "gcn", "graphsage"]
+_TOGETHER = 8_192
+"""Nodes of a divided table that are mixed at a time; what is between the operations is made again on the way back."""
+
+
+class NeighbourSums(Protocol):
+    """A rank's rows of a matrix whose other rows, and those of what it is multiplied with, are other ranks'."""
+
+    def product(self, x: Tensor) -> Tensor:
+        """This rank's rows of X → its rows of A X."""
 
 
 class Layer(nn.Module):
@@ -41,11 +50,18 @@ class Layer(nn.Module):
             nn.init.xavier_uniform_(self.product.weight)
         self.dropout = rate
 
-    def forward(self, nodes: Tensor, matrix: SparseMatrix) -> Tensor:
-        """[N, dim_in] → [N, dim_out]."""
+    def forward(self, nodes: Tensor, matrix: SparseMatrix | NeighbourSums) -> Tensor:
+        """[N, dim_in] → [N, dim_out]; where tables are divided, of this rank's nodes."""
+        if not isinstance(matrix, SparseMatrix):
+            parts = zip(nodes.split(_TOGETHER), matrix.product(nodes).split(_TOGETHER), strict=True)
+            return torch.cat([checkpoint(self._mixed, *part, use_reentrant=False) for part in parts])
         if self.kind == "bi_interaction":
             return bi_interaction(matrix, nodes, *self._maps(), self.slope, self.dropout, self.training)
-        around = propagate(matrix, nodes)
+        return self._mixed(nodes, propagate(matrix, nodes))
+
+    def _mixed(self, nodes: Tensor, around: Tensor) -> Tensor:
+        if self.kind == "bi_interaction":
+            return mix(nodes, around, *self._maps(), self.slope, self.dropout, self.training)
         joined = torch.cat((nodes, around), 1) if self.kind == "graphsage" else nodes + around
         return dropout(F.leaky_relu(self.sum(joined), self.slope), self.dropout, self.training)
 
@@ -105,17 +121,18 @@ class Kgat(nn.Module):
         """[N, d]: the vectors of all nodes in the graph's order, as they are trained."""
         return torch.cat(list(self.tables))
 
-    def forward(self, nodes: Tensor, matrix: SparseMatrix, rows: Tensor | None = None) -> list[Tensor]:
+    def forward(self, nodes: Tensor, matrix: SparseMatrix | NeighbourSums, rows: Tensor | None = None) -> list[Tensor]:
         """e⁰ and each layer's result, [N, d] or, of ``rows`` int64 [n] (ascending, each once), [n, d]; :func:`final` makes
         vectors of them.
         """
         out, state = [], nodes
         for number, layer in enumerate(self.layers):
             assert isinstance(layer, Layer)
-            run = layer if rows is None else layer.at
+            run: Any = layer if rows is None else layer.at
             # The last layer's result is of no use to another one, and of the one before it reads its rows' neighbours.
             more: tuple[Any, ...] = ()
             if rows is not None:
+                assert isinstance(matrix, SparseMatrix), "rows of divided tables are fetched from the results"
                 before_last = number + 2 == len(self.layers) and layer.kind == "bi_interaction"
                 more = rows, number + 1 < len(self.layers), with_neighbours(matrix, rows) if before_last else None
             if self.checkpointing and self.training:

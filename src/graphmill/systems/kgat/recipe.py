@@ -6,6 +6,8 @@ the model's buffer. Evaluation and export take the attention of the vectors as t
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,7 @@ from torch import Tensor, nn
 
 from graphmill.errors import SettingsError
 from graphmill.graph.knowledge import knowledge_view
+from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.kernels.fact_losses import fact_losses
 from graphmill.kernels.propagation import SparseMatrix
@@ -22,17 +25,23 @@ from graphmill.kernels.table_rows import table_rows
 from graphmill.kernels.translation import grouped_projection
 from graphmill.systems.kgat.batch import FACT_NORM, FACTS, FactBatch
 from graphmill.systems.kgat.graph import CollaborativeGraph
+from graphmill.systems.kgat.later import fitted_to_facts, with_later
 from graphmill.systems.kgat.model import Kgat, final
+from graphmill.systems.kgat.rank_graph import RankGraph, node_bytes
 from graphmill.systems.kgat.settings import KgatSettings
 from graphmill.systems.recommenders.batch import PairBatch
 from graphmill.systems.recommenders.recipe import PairRows, RecommenderRecipe
 from graphmill.training.contract import Encoded, ParameterGroup, Phase, Term
+from graphmill.training.processes import Ranks
+from graphmill.training.sharded_product import ShardedMatrix
+from graphmill.training.sharding import RowExchange, Shards, divide
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
 
 NORM = "norm"
-NODES = "nodes"
+NODES, NUMBERS = "nodes", "numbers"
+"""Where tables are divided, an encoding says which nodes' rows it has."""
 CF, KG = "cf", "kg"
 
 
@@ -48,7 +57,8 @@ class KgatRecipe(RecommenderRecipe):
         self.draw = settings.objective.draw
         super().__init__(graph, settings, batching)
         self.facts = CollaborativeGraph(self.view, knowledge_view(graph), graph.num_nodes, settings.model.first_weights)
-        self._weighted: tuple[Tensor, int, SparseMatrix] | None = None
+        self.mine: RankGraph | None = None
+        self._weighted: tuple[Tensor, int, SparseMatrix | ShardedMatrix] | None = None
         self._check_masks()
         cf = self.phases[0]
         self.phases = [Phase(CF, cf.steps_per_epoch, cf.batch_size, cf.base_batch_size)]
@@ -78,7 +88,7 @@ class KgatRecipe(RecommenderRecipe):
         return Kgat(
             [kind.count for kind in self.graph.node_types],
             self.facts.num_relations,
-            self.facts.matrix.forward.value.detach().cpu().clone(),
+            torch.from_numpy(self.facts.first_values.copy()),
             m.embedding_dim,
             m.relation_dim,
             m.layer_dims,
@@ -87,10 +97,22 @@ class KgatRecipe(RecommenderRecipe):
             m.leaky_slope,
         )
 
+    def shard(self, ranks: Ranks) -> None:
+        """Nodes in ranges over all types, each table and the edges' attention where they are cut."""
+        self._nodes_of = divide(node_bytes(self.facts, self.settings.model.embedding_dim), ranks.world)
+        bounds = {
+            f"tables.{number}": tuple(min(max(b - kind.offset, 0), kind.count) for b in self._nodes_of)
+            for number, kind in enumerate(self.graph.node_types)
+        }
+        bounds["attention"] = tuple(int(self.facts.indptr[b]) for b in self._nodes_of)
+        self.shards = Shards(ranks, bounds)
+
     def to(self, device: torch.device) -> None:
-        """The graph to the device."""
+        """The graph to the device; where tables are divided, the edges of this rank's nodes."""
         super().to(device)
         self.facts.to(device)
+        if self.shards is not None:
+            self.mine = RankGraph(self.facts, self.shards.ranks, self._nodes_of, device)
         self._weighted = None
 
     def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
@@ -117,7 +139,7 @@ class KgatRecipe(RecommenderRecipe):
         """The attention of this epoch, from the vectors as they are."""
         assert isinstance(model, Kgat)
         if epoch and self.settings.model.attention:
-            model.attention.copy_(self.facts.attention(model))
+            model.attention.copy_(self._part.attention(model))
 
     # ---------------------------------------------------------------- a step
 
@@ -146,14 +168,40 @@ class KgatRecipe(RecommenderRecipe):
         """
         assert isinstance(model, Kgat)
         nodes = model.nodes()
+        if self.shards is not None:
+            return self._encoded_of_all_ranks(model, nodes, batch)
         if isinstance(batch, FactBatch):
             return Encoded({NODES: nodes})
         model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
         matrix = self._matrix(model) if model.training else self._current_matrix(model)
         if batch.masked is not None:
-            matrix = self.facts.without(matrix, self._tensor(batch.masked))
+            matrix = self.facts.without(matrix, self._tensor(batch.masked))  # type: ignore[arg-type]
         states = model(nodes, matrix, self._tensor(batch.nodes))
         return Encoded({NODES: states[0], **{f"layer{n}": state for n, state in enumerate(states[1:])}})
+
+    def _encoded_of_all_ranks(self, model: Kgat, nodes: Tensor, batch: Any) -> Encoded:
+        """:meth:`encode` where tables are divided: of the nodes that this rank's share reads, and which ones these are."""
+        assert self.shards is not None
+        assert self.mine is not None
+        if isinstance(batch, FactBatch):
+            wanted = sorted_unique(np.concatenate((batch.heads, batch.tails, batch.wrong_tails)))
+            states = [nodes]
+        else:
+            wanted = sorted_unique(np.concatenate([n.reshape(-1) for n in self._nodes(batch)]))
+            model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
+            matrix = self._matrix(model)
+            if batch.masked is not None:
+                matrix = self.mine.without(matrix, self._tensor(batch.masked))  # type: ignore[arg-type]
+            states = model(nodes, matrix)
+        exchange = RowExchange(self.shards.ranks, self._nodes_of, wanted, self.device)
+        names = [NODES, *(f"layer{n}" for n in range(len(states) - 1))]
+        fetched = {name: exchange.fetch(state) for name, state in zip(names, states, strict=True)}
+        return Encoded({NUMBERS: torch.from_numpy(wanted), **fetched})
+
+    @property
+    def _part(self) -> CollaborativeGraph | RankGraph:
+        """The edges that this process goes over."""
+        return self.facts if self.mine is None else self.mine
 
     def vectors(self, model: nn.Module) -> tuple[Tensor, Tensor]:
         """Final vectors of users and items, with the attention of the vectors as they are."""
@@ -163,62 +211,102 @@ class KgatRecipe(RecommenderRecipe):
             rows[view.item_offset : view.item_offset + view.num_items],
         )
 
-    def _matrix(self, model: Kgat) -> SparseMatrix:
+    def _matrix(self, model: Kgat) -> SparseMatrix | ShardedMatrix:
         """The graph with the weights in the buffer; put in order once an epoch."""
         buffer, version = model.attention, model.attention._version
         if self._weighted is None or self._weighted[0] is not buffer or self._weighted[1] != version:
-            self._weighted = (buffer, version, self.facts.matrix.with_values(buffer.detach().clone()))
+            self._weighted = (buffer, version, self._part.matrix.with_values(buffer.detach().clone()))
         return self._weighted[2]
 
-    def _current_matrix(self, model: Kgat) -> SparseMatrix:
+    def _current_matrix(self, model: Kgat) -> SparseMatrix | ShardedMatrix:
         """The graph with the attention of the vectors as they are: what the next epoch would start with."""
         if not self.settings.model.attention:
             return self._matrix(model)
-        return self.facts.matrix.with_values(self.facts.attention(model))
+        return self._part.matrix.with_values(self._part.attention(model))
 
     def terms(self, model: nn.Module, chunk: Any, encoded: Encoded | None) -> list[Term]:
         """cf: the loss of pairs and the vectors' norm; kg: softplus(g⁺ − g⁻), g = ‖W_r e_h + e_r − W_r e_t‖², and a norm."""
         assert encoded is not None
         assert isinstance(model, Kgat)
         if not isinstance(chunk, FactBatch):
-            return self._triple_terms(chunk, list(encoded.tensors.values()))
-        rows = self._projected(model, chunk, encoded.tensors[NODES])
+            return self._triple_terms(chunk, encoded)
+        rows = self._projected(model, chunk, encoded)
         loss, norm = fact_losses(rows, model.translations, self._tensor(chunk.relations))
         count = float(len(chunk))
         return [Term(FACTS, loss, count), Term(FACT_NORM, norm, count, self.settings.objective.kg_regularisation)]
 
-    def _projected(self, model: Kgat, chunk: FactBatch, nodes: Tensor) -> Tensor:
+    def _projected(self, model: Kgat, chunk: FactBatch, encoded: Encoded) -> Tensor:
         """W_r of heads, tails and wrong tails, [B, 3, k]: one product a relation for all three."""
         # A fact's three rows side by side: facts are sorted by relation, and so are the rows then.
         rows = np.stack((chunk.heads, chunk.tails, chunk.wrong_tails), 1).reshape(-1)
+        nodes, numbers = encoded.tensors[NODES], encoded.tensors.get(NUMBERS)
+        if numbers is not None:
+            rows = np.searchsorted(numbers.numpy(), rows)
         bounds = 3 * np.searchsorted(chunk.relations, np.arange(self.facts.num_relations + 1))
         projected = grouped_projection(table_rows(nodes, self._tensor(rows)), bounds.tolist(), model.projections)
         return projected.view(len(chunk), 3, projected.shape[1])
 
-    def _triple_terms(self, chunk: PairBatch, states: list[Tensor]) -> list[Term]:
+    def _triple_terms(self, chunk: PairBatch, encoded: Encoded) -> list[Term]:
         """Each node of the chunk once, scaled to length 1 in every layer; of all looked up, those of the chunk."""
         count = float(len(chunk))
         assert chunk.nodes is not None, "every step of this phase names its nodes"
-        users, items = (np.searchsorted(chunk.nodes, nodes) for nodes in self._nodes(chunk))
+        numbers = encoded.tensors.get(NUMBERS)
+        states = [tensor for name, tensor in encoded.tensors.items() if name != NUMBERS]
+        looked_up = chunk.nodes if numbers is None else numbers.numpy()
+        users, items = (np.searchsorted(looked_up, nodes) for nodes in self._nodes(chunk))
         mine = sorted_unique(np.concatenate((users, items.reshape(-1))))
         if len(mine) < len(states[0]):
             users, items = np.searchsorted(mine, users), np.searchsorted(mine, items)
             states = [table_rows(state, self._tensor(mine)) for state in states]
         rows = final(states)
-        loss, norm = self.pair_losses(PairRows(rows, rows, self._tensor(users), self._tensor(items)))
+        loss, norm = self.pair_losses(PairRows(rows, rows, *self._tensors(users, items)))
         return [Term(self.loss, loss, count), Term(NORM, norm, count, self.settings.objective.regularisation)]
 
     # ---------------------------------------------------------------- export
 
     def all_vectors(self, model: nn.Module) -> np.ndarray:
         """fp32 [N, d]: the final vectors of all nodes, entities included."""
+        return self._final(model, lambda rows: self.shards.whole(self._nodes_of, rows) if self.shards else rows)
+
+    def some_vectors(self, model: nn.Module, users: np.ndarray, items: np.ndarray) -> tuple[Tensor, Tensor]:
+        """:meth:`vectors` of some users and items; where tables are divided, fetched alone."""
+        if self.shards is None:
+            return super().some_vectors(model, users, items)
+        numbers = np.concatenate((users + self.view.user_offset, items + self.view.item_offset))
+        wanted = np.sort(numbers)
+        exchange = RowExchange(self.shards.ranks, self._nodes_of, wanted, self.device)
+        rows = torch.from_numpy(self._final(model, exchange.forward)).to(self.device)
+        rows = rows[self._tensor(np.searchsorted(wanted, numbers))]
+        return rows[: len(users)], rows[len(users) :]
+
+    def _final(self, model: nn.Module, fetch: Callable[[Tensor], Tensor]) -> np.ndarray:
+        """The final vectors of this process's nodes, and what ``fetch`` makes of them."""
         assert isinstance(model, Kgat)
         training = model.training
         model.eval()
         with torch.no_grad():
-            rows = final(model(model.nodes(), self._current_matrix(model)))
+            rows = fetch(final(model(model.nodes(), self._current_matrix(model))).float())
         model.train(training)
-        return np.asarray(rows.float().cpu().numpy())
+        return np.asarray(rows.cpu().numpy())
+
+    def embed_later(self, model: nn.Module, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """:meth:`graphmill.runs.embed.EmbedsLater.embed_later`: one pass of the layers over the graph with the new facts and
+        interactions in it, from vectors that fit the facts of the new nodes best.
+        """
+        assert isinstance(model, Kgat)
+        facts = with_later(self, later)
+        grown = copy.deepcopy(model).eval()
+        rows = [model.tables[n].detach().mean(0).expand(count, -1) for n, count in enumerate(later.counts)]
+        first = torch.cat(rows).cpu().numpy()
+        fitted = fitted_to_facts(model, facts, self.graph.num_nodes, first)
+        grown.tables.append(nn.Parameter(torch.from_numpy(fitted).to(self.device)))
+        facts.to(self.device)
+        with torch.no_grad():
+            matrix = facts.matrix
+            if self.settings.model.attention:
+                matrix = matrix.with_values(facts.attention(grown))
+            vectors = final(grown(grown.nodes(), matrix))[self.graph.num_nodes :]
+        return vectors.float().cpu().numpy(), {}
 
     @property
     def embedding_width(self) -> int:

@@ -6,13 +6,7 @@ from pydantic import model_validator
 
 from graphmill.settings import Settings, setting
 from graphmill.systems.base import SteadyTraining
-from graphmill.systems.recommenders.settings import (
-    RecommenderObjective,
-    RecommenderSettings,
-    choose_preset,
-)
-
-__all__ = ["PRESETS", "KgatSettings", "choose_preset"]
+from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings
 
 
 class KgatModel(Settings):
@@ -83,6 +77,7 @@ class KgatSettings(RecommenderSettings):
 
     base_batch: ClassVar[int] = 1024
     compiles: ClassVar[bool] = False
+    shards_rows: ClassVar[bool] = True
 
     recipe: Literal["kgat"] = setting("kgat", "The system to train")
     preset: Literal["auto", "none", "paper"] = setting("auto", "Fills the fields that are not written", identity=False)

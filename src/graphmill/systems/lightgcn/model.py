@@ -29,5 +29,5 @@ class LightGCN(nn.Module):
         users: Tensor = self.user
         items: Tensor = self.item
         for _ in range(self.num_layers):  # Horner's rule: R ← X + Â R
-            users, items = graph.to_users(items, self.user), graph.to_items(users, self.item)
+            users, items = self.user + graph.to_users(items), self.item + graph.to_items(users)
         return users / (self.num_layers + 1), items / (self.num_layers + 1)

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.lightgcn.model import LightGCN
 from graphmill.systems.lightgcn.settings import LightGcnSettings
 from graphmill.systems.recommenders.batch import PairBatch
-from graphmill.systems.recommenders.recipe import ITEMS, USERS, RecommenderRecipe
-from graphmill.systems.recommenders.user_item_graph import user_item_graph
-from graphmill.training.contract import Encoded, ParameterGroup, Phase, Term
+from graphmill.systems.recommenders.recipe import ITEMS, USERS, PairRows, RecommenderRecipe
+from graphmill.systems.recommenders.sharded_graph import ShardedUserItemGraph, row_bytes, sharded_user_item_graph
+from graphmill.systems.recommenders.user_item_graph import UserItemGraph, user_item_graph
+from graphmill.training.contract import Encoded, Term
+from graphmill.training.processes import Ranks
+from graphmill.training.sharding import RowExchange, Shards, divide
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
 
 NORM = "norm"
+TABLE, WHICH = "table of ", "numbers of "
+"""Where tables are divided, beside a final vector: its row of the table, and the number that it has there."""
 
 
 class LightGcnRecipe(RecommenderRecipe):
@@ -30,10 +37,16 @@ class LightGcnRecipe(RecommenderRecipe):
 
     def __init__(self, graph: TypedGraph, settings: LightGcnSettings, batching: str) -> None:
         super().__init__(graph, settings, batching)
-        train = self.view.train
-        self.user_item = user_item_graph(
-            train.row, train.columns, self.view.num_users, self.view.num_items, "symmetric"
-        )
+        self.user_item: UserItemGraph | ShardedUserItemGraph | None = None
+
+    def shard(self, ranks: Ranks) -> None:
+        """Users and items each in ranges, so that all ranks have a part of either side of a layer."""
+        view, d = self.view, self.settings.model.embedding_dim
+        found = {
+            name: divide(row_bytes(rows.counts, d), ranks.world)
+            for name, rows in (("user", view.train), ("item", view.train_by_item))
+        }
+        self.shards = Shards(ranks, found)
 
     def make_model(self) -> LightGCN:
         """The tables; the graph is a constant of the recipe."""
@@ -41,30 +54,89 @@ class LightGcnRecipe(RecommenderRecipe):
         return LightGCN(self.view.num_users, self.view.num_items, m.embedding_dim, m.num_layers)
 
     def to(self, device: torch.device) -> None:
-        """The graph to the device."""
+        """The graph to the device; where tables are divided, the edges into this rank's rows."""
         super().to(device)
-        self.user_item = self.user_item.to(device)
+        view = self.view
+        if self.shards is not None:
+            self.user_item = sharded_user_item_graph(view, self.shards, device)
+        elif self.user_item is None:
+            train = view.train
+            whole = user_item_graph(train.row, train.columns, view.num_users, view.num_items, "symmetric")
+            self.user_item = whole.to(device)
+        else:
+            self.user_item = self.user_item.to(device)  # type: ignore[union-attr]
 
     def encode(self, model: nn.Module, batch: PairBatch) -> Encoded:
-        """Final vectors of all users and items."""
+        """Final vectors of all users and items; where tables are divided, those of the batch's and their table rows."""
         assert isinstance(model, LightGCN)
-        users, items = model(self.user_item)
-        return Encoded({USERS: users, ITEMS: items})
+        users, items = model(self._graph)
+        if self.shards is None:
+            return Encoded({USERS: users, ITEMS: items})
+        wanted = (
+            sorted_unique(batch.users),
+            sorted_unique(np.concatenate((batch.positives, batch.negatives.reshape(-1)))),
+        )
+        tensors: dict[str, Tensor] = {}
+        for name, own, final, which in zip(
+            (USERS, ITEMS), (model.user, model.item), (users, items), wanted, strict=True
+        ):
+            exchange = RowExchange(self.shards.ranks, self.shards.bounds[name[:-1]], which, self.device)
+            tensors |= {
+                name: exchange.fetch(final),
+                TABLE + name: exchange.fetch(own),
+                WHICH + name: self._tensor(which),
+            }
+        return Encoded(tensors)
+
+    @property
+    def _graph(self) -> UserItemGraph | ShardedUserItemGraph:
+        if self.user_item is None:
+            self.to(self.device)
+        assert self.user_item is not None
+        return self.user_item
+
+    def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
+        """Final vectors, and where those of ``users`` int64 [B] and ``items`` int64 [B, n] are among them."""
+        own = self._places(encoded, (USERS, ITEMS), users, items)
+        return PairRows(encoded.tensors[USERS], encoded.tensors[ITEMS], *own)
+
+    def _places(self, encoded: Encoded, names: Sequence[str], *rows: np.ndarray) -> list[Tensor]:
+        wanted = self._tensors(*rows)
+        if self.shards is None:
+            return wanted
+        return [torch.searchsorted(encoded.tensors[WHICH + n], w) for n, w in zip(names, wanted, strict=True)]
+
+    def vectors(self, model: nn.Module) -> tuple[Tensor, Tensor]:
+        """Users [U, d] and items [I, d], fp32, of the model in eval mode; on every rank all of them."""
+        if self.shards is None:
+            return super().vectors(model)
+        with torch.no_grad():
+            users, items = model(self._graph)
+        bounds = self.shards.bounds
+        return self.shards.whole(bounds["user"], users).float(), self.shards.whole(bounds["item"], items).float()
+
+    def some_vectors(self, model: nn.Module, users: np.ndarray, items: np.ndarray) -> tuple[Tensor, Tensor]:
+        """:meth:`vectors` of some users and items; where tables are divided, fetched alone."""
+        if self.shards is None:
+            return super().some_vectors(model, users, items)
+        with torch.no_grad():
+            found = zip(("user", "item"), model(self._graph), (users, items), strict=True)
+            fetched = [
+                RowExchange(self.shards.ranks, self.shards.bounds[name], rows, self.device).forward(own)
+                for name, own, rows in found
+            ]
+        return fetched[0].float(), fetched[1].float()
 
     def extra_terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> list[Term]:
         """The norm of the chunk's table rows."""
         assert isinstance(model, LightGCN)
         negatives = chunk.negatives.reshape(len(chunk), -1)
-        own = table_rows(model.user, self._tensor(chunk.users)).square().sum()
-        own = own + table_rows(model.item, self._tensor(chunk.positives)).square().sum()
-        others = table_rows(model.item, self._tensor(np.ascontiguousarray(negatives).reshape(-1))).square().sum()
+        user = encoded.tensors.get(TABLE + USERS, model.user)
+        item = encoded.tensors.get(TABLE + ITEMS, model.item)
+        places = (chunk.users, chunk.positives, negatives.reshape(-1))
+        users, items, wrong = self._places(encoded, (USERS, ITEMS, ITEMS), *places)
+        own = table_rows(user, users).square().sum()
+        own = own + table_rows(item, items).square().sum()
+        others = table_rows(item, wrong).square().sum()
         total = (own + others / negatives.shape[1]) / 2
         return [Term(NORM, total, float(len(chunk)), self.settings.objective.regularisation)]
-
-    def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
-        """Tables alone: no weight decay."""
-        return self.groups(model, lambda name, p: False)
-
-    def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
-        """Both tables by id; BPR-MF's and KGAT's have the same labels."""
-        return {"user": ("user", self.ids("user")), "item": ("item", self.ids("item"))}

@@ -4,13 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from graphmill.settings import Settings, setting
 from graphmill.systems.base import SteadyTraining
-from graphmill.systems.recommenders.settings import (
-    RecommenderObjective,
-    RecommenderSettings,
-    choose_preset,
-)
-
-__all__ = ["PRESETS", "LightGcnSettings", "choose_preset"]
+from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings
 
 
 class LightGcnModel(Settings):
@@ -39,6 +33,7 @@ class LightGcnSettings(RecommenderSettings):
     """One LightGCN run: the shape of ``settings.yaml``."""
 
     compiles: ClassVar[bool] = False
+    shards_rows: ClassVar[bool] = True
 
     recipe: Literal["lightgcn"] = setting("lightgcn", "The system to train")
     preset: Literal["auto", "none", "softmax"] = setting(

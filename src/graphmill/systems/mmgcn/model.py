@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from graphmill.kernels.combination import combine
 from graphmill.kernels.products import Linear, linear
 from graphmill.kernels.row_norm import normalise_rows
 from graphmill.kernels.table_rows import table_rows
@@ -143,7 +143,8 @@ class Layer(nn.Module):
         super().__init__()
         self.message = nn.Parameter(nn.init.xavier_normal_(torch.empty(width, width)))
         self.own = nn.Linear(width, dim)
-        self.joint = nn.Linear(width + dim if combination == "concatenate" else width, dim)
+        self.concatenate = combination == "concatenate"
+        self.joint = nn.Linear(width + dim if self.concatenate else width, dim)
         nn.init.xavier_normal_(self.own.weight)
         if first:
             nn.init.xavier_normal_(self.joint.weight)
@@ -169,9 +170,18 @@ class Layer(nn.Module):
         )
 
     def join(self, messages: Tensor, rows: Tensor, identity: Tensor) -> Tensor:
-        """A side's next vectors [n, d] from its messages [n, width], its own rows [n, width] and ID embeddings [n, d]."""
-        own, joint = (self.own.weight, self.own.bias), (self.joint.weight, self.joint.bias)
-        return combine(messages, rows, identity, own, joint, SLOPE)
+        """A side's next vectors [n, d] from its messages [n, width], its own rows [n, width] and ID embeddings [n, d].
+
+        ``messages`` are overwritten.
+        """
+        messages = F.leaky_relu_(messages, SLOPE)
+        inner = F.leaky_relu_(linear(rows, self.own.weight, self.own.bias), SLOPE) + identity
+        weight, bias = self.joint.weight, self.joint.bias
+        if not self.concatenate:
+            return F.leaky_relu_(linear(messages, weight, bias) + inner, SLOPE)
+        # [h ‖ x̂] G = h G₁ + x̂ G₂, without the copy.
+        first, second = weight.split((messages.shape[1], inner.shape[1]), dim=1)
+        return F.leaky_relu_(linear(messages, first, bias) + linear(inner, second), SLOPE)
 
 
 def _some(table: Tensor, rows: Tensor | None) -> Tensor:

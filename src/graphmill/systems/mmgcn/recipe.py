@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from graphmill.graph.sorted_unique import sorted_unique
 from graphmill.kernels.propagation.row_selection import select_rows
 from graphmill.kernels.table_rows import table_rows
+from graphmill.systems.base_recipe import wide
 from graphmill.systems.mmgcn.model import MMGCN, MMGCNConfig, Wanted
 from graphmill.systems.mmgcn.settings import MmgcnSettings, latent_dims
 from graphmill.systems.recommenders.batch import PairBatch
-from graphmill.systems.recommenders.multimodal import MOST_ROWS, NORM, MultimodalRecipe
+from graphmill.systems.recommenders.multimodal import MOST_ROWS, NORM, MultimodalRecipe, squares
 from graphmill.systems.recommenders.recipe import ITEMS, USERS, PairRows
 from graphmill.systems.recommenders.user_item_graph import UserItemGraph, user_item_graph
 from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, Term
@@ -30,6 +31,7 @@ class MmgcnRecipe(MultimodalRecipe):
     """See :class:`graphmill.systems.mmgcn.model.MMGCN`."""
 
     algorithm_version = 1
+    item_tables = ("identity",)
     settings: MmgcnSettings
 
     def __init__(self, graph: TypedGraph, settings: MmgcnSettings, batching: str) -> None:
@@ -39,8 +41,13 @@ class MmgcnRecipe(MultimodalRecipe):
         super().__init__(graph, settings, batching)
         m = settings.model
         self.latent_dims = latent_dims(m.latent_dims, len(self.modalities), m.embedding_dim)
+        self.on_interactions()
+
+    def on_interactions(self) -> Self:
+        """:meth:`MultimodalRecipe.on_interactions`."""
         train, shape = self.view.train, (self.view.num_users, self.view.num_items)
-        self.user_item = user_item_graph(train.row, train.columns, *shape, "mean")
+        self.user_item = user_item_graph(train.row, train.columns, *shape, "mean").to(self.device)
+        return self
 
     def make_model(self) -> MMGCN:
         """The network with this graph's features."""
@@ -134,18 +141,13 @@ class MmgcnRecipe(MultimodalRecipe):
         times = np.repeat((2.0, 1.0, 1.0 / negatives.shape[1]), [len(part) for part in nodes])
         some, place = np.unique(np.concatenate(nodes), return_inverse=True)
         found = table_rows(model.identity, self._tensor(some))
-        wide = found if found.dtype == torch.float64 else found.float()
-        kind = np.float64 if wide.dtype == torch.float64 else np.float32
+        found = wide(found)
+        kind = np.float64 if found.dtype == torch.float64 else np.float32
         weight = self._tensor(np.bincount(place.reshape(-1), weights=times).astype(kind))
-        rows = (wide.square().sum(1) * weight).sum() / (2.0 * width)
-        means = [_squares(tower.preference) / tower.preference.numel() for tower in model.towers]  # type: ignore[arg-type, operator]
+        rows = (found.square().sum(1) * weight).sum() / (2.0 * width)
+        means = [squares(tower.preference) / tower.preference.numel() for tower in model.towers]  # type: ignore[arg-type, operator]
         tables = torch.stack(means).sum()
         return [Term(NORM, rows + tables * count, count, self.settings.objective.regularisation)]
-
-
-def _squares(x: Tensor) -> Tensor:
-    """Σ x², at least fp32."""
-    return (x if x.dtype == torch.float64 else x.float()).square().sum()
 
 
 def _is_table(name: str) -> bool:

@@ -6,9 +6,7 @@ from pydantic import model_validator
 
 from graphmill.errors import SettingsError
 from graphmill.settings import Settings, setting
-from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings, choose_preset
-
-__all__ = ["PRESETS", "MmgcnSettings", "choose_preset", "latent_dims"]
+from graphmill.systems.recommenders.settings import RecommenderObjective, RecommenderSettings
 
 LARGE_BATCH = {
     "acceleration": {"batch_size": 16384, "lr_scaling": "sqrt"},

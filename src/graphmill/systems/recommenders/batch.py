@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from graphmill.systems.base_recipe import RowBatch
+
 
 @dataclass(frozen=True)
-class PairBatch:
+class PairBatch(RowBatch):
     """B training triples, int64 [B] each, local numbers; several negatives are int64 [B, k]. Each of ``terms`` has weight B.
 
     ``masked``: int64, edges of the graph whose messages are left out in this step; ``nodes``: int64, ascending, those whose
@@ -34,10 +36,6 @@ class PairBatch:
         """Rows, for each term."""
         return dict.fromkeys(self.terms, float(len(self.users)))
 
-    def groups(self) -> Sequence[PairBatch]:
-        """The batch itself, also where a rank has no row of it: all ranks go back through the encoding together."""
-        return (self,)
-
     def split(self, parts: int) -> Sequence[PairBatch]:
         """At most ``parts`` chunks of rows."""
         if parts == 1 and len(self):
@@ -47,12 +45,6 @@ class PairBatch:
     def shard(self, rank: int, world: int) -> PairBatch:
         """Every ``world``-th row."""
         return replace(self._take(np.arange(rank, len(self.users), world)), ranks=world)
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """All arrays."""
-        found = {"users": self.users, "positives": self.positives, "negatives": self.negatives}
-        more = {"masked": self.masked, "nodes": self.nodes}
-        return found | {name: array for name, array in more.items() if array is not None}
 
     def _take(self, rows: np.ndarray) -> PairBatch:
         return replace(self, users=self.users[rows], positives=self.positives[rows], negatives=self.negatives[rows])

@@ -20,6 +20,12 @@ class Modality:
     features: np.ndarray
     present: np.ndarray
 
+    def with_items(self, features: np.ndarray | None, count: int) -> Modality:
+        """The set with ``count`` more items; ``features`` [count, f]: theirs, zero rows for those without; None: of all."""
+        more = np.zeros((count, self.features.shape[1]), np.float32) if features is None else features
+        there = np.concatenate((self.present, (more != 0).any(1)))
+        return Modality(self.name, np.concatenate((self.features, more)), there)
+
 
 def modalities(view: Interactions, names: Sequence[str], *, shuffle: bool = False, seed: int = 0) -> list[Modality]:
     """The sets called ``names``, all in the graph's order where there are none.

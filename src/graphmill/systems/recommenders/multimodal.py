@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import copy
+from abc import abstractmethod
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
+from graphmill.errors import InputError, SettingsError
+from graphmill.graph.interactions import UNNAMED, interaction_relation
+from graphmill.graph.later_nodes import LaterNodes
 from graphmill.kernels.devices import own_copy
+from graphmill.systems.base_recipe import wide
 from graphmill.systems.recommenders.modalities import modalities
 from graphmill.systems.recommenders.recipe import RecommenderRecipe
 
@@ -18,6 +25,9 @@ if TYPE_CHECKING:
 
 NORM = "regularisation"
 """The term of the tables' squares."""
+FOLDS = 5
+"""Known items lose their interactions in so many parts, one after the other."""
+RIDGE = 0.1
 MOST_ROWS = 0.7
 """Above this part of all rows, the product with a whole graph is cheaper than cutting it."""
 
@@ -30,6 +40,111 @@ class MultimodalRecipe(RecommenderRecipe):
         m, seed = settings.model, settings.training.seed
         self.modalities = modalities(self.view, m.modalities, shuffle=m.shuffle_features, seed=seed)
 
+    item_tables: ClassVar[tuple[str, ...]] = ()
+    """Tables whose last rows are of the items."""
+    embeds_from_features = True
+    """A new item's vector needs no interaction."""
+
+    def embed_later(self, model: nn.Module, later: LaterNodes) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+        """:meth:`graphmill.runs.embed.EmbedsLater.embed_later` of items: what the network makes of their features, over the
+        user-item graph with their interactions in it, where there are any. Tables by id have the mean of the items there.
+
+        The vector of an item without interactions says what features alone give; known items show what interactions add to
+        that on average (:class:`WarmedUp`).
+
+        Raises :class:`InputError` for new nodes of another type, :class:`SettingsError` where features were shuffled.
+        """
+        known, grown = self.view.num_items, self._grown(later)
+        with torch.no_grad():
+            bigger = grown.make_model().to(self.device)
+            bigger.load_state_dict(self._with_means(model, np.arange(known, grown.view.num_items)))
+            vectors = grown.vectors(bigger.eval())[1][known:].cpu().numpy()
+            alone = grown.view.train_by_item.counts[known:] == 0
+            if alone.any():
+                vectors[alone] = WarmedUp(*self._without_interactions(model))(vectors[alone])
+        return vectors, {}
+
+    def _with_means(self, model: nn.Module, items: np.ndarray) -> dict[str, Tensor]:
+        """The model's tensors with the mean of its items in the rows ``items`` of its tables by id, new rows too."""
+        rows = dict(model.state_dict())
+        for name in set(self.item_tables) & rows.keys():
+            first = len(rows[name]) - self.view.num_items
+            mean, more = rows[name][first:].mean(0), max(int(items.max(initial=-1)) + 1 - self.view.num_items, 0)
+            rows[name] = torch.cat((rows[name], mean.expand(more, -1)))
+            rows[name][torch.from_numpy(items + first)] = mean
+        return rows
+
+    def _without_interactions(self, model: nn.Module) -> tuple[np.ndarray, np.ndarray]:
+        """float32 [n, d] each: vectors of known items as they would be without interactions, and as they are."""
+        as_is = self.vectors(model)[1].cpu().numpy()
+        alone, other, changed = np.zeros_like(as_is), copy.copy(self), copy.deepcopy(model).eval()
+        for fold in range(FOLDS):
+            items = np.arange(fold, self.view.num_items, FOLDS)
+            other.view = self.view.without_items(items)
+            changed.load_state_dict(self._with_means(model, items))
+            alone[items] = other.on_interactions().vectors(changed)[1][torch.from_numpy(items)].cpu().numpy()
+        met = self.view.train_by_item.counts > 0
+        return alone[met], as_is[met]
+
+    def _grown(self, later: LaterNodes) -> Self:
+        """The same system on the graph with the new items behind the known ones."""
+        kinds = [t.name for t in self.graph.node_types]
+        relation = interaction_relation(self.graph)
+        number = kinds.index(relation.target)
+        if others := [
+            kind for kind, count in zip(kinds, later.counts, strict=True) if count and kind != relation.target
+        ]:
+            raise InputError(
+                f"{self.name} has vectors for new items, and the file has new nodes of type {', '.join(others)}; people are "
+                "recommended to from their history: graphmill recommend --history"
+            )
+        if self.settings.model.shuffle_features:  # type: ignore[attr-defined]
+            raise SettingsError(
+                "model.shuffle_features: features say nothing of an item in this run, a new one's neither"
+            )
+        count = later.counts[number]
+        more = {
+            name or UNNAMED: later.features.get((number, name)) for name in self.graph.feature_sets(relation.target)
+        }
+        grown = copy.copy(self)
+        grown.modalities = [m.with_items(more[m.name], count) for m in self.modalities]
+        grown.view = self.view.with_items(count, later.edges[relation.index])
+        return grown.on_view()
+
+    @abstractmethod
+    def on_interactions(self) -> Self:
+        """Itself, with the graph that items have from the interactions of ``view`` made again."""
+
+    def on_view(self) -> Self:
+        """Itself, with all graphs that follow from ``view`` and ``modalities`` made again."""
+        return self.on_interactions()
+
     def features(self) -> list[Tensor]:
         """fp32 [I, f] per modality, copies."""
         return [own_copy(np.asarray(modality.features, np.float32)) for modality in self.modalities]
+
+
+def squares(x: Tensor) -> Tensor:
+    """Σ x², at least fp32."""
+    return wide(x).square().sum()
+
+
+class WarmedUp:
+    """Turns vectors of items without interactions into what they are with them, on average: w ≈ A c + b.
+
+    A and b minimise Σ ‖w − A c − b‖² + λ ‖A − s I‖² over known items, c and w being theirs (n × d each, centred), s the one
+    factor that fits them best, and λ a tenth of the mean of Σ c² over dimensions.
+    """
+
+    def __init__(self, alone: np.ndarray, as_is: np.ndarray) -> None:
+        self.before, self.after = (rows.mean(0, dtype=np.float64) for rows in (alone, as_is))
+        c, w = alone - self.before, as_is - self.after
+        gram = c.T @ c
+        size = max(float(np.trace(gram)), 1e-30)
+        ridge = RIDGE * size / len(gram) * np.eye(len(gram))
+        factor = float((c * w).sum()) / size
+        self.map = np.linalg.solve(gram + ridge, c.T @ w + factor * ridge)
+
+    def __call__(self, alone: np.ndarray) -> np.ndarray:
+        """float32 [n, d]."""
+        return ((alone - self.before) @ self.map + self.after).astype(np.float32)

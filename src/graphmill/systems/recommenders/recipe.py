@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.errors import InputError
+from graphmill.evaluation.health.quick import sampled_rows
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen, no_items, top_k
 from graphmill.graph.histories import Histories
 from graphmill.graph.interactions import interaction_view
@@ -107,13 +108,13 @@ class RecommenderRecipe(BaseRecipe, ABC):
     def encode(self, model: nn.Module, batch: PairBatch) -> Encoded:
         """``users`` [U, d] and ``items`` [I, d] (and what the terms need beside them): the graph forward of a step."""
 
-    @abstractmethod
     def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
-        """What the phase's optimizer updates."""
+        """What the phase's optimizer updates; of tables alone all, without weight decay."""
+        return self.groups(model, lambda name, p: False)
 
-    @abstractmethod
     def row_keys(self, model: nn.Module) -> dict[str, tuple[str, list[str]]]:
-        """Parameter → (label, its rows' keys): ``init_from`` by node id."""
+        """Parameter → (label, its rows' keys): ``init_from`` by node id; of tables alone those of users and items."""
+        return {kind: (kind, self.ids(kind)) for kind in ("user", "item")}
 
     def extra_terms(self, model: nn.Module, chunk: PairBatch, encoded: Encoded) -> list[Term]:
         """The terms of ``term_names``, each with weight ``len(chunk)``."""
@@ -174,7 +175,7 @@ class RecommenderRecipe(BaseRecipe, ABC):
     def rows(self, model: nn.Module, users: np.ndarray, items: np.ndarray, encoded: Encoded) -> PairRows:
         """Final vectors, and those of ``users`` int64 [B] and ``items`` int64 [B, n] among them."""
         tensors = encoded.tensors
-        return PairRows(tensors[USERS], tensors[ITEMS], self._tensor(users), self._tensor(items))
+        return PairRows(tensors[USERS], tensors[ITEMS], *self._tensors(users, items))
 
     # ---------------------------------------------------------------- evaluation and export
 
@@ -223,9 +224,16 @@ class RecommenderRecipe(BaseRecipe, ABC):
 
     def health(self, model: nn.Module) -> dict[str, float]:
         """Participation ratio, mean cosine and rank of the vectors."""
-        users, items = (t.cpu().numpy() for t in self.vectors(model))
-        types = np.repeat([0, 1], [len(users), len(items)])
-        return self.health_of(np.concatenate((users, items)), types)
+        view = self.view
+        rows = sampled_rows(view.num_users + view.num_items, self.settings.training.seed)
+        users, items = rows[rows < view.num_users], rows[rows >= view.num_users] - view.num_users
+        found = (t.cpu().numpy() for t in self.some_vectors(model, users, items))
+        return self.health_of(np.concatenate(list(found)), np.repeat([0, 1], [len(users), len(items)]))
+
+    def some_vectors(self, model: nn.Module, users: np.ndarray, items: np.ndarray) -> tuple[Tensor, Tensor]:
+        """:meth:`vectors` of some ``users`` and ``items``, int64, ascending."""
+        every = self.vectors(model)
+        return every[0][self._tensor(users)], every[1][self._tensor(items)]
 
     rotation_keeps_scores = True
     """Scores are dot products of the exported vectors."""

@@ -69,8 +69,3 @@ class RecommenderSettings(SystemSettings):
     evaluation: RecommenderEvaluation = setting(
         RecommenderEvaluation(), "What is measured while training", identity=False
     )
-
-
-def choose_preset(device: str, memory_bytes: int) -> tuple[str, str]:
-    """What ``preset: auto`` stands for: none, on every device."""
-    return "none", f"{memory_bytes / 2**30:.0f} GiB of memory for {device} need no preset"

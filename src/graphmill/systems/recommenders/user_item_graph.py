@@ -19,13 +19,13 @@ class UserItemGraph:
     user_rows: SparseMatrix
     item_rows: SparseMatrix
 
-    def to_users(self, items: Tensor, onto: Tensor | None = None) -> Tensor:
-        """[I, d] → [U, d]; 0 for a user without interactions. Added to ``onto`` [U, d]."""
-        return propagate(self.user_rows, items, onto=onto)
+    def to_users(self, items: Tensor) -> Tensor:
+        """[I, d] → [U, d]; 0 for a user without interactions."""
+        return propagate(self.user_rows, items)
 
-    def to_items(self, users: Tensor, onto: Tensor | None = None) -> Tensor:
-        """[U, d] → [I, d]; 0 for an item without interactions. Added to ``onto`` [I, d]."""
-        return propagate(self.item_rows, users, onto=onto)
+    def to_items(self, users: Tensor) -> Tensor:
+        """[U, d] → [I, d]; 0 for an item without interactions."""
+        return propagate(self.item_rows, users)
 
     def to(self, device: torch.device) -> UserItemGraph:
         """A copy on the device."""

@@ -9,13 +9,14 @@ from functools import cached_property
 import numpy as np
 
 from graphmill.sampling.sequences import Layout, lay_out, ranges
+from graphmill.systems.base_recipe import RowBatch
 
 NEXT_ITEM = "next_item"
 TABLES = "tables"
 
 
 @dataclass(frozen=True)
-class SequenceBatch:
+class SequenceBatch(RowBatch):
     """B sequences of N interactions in all, one after the other.
 
     ``lengths`` int64 [B]; ``items``, ``targets`` int64 [N]; ``times`` int64 [N] or None; ``negatives`` int64 [N, k]
@@ -37,11 +38,6 @@ class SequenceBatch:
         """Targets; the norm of the tables is shared out over them."""
         count = float(len(self.chosen))
         return {NEXT_ITEM: count} | ({TABLES: count} if self.regularised else {})
-
-    @property
-    def replicated(self) -> bool:
-        """Every rank encodes sequences of its own."""
-        return False
 
     @cached_property
     def layout(self) -> Layout:
@@ -75,9 +71,3 @@ class SequenceBatch:
             negatives=self.negatives[rows],
             chosen=np.arange(len(rows)),
         )
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """All arrays."""
-        names = ("lengths", "items", "targets", "negatives", "sampled", "chosen")
-        out = {name: getattr(self, name) for name in names}
-        return out | ({"times": self.times} if self.times is not None else {})

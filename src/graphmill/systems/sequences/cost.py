@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphmill.graph.typed_graph import TypedGraph
+from graphmill.systems.sequences.next_item_losses import BLOCK_BYTES
 from graphmill.systems.sequences.settings import SasrecSettings, TisasrecModel
 from graphmill.training.contract import Execution
 from graphmill.training.planning import Cost
@@ -34,7 +35,7 @@ def step_cost(graph: TypedGraph, settings: SasrecSettings, batching: str, execut
     loss = {
         "softmax": 0.25 * wide + 3 * rows * d,
         "sampled_softmax": 3 * rows * o.sampled_items,
-    }.get(o.loss, rows * d * (2 + 2 * o.negatives_per_positive))
+    }.get(o.loss, 2 * rows * d + min(rows * d * (2 + 2 * o.negatives_per_positive), BLOCK_BYTES // 2))
     dense = 2.0 * rows * 6 * d * d * blocks + 4.0 * attended * d * blocks
     scored = wide if o.loss == "softmax" else rows * (o.sampled_items if o.loss == "sampled_softmax" else 0)
     again = 1 if execution.checkpointing else 0

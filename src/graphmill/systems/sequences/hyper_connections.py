@@ -21,15 +21,7 @@ from contextlib import nullcontext
 import torch
 from torch import Tensor, nn
 
-from graphmill.kernels.hyper_connections import (
-    connect,
-    connect_serves,
-    expand_streams,
-    project_streams,
-    read_streams,
-    write_streams,
-)
-from graphmill.kernels.hyper_connections.sinkhorn import permutation_matrices, permutation_mixture, sinkhorn
+from graphmill.systems.sequences.doubly_stochastic import permutation_matrices, permutation_mixture, sinkhorn
 
 SINKHORN, LITE = "sinkhorn", "lite"
 _PREFERRED = 0.7
@@ -83,10 +75,33 @@ class HyperConnection(nn.Module):
 
         ``branch`` [R, C] → [R, C] has no residual of its own.
         """
-        if connect_serves(x, self.phi):
-            biases = (self.bias_pre, self.bias_post, self.bias_res)
-            iterations = self.iterations if self.kind == SINKHORN else 0
-            return connect(x, self.phi, self.alpha, biases, iterations, _EPS, branch)
-        x = expand_streams(x, self.streams)
+        x = x if x.shape[1] == self.streams else x.expand(-1, self.streams, -1).contiguous()
         h, p, mixing = self.maps(x)
         return write_streams(x, mixing, p, branch(read_streams(x, h)))
+
+
+def project_streams(streams: Tensor, weight: Tensor, eps: float) -> Tensor:
+    """RMSNorm(vec X) Φ, with the scale applied after the product: [N, n, C], [n · C, m] → [N, m].
+
+    vec X · Φ / √(mean(vec X²) + eps) equals normalising first, and reads the streams once less.
+    """
+    flat = streams.flatten(1)
+    scale = torch.rsqrt(flat.square().mean(1, keepdim=True) + eps)
+    return (flat @ weight) * scale
+
+
+def read_streams(streams: Tensor, weights: Tensor) -> Tensor:
+    """``streams`` [N, n, C] and ``weights`` [N, n] → [N, C], the weighted sum."""
+    return torch.bmm(weights.to(streams.dtype)[:, None, :], streams).squeeze(1)
+
+
+def write_streams(streams: Tensor, mixing: Tensor, weights: Tensor, update: Tensor) -> Tensor:
+    """H X + p ⊗ y: ``mixing`` [N, n, n], ``weights`` [N, n], ``update`` [N, C] → [N, n, C]."""
+    mixed = torch.bmm(mixing.to(streams.dtype), streams)
+    return torch.addcmul(mixed, weights.to(mixed.dtype)[:, :, None], update.to(mixed.dtype)[:, None, :])
+
+
+def reduce_streams(x: Tensor) -> Tensor:
+    """[R, n, C] → [R, C]: the mean over streams."""
+    # Divided after the sum: the gradient is then divided while it is [R, C].
+    return x.sum(dim=1) / x.shape[1]

@@ -13,10 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from graphmill.kernels.layer_norm import LayerNorm
+from graphmill.kernels.dropout import dropout
 from graphmill.kernels.products import linear
-from graphmill.kernels.sequence_attention import Bucket
-from graphmill.kernels.sublayers import CausalAttention, attention_output, feed_forward, self_attention
+from graphmill.kernels.sequence_attention import Bucket, causal_attention
 from graphmill.systems.sequences.hyper_connections import HyperConnection
 
 Attention = Callable[[Tensor, Tensor, Tensor], Tensor]
@@ -93,6 +92,20 @@ def _follows(first: Tensor, columns: int, x: Tensor) -> bool:
     )
 
 
+@dataclass(frozen=True)
+class CausalAttention:
+    """:func:`~graphmill.kernels.sequence_attention.causal_attention` of some buckets."""
+
+    buckets: Sequence[Bucket]
+    heads: int
+    p: float
+    training: bool
+
+    def __call__(self, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """[R, d] each → [R, d]."""
+        return causal_attention(query, key, value, self.buckets, self.heads, self.p, self.training)
+
+
 class FeedForward(nn.Module):
     """W₂ relu(W₁ x), each followed by dropout, at one width throughout (as in SASRec)."""
 
@@ -101,12 +114,12 @@ class FeedForward(nn.Module):
         self.first, self.second = nn.Linear(dim, dim), nn.Linear(dim, dim)
         self.rate = rate
 
-    def forward(
-        self, x: Tensor, residual: bool = False, before: LayerNorm | None = None, after: LayerNorm | None = None
-    ) -> Tensor:
-        """[R, d] → [R, d], of ``before`` (x), added to x and normed by ``after``, where these are given."""
-        first, second = (self.first.weight, self.first.bias), (self.second.weight, self.second.bias)
-        return feed_forward(x, first, second, self.rate, self.training, residual=residual, before=before, after=after)
+    def forward(self, x: Tensor, onto: Tensor | None = None) -> Tensor:
+        """[R, d] → [R, d], added to ``onto`` where that is given."""
+        # Dropout of ReLU is ReLU of dropout: backward needs the last of them alone.
+        inner = torch.relu(dropout(linear(x, self.first.weight, self.first.bias), self.rate, self.training))
+        out = dropout(linear(inner, self.second.weight, self.second.bias), self.rate, self.training)
+        return out if onto is None else onto + out
 
 
 class Block(nn.Module):
@@ -125,49 +138,33 @@ class Block(nn.Module):
         self.norm = norm
         self.projections = Projections(dim, output=norm != ORIGINAL)
         self.feed_forward = FeedForward(dim, rate)
-        self.norm_attention, self.norm_feed_forward = LayerNorm(dim, eps), LayerNorm(dim, eps)
+        self.norm_attention, self.norm_feed_forward = nn.LayerNorm(dim, eps), nn.LayerNorm(dim, eps)
         self.mhc = nn.ModuleList([mhc(), mhc()]) if mhc is not None else None
 
     def forward(self, x: Tensor, attention: Attention) -> Tensor:
         """[R, d] (or streams [R, n, d]) → the same."""
         first, second = self.norm_attention, self.norm_feed_forward
         if self.mhc is not None:
-            x = self.mhc[0](x, lambda y: self._attend(y, attention, before=first))
-            streams: Tensor = self.mhc[1](x, lambda y: self.feed_forward(y, before=second))
+            x = self.mhc[0](x, lambda y: self._attend(first(y), attention))
+            streams: Tensor = self.mhc[1](x, lambda y: self.feed_forward(second(y)))
             return streams
         if self.norm == PRE:
-            x = self._attend(x, attention, residual=True, before=first)
-            found: Tensor = self.feed_forward(x, residual=True, before=second)
+            x = x + self._attend(first(x), attention)
+            found: Tensor = self.feed_forward(second(x), x)
         elif self.norm == POST:
-            x = self._attend(x, attention, residual=True, after=first)
-            found = self.feed_forward(x, residual=True, after=second)
+            x = first(x + self._attend(x, attention))
+            found = second(self.feed_forward(x, x))
         else:
             query = first(x)
             z = second(query + attention(*self.projections(query, x)))
-            found = self.feed_forward(z, residual=True)
+            found = self.feed_forward(z, z)
         return found
 
-    def _attend(
-        self,
-        x: Tensor,
-        attention: Attention,
-        residual: bool = False,
-        before: LayerNorm | None = None,
-        after: LayerNorm | None = None,
-    ) -> Tensor:
-        """The sub-layer with an output projection, if there is one: every arrangement's but the original."""
-        own, output = self.projections, self.projections.output
-        projected = None if output is None else (output.weight, output.bias)
-        if projected is not None and isinstance(attention, CausalAttention):
-            inner = (own.weight, own.bias)
-            return self_attention(x, inner, projected, attention, residual=residual, before=before, after=after)
-        z = x if before is None else before(x)
-        attended = attention(*own(z, z))
-        if projected is None:
-            return attended
-        if residual:
-            return attention_output(x, attended, projected, after)
-        return linear(attended, *projected)
+    def _attend(self, x: Tensor, attention: Attention) -> Tensor:
+        """[R, d] → [R, d]: attention and the output projection, if there is one."""
+        attended = attention(*self.projections(x, x))
+        output = self.projections.output
+        return attended if output is None else linear(attended, output.weight, output.bias)
 
 
 def initialise(model: nn.Module, draw: Callable[[Tensor], Tensor], skip: Sequence[type[nn.Module]]) -> None:

@@ -11,7 +11,18 @@ from torch import Tensor, nn
 
 from graphmill.evaluation.ranking.recommendation import ExcludeSeen, KnownItems, no_items, top_k
 from graphmill.graph.histories import Histories
-from graphmill.kernels.next_item_losses import (
+from graphmill.kernels.products import product
+from graphmill.kernels.sequence_attention import Bucket
+from graphmill.kernels.table_rows import table_rows
+from graphmill.sampling.sequences import Layout, lay_out, ranges
+from graphmill.systems.base_recipe import BaseRecipe, wide
+from graphmill.systems.sequences.batch import NEXT_ITEM, TABLES, SequenceBatch
+from graphmill.systems.sequences.data import SequenceData
+from graphmill.systems.sequences.evaluate import SequenceEvaluator
+from graphmill.systems.sequences.fold_in import fold_in
+from graphmill.systems.sequences.hyper_connections import HyperConnection
+from graphmill.systems.sequences.layers import SequenceInputs
+from graphmill.systems.sequences.next_item_losses import (
     bce_weights,
     expected_log_counts,
     full_softmax_sum,
@@ -19,17 +30,6 @@ from graphmill.kernels.next_item_losses import (
     item_logistic_sum,
     sampled_softmax_sum,
 )
-from graphmill.kernels.products import product
-from graphmill.kernels.sequence_attention import Bucket
-from graphmill.kernels.table_rows import table_rows
-from graphmill.sampling.sequences import Layout, lay_out, ranges
-from graphmill.systems.base_recipe import BaseRecipe
-from graphmill.systems.sequences.batch import NEXT_ITEM, TABLES, SequenceBatch
-from graphmill.systems.sequences.data import SequenceData
-from graphmill.systems.sequences.evaluate import SequenceEvaluator
-from graphmill.systems.sequences.fold_in import fold_in
-from graphmill.systems.sequences.hyper_connections import HyperConnection
-from graphmill.systems.sequences.layers import SequenceInputs
 from graphmill.systems.sequences.sampler import SequenceSampler
 from graphmill.systems.sequences.sasrec import SASRec
 from graphmill.systems.sequences.settings import SasrecSettings, TisasrecModel
@@ -162,8 +162,7 @@ class SequenceRecipe(BaseRecipe):
     def _loss(self, model: nn.Module, chunk: SequenceBatch, states: Tensor) -> Tensor:
         table: Tensor = model.network.items.weight  # type: ignore[union-attr, assignment]
         objective = self.settings.objective
-        rows = self._tensor(chunk.layout.place[chunk.chosen])
-        target = self._tensor(chunk.targets[chunk.chosen])
+        rows, target = self._tensors(chunk.layout.place[chunk.chosen], chunk.targets[chunk.chosen])
         if objective.loss == "softmax":
             return full_softmax_sum(table_rows(states, rows), table, target)
         if objective.loss == "sampled_softmax":
@@ -192,10 +191,8 @@ class SequenceRecipe(BaseRecipe):
             padded = np.zeros(layout.rows, np.int64)
             padded[layout.place] = times
         buckets = [Bucket(*map(int, bucket)) for bucket in layout.buckets]
-        as_tensor = self._tensor
-        return SequenceInputs(
-            as_tensor(rows), as_tensor(positions), None if padded is None else as_tensor(padded), buckets
-        )
+        place, position, *time = self._tensors(rows, positions, *([] if padded is None else [padded]))
+        return SequenceInputs(place, position, time[0] if time else None, buckets)
 
     # ---------------------------------------------------------------- evaluation and export
 
@@ -320,9 +317,5 @@ def _table_norm(model: nn.Module) -> Tensor:
     network: Any = model.network
     if isinstance(network, TiSASRec):
         tables = (network.items, network.position_keys, network.position_values, network.time_keys, network.time_values)
-        return torch.stack([torch.linalg.vector_norm(_wide(t.weight)) for t in tables]).sum()
-    return torch.stack([_wide(t.weight).square().sum() for t in (network.items, network.positions)]).sum()
-
-
-def _wide(x: Tensor) -> Tensor:
-    return x if x.dtype == torch.float64 else x.float()
+        return torch.stack([torch.linalg.vector_norm(wide(t.weight)) for t in tables]).sum()
+    return torch.stack([wide(t.weight).square().sum() for t in (network.items, network.positions)]).sum()

@@ -12,12 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from graphmill.kernels.hyper_connections import reduce_streams
-from graphmill.kernels.input_embedding import input_embedding
-from graphmill.kernels.layer_norm import LayerNorm
-from graphmill.kernels.sublayers import CausalAttention
-from graphmill.systems.sequences.hyper_connections import HyperConnection
-from graphmill.systems.sequences.layers import Attention, Block, SequenceInputs, initialise
+from graphmill.kernels.dropout import dropout
+from graphmill.kernels.table_rows import table_rows
+from graphmill.systems.sequences.hyper_connections import HyperConnection, reduce_streams
+from graphmill.systems.sequences.layers import Attention, Block, CausalAttention, SequenceInputs, initialise
 
 MakeHyperConnection = Callable[[int], HyperConnection]
 """Sub-layer number → its connection."""
@@ -45,22 +43,15 @@ class SASRec(nn.Module):
         self.blocks = nn.ModuleList(
             Block(dim, rate, norm, eps, numbered(mhc, number) if mhc else None) for number in range(blocks)
         )
-        self.final_norm = LayerNorm(dim, eps)
+        self.final_norm = nn.LayerNorm(dim, eps)
         self.streams = mhc(0).streams if mhc else 0
         self.gradient_checkpointing = False
         initialise(self, nn.init.xavier_normal_, (HyperConnection,))
 
     def forward(self, inputs: SequenceInputs) -> Tensor:
         """[R, d]: the state after each row, from which the next item is scored."""
-        x = input_embedding(
-            self.items.weight,
-            inputs.items,
-            self.positions.weight,
-            inputs.positions,
-            math.sqrt(self.items.embedding_dim),
-            self.rate,
-            self.training,
-        )
+        items = table_rows(self.items.weight, inputs.items) * math.sqrt(self.items.embedding_dim)
+        x = dropout(items + table_rows(self.positions.weight, inputs.positions), self.rate, self.training)
         return run_blocks(self, x, CausalAttention(inputs.buckets, self.heads, self.rate, self.training))
 
 

@@ -13,7 +13,6 @@ import math
 from torch import Tensor, nn
 
 from graphmill.kernels.dropout import dropout
-from graphmill.kernels.layer_norm import LayerNorm
 from graphmill.kernels.sequence_attention.times import Intervals, time_attention
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.sequences.hyper_connections import HyperConnection
@@ -45,7 +44,7 @@ class TiSASRec(nn.Module):
         self.blocks = nn.ModuleList(
             Block(dim, rate, norm, eps, numbered(mhc, number) if mhc else None) for number in range(blocks)
         )
-        self.final_norm = LayerNorm(dim, eps)
+        self.final_norm = nn.LayerNorm(dim, eps)
         self.streams = mhc(0).streams if mhc else 0
         self.gradient_checkpointing = False
         initialise(self, nn.init.xavier_uniform_, (HyperConnection,))

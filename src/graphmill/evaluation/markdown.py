@@ -1,0 +1,28 @@
+"""Numbers and tables as Markdown, for cards, reports and asset pages alike."""
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+
+def number(value: Any) -> str:
+    """Four significant digits; integers with separators; yes or no; nothing for nothing."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:.4g}" if math.isfinite(value) else str(value)
+    return str(value)
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """Lines of a table; cells are shown by :func:`number`."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(_cell(cell) for cell in line) + " |" for line in lines)
+
+
+def _cell(value: Any) -> str:
+    return number(value).replace("|", "\\|").replace("\n", " ")

@@ -1,0 +1,173 @@
+"""Columns of numbers that grow in a file instead of in memory, and what reads them piece by piece.
+
+The files are unnamed ones in the folder for temporary files (``TMPDIR``): they are gone with the last array that maps them,
+also where the process is killed.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+PIECE = 1 << 22
+"""Rows that are looked at in one go."""
+BUCKET = 1 << 23
+"""Rows that are sorted in one go."""
+MANY = 1 << 25
+"""Rows from which on a stored table is mapped from files and not read into memory."""
+_MAPPED: dict[int, tuple[int, weakref.ref[mmap.mmap]]] = {}
+"""First address → end of each mapping that is alive."""
+
+
+class DiskArray:
+    """An array (n,) that is written from its start on; :meth:`finish` maps it into memory."""
+
+    def __init__(self, dtype: npt.DTypeLike) -> None:
+        self.dtype = np.dtype(dtype)
+        self._file = tempfile.TemporaryFile(prefix="graphmill-")  # noqa: SIM115 - open until it is mapped
+        self._rows = 0
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def append(self, values: npt.NDArray[Any]) -> None:
+        """Write ``values`` behind what is there."""
+        self._file.write(np.ascontiguousarray(values, self.dtype).data)
+        self._rows += len(values)
+
+    def finish(self) -> npt.NDArray[Any]:
+        """The array, mapped from its file; nothing can be appended any more."""
+        self._file.flush()
+        return mapped(self._file, self.dtype, self._rows)
+
+
+class InMemory:
+    """The same in memory."""
+
+    def __init__(self, dtype: npt.DTypeLike) -> None:
+        self.dtype = np.dtype(dtype)
+        self._parts: list[npt.NDArray[Any]] = []
+
+    def __len__(self) -> int:
+        return sum(map(len, self._parts))
+
+    def append(self, values: npt.NDArray[Any]) -> None:
+        """Keep ``values`` behind what is there."""
+        self._parts.append(np.ascontiguousarray(values, self.dtype))
+
+    def finish(self) -> npt.NDArray[Any]:
+        """The array."""
+        whole = np.concatenate([np.empty(0, self.dtype), *self._parts])
+        self._parts.clear()
+        return whole
+
+
+def disk_empty(rows: int, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+    """A writable array (rows,) of zeros in a file."""
+    file = tempfile.TemporaryFile(prefix="graphmill-")  # noqa: SIM115 - the mapping keeps it
+    size = rows * np.dtype(dtype).itemsize
+    file.truncate(size)
+    if size and hasattr(os, "posix_fallocate"):  # a full disk is told here, and not by a signal while writing
+        os.posix_fallocate(file.fileno(), 0, size)
+    return mapped(file, np.dtype(dtype), rows)
+
+
+def mapped(file: Any, dtype: np.dtype[Any], rows: int) -> npt.NDArray[Any]:
+    """The file as an array, and the file closed: the mapping keeps it."""
+    with file:
+        if not rows:
+            return np.empty(0, dtype)
+        mapping = mmap.mmap(file.fileno(), rows * dtype.itemsize)
+    array = np.frombuffer(mapping, dtype)
+    first = array.__array_interface__["data"][0]
+    _MAPPED[first] = first + array.nbytes, weakref.ref(mapping, lambda _: _MAPPED.pop(first, None))
+    return array
+
+
+def pieces(rows: int, *arrays: npt.NDArray[Any]) -> Iterator[slice]:
+    """Slices over ``rows`` rows in order; after each, what was touched of ``arrays`` leaves memory (not its file)."""
+    for start in range(0, rows, PIECE):
+        yield slice(start, min(start + PIECE, rows))
+        let_go(*arrays)
+
+
+def let_go(*arrays: npt.NDArray[Any]) -> None:
+    """Take the pages of mapped arrays out of this process's memory; they are read again where they are needed.
+
+    Arrays are told by their address: one that went through Arrow no longer knows its file.
+    """
+    for array in arrays:
+        address = array.__array_interface__["data"][0]
+        for first, (end, found) in list(_MAPPED.items()):
+            if first <= address < end and (mapping := found()) is not None and hasattr(mmap, "MADV_DONTNEED"):
+                mapping.madvise(mmap.MADV_DONTNEED)
+
+
+def as_column(values: npt.NDArray[Any], names: Sequence[str] | pa.Array | None = None) -> pa.Array:
+    """The array as an Arrow column of the same memory; with ``names`` as codes of a dictionary of these."""
+    plain = pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), len(values), [None, pa.py_buffer(values)])
+    if names is None:
+        return plain
+    dictionary = names if isinstance(names, pa.Array) else pa.array(names, pa.string())
+    return pa.DictionaryArray.from_arrays(plain, dictionary, safe=False)
+
+
+def free_disk() -> int:
+    """Bytes free where temporary files go."""
+    found = os.statvfs(tempfile.gettempdir())
+    return found.f_bavail * found.f_frsize
+
+
+def in_buckets(
+    rows: int, key: Callable[[slice], npt.NDArray[Any]], *columns: npt.NDArray[Any]
+) -> Iterator[tuple[npt.NDArray[Any], ...]]:
+    """The rows of ``columns`` in parts of some :data:`BUCKET` rows, in order within a part; rows of one key are in one part.
+
+    ``key``: a slice of rows to their whole numbers ≥ 0. Reads all columns once a part, and holds one part in memory.
+    """
+    parts = 1 << (max(rows - 1, 0) // BUCKET).bit_length()
+    if parts == 1:
+        yield columns
+        return
+    for number in range(parts):
+        found: list[list[npt.NDArray[Any]]] = [[] for _ in columns]
+        for part in pieces(rows, *columns):
+            mine = (key(part) & (parts - 1)) == number
+            for kept, column in zip(found, columns, strict=True):
+                kept.append(column[part][mine])
+        yield tuple(np.concatenate(kept) for kept in found)
+
+
+def can_be_mapped(schema: pa.Schema) -> bool:
+    """Whether a table of this schema can be mapped from files: numbers and dictionaries of text."""
+    kinds = [kind.index_type if pa.types.is_dictionary(kind) else kind for kind in schema.types]
+    return all(pa.types.is_integer(kind) or pa.types.is_floating(kind) for kind in kinds)
+
+
+def table_on_disk(schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    """The rows of ``batches``, none of them null, as a table of one chunk that is mapped from files."""
+    kinds = [kind.index_type if pa.types.is_dictionary(kind) else kind for kind in schema.types]
+    columns = [DiskArray(kind.to_pandas_dtype()) for kind in kinds]
+    names: list[dict[str, int]] = [{} for _ in columns]
+    for batch in batches:
+        for column, known, values in zip(columns, names, batch.columns, strict=True):
+            if not pa.types.is_dictionary(values.type):
+                column.append(values.to_numpy())
+                continue
+            codes = np.array(
+                [known.setdefault(text, len(known)) for text in values.dictionary.to_pylist()], column.dtype
+            )
+            column.append(codes[values.indices.to_numpy()])
+    arrays = [
+        as_column(column.finish(), list(known) if pa.types.is_dictionary(kind) else None)
+        for column, known, kind in zip(columns, names, schema.types, strict=True)
+    ]
+    return pa.Table.from_arrays(arrays, schema=schema)

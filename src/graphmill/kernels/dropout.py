@@ -1,0 +1,68 @@
+"""Dropout whose masks are cheap on a CPU and never stored: each element's fate is a hash of its place and of a key.
+
+``torch.nn.functional.dropout`` draws one Bernoulli number an element from a slow serial generator, which is a third to a
+half of a small transformer's step on a CPU, and keeps the mask until backward. Here a step draws one key from torch's
+generator, so that masks follow ``torch.manual_seed`` and are restored with its state: a repeated, resumed or recomputed
+step draws the same ones. An element's word of 32 bits is mixed from key and place (multiplications and shifts in the manner
+of MurmurHash3's finaliser, Appleby 2011, with the constants of Wellons' lowbias32), so that compiled kernels can make any
+part of it (``runtime.vectors.keep``), and backward makes it again, a block of elements at a time.
+
+On other devices torch's own dropout is fast, and is used.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from graphmill.kernels.runtime.words import Key as Key
+from graphmill.kernels.runtime.words import threshold_and_scale as threshold_and_scale
+from graphmill.kernels.runtime.words import words as words
+
+BLOCK = 1 << 16
+"""Elements at a time: their words stay in the second cache."""
+
+
+def dropout(x: Tensor, p: float, training: bool) -> Tensor:
+    """``x`` with each element zeroed with probability p and the others divided by 1 - p; ``x`` where not training.
+
+    p is rounded to a multiple of 2⁻³², and the scale is that of the rounded p: the mean is exact.
+    """
+    if not training or p <= 0.0:
+        return x
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
+        return F.dropout(x, p, True)
+    found: Tensor = _Dropout.apply(x, p, draw_key())
+    return found
+
+
+def draw_key() -> Key:
+    """One number of torch's default generator, in two halves."""
+    drawn = int(torch.randint(-(2**63), 2**63 - 1, (), dtype=torch.int64).item()) & 0xFFFF_FFFF_FFFF_FFFF
+    return drawn & 0xFFFF_FFFF, drawn >> 32
+
+
+class _Dropout(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, p, key):  # type: ignore[no-untyped-def]
+        ctx.p, ctx.key = p, key
+        return _dropped(x, p, key)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient):  # type: ignore[no-untyped-def]
+        return _dropped(gradient, ctx.p, ctx.key), None, None
+
+
+def _dropped(x: Tensor, p: float, key: Key) -> Tensor:
+    threshold, scale = threshold_and_scale(p)
+    flat, out = x.reshape(-1), torch.empty_like(x, memory_format=torch.contiguous_format)
+    into = out.view(-1)
+    for start in range(0, len(flat), BLOCK):
+        part = slice(start, min(start + BLOCK, len(flat)))
+        kept = torch.from_numpy(words(part.start, part.stop, key) >= np.uint32(threshold))
+        torch.mul(flat[part], scale, out=into[part]).mul_(kept)
+    return out

@@ -1,0 +1,173 @@
+"""What a version predicts: from the table of links that its run was promoted with, and beyond it by scoring.
+
+The table has what takes a pass over all heads (usual ranks, calibrated probabilities) or over the graph (the edges that
+carry a link); scores answer for every head and relation, from the version's folder alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from graphmill.graph.training_links import TrainingLinks
+
+if TYPE_CHECKING:
+    from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
+    from graphmill.systems.link_export import ExportedScorer
+
+Int64 = NDArray[np.int64]
+Link = dict[str, Any]
+"""``relation``: its number; ``target``: a row; ``from``: table or scores; score, rank, known, and the table's columns."""
+HELD_GROUPS = 4
+"""Row groups of the table that stay in memory: some MB each."""
+_HEADS = ["head_type", "head_id", "relation", "tail_type"]
+_FROM_TABLE = ("usual_rank", "relative_rank", "probability")
+
+
+class LinkTable:
+    """``links.parquet``, opened once: a head's rows are read when asked for, though the file may be gone by then."""
+
+    def __init__(self, path: Path, relations: Sequence[Sequence[str]], rows: Mapping[tuple[str, str], int]) -> None:
+        """``relations``: source, name and target of each; ``rows``: of each node by type and id."""
+        self._file = pq.ParquetFile(path)
+        self._rows = rows
+        numbers = {tuple(key): number for number, key in enumerate(relations)}
+        keys, groups, starts, stops = [], [], [], []
+        for group in range(self._file.num_row_groups):
+            part = self._file.read_row_group(group, columns=_HEADS)
+            for start, stop in _runs(part):
+                kind, head, relation, target = (part[name][start].as_py() for name in _HEADS)
+                number, row = numbers.get((kind, relation, target)), rows.get((kind, head))
+                if number is not None and row is not None:
+                    keys.append(number << 40 | row)
+                    groups.append(group)
+                    starts.append(start)
+                    stops.append(stop)
+        order = np.argsort(np.array(keys, np.int64), kind="stable")
+        self._keys, self._places = (
+            np.array(keys, np.int64)[order],
+            np.array([groups, starts, stops], np.int64).T[order],
+        )
+        self._held: OrderedDict[int, pa.Table] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, relation: int, row: int) -> list[Link]:
+        """The links of a head in a relation, best first."""
+        key = relation << 40 | row
+        low, high = np.searchsorted(self._keys, [key, key + 1])
+        return [
+            self._link(relation, each)
+            for group, start, stop in self._places[low:high].tolist()
+            for each in self._group(group).slice(start, stop - start).to_pylist()
+        ]
+
+    def _link(self, relation: int, each: Mapping[str, Any]) -> Link:
+        return {
+            "relation": relation,
+            "target": self._rows[each["tail_type"], each["tail_id"]],
+            "from": "table",
+            "score": each["score"],
+            "rank": each["rank"],
+            "known": each["known"] == "train",
+            **{name: each[name] for name in _FROM_TABLE},
+            "because": [text for text in (each.get("because") or "").split(" ; ") if text],
+        }
+
+    def _group(self, group: int) -> pa.Table:
+        with self._lock:
+            if group not in self._held:
+                self._held[group] = self._file.read_row_group(group)
+                while len(self._held) > HELD_GROUPS:
+                    self._held.popitem(last=False)
+            self._held.move_to_end(group)
+            return self._held[group]
+
+
+class PredictedLinks:
+    """Links that begin at a node, best first. All methods may be called by several threads at once."""
+
+    def __init__(self, scorer: ExportedScorer | SoftmaxScorer | None, table: LinkTable | None) -> None:
+        self._scorer, self._table = scorer, table
+        self._scoring = threading.Lock()
+
+    @property
+    def training(self) -> TrainingLinks | None:
+        """The training links, where the version has them."""
+        return None if self._scorer is None else self._scorer.links
+
+    def listed(self, relation: int, row: int, target: int) -> Link | None:
+        """The table's row of a link, or None."""
+        listed = [] if self._table is None else self._table.of(relation, row)
+        return next((link for link in listed if link["target"] == target), None)
+
+    def best(self, relation: int, row: int, count: int, known: bool) -> list[Link]:
+        """The ``count`` likeliest targets of a row in a relation; ``known``: also links that were trained on.
+
+        The table's rows come first; below the score of its last row come others by their scores.
+        """
+        listed = [] if self._table is None else self._table.of(relation, row)
+        by_target = {link["target"]: link for link in listed}
+        if known and self._scorer is not None:
+            scored = self._scored(relation, row, count, known=True)
+            return [by_target.get(link["target"], link) | {"rank": link["rank"]} for link in scored]
+        listed = [link for link in listed if known or not link["known"]][:count]
+        if len(listed) == count or self._scorer is None:
+            return listed
+        least = listed[-1]["score"] if listed else np.inf
+        more = [
+            link
+            for link in self._scored(relation, row, count + len(listed), known=False, least=least)
+            if link["target"] not in by_target
+        ]
+        return (
+            listed + [link | {"rank": len(listed) + place} for place, link in enumerate(more, 1)][: count - len(listed)]
+        )
+
+    def _scored(self, relation: int, row: int, count: int, *, known: bool, least: float = np.inf) -> list[Link]:
+        scorer = self._scorer
+        assert scorer is not None
+        first, second = scorer.links.offsets[relation]
+        own = np.array([row - first], np.int64)
+        with self._scoring:  # a scorer keeps what the relation asked last needs
+            scores = scorer.score_targets(relation, own)[0].numpy().copy()
+        trained = np.zeros(len(scores), bool)
+        trained[scorer.links.known(relation, own)[1]] = True
+        if not known:
+            scores[trained] = -np.inf
+        if 0 <= row - second < len(scores):  # a node's link to itself says nothing
+            scores[row - second] = -np.inf
+        scores[scores > least] = -np.inf
+        best = np.argsort(-scores, kind="stable")[:count]
+        return [
+            {
+                "relation": relation,
+                "target": int(target) + second,
+                "from": "scores",
+                "score": float(scores[target]),
+                "rank": rank,
+                "known": bool(trained[target]),
+                **dict.fromkeys(_FROM_TABLE),
+                "because": [],
+            }
+            for rank, target in enumerate(best, 1)
+            if np.isfinite(scores[target])
+        ]
+
+
+def _runs(part: pa.Table) -> list[tuple[int, int]]:
+    """Where rows of one head and relation begin and end."""
+    change = np.zeros(part.num_rows, bool)
+    change[:1] = True
+    for name in _HEADS:
+        codes = part[name].combine_chunks().dictionary_encode().indices.to_numpy()
+        change[1:] |= np.diff(codes) != 0
+    begins = np.flatnonzero(change)
+    return list(zip(begins.tolist(), [*begins[1:].tolist(), part.num_rows], strict=True))

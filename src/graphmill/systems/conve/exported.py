@@ -1,0 +1,66 @@
+"""Scores of links from ConvE's exported vectors and the rest of its network."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmill.graph.training_links import TrainingLinks
+from graphmill.systems.conve.model import ConvE, ConvEConfig
+from graphmill.systems.link_export import ExportedScorer
+
+_NETWORK = "network."
+
+
+def scoring_arrays(model: ConvE, links: TrainingLinks) -> dict[str, np.ndarray]:
+    """``network.*``: all tensors but the entities' vectors; ``picture`` [2]: its height and width; the training links."""
+    config = model.config
+    arrays = {
+        _NETWORK + name: value.detach().float().cpu().numpy()
+        for name, value in model.state_dict().items()
+        if name != "entities"
+    }
+    picture = np.array([config.embedding_height, config.embedding_width], np.int64)
+    return arrays | {"picture": picture, **links.arrays()}
+
+
+class ConveExport(ExportedScorer):
+    """The network in eval mode. Its BatchNorms use the statistics of the training."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> None:
+        super().__init__(vectors, TrainingLinks.read(arrays))
+        tensors = {
+            name.removeprefix(_NETWORK): torch.from_numpy(np.array(value))
+            for name, value in arrays.items()
+            if name.startswith(_NETWORK)
+        }
+        filters = tensors["convolution.weight"]
+        config = ConvEConfig(
+            num_entities=len(self.vectors),
+            num_relations=len(tensors["relations"]),
+            embedding_dim=self.vectors.shape[1],
+            embedding_height=int(arrays["picture"][0]),
+            embedding_width=int(arrays["picture"][1]),
+            output_channels=len(filters),
+            kernel_height=filters.shape[2],
+            kernel_width=filters.shape[3],
+            entity_bias="entity_bias" in tensors,
+        )
+        with torch.device("meta"):
+            self.model = ConvE(config)
+        self.model.load_state_dict({**tensors, "entities": self.vectors}, assign=True)
+        self.model.eval()
+
+    def scores(self, relation: int, heads: Tensor, targets: slice) -> Tensor:
+        """:meth:`ExportedScorer.scores`."""
+        found: Tensor = self.model(heads, torch.full_like(heads, relation)) @ self.vectors[targets].T
+        bias = self.model.entity_bias
+        return found if bias is None else found + bias[targets]
+
+
+def scorer_of(arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> ConveExport:
+    """The scorer of an export: its vectors float32 [nodes, d] and :func:`scoring_arrays`."""
+    return ConveExport(arrays, vectors)

@@ -1,0 +1,120 @@
+"""Convolution of a one-channel picture, batch norm, ReLU, dropout of whole maps and the linear layer after them, folded.
+
+A batch norm after a linear map is known before the map is computed: with windows u (and a last entry 1) of mean μ and
+covariance Σ, channel w · u has mean w · μ and variance wᵀΣw. So the norm's scale and shift, and the dropout's factor of
+0 or 1/(1 − p), go into the filters, and the maps (batch × channels × positions, by far the largest thing here) are written
+by one product, rectified in place and read by the linear layer. Going back, their gradient takes their own place. The
+operations one after the other read or write memory of that size about twenty times.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from graphmill.kernels.devices import sum_dtype
+from graphmill.kernels.products import product
+from graphmill.kernels.runtime.processor import own_products
+
+_ROWS = 128
+
+
+def windows(picture: Tensor, kernel: tuple[int, int]) -> tuple[Tensor, Tensor]:
+    """[B, H, W] → what each filter entry meets, with a last row of ones, and its moments.
+
+    Windows u: [B, K + 1, P] for K = kh · kw and P = (H − kh + 1)(W − kw + 1). Moments: Σ u uᵀ over rows and positions,
+    float64 where the device has it, [K + 1, K + 1]; the last column is Σ u and its end the number of windows. Moments of
+    several batches (or processes) add up.
+    """
+    cells, total = _Windows.apply(picture, *kernel)
+    return cells, total
+
+
+def channel_statistics(total: Tensor, filters: Tensor) -> tuple[Tensor, Tensor]:
+    """Moments of :func:`windows` [K + 1, K + 1], filters [C, K] → mean and (biased) variance [C] of filters · u."""
+    count = total[-1, -1].detach().clamp(min=1.0)
+    mean = total[:-1, -1] / count
+    covariance = total[:-1, :-1] / count - mean[:, None] * mean
+    wide = filters.to(total.dtype)
+    return wide @ mean, ((wide @ covariance) * wide).sum(1).clamp(min=0.0)
+
+
+def folded_filters(filters: Tensor, scale: Tensor, shift: Tensor, keep: Tensor | None, rows: int) -> Tensor:
+    """What :func:`rectified_linear` takes: [rows, C, K + 1] with scale · filters and shift, times ``keep`` [rows, C].
+
+    filters [C, K], scale and shift [C]. ``keep`` is not negative, so that it may act before the ReLU.
+    """
+    one = torch.cat([scale[:, None] * filters, shift[:, None]], dim=1)
+    return one.expand(rows, -1, -1) if keep is None else keep[:, :, None] * one
+
+
+def rectified_linear(filters: Tensor, cells: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """ReLU(filters · cells) flattened, through the linear layer: [B, C, K + 1], [B, K + 1, P], [d, C · P], [d] → [B, d].
+
+    All of one dtype, which is that of the products. Backward may be called once: the maps' gradient is written over them.
+    """
+    found: Tensor = _RectifiedLinear.apply(filters, cells, weight, bias)
+    return found
+
+
+class _Windows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, picture, height, width):  # type: ignore[no-untyped-def]
+        ctx.shape, ctx.kernel = picture.shape, (height, width)
+        batch, tall, wide = picture.shape
+        rows, columns = tall - height + 1, wide - width + 1
+        found = picture.new_empty(batch, height * width + 1, rows, columns)
+        for entry in range(height * width):
+            i, j = divmod(entry, width)
+            found[:, entry] = picture[:, i : i + rows, j : j + columns]
+        found[:, -1] = 1.0
+        cells = found.flatten(2)
+        ctx.save_for_backward(cells)
+        total = torch.bmm(cells, cells.transpose(1, 2)).sum(0)
+        return cells, total.to(sum_dtype(total.device, total.dtype))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient, into_total):  # type: ignore[no-untyped-def]
+        (batch, tall, wide), (height, width) = ctx.shape, ctx.kernel
+        (cells,) = ctx.saved_tensors
+        both = (into_total + into_total.T).to(cells.dtype)
+        shape = (batch, height * width + 1, tall - height + 1, wide - width + 1)
+        into = gradient.new_zeros(batch, tall, wide)
+        parts = torch.baddbmm(gradient, both.expand(batch, -1, -1), cells).view(shape)
+        rows, columns = shape[2:]
+        for entry in range(height * width):
+            i, j = divmod(entry, width)
+            into[:, i : i + rows, j : j + columns] += parts[:, entry]
+        return into, None, None
+
+
+class _RectifiedLinear(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, filters, cells, weight, bias):  # type: ignore[no-untyped-def]
+        maps = torch.bmm(filters, cells).relu_().flatten(1)
+        ctx.save_for_backward(filters, cells, weight, maps)
+        ctx.spent = False
+        if maps.device.type == "cpu" and maps.dtype == torch.float32 and own_products():
+            return product(maps, weight.T, bias)
+        # Torch's product is a tenth faster with a tall result than with a wide one.
+        return torch.addmm(bias[:, None], weight, maps.T).T.contiguous()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient):  # type: ignore[no-untyped-def]
+        if ctx.spent:
+            raise RuntimeError("the maps were overwritten by their gradient: backward can be called once only")
+        ctx.spent = True
+        filters, cells, weight, maps = ctx.saved_tensors
+        into_weight = product(gradient.T.contiguous(), maps)
+        # In parts, so that no second memory of this size is needed.
+        for low in range(0, len(maps), _ROWS):
+            part = maps[low : low + _ROWS]
+            into_part = product(gradient[low : low + _ROWS], weight)
+            torch.ops.aten.threshold_backward.grad_input(into_part, part, 0, grad_input=part)
+        into_maps = maps.view(len(maps), filters.shape[1], cells.shape[2])
+        into_filters = torch.bmm(into_maps, cells.transpose(1, 2))
+        into_cells = torch.bmm(filters.transpose(1, 2), into_maps) if ctx.needs_input_grad[1] else None
+        return into_filters, into_cells, into_weight, gradient.sum(0)

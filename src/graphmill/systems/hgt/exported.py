@@ -1,0 +1,66 @@
+"""Scores of links from HGT's exported vectors and its decoder, of either loss."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from graphmill.graph.later_nodes import LaterNodes
+from graphmill.graph.training_links import TrainingLinks
+from graphmill.systems.hgt import softmax_scorer
+from graphmill.systems.hgt.decoder import LinkDecoder
+from graphmill.systems.hgt.later import grown_links
+from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
+from graphmill.systems.link_export import ExportedScorer
+
+if TYPE_CHECKING:
+    from graphmill.systems.hgt.recipe import HgtRecipe
+
+_PARAMETERS = ("relation", "popularity", "offset", "strength")
+
+
+def scoring_arrays(
+    decoder: LinkDecoder, links: TrainingLinks, log_degree: Sequence[np.ndarray]
+) -> dict[str, np.ndarray]:
+    """The decoder's parameters by name [relations, …], ``log_degree.N`` float32 [targets] of relation N, the links."""
+    arrays = {name: getattr(decoder, name) for name in _PARAMETERS}
+    told = {name: value.detach().float().cpu().numpy() for name, value in arrays.items() if value is not None}
+    return told | links.arrays() | {f"log_degree.{number}": degree for number, degree in enumerate(log_degree)}
+
+
+def scoring_of(recipe: HgtRecipe, model: nn.Module, later: LaterNodes | None = None) -> dict[str, np.ndarray]:
+    """:func:`scoring_arrays` of a trained model; ``later``: with nodes that joined among the training links."""
+    links = TrainingLinks.of_graph(recipe.graph)
+    degrees = [rows.cpu().numpy() for rows in recipe.log_degree]
+    if later is not None:
+        links = grown_links(later, links, recipe.graph)
+        degrees = [np.log1p(links.degrees(number)).astype(np.float32) for number in range(len(degrees))]
+    return scoring_arrays(model.decoder, links, degrees)  # type: ignore[arg-type]
+
+
+class DecoderExport(ExportedScorer):
+    """Vectors of the layers and :class:`LinkDecoder`."""
+
+    def __init__(self, arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> None:
+        super().__init__(vectors, TrainingLinks.read(arrays))
+        kind = "distmult" if "relation" in arrays else "dot"
+        count, dim = len(arrays["offset"]), self.vectors.shape[1]
+        self.decoder = LinkDecoder(count, dim, kind, "popularity" in arrays).eval()
+        tensors = {name: torch.from_numpy(np.array(arrays[name])) for name in _PARAMETERS if name in arrays}
+        self.decoder.load_state_dict(tensors)
+        self.log_degree = [torch.from_numpy(np.array(arrays[f"log_degree.{number}"])) for number in range(count)]
+
+    def scores(self, relation: int, heads: Tensor, targets: slice) -> Tensor:
+        """:meth:`ExportedScorer.scores`."""
+        return self.decoder.against_all(self.vectors[heads], relation, self.vectors[targets], self.log_degree[relation])
+
+
+def scorer_of(arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> DecoderExport | SoftmaxScorer:
+    """The scorer of an export: its vectors float32 [nodes, d] and what its recipe's ``scoring`` gave."""
+    if "spectral_width" in arrays:
+        return softmax_scorer.scorer_of(arrays, vectors)
+    return DecoderExport(arrays, vectors)

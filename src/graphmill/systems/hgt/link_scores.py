@@ -1,0 +1,95 @@
+"""Scores of typed links from a table of vectors, a block of links at a time.
+
+Gathered, multiplied and summed all at once, links with their targets take a dozen arrays of links × targets × width, forward
+and backward. Here these are of one block, and backward gathers the rows again.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from graphmill.kernels.devices import part_bytes
+from graphmill.kernels.table_rows import gradient_of_table
+
+BLOCK_BYTES = 8 << 20
+"""Gathered rows of targets in memory at a time, on a CPU."""
+
+
+def link_scores(nodes: Tensor, relation: Tensor | None, heads: Tensor, relations: Tensor, tails: Tensor) -> Tensor:
+    """Σ_c z_hc · r_c · z_tc [B, T], at least fp32: DistMult (Yang et al. 2015); with ``relation`` None, r = 1.
+
+    ``nodes`` z [N, d]; ``relation`` r [R, d]; ``heads`` and ``relations`` int64 [B]; ``tails`` int64 [B, T], the targets
+    that each link is scored with. ``.backward()`` adds the gradient of a leaf ``nodes`` to ``nodes.grad`` in place where
+    that is there (:func:`graphmill.kernels.table_rows.table_rows`), which no hook sees. torch.compile gets all
+    links at once.
+    """
+    # Of a table in fp32: gradients of half precision would be added in half precision.
+    wide = nodes if nodes.dtype == torch.float64 else nodes.float()
+    if torch.compiler.is_compiling():
+        return _scores(*_gathered(wide, relation, heads, relations, tails))
+    found: Tensor = _LinkScores.apply(wide, relation, heads, relations, tails)
+    return found
+
+
+Gathered = tuple[Tensor, Tensor | None, Tensor]
+"""z_h [b, d], r [b, d] and z_t [b, T, d]."""
+
+
+def _gathered(nodes: Tensor, relation: Tensor | None, heads: Tensor, relations: Tensor, tails: Tensor) -> Gathered:
+    vectors = None if relation is None else relation.index_select(0, relations)
+    rows = nodes.index_select(0, tails.reshape(-1)).view(*tails.shape, nodes.shape[1])
+    return nodes.index_select(0, heads), vectors, rows
+
+
+def _scores(left: Tensor, vectors: Tensor | None, right: Tensor) -> Tensor:
+    return (_times(left, vectors)[:, None] * right).sum(-1)
+
+
+def _times(left: Tensor, vectors: Tensor | None) -> Tensor:
+    return left if vectors is None else left * vectors
+
+
+def _blocks(nodes: Tensor, tails: Tensor) -> list[slice]:
+    row = max(nodes.element_size() * nodes.shape[1] * tails.shape[1], 1)
+    size = max(part_bytes(nodes.device, BLOCK_BYTES) // row, 1)
+    return [slice(start, start + size) for start in range(0, len(tails), size)]
+
+
+class _LinkScores(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, nodes: Tensor, relation: Tensor | None, heads: Tensor, relations: Tensor, tails: Tensor
+    ) -> Tensor:
+        # Only of a leaf is the gradient added to in place; what a step has made may go before its gradient is there.
+        ctx.leaf = nodes if nodes.is_leaf else None
+        ctx.save_for_backward(nodes, relation, heads, relations, tails)
+        out = nodes.new_empty(tails.shape)
+        for part in _blocks(nodes, tails):
+            out[part] = _scores(*_gathered(nodes, relation, heads[part], relations[part], tails[part]))
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        nodes, relation, heads, relations, tails = ctx.saved_tensors
+        own = into = of_relation = None
+        if ctx.needs_input_grad[0]:
+            own = torch.zeros_like(nodes) if ctx.leaf is None else gradient_of_table(ctx.leaf)
+            into = ctx.leaf.grad if own is None else own
+        if relation is not None and ctx.needs_input_grad[1]:
+            of_relation = torch.zeros_like(relation)
+        for part in _blocks(nodes, tails):
+            left, vectors, right = _gathered(nodes, relation, heads[part], relations[part], tails[part])
+            slopes = gradient[part, :, None]
+            to_left = (slopes * right).sum(1)
+            if of_relation is not None:
+                of_relation.index_add_(0, relations[part], (to_left * left).to(of_relation.dtype))
+            if into is not None:
+                into.index_add_(0, heads[part], _times(to_left, vectors).to(into.dtype))
+                to_right = (slopes * _times(left, vectors)[:, None]).flatten(0, 1)
+                into.index_add_(0, tails[part].reshape(-1), to_right.to(into.dtype))
+        return own, of_relation, None, None, None

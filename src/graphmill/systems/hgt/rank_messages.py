@@ -1,0 +1,146 @@
+"""One rank's part of HGT where tables are divided: the messages into its nodes, and their embeddings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import checkpoint
+
+from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
+from graphmill.kernels.table_rows import table_rows
+from graphmill.systems.hgt.batch import FEW, HgtBatch
+from graphmill.systems.hgt.model import HGT
+from graphmill.training.sharding import Bounds, RowExchange, Shards, divide
+
+if TYPE_CHECKING:
+    from graphmill.systems.hgt.data import HgtData
+    from graphmill.training.processes import Ranks
+
+_EDGE = 40.0
+"""Bytes of an edge in a plan of messages, and of its logits."""
+
+
+def node_shards(data: HgtData, dim: int, ranks: Ranks) -> tuple[Shards, Bounds]:
+    """Nodes in ranges over all types, each type's table where they are cut; work is the memory that a node takes."""
+    kinds = data.graph.node_types
+    degree = np.zeros(data.graph.num_nodes)
+    for r in data.relations:
+        degree[r.target_offset : r.target_offset + r.num_targets] += r.degree
+    # Vector, gradient and moments; of two layers the input, query, message and result.
+    bounds = divide(12.0 * 4.0 * dim + _EDGE * degree, ranks.world)
+    tables = {
+        f"encoder.tables.{number}": tuple(min(max(b - kind.offset, 0), kind.count) for b in bounds)
+        for number, kind in enumerate(kinds)
+    }
+    return Shards(ranks, tables), bounds
+
+
+class RankMessages:
+    """``bounds``: which nodes, by their global numbers, are whose; ``own`` [types]: this rank's rows of each type."""
+
+    def __init__(self, data: HgtData, shards: Shards, bounds: Bounds, device: torch.device) -> None:
+        self.shards, self.bounds, self.device = shards, bounds, device
+        self.data, self.kinds, ranks = data, data.graph.node_types, shards.ranks
+        self.first, self.last = bounds[ranks.rank], bounds[ranks.rank + 1]
+        self.own = [slice(*shards.range_of(f"encoder.tables.{number}")) for number in range(len(self.kinds))]
+        sources, edges = [], []
+        for r in data.relations:
+            mine = self.own[r.target_type]
+            kept = slice(*np.searchsorted(r.dst, [mine.start, mine.stop]))  # edges are sorted by their target
+            edges.append((r, kept))
+            sources.append(r.src[kept].astype(np.int64) + r.source_offset)
+        # What the edges read, and this rank's nodes: both have one projection, some heads at a time.
+        held = sorted_unique(np.concatenate((*sources, np.arange(self.first, self.last))))
+        self.exchange = RowExchange(ranks, bounds, held, device)
+        by_type = data.by_type(held)
+        self.counts = [len(rows) for rows in by_type]
+        starts = [int(np.searchsorted(rows, own.start)) for rows, own in zip(by_type, self.own, strict=True)]
+        self.placed = [slice(a, a + own.stop - own.start) for a, own in zip(starts, self.own, strict=True)]
+        """Where this rank's rows of each type are among those that it holds in a layer."""
+        typed = [
+            TypedEdges(
+                r.source_type,
+                r.target_type,
+                np.searchsorted(by_type[r.source_type], r.src[kept]),
+                r.dst[kept] - self.own[r.target_type].start + self.placed[r.target_type].start,
+                r.pair[kept],
+            )
+            for r, kept in edges
+        ]
+        self.graph = MessageGraph.build(self.counts, typed).on(device)
+
+    def embedded(
+        self, encoder: HGT, features: Mapping[int, Tensor], masked: Tensor, batch: HgtBatch
+    ) -> tuple[Tensor, np.ndarray]:
+        """Embeddings [n, d] that this rank's share of a batch reads, wherever the nodes are, and their numbers, ascending.
+
+        ``features``: of this rank's nodes.
+        """
+        assert batch.read is not None
+        # The first is the same on all ranks: what any of them wants.
+        read, wanted = self._with_candidates(batch.read), self._with_candidates(batch.seeds())
+        mine = read[(read >= self.first) & (read < self.last)]
+        needed = [
+            torch.from_numpy(rows - own.start) for rows, own in zip(self.data.by_type(mine), self.own, strict=True)
+        ]
+        z = self._embed(encoder, features, masked, needed)
+        # Numbered by their place in what is read, of which every rank has computed its part.
+        bounds = tuple(np.searchsorted(read, self.bounds).tolist())
+        exchange = RowExchange(self.shards.ranks, bounds, np.searchsorted(read, wanted), self.device)
+        return exchange.fetch(z), wanted
+
+    def _with_candidates(self, nodes: np.ndarray) -> np.ndarray:
+        """``nodes`` and, where there is a contrastive term, all nodes of the anchors' type."""
+        if (similar := self.data.similar) is None:
+            return nodes
+        return sorted_unique(np.concatenate((nodes, np.arange(similar.first, similar.first + similar.count))))
+
+    @torch.no_grad()
+    def whole(self, encoder: HGT, features: Mapping[int, Tensor]) -> Tensor:
+        """Embeddings [N, d] of all nodes in eval mode, on every rank."""
+        training = encoder.training
+        encoder.eval()
+        z = self._embed(encoder, features, None, None)
+        encoder.train(training)
+        return self.shards.whole(self.bounds, z)
+
+    def _embed(
+        self, encoder: HGT, features: Mapping[int, Tensor], masked: Tensor | None, needed: list[Tensor] | None
+    ) -> Tensor:
+        """This rank's nodes, or those that are ``needed`` of them, type after type."""
+        x = encoder.inputs(features, None)
+        again = encoder.gradient_checkpointing and torch.is_grad_enabled()
+        for number in range(len(encoder.layers)):
+            chosen = needed if number == len(encoder.layers) - 1 else None
+            given = encoder, number, masked, chosen, *x
+            x = checkpoint(self._layer, *given, use_reentrant=False) if again else self._layer(*given)
+        if needed is not None and not len(encoder.layers):
+            x = _taken(x, needed)
+        return encoder.embed_all(x)
+
+    def _layer(
+        self, encoder: HGT, number: int, masked: Tensor | None, needed: list[Tensor] | None, *x: Tensor
+    ) -> list[Tensor]:
+        layer, receivers = encoder.layer(number), list(x)
+        held = self.exchange.fetch(torch.cat(x)).split(self.counts)
+        if needed is not None and sum(map(len, needed)) < FEW * (self.last - self.first):
+            graph = self.graph.for_targets([rows + at.start for rows, at in zip(needed, self.placed, strict=True)])
+            out = layer.receive_from(held, _taken(receivers, needed), graph, masked)
+        else:
+            # Queries, keys and values of what is held are larger than all that a rank keeps: they are made again.
+            found = layer.messages(held, self.graph, masked, recompute=True)
+            messages = [None if m is None else m[at] for m, at in zip(found, self.placed, strict=True)]
+            if needed is not None:
+                receivers = _taken(receivers, needed)
+                messages = [None if m is None else _taken([m], [n])[0] for m, n in zip(messages, needed, strict=True)]
+            out = layer.update_all(receivers, messages)
+        return encoder.finish_all(number, out)
+
+
+def _taken(x: list[Tensor], rows: list[Tensor]) -> list[Tensor]:
+    return [table_rows(part, chosen.to(part.device)) for part, chosen in zip(x, rows, strict=True)]

@@ -1,0 +1,73 @@
+"""The links of a chunk relation by relation, and some relations beside each other, padded to one size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from graphmill.systems.hgt.batch import HgtBatch
+from graphmill.systems.hgt.data import HgtData
+
+FEW_SCORES = 1 << 20
+"""So many scores cost an accelerator no more than its calls for them do, whatever part of them only pads."""
+MOST_SCORES = 1 << 24
+"""At most so many scores at once on an accelerator, of several relations: 64 MiB of fp32, of which a loss holds seven."""
+
+
+class Asked(NamedTuple):
+    """One relation's ``links``, rows of the chunk [B]; ``heads``, ``tails`` [B], ``candidates`` [C]: local numbers."""
+
+    relation: int
+    links: np.ndarray
+    heads: np.ndarray
+    tails: np.ndarray
+    candidates: np.ndarray
+
+    @property
+    def scores(self) -> int:
+        """B · C."""
+        return len(self.links) * len(self.candidates)
+
+
+def asked_of(chunk: HgtBatch, data: HgtData) -> list[Asked]:
+    """The relations that have a link in the chunk."""
+    found = []
+    for number in np.unique(chunk.relation).tolist():
+        r = data.relations[number]
+        links = np.flatnonzero(chunk.relation == number)
+        first, last = np.searchsorted(chunk.candidate, [r.target_offset, r.target_offset + r.num_targets])
+        heads, tails = chunk.head[links] - r.source_offset, chunk.tail[links] - r.target_offset
+        found.append(Asked(number, links, heads, tails, chunk.candidate[first:last] - r.target_offset))
+    return found
+
+
+def side_by_side(asked: Sequence[Asked], device: torch.device) -> list[list[Asked]]:
+    """Relations whose scores are made in one go: on the CPU each alone, elsewhere those of about one size."""
+    if device.type == "cpu":
+        return [[one] for one in asked]
+    groups: list[list[Asked]] = []
+    for one in sorted(asked, key=lambda a: (-len(a.links), a.relation)):
+        wider = [*groups[-1], one] if groups else []
+        scores = (
+            len(wider)
+            * max((len(a.links) for a in wider), default=0)
+            * max((len(a.candidates) for a in wider), default=0)
+        )
+        if wider and scores <= min(max(2 * sum(a.scores for a in wider), FEW_SCORES), MOST_SCORES):
+            groups[-1] = wider
+        else:
+            groups.append([one])
+    return groups
+
+
+def padded(parts: Sequence[np.ndarray], size: int) -> np.ndarray:
+    """[parts, size, ...]: the parts, each with zeros behind it."""
+    if len(parts) == 1 and len(parts[0]) == size:
+        return parts[0][None]
+    out = np.zeros((len(parts), size, *parts[0].shape[1:]), parts[0].dtype)
+    for row, part in zip(out, parts, strict=True):
+        row[: len(part)] = part
+    return out

@@ -1,0 +1,65 @@
+"""Nodes that joined after the training: their facts among the others, and the vectors that fit them best."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from graphmill.graph.knowledge import Knowledge, knowledge_view
+from graphmill.graph.later_nodes import LaterNodes
+from graphmill.ingest.interactions import RELATION
+from graphmill.systems.kgat.graph import CollaborativeGraph
+from graphmill.systems.kgat.model import Kgat
+
+if TYPE_CHECKING:
+    from graphmill.systems.kgat.recipe import KgatRecipe
+
+
+def with_later(recipe: KgatRecipe, later: LaterNodes) -> CollaborativeGraph:
+    """The collaborative graph with the new nodes, numbered behind all others, types in turn."""
+    graph, known = recipe.graph, knowledge_view(recipe.graph)
+    first = dict(zip((t.name for t in graph.node_types), later.first.tolist(), strict=False))
+    heads, relations, tails = [known.head], [known.relation], [known.tail]
+    interactions = np.zeros(0, np.int64), np.zeros(0, np.int64)
+    for relation, (src, dst) in zip(graph.relations, later.edges, strict=True):
+        ends = []
+        for kind, local in ((relation.source, src), (relation.target, dst)):
+            own = graph.node_type(kind)
+            ends.append(
+                np.where(local < own.count, local + own.offset, local - own.count + graph.num_nodes + first[kind])
+            )
+        if relation.name == RELATION:
+            interactions = ends[0], ends[1]
+        elif not relation.added_reverse:
+            heads.append(ends[0])
+            tails.append(ends[1])
+            relations.append(np.full(len(src), known.names.index(relation.name), np.int64))
+    facts = np.unique(np.stack([np.concatenate(part) for part in (relations, heads, tails)]), axis=1)
+    grown = Knowledge(facts[1], facts[0], facts[2], known.names)
+    nodes = graph.num_nodes + int(later.first[-1])
+    return CollaborativeGraph(recipe.view, grown, nodes, recipe.settings.model.first_weights, interactions)
+
+
+def fitted_to_facts(model: Kgat, facts: CollaborativeGraph, known: int, first: np.ndarray) -> np.ndarray:
+    """float32 [new, d]: for each new node v the e that minimises Σ ‖W_r e + e_r − W_r e_t‖² + λ ‖e − m‖² over its edges
+    (r, t) to known nodes: what the facts are trained by, in closed form. ``first`` [new, d]: m, the mean of its type; λ is
+    what a fact weighs on average, so that one fact and the mean count alike.
+    """
+    vectors = model.nodes().detach().double().cpu().numpy()
+    projections = model.projections.detach().double().cpu().numpy()  # [R, d, k]
+    translations = model.translations.detach().double().cpu().numpy()
+    grams = np.einsum("rdk,rek->rde", projections, projections)
+    weight = float(np.trace(grams, axis1=1, axis2=2).mean()) / vectors.shape[1]
+    out = first.astype(np.float64)
+    for row in range(len(first)):
+        edges = np.flatnonzero(facts.head == known + row)
+        edges = edges[facts.tail[edges] < known]
+        left, right = weight * np.eye(vectors.shape[1]), weight * out[row]
+        for relation in np.unique(facts.relation[edges]):
+            tails = vectors[facts.tail[edges[facts.relation[edges] == relation]]]
+            projection = projections[relation]
+            left = left + len(tails) * grams[relation]
+            right = right + ((tails @ projection - translations[relation]) @ projection.T).sum(0)
+        out[row] = np.linalg.solve(left, right)
+    return out.astype(np.float32)

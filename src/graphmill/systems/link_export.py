@@ -1,0 +1,48 @@
+"""What an export's vectors need beside them so that it scores links, system by system, and what reads it.
+
+A system's module ``exported`` has ``scorer_of(arrays, vectors)``, the inverse of its recipe's ``scoring``.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmill.graph.training_links import TrainingLinks
+
+ROWS = 256
+"""Heads at a time, where pairs are scored."""
+
+
+class ExportedScorer(ABC):
+    """Scores links from ``vectors`` float32 [nodes, d] of an export; ``links``: those of its training."""
+
+    def __init__(self, vectors: np.ndarray, links: TrainingLinks) -> None:
+        self.vectors, self.links = torch.from_numpy(np.ascontiguousarray(vectors, dtype=np.float32)), links
+        self.poll: Callable[[], None] = lambda: None
+
+    @abstractmethod
+    def scores(self, relation: int, heads: Tensor, targets: slice) -> Tensor:
+        """``heads``: rows int64 [B], ``targets``: the rows of all candidates → fp32 [B, candidates]; in no_grad."""
+
+    def score_targets(self, relation: int, heads: np.ndarray) -> Tensor:
+        """Local head numbers int64 [B] → fp32 [B, candidates]."""
+        self.poll()
+        first, second = self.links.offsets[relation]
+        rows = torch.from_numpy(np.ascontiguousarray(heads, dtype=np.int64) + first)
+        with torch.no_grad():
+            return self.scores(relation, rows, slice(second, second + self.links.outgoing[relation].shape[1]))
+
+    def score(self, relation: int, heads: np.ndarray, tails: np.ndarray) -> Tensor:
+        """One score a link, local numbers int64 [B] → fp32 [B]."""
+        own, place = np.unique(heads, return_inverse=True)
+        found = torch.zeros(len(heads))
+        for begin in range(0, len(own), ROWS):
+            here = np.flatnonzero((place >= begin) & (place < begin + ROWS))
+            scores = self.score_targets(relation, own[begin : begin + ROWS])
+            found[torch.from_numpy(here)] = scores[torch.from_numpy(place[here] - begin), torch.from_numpy(tails[here])]
+        return found

@@ -1,0 +1,199 @@
+"""Losses of next-item prediction, weight-tied: the score of an item is the product of the state and the item's vector.
+
+All are sums over rows in at least fp32. The full softmax and the logistic losses go over a block of rows at a time: no
+[rows, items] matrix and no [rows, negatives, d] table ever exists as a whole.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn import functional as F
+
+from graphmill.kernels.devices import part_bytes
+from graphmill.kernels.products import product
+from graphmill.kernels.table_rows import add_rows_, gradient_of_table, table_rows
+
+BLOCK_BYTES = 16 << 20
+"""Scores, or numbers of vectors, in fp32 that a block holds at once on a CPU: what stays in a cache pays."""
+
+
+class Weights(NamedTuple):
+    """What a positive and each of its negatives count in a logistic loss."""
+
+    positive: float
+    negative: float
+
+
+def bce_weights(negatives: int) -> Weights:
+    """−log σ(s⁺) − mean_k log(1 − σ(s⁻)): SASRec's loss for one negative."""
+    return Weights(1.0, 1.0 / negatives)
+
+
+def gbce_weights(negatives: int, items: int, calibration: float) -> Weights:
+    """Generalised BCE (gSASRec, arXiv 2308.07192): (−β log σ(s⁺) − Σ_k log(1 − σ(s⁻))) / (k + 1).
+
+    α = k / (I − 1) is the sampling rate and β = α (t (1 − 1/α) + 1/α); t = ``calibration`` in 0 .. 1: 0 is plain BCE
+    (β = 1), 1 undoes the bias of sampling (β = α).
+    """
+    rate = negatives / max(items - 1, 1)
+    beta = rate * (calibration * (1.0 - 1.0 / rate) + 1.0 / rate)
+    return Weights(beta / (negatives + 1), 1.0 / (negatives + 1))
+
+
+def logistic_sum(positive: Tensor, negative: Tensor, weights: Weights, exists: Tensor | None = None) -> Tensor:
+    """Σ_rows −w⁺ log σ(s⁺) − w⁻ Σ_k log(1 − σ(s⁻)): ``positive`` [N], ``negative`` [N, k] → 0-d, at least fp32.
+
+    ``exists`` bool [N, k]: False where a user has met every item, so that there is no negative.
+    """
+    wrong = F.softplus(_wide(negative))
+    if exists is not None:
+        wrong = wrong * exists
+    return weights.positive * F.softplus(-_wide(positive)).sum() + weights.negative * wrong.sum()
+
+
+def item_logistic_sum(
+    states: Tensor, rows: Tensor, table: Tensor, target: Tensor, negative: Tensor, weights: Weights
+) -> Tensor:
+    """:func:`logistic_sum` of the scores of states at ``rows``: [R, d], int64 [N], [I, d], int64 [N] and [N, k] → 0-d.
+
+    A ``negative`` of −1 is none. No row of ``rows`` may come twice.
+    """
+    found: Tensor = _ItemLogistic.apply(states, rows, table, torch.cat([target[:, None], negative], dim=1), weights)
+    return found
+
+
+class _ItemLogistic(torch.autograd.Function):
+    """Vectors of [rows, 1 + k] items are looked up a block of rows at a time, forward and backward, and never kept."""
+
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, rows: Tensor, table: Tensor, items: Tensor, weights: Weights) -> Tensor:
+        slopes, total = [], torch.zeros((), dtype=_wide(states[:0]).dtype, device=states.device)
+        with torch.autocast(states.device.type, enabled=False):
+            for part in _blocks(items, table):
+                own, vectors, exists = _looked_up(states, rows[part], table, items[part])
+                scores = torch.bmm(vectors, own[:, :, None]).squeeze(2)
+                with torch.enable_grad():
+                    scores.requires_grad_()
+                    loss = logistic_sum(scores[:, 0], scores[:, 1:], weights, exists[:, 1:])
+                total += loss.detach()
+                slopes.append(torch.autograd.grad(loss, scores)[0])
+        ctx.save_for_backward(states, rows, items, torch.cat(slopes) if slopes else total.new_zeros(items.shape))
+        ctx.table = table
+        return total
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        states, rows, items, slopes = ctx.saved_tensors
+        table, slopes = ctx.table, slopes * gradients[0]
+        need_states, _, need_table, *_ = ctx.needs_input_grad
+        into_states = torch.zeros_like(states) if need_states else None
+        into_table = gradient_of_table(table) if need_table else None
+        for part in _blocks(items, table):
+            own, vectors, _ = _looked_up(states, rows[part], table, items[part])
+            if into_states is not None:
+                into_states[rows[part]] = torch.bmm(slopes[part, None], vectors).squeeze(1).to(states.dtype)
+            if need_table:
+                added = torch.mul(slopes[part, :, None], own[:, None], out=vectors).flatten(0, 1)
+                add_rows_(table.grad if into_table is None else into_table, items[part].clamp_min(0).flatten(), added)
+        return into_states, None, into_table, None, None
+
+
+def _blocks(items: Tensor, table: Tensor) -> list[slice]:
+    size = max(part_bytes(table.device, BLOCK_BYTES) // (4 * items.shape[1] * table.shape[1]), 1)
+    return [slice(start, start + size) for start in range(0, len(items), size)]
+
+
+def _looked_up(states: Tensor, rows: Tensor, table: Tensor, items: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """States [n, d] and the items' vectors [n, 1 + k, d], at least fp32; which of the items exist."""
+    return _wide(states[rows]), _wide(F.embedding(items.clamp_min(0), table.detach())), items >= 0
+
+
+def sampled_softmax_sum(
+    states: Tensor, table: Tensor, target: Tensor, sampled: Tensor, log_expected: Tensor, target_log_expected: Tensor
+) -> Tensor:
+    """Σ_rows −log softmax over the target and items sampled for all rows, corrected by log of the expected count.
+
+    ``sampled`` int64 [M]; ``log_expected`` [M] and ``target_log_expected`` [N]: log of how often the sampler draws the
+    item in M draws (Bengio and Senécal 2008). A sampled item that is a row's target is left out of that row.
+    """
+    positive = (_wide(states) * _wide(table_rows(table, target))).sum(1) - _wide(target_log_expected)
+    scores = _wide(_product(states, table_rows(table, sampled))) - _wide(log_expected)
+    scores = scores.masked_fill(target[:, None] == sampled[None, :], -torch.inf)
+    total = torch.logsumexp(torch.cat([positive[:, None], scores], dim=1), dim=1)
+    return (total - positive).sum()
+
+
+def full_softmax_sum(states: Tensor, table: Tensor, target: Tensor, block_rows: int = 0) -> Tensor:
+    """Σ_rows −log softmax(state · tableᵀ)[target]: [N, d], [I, d], int64 [N] → 0-d.
+
+    ``block_rows`` 0: what :data:`BLOCK_BYTES` allows on the CPU, more on an accelerator. Twice differentiable it is not.
+    """
+    rows = block_rows or max(part_bytes(states.device, BLOCK_BYTES) // (4 * max(len(table), 1)), 16)
+    result: Tensor = _FullSoftmax.apply(states, table, target, rows)
+    return result
+
+
+class _FullSoftmax(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, states: Tensor, table: Tensor, target: Tensor, rows: int) -> Tensor:
+        kind = states.device.type
+        low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else states.dtype
+        wide = torch.float64 if states.dtype == torch.float64 else torch.float32
+        needs_states, needs_table = ctx.needs_input_grad[:2]
+        with torch.autocast(kind, enabled=False):
+            items = table.to(low)
+            total = torch.zeros((), dtype=wide, device=states.device)
+            grad_states = torch.empty_like(states) if needs_states else None
+            grad_table = torch.zeros(table.shape, dtype=wide, device=table.device) if needs_table else None
+            for start in range(0, len(states), rows):
+                part = slice(start, start + rows)
+                block = states[part].to(low)
+                scores = product(block, items.T).to(wide)
+                own = target[part, None]
+                # In place from here on: exp is taken once, and serves the value and the gradient.
+                highest = scores.amax(dim=1, keepdim=True)
+                share = scores.sub_(highest)
+                wanted = share.gather(1, own)
+                norm = share.exp_().sum(dim=1, keepdim=True)
+                total += (norm.log() - wanted).sum()
+                if not (needs_states or needs_table):
+                    continue
+                share.mul_(norm.reciprocal())
+                share.scatter_add_(1, own, torch.full_like(own, -1, dtype=wide))
+                share = share.to(low)
+                if grad_states is not None:
+                    grad_states[part] = product(share, items).to(states.dtype)
+                if grad_table is not None:
+                    grad_table += product(share.T, block).to(wide)
+        ctx.save_for_backward(grad_states, grad_table)
+        return total
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None, None]:
+        grad_states, grad_table = ctx.saved_tensors
+        scale = gradients[0]
+        return (
+            None if grad_states is None else grad_states * scale.to(grad_states.dtype),
+            None if grad_table is None else grad_table * scale.to(grad_table.dtype),
+            None,
+            None,
+        )
+
+
+def _product(states: Tensor, vectors: Tensor) -> Tensor:
+    return states @ vectors.T.to(states.dtype)
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def expected_log_counts(probability: Tensor, draws: int) -> Tensor:
+    """log(draws · q), elementwise: what :func:`sampled_softmax_sum` subtracts."""
+    return torch.log(probability) + math.log(draws)

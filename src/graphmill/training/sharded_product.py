@@ -1,0 +1,88 @@
+"""The product of ``kernels/propagation`` with a matrix and rows that are divided over the processes."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from graphmill.graph.sorted_unique import sorted_unique
+from graphmill.kernels.propagation import Rows, product
+from graphmill.training.processes import Ranks
+from graphmill.training.sharding import Bounds, RowExchange, column_blocks
+
+
+class ShardedMatrix:
+    """A rank's rows of a constant matrix: ``indptr`` [n + 1], ``column`` [e] and ``value`` [e] (fp32), as compressed rows.
+
+    Columns have the numbers of all; ``bounds`` says which rank has the rows of X that they stand for.
+    """
+
+    def __init__(
+        self,
+        ranks: Ranks,
+        bounds: Bounds,
+        indptr: np.ndarray,
+        column: np.ndarray,
+        value: np.ndarray,
+        device: torch.device,
+    ) -> None:
+        wanted = sorted_unique(column).astype(np.int64)
+        self.exchange = RowExchange(ranks, bounds, wanted, device)
+        self.height = bounds[-1]  # not what is wanted here: all ranks go through the same blocks
+        here = np.searchsorted(wanted, column)
+        row = np.repeat(np.arange(len(indptr) - 1), np.diff(indptr))
+        order = np.argsort(here, kind="stable")
+        turned = np.concatenate(([0], np.cumsum(np.bincount(here, minlength=len(wanted)))))
+        self.order = torch.from_numpy(order).to(device)
+        weight = torch.from_numpy(np.ascontiguousarray(value, dtype=np.float32))
+        self.rows = _rows(indptr, here, weight, device)
+        self.turned = _rows(turned, row[order], weight[order], device)
+
+    def with_values(self, value: Tensor) -> ShardedMatrix:
+        """The same entries with other values [e]."""
+        other = copy(self)
+        other.rows = replace(self.rows, value=value)
+        other.turned = replace(self.turned, value=value[self.order])
+        return other
+
+    def product(self, x: Tensor, onto: Tensor | None = None) -> Tensor:
+        """A X (+ ``onto``): this rank's rows of X [m, d] → its rows of the result [n, d]; differentiable in both."""
+        out: Tensor = _Product.apply(x, onto, self)
+        return out
+
+
+def _rows(indptr: np.ndarray, column: np.ndarray, value: Tensor, device: torch.device) -> Rows:
+    arrays = (torch.from_numpy(np.ascontiguousarray(a, dtype=np.int64)) for a in (indptr, column))
+    bounds, columns = arrays
+    # Nothing here goes from an entry to its row.
+    return Rows(bounds.to(device), torch.empty(0, dtype=torch.int64), columns.to(device), value.to(device))
+
+
+class _Product(torch.autograd.Function):
+    """Columns of X in turn: the others' rows are in memory some columns at a time, and what is sent is the same."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, onto: Tensor | None, matrix: ShardedMatrix) -> Tensor:
+        ctx.matrix = matrix
+        out = x.new_empty(len(matrix.rows.indptr) - 1, x.shape[1])
+        for some in column_blocks(matrix.height, x.shape[1], x.element_size()):
+            start = None if onto is None else onto[:, some]
+            out[:, some] = product(matrix.rows, matrix.exchange.forward(x[:, some]), onto=start)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+        (gradient,), matrix = gradients, ctx.matrix
+        to_onto = gradient if ctx.needs_input_grad[1] else None
+        if not ctx.needs_input_grad[0]:
+            return None, to_onto, None
+        exchange = matrix.exchange
+        out = gradient.new_empty(exchange.last - exchange.first, gradient.shape[1])
+        for some in column_blocks(matrix.height, gradient.shape[1], gradient.element_size()):
+            out[:, some] = exchange.backward(product(matrix.turned, gradient[:, some]))
+        return out, to_onto, None

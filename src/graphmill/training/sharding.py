@@ -1,0 +1,201 @@
+"""Tables divided by rows over the processes of a training (ADR 2): who holds which rows, and how others get at them.
+
+A rank holds the rows of its ranges, with their gradients and moments, and asks the others for what else it reads. The way
+back adds the gradients up where the rows are, in the order of the ranks, so that every sum has one order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from graphmill.errors import InputError
+from graphmill.training.checkpoint_format import Streamed, in_order, row_blocks
+from graphmill.training.processes import Ranks
+
+Bounds = tuple[int, ...]
+"""Of R ranks, R + 1 ascending row numbers: rank r holds the rows ``bounds[r]`` to ``bounds[r + 1]``, which may be none."""
+
+_BLOCK = 32 << 20
+"""Bytes of other ranks' rows that are held at a time where columns can be gone through in turn."""
+
+
+def divide(work: np.ndarray, parts: int) -> Bounds:
+    """Contiguous ranges of rows with about as much of ``work`` [rows] each."""
+    done = np.concatenate(([0.0], np.cumsum(work, dtype=np.float64)))
+    wanted = done[-1] * np.arange(1, parts) / parts
+    cuts = np.minimum(np.searchsorted(done, wanted), len(work))
+    return (0, *(int(cut) for cut in np.maximum.accumulate(cuts)), len(work))
+
+
+class Shards:
+    """Which rows of which parameters and buffers this rank holds: ``bounds`` by name."""
+
+    def __init__(self, ranks: Ranks, bounds: Mapping[str, Bounds]) -> None:
+        self.ranks, self.bounds = ranks, dict(bounds)
+        self._own: set[int] = set()
+
+    def range_of(self, name: str) -> tuple[int, int]:
+        """First row that this rank holds, and the one after the last."""
+        bounds = self.bounds[name]
+        return bounds[self.ranks.rank], bounds[self.ranks.rank + 1]
+
+    def cut(self, model: nn.Module) -> None:
+        """Leave the rows of this rank alone in a model of all rows, in place."""
+        named = {**dict(model.named_parameters()), **dict(model.named_buffers())}
+        for name in self.bounds:
+            first, last = self.range_of(name)
+            named[name].data = named[name].data[first:last].clone()
+        self._own = {id(named[name]) for name in self.bounds}
+
+    def holds(self, parameter: Tensor) -> bool:
+        """Whether a tensor of the model that was cut last is divided."""
+        return id(parameter) in self._own
+
+    def whole(self, bounds: Bounds, rows: Tensor) -> Tensor:
+        """This rank's rows [n, …] of what is divided like this → all rows, on every rank."""
+        out = rows.new_empty(bounds[-1], *rows.shape[1:])
+        rank = self.ranks.rank
+        out[bounds[rank] : bounds[rank + 1]] = rows.detach()
+        for source in range(self.ranks.world):
+            self.ranks.spread_(out[bounds[source] : bounds[source + 1]], source)
+        return out
+
+    # ---------------------------------------------------------------- checkpoints
+
+    def divides(self, name: str) -> bool:
+        """Whether a checkpoint's tensor of this name (``model.NAME``, ``optimizer.PHASE.NAME.MOMENT``) is divided."""
+        return _parameter(name) in self.bounds
+
+    def gathered(self, tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Streamed]]:
+        """A rank's tensors → those that all have alike, and for rank 0 those that it reads from all ranks."""
+        own = {n: t for n, t in tensors.items() if t.dim() and self.divides(n)}
+        streams = {n: Streamed(self._shape(n, t), t.dtype, self._reader(n, t)) for n, t in own.items()}
+        return {n: t for n, t in tensors.items() if n not in own}, streams
+
+    def hand_over(self, streams: Mapping[str, Streamed]) -> None:
+        """On the other ranks, while rank 0 writes: send what it asks for, in the order of the file."""
+        for name in in_order({name: stream.dtype for name, stream in streams.items()}):
+            for first, last in streams[name].blocks():
+                streams[name].rows(first, last)
+
+    def dealt_out(self, streams: Mapping[str, Streamed] | None, path: str) -> dict[str, Tensor]:
+        """Rank 0's tensors in a file → this rank's rows of each, on the CPU; the others pass None.
+
+        Raises:
+            InputError: a tensor has other rows than the table that it is for; on all ranks.
+        """
+        shapes = self.ranks.broadcast({n: (s.shape, s.dtype) for n, s in (streams or {}).items()})
+        out = {}
+        for name, (shape, dtype) in shapes.items():
+            bounds = self.bounds[_parameter(name)]
+            if shape[0] != bounds[-1]:
+                raise InputError(
+                    f"{path} does not fit this model: '{name}' has {shape[0]} rows there and {bounds[-1]} here; train "
+                    "with force: true"
+                )
+            parts = []
+            for owner, first, last in _pieces(bounds, row_blocks(shape, dtype)):
+                if self.ranks.main and streams is not None:
+                    part = streams[name].rows(first, last)
+                    if owner:
+                        self.ranks.send(part, owner)
+                        continue
+                elif owner == self.ranks.rank:
+                    part = self.ranks.receive((last - first, *shape[1:]), dtype, 0)
+                else:
+                    continue
+                parts.append(part)
+            out[name] = torch.cat(parts) if parts else torch.empty(0, *shape[1:], dtype=dtype)
+        return out
+
+    def _shape(self, name: str, tensor: Tensor) -> tuple[int, ...]:
+        return (self.bounds[_parameter(name)][-1], *tensor.shape[1:])
+
+    def _reader(self, name: str, tensor: Tensor) -> Any:
+        bounds, rank = self.bounds[_parameter(name)], self.ranks.rank
+
+        def rows(first: int, last: int) -> Tensor:
+            parts = []
+            for owner, low, high in _pieces(bounds, [(first, last)]):
+                mine = tensor.detach()[low - bounds[rank] : high - bounds[rank]] if owner == rank else None
+                if self.ranks.main:
+                    shape = (high - low, *tensor.shape[1:])
+                    parts.append(self.ranks.receive(shape, tensor.dtype, owner) if mine is None else mine.cpu())
+                elif mine is not None:
+                    self.ranks.send(mine, 0)
+            return torch.cat(parts) if parts else tensor[:0]
+
+        return rows
+
+
+def _parameter(name: str) -> str:
+    kind, _, rest = name.partition(".")
+    return rest if kind == "model" else rest.partition(".")[2].rpartition(".")[0]
+
+
+def _pieces(bounds: Bounds, blocks: Any) -> Iterator[tuple[int, int, int]]:
+    """(rank, first, last): ranges of rows cut where another rank's begin."""
+    for first, last in blocks:
+        for owner in range(len(bounds) - 1):
+            low, high = max(first, bounds[owner]), min(last, bounds[owner + 1])
+            if low < high:
+                yield owner, low, high
+
+
+class RowExchange:
+    """Some rows of a divided table, from wherever they are: ``wanted`` int64 [n], ascending row numbers, each once.
+
+    All ranks make one at the same time, each with what it wants, and use it at the same time.
+    """
+
+    def __init__(self, ranks: Ranks, bounds: Bounds, wanted: np.ndarray, device: torch.device) -> None:
+        self.ranks = ranks
+        self.first, self.last = bounds[ranks.rank], bounds[ranks.rank + 1]
+        starts = np.searchsorted(wanted, bounds)
+        self._received = np.diff(starts).tolist()
+        each = [1] * ranks.world
+        self._sent = ranks.exchange(torch.tensor(self._received), each, each).tolist()
+        asked = torch.from_numpy(np.ascontiguousarray(wanted, dtype=np.int64))
+        # int64 [Σ sent]: which of this rank's rows the others want, rank after rank.
+        self._places = (ranks.exchange(asked, self._received, self._sent) - self.first).to(device)
+
+    def fetch(self, rows: Tensor) -> Tensor:
+        """This rank's rows [last − first, d] → those that it wants [n, d]; differentiable."""
+        out: Tensor = _Fetch.apply(rows, self)
+        return out
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """:meth:`fetch`, not differentiable."""
+        return self.ranks.exchange(rows.index_select(0, self._places), self._sent, self._received)
+
+    def backward(self, gradient: Tensor) -> Tensor:
+        """Gradients of the wanted rows [n, d] → those of this rank's rows, added up over the ranks in their order."""
+        back = self.ranks.exchange(gradient, self._received, self._sent)
+        out = gradient.new_zeros(self.last - self.first, *gradient.shape[1:])
+        # A rank wants a row once: no two of a part go to the same place, and every sum has one order on any device.
+        for places, part in zip(self._places.split(self._sent), back.split(self._sent), strict=True):
+            out.index_add_(0, places, part)
+        return out
+
+
+class _Fetch(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, exchange: RowExchange) -> Tensor:
+        ctx.exchange = exchange
+        return exchange.forward(rows)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        return ctx.exchange.backward(gradients[0].contiguous()), None
+
+
+def column_blocks(rows: int, columns: int, element_size: int) -> Iterator[slice]:
+    """Columns in turn, so that a block of so many rows stays small, but no block too narrow for a good rate."""
+    width = max(_BLOCK // max(rows * element_size, 1) // 16 * 16, 16)
+    for first in range(0, columns, width):
+        yield slice(first, min(first + width, columns))

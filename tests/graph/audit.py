@@ -1,0 +1,46 @@
+"""The audit of splits again, from a finished graph's edges alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from graphmill.graph.leakage import BY_TIME, LeakageReport, Overlap, audit_edges, later_edges, links_of_held_out
+from graphmill.graph.settings import SplitSettings
+from graphmill.graph.typed_graph import TypedGraph
+
+
+def overlap(report: LeakageReport, held_out: str, seen: str = "train") -> Overlap:
+    return next(each for each in report.overlaps if (each.held_out, each.seen) == (held_out, seen))
+
+
+def audit_leakage(graph: TypedGraph) -> LeakageReport:
+    """Audit the splits of a typed graph from its edges alone; ``pair`` is not consulted.
+
+    Counts of edges are of the graph's: an undirected edge counts in both directions.
+    """
+    offset = {node_type.name: node_type.offset for node_type in graph.node_types}
+    src, dst, relation, split = [], [], [], []
+    for r in graph.relations:
+        edges = graph.edges(r)
+        src.append(edges.src + np.int32(offset[r.source]))
+        dst.append(edges.dst + np.int32(offset[r.target]))
+        relation.append(np.full(r.edges, r.index, np.int32))
+        split.append(edges.split)
+    found = audit_edges(
+        np.concatenate(src),
+        np.concatenate(dst),
+        np.concatenate(relation),
+        np.concatenate(split),
+        [f"{r.source} | {r.name} | {r.target}" for r in graph.relations],
+    )
+    if graph.manifest["report"]["split_source"] == "by_group":
+        settings = SplitSettings.model_validate(graph.manifest["settings"]["split"])
+        heads, tails, relations, splits = (np.concatenate(part) for part in (src, dst, relation, split))
+        keys = [r.key for r in graph.relations]
+        return replace(found, group_links=links_of_held_out(heads, tails, relations, splits, keys, settings))
+    times = [edges.timestamp for edges in map(graph.edges, graph.relations) if edges.timestamp is not None]
+    if graph.manifest["report"]["split_source"] in BY_TIME and times:
+        return replace(found, later=later_edges(np.concatenate(times), np.concatenate(split)))
+    return found

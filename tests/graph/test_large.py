@@ -1,0 +1,152 @@
+"""A graph whose edges do not fit in memory, built from files in buckets: that of the build in memory, to the byte."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from graphmill.errors import InputError, ResourceError
+from graphmill.graph.buckets import Buckets, Ranges
+from graphmill.graph.build import build_graph
+from graphmill.graph.large import build_large, can_be_large
+from graphmill.graph.settings import GraphSettings
+from graphmill.ingest.interactions import RELATION
+from tests.graph.tables import both_directions, edges_table, nodes_table
+
+TYPES = ("drug", "gene", "disease")
+SETTINGS: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "inverse relations": {"add_reverse": "inverse"},
+    "edges as given": {"add_reverse": "never"},
+    "parallel edges merged": {"parallel_edges": "merge"},
+    "some types in another order": {"include_node_types": ["gene", "drug"]},
+    "without lonely nodes": {"isolated_nodes": "drop"},
+    "a larger share held out": {"split": {"method": "pairs", "valid": 0.2, "test": 0.3, "seed": 7}},
+    "nothing held out": {"split": {"valid": 0.0, "test": 0.0}},
+}
+
+
+@pytest.fixture(autouse=True)
+def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphmill.ingest.disk.PIECE", 101)
+    monkeypatch.setattr("graphmill.ingest.disk.BUCKET", 64)
+
+
+def tables(seed: int, rows: int = 900) -> tuple[pa.Table, pa.Table]:
+    """Edges of four relations among 90 nodes: repeated, reversed, parallel, with themselves, of one type and of two."""
+    rng = np.random.default_rng(seed)
+    nodes = nodes_table([TYPES[i % 3] for i in range(90)])
+    names = ["treats", "binds", "is a", "rare"]
+    kinds = rng.choice(4, rows, p=(0.5, 0.3, 0.19, 0.01))
+    head, tail = (rng.random((2, rows)) ** 2 * 90).astype(int)
+    tail = np.where(kinds == 2, tail // 3 * 3 + head % 3, tail)
+    displays = [f"{names[k]} {rng.integers(3)}" for k in kinds]
+    triples = [(names[k], int(h), int(t)) for k, h, t in zip(kinds, head, tail, strict=True)]
+    return nodes, edges_table(triples, display_relation=displays)
+
+
+def same(nodes: pa.Table, edges: pa.Table, settings: GraphSettings, folder: Path) -> bool:
+    small = build_graph(nodes, edges, settings, folder / "small")
+    large = build_large(nodes, edges, settings, folder / "large", {})
+    return small.manifest == large.manifest  # with the hash of every file
+
+
+@pytest.mark.parametrize("chosen", SETTINGS)
+@pytest.mark.parametrize("seed", [0, 1])
+def test_it_is_the_graph_of_the_build_in_memory(chosen: str, seed: int, tmp_path: Path) -> None:
+    nodes, edges = tables(seed)
+    assert same(nodes, edges, GraphSettings.model_validate(SETTINGS[chosen]), tmp_path)
+
+
+def test_so_it_is_where_every_edge_is_written_in_both_directions(tmp_path: Path) -> None:
+    nodes, edges = tables(2)
+    assert same(nodes, both_directions(edges), GraphSettings(add_reverse="inverse"), tmp_path)
+
+
+@pytest.mark.parametrize("given", ["keep", "redraw"])
+def test_so_it_is_with_a_split_weights_and_times_of_its_own(given: str, tmp_path: Path) -> None:
+    nodes, edges = tables(3)
+    rng = np.random.default_rng(3)
+    for name, values in (
+        ("split", pa.array(rng.choice(3, len(edges), p=(0.8, 0.1, 0.1)), pa.uint8())),
+        ("weight", pa.array(rng.random(len(edges)), pa.float32())),
+        ("timestamp", pa.array(rng.integers(0, 99, len(edges)), pa.int64())),
+    ):
+        edges = edges.append_column(name, values)
+    settings = GraphSettings.model_validate({"split": {"given": given, "method": "pairs"}})
+    assert same(nodes, edges, settings, tmp_path)
+
+
+def test_so_it_is_with_triples_of_one_type_and_many_relations(tmp_path: Path) -> None:
+    rng = np.random.default_rng(4)
+    triples = [(f"r{rng.integers(40)}", int(h), int(t)) for h, t in rng.integers(0, 60, (1200, 2))]
+    assert same(nodes_table(["entity"] * 60), edges_table(triples), GraphSettings(add_reverse="never"), tmp_path)
+
+
+def test_a_table_in_chunks_is_one_table(tmp_path: Path) -> None:
+    nodes, edges = tables(5)
+    parts = pa.concat_tables([edges.slice(0, 300), edges.slice(300)])
+    whole = build_large(nodes, edges, GraphSettings(), tmp_path / "a", {})
+    assert build_large(nodes, parts, GraphSettings(), tmp_path / "b", {}).manifest == whole.manifest
+
+
+class TestWhenItIsBuiltSo:
+    @pytest.fixture
+    def little_memory(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+        built: list[str] = []
+        monkeypatch.setattr("graphmill.graph.large.available_memory", lambda: 1000)
+        monkeypatch.setattr(
+            "graphmill.graph.build.build_large", lambda *given: built.append("large") or build_large(*given)
+        )
+        return built
+
+    def test_where_it_would_not_fit(self, little_memory: list[str], tmp_path: Path) -> None:
+        build_graph(*tables(0), GraphSettings(), tmp_path / "graph")
+        assert little_memory == ["large"]
+
+    def test_a_full_disk_is_told_before_it_begins(
+        self, little_memory: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("graphmill.ingest.disk.free_disk", lambda: 1000)
+        with pytest.raises(
+            ResourceError, match=r"building out of core takes about .* set TMPDIR to a folder with more"
+        ):
+            build_graph(*tables(0), GraphSettings(), tmp_path / "graph")
+
+    def test_not_for_splits_that_are_drawn_in_memory(self, little_memory: list[str], tmp_path: Path) -> None:
+        nodes, edges = tables(0)
+        timed = edges.append_column("timestamp", pa.array(range(len(edges)), pa.int64()))
+        build_graph(nodes, timed, GraphSettings.model_validate({"split": {"method": "by_time"}}), tmp_path / "graph")
+        assert little_memory == []
+        interactions = edges_table([(RELATION, 0, 1), ("is a", 1, 2)])
+        assert not can_be_large(interactions, GraphSettings())
+
+    def test_a_wrong_cell_is_told_with_its_row(self, little_memory: list[str], tmp_path: Path) -> None:
+        nodes, edges = tables(0)
+        tail = edges["tail"].to_pylist()
+        tail[400] = 90
+        wrong = edges.set_column(3, "tail", pa.array(tail, pa.int32()))
+        with pytest.raises(InputError, match="row 400: tail = 90, but the nodes table has 90 rows"):
+            build_graph(nodes, wrong, GraphSettings(), tmp_path / "graph")
+        assert not (tmp_path / "graph").exists()
+
+
+def test_buckets_keep_the_order_in_which_rows_came() -> None:
+    buckets = Buckets(np.array([3, 2]), {"x": np.int32})
+    buckets.put(np.array([1, 0, 0]), {"x": np.array([10, 20, 30])})
+    buckets.put(np.array([0, 1]), {"x": np.array([40, 50])})
+    assert [buckets.get(number)["x"].tolist() for number in (0, 1)] == [[20, 30, 40], [10, 50]]
+    buckets.replace(0, {"x": np.array([7])})
+    assert buckets.get(0)["x"].tolist() == [7]
+
+
+def test_ranges_hold_about_as_many_rows_each_and_a_popular_number_alone() -> None:
+    ranges = Ranges(100)
+    ranges.count(np.array([5] * 50 + list(range(100))))
+    ranges.cut(40)
+    assert ranges.sizes.sum() == 150
+    assert ranges.sizes.max() == 51
+    assert (np.diff(ranges.of(np.arange(100))) >= 0).all()

@@ -1,0 +1,153 @@
+"""Predicted links of every system that has them, served from the version's folder alone: run and graph are gone."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from starlette.testclient import TestClient
+
+from graphmill.predictions import calibration
+from graphmill.predictions.settings import LinkSettings
+from graphmill.promotion.promote import promote_run
+from graphmill.promotion.versions import Versions
+from graphmill.runs.export import export_run, restore
+from graphmill.runs.links import link_model, write_links
+from graphmill.runs.train import train
+from graphmill.serving import links as served_links
+from graphmill.serving.application import application
+from tests.training.cases import CASES, typed_graph
+from tests.training.runs import settings_of
+
+SYSTEMS = {"hgt": "hgt-softmax-alone", "layers": "hgt-full", "conve": "conve-kvsall", "complex": "complex"}
+K = 4
+Served = Callable[..., tuple[TestClient, list[dict[str, Any]]]]
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
+    """A client of the version of a run, and the rows of its table; what they were made from is removed."""
+
+    def made(
+        system: str, *, table: bool = True, keep: bool = False, **settings: Any
+    ) -> tuple[TestClient, list[dict[str, Any]]]:
+        project = tmp_path_factory.mktemp(system)
+        graph = typed_graph(project / "data" / "06_models" / "toy" / "graph")
+        values = settings_of(CASES[SYSTEMS[system]], graph, {"training": {"epochs": 1}, "export": {"csv": False}})
+        run = Path(train(values, "test", root=str(project / "data" / "06_models" / "toy" / "m"))["run_dir"])
+        export_run(restore(run))
+        rows: list[dict[str, Any]] = []
+        if table:
+            write_links(link_model(run), LinkSettings(k=K, usual_heads=4, csv=False, **settings))
+            rows = pq.read_table(run / "links" / "links.parquet").to_pylist()
+        promote_run(run, Versions(project / "data" / "07_promoted" / "toy" / "m"), by="a test", person=True, force=True)
+        if not keep:
+            shutil.rmtree(project / "data" / "06_models")
+        return TestClient(application(project / "data" / "07_promoted"), base_url="http://127.0.0.1"), rows
+
+    return made
+
+
+@pytest.fixture(autouse=True)
+def small_relations_have_probabilities(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(calibration, "LEAST_LINKS", 5)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_table_answers_and_scores_go_on_where_it_ends(
+    system: str, served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(served_links, "HELD_GROUPS", 1)
+    client, rows = served(system)
+    first = next((row for row in rows if row.get("because")), rows[0])
+    relation, head = first["relation"], first["head_id"]
+    listed = [row for row in rows if (row["relation"], row["head_id"]) == (relation, head)]
+    where = f"/v1/toy/m/current/links?id={head}&relation={relation}"
+    found = client.get(f"{where}&k={K + 3}").json()["links"]
+    assert [link["id"] for link in found[:K]] == [row["tail_id"] for row in listed]
+    for name in ("rank", "usual_rank", "relative_rank", "probability"):
+        assert [link[name] for link in found[:K]] == pytest.approx([row[name] for row in listed], abs=1e-6)
+    assert [link["from"] for link in found] == ["table"] * K + ["scores"] * 3
+    assert [link["rank"] for link in found] == list(range(1, K + 4))
+    scores = [link["score"] for link in found]
+    assert scores == sorted(scores, reverse=True)
+    assert len({link["id"] for link in found}) == K + 3
+    after = client.get(f"{where}&k=3&offset={K}").json()["links"]
+    assert after == found[K:]
+    assert all(link["probability"] is None for link in after)
+    explained = [link["because"] for link in found[:K]]
+    assert any(explained) == (system in ("hgt", "layers"))
+    trained = client.get(f"{where}&k=100&known=true").json()["links"]
+    assert {link["from"] for link in trained} == {"table", "scores"}
+    assert any(link["known"] for link in trained)
+
+
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_without_a_table_every_head_is_scored(system: str, served: Served) -> None:
+    client, _ = served(system, table=False)
+    found = client.get("/v1/toy/m/current/links?id=n0&k=2").json()["links"]
+    assert found
+    assert {link["from"] for link in found} == {"scores"}
+    assert all(path["steps"] for link in found for path in link["paths"])
+
+
+def test_of_heads_that_the_table_leaves_out_scores_answer(served: Served) -> None:
+    client, rows = served("complex", heads=["n0"])
+    kinds = {row["head_id"] for row in rows}
+    assert kinds == {"n0"}
+    assert {link["from"] for link in client.get("/v1/toy/m/current/links?id=n0&k=2").json()["links"]} == {"table"}
+    assert {link["from"] for link in client.get("/v1/toy/m/current/links?id=n1&k=2").json()["links"]} == {"scores"}
+
+
+@pytest.mark.parametrize("system", ["hgt", "conve"])
+def test_where_the_run_is_here_an_explanation_is_computed(system: str, served: Served) -> None:
+    client, rows = served(system, keep=True)
+    row = next((row for row in rows if row.get("because")), rows[0])
+    asked = f"id={row['head_id']}&relation={row['relation']}&target={row['tail_id']}&edges=4"
+    found = client.get(f"/v1/toy/m/current/explain?{asked}").json()
+    assert (found["from"], found["why_not"]) == ("run", "")
+    assert found["target"]["id"] == row["tail_id"]
+    assert found["score"] == pytest.approx(row["score"], abs=1e-4)
+    assert found["edges"]
+    assert {"head", "relation", "tail", "share"} == set(found["edges"][0])
+    if system == "hgt":
+        assert sum(found["parts"].values()) == pytest.approx(row["score"], abs=1e-3)
+        assert found["because"] == row["because"].split(" ; ")
+    else:
+        assert "TracIn" in found["method"]
+
+
+def test_without_the_run_the_table_says_why(served: Served) -> None:
+    client, rows = served("hgt")
+    row = next(row for row in rows if row["because"])
+    where = f"/v1/toy/m/current/explain?id={row['head_id']}&relation={row['relation']}"
+    found = client.get(f"{where}&target={row['tail_id']}").json()
+    assert found["from"] == "table"
+    assert found["because"] == row["because"].split(" ; ")
+    assert "is not on this machine" in found["why_not"]
+    assert (found["edges"], found["parts"]) == ([], {})
+
+
+def test_a_system_whose_scores_have_no_edges_says_so(served: Served) -> None:
+    client, rows = served("complex", keep=True)
+    asked = f"id={rows[0]['head_id']}&relation={rows[0]['relation']}&target={rows[0]['tail_id']}"
+    answer = client.get(f"/v1/toy/m/current/explain?{asked}")
+    assert answer.status_code == 404
+    assert "complex scores links by its vectors alone" in answer.json()["error"]
+
+
+def test_a_table_of_another_epoch_does_not_go_with_the_version(tmp_path: Path) -> None:
+    graph = typed_graph(tmp_path / "toy" / "graph")
+    values = settings_of(CASES["complex"], graph, {"training": {"epochs": 1}, "export": {"csv": False}})
+    run = Path(train(values, "test", root=str(tmp_path / "toy" / "m"))["run_dir"])
+    export_run(restore(run))
+    write_links(link_model(run), LinkSettings(k=2, csv=False))
+    report = run / "links" / "links.json"
+    report.write_text(report.read_text().replace('"epoch": 1', '"epoch": 7'))
+    store = Versions(tmp_path / "promoted" / "toy" / "m")
+    found = promote_run(run, store, by="a test", person=True, force=True)
+    assert not (Path(found["path"]) / "links.parquet").exists()

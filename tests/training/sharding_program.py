@@ -1,0 +1,157 @@
+"""What the tests of sharding by rows run under torchrun: ``sharding_program.py JOB.json``; one start serves all cases.
+
+For every job the gradient of a step in float64, put together of all ranks' rows, the bytes of a pass over the layers, and,
+where asked for, a whole training in float64 through the worker, at a step of which a rank may kill itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs import train as worker
+from graphmill.runs.resolve import resolve
+from graphmill.systems import registry
+from graphmill.training import engine, sharding
+from graphmill.training.contract import Execution
+from graphmill.training.precision import Precision
+from graphmill.training.processes import Ranks, join
+from graphmill.training.step import compute_gradient
+
+
+def one_step(values: dict[str, Any], ranks: Ranks, norm_type: float = 2.0) -> dict[str, Any]:
+    """Per phase the whole gradient by name, losses and norm; figures of a validation; the bytes sent for the layers."""
+    job = resolve(values, "sharding_program")
+    recipe = registry.create(job.settings.recipe, TypedGraph.open(job.settings.data), job.settings, job.batching)
+    if ranks.world > 1:
+        recipe.shard(ranks)
+    recipe.to(torch.device("cpu"))
+    model = recipe.build(Execution())
+    if recipe.shards is not None:
+        recipe.shards.cut(model)
+    model = model.double().train()
+    recipe.begin_epoch(model, 1)
+    named, out = dict(model.named_parameters()), {}
+    for phase in recipe.phases:
+        names = [n for g in recipe.parameter_groups(model, phase) for n in g.names]
+        for parameter in model.parameters():
+            parameter.grad = None
+        reduced = ranks.bytes_reduced
+        found = compute_gradient(
+            recipe,
+            model,
+            [named[n] for n in names],
+            recipe.step(phase, 1, 2),
+            execution=Execution(loss_chunks=2),
+            precision=Precision("fp32", torch.device("cpu")),
+            ranks=ranks,
+            seed_parts=(0, phase.name, 1, 2),
+            norm_type=norm_type,
+        )
+        gradients = {n: named[n].grad for n in names if named[n].grad is not None}
+        if (shards := recipe.shards) is not None:
+            for n in [n for n in gradients if shards.holds(named[n])]:
+                gradients[n] = shards.whole(shards.bounds[n], gradients[n])
+        out[phase.name] = {
+            "gradients": {n: g.clone() for n, g in gradients.items()},
+            "losses": found.losses,
+            "norm": found.norm,
+            "reduced": ranks.bytes_reduced - reduced,
+        }
+    sent = {}
+    if recipe.shards is not None:
+        ranges = {n: recipe.shards.range_of(n) for n in recipe.shards.bounds}
+        rows = {n: last - first for n, (first, last) in ranges.items()}
+        sent = {"rows": rows, "layers": layer_bytes(recipe, model, ranks)}
+    with torch.no_grad():
+        vectors = np.concatenate([block.vectors for block in recipe.embeddings(model.eval())])
+    return {"phases": out, "sent": sent, "vectors": vectors}
+
+
+def layer_bytes(recipe: Any, model: torch.nn.Module, ranks: Ranks) -> float:
+    """What a rank sends for one pass over the layers, both ways, as a mean over the ranks."""
+    before = ranks.bytes_exchanged
+    states = propagated(recipe, model)
+    torch.stack([state.sum() for state in states]).sum().backward()
+    return ranks.sum_floats([float(ranks.bytes_exchanged - before)])[0] / ranks.world
+
+
+def propagated(recipe: Any, model: Any) -> Any:
+    """Each layer's result, or what comes of them."""
+    if recipe.name == "lightgcn":
+        return model(recipe._graph)
+    if recipe.name == "kgat":
+        return model(model.nodes(), recipe._matrix(model))
+    features = recipe.features
+    if hasattr(recipe, "spectral"):
+        features = recipe.inputs(model.encoder, torch.from_numpy(recipe.spectral(model).all()))
+    return [recipe.mine._embed(model.encoder, features, None, None)]
+
+
+def in_float64() -> None:
+    """Every model that is built from now on has float64 numbers, and so have its moments and checkpoints."""
+    create = registry.create
+
+    def creating(*arguments: Any) -> Any:
+        recipe: Any = create(*arguments)
+        build = recipe.build
+        recipe.build = lambda execution: build(execution).double()
+        return recipe
+
+    registry.create = creating
+
+
+def kill_at(step: int, ranks: Ranks) -> None:
+    """The last rank kills itself before this step's gradient."""
+    compute, done = engine.compute_gradient, [0]
+
+    def computing(*arguments: Any, **options: Any) -> Any:
+        done[0] += 1
+        if done[0] == step and ranks.rank == ranks.world - 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return compute(*arguments, **options)
+
+    engine.compute_gradient = computing
+
+
+def main(path: Path) -> None:
+    """Do the jobs of the file in order, all ranks together."""
+    torch.set_num_threads(1)
+    ranks = join("gloo")
+    worker.join = lambda *_: ranks  # type: ignore[assignment]
+    ranks.close = lambda: None  # type: ignore[method-assign]
+    for job in json.loads(path.read_text()):
+        places = ("lightgcn.recipe", "kgat.recipe", "hgt.rank_messages")
+        modules = [import_module(f"graphmill.systems.{place}") for place in places]
+        if job.get("empty"):  # of three the second holds nothing, of two the first
+            for module in modules:
+                module.divide = lambda work, parts: (0, *[len(work) // 3 * (parts - 2)] * (parts - 1), len(work))  # type: ignore[attr-defined]
+        if job.get("step"):
+            found = one_step(job["values"], ranks, float(job.get("norm_type", 2.0)))
+            if ranks.main:
+                torch.save(found, path.parent / f"{job['name']}.pt")
+        for module in modules:
+            module.divide = sharding.divide  # type: ignore[attr-defined]
+        if job.get("train"):
+            in_float64()
+            if job.get("kill_at"):
+                kill_at(job["kill_at"], ranks)
+            found = worker.train(job["values"], "sharding_program", root=job["train"])
+            if ranks.main:
+                torch.save(found, path.parent / f"{job['name']}.pt")
+        ranks.barrier()
+    torch.distributed.destroy_process_group()
+    os._exit(0)  # as the worker does: gloo's threads can abort the interpreter's clean-up
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

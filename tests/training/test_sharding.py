@@ -1,0 +1,189 @@
+"""Tables divided by rows over 2 and 3 processes train as one process does: ``acceleration.sharding: rows`` (ADR 2)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from graphmill.errors import SettingsError
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.resolve import merge, parse_settings
+from graphmill.systems import registry
+from graphmill.training.checkpoint import CheckpointStore
+from graphmill.training.processes import Ranks
+from graphmill.training.run_directory import RunDirectory
+from graphmill.training.sharding import divide
+from tests.training import sharding_program
+from tests.training.cases import CASES
+from tests.training.runs import run, settings_of
+
+SYSTEMS = ("lightgcn", "kgat", "kgat-graphsage", "hgt-full", "hgt-features", "hgt-softmax")
+TRAININGS = ("lightgcn", "kgat", "hgt-full")
+ROWS: dict[str, Any] = {"acceleration": {"sharding": "rows"}}
+TINY: dict[str, Any] = {"acceleration": {"batch_size": 2}}
+TRAINED: dict[str, Any] = {"acceleration": {"checkpoint_every_epochs": 1}, "evaluation": {"baselines": []}}
+KILLED_AT = {"lightgcn": 7, "hgt-full": 6, "kgat": 13}  # in the second of three epochs, of four steps a phase
+
+
+def values_of(name: str, graphs: dict[str, TypedGraph], *more: dict[str, Any]) -> dict[str, Any]:
+    """A case without dropout, whose masks are of a process's own rows."""
+    values = settings_of(CASES[name], graphs[name])
+    model = parse_settings(values, "test").model  # type: ignore[attr-defined]
+    values = merge(values, {"model": {n: 0.0 for n in type(model).model_fields if "dropout" in n}})
+    for section in more:
+        values = merge(values, section)
+    return values
+
+
+def steps(graphs: dict[str, TypedGraph]) -> dict[str, dict[str, Any]]:
+    """Job name → the job: each system as it is, with a step of which some rank has nothing, and with a rank without rows."""
+    out: dict[str, dict[str, Any]] = {}
+    for system in SYSTEMS:
+        is_recommender = CASES[system].recipe != "hgt"
+        more: dict[str, Any] = {"objective": {"negatives_per_positive": 3}} if is_recommender else {}
+        tiny = TINY if is_recommender else {"sampling": {"supervision_fraction": 0.01}}
+        out[system] = {"values": values_of(system, graphs, ROWS)}
+        out[f"{system}-tiny"] = {"values": values_of(system, graphs, ROWS, tiny), "norm_type": "inf"}
+        out[f"{system}-empty"] = {"values": values_of(system, graphs, ROWS, more), "empty": True}
+    return {name: {"name": name, "step": True, **job} for name, job in out.items()}
+
+
+def under_torchrun(world: int, folder: Path, jobs: list[dict[str, Any]]) -> subprocess.CompletedProcess[str]:
+    """The program with these jobs."""
+    path = folder / "jobs.json"
+    path.write_text(json.dumps(jobs))
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"]
+    program = [sharding_program.__file__, str(path)]
+    return subprocess.run([*command, *program], capture_output=True, text=True, timeout=240, check=False)
+
+
+@pytest.fixture(scope="module")
+def killed(graphs: dict[str, TypedGraph], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two ranks do all jobs, and begin trainings that the last one dies in: their folder."""
+    folder, before = tmp_path_factory.mktemp("two"), list(steps(graphs).values())
+    for system in TRAININGS:
+        values = values_of(system, graphs, ROWS, TRAINED)
+        job = {"name": f"{system}-train", "values": values, "train": str(folder / system), "kill_at": KILLED_AT[system]}
+        died = under_torchrun(2, folder, [*before, job])
+        assert died.returncode != 0
+        assert list((folder / system).rglob("*.safetensors")), died.stderr[-6000:]
+        before = []
+    return folder
+
+
+@pytest.fixture(scope="module")
+def resumed(killed: Path, graphs: dict[str, TypedGraph], tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Three ranks do all jobs, and go on with what two have begun."""
+    folder = tmp_path_factory.mktemp("three")
+    trainings = [
+        {
+            "name": f"{system}-train",
+            "values": values_of(system, graphs, ROWS, TRAINED),
+            "train": str(killed / system),
+        }
+        for system in TRAININGS
+    ]
+    done = under_torchrun(3, folder, [*steps(graphs).values(), *trainings])
+    assert done.returncode == 0, done.stderr[-6000:]
+    return folder, killed
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_a_step_equals_that_of_one_process_also_where_a_rank_has_no_rows_or_no_samples(
+    world: int, graphs: dict[str, TypedGraph], killed: Path, resumed: tuple[Path, Path]
+) -> None:
+    folder = killed if world == 2 else resumed[0]
+    for name, job in steps(graphs).items():
+        alone = sharding_program.one_step(job["values"], Ranks(), float(job.get("norm_type", 2.0)))
+        together = torch.load(folder / f"{name}.pt", weights_only=False)
+        for phase, expected in alone["phases"].items():
+            ours = together["phases"][phase]
+            assert ours["gradients"].keys() == expected["gradients"].keys(), name
+            for parameter, gradient in expected["gradients"].items():
+                error = float((ours["gradients"][parameter] - gradient).norm())
+                assert error <= 1e-10 * max(float(gradient.norm()), 1e-3 * expected["norm"]), (name, parameter, error)
+            assert ours["losses"] == pytest.approx(expected["losses"], rel=1e-10), name
+            assert ours["norm"] == pytest.approx(expected["norm"], rel=1e-10), name
+        np.testing.assert_allclose(together["vectors"], alone["vectors"], rtol=1e-6, atol=1e-7, err_msg=name)
+
+
+@pytest.mark.parametrize("world", [2, 3])
+def test_a_pass_over_the_layers_sends_what_the_model_of_the_decision_says(
+    world: int, graphs: dict[str, TypedGraph], killed: Path, resumed: tuple[Path, Path]
+) -> None:
+    folder = killed if world == 2 else resumed[0]
+    for system in SYSTEMS:
+        m: Any = parse_settings(steps(graphs)[system]["values"], "test").model  # type: ignore[attr-defined]
+        if system.startswith("hgt"):
+            widths = [m.hidden_dim] * m.num_layers
+        else:
+            widths = [m.embedding_dim, *getattr(m, "layer_dims", [m.embedding_dim] * 2)[:-1]]
+        kinds = graphs[system].node_types
+        nodes = sum(kind.count for kind in kinds if system != "lightgcn" or kind.name in ("user", "item"))
+        model = sum(2 * (world - 1) / world * nodes * width * 8 for width in widths)
+        sent = torch.load(folder / f"{system}.pt", weights_only=False)["sent"]["layers"]
+        # Nodes of these graphs have some ten neighbours: with three ranks some are read by one of the others alone.
+        assert (0.9 if world == 2 else 0.7) * model <= sent <= 1.1 * model, system
+
+
+def test_each_rank_holds_its_rows_alone_and_only_shared_weights_are_reduced(
+    graphs: dict[str, TypedGraph], killed: Path
+) -> None:
+    found = torch.load(killed / "lightgcn.pt", weights_only=False)
+    assert 15 <= found["sent"]["rows"]["user"] <= 25
+    assert found["phases"]["train"]["reduced"] == 0
+
+
+@pytest.mark.parametrize("system", TRAININGS)
+def test_a_training_whose_rank_was_killed_goes_on_with_three_and_ends_as_one_process_does(
+    system: str, resumed: tuple[Path, Path], graphs: dict[str, TypedGraph], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(registry, "create", registry.create)
+    sharding_program.in_float64()
+    values = values_of(system, graphs, TRAINED)
+    alone = run(values, tmp_path)
+    result = torch.load(resumed[0] / f"{system}-train.pt", weights_only=False)
+    assert result["steps_done"] == alone["steps_done"]
+    assert result["bytes_exchanged"] > 0
+    expected, found = last(alone["run_dir"]), last(result["run_dir"])
+    assert found.keys() == expected.keys()
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-10, atol=1e-10, msg=lambda text, n=name: f"{n}: {text}")
+    assert result["metrics"] == pytest.approx(alone["metrics"], rel=1e-10)
+    # The same run directory goes on in one process, whose checkpoint knows nothing of ranks.
+    longer = {"training": {"epochs": 4}}
+    further = run(merge(values, longer), resumed[1] / system)
+    assert further["run_dir"] == result["run_dir"]
+    more = last(run(merge(values, longer), tmp_path)["run_dir"])
+    for name, tensor in last(further["run_dir"]).items():
+        torch.testing.assert_close(tensor, more[name], rtol=1e-10, atol=1e-10)
+
+
+def last(folder: str) -> dict[str, torch.Tensor]:
+    """Tensors of the last checkpoint."""
+    return CheckpointStore(RunDirectory(folder).checkpoints).load("last").snapshot.tensors
+
+
+def test_ranges_are_even_in_work_and_some_may_be_empty() -> None:
+    assert divide(np.ones(10), 3) == (0, 4, 7, 10)
+    assert divide(np.array([100, 1, 1]), 3) == (0, 1, 1, 3)
+    assert divide(np.ones(1), 3) == (0, 1, 1, 1)
+    assert divide(np.ones(0), 2) == (0, 0, 0)
+
+
+def test_what_cannot_be_divided_is_refused_in_one_sentence(graphs: dict[str, TypedGraph], tmp_path: Path) -> None:
+    values = values_of("lightgcn", graphs, ROWS)
+    with pytest.raises(SettingsError, match="over several processes, and this training has one"):
+        run(values, tmp_path)
+    assert not list(tmp_path.iterdir())
+    other = {"recipe": "bpr_mf", "data": values["data"], "acceleration": {"sharding": "rows"}}
+    with pytest.raises(SettingsError, match="sharding: rows is not for bpr_mf"):
+        run(other, tmp_path)
