@@ -153,11 +153,11 @@ def plan(snapshot: Snapshot, info: Mapping[str, Any]) -> Plan:
     }
     offset = 0
     for name in order:
-        tensor = unique[name]
-        end = offset + math.prod(tensor.shape) * tensor.dtype.itemsize
+        own = unique[name]
+        end = offset + math.prod(own.shape) * own.dtype.itemsize
         entries[name] = {
-            "dtype": _DTYPE_NAMES[tensor.dtype],
-            "shape": list(tensor.shape),
+            "dtype": _DTYPE_NAMES[own.dtype],
+            "shape": list(own.shape),
             "data_offsets": [offset, end],
         }
         offset = end

@@ -187,7 +187,9 @@ class KgatRecipe(RecommenderRecipe):
             wanted = sorted_unique(np.concatenate((batch.heads, batch.tails, batch.wrong_tails)))
             states = [nodes]
         else:
-            wanted = sorted_unique(np.concatenate([n.reshape(-1) for n in self._nodes(batch)]))
+            # A small batch leaves some ranks nothing of it.
+            asked = self._nodes(batch) if len(batch) else (np.zeros(0, np.int64),)
+            wanted = sorted_unique(np.concatenate([n.reshape(-1) for n in asked]))
             model.checkpointing = self.settings.acceleration.gradient_checkpointing or self.execution.checkpointing
             matrix = self._matrix(model)
             if batch.masked is not None:
