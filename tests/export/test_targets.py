@@ -116,7 +116,7 @@ def test_a_mistake_is_one_sentence(embeddings: Embeddings, tmp_path: Path, monke
     monkeypatch.setenv(databases.POSTGRES_VARIABLE, f"host={tmp_path} user=nobody dbname=none")
     with pytest.raises(ResourceError, match=r"PostgreSQL cannot be reached \(.*\); set GRAPHMILL_POSTGRES"):
         write_to("postgresql:live", embeddings)
-    monkeypatch.setattr(databases.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr("graphmill.errors.find_spec", lambda name: None)
     for target, extra in (("live.duckdb", "duckdb"), ("postgresql:live", "pgvector")):
         with pytest.raises(SettingsError, match=rf'pip install "graphmill\[{extra}\]"'):
             write_to(target, embeddings, tmp_path)

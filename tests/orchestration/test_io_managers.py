@@ -49,6 +49,14 @@ def test_a_table_of_very_many_rows_is_mapped_from_files(tmp_path: Path, monkeypa
     assert received.schema == table.schema
 
 
+def test_a_path_in_the_project_is_shown_from_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "workspace.yaml").write_text("load_from: []\n")
+    monkeypatch.chdir(tmp_path)
+    result, _ = run(str(tmp_path / "data" / "06_models"), TABLE)
+    (event,) = result.asset_materializations_for_node("kg__made")
+    assert event.metadata["path"].value == "data/06_models/kg/made.parquet"
+
+
 def test_a_small_value_is_json(tmp_path: Path) -> None:
     reference = {"path": "data/graph", "content_hash": "abc", "edges": 3}
     _, (received,) = run(str(tmp_path), reference)

@@ -55,6 +55,15 @@ def test_a_change(now: float, before: float | None, said: str) -> None:
 def test_a_summary_is_in_lines_that_are_not_cut() -> None:
     text = in_words("One two three four five six seven eight.\n\nLoss ▁▂▃ 2.5").md_str
     assert text == "One two three four five six  \nseven eight.\n\nLoss ▁▂▃ 2.5"
+    text = in_words(
+        "It goes live when somebody says `graphmill promote RUN`. Or `graphmill rollback a_dataset/a_model`."
+    )
+    assert text.md_str.split("  \n") == [
+        "It goes live when somebody says",
+        "`graphmill promote RUN`. Or",
+        "graphmill rollback",
+        "a_dataset/a_model.",
+    ]
 
 
 def test_a_long_summary_is_cut_to_what_is_shown_at_once() -> None:

@@ -312,6 +312,17 @@ CASES = {
             },
         ),
     ),
+    "hgt-softmax-complex": Case(
+        "hgt",
+        merge(
+            _SOFTMAX,
+            {
+                "model": {"complex_dim": 8},
+                "training": {"complex_steps": 10},
+                "acceleration": {"batching": "full"},
+            },
+        ),
+    ),
     "hgt-softmax-alone": Case(
         "hgt",
         merge(_SOFTMAX, {"model": {"num_layers": 0, "neighbour_sums": False}, "acceleration": {"batching": "full"}}),

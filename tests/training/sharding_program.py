@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import sys
+from copy import deepcopy
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -103,8 +104,10 @@ def in_float64() -> None:
 
     def creating(*arguments: Any) -> Any:
         recipe: Any = create(*arguments)
-        build = recipe.build
+        build, evaluate = recipe.build, recipe.evaluate
         recipe.build = lambda execution: build(execution).double()
+        if recipe.name == "hgt":  # which scores vectors of fp32 with its decoder
+            recipe.evaluate = lambda model, *split, **more: evaluate(deepcopy(model).float(), *split, **more)
         return recipe
 
     registry.create = creating

@@ -145,9 +145,10 @@ def _summary(plan: GraphPlan, graph: TypedGraph) -> str:
     }
     cold = _total(graph.manifest["report"]["cold_nodes"])
     told = f"{splits['valid']:,} edges are held out for validation and {splits['test']:,} for the test."
+    types, relations = len(graph.node_types), len(graph.relations)
     return (
-        f"The graph of {plan.dataset}: {graph.num_nodes:,} nodes of {len(graph.node_types)} types, {graph.num_edges:,} "
-        f"edges of {len(graph.relations)} relations. {told}"
+        f"The graph of {plan.dataset}: {graph.num_nodes:,} nodes of {types} type{'s' * (types > 1)}, "
+        f"{graph.num_edges:,} edges of {relations} relation{'s' * (relations > 1)}. {told}"
         + (f" {cold:,} nodes have no training edge: their vectors mean little." if cold else "")
     )
 

@@ -126,7 +126,8 @@ def _summary(
         text = f"{text[:-1]}; the best baseline, {ABOUT.get(best, best)}, has {theirs:.3g}: {verdict}{share}."
     if report.get("selected_on") == "test":
         text += f" {CHOSEN_ON_TEST[0].upper()}{CHOSEN_ON_TEST[1:]}."
-    return text + (f" {report['advice']}" if report.get("advice") else "")
+    advice = str(report.get("advice") or "").partition(", whose run is ")[0]  # a path would not fit; the check has it
+    return f"{text} {advice.removesuffix('.')}." if advice else text
 
 
 def _judged(plan: ModelPlan, model: Mapping[str, float]) -> str:

@@ -179,7 +179,9 @@ def _edges(
     previous: PreviousRun,
 ) -> dg.MaterializeResult[pa.Table]:
     outside, per_relation = _counted(edges, result.nodes.num_rows)
-    figures = {**result.counts, "relations": len(per_relation)}
+    elsewhere = OF_INTERACTIONS if "interactions" in result.counts else ()
+    figures = {name: count for name, count in result.counts.items() if name not in elsewhere}
+    figures["relations"] = len(per_relation)
     return dg.MaterializeResult(
         asset_key=key,
         value=edges,
@@ -229,8 +231,8 @@ def _interactions(
         data_version=dg.DataVersion(version),
         metadata={
             **asset_page(
-                f"{table.num_rows:,} interactions of {users:,} users, {evaluated:,} of whom have something to hold out. "
-                + _refused(result),
+                f"{table.num_rows:,} interactions of {users:,} users, {'all' if evaluated == users else f'{evaluated:,}'} "
+                "of whom have something to hold out. " + _refused(result),
                 plotted=PLOTTED,
                 others=counts,
                 previous=previous,
@@ -255,10 +257,13 @@ def _interactions(
 
 PLOTTED = ("rows", "edges", "relations", "interactions", "users", "items", "rejected_rows", "duplicates", "self_loops")
 """What a person follows over deliveries of the files."""
+OF_INTERACTIONS = ("rows", "interactions", "users", "items")
+"""Counts that stand on the page of the interactions, where a dataset has them beside its edges."""
 
 
-def _wide(row: Mapping[str, Any]) -> str:
-    return f"{row['nodes']:,} {row['type']} ({row['width']} wide)"
+def _described(row: Mapping[str, Any]) -> str:
+    kind, _, name = row["type"].partition("::")
+    return f"{row['width']} numbers{f' ({name})' * bool(name)} for each of {row['nodes']:,} nodes of type {kind}"
 
 
 def _largest(rows: Sequence[Mapping[str, Any]], name: str, count: str) -> str:
@@ -311,11 +316,7 @@ def _features(plan: TablePlan, key: dg.AssetKey, result: IngestResult, version: 
         value=paths,
         data_version=dg.DataVersion(version),
         metadata={
-            "summary": in_words(
-                "Numbers of "
-                + (", ".join(f"{r['nodes']:,} {r['type']} ({r['width']} wide)" for r in rows) or "no node")
-                + "."
-            ),
+            "summary": in_words("; ".join(map(_described, rows)) + "." if rows else "No node has features."),
             "dagster/row_count": sum(row["nodes"] for row in rows),
             "by_type": records(rows),
             # No table of the files stands behind it: a matrix a node type, and a set's name after its type.

@@ -165,13 +165,12 @@ def _summary(report: HealthReport) -> str:
     figures, judged = report.numbers(), report.verdicts
     good = sum(verdict.status == "pass" for verdict in judged)
     count = f"{good} of {len(judged)} figures are within their bounds"
-    begin = f"**Healthy**: {count}." if report.status == "pass" else f"**Not healthy**: {count}."
+    vectors = f"{int(figures['rows']):,} vectors of {int(figures['dimensions'])} numbers"
+    variance = f"{int(figures['components_90'])} components carry 90 % of the variance"
     if report.failure:
-        begin = f"**{report.failure}**: {report.detail} {count[0].upper()}{count[1:]}."
-    return (
-        f"{begin} {int(figures['rows']):,} vectors of {int(figures['dimensions'])} numbers, mean cosine "
-        f"{figures['mean_cosine']:.3f}, {int(figures['components_90'])} components carry 90 % of the variance."
-    )
+        return f"**Not healthy** ({report.failure}). {report.detail} {count}. {vectors}; {variance}."
+    begin = "**Healthy**" if report.status == "pass" else "**Not healthy**"
+    return f"{begin}: {count}. {vectors}, mean cosine {figures['mean_cosine']:.3f}; {variance}."
 
 
 def _check_result(

@@ -21,13 +21,15 @@ from graphmill.explain.neighbourhood import Neighbourhood, neighbourhood
 from graphmill.explain.paths import Path, joined, strongest_paths
 from graphmill.explain.sums import Shares, SpectralShares
 from graphmill.settings import Settings, setting
+from graphmill.systems.complex.model import products
 from graphmill.systems.hgt.recipe import HgtRecipe
 from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
+from graphmill.systems.hgt.softmax_decoder import PARTS
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
 
-NOT_SHARED = ("the two nodes' own vectors", "popularity of the target", "offset of the relation")
+NOT_SHARED = ("the two nodes' own vectors", "popularity of the target", "offset of the relation", "ComplEx")
 """Parts of a score that belong to no edge."""
 _PATH_EDGES = 2000
 """Edges with the largest shares among which paths are looked for."""
@@ -91,6 +93,12 @@ class Explanation:
             f"{joined([names[n] for n in path.nodes], relations)} ({path.strength:.3g})"
             for path, relations in self.paths
         ]
+
+
+def _mix(decoder: Any, relation: int, part: str) -> float:
+    """What validation links weigh a part of the score with; 1 where nothing is weighed."""
+    mix = getattr(decoder, "mix", None)
+    return 1.0 if mix is None else float(mix[relation, PARTS.index(part)])
 
 
 def explainable(recipe: Any) -> bool:
@@ -158,7 +166,7 @@ class LinkExplainer:
             parts[NOT_SHARED[0]] = none
             shares.append((hood.pairs, values))
             whole = hood.whole
-        parts |= self._rest(relation, t)
+        parts |= self._rest(relation, h, t)
         pairs = np.concatenate([np.zeros(0, np.int64), *(p for p, _ in shares)])
         values = np.concatenate([np.zeros(0), *(v for _, v in shares)])
         pairs, place = np.unique(pairs, return_inverse=True)
@@ -201,7 +209,7 @@ class LinkExplainer:
         left, right = (int(np.searchsorted(seeds[kind], node)) for kind, node in ((source, h), (target, t)))
         decoder: Any = self.model.decoder
         scale = self.recipe.learned_scale**2 if isinstance(self.recipe, HgtSoftmaxRecipe) else 1.0
-        weight = decoder.strength[relation] * scale
+        weight = decoder.strength[relation] * scale * _mix(decoder, relation, "learned")
         own = None if decoder.relation is None else decoder.relation[relation]
 
         def score(z: list[Tensor]) -> Tensor:
@@ -217,14 +225,21 @@ class LinkExplainer:
             parts.append(self.vectors[rows + self.graph.node_types[number].offset])
         return np.concatenate(parts, 1) if parts else None
 
-    def _rest(self, relation: int, t: int) -> dict[str, float]:
+    def _rest(self, relation: int, h: int, t: int) -> dict[str, float]:
         decoder: Any = self.model.decoder
         parts = {}
         if decoder.popularity is not None:
-            weight = float(decoder.popularity[relation].detach())
+            weight = float(decoder.popularity[relation].detach()) * _mix(decoder, relation, "popularity")
             parts[NOT_SHARED[1]] = weight * float(self.recipe.log_degree[relation][t])
         if getattr(decoder, "offset", None) is not None:
             parts[NOT_SHARED[2]] = float(decoder.offset[relation].detach())
+        factors = self.recipe.factors_of(self.model) if isinstance(self.recipe, HgtSoftmaxRecipe) else None
+        if factors is not None:
+            own = self.recipe.data.relations[relation]
+            left, of_relation = (torch.from_numpy(r) for r in (factors[0][h + own.source_offset], factors[1][relation]))
+            product = products(left[None], of_relation[None], "complex")[0].numpy()
+            weight = float(decoder.strength[relation]) * _mix(decoder, relation, "ComplEx")
+            parts[NOT_SHARED[3]] = weight * float(product @ factors[0][t + own.target_offset])
         return parts
 
     # ------------------------------------------------------------------ what is told

@@ -36,9 +36,10 @@ class SpectralShares:
         first, second = self.sums.offsets[relation]
         h, t = head + first, tail + second
         strength = float(self.decoder.strength[relation])
+        mix = np.ones(2) if self.decoder.mix is None else self.decoder.mix[relation, :2].double().cpu().numpy()
         if self.decoder.sums is None or self.decoder.exponents is None:
-            return self._direct(relation, h, t, strength)
-        weight = self.decoder.sums[relation].detach().double().cpu().numpy() * strength
+            return self._direct(relation, h, t, strength * float(mix[0]))
+        weight = self.decoder.sums[relation].detach().double().cpu().numpy() * strength * mix
         exponent = self.decoder.exponents[relation].detach().double().cpu().numpy()
         parts, shares = {}, []
         sides = (("other targets of the head", self.sums.outgoing, head, second, t),

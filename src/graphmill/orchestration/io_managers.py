@@ -4,9 +4,11 @@ Large things that are not tables (a typed graph, a run directory) stay where the
 dictionary that says where they are.
 """
 
+import contextlib
 import json
 import os
 import uuid
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -18,6 +20,7 @@ from upath import UPath
 
 from graphmill.errors import InputError
 from graphmill.ingest import disk
+from graphmill.orchestration.home import project_root
 
 LARGEST_JSON_BYTES = 1_000_000
 PARQUET = ".parquet"
@@ -45,13 +48,13 @@ class ArtifactIOManager(dg.UPathIOManager):
             _with_suffix(path, PARQUET).unlink(missing_ok=True)
 
     def get_metadata(self, context: dg.OutputContext, obj: Any) -> dict[str, dg.MetadataValue]:
-        """The path with its suffix; the base class knows it without."""
+        """The path with its suffix, relative to the project where it is in it; the base class knows it without."""
         if obj is None:
             return {}
         paths = self._get_paths_for_partitions(context).values() if context.has_asset_partitions else ()
         path = next(iter(paths), None) or self._get_path(context)
         suffix = PARQUET if isinstance(obj, pa.Table | pd.DataFrame) else JSON
-        return {"path": dg.MetadataValue.path(str(_with_suffix(path, suffix)))}
+        return {"path": dg.MetadataValue.path(_shown(_with_suffix(path, suffix)))}
 
     def load_from_path(self, context: dg.InputContext, path: UPath) -> Any:
         """The value as written; a table as a data frame where the input is annotated so."""
@@ -82,6 +85,13 @@ class ArtifactStore(dg.ConfigurableIOManagerFactory):
 
 def _with_suffix(path: UPath, suffix: str) -> UPath:
     return path.parent / (path.name + suffix)  # with_suffix() would cut a partition key at its last dot
+
+
+def _shown(path: UPath) -> str:
+    if _is_local(path):
+        with contextlib.suppress(InputError, ValueError):
+            return Path(str(path)).relative_to(project_root()).as_posix()
+    return str(path)
 
 
 def _is_local(path: UPath) -> bool:

@@ -6,6 +6,7 @@ at once; longer texts stay behind a button.
 
 import math
 import os
+import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,8 @@ INLINE_CHARACTERS = 999
 LINE_CHARACTERS = 32
 """Of a summary, beside keys of up to 22 characters."""
 HARD_BREAK = "  \n"
+GLUE = "\0"
+"""In place of a blank at which no line ends."""
 BLOCKS = "▁▂▃▄▅▆▇█"
 SPARKS = 24
 SERVICE_VARIABLE = "GRAPHMILL_SERVICE"
@@ -89,13 +92,17 @@ def run_pages(root: Path, run_dir: str) -> dict[str, Any]:
 def in_words(text: str) -> dg.MetadataValue:
     """A summary as Markdown that is shown without a click, in lines that a window of 1,280 pixels does not cut.
 
-    The value column is as wide as its widest word, often a path, so that nothing breaks the lines for a reader.
+    The value column is as wide as its widest word, often a path, so that nothing breaks the lines for a reader. In a
+    span of `code` Markdown knows no break: a short one stays whole, a long one becomes text.
     """
+    joined = re.sub(
+        "`([^`]+)`", lambda span: span[0].replace(" ", GLUE) if len(span[0]) <= LINE_CHARACTERS else span[1], text
+    )
     paragraphs = (
         textwrap.wrap(each, LINE_CHARACTERS, break_long_words=False, break_on_hyphens=False)
-        for each in text.split("\n\n")
+        for each in joined.split("\n\n")
     )
-    lines = "\n\n".join(HARD_BREAK.join(paragraph) for paragraph in paragraphs)
+    lines = "\n\n".join(HARD_BREAK.join(paragraph) for paragraph in paragraphs).replace(GLUE, " ")
     return dg.MetadataValue.md(
         lines if len(lines) <= INLINE_CHARACTERS else lines[: INLINE_CHARACTERS - 1].rstrip() + "…"
     )

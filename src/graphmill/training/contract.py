@@ -18,17 +18,22 @@ from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from graphmill.training.processes import Ranks
+    from graphmill.training.settings import TrainingSettings
     from graphmill.training.sharding import Shards
 
 
 @dataclass(frozen=True)
 class Phase:
-    """One kind of optimizer step. ``batch_size / base_batch_size`` is the k of learning-rate scaling."""
+    """One kind of optimizer step. ``batch_size / base_batch_size`` is the k of learning-rate scaling.
+
+    ``training``: settings whose optimizer, rate and decay the phase has in place of the run's.
+    """
 
     name: str
     steps_per_epoch: int
     batch_size: int = 1
     base_batch_size: int = 1
+    training: TrainingSettings | None = None
 
 
 @dataclass(frozen=True)

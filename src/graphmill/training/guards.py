@@ -82,7 +82,7 @@ def save_batch(directory: Path | None, batch: StepBatch, where: dict[str, int | 
 
 def gradient_norm(parameters: list[nn.Parameter], norm_type: float) -> Tensor:
     """The norm of all gradients together (0-d). Serves clipping and the guard: one pass for both."""
-    gradients = [p.grad for p in parameters if p.grad is not None]
+    gradients = [p.grad for p in parameters if p.grad is not None and p.grad.numel()]
     if not gradients:
         return torch.zeros(())
     if norm_type == 2.0 and all(_is_plain(g) for g in gradients):

@@ -50,9 +50,9 @@ class ShardedMatrix:
         other.turned = replace(self.turned, value=value[self.order])
         return other
 
-    def product(self, x: Tensor, onto: Tensor | None = None) -> Tensor:
-        """A X (+ ``onto``): this rank's rows of X [m, d] → its rows of the result [n, d]; differentiable in both."""
-        out: Tensor = _Product.apply(x, onto, self)
+    def product(self, x: Tensor) -> Tensor:
+        """A X: this rank's rows of X [m, d] → its rows of the result [n, d]; differentiable in X."""
+        out: Tensor = _Product.apply(x, self)
         return out
 
 
@@ -67,22 +67,20 @@ class _Product(torch.autograd.Function):
     """Columns of X in turn: the others' rows are in memory some columns at a time, and what is sent is the same."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, onto: Tensor | None, matrix: ShardedMatrix) -> Tensor:
+    def forward(ctx: Any, x: Tensor, matrix: ShardedMatrix) -> Tensor:
         ctx.matrix = matrix
         out = x.new_empty(len(matrix.rows.indptr) - 1, x.shape[1])
         for some in column_blocks(matrix.height, x.shape[1], x.element_size()):
-            start = None if onto is None else onto[:, some]
-            out[:, some] = product(matrix.rows, matrix.exchange.forward(x[:, some]), onto=start)
+            out[:, some] = product(matrix.rows, matrix.exchange.forward(x[:, some]))
         return out
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None]:
         (gradient,), matrix = gradients, ctx.matrix
-        to_onto = gradient if ctx.needs_input_grad[1] else None
         if not ctx.needs_input_grad[0]:
-            return None, to_onto, None
+            return None, None
         exchange = matrix.exchange
         out = gradient.new_empty(exchange.last - exchange.first, gradient.shape[1])
         for some in column_blocks(matrix.height, gradient.shape[1], gradient.element_size()):
             out[:, some] = exchange.backward(product(matrix.turned, gradient[:, some]))
-        return out, to_onto, None
+        return out, None

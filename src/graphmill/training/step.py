@@ -244,7 +244,7 @@ def _filled(detached: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def _norm(parameters: list[nn.Parameter], norm_type: float, shards: Shards) -> Tensor:
     """The norm of all gradients: of what is divided over all ranks, of what all have once."""
-    mine = [p for p in parameters if shards.holds(p)]
+    mine = [p for p in parameters if shards.holds(p) and p.numel()]
     shared = gradient_norm([p for p in parameters if not shards.holds(p)], norm_type)
     own = float(gradient_norm(mine, norm_type))
     if math.isinf(norm_type):

@@ -92,7 +92,7 @@ class Session:
         self.optimizers: dict[str, PhaseOptimizer] = {}
         for phase in self.recipe.phases:
             groups = self.recipe.parameter_groups(self.model, phase)
-            self.optimizers[phase.name] = PhaseOptimizer(self.training, groups, self.device)
+            self.optimizers[phase.name] = PhaseOptimizer(phase.training or self.training, groups, self.device)
         self.state = TrainState(
             updates={phase.name: 0 for phase in self.recipe.phases},
             decay_epochs=self.training.lr_decay_epochs or self.training.epochs,
@@ -193,7 +193,7 @@ class Session:
     def _rate(self, phase: Phase) -> float:
         scale = batch_scale(self.acceleration.lr_scaling, phase.batch_size, phase.base_batch_size)
         total = self.state.decay_epochs * phase.steps_per_epoch
-        return learning_rate(self.training, self.state.updates[phase.name], total, scale)
+        return learning_rate(phase.training or self.training, self.state.updates[phase.name], total, scale)
 
     def evaluated(
         self, split: str, *, final: bool, poll: Callable[[], None], stop: Callable[[], None] = lambda: None

@@ -9,7 +9,7 @@ import torch
 
 from graphmill.kernels import bi_interaction as module
 from graphmill.kernels.bi_interaction import bi_interaction, bi_interaction_at
-from tests.kernels.propagation.test_propagation import random_matrix
+from tests.kernels.test_propagation import random_matrix
 
 pytest.importorskip("numba")
 pytestmark = pytest.mark.skipif(not module.own_blocks(), reason="compiled for processors with AVX-512 or AVX2")

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from graphmill.kernels.propagation import SparseMatrix, sparse_matrix
-from graphmill.kernels.propagation.row_selection import select_rows
 from graphmill.systems.dragon.model import Dragon, DragonConfig
+from graphmill.systems.recommenders.row_selection import select_rows
 from tests.systems.mmgcn.test_model import ITEM, ITEMS, USER, USERS, graph_of
 
 

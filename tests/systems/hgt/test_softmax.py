@@ -187,8 +187,9 @@ def test_the_old_loss_has_the_recipe_of_before(graph: TypedGraph) -> None:
     assert type(recipe) is HgtRecipe
 
 
-def test_an_export_scores_links_as_the_ranking_does(graph: TypedGraph, tmp_path: Path) -> None:
-    values = CASES["hgt-softmax"].job(graph, training={"epochs": 1}).settings.model_dump() | {"preset": "none"}
+@pytest.mark.parametrize("case", ["hgt-softmax", "hgt-softmax-complex"])
+def test_an_export_scores_links_as_the_ranking_does(graph: TypedGraph, tmp_path: Path, case: str) -> None:
+    values = CASES[case].job(graph, training={"epochs": 1}).settings.model_dump() | {"preset": "none"}
     result = train(values, "test", root=str(tmp_path))
     restored = restore(result["run_dir"])
     manifest = export_run(restored)

@@ -17,7 +17,6 @@ from graphmill.graph.build import build_graph
 from graphmill.graph.knowledge import knowledge_view
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.kernels.propagation import row_selection as row_selection
 from graphmill.runs.export import restore
 from graphmill.runs.resolve import merge, parse_settings, read_settings, resolve
 from graphmill.runs.train import train
@@ -28,6 +27,7 @@ from graphmill.systems.kgat.graph import CollaborativeGraph
 from graphmill.systems.kgat.model import Kgat, final
 from graphmill.systems.kgat.recipe import KgatRecipe
 from graphmill.systems.kgat.settings import KgatObjective
+from graphmill.systems.recommenders import row_selection as row_selection
 from graphmill.systems.recommenders.batch import PairBatch
 from graphmill.training.contract import Execution
 from tests.graph.test_interactions import tables

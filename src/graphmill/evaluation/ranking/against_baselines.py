@@ -45,12 +45,13 @@ class AgainstBaselines:
         ours = f"the model's {self.average} MRR of {self.mrr['model']:.4f}"
         better = sorted((n for n in self.ratios if self.mrr[n] > self.mrr["model"]), key=lambda n: -self.mrr[n])
         if better:
-            named = " and ".join(
+            *first, last = (
                 f"{title(name)} ({self.mrr[name]:.4f}, {self.mrr[name] / self.mrr['model'] - 1:.0%} above)"
                 if self.mrr["model"] > 0
                 else f"{title(name)} ({self.mrr[name]:.4f})"
                 for name in better
             )
+            named = f"{', '.join(first)} and {last}" if first else last
             verb = "beats" if len(better) == 1 else "beat"
             return f"{named} {verb} {ours}{self._interval()}."
         rival = f"{title(self.best)} ({self.mrr[self.best]:.4f})"

@@ -19,7 +19,16 @@ from torch.autograd.function import once_differentiable
 from graphmill.kernels.hgt import attention as hgt
 from graphmill.kernels.hgt.attention import Backend, unpack
 from graphmill.kernels.hgt.plan import MessageGraph
-from graphmill.kernels.hgt.relations import Rows, Saved, Weights, attend_backward, attend_types, deltas, side_by_side
+from graphmill.kernels.hgt.relations import (
+    Rows,
+    Saved,
+    Weights,
+    attend_backward,
+    attend_types,
+    deltas,
+    side_by_side,
+    whole_gradients,
+)
 from graphmill.kernels.products import add_product_, product
 
 _MOST_GROUPS = 4
@@ -160,19 +169,14 @@ class _Projected(torch.autograd.Function):
             for (a, b), log_totals, of_edges in zip(ctx.groups, totals, logits, strict=True):
                 place = (a, b, heads, width)
                 packed = _project(x, weights, biases, place, ctx.low) if ctx.recompute else next(lists)
-                d_packed = [None if p is None else torch.zeros_like(p, dtype=w_k.dtype) for p in packed]
                 columns = slice(a * width, b * width)
                 shares = [None if d is None else d[:, a:b] for d in delta]
                 own = Weights(w_k[:, a:b], w_v[:, a:b], prior[:, a:b])
-                found = attend_backward(
+                given = (
                     Saved(*unpack(packed, graph, own.w_k), log_totals, shares, of_edges),
                     [None if d is None else d[:, columns] for d in slopes],
-                    *unpack(d_packed, graph, own.w_k),
-                    own,
-                    graph,
-                    masked_pairs,
-                    ctx.edges,
                 )
+                d_packed, found = _edges_backward(packed, given, own, graph, masked_pairs, ctx.edges)
                 for whole, part in zip(d_own, found, strict=True):
                     whole[:, a:b] = part
                 del packed
@@ -184,6 +188,24 @@ class _Projected(torch.autograd.Function):
                         )
                         d_packed[t] = None
         return (None, None, None, None, None, *d_own, *d_x, *d_projection[0], *d_projection[1])
+
+
+def _edges_backward(
+    packed: Rows,
+    given: tuple[Saved, Rows],
+    own: Weights,
+    graph: MessageGraph,
+    masked_pairs: Tensor | None,
+    edges: ModuleType,
+) -> tuple[list[Tensor | None], Weights]:
+    """The gradients of ``packed`` q, k and v, and those of the relations' weights."""
+    if hasattr(edges, "whole_backward"):
+        parts, found = whole_gradients(*given, own, graph, edges, masked_pairs)
+        of_type = [[part for part in own_parts if part is not None] for own_parts in zip(*parts, strict=True)]
+        return [torch.cat(side, 1) if side else None for side in of_type], found
+    d_packed = [None if p is None else torch.zeros_like(p, dtype=own.w_k.dtype) for p in packed]
+    found = attend_backward(*given, *unpack(d_packed, graph, own.w_k), own, graph, masked_pairs, edges)
+    return d_packed, found
 
 
 def _version(x: Tensor) -> int:
@@ -238,11 +260,11 @@ def _project_backward(
     assert d_bias is not None
     own = _own(weight, place).to(low)
     d = d.to(low)
-    into_weight, sums = _times(d.mT, rows, None, low), d.sum(0)
-    if _is_whole(place):
-        d_weight.copy_(into_weight)
-        d_bias.copy_(sums)
+    if _is_whole(place) and d_weight.dtype == d_bias.dtype == low:
+        product(d.mT, rows.to(low), out=d_weight)
+        torch.sum(d, 0, out=d_bias)
     else:
+        into_weight, sums = _times(d.mT, rows, None, low), d.sum(0)
         size = (place[1] - place[0]) * place[3]
         for number, c in enumerate(_slices(weight, place)):
             d_weight[c] = into_weight[number * size : (number + 1) * size]

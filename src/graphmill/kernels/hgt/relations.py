@@ -100,44 +100,36 @@ def _whole(rows: Rows, types: Sequence[int], weights: Weights) -> Tensor:
     return torch.cat([_present(rows[t]) for t in types]).to(weights.w_k.dtype)
 
 
-def _whole_backward(
-    saved: Saved,
-    d_out: Rows,
-    d_rows: tuple[Rows, Rows, Rows],
-    weights: Weights,
-    graph: MessageGraph,
-    edges: ModuleType,
-    masked_pairs: Tensor | None,
-) -> Weights:
-    """:func:`attend_backward` for a backend that takes all types at once."""
+def whole_gradients(
+    saved: Saved, d_out: Rows, weights: Weights, graph: MessageGraph, edges: ModuleType, masked_pairs: Tensor | None
+) -> tuple[list[list[Tensor | None]], Weights]:
+    """Of a backend that takes all types at once: gradients of q, k and v per type, and of the weights."""
     targets, sources = sorted(graph.target_types), sorted(graph.source_types)
-    # What has no gradient of its own takes no part.
-    slopes = [
-        torch.zeros_like(_present(saved.q[t]), dtype=weights.w_k.dtype) if d_out[t] is None else d_out[t]
-        for t in targets
-    ]
+    d_rows: list[list[Tensor | None]] = [[None] * graph.num_types for _ in range(3)]
     rows = (_whole(saved.q, targets, weights), *(_whole(x, sources, weights) for x in (saved.k, saved.v)))
-    if not targets:
-        return Weights(*(torch.zeros_like(w) for w in weights))
-    log_total = torch.cat([_present(saved.log_total[t]) for t in targets])
-    delta = torch.cat(
-        [
-            torch.zeros_like(_present(saved.log_total[t])) if saved.delta[t] is None else _present(saved.delta[t])
+    if targets:
+        # What has no gradient of its own takes no part.
+        slopes = [
+            torch.zeros_like(_present(saved.q[t]), dtype=weights.w_k.dtype) if d_out[t] is None else d_out[t]
             for t in targets
         ]
-    )
-    d_whole = torch.cat([_present(d) for d in slopes]).to(weights.w_k.dtype)
-    found, d_weights = edges.whole_backward(
-        graph, rows, weights, d_whole, (log_total, delta, saved.logits[targets[0]]), masked_pairs
-    )
-    for into, whole, types, counts in (
-        (d_rows[0], found[0], targets, graph.target_counts),
-        (d_rows[1], found[1], sources, graph.source_counts),
-        (d_rows[2], found[2], sources, graph.source_counts),
-    ):
+        log_total = torch.cat([_present(saved.log_total[t]) for t in targets])
+        delta = torch.cat(
+            [
+                torch.zeros_like(_present(saved.log_total[t])) if saved.delta[t] is None else _present(saved.delta[t])
+                for t in targets
+            ]
+        )
+        d_whole = torch.cat([_present(d) for d in slopes]).to(weights.w_k.dtype)
+        softmax = (log_total, delta, saved.logits[targets[0]])
+        found, d_weights = edges.whole_backward(graph, rows, weights, d_whole, softmax, masked_pairs)
+    else:
+        found, d_weights = (torch.zeros_like(x) for x in rows), (torch.zeros_like(w) for w in weights)
+    ends = ((targets, graph.target_counts), (sources, graph.source_counts), (sources, graph.source_counts))
+    for into, whole, (types, counts) in zip(d_rows, found, ends, strict=True):
         for t, part in zip(types, whole.split([counts[t] for t in types]), strict=True):
-            _present(into[t]).add_(part)
-    return Weights(*d_weights)
+            into[t] = part
+    return d_rows, Weights(*d_weights)
 
 
 class Saved(NamedTuple):
@@ -178,7 +170,12 @@ def attend_backward(
     ``d_out`` has its rows :func:`side_by_side`.
     """
     if hasattr(edges, "whole_backward"):
-        return _whole_backward(saved, d_out, (d_q, d_k, d_v), weights, graph, edges, masked_pairs)
+        found, d_weights = whole_gradients(saved, d_out, weights, graph, edges, masked_pairs)
+        for into, parts in zip((d_q, d_k, d_v), found, strict=True):
+            for rows, part in zip(into, parts, strict=True):
+                if part is not None:
+                    _present(rows).add_(part)
+        return d_weights
     d_weights = Weights(*(torch.zeros_like(w) for w in weights))
     chosen = tuple(
         number

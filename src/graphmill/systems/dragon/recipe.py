@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from graphmill.kernels.propagation import SparseMatrix
-from graphmill.kernels.propagation.row_selection import cut_rows, select_rows
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.dragon.graphs import item_graph, user_graph
 from graphmill.systems.dragon.model import Dragon, DragonConfig
@@ -18,6 +17,7 @@ from graphmill.systems.dragon.settings import DragonSettings
 from graphmill.systems.recommenders.batch import PairBatch
 from graphmill.systems.recommenders.multimodal import MOST_ROWS, NORM, MultimodalRecipe, squares
 from graphmill.systems.recommenders.recipe import ITEMS, USERS, PairRows
+from graphmill.systems.recommenders.row_selection import cut_rows, select_rows
 from graphmill.systems.recommenders.user_item_graph import user_item_graph
 from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, Term
 

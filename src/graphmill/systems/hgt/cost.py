@@ -16,6 +16,7 @@ from graphmill.kernels.devices import ACCELERATOR_BYTES
 from graphmill.kernels.hgt.projected import group_count
 from graphmill.kernels.hgt.relations import in_one_pass
 from graphmill.kernels.runtime.threads import has_numba
+from graphmill.systems.hgt.complex_part import with_complex
 from graphmill.systems.hgt.expected_sizes import Degrees, Layer, Pass, degrees_of, pass_of, read_first
 from graphmill.systems.hgt.link_scores import BLOCK_BYTES
 from graphmill.systems.hgt.settings import HgtSettings
@@ -59,7 +60,7 @@ def step_cost(graph: TypedGraph, settings: HgtSettings, batching: str, execution
     chunks = max(execution.loss_chunks, 1) if batching == "full" else 1
     flop, relation_flop = _flop(settings, one, degrees, execution.checkpointing)
     table = int(counts.sum() * width) if batching != "full" else 0
-    return Cost(
+    cost = Cost(
         weights=weights,
         held=held,
         step=int(_step_bytes(settings, one, execution.checkpointing, precision, chunks, batching)) + table,
@@ -77,6 +78,7 @@ def step_cost(graph: TypedGraph, settings: HgtSettings, batching: str, execution
         * (1 + execution.checkpointing),
         ragged=batching != "full",
     )
+    return with_complex(cost, graph, settings, execution, precision) if m.complex_dim else cost
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------------

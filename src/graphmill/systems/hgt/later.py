@@ -103,3 +103,19 @@ def grown_links(later: LaterNodes, links: Links, graph: TypedGraph) -> Links:
         outgoing.append(whole)
         offsets.append((int(offset[source]), int(offset[target])))
     return type(links)(outgoing, offsets)
+
+
+def grown_factors(
+    later: LaterNodes, graph: TypedGraph, known: np.ndarray, new: np.ndarray, factors: np.ndarray
+) -> np.ndarray:
+    """float32 [nodes of the grown graph, f]: ComplEx's vectors, those of new nodes as a ridge regression on the spectral
+    vectors (``known`` [nodes, s], ``new`` [new nodes, s]) foretells them, type by type.
+    """
+    parts, at = [], 0
+    for t, more in zip(graph.node_types, later.counts, strict=True):
+        x, y = known[t.offset : t.offset + t.count].astype(np.float64), factors[t.offset : t.offset + t.count]
+        parts.append(y)
+        gram = x.T @ x + np.eye(x.shape[1])
+        parts.append((new[at : at + more] @ np.linalg.solve(gram, x.T @ y)).astype(np.float32))
+        at += more
+    return np.concatenate(parts)

@@ -308,9 +308,13 @@ class HgtRecipe(BaseRecipe):
         scorer.poll = poll
         m, enough = self.settings.model, min(limit or STRENGTH_QUERIES, STRENGTH_QUERIES)
         if split == "valid" and not final and m.relation_strength and m.popularity:
-            fit_strength(scorer.decoder, scorer, self._queries_of(split, enough))
+            self.fit_score(scorer, self._queries_of(split, enough))
         ranking = rank_links(scorer, self._queries_of(split, limit), ks=tuple(self.settings.evaluation.top_k))
         return self.measured(ranking.macro, final=final)
+
+    def fit_score(self, scorer: Any, queries: LinkQueries) -> None:
+        """What of the score held-out links choose: how far each relation's vectors may overrule popularity."""
+        fit_strength(scorer.decoder, scorer, queries)
 
     def held_out(self, split: str) -> int:
         """Links; InputError where there is none, before a step is trained rather than at the first evaluation."""

@@ -33,6 +33,12 @@ class HgtModel(Settings):
         ge=0.0,
         le=1.0,
     )
+    complex_dim: int = setting(
+        0,
+        "Loss softmax: width of ComplEx vectors that are trained beside, and whose score is added with weights that each "
+        "relation's validation links choose; an export has them in relations.safetensors, not in the embedding (0: none)",
+        ge=0,
+    )
     neighbour_sums: bool = setting(
         True,
         "Loss softmax: score a link by how much its target is like the head's other targets in the relation, and its head "
@@ -55,6 +61,10 @@ class HgtModel(Settings):
 
     @model_validator(mode="after")
     def _divisible(self) -> "HgtModel":
+        if self.complex_dim % 2:
+            raise ValueError(
+                f"model.complex_dim {self.complex_dim} is odd, and half of a complex vector is real; make it even"
+            )
         if self.hidden_dim % self.num_heads:
             up = -(-self.hidden_dim // self.num_heads) * self.num_heads
             raise ValueError(
@@ -117,16 +127,28 @@ _OF_LINK_CONTRASTIVE = (
     *(name for name in HgtObjective.model_fields if name.startswith("contrastive_")),
 )
 _OF_THE_OTHER_LOSS: dict[str, dict[str, tuple[str, ...]]] = {
-    "link_contrastive": {"model": ("learned_share", "neighbour_sums"), "objective": ("candidates",)},
+    "link_contrastive": {
+        "model": ("learned_share", "neighbour_sums", "complex_dim"),
+        "objective": ("candidates",),
+        "training": ("complex_steps",),
+    },
     "softmax": {"objective": _OF_LINK_CONTRASTIVE},
 }
 """Loss → section → settings that only the other loss reads."""
+
+
+_COMPLEX_STEPS = 100
 
 
 class HgtTraining(TrainingSettings):
     """HGT's training defaults."""
 
     steps_per_epoch: int = setting(10, "Optimizer steps per epoch", ge=1)
+    complex_steps: int = setting(
+        _COMPLEX_STEPS,
+        "model.complex_dim: steps of ComplEx an epoch, of 1,024 links each, by Adagrad at a rate of 0.1",
+        ge=1,
+    )
     relation_decay: float = setting(
         1.0,
         "Weight decay of the relations' vectors as a multiple of weight_decay; more of it lets relations in which the "
@@ -239,6 +261,8 @@ class HgtSettings(LinkSettings):
     def unread(self) -> dict[str, list[str]]:
         """By section what the loss does not read: no part of what a run is, so that runs of before keep theirs."""
         found = {section: list(names) for section, names in _OF_THE_OTHER_LOSS[self.objective.loss].items()}
+        if self.objective.loss == "softmax" and not self.model.complex_dim:
+            return found | {"model": ["complex_dim"], "training": ["complex_steps"]}
         return found | {"objective": ["loss", *found["objective"]]} if "model" in found else found
 
     def without_messages(self) -> "HgtSettings":
@@ -272,6 +296,10 @@ class HgtSettings(LinkSettings):
                         f"{section}.{name} is not read with objective.loss: {loss}; leave it out, or set objective.loss: "
                         f"{other}"
                     )
+        if loss == "softmax" and not self.model.complex_dim and self.training.complex_steps != _COMPLEX_STEPS:
+            raise ValueError(
+                "training.complex_steps is not read with model.complex_dim: 0; leave it out, or set a width"
+            )
         acceleration = self.acceleration
         if acceleration.batch_size or acceleration.batch_size_per_device:
             raise ValueError(

@@ -12,39 +12,57 @@ from torch import Tensor, nn
 from graphmill.graph.later_nodes import LaterNodes
 from graphmill.graph.spectral import neighbourhoods
 from graphmill.kernels.table_rows import table_rows
+from graphmill.systems.complex.batch import ComplexBatch
+from graphmill.systems.complex.model import ComplEx
+from graphmill.systems.complex.recipe import ComplexRecipe
 from graphmill.systems.hgt.batch import LINK, HgtBatch
-from graphmill.systems.hgt.later import grown_links, learned_later, neighbourhoods_of
+from graphmill.systems.hgt.complex_part import complex_settings
+from graphmill.systems.hgt.later import grown_factors, grown_links, learned_later, neighbourhoods_of
+from graphmill.systems.hgt.mix import fit_mix
 from graphmill.systems.hgt.model import HGT
 from graphmill.systems.hgt.recipe import HgtRecipe
 from graphmill.systems.hgt.settings import HgtSettings
 from graphmill.systems.hgt.softmax_decoder import Ends, SoftmaxDecoder
 from graphmill.systems.hgt.softmax_links import Asked, asked_of, padded, side_by_side
-from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer, scoring_arrays
+from graphmill.systems.hgt.softmax_scorer import Factors, SoftmaxScorer, scoring_arrays
 from graphmill.systems.hgt.spectral import NeighbourSums, SpectralTable, SpectralVectors
-from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, Execution, Term
+from graphmill.training.contract import Compilable, EmbeddingBlock, Encoded, Execution, ParameterGroup, Phase, Term
 
 if TYPE_CHECKING:
+    from graphmill.evaluation.ranking.links import LinkQueries
     from graphmill.graph.typed_graph import TypedGraph
 
 LEARNED_LENGTH = 0.5
 """Length of the learned part of a vector, beside a spectral part of at most 1."""
 
 
-class SoftmaxModule(nn.Module):
-    """What a checkpoint stores: the spectral table, the encoder of the learned part (if there is one) and the decoder."""
+_FACTORS = "factors."
+COMPLEX = "complex"
+"""The phase in which the ComplEx part is trained, and how its tables' names begin."""
 
-    def __init__(self, table: SpectralTable, encoder: HGT | None, decoder: SoftmaxDecoder) -> None:
+
+class SoftmaxModule(nn.Module):
+    """What a checkpoint stores: the spectral table, the encoder of the learned part, the decoder and ComplEx's tables.
+
+    Encoder and tables are there where the settings ask for them.
+    """
+
+    def __init__(
+        self, table: SpectralTable, encoder: HGT | None, decoder: SoftmaxDecoder, factors: ComplEx | None = None
+    ) -> None:
         super().__init__()
         self.table = table
         self.encoder = encoder
         self.decoder = decoder
+        self.factors = factors
 
 
 class HgtSoftmaxRecipe(HgtRecipe):
     """The same graph, steps and layers as :class:`HgtRecipe`; another loss, decoder, and vectors in two parts.
 
     An embedding is the spectral part [embedding_dim − learned_dim] and the learned one [learned_dim] side by side. The
-    layers read the spectral part as a feature of every node.
+    layers read the spectral part as a feature of every node. With ``model.complex_dim`` a phase of its own trains ComplEx
+    on the same links, and its score is a part of a link's.
     """
 
     algorithm_version = 7
@@ -57,6 +75,12 @@ class HgtSoftmaxRecipe(HgtRecipe):
         self.sums = NeighbourSums.of_data(self.data)
         self._vectors: tuple[Tensor, SpectralVectors] | None = None
         self._seen: tuple[Tensor | None, int] = (None, 0)
+        self.complex: ComplexRecipe | None = None
+        if settings.model.complex_dim:
+            self.complex = ComplexRecipe(graph, complex_settings(settings), "full")
+            own = self.complex.phases[0]
+            training = self.complex.settings.training
+            self.phases.append(Phase(COMPLEX, own.steps_per_epoch, own.batch_size, own.batch_size, training))
 
     # ---------------------------------------------------------------- model
 
@@ -79,13 +103,26 @@ class HgtSoftmaxRecipe(HgtRecipe):
             sums=m.neighbour_sums,
             weighted=m.decoder == "distmult",
             popularity=m.popularity,
+            factors=self.complex is not None,
         )
-        return SoftmaxModule(table, encoder, decoder)
+        return SoftmaxModule(table, encoder, decoder, self.complex.build(execution) if self.complex else None)
+
+    def to(self, device: torch.device) -> None:
+        """Graph, features and degrees to the device."""
+        super().to(device)
+        if self.complex is not None:
+            self.complex.to(device)
 
     def parameter_groups(self, model: nn.Module, phase: Any) -> list[Any]:
         """As for any HGT; the decoder's few numbers a relation are not decayed, what does not train is left out."""
+        if phase.name == COMPLEX:
+            names, tables = zip(*((n, p) for n, p in model.named_parameters() if n.startswith(_FACTORS)), strict=True)
+            return [ParameterGroup(list(names), list(tables), 0.0)]
         groups = super().parameter_groups(model, phase)
-        trained = [(g, [i for i, p in enumerate(g.parameters) if p.requires_grad]) for g in groups]
+        trained = [
+            (g, [i for i, p in enumerate(g.parameters) if p.requires_grad and not g.names[i].startswith(_FACTORS)])
+            for g in groups
+        ]
         kept = [
             type(g)([g.names[i] for i in rows], [g.parameters[i] for i in rows], g.decay) for g, rows in trained if rows
         ]
@@ -100,12 +137,23 @@ class HgtSoftmaxRecipe(HgtRecipe):
                 out[name] = (f"softmax.{name}", relations)
             elif name.startswith("encoder.features.") and self.width:
                 out[name] = (f"{out[name][0]}@{self.graph.content_hash}", [])
+        if self.complex is not None:
+            own = self.complex.row_keys(model.factors)  # type: ignore[arg-type]
+            out |= {_FACTORS + name: (_FACTORS + label, keys) for name, (label, keys) in own.items()}
         return out
 
     # ---------------------------------------------------------------- a step
 
-    def encode(self, model: nn.Module, batch: HgtBatch) -> Encoded:
+    def step(self, phase: Phase, epoch: int, index: int) -> HgtBatch:
+        """The links, candidates and messages of one step; in ComplEx's phase its links."""
+        if self.complex is not None and phase.name == COMPLEX:
+            return self.complex.step(phase, epoch, index)  # type: ignore[return-value]
+        return super().step(phase, epoch, index)
+
+    def encode(self, model: nn.Module, batch: HgtBatch) -> Encoded | None:  # type: ignore[override]
         """Spectral vectors of all nodes without the step's pairs (on the host), and what the layers learn of some."""
+        if isinstance(batch, ComplexBatch):
+            return None
         masked = np.zeros(max(self.graph.num_pairs, 1), dtype=bool)
         masked[batch.masked] = True
         spectral = torch.from_numpy(self.spectral(model).all(masked))
@@ -145,7 +193,9 @@ class HgtSoftmaxRecipe(HgtRecipe):
         return self._vectors[1]
 
     def terms(self, model: nn.Module, chunk: HgtBatch, encoded: Encoded | None) -> list[Any]:
-        """The mean over relations of the mean over links of −log softmax."""
+        """The mean over relations of the mean over links of −log softmax; in ComplEx's phase its own terms."""
+        if self.complex is not None and isinstance(chunk, ComplexBatch):
+            return list(self.complex.terms(model.factors, chunk, encoded))  # type: ignore[arg-type]
         assert encoded is not None
         if not len(chunk.relation):
             return []
@@ -175,18 +225,17 @@ class HgtSoftmaxRecipe(HgtRecipe):
         ]
         degrees = [np.log1p(self.data.relations[a.relation].degree[a.candidates]).astype(np.float32) for a in group]
         absent = np.array([len(a.candidates) for a in group])[:, None] <= np.arange(candidates)
-        relation, tail_degree, degree, share, barred, no_candidate, *ends = self._tensors(
+        tails = padded([chunk.tail_degree[a.links] for a in group], links)
+        relation, degree, share, barred, no_candidate, *ends = self._tensors(
             np.array([a.relation for a in group]),
-            padded([chunk.tail_degree[a.links] for a in group], links),
-            padded(degrees, candidates),
+            np.concatenate([tails, padded(degrees, candidates)], 1),
             padded([chunk.share[a.links].astype(wide) for a in group], links),
             np.concatenate([self._known(a, candidates) + n * links * candidates for n, a in enumerate(group)]),
             absent,
             *whole,
         )
-        left, own, wrong = self._split(encoded, ends, sizes)
-        right = decoder.pairs(relation, left, own, tail_degree)
-        scores = decoder(relation, left, wrong, degree)
+        left, targets = self._split(encoded, ends, (links, links + candidates))
+        right, scores = decoder.own_and_others(relation, left, targets, degree)
         # What is known to be right is no wrong answer; the asked target stands apart.
         scores = scores.flatten().index_fill(0, barred, -torch.inf).view(scores.shape)
         if absent.any():
@@ -220,7 +269,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
         return [vectors, rows, sums, counts]
 
     def _split(self, encoded: Encoded, ends: list[Tensor], sizes: tuple[int, ...]) -> list[Ends]:
-        """Heads, tails and candidates, side by side in each of ``ends``, apart."""
+        """What is side by side in each of ``ends``, apart: heads, tails and candidates."""
         vectors, rows, sums, counts = ends
         fields = [vectors, sums, counts]
         if "z" in encoded.tensors:
@@ -238,11 +287,28 @@ class HgtSoftmaxRecipe(HgtRecipe):
     def scorer(self, model: nn.Module) -> SoftmaxScorer:  # type: ignore[override]
         """Scores from embeddings that are computed once, in eval mode, and their sums over all training edges."""
         vectors = np.concatenate([b.vectors for b in self.embeddings(model)])
-        return SoftmaxScorer(vectors, self.width, model.decoder, self.sums, self.device)  # type: ignore[arg-type]
+        decoder: SoftmaxDecoder = model.decoder  # type: ignore[assignment]
+        return SoftmaxScorer(vectors, self.width, decoder, self.sums, self.device, self.factors_of(model))
+
+    def factors_of(self, model: nn.Module) -> Factors | None:
+        """ComplEx's tables of nodes and of the graph's relations, if it has a part."""
+        tables: ComplEx | None = model.factors  # type: ignore[assignment]
+        if tables is None:
+            return None
+        relations = tables.relations[: len(self.data.relations)]
+        nodes, own = (t.detach().float().cpu().numpy() for t in (tables.entities, relations))
+        return nodes, own
+
+    def fit_score(self, scorer: Any, queries: LinkQueries) -> None:
+        """With ComplEx the parts' weights by relation, else how far vectors may overrule popularity."""
+        if self.complex is None:
+            super().fit_score(scorer, queries)
+        else:
+            fit_mix(scorer.decoder, scorer, queries, self.settings.training.seed)
 
     def scoring(self, model: nn.Module) -> dict[str, np.ndarray]:
         """What a score needs beside the exported vectors: :func:`graphmill.systems.hgt.softmax_scorer.scoring_arrays`."""
-        return scoring_arrays(self.width, model.decoder, self.sums)  # type: ignore[arg-type]
+        return scoring_arrays(self.width, model.decoder, self.sums, self.factors_of(model))  # type: ignore[arg-type]
 
     def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
         """The spectral part, then the learned one, in chunks of nodes."""
@@ -260,13 +326,23 @@ class HgtSoftmaxRecipe(HgtRecipe):
         """The projection of the new neighbourhoods beside what the layers make of the new nodes."""
         vectors = self.spectral(model)
         spectral = vectors.projected(neighbourhoods_of(later, self.data, self.entries))
-        scoring = scoring_arrays(self.width, model.decoder, grown_links(later, self.sums, self.graph))  # type: ignore[arg-type]
+        factors = self.factors_of(model)
+        if factors is not None:
+            factors = (grown_factors(later, self.graph, vectors.all(), spectral, factors[0]), factors[1])
+        links = grown_links(later, self.sums, self.graph)
+        scoring = scoring_arrays(self.width, model.decoder, links, factors)  # type: ignore[arg-type]
         encoder: HGT | None = model.encoder  # type: ignore[assignment]
         if encoder is None:
             return spectral, scoring
         inputs = self.inputs(encoder, torch.from_numpy(vectors.all()))
         learned = learned_later(self, model, later, inputs, spectral) * np.float32(self.learned_scale)
         return np.concatenate([spectral, learned], 1), scoring
+
+    def units_per_step(self, phase: Phase) -> tuple[str, float]:
+        """Message edges; in ComplEx's phase links."""
+        if self.complex is not None and phase.name == COMPLEX:
+            return self.complex.units_per_step(phase)
+        return super().units_per_step(phase)
 
     def compilables(self, model: nn.Module) -> list[Compilable]:
         """The heads: dense and of fixed shapes."""

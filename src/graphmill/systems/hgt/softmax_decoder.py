@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +23,12 @@ class Ends(NamedTuple):
     learned: Tensor | None
     sums: Tensor
     counts: Tensor
+    factors: Tensor | None = None
+    """[n, f] ComplEx's: of heads multiplied with the relation's, of targets as they are."""
+
+
+PARTS = ("sum at the head", "sum at the target", "learned", "ComplEx", "popularity")
+"""What a row of :attr:`SoftmaxDecoder.mix` weighs; without sums the product of the two ends stands first."""
 
 
 class SoftmaxDecoder(nn.Module):
@@ -31,12 +38,23 @@ class SoftmaxDecoder(nn.Module):
     unnormalised message path, in which the link itself has no part. s: spectral vectors, y: learned ones. Without ``sums``
     the first two terms are ⟨s_h d, s_t⟩.
 
+    With ``factors`` ranking adds ComplEx's score, and weighs the :data:`PARTS` by ``mix`` [relations, 5], a buffer that
+    :func:`graphmill.systems.hgt.mix.fit_mix` sets; until it has, ComplEx weighs nothing.
+
     ``strength`` [relations] scales all but popularity when links are ranked, as in
     :class:`graphmill.systems.hgt.decoder.LinkDecoder`; training leaves it at 1.
     """
 
     def __init__(
-        self, num_relations: int, spectral: int, learned: int, *, sums: bool, weighted: bool, popularity: bool
+        self,
+        num_relations: int,
+        spectral: int,
+        learned: int,
+        *,
+        sums: bool,
+        weighted: bool,
+        popularity: bool,
+        factors: bool = False,
     ) -> None:
         super().__init__()
         ones = torch.ones(num_relations)
@@ -48,6 +66,8 @@ class SoftmaxDecoder(nn.Module):
         self.popularity = nn.Parameter(POPULARITY * ones) if popularity else None
         self.strength: Tensor
         self.register_buffer("strength", torch.ones(num_relations))
+        self.mix: Tensor | None
+        self.register_buffer("mix", torch.tensor([1.0, 1, 1, 0, 1]).repeat(num_relations, 1) if factors else None)
 
     def forward(self, relation: int | Tensor, heads: Ends, targets: Ends, log_degree: Tensor) -> Tensor:
         """Every head with every target: [B] and [C] ends, ``log_degree`` [C] → at least fp32 [B, C].
@@ -60,33 +80,91 @@ class SoftmaxDecoder(nn.Module):
         """Each head with the target of its row: [B] and [B] ends, ``log_degree`` [B] → at least fp32 [B]."""
         return self._scores(relation, heads, targets, log_degree, crossed=False)
 
+    def own_and_others(
+        self, relation: int | Tensor, heads: Ends, targets: Ends, log_degree: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """:meth:`pairs` [B] with the first B of ``targets`` [B + C], and :meth:`forward` [B, C] with the others."""
+        heads, targets, factors = self._factors(relation, heads, targets, log_degree)
+        links = heads.counts.shape[-1]
+        sizes = [links, targets.counts.shape[-1] - links]
+
+        def apart(x: Tensor | None, dim: int) -> Sequence[Any]:
+            return (None, None) if x is None else x.split(sizes, dim)
+
+        fields = [*(apart(x, -2) for x in targets[:3]), apart(targets.counts, -1), apart(targets.factors, -2)]
+        of_target, popular = apart(factors.of_target, -1), apart(factors.popular, -1)
+        own, others = (
+            self._combined(
+                heads,
+                Ends(*(field[n] for field in fields)),
+                factors._replace(of_target=of_target[n], popular=popular[n]),
+                crossed=n == 1,
+            )
+            for n in range(2)
+        )
+        return own, others
+
     def _scores(
         self, relation: int | Tensor, heads: Ends, targets: Ends, log_degree: Tensor, *, crossed: bool
     ) -> Tensor:
+        heads, targets, factors = self._factors(relation, heads, targets, log_degree)
+        return self._combined(heads, targets, factors, crossed)
+
+    def _factors(
+        self, relation: int | Tensor, heads: Ends, targets: Ends, log_degree: Tensor
+    ) -> tuple[Ends, Ends, _Factors]:
         # Products are summed in fp32, or in fp64 where the parameters are.
         dtype = torch.float64 if self.strength.dtype == torch.float64 else torch.float32
         heads, targets, log_degree = _to(dtype, heads), _to(dtype, targets), log_degree.to(dtype)
-        score = log_degree.new_zeros(())
+        mix = None if self.mix is None or self.training else _of(self.mix, relation)
+        of_head = of_target = popular = strength = None
         if self.sums is not None and self.exponents is not None:
             weight, exponent = _of(self.sums, relation)[..., None], _of(self.exponents, relation)[..., None]
+            weight = weight if mix is None else weight * mix[..., :2, None]
             of_head = weight[..., 0, :] * (1.0 + heads.counts) ** -exponent[..., 0, :]
             of_target = weight[..., 1, :] * (1.0 + targets.counts) ** -exponent[..., 1, :]
-            score = _product(heads.sums, targets.vectors, crossed) * (of_head[..., None] if crossed else of_head)
-            score = score + _product(heads.vectors, targets.sums, crossed) * (
-                of_target[..., None, :] if crossed else of_target
-            )
         elif self.direct is not None:
-            score = _product(heads.vectors * _of(self.direct, relation)[..., None, :], targets.vectors, crossed)
-        if self.relation is not None and heads.learned is not None and targets.learned is not None:
-            weighted = heads.learned * _of(self.relation, relation)[..., None, :]
-            score = score + _product(weighted, targets.learned, crossed)
+            direct = _of(self.direct, relation) if mix is None else _of(self.direct, relation) * mix[..., :1]
+            heads = heads._replace(vectors=heads.vectors * direct[..., None, :])
+        if self.relation is not None and heads.learned is not None:
+            own = _of(self.relation, relation) if mix is None else _of(self.relation, relation) * mix[..., 2:3]
+            heads = heads._replace(learned=heads.learned * own[..., None, :])
+        if heads.factors is not None:
+            heads = heads._replace(factors=None if mix is None else heads.factors * mix[..., None, 3:4])
+        if self.popularity is not None:
+            known = _of(self.popularity, relation) if mix is None else _of(self.popularity, relation) * mix[..., 4]
+            popular = known[..., None] * log_degree
         if not self.training:
             strength = _of(self.strength, relation)[..., None]
-            score = score * (strength[..., None] if crossed else strength)
-        if self.popularity is None:
-            return score
-        popular = _of(self.popularity, relation)[..., None] * log_degree
-        return score + (popular[..., None, :] if crossed else popular)
+        return heads, targets, _Factors(of_head, of_target, popular, strength)
+
+    def _combined(self, heads: Ends, targets: Ends, factors: _Factors, crossed: bool) -> Tensor:
+        score = heads.counts.new_zeros(())
+
+        def along(x: Tensor, dim: int) -> Tensor:
+            return x.unsqueeze(dim) if crossed else x
+
+        if factors.of_head is not None and factors.of_target is not None:
+            score = _product(heads.sums, targets.vectors, crossed) * along(factors.of_head, -1)
+            score = score + _product(heads.vectors, targets.sums, crossed) * along(factors.of_target, -2)
+        elif self.direct is not None:
+            score = _product(heads.vectors, targets.vectors, crossed)
+        if heads.learned is not None and targets.learned is not None and self.relation is not None:
+            score = score + _product(heads.learned, targets.learned, crossed)
+        if heads.factors is not None and targets.factors is not None:
+            score = score + _product(heads.factors, targets.factors, crossed)
+        if factors.strength is not None:
+            score = score * along(factors.strength, -1)
+        return score if factors.popular is None else score + along(factors.popular, -2)
+
+
+class _Factors(NamedTuple):
+    """What relations make of heads [B] and targets [C]: factors of either sum, popularity, strength; None where none is."""
+
+    of_head: Tensor | None
+    of_target: Tensor | None
+    popular: Tensor | None
+    strength: Tensor | None
 
 
 def _of(values: Tensor, relation: int | Tensor) -> Tensor:
@@ -99,4 +177,5 @@ def _product(left: Tensor, right: Tensor, crossed: bool) -> Tensor:
 
 def _to(dtype: torch.dtype, ends: Ends) -> Ends:
     learned = None if ends.learned is None else ends.learned.to(dtype)
-    return Ends(ends.vectors.to(dtype), learned, ends.sums.to(dtype), ends.counts.to(dtype))
+    factors = None if ends.factors is None else ends.factors.to(dtype)
+    return Ends(ends.vectors.to(dtype), learned, ends.sums.to(dtype), ends.counts.to(dtype), factors)

@@ -9,16 +9,19 @@ import torch
 from torch import Tensor
 
 from graphmill.graph.training_links import TrainingLinks
+from graphmill.systems.complex.model import products
 from graphmill.systems.hgt.softmax_decoder import Ends, SoftmaxDecoder
 from graphmill.systems.hgt.spectral import NeighbourSums
 
-_PARAMETERS = ("sums", "exponents", "direct", "relation", "popularity", "strength")
+_PARAMETERS = ("sums", "exponents", "direct", "relation", "popularity", "strength", "mix")
+Factors = tuple[np.ndarray, np.ndarray]
+"""ComplEx's vectors float32 of all nodes [nodes, f] and of the relations [relations, f]."""
 
 
 class SoftmaxScorer:
     """Scores every candidate target of a relation.
 
-    ``vectors`` float32 [nodes, embedding_dim]: ``width`` spectral columns, then learned ones.
+    ``vectors`` float32 [nodes, embedding_dim]: ``width`` spectral columns, then learned ones. ``factors``: ComplEx's.
     """
 
     def __init__(
@@ -28,11 +31,13 @@ class SoftmaxScorer:
         decoder: SoftmaxDecoder,
         sums: NeighbourSums,
         device: torch.device | None = None,
+        factors: Factors | None = None,
     ) -> None:
         self.decoder, self.vectors, self.sums = decoder, vectors, sums
         self.device = device or torch.device("cpu")
         self.spectral = np.ascontiguousarray(vectors[:, :width])
         self.learned = np.ascontiguousarray(vectors[:, width:])
+        self.factors = factors
         self.poll: Callable[[], None] = lambda: None
         self._targets: tuple[int, Ends, Tensor] | None = None
 
@@ -71,24 +76,34 @@ class SoftmaxScorer:
     def _ends(self, relation: int, nodes: np.ndarray, *, sources: bool) -> Ends:
         rows = nodes + self.sums.offsets[relation][1 if sources else 0]
         vectors, learned = self._tensor(self.spectral[rows]), self._tensor(self.learned[rows])
+        factors = None
+        if self.factors is not None:
+            factors = self._tensor(self.factors[0][rows])
+            if not sources:
+                factors = products(factors, self._tensor(self.factors[1][relation][None]), "complex")
         if self.decoder.sums is None:
-            return Ends(vectors, learned, vectors[:, :0], vectors.new_zeros(len(nodes)))
+            return Ends(vectors, learned, vectors[:, :0], vectors.new_zeros(len(nodes)), factors)
         sums, counts = self.sums.of(relation, nodes, self.spectral, sources=sources)
-        return Ends(vectors, learned, self._tensor(sums), self._tensor(counts))
+        return Ends(vectors, learned, self._tensor(sums), self._tensor(counts), factors)
 
     def _tensor(self, array: np.ndarray) -> Tensor:
         return torch.from_numpy(array).to(self.device)
 
 
-def scoring_arrays(width: int, decoder: SoftmaxDecoder, sums: NeighbourSums) -> dict[str, np.ndarray]:
+def scoring_arrays(
+    width: int, decoder: SoftmaxDecoder, sums: NeighbourSums, factors: Factors | None = None
+) -> dict[str, np.ndarray]:
     """The relations' parameters by name [relations, …], ``spectral_width`` [1], and the training edges
-    (:meth:`graphmill.graph.training_links.TrainingLinks.arrays`).
+    (:meth:`graphmill.graph.training_links.TrainingLinks.arrays`); with a ComplEx part ``complex.nodes`` float32 [nodes, f]
+    and ``complex.relations`` [relations, f].
     """
     arrays = {"spectral_width": np.array([width], np.int64), **sums.arrays()}
     for name in _PARAMETERS:
         value = getattr(decoder, name)
         if value is not None:
             arrays[name] = value.detach().float().cpu().numpy()
+    if factors is not None:
+        arrays |= {"complex.nodes": factors[0], "complex.relations": factors[1]}
     return arrays
 
 
@@ -102,9 +117,11 @@ def scorer_of(arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> SoftmaxS
         sums="sums" in arrays,
         weighted=True,
         popularity="popularity" in arrays,
+        factors="mix" in arrays,
     )
     with torch.no_grad():
         for name in _PARAMETERS:
             if name in arrays:
                 getattr(decoder, name).copy_(torch.from_numpy(np.array(arrays[name])))
-    return SoftmaxScorer(vectors, width, decoder.eval(), NeighbourSums.read(arrays))
+    factors = (arrays["complex.nodes"], arrays["complex.relations"]) if "complex.nodes" in arrays else None
+    return SoftmaxScorer(vectors, width, decoder.eval(), NeighbourSums.read(arrays), factors=factors)

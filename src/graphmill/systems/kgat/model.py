@@ -18,9 +18,9 @@ from torch.utils.checkpoint import checkpoint
 from graphmill.kernels.bi_interaction import bi_interaction, bi_interaction_at, mix
 from graphmill.kernels.dropout import dropout
 from graphmill.kernels.propagation import SparseMatrix, propagate
-from graphmill.kernels.propagation.row_selection import with_neighbours
 from graphmill.kernels.row_norm import beside_normalised
 from graphmill.kernels.table_rows import table_rows
+from graphmill.systems.recommenders.row_selection import with_neighbours
 
 Aggregation = Literal["bi_interaction", "gcn", "graphsage"]
 _TOGETHER = 8_192

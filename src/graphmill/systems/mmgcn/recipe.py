@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from graphmill.graph.sorted_unique import sorted_unique
-from graphmill.kernels.propagation.row_selection import select_rows
 from graphmill.kernels.table_rows import table_rows
 from graphmill.systems.base_recipe import wide
 from graphmill.systems.mmgcn.model import MMGCN, MMGCNConfig, Wanted
@@ -17,6 +16,7 @@ from graphmill.systems.mmgcn.settings import MmgcnSettings, latent_dims
 from graphmill.systems.recommenders.batch import PairBatch
 from graphmill.systems.recommenders.multimodal import MOST_ROWS, NORM, MultimodalRecipe, squares
 from graphmill.systems.recommenders.recipe import ITEMS, USERS, PairRows
+from graphmill.systems.recommenders.row_selection import select_rows
 from graphmill.systems.recommenders.user_item_graph import UserItemGraph, user_item_graph
 from graphmill.training.contract import Compilable, Encoded, ParameterGroup, Phase, Term
 

@@ -28,13 +28,13 @@ class ShardedUserItemGraph:
     user_rows: ShardedMatrix
     item_rows: ShardedMatrix
 
-    def to_users(self, items: Tensor, onto: Tensor | None = None) -> Tensor:
-        """This rank's items → its users, added to ``onto``."""
-        return self.user_rows.product(items, onto)
+    def to_users(self, items: Tensor) -> Tensor:
+        """This rank's items → its users."""
+        return self.user_rows.product(items)
 
-    def to_items(self, users: Tensor, onto: Tensor | None = None) -> Tensor:
-        """This rank's users → its items, added to ``onto``."""
-        return self.item_rows.product(users, onto)
+    def to_items(self, users: Tensor) -> Tensor:
+        """This rank's users → its items."""
+        return self.item_rows.product(users)
 
 
 def sharded_user_item_graph(view: Interactions, shards: Shards, device: torch.device) -> ShardedUserItemGraph:

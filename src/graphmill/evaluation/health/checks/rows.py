@@ -20,7 +20,8 @@ def _dead(e: Evidence) -> Outcome:
 def _duplicated(e: Evidence) -> Outcome:
     share, most, rows = e.figures.duplicated_share, e.thresholds.duplicated_share_max, e.figures.duplicated
     if rows and share <= most:
-        said = f"{rows} rows repeat another row bit for bit, fewer than the bound."
+        counted = "1 row repeats" if rows == 1 else f"{rows} rows repeat"
+        said = f"{counted} another row bit for bit: a warning, as they are at most {100 * most:g} % of all."
         look = "Look at these nodes: without edges or features they get what everything like them gets."
         return Outcome(share, most, "warn", said, look)
     return DUPLICATED.outcome(share, most, share <= most)

@@ -98,14 +98,13 @@ class _Propagate(torch.autograd.Function):
         return (product(ctx.matrix.transpose, gradients[0]) if ctx.needs_input_grad[0] else None), None
 
 
-def product(rows: Rows, x: Tensor, onto: Tensor | None = None) -> Tensor:
-    """A X (+ ``onto``), not differentiable: the weighted sums that torch has for bags of embeddings.
+def product(rows: Rows, x: Tensor) -> Tensor:
+    """A X, not differentiable: the weighted sums that torch has for bags of embeddings.
 
     They add in the rows' order, and write no row an edge.
     """
     wide = x if x.dtype == torch.float64 else x.float()
     weights = rows.value.to(wide.dtype)
-    sums = F.embedding_bag(
+    return F.embedding_bag(
         rows.column, wide, rows.indptr, mode="sum", per_sample_weights=weights, include_last_offset=True
     ).to(x.dtype)
-    return sums if onto is None else sums.add_(onto)

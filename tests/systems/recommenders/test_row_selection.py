@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from graphmill.kernels.propagation import product, propagate
-from graphmill.kernels.propagation import row_selection as row_selection
-from graphmill.kernels.propagation.row_selection import cut_rows, select_rows, with_neighbours
-from tests.kernels.propagation.test_propagation import random_matrix
+from graphmill.systems.recommenders import row_selection as row_selection
+from graphmill.systems.recommenders.row_selection import cut_rows, select_rows, with_neighbours
+from tests.kernels.test_propagation import random_matrix
 
 
 @settings(deadline=None)
@@ -44,9 +44,9 @@ def test_rows_cut_as_an_accelerator_cuts_them(seed: int, rows: int, columns: int
     most = int(matrix.forward.indptr.diff().max())
     x = torch.randn(columns, 3, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     cut, expected = cut_rows(matrix, torch.from_numpy(chosen), most), select_rows(matrix, chosen)
-    torch.testing.assert_close(propagate(cut, x, "torch"), propagate(expected, x, "torch"), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(propagate(cut, x), propagate(expected, x), rtol=1e-12, atol=1e-12)
     y = torch.randn(len(chosen), 3, generator=torch.Generator().manual_seed(seed + 1), dtype=torch.float64)
-    back, wanted = (product(m.transpose, y, "torch") for m in (cut, expected))
+    back, wanted = (product(m.transpose, y) for m in (cut, expected))
     torch.testing.assert_close(back, wanted, rtol=1e-12, atol=1e-12)
 
 

@@ -1,0 +1,47 @@
+"""The ComplEx that is a part of a softmax HGT: its settings, and what it adds to a step's cost."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from graphmill.systems.complex.cost import step_cost
+from graphmill.systems.complex.settings import ComplexSettings
+from graphmill.training.planning import Cost
+
+if TYPE_CHECKING:
+    from graphmill.graph.typed_graph import TypedGraph
+    from graphmill.systems.hgt.settings import HgtSettings
+    from graphmill.training.contract import Execution
+
+
+def complex_settings(settings: HgtSettings) -> ComplexSettings:
+    """Those of a ComplEx recipe: its own optimizer, and what HGT's settings say of width, steps, seed and machine."""
+    return ComplexSettings.model_validate(
+        {
+            "recipe": "complex",
+            "data": settings.data,
+            "model": {"embedding_dim": settings.model.complex_dim},
+            "training": {"steps_per_epoch": settings.training.complex_steps, "seed": settings.training.seed},
+            "acceleration": {"pin_memory": settings.acceleration.pin_memory},
+        }
+    )
+
+
+def with_complex(cost: Cost, graph: TypedGraph, settings: HgtSettings, execution: Execution, precision: str) -> Cost:
+    """``cost`` of the layers' steps with the ComplEx part: what both hold, the larger step, the mean of the steps' work."""
+    own = step_cost(graph, complex_settings(settings), "full", execution, precision)
+    first, second = settings.training.steps_per_epoch, settings.training.complex_steps
+
+    def mean(name: str) -> float:
+        return (first * float(getattr(cost, name)) + second * float(getattr(own, name))) / (first + second)
+
+    return replace(
+        cost,
+        weights=cost.weights + own.weights,
+        held=cost.held + own.held,
+        step=max(cost.step, own.step),
+        gradients=max(cost.gradients, own.gradients),
+        evaluation=cost.evaluation + own.evaluation,
+        **{name: mean(name) for name in ("flop", "low_flop", "moved", "calls")},
+    )

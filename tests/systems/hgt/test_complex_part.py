@@ -1,0 +1,165 @@
+"""The ComplEx part of a softmax HGT: a phase of its own, and weights that held-out links choose."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from graphmill.errors import SettingsError
+from graphmill.evaluation.ranking.links import link_queries, rank_links
+from graphmill.explain.links import explain_links
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.runs.resolve import fingerprint, parse_settings
+from graphmill.systems.hgt.cost import step_cost
+from graphmill.systems.hgt.later import grown_factors
+from graphmill.systems.hgt.mix import fit_mix
+from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
+from graphmill.systems.hgt.softmax_decoder import PARTS
+from graphmill.systems.hgt.softmax_scorer import scorer_of
+from graphmill.training.contract import Execution
+from tests.training.cases import CASES, typed_graph
+
+PLAIN = [1.0, 1.0, 1.0, 0.0, 1.0]
+
+
+@pytest.fixture(scope="module")
+def graph(tmp_path_factory: pytest.TempPathFactory) -> TypedGraph:
+    return typed_graph(Path(tmp_path_factory.mktemp("hgt")) / "graph")
+
+
+def built(graph: TypedGraph) -> tuple[HgtSoftmaxRecipe, torch.nn.Module]:
+    _, recipe = CASES["hgt-softmax-complex"].build(graph)
+    assert isinstance(recipe, HgtSoftmaxRecipe)
+    return recipe, CASES["hgt-softmax-complex"].model(recipe, torch.float64).eval()
+
+
+def test_each_phase_trains_its_own_weights(graph: TypedGraph) -> None:
+    recipe, model = built(graph)
+    _, second = recipe.phases
+    assert (second.name, second.steps_per_epoch) == ("complex", 10)
+    assert second.training is not None
+    assert second.training.optimizer == "adagrad"
+    of = {phase.name: {n for g in recipe.parameter_groups(model, phase) for n in g.names} for phase in recipe.phases}
+    assert of["complex"] == {n for n, _ in model.named_parameters() if n.startswith("factors.")}
+    assert not of["complex"] & of["train"]
+    assert set(recipe.row_keys(model)) == {n for n, _ in model.named_parameters()}
+    batch = recipe.step(second, 0, 0)
+    assert [term.name for term in recipe.terms(model, batch, recipe.encode(model, batch))] == ["softmax", "n3"]  # type: ignore[arg-type]
+
+
+def test_until_it_is_weighed_complex_says_nothing_and_then_its_score_is_added(graph: TypedGraph) -> None:
+    recipe, model = built(graph)
+    decoder, heads = model.decoder, np.arange(6)
+    before = recipe.scorer(model).score_targets(1, heads)
+    decoder.mix[1, PARTS.index("ComplEx")] = 0.5
+    after = recipe.scorer(model).score_targets(1, heads)
+    assert recipe.complex is not None
+    tables = model.factors
+    popularity, tables.popularity = tables.popularity, None
+    complex_alone = recipe.complex.scorer(tables).score_targets(1, heads)
+    tables.popularity = popularity
+    torch.testing.assert_close(after - before, 0.5 * complex_alone, atol=1e-5, rtol=1e-4)
+
+
+def test_weights_go_to_the_part_that_ranks_held_out_links(graph: TypedGraph) -> None:
+    """Vectors of ComplEx that are planted, so that a link's target is the only node that scores."""
+    recipe, model = built(graph)
+    queries = link_queries(graph, "valid")
+    n, width = graph.num_nodes, 2 * graph.num_nodes
+    nodes, relations = np.zeros((n, width), np.float32), np.zeros((len(graph.relations), width), np.float32)
+    nodes[:, :n] = np.eye(n)
+    relations[:, :n] = 1.0
+    for r in queries.relations:  # a head is its targets
+        first, second = recipe.sums.offsets[r.relation]
+        nodes[r.heads + first, r.tails + second] = 3.0
+    scorer = recipe.scorer(model)
+    scorer.factors = (nodes, relations)
+    before = rank_links(scorer, queries, auc_negatives=0).macro["mrr"]
+    fit_mix(model.decoder, scorer, queries, seed=0)
+    mix = model.decoder.mix.clone()
+    assert (mix[:, PARTS.index("ComplEx")] > 0).all()
+    assert (mix >= 0).all()
+    assert rank_links(scorer, queries, auc_negatives=0).macro["mrr"] > 2 * before
+    fit_mix(model.decoder, scorer, queries, seed=0)
+    assert torch.equal(mix, model.decoder.mix)
+
+
+def test_what_ranks_no_better_on_other_links_is_left_as_it_was_trained(graph: TypedGraph) -> None:
+    recipe, model = built(graph)
+    scorer = recipe.scorer(model)
+    assert scorer.factors is not None
+    scorer.factors = (np.zeros_like(scorer.factors[0]), scorer.factors[1])
+    only = model.decoder
+    with torch.no_grad():  # every other part says the same of all
+        only.sums.zero_()
+        only.relation.zero_()
+        only.popularity.zero_()
+    fit_mix(only, scorer, link_queries(graph, "valid"), seed=0)
+    assert only.mix.unique(dim=0).tolist() == [PLAIN]
+
+
+def test_an_explanation_has_complex_as_a_part_of_the_score(graph: TypedGraph) -> None:
+    recipe, model = built(graph)
+    model = model.float()
+    model.decoder.mix.copy_(torch.tensor([0.5, 2.0, 3.0, 0.7, 0.9]))
+    first, second = recipe.sums.offsets[1]
+    (why,) = explain_links(recipe, model, 1, [first + 2], [second + 3])
+    score = float(recipe.scorer(model).score_targets(1, np.array([2]))[0, 3])
+    assert why.parts["ComplEx"] != 0.0
+    assert sum(why.parts.values()) == pytest.approx(score, abs=0.02)
+
+
+def test_arrays_of_an_export_are_small_and_score_by_themselves(graph: TypedGraph) -> None:
+    recipe, model = built(graph)
+    model.decoder.mix[:, 3] = 0.5
+    vectors = np.concatenate([block.vectors for block in recipe.embeddings(model)]).astype(np.float32)
+    arrays = recipe.scoring(model)
+    assert arrays["complex.nodes"].shape == (graph.num_nodes, 8)
+    found = scorer_of(arrays, vectors).score_targets(0, np.arange(4))
+    torch.testing.assert_close(found, recipe.scorer(model).score_targets(0, np.arange(4)).float(), atol=1e-5, rtol=1e-5)
+    without = scorer_of({k: v for k, v in arrays.items() if not k.startswith("complex.") and k != "mix"}, vectors)
+    assert not torch.equal(found, without.score_targets(0, np.arange(4)))
+
+
+def test_later_nodes_get_what_a_regression_on_their_neighbourhoods_foretells(graph: TypedGraph) -> None:
+    rng = np.random.default_rng(0)
+    known = rng.normal(size=(graph.num_nodes, 4)).astype(np.float32) * 30
+    truth = rng.normal(size=(4, 6)).astype(np.float32)
+    counts = [2 if n == 1 else 0 for n in range(len(graph.node_types))]
+    new = rng.normal(size=(2, 4)).astype(np.float32)
+
+    class Later:
+        def __init__(self) -> None:
+            self.counts = counts
+
+    grown = grown_factors(Later(), graph, known, new, known @ truth)  # type: ignore[arg-type]
+    end = graph.node_types[1].offset + graph.node_types[1].count
+    np.testing.assert_allclose(grown[end : end + 2], new @ truth, rtol=0.02, atol=0.05)
+    assert len(grown) == graph.num_nodes + 2
+
+
+def test_settings_that_do_nothing_are_refused(graph: TypedGraph) -> None:
+    with pytest.raises(SettingsError, match=r"complex_dim 7 is odd"):
+        parse_settings({"recipe": "hgt", "model": {"complex_dim": 7}}, "x")
+    with pytest.raises(SettingsError, match=r"complex_steps is not read with model\.complex_dim: 0"):
+        parse_settings({"recipe": "hgt", "training": {"complex_steps": 7}}, "x")
+    with pytest.raises(SettingsError, match=r"complex_dim is not read with objective\.loss: link_contrastive"):
+        parse_settings({"recipe": "hgt", "model": {"complex_dim": 8}, "objective": {"temperature": 0.1}}, "x")
+
+
+def test_a_run_without_it_is_the_run_that_it_was(graph: TypedGraph) -> None:
+    job = CASES["hgt-softmax"].job(graph)
+    other = CASES["hgt-softmax"].job(graph, model={"complex_dim": 8})
+    assert fingerprint(job, "x", 7) != fingerprint(other, "x", 7)
+    assert {"complex_dim"} == set(job.settings.unread["model"])
+    assert "complex_dim" not in other.settings.unread.get("model", [])
+
+
+def test_its_memory_is_estimated(graph: TypedGraph) -> None:
+    settings = [CASES["hgt-softmax"].job(graph, model={"complex_dim": d}).settings for d in (0, 64)]
+    without, with_it = (step_cost(graph, s, "full", Execution(), "fp32") for s in settings)
+    assert with_it.weights - without.weights == pytest.approx(
+        4 * 64 * (graph.num_nodes + len(graph.relations)), rel=0.1
+    )
+    assert with_it.held > without.held
