@@ -153,11 +153,11 @@ def plan(snapshot: Snapshot, info: Mapping[str, Any]) -> Plan:
     }
     offset = 0
     for name in order:
-        tensor = unique[name]
-        end = offset + math.prod(tensor.shape) * tensor.dtype.itemsize
+        held = unique[name]
+        end = offset + math.prod(held.shape) * held.dtype.itemsize
         entries[name] = {
-            "dtype": _DTYPE_NAMES[tensor.dtype],
-            "shape": list(tensor.shape),
+            "dtype": _DTYPE_NAMES[held.dtype],
+            "shape": list(held.shape),
             "data_offsets": [offset, end],
         }
         offset = end
