@@ -79,7 +79,7 @@ def rank(name: str, folder: Path) -> None:
         gradient = compute_gradient(recipe, model, optimizer.parameters, batch, seed_parts=(0,), **options)  # type: ignore[arg-type]
         if gradient.finite:
             optimizer.step(1e-4)
-        optimizer.zero_grad()
+        model.zero_grad()
         whole.append(time.perf_counter() - begin)
         added.append(ranks.seconds)
         sent.append(ranks.bytes_reduced - bytes_before)

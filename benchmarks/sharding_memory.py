@@ -94,7 +94,7 @@ def typed(folder: Path, total: int, edges: int) -> None:
 
 def settings_of(folder: Path, system: str, world: int) -> dict[str, Any]:
     """A short training: two steps, an evaluation, the final figures."""
-    model = {"embedding_dim": WIDTH, "num_layers": LAYERS}
+    model: dict[str, Any] = {"embedding_dim": WIDTH, "num_layers": LAYERS}
     if system == "kgat":
         model = {"embedding_dim": WIDTH, "layer_dims": [64, 32], "relation_dim": 64}
     more: dict[str, Any] = {}

@@ -27,7 +27,8 @@ class RunListener:
         self.throttle = Throttle(every_seconds)
         self.step_seconds: list[float] = []
         self.last_step: float | None = None
-        self._to_come, self._share = 0, None  # steps of those reported together that are not yet; what each took
+        self._to_come = 0  # steps of those reported together that are not yet
+        self._share: float | None = None  # what each took
         self.last_health: dict[str, float] = {}
         self.last_valid: dict[str, float] = {}
         self.split = "valid"

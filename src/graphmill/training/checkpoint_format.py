@@ -153,11 +153,11 @@ def plan(snapshot: Snapshot, info: Mapping[str, Any]) -> Plan:
     }
     offset = 0
     for name in order:
-        own = unique[name]
-        end = offset + math.prod(own.shape) * own.dtype.itemsize
+        held = unique[name]
+        end = offset + math.prod(held.shape) * held.dtype.itemsize
         entries[name] = {
-            "dtype": _DTYPE_NAMES[own.dtype],
-            "shape": list(own.shape),
+            "dtype": _DTYPE_NAMES[held.dtype],
+            "shape": list(held.shape),
             "data_offsets": [offset, end],
         }
         offset = end

@@ -54,6 +54,11 @@ class PhaseOptimizer:
                 state.update(step=torch.zeros((), dtype=torch.float32, device=beside), **made)
         self._allocated = all(p.grad is not None for p in self.parameters)
 
+    def zero_grad(self) -> None:
+        """Drop the gradients (set to None, so that untouched parameters cost nothing)."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
     def tensors(self, prefix: str) -> dict[str, Tensor]:
         """State by ``prefix.parameter.key``; parameters that were never updated have none."""
         out = {}

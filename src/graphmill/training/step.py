@@ -40,7 +40,7 @@ class Gradient:
     @cached_property
     def read(self) -> list[float]:
         """The values on the host."""
-        return self.values.tolist()  # type: ignore[no-any-return]
+        return self.values.tolist()
 
     @cached_property
     def norm(self) -> float:

@@ -6,9 +6,9 @@ What is done with them, step by step, is the engine's business (``engine.py``).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import torch
 from torch import nn
@@ -16,6 +16,7 @@ from torch import nn
 from graphmill.errors import StoppedError
 from graphmill.evaluation.ranking.shared_queries import Share, shared
 from graphmill.training.checkpoint import CheckpointStore, Loaded, Snapshot
+from graphmill.training.checkpoint_format import Streamed
 from graphmill.training.contract import Execution, Phase, Recipe
 from graphmill.training.device import empty_device_cache
 from graphmill.training.ladder import in_smaller_blocks
@@ -33,6 +34,8 @@ from graphmill.training.settings import CHOSEN_ON_TEST, AccelerationSettings, Ev
 from graphmill.training.signals import StopRequest
 from graphmill.training.stopping import unselected
 from graphmill.training.unread import Done
+
+_T = TypeVar("_T")
 
 
 class Session:
@@ -127,14 +130,11 @@ class Session:
 
     def _own_part(self, loaded: Loaded | None, path: str, prefix: str = "") -> dict[str, torch.Tensor]:
         """What rank 0 has loaded, on every rank: all of it, or of what is divided by rows its own ones."""
-        whole, streams = None, None
-        if loaded is not None:
-            whole, streams = (
-                {name: own for name, own in found.items() if name.startswith(prefix)}
-                for found in (loaded.snapshot.tensors, loaded.snapshot.streamed)
-            )
-        tensors = self.ranks.broadcast_tensors(whole)
-        return tensors if self.recipe.shards is None else tensors | self.recipe.shards.dealt_out(streams, path)
+        held = None if loaded is None else loaded.snapshot
+        tensors = self.ranks.broadcast_tensors(None if held is None else _named(held.tensors, prefix))
+        if self.recipe.shards is None:
+            return tensors
+        return tensors | self.recipe.shards.dealt_out(None if held is None else _named(held.streamed, prefix), path)
 
     def _restore(self, snapshot: Snapshot, path: str) -> None:
         unpack(snapshot.tensors, self.model, self.optimizers, path)
@@ -163,7 +163,7 @@ class Session:
         """
         where, shards = f"after epoch {self.state.epoch}, step {self.state.steps}", self.recipe.shards
         require_equal_replicas(self.model, self.ranks, where, shards)
-        tensors, streams = pack(self.model, self.optimizers), {}
+        tensors, streams = pack(self.model, self.optimizers), dict[str, Streamed]()
         if shards is not None:
             tensors, streams = shards.gathered(tensors)
         if self.saver is not None and self.ranks.main:
@@ -275,3 +275,7 @@ class Session:
             f"stopped as asked after {state.epoch} epochs and {state.steps} steps; the checkpoint is saved, and the "
             "same command goes on from it"
         )
+
+
+def _named(tensors: Mapping[str, _T], prefix: str) -> dict[str, _T]:
+    return {name: tensor for name, tensor in tensors.items() if name.startswith(prefix)}

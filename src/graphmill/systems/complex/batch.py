@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 
@@ -53,4 +54,5 @@ class ComplexBatch(RowBatch):
         return super().arrays() | {f"candidates_{kind}": nodes for kind, nodes in self.candidates.items()}
 
     def _rows(self, rows: slice) -> ComplexBatch:
-        return replace(self, **{name: array[rows] for name, array in super().arrays().items()})
+        own: dict[str, Any] = {name: array[rows] for name, array in super().arrays().items()}
+        return replace(self, **own)

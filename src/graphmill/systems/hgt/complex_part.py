@@ -43,5 +43,8 @@ def with_complex(cost: Cost, graph: TypedGraph, settings: HgtSettings, execution
         step=max(cost.step, own.step),
         gradients=max(cost.gradients, own.gradients),
         evaluation=cost.evaluation + own.evaluation,
-        **{name: mean(name) for name in ("flop", "low_flop", "moved", "calls")},
+        flop=mean("flop"),
+        low_flop=mean("low_flop"),
+        moved=mean("moved"),
+        calls=mean("calls"),
     )

@@ -107,7 +107,7 @@ def _weights(asked: list[_Asked], like: Tensor) -> Tensor:
     out = shared.repeat(len(like), 1)
     for each in asked:
         out[each.relation] = _minimum(
-            lambda w, each=each: each.losses(w).sum() + SHRINKAGE * _distance(w, shared),  # type: ignore[misc]
+            lambda w, each=each: each.losses(w).sum() + SHRINKAGE * _distance(w, shared),
             shared,
         )
     return out
@@ -129,6 +129,6 @@ def _minimum(loss: object, start: Tensor) -> Tensor:
         return value
 
     with torch.enable_grad():
-        optimizer.step(closure)  # type: ignore[arg-type]
+        optimizer.step(closure)
     # None is negative: that would be rewarded for popularity alone, as a held-out link is missing from its target's degree.
     return weights.detach().clamp(min=0.0)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -117,8 +118,8 @@ class RankMessages:
         again = encoder.gradient_checkpointing and torch.is_grad_enabled()
         for number in range(len(encoder.layers)):
             chosen = needed if number == len(encoder.layers) - 1 else None
-            given = encoder, number, masked, chosen, *x
-            x = checkpoint(self._layer, *given, use_reentrant=False) if again else self._layer(*given)
+            run: Any = partial(checkpoint, self._layer, use_reentrant=False) if again else self._layer
+            x = run(encoder, number, masked, chosen, *x)
         if needed is not None and not len(encoder.layers):
             x = _taken(x, needed)
         return encoder.embed_all(x)

@@ -170,8 +170,8 @@ class HgtRecipe(BaseRecipe):
             masked = torch.zeros(max(self.graph.num_pairs, 1), dtype=torch.bool, device=self.device)
             masked.index_fill_(0, self._tensor(batch.masked), True)
             if self.mine is not None:
-                z, wanted = self.mine.embedded(encoder, features, masked, batch)
-                return self._encoded_rows(z, [_host(rows) for rows in self.data.by_type(wanted)])
+                z, nodes = self.mine.embedded(encoder, features, masked, batch)
+                return self._encoded_rows(z, [_host(rows) for rows in self.data.by_type(nodes)])
             read = self._read_by_loss(batch)
             if read is None:
                 return Encoded({"z": encoder(self.messages, features, masked)})
@@ -283,9 +283,9 @@ class HgtRecipe(BaseRecipe):
             places = place.numpy()
             own, columns = places[chunk.anchor - similar.first], places[chunk.positive - similar.first]
         rows = np.repeat(np.arange(len(chunk.anchor)), np.diff(chunk.positive_indptr))
-        mine, rows, columns = self._tensors(own, rows, columns)
+        mine, anchor, positive = self._tensors(own, rows, columns)
         anchors = candidates.index_select(0, mine)
-        return info_nce_sums(anchors, candidates, mine, rows, columns, self.settings.objective.temperature)
+        return info_nce_sums(anchors, candidates, mine, anchor, positive, self.settings.objective.temperature)
 
     # ---------------------------------------------------------------- evaluation and export
 

@@ -195,7 +195,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
     def terms(self, model: nn.Module, chunk: HgtBatch, encoded: Encoded | None) -> list[Any]:
         """The mean over relations of the mean over links of −log softmax; in ComplEx's phase its own terms."""
         if self.complex is not None and isinstance(chunk, ComplexBatch):
-            return list(self.complex.terms(model.factors, chunk, encoded))  # type: ignore[arg-type]
+            return list(self.complex.terms(model.factors, chunk, encoded))
         assert encoded is not None
         if not len(chunk.relation):
             return []
