@@ -28,7 +28,7 @@ PARTS = ("launches", "waits")
 
 
 def _typed(out: Path) -> TypedGraph:
-    graph: TypedGraph = typed(out, 200, 900, 26)
+    graph: TypedGraph = typed(out, 200, 900, 25)
     return graph
 
 
@@ -39,7 +39,7 @@ _SAMPLED: dict[str, dict[str, Any]] = {
 }
 _SIZES = {"embedding_dim": 16, "hidden_dim": 16, "num_heads": 2, "num_layers": 2}
 MANY_RELATIONS = {
-    f"{mode}, 26 relations, {loss}": Case(
+    f"{mode}, 25 relations, {loss}": Case(
         "hgt",
         {"model": _SIZES, "objective": {"loss": loss}, "acceleration": {"batching": mode}, "sampling": sizes},
         graph=_typed,

@@ -18,9 +18,11 @@ MOST_WAITS = 2
 """In a step on CUDA."""
 
 
-def most_launches(name: str) -> int:
-    """In a step on CUDA, which has four micro-batches in a sampled mode."""
-    return 3000 if "sampled" in name else 1500
+def most_launches(name: str, precision: str) -> int:
+    """In a step on CUDA, which has four micro-batches in a sampled mode; half precision casts what it multiplies."""
+    if "sampled" not in name:
+        return 1500
+    return 3200 if precision == "fp32" else 4500
 
 
 @pytest.mark.timeout(900)
@@ -42,4 +44,4 @@ def test_every_case_lives_through_without_a_problem(device: str, precision: str,
         waits = {name: one["a_step"]["waits"] for name, one in found.items()}
         assert {name: count for name, count in waits.items() if count > MOST_WAITS} == {}
         launches = {name: one["a_step"]["launches"] for name, one in found.items()}
-        assert {name: count for name, count in launches.items() if count > most_launches(name)} == {}
+        assert {name: count for name, count in launches.items() if count > most_launches(name, precision)} == {}
