@@ -58,7 +58,7 @@ class BaseRecipe:
 
     def shard(self, ranks: Ranks) -> None:
         """No system divides its tables by rows, unless it says so; the settings refuse it then."""
-        raise NotImplementedError
+        raise NotImplementedError("settings refuse acceleration.sharding for this system")  # reached by our fault alone
 
     def seed_weights(self, execution: Execution) -> None:
         """Before a model is built: initialised on the CPU from the seed, so that every device and rank starts alike."""
