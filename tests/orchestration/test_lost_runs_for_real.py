@@ -127,13 +127,23 @@ class Daemon:
         found = CheckpointStore(self.run_directory().checkpoints).list()
         return found[-1].step if found else 0
 
+    def processes(self) -> list[psutil.Process]:
+        """Those of this project that are alive, whosever children they are."""
+        found = []
+        for process in psutil.process_iter(["status"]):
+            with contextlib.suppress(psutil.Error):
+                if process.info["status"] != psutil.STATUS_ZOMBIE and (
+                    process.cwd() == str(self.root) or process.environ().get("DAGSTER_HOME") == str(self.home)
+                ):
+                    found.append(process)
+        return found
+
     def trainings(self) -> list[psutil.Process]:
         """Training processes of this project that are alive, whosever child they are."""
         found = []
-        for process in psutil.process_iter(["cmdline", "status"]):
+        for process in self.processes():
             with contextlib.suppress(psutil.Error):
-                if "graphmill.worker" in (process.info["cmdline"] or []) and process.cwd() == str(self.root):
-                    found += [process] * (process.info["status"] != psutil.STATUS_ZOMBIE)
+                found += [process] * ("graphmill.worker" in process.cmdline())
         return found
 
     def living_run(self) -> dg.DagsterRun | None:
@@ -180,25 +190,12 @@ class Daemon:
         return next(r for r in self.runs() if r.run_id == run.run_id).status
 
     def stop(self) -> None:
-        servers = [each for each in (self.process, self.webserver) if each is not None]
-        processes = [
-            child
-            for each in servers
-            if each.poll() is None
-            for child in psutil.Process(each.pid).children(recursive=True)
-        ]
-        for run in self.runs():
-            if not run.is_finished:
-                try:
-                    worker = self.worker_of(run)
-                    processes += [worker, *worker.children(recursive=True)]
-                except (psutil.NoSuchProcess, StopIteration):
-                    continue
-        for server in servers:
-            server.kill()
-        for process in processes:
-            if process.is_running():
-                process.kill()
+        """Every process: one that was just starting would begin one more."""
+        while left := self.processes():
+            for process in left:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            psutil.wait_procs(left, timeout=10)
         self.instance.dispose()
 
 
@@ -315,12 +312,6 @@ def test_a_storm_of_kills_leaves_nothing_stuck_and_loses_nothing(
         assert daemon.webserver_answers()
     print(f"{len(order)} kills; the slowest end of a run took {slowest:.0f} s")
     daemon.stop()
-    while left := daemon.trainings():  # a run that was just starting may begin one more
-        for process in left:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.kill()
-        psutil.wait_procs(left, timeout=10)
-        time.sleep(2)
     trained_in = daemon.run_directory()
     assert not list(trained_in.checkpoints.glob("*.damaged"))
     values = json.loads((trained_in.path / "settings.json").read_text())
