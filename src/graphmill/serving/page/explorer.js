@@ -80,7 +80,7 @@ function byArrows(event) {
 
 function nodeButton({ id, name, type }) {
   const known = type ?? "";
-  return make("span", {}, make("button", { type: "button", class: "node", onclick: () => go({ id, type: known }) }, name || id), make("small", {}, known));
+  return make("span", {}, make("button", { type: "button", class: "node", onclick: () => go({ id, type: known }) }, name || id), " ", make("small", {}, known));
 }
 
 function command(text) {
@@ -214,7 +214,7 @@ function showHealth(health) {
     table("Health verdicts", [
       ["figure", (row) => words(row.name)], ["value", (row) => number(row.value), true],
       ["verdict", (row) => verdict(row.status)], ["meaning", (row) => row.meaning],
-    ], health.verdicts),
+    ], health.verdicts, "stacked"),
   );
 }
 
@@ -388,7 +388,7 @@ function showFound() {
   const box = at("found");
   box.replaceChildren(...search.rows.map((node, i) => make("li", {
     role: "option", id: `found-${i}`, "aria-selected": String(i === search.chosen), onpointerdown: (event) => { event.preventDefault(); choose(i); },
-  }, node.name || node.id, make("small", {}, `${node.type}, ${node.id}`))));
+  }, node.name || node.id, " ", make("small", {}, `${node.type}, ${node.id}`))));
   box.hidden = !search.rows.length;
   at("search").setAttribute("aria-expanded", String(!box.hidden));
   if (search.chosen >= 0) {
