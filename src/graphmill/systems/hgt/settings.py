@@ -39,6 +39,12 @@ class HgtModel(Settings):
         "relation's validation links choose; an export has them in relations.safetensors, not in the embedding (0: none)",
         ge=0,
     )
+    pair_features: bool = setting(
+        True,
+        "Loss softmax: add to the score how alike neighbourhoods are (kNN) and which paths of one or two edges lead from "
+        "head to target, with weights that each relation's validation links choose; an export has them in "
+        "relations.safetensors, not in the embedding",
+    )
     neighbour_sums: bool = setting(
         True,
         "Loss softmax: score a link by how much its target is like the head's other targets in the relation, and its head "
@@ -50,8 +56,9 @@ class HgtModel(Settings):
     )
     relation_strength: bool = setting(
         True,
-        "Rank with each relation's vectors scaled against popularity by the factor that its validation links rank best "
-        "with (0.02 to 1, chosen anew at every evaluation); embeddings and training are the same without",
+        "Where neither pair_features nor complex_dim weighs the score: rank with each relation's vectors scaled against "
+        "popularity by the factor that its validation links rank best with (0.02 to 1, chosen anew at every evaluation); "
+        "embeddings and training are the same without",
     )
 
     @property
@@ -128,7 +135,7 @@ _OF_LINK_CONTRASTIVE = (
 )
 _OF_THE_OTHER_LOSS: dict[str, dict[str, tuple[str, ...]]] = {
     "link_contrastive": {
-        "model": ("learned_share", "neighbour_sums", "complex_dim"),
+        "model": ("learned_share", "neighbour_sums", "complex_dim", "pair_features"),
         "objective": ("candidates",),
         "training": ("complex_steps",),
     },
@@ -261,15 +268,20 @@ class HgtSettings(LinkSettings):
     def unread(self) -> dict[str, list[str]]:
         """By section what the loss does not read: no part of what a run is, so that runs of before keep theirs."""
         found = {section: list(names) for section, names in _OF_THE_OTHER_LOSS[self.objective.loss].items()}
-        if self.objective.loss == "softmax" and not self.model.complex_dim:
+        if self.objective.loss == "softmax" and not self.complex_width:
             return found | {"model": ["complex_dim"], "training": ["complex_steps"]}
         return found | {"objective": ["loss", *found["objective"]]} if "model" in found else found
+
+    @property
+    def complex_width(self) -> int:
+        """Width of the ComplEx part; 0 without one."""
+        return self.model.complex_dim if self.objective.loss == "softmax" else 0
 
     def without_messages(self) -> "HgtSettings":
         """The same training without message passing: what a link ranking is held against."""
         none: dict[str, Any] = {"num_layers": 0}
         if self.objective.loss == "softmax":
-            none["neighbour_sums"] = False
+            none |= {"neighbour_sums": False, "pair_features": False}
         return self.model_copy(update={"model": self.model.model_copy(update=none)})
 
     @model_validator(mode="before")
