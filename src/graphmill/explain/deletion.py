@@ -48,8 +48,8 @@ def score_without(recipe: Any, model: nn.Module, relation: int, head: int, tail:
             ends.append(Ends(vector, learned, vector[:, :0], vector.new_zeros(1), own_factors))
             continue
         sums, counts = recipe.sums.of(relation, np.array([row - offset]), vectors, masked, sources=sources)
-        told = (torch.from_numpy(a).to(recipe.device) for a in (sums, counts))
-        ends.append(Ends(vector, learned, *told, own_factors))
+        told, number = (torch.from_numpy(a).to(recipe.device) for a in (sums, counts))
+        ends.append(Ends(vector, learned, told, number, own_factors))
     score, paths = float(decoder.pairs(relation, *ends, degree)[0]), recipe.paths_of(model)
     if paths is not None:
         features = PairFeatures(recipe.sums.without(masked), paths.channels.cpu().numpy(), paths.weights.cpu().numpy())

@@ -168,10 +168,10 @@ def _fitted(
         right, others = scores[:, 0], scores[:, 1:].masked_fill(barred, -torch.inf)
         every = torch.cat([right[:, None], others], 1)
         loss: Tensor = (torch.logsumexp(every, 1) - right).mean() + DECAY * (weights**2).sum()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         return loss
 
     with torch.enable_grad():
-        optimizer.step(closure)  # type: ignore[no-untyped-call]
+        optimizer.step(closure)
     out: np.ndarray = (weights.detach().numpy() / size).astype(np.float32)
     return out
