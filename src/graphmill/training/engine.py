@@ -30,6 +30,9 @@ from graphmill.training.stopping import out_of_patience, record_metric
 from graphmill.training.trainee import Session
 from graphmill.training.unread import READ_EVERY, Done
 
+MAX_SKIPS = 10
+"""Steps in a row that ``on_nonfinite: skip`` leaves out before it gives up."""
+
 
 @dataclass
 class FitResult:
@@ -321,8 +324,8 @@ class Engine(Session):
         if policy == "skip":
             state.skips += 1
             state.skips_in_row += 1
-            if state.skips_in_row > self.acceleration.max_skips:
-                raise TrainingError(f"{state.skips_in_row} steps in a row were not finite (max_skips); last: {error}")
+            if state.skips_in_row > MAX_SKIPS:
+                raise TrainingError(f"{state.skips_in_row} steps in a row were not finite; last: {error}")
             self._note(f"step skipped: {culprit} is not finite at {where} ({state.skips_in_row} in a row)")
             return
         self._go_safer(f"{culprit} is not finite at {where}", error)

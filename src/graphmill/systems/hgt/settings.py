@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from graphmill.settings import Renamed, Settings, reads_own_file, setting
+from graphmill.settings import Renamed, Retired, Settings, reads_own_file, setting
 from graphmill.systems.base import LinkSettings
 from graphmill.training.settings import (
     LOSS_CHUNKS,
@@ -143,17 +143,16 @@ _COMPLEX_STEPS = 100
 class HgtTraining(TrainingSettings):
     """HGT's training defaults."""
 
+    RETIRED: ClassVar[dict[str, Retired]] = {
+        **TrainingSettings.RETIRED,
+        "relation_decay": Retired(1.0, "weight_decay acts on relations as on everything else; leave it out"),
+    }
+
     steps_per_epoch: int = setting(10, "Optimizer steps per epoch", ge=1)
     complex_steps: int = setting(
         _COMPLEX_STEPS,
         "model.complex_dim: steps of ComplEx an epoch, of 1,024 links each, by Adagrad at a rate of 0.1",
         ge=1,
-    )
-    relation_decay: float = setting(
-        1.0,
-        "Weight decay of the relations' vectors as a multiple of weight_decay; more of it lets relations in which the "
-        "vectors explain nothing fall back to popularity",
-        ge=0.0,
     )
 
 
