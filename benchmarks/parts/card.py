@@ -35,7 +35,7 @@ class Row:
     """One figure. ``ratio`` is ours / theirs; ``target`` reads like ``ratio <= 3`` or ``ours >= 0.8``; empty: none.
 
     ``processor``, ``commit`` and ``created`` say what was measured, on what and when: a file's rows come from several runs.
-    :func:`write` fills them in; rows of before they were kept have none.
+    :func:`write` fills them in; older rows have none.
     """
 
     workload: str

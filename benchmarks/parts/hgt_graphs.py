@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 import numpy as np
 
 from benchmarks.parts.card import DATASETS
@@ -97,6 +95,14 @@ def hetionet(name: str) -> Typed:
     return counts, list(groups.values())
 
 
+_SIZES = {
+    "67k": (67_000, 200_000, 30),
+    "20k": (20_000, 60_000, 30),
+    "7k": (6_700, 20_000, 30),
+    "5k": (5_000, 15_000, 30),
+}
+
+
 def load(name: str) -> Typed:
     """``67k``, ``20k``, ``7k``, ``kg_5k``, ``kg``, ``primekg``, ``primekg*0.5`` for half of its edges, ``dense*100000``."""
     if name in _SIZES:
@@ -111,22 +117,6 @@ def load(name: str) -> Typed:
 def plan(typed: Typed) -> MessageGraph:
     """The graph as our kernels read it."""
     return MessageGraph.build(*typed)
-
-
-def describe(typed: Typed) -> str:
-    counts, relations = typed
-    per_type: dict[int, int] = defaultdict(int)
-    for r in relations:
-        per_type[r.target_type] += len(r.src)
-    return f"{sum(counts):,} nodes, {sum(per_type.values()):,} edges, {len(relations)} relations, {len(counts)} types"
-
-
-_SIZES = {
-    "67k": (67_000, 200_000, 30),
-    "20k": (20_000, 60_000, 30),
-    "7k": (6_700, 20_000, 30),
-    "5k": (5_000, 15_000, 30),
-}
 
 
 def _ends(rng: np.random.Generator, count: int, size: int) -> np.ndarray:

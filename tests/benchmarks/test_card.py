@@ -81,7 +81,7 @@ class TestResults:
                 continue
             assert content["benchmark"] == path.stem
             for row in content["rows"]:
-                assert asdict(card.Row(**row)) == {"commit": "", "created": "", **row}  # rows of before have neither
+                assert asdict(card.Row(**row)) == {"commit": "", "created": "", **row}  # older rows have neither
                 assert card.holds(row["target"], row["ours"], row["ratio"]) is row["holds"], (path.name, row["metric"])
 
 

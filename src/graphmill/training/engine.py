@@ -40,8 +40,6 @@ class FitResult:
 
     state: TrainState
     reason: str
-    steps_this_process: int = 0
-    seconds_this_process: float = 0.0
     compile: CompileReport | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -81,7 +79,6 @@ class Engine(Session):
             TrainingError: a number was not finite and the policy is to stop, or skips ran out.
         """
         self._saved_at = time.monotonic()
-        self._started, self._steps_here = time.monotonic(), 0
         self._heap = HeapWatch()
         try:
             self._say_what_chooses_the_epoch()
@@ -101,9 +98,7 @@ class Engine(Session):
                 self.saver.close()
         if compile_report is not None:
             compile_report = compile_report.at_the_end()
-        return FitResult(
-            self.state, reason, self._steps_here, time.monotonic() - self._started, compile_report, self.state.notes
-        )
+        return FitResult(self.state, reason, compile_report, self.state.notes)
 
     def _epochs(self) -> str:
         self._finish_resumed_epoch()
@@ -179,7 +174,6 @@ class Engine(Session):
             self._stopped()
         rate = self._rate(phase)
         state.steps += 1
-        self._steps_here += 1
         done = Done(phase, batch, epoch, index, state.steps, rate, gradient)
         if self._reads_later(optimizer):
             self._apply(optimizer, done, gradient.values[0], gradient.not_finite)

@@ -115,7 +115,7 @@ class HgtObjective(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _files_of_before(cls, values: Any) -> Any:
+    def _of_release_0_1(cls, values: Any) -> Any:
         """Until the softmax came there was no ``loss``, and what these fields say was the only one."""
         if not isinstance(values, dict) or "loss" in values or not any(name in _OF_LINK_CONTRASTIVE for name in values):
             return values
@@ -258,7 +258,7 @@ class HgtSettings(LinkSettings):
 
     @property
     def unread(self) -> dict[str, list[str]]:
-        """By section what the loss does not read: no part of what a run is, so that runs of before keep theirs."""
+        """By section what the loss does not read: no part of what a run is, so that runs of earlier releases keep theirs."""
         found = {section: list(names) for section, names in _OF_THE_OTHER_LOSS[self.objective.loss].items()}
         if self.objective.loss == "softmax" and not self.model.complex_dim:
             return found | {"model": ["complex_dim"], "training": ["complex_steps"]}
