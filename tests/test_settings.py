@@ -74,6 +74,7 @@ def test_a_retired_setting_at_its_default_is_read_and_keeps_the_fingerprint() ->
     [
         ("hgt", "training", "moments", "bf16"),
         ("hgt", "training", "relation_decay", 2.0),
+        ("hgt", "objective", "negatives", "degree"),
         ("conve", "acceleration", "max_skips", 3),
         ("conve", "objective", "smoothing_convention", "dettmers"),
         ("conve", "objective", "entity_chunk", 5000),

@@ -76,6 +76,10 @@ class HgtModel(Settings):
 class HgtObjective(Settings):
     """The loss: a softmax over candidate targets, or (1 − w) · link + w · contrastive."""
 
+    RETIRED: ClassVar[dict[str, Retired]] = {
+        "negatives": Retired("uniform", "wrong targets are drawn uniformly; leave the setting out")
+    }
+
     loss: Literal["softmax", "link_contrastive"] = setting(
         "softmax",
         "softmax: the right target against candidates of its type, by spectral vectors and learned ones; link_contrastive: "
@@ -88,7 +92,6 @@ class HgtObjective(Settings):
         ge=1,
     )
     negatives_per_positive: int = setting(1, "Corrupted targets per supervised edge", ge=1, le=1000)
-    negatives: Literal["uniform", "degree"] = setting("uniform", "Corrupt uniformly, or in proportion to degree")
     contrastive_weight: float = setting(0.5, "w: share of the contrastive term; 0 = links only", ge=0.0, le=1.0)
     temperature: float = setting(0.07, "InfoNCE temperature", gt=0.0)
     similarity_threshold: float = setting(
@@ -288,7 +291,7 @@ class HgtSettings(LinkSettings):
         loss = self.objective.loss
         for section, names in _OF_THE_OTHER_LOSS[loss].items():
             own = getattr(self, section)
-            for name in names:
+            for name in set(names) & set(type(own).model_fields):
                 if getattr(own, name) != type(own).model_fields[name].get_default(call_default_factory=True):
                     other = "softmax" if loss == "link_contrastive" else "link_contrastive"
                     raise ValueError(
