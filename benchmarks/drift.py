@@ -9,7 +9,6 @@ fourth seed; graphs that have lost 5 % and 50 % of their edges; and a run on the
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,8 +18,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks import card
-from benchmarks.link_baselines import TYPES
+from benchmarks.parts import card
+from benchmarks.parts.hetionet import TYPES
 from graphmill.evaluation.drift.figures import drift_figures
 from graphmill.evaluation.drift.verdicts import DriftReport, SeedNoise, drift_report
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
@@ -44,8 +43,7 @@ COMMON = {"export": {"csv": False, "align": "none"}, "acceleration": {"device": 
 
 def graph_with(share_lost: float, folder: Path) -> TypedGraph:
     """``kg_5k`` without a part of its edges; the nodes stay."""
-    datasets = Path(os.environ.get("GRAPHMILL_DATASETS", card.ROOT.parent / "shared" / "datasets"))
-    tables = read_kg_csv(datasets / "hetionet" / "kg_5k.csv.gz")
+    tables = read_kg_csv(card.DATASETS / "hetionet" / "kg_5k.csv.gz")
     kept = np.random.default_rng(0).random(len(tables.edges)) >= share_lost
     settings = GraphSettings(include_node_types=TYPES)
     return build_graph(tables.nodes, tables.edges.filter(pa.array(kept)), settings, folder / f"graph-{share_lost:g}")

@@ -106,14 +106,11 @@ class HgtRecipe(BaseRecipe):
     def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
         """Weight decay acts on matrices of layers and heads and on the relations' vectors, which shrink to popularity alone.
 
-        Not on tables, biases, norms and gates. ``training.relation_decay`` is the relations' multiple of it.
+        Not on tables, biases, norms and gates.
         """
         groups: dict[float, tuple[list[str], list[nn.Parameter]]] = {}
         for name, parameter in model.named_parameters():
-            if name == "decoder.relation":
-                decay = self.settings.training.relation_decay
-            else:
-                decay = float(parameter.dim() >= 2 and ".tables." not in name)
+            decay = float(parameter.dim() >= 2 and ".tables." not in name)
             names, parameters = groups.setdefault(decay, ([], []))
             names.append(name)
             parameters.append(parameter)
