@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.sparse as sp
 
+from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.graph.splits import TRAIN
 from graphmill.graph.training_links import TrainingLinks
 
@@ -68,13 +69,15 @@ def neighbourhoods_of_links(links: TrainingLinks) -> Neighbourhoods:
 def _of_edges(found: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]], count: int) -> Neighbourhoods:
     """``found``: of every relation its number, and of its edges sources and targets among ``count`` nodes, and pairs."""
     relations = len(found)
-    there = np.unique(np.concatenate([np.zeros(0, np.int64), *(s * count + t for _, s, t, _ in found)]))
+    there = sorted_unique(np.concatenate([np.zeros(0, np.int64), *(s * count + t for _, s, t, _ in found)]))
     for place, source, target, pair in found[:]:
-        if len(source) and not np.isin(target * count + source, there).all():
+        if len(source) and not in_sorted(target * count + source, there).all():
             found.append((relations + place, target, source, pair))
     none = np.zeros(0, np.int64)
     rows = np.concatenate([none, *(s for _, s, _, _ in found)])
-    used, column = np.unique(np.concatenate([none, *(t + p * count for p, _, t, _ in found)]), return_inverse=True)
+    column = np.concatenate([none, *(t + p * count for p, _, t, _ in found)])
+    used = sorted_unique(column)
+    column = np.searchsorted(used, column)
     # Ascending by row and column, which is the order of a CSR; repeated edges count once.
     key, first = np.unique(rows * max(len(used), 1) + column, return_index=True)
     row, column = np.divmod(key, max(len(used), 1))
