@@ -81,4 +81,6 @@ def ranked_sums(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Deg
     told = 0.0
     if settings.model.pair_features:
         told = 50 * sum(r.edges for r in degrees) + 3 * min(BLOCK_BYTES, 12_000 * float(counts.max(initial=0)))
-    return float((counts.sum() + 2 * targets) * (settings.model.embedding_dim + spectral_width(settings)) * _WIDE) + told
+    return (
+        float((counts.sum() + 2 * targets) * (settings.model.embedding_dim + spectral_width(settings)) * _WIDE) + told
+    )
