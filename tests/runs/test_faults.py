@@ -229,6 +229,7 @@ def test_a_storm_of_kills_changes_no_bit(values: dict[str, Any], tmp_path: Path,
     assert_same(outcome(found.result), expected)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_two_hundred_epochs_leak_nothing(values: dict[str, Any], tmp_path: Path) -> None:
     resident: list[int] = []
