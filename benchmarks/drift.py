@@ -9,7 +9,6 @@ last of these that starts from the first one (``training.init_from``). Each verd
 from __future__ import annotations
 
 import argparse
-import os
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -19,8 +18,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from benchmarks import card
-from benchmarks.link_baselines import TYPES
+from benchmarks.parts import card
+from benchmarks.parts.hetionet import TYPES
 from graphmill.evaluation.drift.figures import drift_figures
 from graphmill.evaluation.drift.verdicts import DriftReport, SeedNoise, drift_report
 from graphmill.evaluation.embedding_files import Embeddings, read_embeddings
@@ -44,8 +43,7 @@ COMMON = {"export": {"csv": False, "align": "none"}, "acceleration": {"device": 
 
 def graph_with(share_lost: float, folder: Path) -> TypedGraph:
     """``kg_5k`` without a part of its node pairs; the nodes stay."""
-    datasets = Path(os.environ.get("GRAPHMILL_DATASETS", card.ROOT.parent / "shared" / "datasets"))
-    tables = read_kg_csv(datasets / "hetionet" / "kg_5k.csv.gz")
+    tables = read_kg_csv(card.DATASETS / "hetionet" / "kg_5k.csv.gz")
     ends = np.sort(np.stack([np.asarray(tables.edges[side]) for side in ("head", "tail")], 1), axis=1)
     pairs, of_edge = np.unique(ends, axis=0, return_inverse=True)  # the file has most of them in both directions
     kept = (np.random.default_rng(0).random(len(pairs)) >= share_lost)[of_edge.reshape(-1)]

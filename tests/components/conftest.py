@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -108,7 +109,8 @@ class Project:
         assert event is not None
         shown = {name: value.value for name, value in event.asset_materialization.metadata.items()}
         assert next(iter(shown)) == "summary", "an asset's page begins with words for a person"
-        assert shown[EXPLORER] == f"{SERVICE}/#/{key}", "every asset's page leads to the explorer"
+        if SERVICE_VARIABLE in os.environ:
+            assert shown[EXPLORER] == f"{SERVICE}/#/{key}", "every asset's page leads to the explorer"
         shown["summary"] = str(shown["summary"]).replace(HARD_BREAK, " ")
         long = [name for name in shown if len(name) > LONGEST_KEY and not name.startswith("dagster/")]
         assert not long, "keys as wide as these leave summary and pictures no room"
