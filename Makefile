@@ -3,10 +3,10 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 CHAIN  ?= biomed
-# Test processes at once; 1 for one after the other.
-JOBS   ?= 2
+# Test processes at once, one more than cores, since many tests wait for servers; 1 for one after the other.
+JOBS   ?= 3
 STATE  := $(CURDIR)/.dagster_home
-BENCHMARKS := ingest validation engine link_quality hgt conve sequence_quality recommenders multimodal_quality
+BENCHMARKS := link_quality links recommenders sequence_quality conve hgt engine health
 
 .PHONY: setup demo test test-long ui check docs pages format bench bench-report release tensorboard clean
 
@@ -45,8 +45,8 @@ check: setup
 docs: setup  ## the site into build/site; a broken link or a page that no menu names is an error
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build -q
 
-pages: setup  ## write the pages anew that are made from the code: settings, health checks, folders
-	@for page in settings checks folders; do $(BIN)/python .ci/$${page}_page.py || exit 1; done
+pages: setup  ## write the pages anew that are made from the code: settings, health checks, commands, folders
+	@for page in settings checks commands folders; do $(BIN)/python .ci/$${page}_page.py || exit 1; done
 
 format: setup
 	@$(BIN)/ruff check --fix .
@@ -57,7 +57,7 @@ bench: setup  ## the main benchmarks one after the other (hours); one that fails
 	test -z "$$failed" || { echo "failed:$$failed" >&2; exit 1; }
 
 bench-report: setup  ## a line a file of committed results, then what misses its target
-	@$(BIN)/python -m benchmarks.report
+	@$(BIN)/python -m benchmarks
 
 release: setup  ## sdist and wheel into dist/, tried in an empty environment; notes from CHANGELOG.md. Uploads nothing
 	@$(BIN)/python .ci/release.py --tag "$(TAG)"

@@ -1,4 +1,4 @@
-"""What the product is measured by: each module is a command, ``python -m benchmarks.NAME --json``."""
+"""What the product is measured by: each module here is a command, ``python -m benchmarks.NAME --json`` (README.md)."""
 
 import os
 

@@ -1,6 +1,6 @@
 """``python -m benchmarks.conve --json``: ConvE beside PyKEEN, and what it reaches on UMLS.
 
-Each figure comes from a fresh process (``benchmarks.conve_step``). Time is compared with the tuned rival (the allocator
+Each figure comes from a fresh process (``parts/conve_step.py``). Time is compared with the tuned rival (the allocator
 keeps its heap), memory with the rival as installed; PyKEEN multiplies a batch × entities × width tensor instead of
 calling a matrix product, which is where the ratio comes from. ``--rival-python`` names the interpreter that has PyKEEN,
 where that is another one. ``--only ROW`` measures one row and leaves the others as they are.
@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.card import ROOT, Row, fresh, row, store
+from benchmarks.parts.card import ROOT, Row, fresh, handed_over, row, store
 from graphmill.training.allocator import KEEP_HEAP
 
-STEP = "benchmarks.conve_step"
+STEP = "benchmarks.parts.conve_step"
 RIVAL = {"python": ""}
 Run = dict[str, Any]
 
@@ -102,7 +102,7 @@ def umls_rows() -> Iterator[Row]:
 
 
 def _train(name: str, values: dict[str, Any]) -> Run:
-    from benchmarks.conve_step import typed_graph
+    from benchmarks.parts.conve_step import typed_graph
     from graphmill.runs.resolve import merge
     from graphmill.runs.train import train
 
@@ -119,6 +119,8 @@ ROWS: dict[str, Callable[[], Iterator[Row]]] = {
 
 
 def main() -> None:
+    if handed_over({"small": "conve_small"}):
+        return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", choices=list(ROWS), action="append", help="rows to measure; without it, all")
     parser.add_argument("--rival-python", default="", help="interpreter that has PyKEEN; default: this one")

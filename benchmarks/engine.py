@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.card import Row, row, write
+from benchmarks.parts.card import Row, row, write
 from graphmill.graph.build import build_graph
 from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph

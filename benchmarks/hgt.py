@@ -1,10 +1,9 @@
 """``python -m benchmarks.hgt --json``: a step of HGT beside PyTorch Geometric, in turn, and the planner's predictions.
 
-Each figure comes from a fresh process (``benchmarks.hgt_step``); seconds are the median of the steps after the first three.
-``--only ROW`` measures one row and leaves the others of
-``benchmarks/results/hgt.json`` as they are; ``--missing`` leaves
-out those that are there, so that an interrupted measurement goes on. Time is compared with the tuned rival (the allocator
-keeps its heap), which is how our worker runs as well; memory with the rival as installed.
+Each figure comes from a fresh process (``benchmarks.parts.hgt_step``); seconds are the median of the steps after the
+first three. ``--only ROW`` measures one row and leaves the others of ``benchmarks/results/hgt.json`` as they are;
+``--missing`` leaves out those that are there, so that an interrupted measurement goes on. Time is compared with the tuned
+rival (the allocator keeps its heap), which is how our worker runs as well; memory with the rival as installed.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from benchmarks.card import RESULTS, Row, fresh, machine, replace_rows, row
-from benchmarks.hgt_estimate import RECOMMENDERS, WORKLOADS
+from benchmarks.parts.card import RESULTS, Row, fresh, machine, replace_rows, row
+from benchmarks.parts.hgt_estimate import RECOMMENDERS, WORKLOADS
 from graphmill.training.allocator import KEEP_HEAP
 
-STEP, ESTIMATE = "benchmarks.hgt_step", "benchmarks.hgt_estimate"
+STEP, ESTIMATE = "benchmarks.parts.hgt_step", "benchmarks.parts.hgt_estimate"
 Run = dict[str, Any]
 
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute
 import pyarrow.csv
 
-from benchmarks.card import Row, fresh, replace_rows, row
+from benchmarks.parts.card import Row, fresh, replace_rows, row
 
 RELATIONS, TYPES = 20, ("gene", "disease", "drug", "pathway")
 ROWS_AT_ONCE = 1 << 20

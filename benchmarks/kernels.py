@@ -22,8 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import card
-from benchmarks.recommender_data import root
+from benchmarks.parts import card
 
 TARGET = "ratio <= 0.8"
 """Of the time with the kernel to the time without: at least 1.25 times as fast."""
@@ -103,21 +102,21 @@ def build(data: str, folder: Path) -> Path:
     from graphmill.ingest.triples import read_triples
 
     if data == "tiktok":
-        from benchmarks.recommender_data import graph_of
+        from benchmarks.recommenders import graph_of
 
-        return graph_of(data, folder).path
+        return graph_of(data, folder)
     settings = GraphSettings(add_reverse="never")
     if data == "hetionet":
-        from benchmarks.hetionet import TYPES
+        from benchmarks.parts.hetionet import TYPES
 
-        tables: Any = read_kg_csv(root() / "hetionet" / "kg_5k.csv.gz")
+        tables: Any = read_kg_csv(card.DATASETS / "hetionet" / "kg_5k.csv.gz")
         settings = GraphSettings(include_node_types=TYPES)
     elif data in SEQUENCES:
-        tables = read_sequence(root() / SEQUENCES[data])
+        tables = read_sequence(card.DATASETS / SEQUENCES[data])
     elif data == "last-fm-hetrec":
-        tables = read_kgat(root() / data / "kgat")
+        tables = read_kgat(card.DATASETS / data / "kgat")
     else:
-        tables = read_triples(root() / data)
+        tables = read_triples(card.DATASETS / data)
     return build_graph(tables.nodes, tables.edges, settings, folder).path
 
 

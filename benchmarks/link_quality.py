@@ -9,7 +9,6 @@ baseline's, each baseline, the form without messages, the paired bootstrap inter
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 import tempfile
 import time
@@ -19,16 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import card
-from benchmarks.hetionet import TYPES
-from benchmarks.link_baselines import baseline_rankings
+from benchmarks.parts import card
+from benchmarks.parts.hetionet import hetionet
+from benchmarks.parts.link_baselines import baseline_rankings
 from graphmill.evaluation.ranking.links import LinkQueries, LinkRanking, link_queries
 from graphmill.evaluation.ranking.paired_difference import paired_bootstrap
 from graphmill.evaluation.ranking.ranks import Scorer, ranks_of
 from graphmill.graph.build import build_graph
-from graphmill.graph.settings import GraphSettings, SplitSettings
+from graphmill.graph.settings import GraphSettings
 from graphmill.graph.typed_graph import TypedGraph
-from graphmill.ingest.kg_csv import read_kg_csv
 from graphmill.ingest.triples import read_triples
 from graphmill.runs.export import Restored, export_run, restore
 from graphmill.runs.messages import Terminal
@@ -43,13 +41,10 @@ TARGETS = {"kg_5k": "ratio >= 1.05", "kg": "ratio >= 1.1"}
 
 def graph_of(name: str, split_seed: int, folder: Path) -> TypedGraph:
     """The graph of a data set, built in ``folder``."""
-    data = Path(os.environ.get("GRAPHMILL_DATASETS", card.ROOT.parent / "shared" / "datasets"))
-    out = folder / f"{name}-{split_seed}"
     if name in ("kg", "kg_5k"):
-        tables = read_kg_csv(data / "hetionet" / f"{name}.csv.gz")
-        settings = GraphSettings(include_node_types=TYPES, split=SplitSettings(seed=split_seed))
-        return build_graph(tables.nodes, tables.edges, settings, out)
-    triples = read_triples(data / name)
+        return hetionet(name, split_seed, folder)
+    triples = read_triples(card.DATASETS / name)
+    out = folder / f"{name}-{split_seed}"
     return build_graph(triples.nodes, triples.edges, GraphSettings(add_reverse="inverse"), out)
 
 
@@ -123,6 +118,8 @@ def rows_of(name: str, graph: TypedGraph, seeds: Sequence[int], folder: Path) ->
 
 def main() -> None:
     """Run and write results/link_quality.json."""
+    if card.handed_over({"baselines": "link_baselines"}):
+        return
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--graphs", nargs="+", choices=list(GRAPHS), default=list(GRAPHS))
     parser.add_argument("--splits", type=int, nargs="+", default=[], help="of kg_5k; default: 0 and 1")

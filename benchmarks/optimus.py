@@ -21,7 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from benchmarks.card import Row, as_a_worker, row, write
+from benchmarks.parts.card import Row, as_a_worker, row, write
 
 NODES = {
     "gene": 61_000, "disease": 23_500, "drug": 16_800, "biological_process": 26_500, "phenotype": 17_900,

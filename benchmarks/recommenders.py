@@ -7,11 +7,12 @@ Each figure comes from a fresh process, on one thread each, two processes at onc
 * ``baselines``: the product's own (popularity, item-kNN, EASE, BPR-MF) on tiktok, baby and last-fm, settings by validation,
   and the seconds of finding them on all threads
 * ``kgat``: last-fm by the public implementation's protocol and settings (whole train, 145 epochs at 0.001, test read once),
-  started from BPR-MF's vectors; ``kgat_own``: the same from those of a sampled softmax, and with two settings of our own;
-  ``kgat_valid``: all with a tenth of train held out, by which the epoch is chosen; three seeds each. Recall and NDCG stand
-  beside the best of the product's baselines, tuned as it does
-* ``kgat_masked``: the rival's settings and our own with a step's pairs left out of its propagation, by both protocols
+  started from BPR-MF's vectors; three seeds. Recall and NDCG stand beside the product's best baseline, tuned as it does
+* ``kgat_own``: the same with the settings of ``last_fm_kgat.yaml``, and again with a tenth of train held out, by which the
+  epoch is chosen
 * ``baby``: KGAT without knowledge on baby, in the same way, 60 epochs of batches of 4,096, three seeds
+
+``multimodal`` as the first word measures DRAGON and MMGCN instead (``parts/multimodal.py``).
 """
 
 from __future__ import annotations
@@ -31,10 +32,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.card import (
+from benchmarks.parts.card import (
+    DATASETS,
     Row,
     as_a_worker,
     fresh,
+    handed_over,
     replace_rows,
     row,
 )
@@ -53,31 +56,15 @@ RIVAL = 0.3463
 SEEDS = (0, 1, 2)
 START, EPOCHS = {"regularisation": 0.03, "negatives_per_positive": 4}, 180
 """The best factorisation by BPR, on validation: rates 0.001 to 0.01, λ 0.01 to 0.1, 1, 4, 16 negatives."""
-SOFT_START, SOFT_EPOCHS = {"loss": "sampled_softmax", "regularisation": 0.3, "negatives_per_positive": 64}, 100
-"""The best factorisation by validation of both losses, 4 to 64 negatives and λ from 0.03 to 1."""
-FROM_SOFTMAX = ("from softmax", "softmax")
-"""Forms of KGAT that start from the latter."""
 OWN: dict[str, dict[str, dict[str, Any]]] = {
-    "tuned": {
-        "model": {"message_dropout": 0.3},
-        "objective": {"negatives_per_positive": 4},
-        "training": {"lr_decay": "cosine"},
-    },
-    "masked": {"objective": {"mask_pairs": True}},
     "tuned, masked": {
         "model": {"message_dropout": 0.3},
         "objective": {"negatives_per_positive": 4, "mask_pairs": True},
         "training": {"lr_decay": "cosine"},
     },
-    "softmax": {
-        "model": {"message_dropout": 0.3},
-        "objective": {"loss": "sampled_softmax", "negatives_per_positive": 16},
-        "training": {"lr_decay": "cosine"},
-    },
 }
 """KGAT's settings beside the rival's, by validation: several negatives of a pair, more dropout, and a rate that falls; pairs
 that a step is to predict left out of its propagation."""
-MASKED = ("masked", "tuned, masked")
 
 
 # ---------------------------------------------------------------- quality
@@ -85,13 +72,12 @@ MASKED = ("masked", "tuned, masked")
 
 def graph_of(data: str, folder: Path) -> Path:
     """``tiktok``, ``baby``, ``last-fm`` (whole train), ``last-fm valid`` (a tenth of it held out)."""
-    from benchmarks.recommender_data import root
     from graphmill.graph.build import build_graph
     from graphmill.graph.settings import GraphSettings
     from graphmill.ingest.kgat_files import read_kgat
     from graphmill.ingest.mmrec import read_mmrec
 
-    tables = read_kgat(root() / "last-fm-hetrec" / "kgat") if "last" in data else read_mmrec(root() / data)
+    tables = read_kgat(DATASETS / "last-fm-hetrec" / "kgat") if "last" in data else read_mmrec(DATASETS / data)
     split = {"given": "add_valid", "valid": 0.1} if "valid" in data else {}
     settings = GraphSettings.model_validate({"add_reverse": "never", "split": split})
     return build_graph(tables.nodes, tables.edges, settings, folder / "graph", tables.features).path
@@ -155,16 +141,15 @@ def baseline_rows() -> Iterator[Row]:
             yield row(f"{data}, {name}", "test recall@20", "", found["recall@20"], note=note)
 
 
-def factorisation(folder: Path, graph: Path, data: str, seed: int, settings: str) -> dict[str, Any]:
+def factorisation(folder: Path, graph: Path, data: str, seed: int) -> dict[str, Any]:
     """The training of the vectors that KGAT starts from."""
-    before, of_start = (SOFT_EPOCHS, SOFT_START) if settings in FROM_SOFTMAX else (EPOCHS, START)
     return train_one(
         folder,
         "bpr_mf",
         graph,
-        objective=of_start,
-        training={"epochs": before, "seed": seed, "patience_epochs": 0},
-        evaluation={"eval_every": before if data == "last-fm" else 10, "baselines": []},
+        objective=START,
+        training={"epochs": EPOCHS, "seed": seed, "patience_epochs": 0},
+        evaluation={"eval_every": EPOCHS if data == "last-fm" else 10, "baselines": []},
     )
 
 
@@ -190,7 +175,7 @@ def kgat_once(data: str, seed: int, settings: str) -> dict[str, float]:
         graph = graph_of(data, folder)
         whole = data == "last-fm"
         epochs, batch, rate = (60, 4096, 0.002) if data == "baby" else (145, 1024, 0.001)
-        start = factorisation(folder, graph, data, seed, settings)
+        start = factorisation(folder, graph, data, seed)
         found = train_one(
             folder,
             "kgat",
@@ -264,19 +249,8 @@ def kgat_rows(datasets: Sequence[str] = ("last-fm",), seeds: Sequence[int] = SEE
 
 
 def kgat_own_rows() -> Iterator[Row]:
-    """The same from better vectors, and with settings of our own."""
-    yield from kgat_rows([f"last-fm, {settings}" for settings in ("from softmax", *OWN) if settings not in MASKED])
-
-
-def kgat_valid_rows() -> Iterator[Row]:
-    """All of them with the epoch chosen on a tenth of the training items."""
-    others = (f"last-fm valid, {settings}" for settings in ("from softmax", *OWN) if settings not in MASKED)
-    yield from kgat_rows(("last-fm valid", *others))
-
-
-def kgat_masked_rows() -> Iterator[Row]:
-    """The rival's settings and our own with the step's pairs left out of its propagation: both protocols."""
-    yield from kgat_rows([f"{data}, {settings}" for data in ("last-fm valid", "last-fm") for settings in MASKED])
+    """The same with settings of our own, by both protocols."""
+    yield from kgat_rows([f"{data}, {settings}" for data in ("last-fm", "last-fm valid") for settings in OWN])
 
 
 def baby_rows() -> Iterator[Row]:
@@ -288,8 +262,6 @@ ROWS: dict[str, Callable[[], Iterator[Row]]] = {
     "baselines": baseline_rows,
     "kgat": kgat_rows,
     "kgat_own": kgat_own_rows,
-    "kgat_valid": kgat_valid_rows,
-    "kgat_masked": kgat_masked_rows,
     "baby": baby_rows,
 }
 
@@ -302,15 +274,15 @@ def same_figure(new: Row, old: Row) -> bool:
 
 def main() -> None:
     """Command line."""
+    if handed_over({"multimodal": "multimodal"}):
+        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=list(ROWS), action="append", help="rows to measure; without it, all")
     parser.add_argument("--json", action="store_true", help="write benchmarks/results/recommenders.json")
     parser.add_argument("--one", choices=["baselines", "kgat"], help="one measurement, in this process")
     parser.add_argument("--data", choices=["tiktok", "baby", "last-fm", "last-fm valid"], default="tiktok")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument(
-        "--settings", choices=["", "from softmax", *OWN], default="", help="of kgat; empty: the rival's"
-    )
+    parser.add_argument("--settings", choices=["", *OWN], default="", help="of kgat; empty: the rival's")
     args = parser.parse_args()
     if args.one:
         one: dict[str, Callable[[], dict[str, Any]]] = {

@@ -20,9 +20,9 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-from benchmarks.card import Row, row, write
+from benchmarks.parts.card import Row, row, write
 
-TABLE = Path(__file__).with_name("search_table.json")
+TABLE = Path(__file__).with_name("parts") / "search_table.json"
 GRID: dict[str, list[float]] = {
     "training.learning_rate": [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1],
     "objective.regularisation": [0.001, 0.003, 0.01, 0.03, 0.1, 0.3],

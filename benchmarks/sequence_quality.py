@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-from benchmarks.card import Row, fresh, row, store
+from benchmarks.parts.card import Row, fresh, handed_over, row, store
 
 #: Data → systems and losses to train, the targets of test NDCG@10 and HR@10 (the better of the public implementation and the
 #: best trivial predictor, as recorded), and by system the public implementation's sampled NDCG@10.
@@ -54,7 +54,7 @@ BASELINES = ("popularity", "markov", "item_knn")
 
 def train_once(data: str, system: str, loss: str, seed: int, threads: int) -> dict[str, Any]:
     """One training; its best epoch, and valid and test figures at it."""
-    from benchmarks.recommender_data import data_file
+    from benchmarks.parts.recommender_data import data_file
     from graphmill.graph.build import build_graph
     from graphmill.graph.settings import GraphSettings
     from graphmill.ingest.sequence import read_sequence
@@ -131,6 +131,8 @@ def rows_of(data: str, system: str, loss: str, runs: list[dict[str, Any]]) -> li
 
 def main() -> None:
     """Command line."""
+    if handed_over({"recbole": "sequence_reach"}):
+        return
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", action="store_true", help="write benchmarks/results/sequence_quality.json")
     parser.add_argument("--data", nargs="*", choices=list(PLANS), default=list(PLANS))

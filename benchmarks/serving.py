@@ -1,6 +1,6 @@
 """``python -m benchmarks.serving --json``: how long ``neighbors`` takes to answer at 130,000 × 512, exact and by an index.
 
-The embeddings are those of ``benchmarks.validation``; the version is served by the real command in a process of its own, and
+The embeddings are those of ``benchmarks.health``; the version is served by the real command in a process of its own, and
 asked over HTTP by clients of this process, k = 10, each node drawn. Milliseconds from the request to the last byte.
 """
 
@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import psutil
 
-from benchmarks.card import Row, row, store
-from benchmarks.validation import DIM, ROWS, draw
+from benchmarks.health import DIM, ROWS, draw
+from benchmarks.parts.card import Row, row, store
 from graphmill.evaluation.embedding_files import read_embeddings
 from graphmill.export.index import Kind, Vectors, write_index
 from graphmill.promotion.versions import Versions

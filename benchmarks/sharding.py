@@ -20,8 +20,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from benchmarks.card import Row, replace_rows, row
-from benchmarks.sharding_memory import build, measured, train
+from benchmarks.parts.card import Row, replace_rows, row
+from benchmarks.parts.sharding_memory import build, measured, train
 from graphmill.kernels.hgt.attention import hgt_attention
 from graphmill.kernels.hgt.plan import MessageGraph, TypedEdges
 from graphmill.training.processes import join

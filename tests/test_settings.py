@@ -69,9 +69,25 @@ def test_a_retired_setting_at_its_default_is_read_and_keeps_the_fingerprint() ->
     assert identity_of(without)["moments"] == "fp32"
 
 
-def test_a_retired_setting_in_use_is_refused_with_what_to_write() -> None:
-    with pytest.raises(SettingsError, match=r"moments: 'bf16' is no longer there: .* leave the setting out"):
-        parse(TrainingSettings, {"moments": "bf16"}, "settings.yaml")
+@pytest.mark.parametrize(
+    ("recipe", "section", "name", "value"),
+    [
+        ("hgt", "training", "moments", "bf16"),
+        ("hgt", "training", "relation_decay", 2.0),
+        ("hgt", "objective", "negatives", "degree"),
+        ("conve", "acceleration", "max_skips", 3),
+        ("conve", "objective", "smoothing_convention", "dettmers"),
+        ("conve", "objective", "entity_chunk", 5000),
+    ],
+)
+def test_a_retired_setting_in_use_is_refused_with_what_to_write(
+    recipe: str, section: str, name: str, value: Any
+) -> None:
+    from graphmill.runs.resolve import parse_settings
+
+    said = rf"{section}\.{name}: {value!r} is no longer there: .* leave (it|the setting) out"
+    with pytest.raises(SettingsError, match=said):
+        parse_settings({"recipe": recipe, "data": "x", section: {name: value}}, "settings.yaml")
 
 
 _RENAMED: list[tuple[str, dict[str, Any], dict[str, Any]]] = [

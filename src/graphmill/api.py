@@ -22,7 +22,6 @@ __all__ = ["Run", "Tables", "build_graph", "generate_hgt_embeddings_batched", "l
 
 GRAPH = "data/06_models/notebook/graph"
 """Where :func:`build_graph` writes unless told otherwise; the runs go beside it."""
-SECTIONS = ("model", "objective", "training", "acceleration", "evaluation", "export")
 
 
 def read_features(tables: Tables, path: str | Path, node_type: str, **settings: Any) -> Tables:
@@ -73,13 +72,13 @@ def train(
 
     Args:
         graph: from :func:`build_graph`, or its folder.
-        system: hgt, conve, bpr_mf, kgat, mmgcn, dragon, sasrec or tisasrec.
+        system: hgt, complex, conve, bpr_mf, lightgcn, kgat, mmgcn, dragon, sasrec or tisasrec.
         epochs, device, seed: shortcuts for ``training.epochs``, ``acceleration.device`` and ``training.seed``.
         preset: docs/reference/settings.md; "": auto.
         output: folder of this model's runs; default: beside the graph.
         progress: a bar in a notebook or on a terminal, lines elsewhere.
-        sections: ``model``, ``objective``, ``training``, ``acceleration``, ``evaluation``, ``export``: what differs from
-            the defaults (docs/reference/settings.md), such as ``model={"embedding_dim": 64}``.
+        sections: ``model``, ``objective``, ``training``, and the system's other sections: what differs from the defaults
+            (docs/reference/settings.md), such as ``model={"embedding_dim": 64}``.
 
     Raises:
         SettingsError: an unknown system or setting. StoppedError: interrupted; the same call goes on from the checkpoint.
@@ -87,10 +86,17 @@ def train(
     from graphmill.runs.export import export_run, restore
     from graphmill.runs.messages import progress_outlet
     from graphmill.runs.train import train as run_training
+    from graphmill.settings import Settings
+    from graphmill.systems import registry
     from graphmill.training.signals import StopRequest
 
-    if unknown := sorted(set(sections) - set(SECTIONS)):
-        raise SettingsError(f"train() has no argument '{unknown[0]}' (sections of settings: {', '.join(SECTIONS)})")
+    known = [
+        name
+        for name, field in registry.settings_model(system).model_fields.items()
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Settings)
+    ]
+    if unknown := sorted(set(sections) - set(known)):
+        raise SettingsError(f"train() has no argument '{unknown[0]}' (sections of settings: {', '.join(known)})")
     values: dict[str, Any] = {name: dict(section) for name, section in sections.items()}
     for section, name, value in (
         *(("training", "epochs", epochs or None), ("training", "seed", seed)),

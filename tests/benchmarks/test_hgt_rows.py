@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from benchmarks.parts import hgt_step
 
-from benchmarks import hgt, hgt_step
+from benchmarks import hgt
 
 
 def test_the_limits_are_rates_of_products_and_of_a_copy() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from benchmarks.parts import hgt_step
 
-from benchmarks import hgt_step
 from tests.kernels.hgt.graphs import random_edges
 
 

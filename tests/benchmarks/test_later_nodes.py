@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from benchmarks import later_nodes
+from benchmarks.parts import later_nodes
+
 from graphmill.api import build_graph, read_edges
 from graphmill.ingest.samples.catalog import write_sample
 

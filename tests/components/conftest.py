@@ -3,6 +3,7 @@
 import contextlib
 import csv
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,7 +15,7 @@ import pytest
 
 from graphmill.components import EmbeddingModel, GraphDataset
 from graphmill.orchestration.io_managers import ArtifactStore
-from graphmill.orchestration.page import HARD_BREAK
+from graphmill.orchestration.page import EXPLORER, HARD_BREAK, SERVICE_VARIABLE
 from graphmill.orchestration.pipes import WorkerClient, WorkerReport
 from graphmill.orchestration.resources import AcceleratorResource
 
@@ -34,6 +35,7 @@ HEADER = [
 ]
 TYPES = ("drug", "disease", "gene/protein")
 PER_TYPE = 40
+SERVICE = "http://127.0.0.1:3001"
 LONGEST_KEY = 22
 """Characters of a metadata key that leave summary and pictures room on a window of 1,280."""
 
@@ -107,6 +109,8 @@ class Project:
         assert event is not None
         shown = {name: value.value for name, value in event.asset_materialization.metadata.items()}
         assert next(iter(shown)) == "summary", "an asset's page begins with words for a person"
+        if SERVICE_VARIABLE in os.environ:
+            assert shown[EXPLORER] == f"{SERVICE}/#/{key}", "every asset's page leads to the explorer"
         shown["summary"] = str(shown["summary"]).replace(HARD_BREAK, " ")
         long = [name for name in shown if len(name) > LONGEST_KEY and not name.startswith("dagster/")]
         assert not long, "keys as wide as these leave summary and pictures no room"
@@ -129,6 +133,12 @@ class Project:
 
     def value(self, key: str) -> dict[str, Any]:
         return json.loads((self.root / "data" / "06_models" / f"{key}.json").read_text())
+
+
+@pytest.fixture(autouse=True)
+def explorer_beside(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under ``make ui``."""
+    monkeypatch.setenv(SERVICE_VARIABLE, SERVICE)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from benchmarks.hetionet import TYPES
+from benchmarks.parts.hetionet import TYPES
 from dagster.components.testing import create_defs_folder_sandbox
 
 from graphmill.components import EmbeddingModel, GraphDataset

@@ -391,6 +391,7 @@ DEFS = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_a_killed_command_goes_on_with_its_trial(project: Project, tmp_path: Path, repository: Path) -> None:

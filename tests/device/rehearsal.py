@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from benchmarks.made_up_graphs import typed
+from benchmarks.parts.made_up_graphs import typed
 
 from graphmill.graph.typed_graph import TypedGraph
 from tests.device import pretend

@@ -76,7 +76,7 @@ def test_any_fsspec_url_will_do() -> None:
     _, (received,) = run("memory://artifacts", TABLE)
     assert received.equals(TABLE)
     _, (received,) = run("memory://artifacts", {"a": 1})
-    assert received == {"a": 1}, "the table of before must not shadow the new value"
+    assert received == {"a": 1}, "the earlier table must not shadow the new value"
 
 
 def test_what_is_neither_table_nor_plain_is_refused_by_name(tmp_path: Path) -> None:

@@ -250,7 +250,7 @@ def test_a_run_whose_daemon_was_killed_lives_on_and_is_left_alone(daemon: Daemon
     assert daemon.status(run) == DagsterRunStatus.STARTED
 
 
-SHORT_STORM = ("webserver", "training process", "daemon", "run worker")
+SHORT_STORM = ("daemon", "run worker")
 ALL_KINDS = ("webserver", "daemon", "code server", "run worker", "training process")
 
 

@@ -10,6 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from graphmill.cli import app
+from graphmill.components import EmbeddingModel
 
 BLOCK = re.compile(r"^```(python|console|yaml)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
@@ -37,13 +38,18 @@ class Page:
             else:
                 self.yaml = list(yaml.safe_load_all(text))
         assert runner.summarize().failed == 0
-        assert "(reused)" in self.written, "the command line goes on with the notebook's run"
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether the command line took up the notebook's run."""
+        return "(reused)" in self.written
 
 
 @pytest.mark.slow
 def test_the_tutorial_does_what_it_says(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     page = Page(repository / "docs/tutorials/first_graph.md")
+    assert page.goes_on
     made = list(yaml.safe_load_all((tmp_path / "my-project/my_project/defs/mine/defs.yaml").read_text()))
     for of_page, of_init in zip(page.yaml, made, strict=True):
         assert of_page["type"] == of_init["type"]
@@ -56,9 +62,27 @@ def test_a_drug_list_comes_from_a_graph_as_the_page_says(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     page = Page(repository / "docs/tutorials/from_graph_to_drug_list.md")
+    assert page.goes_on
     run, disease = page.names["run"], page.names["disease"]
     shown = CliRunner().invoke(app, ["links", str(run.path), "--relation", "indication", "--head", disease, "-k", "3"])
     assert f"{disease}, indication: drug" in shown.output.replace("\n", " ")
     done = CliRunner().invoke(app, ["links", str(run.path), "--relation", "indication", "--type", "disease"])
     assert done.exit_code == 0
     assert (run.path / "links" / "links.csv").is_file()
+
+
+@pytest.mark.slow
+def test_a_recommender_is_trained_as_the_page_says(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Page(repository / "docs/tutorials/first_recommender.md")
+    made = list(yaml.safe_load_all((tmp_path / "my-shop/my_shop/defs/views/defs.yaml").read_text()))
+    assert made[1]["attributes"]["dataset"] == "views"
+
+
+def test_the_first_schedule_names_what_there_is(repository: Path) -> None:
+    page = (repository / "docs/tutorials/first_schedule.md").read_text(encoding="utf-8")
+    written = {name for _, text in BLOCK.findall(page) for name in yaml.safe_load(text)}
+    assert written == {"schedule", "freshness", "promote"}
+    assert written <= set(EmbeddingModel.model_fields)

@@ -31,7 +31,7 @@ def trained(outputs: Path) -> TrainRun:
     def run(graph: str = "graph", **sections: Any) -> Path:
         case = CASES["hgt-no-messages"]
         values = settings_of(case, TypedGraph.open(outputs / "toy" / graph))
-        values = merge(merge(values, {"export": {"csv": False}}), sections)
+        values = merge(merge(values, {"export": {"csv": False}, "acceleration": {"keep_runs": 20}}), sections)
         path = train(values, "test", root=str(outputs / "toy" / "hgt"))["run_dir"]
         export_run(restore(path))
         return Path(path)

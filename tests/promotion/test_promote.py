@@ -1,6 +1,7 @@
 """Runs become versions: by policy and by hand, compared on the same queries, taken back, and never half."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -168,6 +169,35 @@ def test_a_candidate_of_another_split_with_nothing_left_is_a_sentence(
     assert live(store).about["fingerprint"] == json.loads((first / "manifest.json").read_text())["fingerprint"]
 
 
+def test_queries_of_a_relation_that_the_champion_does_not_know_are_left_out_and_named(
+    store: Versions, outputs: Path, first: Path, trained: TrainRun
+) -> None:
+    """Without any other query the candidate waits for a person; the version that is live stays."""
+    whole, known = TypedGraph.open(outputs / "toy" / "graph"), ["drug_protein", "protein_protein"]
+    regraph(whole, outputs / "toy" / "less", seed=0, valid=0.4, only=known)
+    regraph(whole, outputs / "toy" / "more", seed=0, valid=0.4)
+    promote_run(trained("less"), store, ALWAYS, **BY)
+    candidate = restore(trained("more"))
+    found = compare(candidate, live(store), "mrr")
+    assert found.new_relations == (
+        "disease | disease_protein | gene/protein",
+        "gene/protein | disease_protein | disease",
+    )
+    held_out = {r.key: int((np.asarray(candidate.graph.edges(r).split) == 1).sum()) for r in candidate.graph.relations}
+    unknown = sum(count for (_, name, _), count in held_out.items() if name not in known)
+    assert 0 < unknown <= found.left_out < unknown + 10, (
+        "and the few pairs that the champion trained on in another relation"
+    )
+    assert found.left_out + found.difference.queries == sum(held_out.values())
+
+    regraph(whole, outputs / "toy" / "only", seed=0, valid=0.1, only=["disease_protein"])
+    kept = promote_run(trained("only"), store, PromotionSettings(when="better"), **BY)
+    assert kept["outcome"] == "kept"
+    assert "only 0 validation queries are left" in kept["reason"]
+    assert "lacks their relation" in kept["reason"]
+    assert len(store.all()) == len(store.history()) == 1
+
+
 def test_mistakes_are_one_sentence_and_change_nothing(store: Versions, first: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="metric 'accuracy' is not measured"):
         promote_run(first, store, PromotionSettings(metric="accuracy"), **BY)
@@ -186,12 +216,14 @@ def test_mistakes_are_one_sentence_and_change_nothing(store: Versions, first: Pa
     assert len(store.history()) == 1
 
 
-def regraph(graph: TypedGraph, out: Path, *, seed: int, valid: float) -> None:
-    """The same nodes and edges under another split."""
+def regraph(graph: TypedGraph, out: Path, *, seed: int, valid: float, only: Sequence[str] = ()) -> None:
+    """The same nodes and edges, or those of some relations, under another split."""
     import pyarrow as pa
 
     heads, tails, names = [], [], []
     for relation in graph.relations:
+        if only and relation.name not in only:
+            continue
         edges = graph.edges(relation)
         heads.append(np.asarray(edges.src) + graph.node_type(relation.source).offset)
         tails.append(np.asarray(edges.dst) + graph.node_type(relation.target).offset)

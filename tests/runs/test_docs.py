@@ -134,7 +134,7 @@ def test_every_message_of_the_page_is_one_of_the_code(source: Source, repository
 @pytest.mark.parametrize(
     ("message", "unknown"),
     [
-        ("7 steps in a row were not infinite (max_skips)", ["infinite"]),
+        ("7 steps in a row were not infinite; last: …", ["infinite"]),
         ("the processes have different copies of parameter …", ["different"]),
         ("the run directory … cannot be found", ["found"]),
     ],

@@ -15,7 +15,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from benchmarks.kill_storm import storm
 
 from graphmill.errors import RunLockedError
 from graphmill.runs.recorder import RunListener
@@ -24,6 +23,7 @@ from graphmill.runs.train import prepare
 from graphmill.training.checkpoint import CheckpointStore
 from graphmill.training.memory import process_memory
 from graphmill.training.run_directory import RunDirectory
+from tests.runs.kill_storm import storm
 from tests.runs.processes import environment, finish, in_own_mounts, run_directory, start, steps_done, wait_until
 from tests.training.runs import Outcome, assert_same, outcome, run
 
@@ -211,24 +211,25 @@ def test_out_of_memory_outside_the_steps_is_a_sentence_too(values: dict[str, Any
 # -- kills -----------------------------------------------------------------------------------------------------------
 
 
-def test_a_short_kill_storm(values: dict[str, Any], tmp_path: Path) -> None:
-    """Eight SIGKILLs at random moments; the long one is ``python -m benchmarks.kill_storm``."""
+@pytest.mark.parametrize("kills", [8, pytest.param(100, marks=pytest.mark.long)])
+def test_a_storm_of_kills_changes_no_bit(values: dict[str, Any], tmp_path: Path, kills: int) -> None:
     stormy = merge(
         values,
         {
-            "training": {"epochs": 120, "patience_epochs": 0},
+            "training": {"epochs": 15 * kills, "patience_epochs": 0},
             "evaluation": {"eval_every": 40},
             "acceleration": {"checkpoint_every_epochs": 2, "keep_influence": 2},
         },
     )
-    found = storm(stormy, tmp_path / "storm", kills=8, chance=random.Random(1), longest=0.08)
-    assert found.kills == 8
+    found = storm(stormy, tmp_path / "storm", kills=kills, chance=random.Random(1), longest=0.08)
+    assert found.kills == kills
     assert found.largest_loss <= 2 * 4, "at most one save interval of steps"
     assert found.damaged == 0
     expected: Outcome = outcome(run(stormy, tmp_path / "alone"))
     assert_same(outcome(found.result), expected)
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_two_hundred_epochs_leak_nothing(values: dict[str, Any], tmp_path: Path) -> None:
     resident: list[int] = []

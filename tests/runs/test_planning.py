@@ -128,6 +128,18 @@ def test_handing_blocks_back_comes_before_a_rung_that_costs_more_and_is_done(
     assert len(switched) == 2
 
 
+@pytest.mark.parametrize(
+    ("there", "expected"), [(["kept", "returned"], ["returned"]), (["other"], ["other"]), (["returned"], ["returned"])]
+)
+def test_tables_that_are_divided_hand_blocks_back_where_the_heap_can(
+    there: list[str], expected: list[str], graph: TypedGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(planning, "heaps", lambda environment: there)
+    rows = small(graph, batching="full", processes=2, sharding="rows")
+    assert planning._heaps(resolve(rows, "x")) == expected
+    assert planning._heaps(resolve(small(graph, batching="full"), "x")) == there
+
+
 def test_time_is_products_traffic_updates_and_calls() -> None:
     cost = Cost(
         weights=10**9, held=0, step=0, gradients=0, evaluation=0, flop=3e10, moved=2e10, calls=1e6, low_flop=2e10

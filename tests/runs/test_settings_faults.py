@@ -131,7 +131,7 @@ def test_three_hundred_odd_settings_files_are_used_or_refused_in_a_sentence(
 
 
 FOLLOWS = {"objective.loss"}
-"""Set by what else is written: a file of before that sets anything of ``link_contrastive`` means it."""
+"""Set by what else is written: a settings file of an earlier release that sets anything of ``link_contrastive`` means it."""
 
 
 def changed_silently(text: str, written: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -37,14 +37,6 @@ def test_uniform_negatives_are_uniform_over_the_free_targets() -> None:
     assert np.abs(counts[2:] / 20_000 - 1 / 8).max() < 0.015
 
 
-def test_degree_matched_negatives_follow_the_edges() -> None:
-    popular = np.array([2, 2, 2, 3])
-    keys = pair_keys(np.array([9]), np.array([0]), 5)
-    drawn = corrupt_tails(generator(2), np.zeros(8_000, dtype=np.int64), keys, 5, 1, popular=popular).ravel()
-    assert set(drawn.tolist()) == {2, 3}
-    assert abs((drawn == 2).mean() - 0.75) < 0.03
-
-
 def test_contains_finds_exactly_the_keys() -> None:
     keys = np.array([3, 7, 11])
     assert contains(keys, np.array([[3, 4], [11, 12]])).tolist() == [[True, False], [True, False]]

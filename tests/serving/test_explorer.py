@@ -171,6 +171,11 @@ def test_a_name_is_text_and_a_mistake_is_a_sentence(page: Page, promoted: Path, 
         expect(page.get_by_role("status")).to_contain_text(
             "Nothing of nowhere/hgt is promoted; there are versions of toy/hgt"
         )
+        page.goto(
+            f"{address}/#/toy/graph"
+        )  # as the page of a graph, of files, or of a model that is not live links to it
+        expect(page.get_by_role("status")).to_have_text("toy/graph is of no model that is promoted; this is toy/hgt.")
+        expect(page.locator("#summary")).to_contain_text("90 vectors of 16")
 
 
 def test_where_nothing_is_promoted_the_page_says_how(page: Page, promoted: Path) -> None:

@@ -173,6 +173,7 @@ def test_models_and_versions_are_listed(client: TestClient, make: MakeVersion) -
     ]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_umap_keeps_clusters_together(client: TestClient, make: MakeVersion) -> None:
     pytest.importorskip("umap")

@@ -325,7 +325,13 @@ CASES = {
     ),
     "hgt-softmax-alone": Case(
         "hgt",
-        merge(_SOFTMAX, {"model": {"num_layers": 0, "neighbour_sums": False}, "acceleration": {"batching": "full"}}),
+        merge(
+            _SOFTMAX,
+            {
+                "model": {"num_layers": 0, "neighbour_sums": False, "pair_features": False},
+                "acceleration": {"batching": "full"},
+            },
+        ),
     ),
     "sasrec": Case("sasrec", _SEQUENCES, graph=sequence_graph),
     "tisasrec-mhc": Case(

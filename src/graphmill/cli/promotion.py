@@ -161,7 +161,9 @@ def drift(
             help="Train so many further seeds of the second run, once, as the unit; 0: as far as known", min=0
         ),
     ] = 0,
-    out: Annotated[Path | None, typer.Option(help="Folder for drift.json and the pictures")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for drift.json and the pictures; RUN/drift: its card has them")
+    ] = None,
     folder: Folder = PROMOTED,
     as_json: Json = False,
 ) -> None:
@@ -176,7 +178,7 @@ def drift(
         report = compare_sides(first, second, DriftThresholds(seeds=seeds), outlets=[terminal])
     finally:
         terminal.close()
-    found = {"before": before, "after": after, **report.to_dict()}
+    found = {"before": before, "after": after, "against": first.name, **report.to_dict()}
     if out is not None:
         write_report(report, found, out)
     if as_json:
@@ -237,7 +239,7 @@ def _show_promotion(store: "Versions", found: dict[str, Any]) -> None:
 def _show_drift(found: dict[str, Any]) -> None:
     rows = [[f["name"], f["status"], f"{f['meaning']} {f['remedy']}".strip()] for f in found["findings"]]
     print_table(f"{found['after']} against {found['before']}", ["finding", "verdict", "meaning"], rows)
-    names = ("shared", "new", "vanished", "overlap_10", "overlap_50", "cka", "cosine_raw", "cosine_aligned")
+    names = ("shared", "new", "vanished", "overlap_10", "overlap_50", "cka", "cosine_raw", "cosine_aligned", "residual")
     sides = [found["overall"], *found["types"]]
     rows = [[own["name"] or "all", *(number(own[name]) for name in names)] for own in sides]
     print_table("By node type", ["type", *(name.replace("_", " ") for name in names)], rows)

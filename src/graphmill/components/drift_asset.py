@@ -131,10 +131,9 @@ def _materialized(
 ) -> dg.MaterializeResult[Reference]:
     key, folder = plan.key("drift"), f"{run_dir}/{FOLDER}"
     overall = report["overall"]
-    names = ("overlap_10", "overlap_50", "cka", "cosine_raw", "cosine_aligned", "shared", "new", "vanished")
-    figures = scalars(
-        {"multiple": report["multiple"], **{n: overall[n] for n in names}, "residual": report["residual"]}
-    )
+    kept = ("overlap_10", "overlap_50", "cka", "cosine_raw", "cosine_aligned", "residual")
+    names = (*kept, "shared", "new", "vanished")
+    figures = scalars({"multiple": report["multiple"], **{n: overall[n] for n in names}})
     noise = report["seed_noise"]
     unit = {"another seed": {name: noise[name] for name in ("overlap_10", "overlap_50", "cka", "cosine_aligned")}}
     drawn = {

@@ -30,7 +30,7 @@ from graphmill.orchestration.defaults import STORE
 from graphmill.orchestration.failures import user_errors
 from graphmill.orchestration.home import OUTPUTS
 from graphmill.orchestration.metadata import records, table_metadata
-from graphmill.orchestration.page import asset_page, in_words
+from graphmill.orchestration.page import asset_page, explorer_link, in_words
 
 TABLES_VERSION = "1"
 
@@ -317,6 +317,7 @@ def _features(plan: TablePlan, key: dg.AssetKey, result: IngestResult, version: 
         data_version=dg.DataVersion(version),
         metadata={
             "summary": in_words("; ".join(map(_described, rows)) + "." if rows else "No node has features."),
+            **explorer_link(key),
             "dagster/row_count": sum(row["nodes"] for row in rows),
             "by_type": records(rows),
             # No table of the files stands behind it: a matrix a node type, and a set's name after its type.

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from graphmill.systems.complex.model import products
+from graphmill.systems.hgt.pair_features import PairFeatures
 from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
 from graphmill.systems.hgt.softmax_decoder import Ends
 
@@ -33,13 +35,27 @@ def score_without(recipe: Any, model: nn.Module, relation: int, head: int, tail:
     z = None
     if encoder is not None:
         z = encoder(recipe.messages, recipe.inputs(encoder, torch.from_numpy(vectors)), mask) * recipe.learned_scale
-    ends = []
+    ends, factors = [], recipe.factors_of(model)
     for row, offset, sources in ((head, own.source_offset, False), (tail, own.target_offset, True)):
         vector = torch.from_numpy(vectors[row : row + 1]).to(recipe.device)
         learned = None if z is None else z[row : row + 1]
+        own_factors = None
+        if factors is not None:
+            own_factors = torch.from_numpy(factors[0][row : row + 1]).to(recipe.device)
+            if not sources:
+                own_factors = products(own_factors, torch.from_numpy(factors[1][relation][None]), "complex")
         if decoder.sums is None:
-            ends.append(Ends(vector, learned, vector[:, :0], vector.new_zeros(1)))
+            ends.append(Ends(vector, learned, vector[:, :0], vector.new_zeros(1), own_factors))
             continue
         sums, counts = recipe.sums.of(relation, np.array([row - offset]), vectors, masked, sources=sources)
-        ends.append(Ends(vector, learned, *(torch.from_numpy(a).to(recipe.device) for a in (sums, counts))))
-    return float(decoder.pairs(relation, *ends, degree)[0])
+        told, number = (torch.from_numpy(a).to(recipe.device) for a in (sums, counts))
+        ends.append(Ends(vector, learned, told, number, own_factors))
+    score, paths = float(decoder.pairs(relation, *ends, degree)[0]), recipe.paths_of(model)
+    if paths is not None:
+        features = PairFeatures(recipe.sums.without(masked), paths.channels.cpu().numpy(), paths.weights.cpu().numpy())
+        h, t = np.array([head - own.source_offset]), tail - own.target_offset
+        alike, counted = decoder.mix[relation, -2:].tolist()
+        score += alike * float(features.neighbours(relation, h)[0, t]) + counted * float(
+            features.paths(relation, h)[0, t]
+        )
+    return score

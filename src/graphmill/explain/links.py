@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from graphmill.errors import SettingsError
 from graphmill.explain.messages import integrated_shares, sampled_inputs
 from graphmill.explain.neighbourhood import Neighbourhood, neighbourhood
+from graphmill.explain.pairs import PairShares
 from graphmill.explain.paths import Path, joined, strongest_paths
 from graphmill.explain.sums import Shares, SpectralShares
 from graphmill.settings import Settings, setting
@@ -143,12 +144,16 @@ class LinkExplainer:
         self.type_counts = [t.count for t in self.graph.node_types]
         self.encoder: Any = getattr(model, "encoder", None)
         self.spectral: SpectralShares | None = None
+        self.pairs: PairShares | None = None
         self.vectors = np.zeros((self.graph.num_nodes, 0), np.float32)
         if isinstance(recipe, HgtSoftmaxRecipe):
             found = recipe.spectral(model)
             self.vectors = found.all()
             decoder: Any = model.decoder
             self.spectral = SpectralShares(found, self.vectors, recipe.sums, decoder, self.settings.neighbors)
+            features = recipe.features_of(model)
+            if features is not None:
+                self.pairs = PairShares(features, recipe.entries, recipe.sums, decoder.mix.double().cpu().numpy())
         self._ends = _ends_of_pairs(self.graph)
 
     def explain(self, relation: int, head: int, tail: int) -> Explanation:
@@ -159,6 +164,9 @@ class LinkExplainer:
         shares: list[Shares] = []
         if self.spectral is not None:
             parts, shares = self.spectral.of_link(relation, h, t)
+        if self.pairs is not None:
+            more, found = self.pairs.of_link(relation, h, t)
+            parts, shares = parts | more, shares + found
         whole = True
         if self.encoder is not None:
             hood, (values, none, every) = self._learned(relation, h, t)

@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import scipy.sparse as sp
 
+from graphmill.graph.sorted_unique import in_sorted, sorted_unique
 from graphmill.graph.splits import TRAIN
+from graphmill.graph.training_links import TrainingLinks
 
 if TYPE_CHECKING:
     from graphmill.graph.typed_graph import TypedGraph
@@ -52,14 +54,30 @@ def neighbourhoods(graph: TypedGraph) -> Neighbourhoods:
         source = np.asarray(edges.src)[train] + np.int64(offset[relation.source])
         target = np.asarray(edges.dst)[train] + np.int64(offset[relation.target])
         found.append((place, source, target, np.asarray(edges.pair)[train]))
-    count = graph.num_nodes
-    there = np.unique(np.concatenate([np.zeros(0, np.int64), *(s * count + t for _, s, t, _ in found)]))
+    return _of_edges(found, graph.num_nodes)
+
+
+def neighbourhoods_of_links(links: TrainingLinks) -> Neighbourhoods:
+    """:func:`neighbourhoods` of the graph that has these training edges; all pairs are 0, and nodes that come after the
+    last of any relation have no row.
+    """
+    sizes = [max(a + m.shape[0], b + m.shape[1]) for m, (a, b) in zip(links.outgoing, links.offsets, strict=True)]
+    found = [(n, source, target, np.zeros(len(source), np.int32)) for n, source, target in links.edges()]
+    return _of_edges(found, max(sizes, default=0))
+
+
+def _of_edges(found: list[tuple[int, np.ndarray, np.ndarray, np.ndarray]], count: int) -> Neighbourhoods:
+    """``found``: of every relation its number, and of its edges sources and targets among ``count`` nodes, and pairs."""
+    relations = len(found)
+    there = sorted_unique(np.concatenate([np.zeros(0, np.int64), *(s * count + t for _, s, t, _ in found)]))
     for place, source, target, pair in found[:]:
-        if len(source) and not np.isin(target * count + source, there).all():
-            found.append((len(graph.relations) + place, target, source, pair))
+        if len(source) and not in_sorted(target * count + source, there).all():
+            found.append((relations + place, target, source, pair))
     none = np.zeros(0, np.int64)
     rows = np.concatenate([none, *(s for _, s, _, _ in found)])
-    used, column = np.unique(np.concatenate([none, *(t + p * count for p, _, t, _ in found)]), return_inverse=True)
+    column = np.concatenate([none, *(t + p * count for p, _, t, _ in found)])
+    used = sorted_unique(column)
+    column = np.searchsorted(used, column)
     # Ascending by row and column, which is the order of a CSR; repeated edges count once.
     key, first = np.unique(rows * max(len(used), 1) + column, return_index=True)
     row, column = np.divmod(key, max(len(used), 1))

@@ -33,6 +33,8 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 SPARKS = 24
 SERVICE_VARIABLE = "GRAPHMILL_SERVICE"
 """Where ``graphmill serve`` runs beside ``make ui``: the explorer, and pictures of runs; ``http://127.0.0.1:3001``."""
+EXPLORER = "explorer"
+"""The metadata that leads to the explorer."""
 DEFAULT_PORT = 3000
 """Of the UI; the service is on the one after it."""
 PICTURE_WIDTH = 280
@@ -73,7 +75,7 @@ def explorer_link(asset: dg.AssetKey) -> dict[str, Any]:
     """Metadata that leads to the explorer's page on this asset's model; {} where it is not served."""
     address = os.environ.get(SERVICE_VARIABLE, "")
     path = "/".join(quote(part) for part in asset.path)
-    return {"explorer": dg.MetadataValue.url(f"{address}/#/{path}")} if address else {}
+    return {EXPLORER: dg.MetadataValue.url(f"{address}/#/{path}")} if address else {}
 
 
 def run_pages(root: Path, run_dir: str) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import dagster as dg
 from graphmill.errors import EXIT_OK, GraphmillError
 from graphmill.orchestration.instance import open_instance
 from graphmill.orchestration.metadata import markdown_table, scalars, snippet
-from graphmill.orchestration.page import in_words, rounded
+from graphmill.orchestration.page import EXPLORER, in_words, rounded
 
 NO_VERSION = "none"
 _FOLLOWERS = {"tracker_was_not_told": "tracker", "not_copied": "copy"}
@@ -80,12 +80,16 @@ def _figure_rows(found: Mapping[str, Any], compared: Mapping[str, Any]) -> list[
 
 def record(instance: dg.DagsterInstance, event: Mapping[str, Any]) -> None:
     """Put what a command did into the event log as a materialization of ``<dataset>/<model>_promoted``."""
-    found = event["decision"]
+    found, key = event["decision"], dg.AssetKey([event["dataset"], f"{event['model']}_promoted"])
+    before = instance.get_latest_materialization_event(key)
+    shown = before.asset_materialization.metadata if before and before.asset_materialization else {}
+    # A command does not know where the explorer is served; the asset did.
+    explorer = {EXPLORER: shown[EXPLORER]} if EXPLORER in shown else {}
     instance.report_runless_asset_event(
         dg.AssetMaterialization(
-            asset_key=dg.AssetKey([event["dataset"], f"{event['model']}_promoted"]),
+            asset_key=key,
             description=f"by command: {found['reason']}",
-            metadata=metadata(found, str(event["by"])),
+            metadata=metadata(found, str(event["by"])) | explorer,
             tags={"dagster/data_version": data_version(found)},
         )
     )

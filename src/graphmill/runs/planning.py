@@ -327,8 +327,11 @@ def _option(job: Job, batching: str, execution: Execution, cost: Cost, heap: Hea
 
 
 def _heaps(job: Job, environment: Mapping[str, str] = os.environ) -> list[Heap]:
-    """On an accelerator the process's heap holds none of what is planned."""
-    return heaps(environment) if job.device.type == "cpu" else ["stock"]
+    """On an accelerator the process's heap holds none of what is planned. Tables are divided for the sake of memory."""
+    if job.device.type != "cpu":
+        return ["stock"]
+    found = heaps(environment)
+    return ["returned"] if "returned" in found and job.settings.acceleration.sharding == "rows" else found
 
 
 def _by_machine(job: Job, graph: TypedGraph, local: int) -> tuple[str, str]:

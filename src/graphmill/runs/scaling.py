@@ -24,6 +24,7 @@ from graphmill.memory import available_memory, format_size
 from graphmill.runs.planning import Option, RunEstimate, cost_of, estimate_run, layer_widths
 from graphmill.runs.resolve import Job, resolve
 from graphmill.settings import parse
+from graphmill.training.allocator import Heap, heaps
 from graphmill.training.contract import Execution
 from graphmill.training.planning import peak_memory_of, sharded_bytes, sharded_cost
 
@@ -49,10 +50,11 @@ def shards_of(job: Job, graph: TypedGraph, option: Option) -> list[Shard]:
         return []
     cost = cost_of(job, graph, "full", Execution(option.loss_chunks, option.checkpointing))
     widths, optimizer = layer_widths(job.settings), job.settings.training.optimizer
-    found = []
+    found: list[Shard] = []
+    heap: Heap = "returned" if "returned" in heaps() else option.heap  # as each of them is set up
     for workers in WORKERS:
         own = sharded_cost(cost, workers, graph.num_nodes, widths)
-        peak, _ = peak_memory_of(own, optimizer, heap=option.heap, device=job.device.type)
+        peak, _ = peak_memory_of(own, optimizer, heap=heap, device=job.device.type)
         found.append(Shard(workers, peak, sharded_bytes(workers, graph.num_nodes, widths)))
     return found
 

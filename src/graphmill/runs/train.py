@@ -86,7 +86,8 @@ def prepare(
     graph = open_graph(job, where)
     plan = agree(plan_run(job, graph, where))
     # Another process's plan may ask for what is not possible, or not wanted, on this machine.
-    if plan.option is not None and plan.option.heap == "returned" and "returned" in heaps():
+    wanted = plan.option.heap == "returned" if plan.option else settings.acceleration.sharding == "rows"
+    if wanted and "returned" in heaps():
         return_large_blocks()
     job = replace(job, batching=plan.batching, notes=[*job.notes, f"memory: {plan.reason}"])
     warm_start = None
@@ -315,6 +316,7 @@ def _final_figures(
         for note in passed_over(run, loaded, None if state.best_metric is None else state.best_epoch):
             state.notes.append(note)
             listener.on_note(note)
+    loaded = None  # which holds the moments as well
     engine.model.eval()
     metrics: dict[str, float] = {}
     for split in splits:

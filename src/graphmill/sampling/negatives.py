@@ -60,15 +60,12 @@ def corrupt_tails(
     known: np.ndarray | PairSet,
     num_tails: int,
     per_positive: int,
-    *,
-    popular: np.ndarray | None = None,
 ) -> np.ndarray:
     """``per_positive`` targets for each head that are not its known positives.
 
     Args:
         heads: int64 [B].
         known: positives, as sorted keys (:func:`pair_keys`) or a set of them.
-        popular: draw from these targets (one entry per edge, so in proportion to degree) instead of uniformly.
 
     Returns:
         int64 [B, per_positive]; −1 where a head is joined to every target, so that there is no negative.
@@ -76,14 +73,14 @@ def corrupt_tails(
     keys = known.keys if isinstance(known, PairSet) else known
     among = known.contain if isinstance(known, PairSet) else partial(contains, keys)
     shape = (len(heads), per_positive)
-    out = _draw(rng, shape, num_tails, popular)
+    out = rng.integers(0, num_tails, size=shape)
     base = np.broadcast_to(heads.astype(np.int64)[:, None] * num_tails, shape)
     bad = among(base + out)
     for _ in range(_ROUNDS):
         count = int(bad.sum())
         if not count:
             return out
-        fresh = _draw(rng, (count,), num_tails, popular)
+        fresh = rng.integers(0, num_tails, size=count)
         out[bad] = fresh
         still = among(base[bad] + fresh)
         bad[bad] = still
@@ -94,9 +91,3 @@ def corrupt_tails(
         free = np.setdiff1d(np.arange(num_tails), keys[low:high] - start, assume_unique=True)
         out[row, column] = rng.choice(free) if len(free) else -1
     return out
-
-
-def _draw(rng: np.random.Generator, shape: tuple[int, ...], num_tails: int, popular: np.ndarray | None) -> np.ndarray:
-    if popular is None:
-        return rng.integers(0, num_tails, size=shape)
-    return popular[rng.integers(0, len(popular), size=shape)].astype(np.int64)

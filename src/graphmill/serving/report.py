@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from graphmill.serving.opened import OpenVersion
 
 SHOWN_MOVED = 10
-_OVERALL = ("overlap_10", "overlap_50", "cka", "cosine_aligned", "shared", "new", "vanished")
+_OVERALL = ("overlap_10", "overlap_50", "cka", "cosine_aligned", "residual", "shared", "new", "vanished")
 
 
 def report(opened: OpenVersion) -> dict[str, Any]:

@@ -39,10 +39,17 @@ class ExportedScorer(ABC):
 
     def score(self, relation: int, heads: np.ndarray, tails: np.ndarray) -> Tensor:
         """One score a link, local numbers int64 [B] → fp32 [B]."""
-        own, place = np.unique(heads, return_inverse=True)
-        found = torch.zeros(len(heads))
-        for begin in range(0, len(own), ROWS):
-            here = np.flatnonzero((place >= begin) & (place < begin + ROWS))
-            scores = self.score_targets(relation, own[begin : begin + ROWS])
-            found[torch.from_numpy(here)] = scores[torch.from_numpy(place[here] - begin), torch.from_numpy(tails[here])]
-        return found
+        return scores_of_links(self.score_targets, relation, heads, tails)
+
+
+def scores_of_links(
+    score_targets: Callable[[int, np.ndarray], Tensor], relation: int, heads: np.ndarray, tails: np.ndarray
+) -> Tensor:
+    """fp32 [B] of links by local numbers int64 [B], from ``score_targets`` of :data:`ROWS` heads at a time."""
+    own, place = np.unique(heads, return_inverse=True)
+    found = torch.zeros(len(heads))
+    for begin in range(0, len(own), ROWS):
+        here = np.flatnonzero((place >= begin) & (place < begin + ROWS))
+        scores = score_targets(relation, own[begin : begin + ROWS]).float().cpu()
+        found[torch.from_numpy(here)] = scores[torch.from_numpy(place[here] - begin), torch.from_numpy(tails[here])]
+    return found

@@ -30,6 +30,9 @@ from graphmill.training.stopping import out_of_patience, record_metric
 from graphmill.training.trainee import Session
 from graphmill.training.unread import READ_EVERY, Done
 
+MAX_SKIPS = 10
+"""Steps in a row that ``on_nonfinite: skip`` leaves out before it gives up."""
+
 
 @dataclass
 class FitResult:
@@ -37,8 +40,6 @@ class FitResult:
 
     state: TrainState
     reason: str
-    steps_this_process: int = 0
-    seconds_this_process: float = 0.0
     compile: CompileReport | None = None
     notes: list[str] = field(default_factory=list)
 
@@ -78,7 +79,6 @@ class Engine(Session):
             TrainingError: a number was not finite and the policy is to stop, or skips ran out.
         """
         self._saved_at = time.monotonic()
-        self._started, self._steps_here = time.monotonic(), 0
         self._heap = HeapWatch()
         try:
             self._say_what_chooses_the_epoch()
@@ -98,9 +98,7 @@ class Engine(Session):
                 self.saver.close()
         if compile_report is not None:
             compile_report = compile_report.at_the_end()
-        return FitResult(
-            self.state, reason, self._steps_here, time.monotonic() - self._started, compile_report, self.state.notes
-        )
+        return FitResult(self.state, reason, compile_report, self.state.notes)
 
     def _epochs(self) -> str:
         self._finish_resumed_epoch()
@@ -176,7 +174,6 @@ class Engine(Session):
             self._stopped()
         rate = self._rate(phase)
         state.steps += 1
-        self._steps_here += 1
         done = Done(phase, batch, epoch, index, state.steps, rate, gradient)
         if self._reads_later(optimizer):
             self._apply(optimizer, done, gradient.values[0], gradient.not_finite)
@@ -321,8 +318,8 @@ class Engine(Session):
         if policy == "skip":
             state.skips += 1
             state.skips_in_row += 1
-            if state.skips_in_row > self.acceleration.max_skips:
-                raise TrainingError(f"{state.skips_in_row} steps in a row were not finite (max_skips); last: {error}")
+            if state.skips_in_row > MAX_SKIPS:
+                raise TrainingError(f"{state.skips_in_row} steps in a row were not finite; last: {error}")
             self._note(f"step skipped: {culprit} is not finite at {where} ({state.skips_in_row} in a row)")
             return
         self._go_safer(f"{culprit} is not finite at {where}", error)

@@ -71,7 +71,7 @@ class AccelerationSettings(Settings):
             "num_neighbors": [10, 10],
             "node_batch_size": 2048,
         }.items()
-    }
+    } | {"max_skips": Retired(10, "ten steps in a row may be skipped; leave the setting out", identity=False)}
 
     device: Literal["auto", "cuda", "mps", "cpu"] = setting("auto", "cuda, then mps, then cpu", identity=False)
     allow_fallback: bool = setting(True, "Use the CPU when the device asked for is absent, or fails", identity=False)
@@ -126,7 +126,6 @@ class AccelerationSettings(Settings):
     on_nonfinite: Literal["stop", "skip", "safer_precision"] = setting(
         "stop", "When a loss or gradient is not finite; the step is never applied", identity=False
     )
-    max_skips: int = setting(10, "on_nonfinite: skip gives up after so many steps in a row", identity=False, ge=1)
     deterministic: Literal["auto", "on", "off"] = setting("auto", "auto: on for the CPU", identity=False)
     threads: int = setting(0, "CPU threads per process; 0 = all cores / processes", identity=False, ge=0, le=1024)
     verify_graph: Literal["changed", "always"] = setting(

@@ -18,6 +18,7 @@ from graphmill.evaluation.baselines.neighbours import (
 from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.evaluation.ranking.links import link_queries, rank_links
 from graphmill.evaluation.ranking.queries import both_sides
+from graphmill.graph import similar_neighbours
 from tests.evaluation.ranking.graphs import FakeGraph, random_graph
 
 SYMMETRIC = np.array([[0, 1, 0], [1, 0, 0], [2, 1, 0], [1, 2, 0], [0, 3, 1], [3, 0, 1], [3, 2, 2], [2, 3, 2]])
@@ -82,7 +83,7 @@ def by_hand(edges: TrainEdges, rows: np.ndarray, relation: int, setting: Neighbo
 )
 @pytest.mark.parametrize("kind", ["knn", "spectral"])
 def test_scores_are_sums_of_similarities(kind: str, setting: NeighbourSetting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "BLOCK_BYTES", 600)  # a block of one or two heads
+    monkeypatch.setattr(similar_neighbours, "BLOCK_BYTES", 600)  # a block of one or two heads
     edges = TrainEdges(random_graph(2))
     rows = edges.neighbourhoods(setting.shrinkage) if kind == "knn" else edges.spectral_vectors(6, seed=0)
     dense = rows.toarray() if kind == "knn" else rows

@@ -124,12 +124,16 @@ def _collapsed(rng: Rng) -> Pair:
     return _pair(embed(edges, rng), after, edges, edges)
 
 
-def _warm(rng: Rng) -> Pair:
+def _warm(distance: float) -> Callable[[Rng], Pair]:
     """Half of the edges are gone, but the vectors began where they were and went a little way only."""
-    edges = edges_of(rng)
-    before = embed(edges, rng)
-    noise = 0.15 * before.std() * rng.normal(size=before.shape)
-    return _pair(before, np.asarray(before + noise, np.float32), edges, thinned(edges, 0.5, rng))
+
+    def draw(rng: Rng) -> Pair:
+        edges = edges_of(rng)
+        before = embed(edges, rng)
+        noise = distance * before.std() * rng.normal(size=before.shape)
+        return _pair(before, np.asarray(before + noise, np.float32), edges, thinned(edges, 0.5, rng))
+
+    return draw
 
 
 def _unchanged(rng: Rng) -> Pair:
@@ -155,7 +159,8 @@ CASES: dict[str, tuple[str, Callable[[Rng], Pair]]] = {
     "5 % of the data lost": ("data_lost", _lost(0.05)),
     "50 % of the data lost": ("data_lost", _lost(0.5)),
     "one type collapsed": ("type_collapsed", _collapsed),
-    "a warm start on half of the data": ("data_lost_hidden", _warm),
+    "a warm start on half of the data": ("data_lost_hidden", _warm(0.15)),
+    "a warm start that changed most neighbours": ("data_lost_hidden", _warm(0.5)),
     "a worse training": ("moved", _other_model),
 }
 """What is drawn → the name it has to be given, and how it is drawn."""

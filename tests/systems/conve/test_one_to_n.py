@@ -23,15 +23,11 @@ def gradients(loss: torch.Tensor, tensors) -> list[torch.Tensor]:
 
 
 class TestLabelSmoothing:
-    @pytest.mark.parametrize(
-        ("convention", "one", "zero"), [("dettmers", 1.1, 0.2), ("pykeen", 0.9, 0.025), ("uniform", 0.92, 0.02)]
-    )
-    def test_each_convention_has_its_own_targets_for_five_entities_and_a_tenth(self, convention, one, zero) -> None:
-        assert smoothed_targets(0.1, 5, convention) == pytest.approx((one, zero), abs=1e-12)
+    def test_is_pykeens(self) -> None:
+        assert smoothed_targets(0.1, 5) == pytest.approx((0.9, 0.025), abs=1e-12)
 
-    @pytest.mark.parametrize("convention", ["dettmers", "pykeen", "uniform"])
-    def test_no_smoothing_means_ones_and_zeros(self, convention) -> None:
-        assert smoothed_targets(0.0, 5, convention) == (1.0, 0.0)
+    def test_none_means_ones_and_zeros(self) -> None:
+        assert smoothed_targets(0.0, 5) == (1.0, 0.0)
 
 
 class TestTheValue:
@@ -39,7 +35,7 @@ class TestTheValue:
     def test_golden_three_logits_with_uniform_smoothing(self, block) -> None:
         x = torch.ones(1, 1, dtype=torch.float64)
         e = torch.tensor([[2.0], [-1.0], [0.5]], dtype=torch.float64)
-        one, zero = smoothed_targets(0.1, 3, "uniform")
+        one, zero = 0.9 + 0.1 / 3, 0.1 / 3
         where = torch.tensor([0])
         loss = one_to_n_loss(x, e, None, where, where, one=one, zero=zero, block=block)
         assert float(loss) / 3 == pytest.approx(0.5214222276, abs=1e-10)
@@ -61,15 +57,14 @@ class TestEqualityWithTheDenseLoss:
         dim=st.integers(1, 6),
         share=st.floats(0, 1),
         block=st.integers(1, 20),
-        convention=st.sampled_from(["pykeen", "uniform", "dettmers"]),
         bias=st.booleans(),
         seed=st.integers(0, 999),
     )
     @settings(max_examples=60, deadline=None)
-    def test_value_and_gradients_in_float64(self, batch, entities, dim, share, block, convention, bias, seed) -> None:
+    def test_value_and_gradients_in_float64(self, batch, entities, dim, share, block, bias, seed) -> None:
         tensors = problem(batch, entities, dim, int(share * batch * entities), seed, torch.float64, bias=bias)
         x, e, b, rows, columns = tensors
-        one, zero = smoothed_targets(0.1, entities, convention)
+        one, zero = smoothed_targets(0.1, entities)
         fast = one_to_n_loss(x, e, b, rows, columns, one=one, zero=zero, block=block)
         dense = one_to_n_loss_reference(x, e, b, rows, columns, one=one, zero=zero)
         torch.testing.assert_close(fast, dense, rtol=1e-10, atol=1e-10)
@@ -127,7 +122,6 @@ class TestTheSizeRule:
         assert entities_per_block(256, 14_541) == 14_541
         assert entities_per_block(512, 14_541) == 7_271  # two, of even size
         assert BLOCK_BYTES // 1024 - 300 < entities_per_block(256, 10**6) <= BLOCK_BYTES // 1024
-        assert entities_per_block(256, 10**6, chunk=5000) == 5000
 
     def test_more_parts_mean_smaller_blocks_for_the_rungs_of_the_shrink_ladder(self) -> None:
         assert entities_per_block(256, 10_000, parts=4) == 2500

@@ -15,12 +15,10 @@ from graphmill.systems.hgt.cost import step_cost
 from graphmill.systems.hgt.later import grown_factors
 from graphmill.systems.hgt.mix import fit_mix
 from graphmill.systems.hgt.softmax import HgtSoftmaxRecipe
-from graphmill.systems.hgt.softmax_decoder import PARTS
+from graphmill.systems.hgt.softmax_decoder import PARTS, PLAIN
 from graphmill.systems.hgt.softmax_scorer import scorer_of
 from graphmill.training.contract import Execution
 from tests.training.cases import CASES, typed_graph
-
-PLAIN = [1.0, 1.0, 1.0, 0.0, 1.0]
 
 
 @pytest.fixture(scope="module")
@@ -85,24 +83,24 @@ def test_weights_go_to_the_part_that_ranks_held_out_links(graph: TypedGraph) -> 
     assert torch.equal(mix, model.decoder.mix)
 
 
-def test_what_ranks_no_better_on_other_links_is_left_as_it_was_trained(graph: TypedGraph) -> None:
+def test_what_ranks_no_better_is_left_as_it_was_trained(graph: TypedGraph) -> None:
     recipe, model = built(graph)
     scorer = recipe.scorer(model)
     assert scorer.factors is not None
-    scorer.factors = (np.zeros_like(scorer.factors[0]), scorer.factors[1])
+    scorer.factors, scorer.features = (np.zeros_like(scorer.factors[0]), scorer.factors[1]), None
     only = model.decoder
     with torch.no_grad():  # every other part says the same of all
         only.sums.zero_()
         only.relation.zero_()
         only.popularity.zero_()
     fit_mix(only, scorer, link_queries(graph, "valid"), seed=0)
-    assert only.mix.unique(dim=0).tolist() == [PLAIN]
+    assert only.mix.unique(dim=0).tolist() == [list(PLAIN)]
 
 
 def test_an_explanation_has_complex_as_a_part_of_the_score(graph: TypedGraph) -> None:
     recipe, model = built(graph)
     model = model.float()
-    model.decoder.mix.copy_(torch.tensor([0.5, 2.0, 3.0, 0.7, 0.9]))
+    model.decoder.mix.copy_(torch.tensor([0.5, 2.0, 3.0, 0.7, 0.9, 4.0, 0.8]))
     first, second = recipe.sums.offsets[1]
     (why,) = explain_links(recipe, model, 1, [first + 2], [second + 3])
     score = float(recipe.scorer(model).score_targets(1, np.array([2]))[0, 3])
@@ -118,7 +116,9 @@ def test_arrays_of_an_export_are_small_and_score_by_themselves(graph: TypedGraph
     assert arrays["complex.nodes"].shape == (graph.num_nodes, 8)
     found = scorer_of(arrays, vectors).score_targets(0, np.arange(4))
     torch.testing.assert_close(found, recipe.scorer(model).score_targets(0, np.arange(4)).float(), atol=1e-5, rtol=1e-5)
-    without = scorer_of({k: v for k, v in arrays.items() if not k.startswith("complex.") and k != "mix"}, vectors)
+    without = scorer_of(
+        {k: v for k, v in arrays.items() if not k.startswith(("complex.", "paths.")) and k != "mix"}, vectors
+    )
     assert not torch.equal(found, without.score_targets(0, np.arange(4)))
 
 

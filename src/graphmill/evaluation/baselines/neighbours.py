@@ -8,12 +8,12 @@ validation links.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache as cached
 from functools import partial
 from itertools import product
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.evaluation.ranking.queries import LinkQueries, RelationQueries
 from graphmill.evaluation.ranking.ranks import count_rivals
+from graphmill.graph.similar_neighbours import Side, blocks, similar
 
 if TYPE_CHECKING:
     import torch
@@ -40,12 +41,7 @@ DAMPINGS = (0.0, 0.5)
 """Power of (1 + n) that a sum over n known nodes is divided by."""
 TUNING_QUERIES = 500
 """Validation queries of a relation that settings are chosen on."""
-BLOCK_BYTES = 64 * 2**20
-"""Memory for one sparse product."""
-_BYTES_PER_ENTRY = 12
 _TIE_BREAK = 1e-6
-
-Side = Literal["both", "source", "target"]
 
 
 @dataclass(frozen=True)
@@ -105,19 +101,9 @@ class NeighbourScorer:
         links = self.edges.matrix(relation)
         own: Any = self.rows[source.offset : source.offset + source.count]
         theirs: Any = self.rows[target.offset : target.offset + target.count]
-        found: dict[Side, Float32] = {}
         if not isinstance(self.rows, np.ndarray):
-            turned = {"source": own.T.tocsr(), "target": theirs.T.tocsr()}
-            for name in ("source", "target") if side == "both" else (side,):
-                out = np.zeros((len(heads), target.count), np.float32)
-                for part in _blocks(len(heads), max(source.count, target.count)):
-                    mine = heads[part]
-                    if name == "source":
-                        out[part] = ((own[mine] @ turned["source"]) @ links).toarray()
-                    else:
-                        out[part] = ((links[mine] @ theirs) @ turned["target"]).toarray()
-                found[name] = out
-            return found
+            return similar(own, theirs, links, heads, side)
+        found: dict[Side, Float32] = {}
         if side in ("both", "source"):
             if self._sums is None or self._sums[0] != relation:
                 self._sums = relation, np.ascontiguousarray(links.T @ own)
@@ -183,7 +169,7 @@ def _mean_reciprocal_ranks(
     import torch
 
     total = np.zeros(len(settings))
-    for part in _blocks(len(relation.heads), relation.candidates):
+    for part in blocks(len(relation.heads), relation.candidates):
         asked = relation.heads[part]
         heads, place = np.unique(asked, return_inverse=True)
         parts = {side: block[place] for side, block in scorer.parts(relation.relation, heads).items()}
@@ -192,9 +178,3 @@ def _mean_reciprocal_ranks(
             above, tied, _ = count_rivals(scores, relation, part)
             total[number] += float((1.0 / (1 + above + tied / 2)).sum())
     return total / len(relation.heads)
-
-
-def _blocks(rows: int, columns: int) -> Iterator[slice]:
-    size = max(1, BLOCK_BYTES // (_BYTES_PER_ENTRY * max(columns, 1)))
-    for start in range(0, rows, size):
-        yield slice(start, min(start + size, rows))

@@ -37,8 +37,9 @@ class Agreement:
 
     ``overlap_10``, ``overlap_50``: part of the nearest neighbours by cosine, among all shared nodes, that stayed;
     ``chance_10``: what they would keep if the vectors of a type had changed places. ``cka``: linear, centred;
-    ``chance_cka``: the same after they have. ``cosine_raw``, ``cosine_aligned``: of a node with itself. ``spread_ratio``:
-    variance around the type's mean over the mean squared length, after against before.
+    ``chance_cka``: the same after they have. ``cosine_raw``, ``cosine_aligned``: of a node with itself. ``residual``:
+    what the rotation of all leaves of this type, ‖AR − B‖ / ‖B‖. ``spread_ratio``: variance around the type's mean over
+    the mean squared length, after against before.
     """
 
     name: str
@@ -52,6 +53,7 @@ class Agreement:
     chance_cka: float
     cosine_raw: float
     cosine_aligned: float
+    residual: float
     spread_ratio: float
 
 
@@ -68,7 +70,7 @@ class MovedNode:
 
 @dataclass(frozen=True)
 class DriftFigures:
-    """``overall``; ``types``; ``residual`` of the alignment; the ``moved`` nodes, farthest first.
+    """``overall``; ``types``; the ``moved`` nodes, farthest first.
 
     ``spectrum_change``: half the sum of differences of the shares of variance by component, 0 for the same spectrum.
     ``new``, ``vanished``: names of some. ``overlaps``: per query its type number and overlap@10, for the picture;
@@ -77,7 +79,6 @@ class DriftFigures:
 
     overall: Agreement
     types: tuple[Agreement, ...]
-    residual: float
     spectrum_change: float
     moved: tuple[MovedNode, ...]
     new: tuple[str, ...]
@@ -91,7 +92,7 @@ class DriftFigures:
             {
                 "overall": asdict(self.overall),
                 "types": [asdict(own) for own in self.types],
-                "residual": self.residual,
+                "residual": self.overall.residual,
                 "spectrum_change": self.spectrum_change,
                 "moved": [asdict(own) for own in self.moved],
                 "new": list(self.new),
@@ -153,7 +154,6 @@ def drift_figures(a: Embeddings, b: Embeddings, *, seed: int = 0) -> DriftFigure
     return DriftFigures(
         both.overall(types, len(new), len(vanished), same_width),
         types,
-        both.rotation.residual,
         _spectrum_change(both.A, both.B),
         nodes,
         tuple(" ".join(key) for key in sorted(new)[:MOVED]),
@@ -205,6 +205,7 @@ class _Matched:
                     chance_cka=_cka(A, B[turned]),
                     cosine_raw=float(self.cosine_raw[own].mean()),
                     cosine_aligned=float(self.cosine_aligned[own].mean()),
+                    residual=_left(self.aligned[own], B),
                     spread_ratio=_ratio(_spread(B), _spread(A)),
                 )
             )
@@ -229,6 +230,7 @@ class _Matched:
             chance_cka=mean_of("chance_cka"),
             cosine_raw=float(self.cosine_raw.mean()) if same_width else float("nan"),
             cosine_aligned=float(self.cosine_aligned.mean()),
+            residual=self.rotation.residual,
             spread_ratio=_ratio(_spread(self.B), _spread(self.A)),
         )
 
@@ -271,6 +273,12 @@ def _overlap(first: Int64, second: Int64) -> NDArray[np.float64]:
 def _cosines(A: NDArray[Any], B: NDArray[Any]) -> NDArray[np.float64]:
     dots = np.einsum("ij,ij->i", A, B, dtype=np.float64)
     return dots / np.maximum(np.linalg.norm(A, axis=1) * np.linalg.norm(B, axis=1), 1e-30)
+
+
+def _left(aligned: NDArray[Any], B: NDArray[Any]) -> float:
+    """‖aligned − B‖ / ‖B‖."""
+    below = np.linalg.norm(np.asarray(B, np.float64))
+    return float(np.linalg.norm(np.asarray(aligned, np.float64) - B) / below) if below > 0 else float("nan")
 
 
 def _cka(A: NDArray[Any], B: NDArray[Any]) -> float:

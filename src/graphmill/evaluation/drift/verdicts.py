@@ -43,7 +43,10 @@ class DriftThresholds(Settings):
     )
     lost_fail: float = setting(0.2, "The same: a failure from here", ge=0)
     hidden_max: float = setting(
-        0.7, "With lost data: fewer neighbours lost than this times another seed's are a warm start that hides it", ge=0
+        0.7,
+        "With lost data: vectors that moved less than this times as far as by another seed, by neighbours or by cosine, are "
+        "a warm start that hides it",
+        ge=0,
     )
     collapsed_max: float = setting(0.1, "Spread of a type, after over before, from which it has collapsed", gt=0, lt=1)
     seeds: int = setting(
@@ -134,7 +137,7 @@ def drift_report(
     """Put figures, the seed's effect and the graph's change together. ``graph`` None: not known, as of plain files."""
     bounds, unit = thresholds or DriftThresholds(), noise or SeedNoise()
     multiple = (1 - figures.overall.overlap_10) / max(1 - unit.overlap_10, 0.01)
-    found = [*_ids(figures, unit), *_collapsed(figures, bounds), *_lost(figures, multiple, graph, bounds)]
+    found = [*_ids(figures, unit), *_collapsed(figures, bounds), *_lost(figures, multiple, unit, graph, bounds)]
     explained = bool(found)
     if not any(finding.name == "ids_permuted" for finding in found):
         found.append(_moved(figures, multiple, unit, bounds, explained))
@@ -180,7 +183,7 @@ def _collapsed(figures: DriftFigures, bounds: DriftThresholds) -> list[DriftVerd
 
 
 def _lost(
-    figures: DriftFigures, multiple: float, graph: GraphDifference | None, bounds: DriftThresholds
+    figures: DriftFigures, multiple: float, unit: SeedNoise, graph: GraphDifference | None, bounds: DriftThresholds
 ) -> list[DriftVerdict]:
     found = []
     gone = figures.overall.vanished / max(figures.overall.vanished + figures.overall.shared, 1)
@@ -199,12 +202,13 @@ def _lost(
     where = ", ".join(f"{name} {a:,} → {b:,}" for name, (a, b) in largest[:3] if a > b)
     said = f"{graph.lost_share:.1%} of the graph's node pairs are gone" + (f" ({where})" if where else "")
     remedy = "If the data should not have shrunk: look at the sources and their rejected rows before this goes live."
-    if multiple < bounds.hidden_max:
+    near, how = min((multiple, "neighbours changed"), (_turned(figures, unit), "vectors turned"))
+    if near < bounds.hidden_max:
         found.append(
             DriftVerdict(
                 "data_lost_hidden",
                 "fail" if graph.lost_share >= bounds.lost_fail else "warn",
-                f"{said}, and the vectors do not show it: neighbours changed {multiple:.2g} times as much as by another "
+                f"{said}, and the vectors do not show it: {how} {near:.2g} times as much as by another "
                 "seed, as after a warm start (training.init_from).",
                 remedy + " Train afresh to see what the data say.",
             )
@@ -213,6 +217,15 @@ def _lost(
         status: Status = "fail" if graph.lost_share >= bounds.lost_fail else "warn"
         found.append(DriftVerdict("data_lost", status, said + ".", remedy))
     return found
+
+
+def _turned(figures: DriftFigures, unit: SeedNoise) -> float:
+    """Cosine lost after alignment over what another seed loses: near 0 after a warm start, though it went on for long enough
+    to change neighbours. inf where the seed's effect was not measured.
+    """
+    if math.isnan(unit.cosine_aligned):
+        return math.inf
+    return (1 - figures.overall.cosine_aligned) / max(1 - unit.cosine_aligned, 0.01)
 
 
 def _moved(

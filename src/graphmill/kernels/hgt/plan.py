@@ -63,11 +63,6 @@ class RelationPlan:
         return 7 * self.target_nodes.numel() + self.num_edges // 8 < 8 * self.source_nodes.numel()
 
     @cached_property
-    def by_source(self) -> Tensor:
-        """int64 [E]: the edges' positions in source order (the transpose); ties keep the destination order."""
-        return torch.argsort(self.source, stable=True)
-
-    @cached_property
     def source_row(self) -> Tensor:
         """int32 [E]: local node number of each edge's source."""
         return self.source_nodes.to(torch.int32)[self.source]

@@ -16,7 +16,7 @@ from numba.core.datamodel.registry import register_default
 LANES = 16
 FLAGS = ("reassoc", "contract", "nsz", "arcp")
 INT, HALF, BIT = ir.IntType(32), ir.IntType(16), ir.IntType(1)
-INTS, HALVES = (ir.VectorType(kind, LANES) for kind in (INT, HALF))
+INTS = ir.VectorType(INT, LANES)
 
 
 class Vector(types.Type):
@@ -82,11 +82,6 @@ def widened(builder: Any, halves: Any) -> Any:
     """Sixteen numbers of bfloat16 as fp32, of which each is the upper half."""
     bits = builder.shl(builder.zext(halves, INTS), constant(INTS, 16))
     return builder.bitcast(bits, ir.VectorType(ir.FloatType(), LANES))
-
-
-def place_of(builder: Any, pointer: Any, at: Any, kind: ir.Type) -> Any:
-    """The address of a pointer's number ``at``, as one of ``kind``."""
-    return builder.bitcast(builder.gep(pointer, [at], inbounds=True), kind.as_pointer())
 
 
 def called(builder: Any, name: str, result: ir.Type, *arguments: Any) -> Any:

@@ -205,7 +205,7 @@ export function curves(title, series, unit = "epoch") {
     const line = values.filter(([, value]) => Number.isFinite(value)).map(([at, value]) => `${x(at).toFixed(1)},${y(value).toFixed(1)}`);
     if (line.length === 1) drawn.append(part("circle", { cx: line[0].split(",")[0], cy: line[0].split(",")[1], r: 3, fill: colour }));
     drawn.append(part("polyline", { points: line.join(" "), fill: "none", stroke: colour, "stroke-width": 2 }));
-    const label = part("text", { x: width - 14, y: top + 12 + 14 * number, "text-anchor": "end" }, name);
+    const label = part("text", { x: width - 14, y: top + 12 + 17 * number, "text-anchor": "end" }, name);
     label.style.fill = colour;
     drawn.append(label);
   });

@@ -80,7 +80,7 @@ function byArrows(event) {
 
 function nodeButton({ id, name, type }) {
   const known = type ?? "";
-  return make("span", {}, make("button", { type: "button", class: "node", onclick: () => go({ id, type: known }) }, name || id), make("small", {}, known));
+  return make("span", {}, make("button", { type: "button", class: "node", onclick: () => go({ id, type: known }) }, name || id), " ", make("small", {}, known));
 }
 
 function command(text) {
@@ -114,20 +114,20 @@ function go({ model, version, id, type }) {
   location.hash = `#/${path}${node}`;
 }
 
-// Assets are called after their model: hgt_embeddings leads to hgt.
+// Assets are called after their model: hgt_embeddings leads to hgt, and files and graphs to a model of theirs.
 function modelOf({ dataset, asset }) {
   const own = state.models.filter((each) => each.dataset === dataset);
   const fits = own.filter(({ model }) => asset === model || asset.startsWith(`${model}_`));
   const longest = fits.sort((a, b) => b.model.length - a.model.length)[0];
-  return longest || (asset && own.length ? own[0] : null) || own[0] || (dataset ? null : state.models[0]) || null;
+  return { found: longest || own[0] || (dataset ? null : state.models[0]) || null, meant: Boolean(longest) || !asset };
 }
 
 async function arrive() {
   const wanted = place();
   state.turn += 1;
   const { turn } = state;
-  const found = modelOf(wanted);
-  tell("");
+  const { found, meant } = modelOf(wanted);
+  tell(found && !meant ? `${wanted.dataset}/${wanted.asset} is of no model that is promoted; this is ${found.dataset}/${found.model}.` : "");
   if (!found) {
     const there = state.models.map(({ dataset, model }) => `${dataset}/${model}`).join(", ");
     tell(there
@@ -214,7 +214,7 @@ function showHealth(health) {
     table("Health verdicts", [
       ["figure", (row) => words(row.name)], ["value", (row) => number(row.value), true],
       ["verdict", (row) => verdict(row.status)], ["meaning", (row) => row.meaning],
-    ], health.verdicts),
+    ], health.verdicts, "stacked"),
   );
 }
 
@@ -252,7 +252,7 @@ function showCurves(epochs, metric) {
 const DRIFT_PICTURES = { "overlap.png": "Neighbours that stayed, by type", "moved.png": "Nodes that moved most" };
 
 function showDrift(drift, pictures) {
-  if (!drift) return at("drift").replaceChildren(nothing("Nothing was live before, or the drift was not measured: graphmill drift A B."));
+  if (!drift) return at("drift").replaceChildren(nothing("Nothing was live before, or the drift was not measured before the promotion: graphmill drift DATASET/MODEL RUN --out RUN/drift."));
   const figures = Object.entries(drift.overall).filter(([, value]) => value !== null && value !== undefined);
   return at("drift").replaceChildren(
     make("p", {}, verdict(drift.status), ` ${words(drift.name)}, against ${drift.against}`
@@ -388,7 +388,7 @@ function showFound() {
   const box = at("found");
   box.replaceChildren(...search.rows.map((node, i) => make("li", {
     role: "option", id: `found-${i}`, "aria-selected": String(i === search.chosen), onpointerdown: (event) => { event.preventDefault(); choose(i); },
-  }, node.name || node.id, make("small", {}, `${node.type}, ${node.id}`))));
+  }, node.name || node.id, " ", make("small", {}, `${node.type}, ${node.id}`))));
   box.hidden = !search.rows.length;
   at("search").setAttribute("aria-expanded", String(!box.hidden));
   if (search.chosen >= 0) {

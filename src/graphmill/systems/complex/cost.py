@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 from graphmill.evaluation.baselines.train_edges import TrainEdges
 from graphmill.graph.typed_graph import TypedGraph
 from graphmill.systems.complex.settings import ComplexSettings
@@ -9,6 +11,16 @@ from graphmill.training.contract import Execution
 from graphmill.training.planning import Cost, ranking_bytes
 
 _WIDE = 4
+
+
+_REVERSED: WeakKeyDictionary[TypedGraph, bool] = WeakKeyDictionary()
+
+
+def _reversed(graph: TypedGraph) -> bool:
+    """Whether the graph holds the reverse of every relation; kept, as a planner asks many times."""
+    if graph not in _REVERSED:
+        _REVERSED[graph] = TrainEdges(graph).reversed
+    return _REVERSED[graph]
 
 
 def scores_per_link(graph: TypedGraph, settings: ComplexSettings) -> float:
@@ -28,7 +40,7 @@ def step_cost(
 ) -> Cost:
     """The cost of one process; ``batching`` is "full": there are no messages to sample."""
     a, d = settings.acceleration, settings.model.embedding_dim
-    relations = (1 if TrainEdges(graph).reversed else 2) * len(graph.relations)
+    relations = (1 if _reversed(graph) else 2) * len(graph.relations)
     batch = settings.step_size() // a.processes
     parameters = (graph.num_nodes + relations) * d + relations * settings.model.popularity
     candidates = scores_per_link(graph, settings)

@@ -23,7 +23,7 @@ def step_cost(graph: TypedGraph, settings: ConveSettings, batching: str, executi
     table = entities * (d + m.entity_bias)
     small = m.output_channels * (m.kernel_height * m.kernel_width + 3) + 3 * d + 2
     parameters = table + relations * d + maps * d + small
-    block = entities_per_block(batch, entities, chunk=settings.objective.entity_chunk, parts=execution.loss_chunks)
+    block = entities_per_block(batch, entities, parts=execution.loss_chunks)
     sampled = settings.objective.loop == "slcwa"
     # The feature map's stages that are kept: convolution, norm, ReLU, dropout; its gradient and a copy on the way back.
     feature = batch * maps * _WIDE * (4 if execution.checkpointing else 6)

@@ -19,37 +19,21 @@ from graphmill.kernels.products import add_product_, product
 
 _CPU = torch.device("cpu")
 
-#: Scores held at a time on a CPU when the caller names no chunk. Smaller blocks make the products slower, larger ones gain
+#: Scores held at a time on a CPU. Smaller blocks make the products slower, larger ones gain
 #: nothing (measured at 2 to 16 MiB). Where batch × entities is below it there is one block.
 BLOCK_BYTES = 16 * 2**20
 
-#: (label smoothing ε, entities N) → targets of a known tail and of any other entity.
-SMOOTHING = {
-    "pykeen": lambda e, n: (1.0 - e, e / max(n - 1, 1)),
-    "uniform": lambda e, n: (1.0 - e + e / n, e / n),
-    "dettmers": lambda e, n: (1.0 - e + 1.0 / n, 1.0 / n),
-}
+
+def smoothed_targets(epsilon: float, entities: int) -> tuple[float, float]:
+    """(target of a known tail, target of another entity): 1 − ε and ε/(N − 1), as in PyKEEN."""
+    return 1.0 - epsilon, epsilon / max(entities - 1, 1)
 
 
-def smoothed_targets(epsilon: float, entities: int, convention: str) -> tuple[float, float]:
-    """(target of a known tail, target of another entity).
-
-    ``pykeen``: 1 − ε and ε/(N − 1). ``uniform``: (1 − ε) + ε/N and ε/N, the textbook form. ``dettmers``: the authors'
-    code, (1 − ε) + 1/N and 1/N, whose larger target passes 1 for small N. Without smoothing (ε = 0) all are 1 and 0.
-    """
-    return SMOOTHING[convention](epsilon, entities) if epsilon > 0.0 else (1.0, 0.0)
-
-
-def entities_per_block(
-    batch: int, entities: int, *, chunk: int = 0, parts: int = 1, device: torch.device = _CPU
-) -> int:
-    """Entities scored at a time: ``chunk`` or what fits :data:`BLOCK_BYTES`, and so few that there are ``parts``.
-
-    An accelerator holds more at a time. Where no chunk is named, blocks are of even size.
-    """
-    size = chunk or max(1, part_bytes(device, BLOCK_BYTES) // (4 * max(batch, 1)))
+def entities_per_block(batch: int, entities: int, *, parts: int = 1, device: torch.device = _CPU) -> int:
+    """Entities scored at a time: what fits :data:`BLOCK_BYTES`, more on an accelerator, at least ``parts`` even blocks."""
+    size = max(1, part_bytes(device, BLOCK_BYTES) // (4 * max(batch, 1)))
     size = max(1, min(size, -(-entities // max(parts, 1))))
-    return size if chunk else -(-entities // -(-entities // size))
+    return -(-entities // -(-entities // size))
 
 
 def one_to_n_loss(

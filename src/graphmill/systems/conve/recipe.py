@@ -68,9 +68,7 @@ class ConveRecipe(TableRecipe):
             entity_bias=m.entity_bias,
         )
         self.plan_steps(len(self.data.tails) if self.sampled else self.data.num_queries)
-        self.targets = smoothed_targets(
-            settings.objective.label_smoothing, self.data.num_entities, settings.objective.smoothing_convention
-        )
+        self.targets = smoothed_targets(settings.objective.label_smoothing, self.data.num_entities)
         self._queries: dict[tuple[str, int], LinkQueries] = {}
 
     @property
@@ -147,13 +145,7 @@ class ConveRecipe(TableRecipe):
         kind = x.device.type
         low = torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else None
         one, zero = self.targets
-        block = entities_per_block(
-            len(chunk.head),
-            chunk.entities,
-            chunk=self.settings.objective.entity_chunk,
-            parts=chunk.parts,
-            device=x.device,
-        )
+        block = entities_per_block(len(chunk.head), chunk.entities, parts=chunk.parts, device=x.device)
         with torch.autocast(kind, enabled=False):
             total = one_to_n_loss(
                 x,

@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from graphmill.settings import Settings, setting
+from graphmill.settings import Retired, Settings, setting
 from graphmill.systems.base import LinkSettings, SteadyTraining
 from graphmill.training.settings import AccelerationSettings
 
@@ -58,21 +58,22 @@ class ConveModel(Settings):
 class ConveObjective(Settings):
     """The loss: binary cross-entropy of each query against all entities, or against a few sampled ones."""
 
+    RETIRED: ClassVar[dict[str, Retired]] = {
+        "smoothing_convention": Retired("pykeen", "targets are smoothed as PyKEEN does it; leave the setting out"),
+        "entity_chunk": Retired(
+            0, "acceleration.loss_chunks makes smaller blocks; leave the setting out", identity=False
+        ),
+    }
+
     loop: Literal["kvsall", "slcwa"] = setting(
         "kvsall",
         "kvsall: a query (head, relation) with all its known tails, against every entity; slcwa: a triple against "
         "negatives_per_positive random tails, for very many entities",
     )
-    label_smoothing: float = setting(0.1, "ε of kvsall's targets; 0 = ones and zeros", ge=0.0, lt=1.0)
-    smoothing_convention: Literal["pykeen", "uniform", "dettmers"] = setting(
-        "pykeen",
-        "Targets of known tails and of the others: pykeen 1 − ε, ε/(N − 1); uniform (1 − ε) + ε/N, ε/N; "
-        "dettmers (the authors' code) (1 − ε) + 1/N, 1/N",
+    label_smoothing: float = setting(
+        0.1, "ε of kvsall's targets: 1 − ε of known tails, ε/(N − 1) of the others; 0 = ones and zeros", ge=0.0, lt=1.0
     )
     negatives_per_positive: int = setting(32, "slcwa only: random tails per triple", ge=1, le=10_000)
-    entity_chunk: int = setting(
-        0, "kvsall: entities scored at a time; 0 = what fits 16 MiB of scores", identity=False, ge=0
-    )
 
 
 class ConveTraining(SteadyTraining):

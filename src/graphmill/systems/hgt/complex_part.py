@@ -21,7 +21,7 @@ def complex_settings(settings: HgtSettings) -> ComplexSettings:
         {
             "recipe": "complex",
             "data": settings.data,
-            "model": {"embedding_dim": settings.model.complex_dim},
+            "model": {"embedding_dim": settings.complex_width},
             "training": {"steps_per_epoch": settings.training.complex_steps, "seed": settings.training.seed},
             "acceleration": {"pin_memory": settings.acceleration.pin_memory},
         }

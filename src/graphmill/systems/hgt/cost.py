@@ -78,7 +78,7 @@ def step_cost(graph: TypedGraph, settings: HgtSettings, batching: str, execution
         * (1 + execution.checkpointing),
         ragged=batching != "full",
     )
-    return with_complex(cost, graph, settings, execution, precision) if m.complex_dim else cost
+    return with_complex(cost, graph, settings, execution, precision) if settings.complex_width else cost
 
 
 # -- memory -----------------------------------------------------------------------------------------------------------------

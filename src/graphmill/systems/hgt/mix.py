@@ -1,13 +1,13 @@
-"""How much each part of a softmax HGT's score counts in a relation, fitted on held-out links.
+"""How much each part of a softmax HGT's score counts in a relation, chosen on held-out links.
 
-A multinomial logit over the parts' scores (stacking, Wolpert 1992): all relations share one vector of weights, and each
-relation's own are drawn towards it, the more so the fewer links it has. A part that says nothing gets little; where ComplEx
-says everything, it gets everything. Whether the fitted weights are taken is decided by links that they were not fitted on.
+A few amounts of each part are tried together, and what ranks best is taken: by MRR, since weights that make held-out links
+likely are not those that rank them (a held-out link is missing from its target's degree). A relation's own links say it, and
+the mean over relations as much as :data:`SHARED` further links would.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import torch
@@ -15,120 +15,107 @@ from torch import Tensor
 
 from graphmill.evaluation.ranking.queries import LinkQueries, RelationQueries
 from graphmill.sampling.keyed import generator
-from graphmill.systems.hgt.softmax_decoder import PARTS, SoftmaxDecoder
+from graphmill.systems.hgt.softmax_decoder import PARTS, PLAIN, SoftmaxDecoder
 from graphmill.systems.hgt.softmax_scorer import SoftmaxScorer
 
-QUERIES, ALL_QUERIES, CANDIDATES = 200, 10_000, 1000
-"""Links of a relation, and of all, that weights are fitted on, and wrong targets that each is told from."""
-SHRINKAGE, SHARED_SHRINKAGE = 10.0, 1e-3
-"""Of a relation's weights towards the shared ones, in nats of its links' summed loss; of those towards the start."""
-_START = (1.0, 1.0, 1.0, 0.5, 1.0)
-
-
-@dataclass(frozen=True)
-class _Asked:
-    """``scores`` fp64 [5, n, 1 + candidates]: of each part, the right target's first; ``barred`` bool: no wrong targets."""
-
-    relation: int
-    scores: Tensor
-    barred: Tensor
-
-    def rows(self, chosen: np.ndarray) -> _Asked:
-        place = torch.from_numpy(chosen)
-        return _Asked(self.relation, self.scores[:, place], self.barred[place])
-
-    def losses(self, weights: Tensor) -> Tensor:
-        """−log softmax of each right target [n], for weights [5]."""
-        mixed = self._mixed(weights)
-        return torch.logsumexp(mixed, 1) - mixed[:, 0]
-
-    def reciprocal_ranks(self, weights: Tensor) -> float:
-        """Their mean."""
-        mixed = self._mixed(weights)
-        above = (mixed[:, 1:] > mixed[:, :1]).sum(1) + (mixed[:, 1:] == mixed[:, :1]).sum(1) / 2
-        return float((1.0 / (1.0 + above)).mean())
-
-    def _mixed(self, weights: Tensor) -> Tensor:
-        return torch.tensordot(weights, self.scores, 1).masked_fill(self.barred, -torch.inf)
+QUERIES, ALL_QUERIES = 200, 10_000
+"""Links of a relation, and of all, that weights are chosen on, at most."""
+SHARED = 100.0
+"""Links that the mean over all relations counts as in each."""
+SCORES = 1 << 22
+"""Scores in memory at once, of each part."""
+_TRAINED = ("sum at the head", "sum at the target", "learned")
+_AMOUNTS = {
+    "trained": (1.0, 0.0),
+    "popularity": (1.0, 0.3, 0.03),
+    "ComplEx": (0.0, 0.3, 1.0, 3.0),
+    "neighbours": (0.0, 5.0, 20.0),
+    "paths": (0.0, 0.5, 1.0),
+}
+"""Of the parts that are trained together, and of each other one; never 0 of popularity, which breaks ties."""
 
 
 def fit_mix(decoder: SoftmaxDecoder, scorer: SoftmaxScorer, queries: LinkQueries, seed: int) -> None:
-    """Set ``decoder.mix`` from held-out links; relations without any get the shared weights.
-
-    Half of the links choose weights that rank the other half, and the other way round; only where all of them are ranked
-    better so than by the score as it is trained, weights of all links are taken.
-    """
+    """Set ``decoder.mix`` from held-out links; relations without any get what ranks best in the mean over the others."""
     assert decoder.mix is not None
-    plain = torch.tensor([1.0, 1, 1, 0, 1], dtype=torch.float64)
+    asked = [r for r in queries.relations if len(r.heads)]
+    if not asked:
+        return
+    there = _parts_there(decoder, scorer)
+    choices = [
+        c
+        for c in product(*(_AMOUNTS[part] for part in there))
+        if any(n for n, part in zip(c, there, strict=True) if part != "popularity")
+    ]
+    mixes = torch.stack([_mix(dict(zip(there, choice, strict=True))) for choice in choices])
+    most = max(1, min(QUERIES, ALL_QUERIES // len(asked)))
     with torch.no_grad():
-        most = max(1, min(QUERIES, ALL_QUERIES // max(sum(len(r.heads) > 0 for r in queries.relations), 1)))
-        asked = [_asked(decoder, scorer, r, most, seed) for r in queries.relations if len(r.heads)]
-    fitted = plain.repeat(len(decoder.mix), 1)
-    if asked:
-        halves = [np.array_split(generator(seed, "mix", a.relation).permutation(a.scores.shape[1]), 2) for a in asked]
-        found, before = [], []
-        for own, other in ((0, 1), (1, 0)):
-            weights = _weights([a.rows(h[own]) for a, h in zip(asked, halves, strict=True) if len(h[own])], fitted)
-            judged = [a.rows(h[other]) for a, h in zip(asked, halves, strict=True) if len(h[other])]
-            found += [a.reciprocal_ranks(weights[a.relation]) for a in judged]
-            before += [a.reciprocal_ranks(plain) for a in judged]
-        if np.mean(found) > np.mean(before):
-            fitted = _weights(asked, fitted)
+        ranked = [_reciprocal_ranks(decoder, scorer, r, there, choices, most, seed) for r in asked]
+    shared = np.mean([means for means, _ in ranked], axis=0)
+    fitted = mixes[int(shared.argmax())].repeat(len(decoder.mix), 1)
+    for relation, (means, links) in zip(asked, ranked, strict=True):
+        own = means / max(means.max(), 1e-12)
+        fitted[relation.relation] = mixes[int(np.argmax(links * own + SHARED * shared / max(shared.max(), 1e-12)))]
     decoder.mix.copy_(fitted)
 
 
-def _asked(decoder: SoftmaxDecoder, scorer: SoftmaxScorer, relation: RelationQueries, most: int, seed: int) -> _Asked:
-    """The scores of each part, by a mix of that part alone."""
+def _parts_there(decoder: SoftmaxDecoder, scorer: SoftmaxScorer) -> list[str]:
+    has = {
+        "trained": True,
+        "popularity": decoder.popularity is not None,
+        "ComplEx": scorer.factors is not None,
+        "neighbours": scorer.features is not None,
+        "paths": scorer.features is not None,
+    }
+    return [part for part in _AMOUNTS if has[part]]
+
+
+def _mix(amounts: dict[str, float]) -> Tensor:
+    """float32 [7]: a row of the decoder's weights."""
+    own = dict.fromkeys(_TRAINED, amounts["trained"]) | amounts
+    return torch.tensor([own.get(part, plain) for part, plain in zip(PARTS, PLAIN, strict=True)])
+
+
+def _reciprocal_ranks(
+    decoder: SoftmaxDecoder,
+    scorer: SoftmaxScorer,
+    relation: RelationQueries,
+    there: list[str],
+    choices: list[tuple[float, ...]],
+    most: int,
+    seed: int,
+) -> tuple[np.ndarray, int]:
+    """float64 [choices]: the mean over some links of a relation, and their number."""
+    chosen = np.sort(generator(seed, "mix queries", relation.relation).permutation(len(relation.heads))[:most])
+    total = torch.zeros(len(choices), dtype=torch.float64)
+    rows = max(1, SCORES // max(relation.candidates, 1))
+    for start in range(0, len(chosen), rows):
+        part = chosen[start : start + rows]
+        heads, tails = relation.heads[part], torch.from_numpy(np.ascontiguousarray(relation.tails[part], np.int64))
+        scores = [_scores(decoder, scorer, relation.relation, heads, name) for name in there]
+        barred = _known(relation, heads)
+        for number, choice in enumerate(choices):
+            mixed = sum(amount * score for amount, score in zip(choice, scores, strict=True) if amount)
+            assert isinstance(mixed, Tensor)
+            right = mixed.gather(1, tails[:, None])
+            mixed = mixed.masked_fill(barred, -torch.inf)
+            above = (mixed > right).sum(1) + (mixed == right).sum(1) / 2
+            total[number] += (1.0 / (1.0 + above)).double().sum()
+    return total.numpy() / len(chosen), len(chosen)
+
+
+def _scores(decoder: SoftmaxDecoder, scorer: SoftmaxScorer, relation: int, heads: np.ndarray, part: str) -> Tensor:
+    """fp32 [B, candidates]: those of one part alone."""
     assert decoder.mix is not None
-    number, rng = relation.relation, generator(seed, "mix queries", relation.relation)
-    chosen = np.sort(rng.permutation(len(relation.heads))[:most])
-    heads, tails = relation.heads[chosen], relation.tails[chosen]
-    wrong = np.sort(rng.permutation(relation.candidates)[:CANDIDATES])
-    columns, own = torch.from_numpy(wrong), torch.from_numpy(np.ascontiguousarray(tails, np.int64))[:, None]
-    scores = torch.zeros(len(PARTS), len(heads), 1 + len(wrong), dtype=torch.float64)
-    for part in range(len(PARTS)):
-        decoder.mix[number] = torch.nn.functional.one_hot(torch.tensor(part), len(PARTS)).to(decoder.mix)
-        found = scorer.score_targets(number, heads).cpu()
-        scores[part] = torch.cat([found.gather(1, own), found[:, columns]], 1).double()
-    barred = torch.zeros(scores.shape[1:], dtype=torch.bool)
+    amounts = {name: float(name == part) for name in _AMOUNTS}
+    decoder.mix[relation] = _mix(amounts).to(decoder.mix)
+    return scorer.score_targets(relation, heads).float().cpu()
+
+
+def _known(relation: RelationQueries, heads: np.ndarray) -> Tensor:
+    """bool [B, candidates]: known targets of each head, the asked one among them."""
+    out = torch.zeros(len(heads), relation.candidates, dtype=torch.bool)
     for row, head in enumerate(heads):
         known = relation.known_tails[relation.known_indptr[head] : relation.known_indptr[head + 1]]
-        barred[row, 1:] = torch.from_numpy(np.isin(wrong, np.append(known, tails[row])))
-    return _Asked(number, scores, barred)
-
-
-def _weights(asked: list[_Asked], like: Tensor) -> Tensor:
-    """fp64 [relations, 5]: fitted to some links."""
-    start = torch.tensor(_START, dtype=torch.float64)
-    shared = _minimum(
-        lambda w: torch.stack([a.losses(w).mean() for a in asked]).mean() + SHARED_SHRINKAGE * _distance(w, start),
-        start,
-    )
-    out = shared.repeat(len(like), 1)
-    for each in asked:
-        out[each.relation] = _minimum(
-            lambda w, each=each: each.losses(w).sum() + SHRINKAGE * _distance(w, shared),
-            shared,
-        )
+        out[row, torch.from_numpy(np.ascontiguousarray(known, np.int64))] = True
     return out
-
-
-def _distance(weights: Tensor, centre: Tensor) -> Tensor:
-    return (((weights - centre) / centre.abs().clamp(min=0.05)) ** 2).sum()
-
-
-def _minimum(loss: object, start: Tensor) -> Tensor:
-    """Of a convex function of a few weights, none below 0."""
-    weights = start.clone().requires_grad_(True)
-    optimizer = torch.optim.LBFGS([weights], max_iter=40, line_search_fn="strong_wolfe")
-
-    def closure() -> Tensor:
-        optimizer.zero_grad()
-        value: Tensor = loss(weights)  # type: ignore[operator]
-        value.backward()
-        return value
-
-    with torch.enable_grad():
-        optimizer.step(closure)
-    # None is negative: that would be rewarded for popularity alone, as a held-out link is missing from its target's degree.
-    return weights.detach().clamp(min=0.0)

@@ -54,6 +54,7 @@ class HgtRecipe(BaseRecipe):
         links = sum(self.sampler.links)
         self.phases = [Phase("train", settings.training.steps_per_epoch, links, links)]
         self.mine: RankMessages | None = None
+        self.chooses_score = settings.model.relation_strength and settings.model.popularity
         self.features = {number: own_copy(rows) for number, rows in self.data.features().items()}
         self.log_degree = [torch.from_numpy(np.log1p(r.degree).astype(np.float32)) for r in self.data.relations]
         self._queries: dict[tuple[str, int], LinkQueries] = {}
@@ -105,14 +106,11 @@ class HgtRecipe(BaseRecipe):
     def parameter_groups(self, model: nn.Module, phase: Phase) -> list[ParameterGroup]:
         """Weight decay acts on matrices of layers and heads and on the relations' vectors, which shrink to popularity alone.
 
-        Not on tables, biases, norms and gates. ``training.relation_decay`` is the relations' multiple of it.
+        Not on tables, biases, norms and gates.
         """
         groups: dict[float, tuple[list[str], list[nn.Parameter]]] = {}
         for name, parameter in model.named_parameters():
-            if name == "decoder.relation":
-                decay = self.settings.training.relation_decay
-            else:
-                decay = float(parameter.dim() >= 2 and ".tables." not in name)
+            decay = float(parameter.dim() >= 2 and ".tables." not in name)
             names, parameters = groups.setdefault(decay, ([], []))
             names.append(name)
             parameters.append(parameter)
@@ -300,15 +298,14 @@ class HgtRecipe(BaseRecipe):
     def evaluate(self, model: nn.Module, split: str, *, final: bool, poll: Callable[[], None]) -> dict[str, float]:
         """Filtered link ranking, macro over relations: ``mrr``, ``hits@k``, ...
 
-        On validation links while training, the relations' strengths are chosen first, so that a checkpoint holds those
-        of its own weights; ``test`` and final figures use them as they are.
+        On validation links while training, what they choose of the score is chosen first, so that a checkpoint holds what
+        its own weights got; ``test`` and final figures use it as it is.
         """
         limit = 0 if final else self.settings.evaluation.max_queries
         scorer = self.scorer(model)
         scorer.poll = poll
-        m, enough = self.settings.model, min(limit or STRENGTH_QUERIES, STRENGTH_QUERIES)
-        if split == "valid" and not final and m.relation_strength and m.popularity:
-            self.fit_score(scorer, self._queries_of(split, enough))
+        if split == "valid" and not final and self.chooses_score:
+            self.fit_score(scorer, self._queries_of(split, min(limit or STRENGTH_QUERIES, STRENGTH_QUERIES)))
         ranking = rank_links(scorer, self._queries_of(split, limit), ks=tuple(self.settings.evaluation.top_k))
         return self.measured(ranking.macro, final=final)
 

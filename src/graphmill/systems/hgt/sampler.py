@@ -99,10 +99,9 @@ class HgtSampler:
                 continue
             head, tail = relation.src[rows].astype(np.int64), relation.dst[rows].astype(np.int64)
             rng = generator(self.seed, "negatives", epoch, index, micro, number)
-            popular = relation.dst if self.objective.negatives == "degree" else None
             negative = np.zeros((len(head), 0), dtype=np.int64)
             if k:
-                negative = corrupt_tails(rng, head, relation.keys, relation.num_targets, k, popular=popular)
+                negative = corrupt_tails(rng, head, relation.keys, relation.num_targets, k)
             columns["relation"].append(np.full(len(rows), number, dtype=np.int64))
             columns["head"].append(head + relation.source_offset)
             columns["tail"].append(tail + relation.target_offset)

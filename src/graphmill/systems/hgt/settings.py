@@ -4,7 +4,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import model_validator
 
-from graphmill.settings import Renamed, Settings, reads_own_file, setting
+from graphmill.settings import Renamed, Retired, Settings, reads_own_file, setting
 from graphmill.systems.base import LinkSettings
 from graphmill.training.settings import (
     LOSS_CHUNKS,
@@ -39,6 +39,12 @@ class HgtModel(Settings):
         "relation's validation links choose; an export has them in relations.safetensors, not in the embedding (0: none)",
         ge=0,
     )
+    pair_features: bool = setting(
+        True,
+        "Loss softmax: add to the score how alike neighbourhoods are (kNN) and which paths of one or two edges lead from "
+        "head to target, with weights that each relation's validation links choose; an export has them in "
+        "relations.safetensors, not in the embedding",
+    )
     neighbour_sums: bool = setting(
         True,
         "Loss softmax: score a link by how much its target is like the head's other targets in the relation, and its head "
@@ -50,8 +56,9 @@ class HgtModel(Settings):
     )
     relation_strength: bool = setting(
         True,
-        "Rank with each relation's vectors scaled against popularity by the factor that its validation links rank best "
-        "with (0.02 to 1, chosen anew at every evaluation); embeddings and training are the same without",
+        "Where neither pair_features nor complex_dim weighs the score: rank with each relation's vectors scaled against "
+        "popularity by the factor that its validation links rank best with (0.02 to 1, chosen anew at every evaluation); "
+        "embeddings and training are the same without",
     )
 
     @property
@@ -76,6 +83,10 @@ class HgtModel(Settings):
 class HgtObjective(Settings):
     """The loss: a softmax over candidate targets, or (1 − w) · link + w · contrastive."""
 
+    RETIRED: ClassVar[dict[str, Retired]] = {
+        "negatives": Retired("uniform", "wrong targets are drawn uniformly; leave the setting out")
+    }
+
     loss: Literal["softmax", "link_contrastive"] = setting(
         "softmax",
         "softmax: the right target against candidates of its type, by spectral vectors and learned ones; link_contrastive: "
@@ -88,7 +99,6 @@ class HgtObjective(Settings):
         ge=1,
     )
     negatives_per_positive: int = setting(1, "Corrupted targets per supervised edge", ge=1, le=1000)
-    negatives: Literal["uniform", "degree"] = setting("uniform", "Corrupt uniformly, or in proportion to degree")
     contrastive_weight: float = setting(0.5, "w: share of the contrastive term; 0 = links only", ge=0.0, le=1.0)
     temperature: float = setting(0.07, "InfoNCE temperature", gt=0.0)
     similarity_threshold: float = setting(
@@ -115,7 +125,7 @@ class HgtObjective(Settings):
 
     @model_validator(mode="before")
     @classmethod
-    def _files_of_before(cls, values: Any) -> Any:
+    def _of_release_0_1(cls, values: Any) -> Any:
         """Until the softmax came there was no ``loss``, and what these fields say was the only one."""
         if not isinstance(values, dict) or "loss" in values or not any(name in _OF_LINK_CONTRASTIVE for name in values):
             return values
@@ -128,7 +138,7 @@ _OF_LINK_CONTRASTIVE = (
 )
 _OF_THE_OTHER_LOSS: dict[str, dict[str, tuple[str, ...]]] = {
     "link_contrastive": {
-        "model": ("learned_share", "neighbour_sums", "complex_dim"),
+        "model": ("learned_share", "neighbour_sums", "complex_dim", "pair_features"),
         "objective": ("candidates",),
         "training": ("complex_steps",),
     },
@@ -143,17 +153,16 @@ _COMPLEX_STEPS = 100
 class HgtTraining(TrainingSettings):
     """HGT's training defaults."""
 
+    RETIRED: ClassVar[dict[str, Retired]] = {
+        **TrainingSettings.RETIRED,
+        "relation_decay": Retired(1.0, "weight_decay acts on relations as on everything else; leave it out"),
+    }
+
     steps_per_epoch: int = setting(10, "Optimizer steps per epoch", ge=1)
     complex_steps: int = setting(
         _COMPLEX_STEPS,
         "model.complex_dim: steps of ComplEx an epoch, of 1,024 links each, by Adagrad at a rate of 0.1",
         ge=1,
-    )
-    relation_decay: float = setting(
-        1.0,
-        "Weight decay of the relations' vectors as a multiple of weight_decay; more of it lets relations in which the "
-        "vectors explain nothing fall back to popularity",
-        ge=0.0,
     )
 
 
@@ -259,17 +268,22 @@ class HgtSettings(LinkSettings):
 
     @property
     def unread(self) -> dict[str, list[str]]:
-        """By section what the loss does not read: no part of what a run is, so that runs of before keep theirs."""
+        """By section what the loss does not read: no part of what a run is, so that runs of earlier releases keep theirs."""
         found = {section: list(names) for section, names in _OF_THE_OTHER_LOSS[self.objective.loss].items()}
-        if self.objective.loss == "softmax" and not self.model.complex_dim:
+        if self.objective.loss == "softmax" and not self.complex_width:
             return found | {"model": ["complex_dim"], "training": ["complex_steps"]}
         return found | {"objective": ["loss", *found["objective"]]} if "model" in found else found
+
+    @property
+    def complex_width(self) -> int:
+        """Width of the ComplEx part; 0 without one."""
+        return self.model.complex_dim if self.objective.loss == "softmax" else 0
 
     def without_messages(self) -> "HgtSettings":
         """The same training without message passing: what a link ranking is held against."""
         none: dict[str, Any] = {"num_layers": 0}
         if self.objective.loss == "softmax":
-            none["neighbour_sums"] = False
+            none |= {"neighbour_sums": False, "pair_features": False}
         return self.model_copy(update={"model": self.model.model_copy(update=none)})
 
     @model_validator(mode="before")
@@ -289,7 +303,7 @@ class HgtSettings(LinkSettings):
         loss = self.objective.loss
         for section, names in _OF_THE_OTHER_LOSS[loss].items():
             own = getattr(self, section)
-            for name in names:
+            for name in set(names) & set(type(own).model_fields):
                 if getattr(own, name) != type(own).model_fields[name].get_default(call_default_factory=True):
                     other = "softmax" if loss == "link_contrastive" else "link_contrastive"
                     raise ValueError(

@@ -20,6 +20,7 @@ from graphmill.systems.hgt.complex_part import complex_settings
 from graphmill.systems.hgt.later import grown_factors, grown_links, learned_later, neighbourhoods_of
 from graphmill.systems.hgt.mix import fit_mix
 from graphmill.systems.hgt.model import HGT
+from graphmill.systems.hgt.pair_features import PairFeatures, PathWeights
 from graphmill.systems.hgt.recipe import HgtRecipe
 from graphmill.systems.hgt.settings import HgtSettings
 from graphmill.systems.hgt.softmax_decoder import Ends, SoftmaxDecoder
@@ -42,19 +43,26 @@ COMPLEX = "complex"
 
 
 class SoftmaxModule(nn.Module):
-    """What a checkpoint stores: the spectral table, the encoder of the learned part, the decoder and ComplEx's tables.
+    """What a checkpoint stores: the spectral table, the encoder of the learned part, the decoder, ComplEx's tables, and how
+    much which paths count.
 
-    Encoder and tables are there where the settings ask for them.
+    Encoder, tables and paths are there where the settings ask for them.
     """
 
     def __init__(
-        self, table: SpectralTable, encoder: HGT | None, decoder: SoftmaxDecoder, factors: ComplEx | None = None
+        self,
+        table: SpectralTable,
+        encoder: HGT | None,
+        decoder: SoftmaxDecoder,
+        factors: ComplEx | None = None,
+        paths: PathWeights | None = None,
     ) -> None:
         super().__init__()
         self.table = table
         self.encoder = encoder
         self.decoder = decoder
         self.factors = factors
+        self.paths = paths
 
 
 class HgtSoftmaxRecipe(HgtRecipe):
@@ -62,10 +70,11 @@ class HgtSoftmaxRecipe(HgtRecipe):
 
     An embedding is the spectral part [embedding_dim − learned_dim] and the learned one [learned_dim] side by side. The
     layers read the spectral part as a feature of every node. With ``model.complex_dim`` a phase of its own trains ComplEx
-    on the same links, and its score is a part of a link's.
+    on the same links, and its score is a part of a link's; with ``model.pair_features`` so is what head and target have in
+    common in the training edges.
     """
 
-    algorithm_version = 7
+    algorithm_version = 8
 
     def __init__(self, graph: TypedGraph, settings: HgtSettings, batching: str) -> None:
         super().__init__(graph, settings, batching)
@@ -75,8 +84,10 @@ class HgtSoftmaxRecipe(HgtRecipe):
         self.sums = NeighbourSums.of_data(self.data)
         self._vectors: tuple[Tensor, SpectralVectors] | None = None
         self._seen: tuple[Tensor | None, int] = (None, 0)
+        self._features: PairFeatures | None = None
+        self.chooses_score = bool(settings.complex_width or settings.model.pair_features) or self.chooses_score
         self.complex: ComplexRecipe | None = None
-        if settings.model.complex_dim:
+        if settings.complex_width:
             self.complex = ComplexRecipe(graph, complex_settings(settings), "full")
             own = self.complex.phases[0]
             training = self.complex.settings.training
@@ -103,9 +114,11 @@ class HgtSoftmaxRecipe(HgtRecipe):
             sums=m.neighbour_sums,
             weighted=m.decoder == "distmult",
             popularity=m.popularity,
-            factors=self.complex is not None,
+            mixed=self.complex is not None or m.pair_features,
         )
-        return SoftmaxModule(table, encoder, decoder, self.complex.build(execution) if self.complex else None)
+        factors = self.complex.build(execution) if self.complex else None
+        paths = PathWeights(len(self.data.relations)) if m.pair_features else None
+        return SoftmaxModule(table, encoder, decoder, factors, paths)
 
     def to(self, device: torch.device) -> None:
         """Graph, features and degrees to the device."""
@@ -288,7 +301,25 @@ class HgtSoftmaxRecipe(HgtRecipe):
         """Scores from embeddings that are computed once, in eval mode, and their sums over all training edges."""
         vectors = np.concatenate([b.vectors for b in self.embeddings(model)])
         decoder: SoftmaxDecoder = model.decoder  # type: ignore[assignment]
-        return SoftmaxScorer(vectors, self.width, decoder, self.sums, self.device, self.factors_of(model))
+        factors, features = self.factors_of(model), self.features_of(model)
+        return SoftmaxScorer(vectors, self.width, decoder, self.sums, self.device, factors, features)
+
+    def features_of(self, model: nn.Module) -> PairFeatures | None:
+        """What is told of pairs, made once for the weights that the model has."""
+        paths = self.paths_of(model)
+        if paths is None:
+            return None
+        channels, weights = paths.channels.cpu().numpy(), paths.weights.float().cpu().numpy()
+        if self._features is None or not np.array_equal(self._features.weights, weights):
+            self._features = PairFeatures(self.sums, channels, weights)
+        return self._features
+
+    def paths_of(self, model: nn.Module) -> PathWeights | None:
+        """How much which paths count, fitted to the graph's training links where that has not been done."""
+        paths: PathWeights | None = model.paths  # type: ignore[assignment]
+        if paths is not None:
+            paths.fit(self.sums, self.settings.training.seed)
+        return paths
 
     def factors_of(self, model: nn.Module) -> Factors | None:
         """ComplEx's tables of nodes and of the graph's relations, if it has a part."""
@@ -300,15 +331,16 @@ class HgtSoftmaxRecipe(HgtRecipe):
         return nodes, own
 
     def fit_score(self, scorer: Any, queries: LinkQueries) -> None:
-        """With ComplEx the parts' weights by relation, else how far vectors may overrule popularity."""
-        if self.complex is None:
+        """Where the score has parts that are weighed, their weights; else how far vectors may overrule popularity."""
+        if scorer.decoder.mix is None:
             super().fit_score(scorer, queries)
         else:
             fit_mix(scorer.decoder, scorer, queries, self.settings.training.seed)
 
     def scoring(self, model: nn.Module) -> dict[str, np.ndarray]:
         """What a score needs beside the exported vectors: :func:`graphmill.systems.hgt.softmax_scorer.scoring_arrays`."""
-        return scoring_arrays(self.width, model.decoder, self.sums, self.factors_of(model))  # type: ignore[arg-type]
+        paths = self.paths_of(model)
+        return scoring_arrays(self.width, model.decoder, self.sums, self.factors_of(model), paths)  # type: ignore[arg-type]
 
     def embeddings(self, model: nn.Module) -> Iterator[EmbeddingBlock]:
         """The spectral part, then the learned one, in chunks of nodes."""
@@ -330,7 +362,7 @@ class HgtSoftmaxRecipe(HgtRecipe):
         if factors is not None:
             factors = (grown_factors(later, self.graph, vectors.all(), spectral, factors[0]), factors[1])
         links = grown_links(later, self.sums, self.graph)
-        scoring = scoring_arrays(self.width, model.decoder, links, factors)  # type: ignore[arg-type]
+        scoring = scoring_arrays(self.width, model.decoder, links, factors, self.paths_of(model))  # type: ignore[arg-type]
         encoder: HGT | None = model.encoder  # type: ignore[assignment]
         if encoder is None:
             return spectral, scoring

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from graphmill.graph.similar_neighbours import BLOCK_BYTES
 from graphmill.systems.hgt.expected_sizes import Degrees, Pass
 from graphmill.systems.hgt.settings import HgtSettings
 from graphmill.systems.hgt.softmax_links import MOST_SCORES
@@ -71,8 +72,15 @@ def softmax_flop(settings: HgtSettings, one: Pass, counts: np.ndarray, degrees: 
 
 
 def ranked_sums(settings: HgtSettings, counts: np.ndarray, degrees: Sequence[Degrees]) -> float:
-    """Bytes while links are ranked: all vectors, their spectral part, and one relation's sums at all of its targets."""
+    """Bytes while links are ranked: all vectors, their spectral part, and one relation's sums at all of its targets; with
+    pair features sparse neighbourhoods, steps of paths and, while their weights are fitted, the edges once more.
+    """
     if settings.objective.loss != "softmax":
         return 0.0
     targets = max(counts[r.target_type] for r in degrees)
-    return float((counts.sum() + 2 * targets) * (settings.model.embedding_dim + spectral_width(settings)) * _WIDE)
+    told = 0.0
+    if settings.model.pair_features:
+        told = 50 * sum(r.edges for r in degrees) + 3 * min(BLOCK_BYTES, 12_000 * float(counts.max(initial=0)))
+    return (
+        float((counts.sum() + 2 * targets) * (settings.model.embedding_dim + spectral_width(settings)) * _WIDE) + told
+    )

@@ -27,8 +27,11 @@ class Ends(NamedTuple):
     """[n, f] ComplEx's: of heads multiplied with the relation's, of targets as they are."""
 
 
-PARTS = ("sum at the head", "sum at the target", "learned", "ComplEx", "popularity")
-"""What a row of :attr:`SoftmaxDecoder.mix` weighs; without sums the product of the two ends stands first."""
+PARTS = ("sum at the head", "sum at the target", "learned", "ComplEx", "popularity", "neighbours", "paths")
+"""What a row of :attr:`SoftmaxDecoder.mix` weighs; without sums the product of the two ends stands first. The last two are
+pair features, which the scorer adds."""
+PLAIN = (1.0, 1.0, 1.0, 0.0, 1.0, 0.0, 0.0)
+"""The weights of the score as it is trained."""
 
 
 class SoftmaxDecoder(nn.Module):
@@ -38,8 +41,8 @@ class SoftmaxDecoder(nn.Module):
     unnormalised message path, in which the link itself has no part. s: spectral vectors, y: learned ones. Without ``sums``
     the first two terms are ⟨s_h d, s_t⟩.
 
-    With ``factors`` ranking adds ComplEx's score, and weighs the :data:`PARTS` by ``mix`` [relations, 5], a buffer that
-    :func:`graphmill.systems.hgt.mix.fit_mix` sets; until it has, ComplEx weighs nothing.
+    With ``mixed`` ranking weighs the :data:`PARTS` by ``mix`` [relations, 7], a buffer that
+    :func:`graphmill.systems.hgt.mix.fit_mix` sets; until it has, what is not trained here weighs nothing.
 
     ``strength`` [relations] scales all but popularity when links are ranked, as in
     :class:`graphmill.systems.hgt.decoder.LinkDecoder`; training leaves it at 1.
@@ -54,7 +57,7 @@ class SoftmaxDecoder(nn.Module):
         sums: bool,
         weighted: bool,
         popularity: bool,
-        factors: bool = False,
+        mixed: bool = False,
     ) -> None:
         super().__init__()
         ones = torch.ones(num_relations)
@@ -67,7 +70,7 @@ class SoftmaxDecoder(nn.Module):
         self.strength: Tensor
         self.register_buffer("strength", torch.ones(num_relations))
         self.mix: Tensor | None
-        self.register_buffer("mix", torch.tensor([1.0, 1, 1, 0, 1]).repeat(num_relations, 1) if factors else None)
+        self.register_buffer("mix", torch.tensor(PLAIN).repeat(num_relations, 1) if mixed else None)
 
     def forward(self, relation: int | Tensor, heads: Ends, targets: Ends, log_degree: Tensor) -> Tensor:
         """Every head with every target: [B] and [C] ends, ``log_degree`` [C] → at least fp32 [B, C].

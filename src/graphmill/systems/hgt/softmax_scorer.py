@@ -10,8 +10,10 @@ from torch import Tensor
 
 from graphmill.graph.training_links import TrainingLinks
 from graphmill.systems.complex.model import products
+from graphmill.systems.hgt.pair_features import PairFeatures, PathWeights
 from graphmill.systems.hgt.softmax_decoder import Ends, SoftmaxDecoder
 from graphmill.systems.hgt.spectral import NeighbourSums
+from graphmill.systems.link_export import scores_of_links
 
 _PARAMETERS = ("sums", "exponents", "direct", "relation", "popularity", "strength", "mix")
 Factors = tuple[np.ndarray, np.ndarray]
@@ -32,12 +34,14 @@ class SoftmaxScorer:
         sums: NeighbourSums,
         device: torch.device | None = None,
         factors: Factors | None = None,
+        features: PairFeatures | None = None,
     ) -> None:
         self.decoder, self.vectors, self.sums = decoder, vectors, sums
         self.device = device or torch.device("cpu")
         self.spectral = np.ascontiguousarray(vectors[:, :width])
         self.learned = np.ascontiguousarray(vectors[:, width:])
         self.factors = factors
+        self.features = features
         self.poll: Callable[[], None] = lambda: None
         self._targets: tuple[int, Ends, Tensor] | None = None
 
@@ -59,10 +63,23 @@ class SoftmaxScorer:
         with torch.no_grad():
             scores: Tensor = self.decoder(relation, self._ends(relation, heads, sources=False), targets, degree)
         self.decoder.train(training)
+        for told, weight in self._told_of_pairs(relation):
+            scores = scores + self._tensor(told(relation, heads)).to(scores.dtype) * weight
         return scores
+
+    def _told_of_pairs(self, relation: int) -> list[tuple[Callable[[int, np.ndarray], np.ndarray], float]]:
+        """The pair features that weigh something in a relation."""
+        if self.features is None or self.decoder.mix is None:
+            return []
+        found = zip(
+            (self.features.neighbours, self.features.paths), self.decoder.mix[relation, -2:].tolist(), strict=True
+        )
+        return [(told, weight) for told, weight in found if weight]
 
     def score(self, relation: int, heads: np.ndarray, tails: np.ndarray) -> Tensor:
         """One score a link, local numbers int64 [B] → fp32 [B]."""
+        if self._told_of_pairs(relation):
+            return scores_of_links(self.score_targets, relation, heads, tails)
         incoming = self.sums.incoming[relation]
         degree = self._tensor(np.log1p(np.diff(incoming.indptr)[tails]).astype(np.float32))
         training = self.decoder.training
@@ -91,11 +108,16 @@ class SoftmaxScorer:
 
 
 def scoring_arrays(
-    width: int, decoder: SoftmaxDecoder, sums: NeighbourSums, factors: Factors | None = None
+    width: int,
+    decoder: SoftmaxDecoder,
+    sums: NeighbourSums,
+    factors: Factors | None = None,
+    paths: PathWeights | None = None,
 ) -> dict[str, np.ndarray]:
     """The relations' parameters by name [relations, …], ``spectral_width`` [1], and the training edges
     (:meth:`graphmill.graph.training_links.TrainingLinks.arrays`); with a ComplEx part ``complex.nodes`` float32 [nodes, f]
-    and ``complex.relations`` [relations, f].
+    and ``complex.relations`` [relations, f]; with pair features ``paths.channels`` int32 [relations, 64, 2] and
+    ``paths.weights`` float32 [relations, 64].
     """
     arrays = {"spectral_width": np.array([width], np.int64), **sums.arrays()}
     for name in _PARAMETERS:
@@ -104,6 +126,8 @@ def scoring_arrays(
             arrays[name] = value.detach().float().cpu().numpy()
     if factors is not None:
         arrays |= {"complex.nodes": factors[0], "complex.relations": factors[1]}
+    if paths is not None:
+        arrays |= {"paths.channels": paths.channels.cpu().numpy(), "paths.weights": paths.weights.float().cpu().numpy()}
     return arrays
 
 
@@ -117,11 +141,15 @@ def scorer_of(arrays: Mapping[str, np.ndarray], vectors: np.ndarray) -> SoftmaxS
         sums="sums" in arrays,
         weighted=True,
         popularity="popularity" in arrays,
-        factors="mix" in arrays,
+        mixed="mix" in arrays,
     )
     with torch.no_grad():
         for name in _PARAMETERS:
             if name in arrays:
                 getattr(decoder, name).copy_(torch.from_numpy(np.array(arrays[name])))
     factors = (arrays["complex.nodes"], arrays["complex.relations"]) if "complex.nodes" in arrays else None
-    return SoftmaxScorer(vectors, width, decoder.eval(), NeighbourSums.read(arrays), factors=factors)
+    sums = NeighbourSums.read(arrays)
+    features = None
+    if "paths.channels" in arrays:
+        features = PairFeatures(sums, arrays["paths.channels"], arrays["paths.weights"])
+    return SoftmaxScorer(vectors, width, decoder.eval(), sums, factors=factors, features=features)

@@ -125,6 +125,15 @@ class NeighbourSums(TrainingLinks):
             outgoing.append(sp.csr_matrix(entries, shape))
         return cls(outgoing, [(r.source_offset, r.target_offset) for r in data.relations])
 
+    def without(self, masked: np.ndarray) -> NeighbourSums:
+        """The same edges without some pairs, bool [pairs]."""
+        kept = []
+        for matrix in self.outgoing:
+            entries = matrix.tocoo()
+            keep = ~masked[entries.data - 1]
+            kept.append(sp.csr_matrix((entries.data[keep], (entries.row[keep], entries.col[keep])), matrix.shape))
+        return NeighbourSums(kept, self.offsets)
+
     def of(
         self,
         relation: int,

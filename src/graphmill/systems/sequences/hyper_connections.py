@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from graphmill.systems.sequences.doubly_stochastic import permutation_matrices, permutation_mixture, sinkhorn
 
-SINKHORN, LITE = "sinkhorn", "lite"
+SINKHORN = "sinkhorn"
 _PREFERRED = 0.7
 _OFF_DIAGONAL = -8.0
 _EPS = 1e-6

@@ -1,0 +1,66 @@
+#!/usr/bin/env bash
+# Prove graphmill on one CUDA device in less than eight minutes; a table is printed last, all logs are in $OUT/prove.tgz.
+# Exit 1 where a phase failed or was cut off.
+#
+#   bash benchmarks/device/prove_cuda.sh                                          # every phase but compile
+#   bash benchmarks/device/prove_cuda.sh card resume traces                       # some, in this order
+#   PYTHON=.venv/bin/python DEVICE=cpu bash benchmarks/device/prove_cuda.sh       # the script itself: tiny sizes, no device
+#
+# The project need not be installed: torch, numpy, pyarrow and pytest have to be there. What else it imports and the machine
+# lacks may lie as wheels in .whl/ (pip download --no-deps pydantic pydantic-core orjson ...).
+# numba is hidden from the CPU's reference runs (PROVE_NUMBA=1 shows it): compiling its loops on a bare machine takes minutes.
+set -u -o pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+root=${ROOT:-$(git -C "$here" rev-parse --show-toplevel 2>/dev/null || pwd)}
+cd "$root" || exit 2
+back=${OUT:-$PWD/prove_out}; mkdir -p "$back"
+export OUT; OUT=$(mktemp -d) # many small files and a cache: only one archive goes back
+trap 'tar czf "$back/prove.tgz" -C "$OUT" --exclude numba .' EXIT
+export DEVICE=${DEVICE:-cuda} PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+export PYTHONPATH="$root/src:$root${PYTHONPATH:+:$PYTHONPATH}" NUMBA_CACHE_DIR=${NUMBA_CACHE_DIR:-$OUT/numba}
+python=${PYTHON:-python3}
+mkdir -p "$OUT"
+if compgen -G ".whl/*.whl" > /dev/null; then
+  "$python" -m pip install -q --no-index --no-deps --no-compile --no-cache-dir --upgrade --target "$OUT/numba/site" .whl/*.whl || exit 3
+  export PYTHONPATH="$OUT/numba/site:$PYTHONPATH"
+fi
+budget=${BUDGET:-470}
+started=$SECONDS
+tiny=()
+[ "$DEVICE" = cuda ] || tiny=(--tiny)
+
+# phase, seconds at most: a phase that hangs or fails leaves the others their time.
+declare -A most=([card]=40 [resume]=50 [kernels]=60 [traces]=110 [hgt]=110 [profile]=40 [recipes]=110 [oom]=45 [cancel]=40 [suite]=170 [compile]=120)
+phases=("$@")
+[ ${#phases[@]} -gt 0 ] || phases=(card resume kernels traces hgt profile recipes oom cancel suite)
+declare -a table=()
+failed=0
+
+for phase in "${phases[@]}"; do
+  left=$((budget - (SECONDS - started)))
+  limit=${most[$phase]:-60}
+  if [ "$left" -lt 15 ]; then table+=("$phase|not run: no time left|0"); continue; fi
+  [ "$DEVICE" = cuda ] || limit=$((limit * 3)) # a dry run, on a machine with others
+  [ "$limit" -le "$left" ] || limit=$left
+  begin=$SECONDS
+  log="$OUT/$phase.log"
+  # What these tests import needs no Dagster; the project's warning filters do.
+  test=("$python" -m pytest -q -o filterwarnings= -p no:cacheprovider --timeout 100 --tb=short --junitxml "$OUT/$phase.xml")
+  case $phase in
+    kernels) command=("${test[@]}" -m gpu tests/kernels/test_cuda.py tests/training/test_memory.py tests/training/test_machine.py) ;;
+    suite) command=("${test[@]}" -m "gpu and not slow" -n "${JOBS:-6}" --dist worksteal tests/training/test_cuda.py) ;;
+    *) command=("$python" -m benchmarks.device.prove_cuda "$phase" --device "$DEVICE" "${tiny[@]}") ;;
+  esac
+  timeout --kill-after 5 "$limit" "${command[@]}" > "$log" 2>&1
+  code=$?
+  # pytest ends with 5 where it has collected nothing and with 0 where all is skipped (the dry run)
+  said=$(grep -E '^(RESULT|[0-9]+ (passed|failed|skipped)|=+ .*(passed|failed|skipped|error))' "$log" | tail -n 1 | cut -c1-150)
+  [ "$code" -eq 124 ] && said="cut off after ${limit} s; $said"
+  [ "$code" -eq 0 ] || [ "$code" -eq 5 ] || failed=1
+  table+=("$phase|exit $code: ${said:-see $log}|$((SECONDS - begin))")
+  grep -E '^(ROW|FAILED|ERROR)' "$log" | cut -c1-230 | head -n 60
+done
+echo
+echo "== $DEVICE, $((SECONDS - started)) s in all"
+printf '%s\n' "${table[@]}" | awk -F'|' '{ printf "%-9s %4d s  %s\n", $1, $3, $2 }'
+exit "$failed"

@@ -1,0 +1,180 @@
+"""Nodes that join after the training: how well their links are ranked without a retraining, and with one.
+
+``python -m benchmarks.fold_in nodes --json`` hides a tenth of the nodes of Hetionet's ``kg_5k`` (split 0), trains
+``examples/hgt/hetionet_softmax.yaml`` on the rest, and gives the hidden nodes vectors from their training edges
+(``graphmill embed``). The test links of hidden nodes are ranked by that export and by the same settings trained on the whole
+graph: macro MRR over relations, the same queries, candidates and filter.
+"""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import torch
+
+from benchmarks.parts import card
+from graphmill.evaluation.ranking.queries import RelationQueries, link_queries, relation_queries
+from graphmill.evaluation.ranking.ranks import Scorer, ranks_of
+from graphmill.graph.build import build_graph
+from graphmill.graph.settings import GraphSettings
+from graphmill.graph.splits import TRAIN
+from graphmill.graph.typed_graph import TypedGraph
+from graphmill.ingest.tables import REJECTS, IngestResult
+from graphmill.runs.embed import embed_run
+from graphmill.runs.export import restore
+from graphmill.runs.exported import Run
+from graphmill.runs.train import train
+
+SHARE = 0.1
+TARGET = "ratio >= 0.8"
+
+
+def hidden_nodes(graph: TypedGraph, seed: int, share: float = SHARE) -> np.ndarray:
+    """bool [nodes]: a seeded part of the nodes that have a training edge."""
+    rng = np.random.default_rng(seed)
+    hidden: np.ndarray = (rng.random(graph.num_nodes) < share) & ~graph.cold_nodes()
+    return hidden
+
+
+def tables_of(graph: TypedGraph, nodes: np.ndarray, edges: np.ndarray, *, split: bool) -> IngestResult:
+    """Nodes and edges (bool masks) of a graph as tables; ``split``: with the split of the edges."""
+    place, ordered = np.cumsum(nodes) - 1, False
+    offset = {t.name: t.offset for t in graph.node_types}
+    parts: dict[str, list[np.ndarray]] = {"head": [], "tail": [], "relation": [], "split": [], "position": []}
+    for relation in graph.relations:
+        own = graph.edges(relation)
+        parts["head"].append(np.asarray(own.src).astype(np.int64) + offset[relation.source])
+        parts["tail"].append(np.asarray(own.dst).astype(np.int64) + offset[relation.target])
+        parts["relation"].append(np.full(len(own.src), relation.index, np.int32))
+        parts["split"].append(np.asarray(own.split))
+        parts["position"].append(np.zeros(len(own.src), np.int32) if own.position is None else np.asarray(own.position))
+        ordered = ordered or own.position is not None
+    column = {name: np.concatenate(each)[edges] for name, each in parts.items()}
+    names = pa.DictionaryArray.from_arrays(pa.array(column["relation"]), pa.array([r.name for r in graph.relations]))
+    names = names.cast(pa.string()).dictionary_encode()  # both directions of a relation have one name
+    table = {
+        "relation": names,
+        "display_relation": names,
+        "head": pa.array(place[column["head"]].astype(np.int32)),
+        "tail": pa.array(place[column["tail"]].astype(np.int32)),
+    }
+    if ordered:
+        table["position"] = pa.array(column["position"].astype(np.int32))
+    if split:
+        table["split"] = pa.array(column["split"].astype(np.uint8))
+    rows = graph.node_table().take(pa.array(np.flatnonzero(nodes)))
+    return IngestResult(rows, pa.table(table), REJECTS.empty_table())
+
+
+def ends_of(graph: TypedGraph) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Heads and tails of all edges by global number, and their split."""
+    offset = {t.name: t.offset for t in graph.node_types}
+    own = [(graph.edges(r), r) for r in graph.relations]
+    heads = np.concatenate([np.asarray(e.src) + np.int64(offset[r.source]) for e, r in own])
+    tails = np.concatenate([np.asarray(e.dst) + np.int64(offset[r.target]) for e, r in own])
+    return heads, tails, np.concatenate([np.asarray(e.split) for e, _ in own])
+
+
+class LaterScorer:
+    """Scores of an export of known and new nodes, in the numbers of the whole graph."""
+
+    def __init__(self, run: Run, graph: TypedGraph) -> None:
+        nodes = graph.node_table()
+        rows = run.embeddings.rows_of(nodes["type"].to_pylist(), nodes["id"].to_pylist())
+        keys = [tuple(key) for key in run.manifest["relations"]]
+        self.scorer: Any = run.scorer
+        self.relations = {r.index: keys.index(r.key) for r in graph.relations if r.key in keys}
+        self.places = {t.name: rows[t.offset : t.offset + t.count] for t in graph.node_types}
+        self.graph = graph
+
+    def score_targets(self, relation: int, heads: np.ndarray) -> torch.Tensor:
+        """Local head numbers int64 [B] → fp32 [B, candidates]; a node without an edge scores below all."""
+        own, number = self.graph.relations[relation], self.relations[relation]
+        first, second = self.scorer.links.offsets[number]
+        found = self.scorer.score_targets(number, self.places[own.source][heads] - first)
+        tails = self.places[own.target]
+        found = found[:, np.maximum(tails - second, 0)]
+        found[:, np.flatnonzero(tails < 0)] = -1e9
+        return found
+
+
+def mean_reciprocal_rank(scorer: Scorer, graph: TypedGraph, hidden: np.ndarray) -> tuple[float, int]:
+    """Macro over relations, of the test links of hidden nodes; and how many they are."""
+    offset = {t.name: t.offset for t in graph.node_types}
+    means, total = [], 0
+    for queries in link_queries(graph, "test").relations:
+        relation = graph.relations[queries.relation]
+        asked = hidden[queries.heads + offset[relation.source]] | hidden[queries.tails + offset[relation.target]]
+        if asked.any():
+            means.append(float(np.mean(1.0 / ranks_of(scorer, _only(queries, asked)).realistic)))
+            total += int(asked.sum())
+    return float(np.mean(means)), total
+
+
+def _only(queries: RelationQueries, asked: np.ndarray) -> RelationQueries:
+    known = np.repeat(np.arange(len(queries.known_indptr) - 1), np.diff(queries.known_indptr)), queries.known_tails
+    degree = np.repeat(np.arange(queries.candidates), queries.train_degree)
+    ends = queries.heads[asked], queries.tails[asked]
+    sizes = len(queries.known_indptr) - 1, queries.candidates
+    found = relation_queries(queries.relation, queries.name, ends, (degree[:0], degree[:0]), [known], *sizes)
+    return found
+
+
+def measure(graph: TypedGraph, values: dict[str, Any], folder: Path, seed: int = 0) -> dict[str, float]:
+    """MRR of hidden nodes' test links by ``embed`` and by a retraining, how many they are, and seconds of both ways."""
+    hidden = hidden_nodes(graph, seed)
+    heads, tails, split = ends_of(graph)
+    touched = hidden[heads] | hidden[tails]
+    rest = tables_of(graph, ~hidden, ~touched, split=True)
+    settings = GraphSettings(include_node_types=[t.name for t in graph.node_types], add_reverse="never")
+    smaller = build_graph(rest.nodes, rest.edges, settings, folder / "smaller")
+    before = restore(train({**values, "data": str(smaller.path)}, "later", root=str(folder / "before"))["run_dir"])
+    later = np.zeros(graph.num_nodes, bool)
+    used = touched & (split == TRAIN)
+    to_known = used & ~(hidden[heads] & hidden[tails])
+    later[heads[to_known]] = later[tails[to_known]] = True
+    used &= later[heads] & later[tails]
+    began = time.perf_counter()
+    embed_run(before, tables_of(graph, later, used, split=False), "the hidden nodes", folder / "grown")
+    embedding = time.perf_counter() - began
+    ours, queries = mean_reciprocal_rank(LaterScorer(Run(folder / "grown"), graph), graph, hidden)
+    began = time.perf_counter()
+    whole = restore(train({**values, "data": str(graph.path)}, "later", root=str(folder / "after"))["run_dir"])
+    retraining = time.perf_counter() - began
+    theirs, _ = mean_reciprocal_rank(whole.recipe.scorer(whole.model), graph, hidden)
+    return {"ours": ours, "theirs": theirs, "queries": queries, "embedding": embedding, "retraining": retraining}
+
+
+def main() -> None:
+    """Run and write results/later_nodes.json."""
+    from benchmarks.link_quality import SETTINGS, graph_of
+    from graphmill.runs.resolve import read_settings
+
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--json", action="store_true", help="write the results file")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        graph = graph_of("kg_5k", 0, Path(temporary))
+        for seed in options.seeds:
+            found = measure(graph, read_settings(SETTINGS), Path(temporary) / str(seed), seed)
+            note = f"test links of the hidden {SHARE:.0%} of the nodes, seed {seed}, {found['queries']:,} queries"
+            name, rival = f"kg_5k split 0, seed {seed}", "retraining"
+            ours, theirs = found["ours"], found["theirs"]
+            rows = [
+                card.row(name, "macro MRR", "", ours, rival=rival, theirs=theirs, target=TARGET, note=note),
+                card.row(name, "time", "s", found["embedding"], rival=rival, theirs=found["retraining"]),
+            ]
+            print(rows, flush=True)
+            for row in rows if options.json else []:
+                card.store("later_nodes", row, "python -m benchmarks.fold_in nodes --json --seeds 0 1")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""Memory and bytes of a training whose tables are divided by rows, on a made-up graph of PrimeKG's size, tables of 512.
+
+Called by ``python -m benchmarks.sharding``. Each training runs in fresh processes through the worker, evaluation, final
+figures and checkpoints included, and every rank says its own peak.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.parts.card import ROOT, Row, row
+
+NODES, EDGES, WIDTH = 129_375, 8_100_498, 512
+"""PrimeKG's nodes and directed edges; here half of them are users, half items, or a third entities."""
+LAYERS, STEPS = 2, 2
+HELD_OUT = 200
+"""Pairs of either held-out split: ranking them is not what is measured."""
+MIB = 1 << 20
+
+
+def build(folder: Path, system: str, scale: float) -> None:
+    """The graph, in a process of its own: every pair is an edge in both directions."""
+    import pyarrow as pa
+
+    from benchmarks.parts.made_up_graphs import ends, nodes
+    from graphmill.graph.build import build_graph
+    from graphmill.graph.settings import GraphSettings
+
+    if system == "hgt":
+        typed(folder, int(NODES * scale), int(EDGES * scale))
+        return
+    rng = np.random.default_rng(0)
+    total_nodes, total = int(NODES * scale), int(EDGES * scale) // 2
+    entities = 0 if system == "lightgcn" else total_nodes // 3
+    users = (total_nodes - entities) // 2
+    items = total_nodes - entities - users
+    pairs = total if not entities else total // 2
+    key = np.unique(rng.integers(0, users, pairs) * items + ends(rng, items, pairs))
+    head, tail = key // items, users + key % items
+    split = np.zeros(len(key), np.uint8)
+    split[rng.choice(len(key), 2 * HELD_OUT, replace=False)] = np.repeat([1, 2], HELD_OUT)
+    kinds, names = np.zeros(len(key), np.int32), ["interacted"]
+    if entities:
+        facts = np.unique(rng.integers(0, items, total - pairs) * entities + ends(rng, entities, total - pairs))
+        head = np.concatenate((head, users + facts // entities))
+        tail = np.concatenate((tail, users + items + facts % entities))
+        split = np.concatenate((split, np.zeros(len(facts), np.uint8)))
+        kinds = np.concatenate((kinds, 1 + (facts % 9).astype(np.int32)))
+        names += [f"f{number}" for number in range(9)]
+    relation = pa.DictionaryArray.from_arrays(pa.array(kinds), pa.array(names))
+    columns = {"relation": relation, "display_relation": relation, "head": pa.array(head, pa.int32())}
+    table = pa.table(columns | {"tail": pa.array(tail, pa.int32()), "split": pa.array(split)})
+    counts = {"user": users, "item": items} | ({"entity": entities} if entities else {})
+    build_graph(nodes(counts), table, GraphSettings(add_reverse="never"), folder / system)
+
+
+def typed(folder: Path, total: int, edges: int) -> None:
+    """Five types and ten relations, each in both directions."""
+    import pyarrow as pa
+
+    from benchmarks.parts.made_up_graphs import ends, nodes
+    from graphmill.graph.build import build_graph
+    from graphmill.graph.settings import GraphSettings
+
+    rng, relations = np.random.default_rng(0), 10
+    counts = {f"t{n}": int(total * share) for n, share in enumerate((0.3, 0.25, 0.2, 0.15, 0.1))}
+    first = np.concatenate(([0], np.cumsum(list(counts.values()))))
+    heads, tails = [], []
+    for number in range(relations):
+        s, t = number % 5, (number + number // 5) % 5
+        size = edges // 2 // relations
+        heads.append(ends(rng, counts[f"t{s}"], size) + first[s])
+        tails.append(rng.integers(0, counts[f"t{t}"], size) + first[t])
+    kinds = np.repeat(np.arange(relations, dtype=np.int32), [len(part) for part in heads])
+    head, tail = np.concatenate(heads), np.concatenate(tails)
+    kept = head != tail
+    names = [f"r{number}" for number in range(relations)]
+    relation = pa.DictionaryArray.from_arrays(pa.array(kinds[kept]), pa.array(names))
+    columns = {"relation": relation, "display_relation": relation, "head": pa.array(head[kept], pa.int32())}
+    settings = GraphSettings.model_validate({"split": {"valid": 1e-4, "test": 1e-4}})
+    build_graph(nodes(counts), pa.table(columns | {"tail": pa.array(tail[kept], pa.int32())}), settings, folder / "hgt")
+
+
+def settings_of(folder: Path, system: str, world: int) -> dict[str, Any]:
+    """A short training: two steps, an evaluation, the final figures."""
+    model: dict[str, Any] = {"embedding_dim": WIDTH, "num_layers": LAYERS}
+    if system == "kgat":
+        model = {"embedding_dim": WIDTH, "layer_dims": [64, 32], "relation_dim": 64}
+    more: dict[str, Any] = {}
+    if system == "hgt":
+        model = {"hidden_dim": WIDTH, "embedding_dim": WIDTH, "num_layers": LAYERS}
+        more = {"objective": {"loss": "link_contrastive", "contrast": 0.0}, "sampling": {"supervision_fraction": 0.01}}
+    shares = {"processes": world, "sharding": "rows"} if world > 1 else {}
+    return {
+        "recipe": system,
+        "data": str(folder / system),
+        "preset": "none",
+        "model": model,
+        "training": {"epochs": 1, "steps_per_epoch": STEPS},
+        "acceleration": {
+            "device": "cpu", "threads": 1, "batching": "full", "keep_last": 1, "keep_best": 0, "loss_chunks": 4, **shares,
+        },
+        "evaluation": {"baselines": []},
+        **more,
+    }  # fmt: skip
+
+
+def train(folder: Path, system: str, out: Path) -> None:
+    """One rank: the training, and what it took."""
+    from graphmill.runs import train as worker
+    from graphmill.training import engine
+    from graphmill.training.processes import Ranks
+
+    steps: list[tuple[int, float]] = []
+    compute = engine.compute_gradient
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        ranks: Ranks = options["ranks"]
+        sent, began = ranks.bytes_exchanged, time.perf_counter()
+        found = compute(*arguments, **options)
+        steps.append((ranks.bytes_exchanged - sent, time.perf_counter() - began))
+        return found
+
+    engine.compute_gradient = counted
+    world, rank = int(os.environ.get("WORLD_SIZE", "1")), os.environ.get("RANK", "0")
+    splits = (
+        () if system == "hgt" else worker.SPLITS
+    )  # its final figures take as long again, and no more than those before
+    worker.train(settings_of(folder, system, world), "benchmark", root=str(out / "runs"), splits=splits)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    sent, seconds = steps[-1]
+    (out / f"{rank}.json").write_text(json.dumps({"peak": peak, "sent": sent, "seconds": seconds}))
+    sys.stdout.flush()
+    os._exit(0)
+
+
+def _run(folder: Path, system: str, world: int) -> list[dict[str, float]]:
+    out = Path(tempfile.mkdtemp(dir=folder))
+    torchrun = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={world}"] if world > 1 else []
+    command = [sys.executable, *torchrun, "-m", "benchmarks.sharding", "--train", system, str(folder), str(out)]
+    subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    return [json.loads((out / f"{rank}.json").read_text()) for rank in range(world)]
+
+
+def measured(systems: list[str], scale: float) -> list[Row]:
+    """Peak memory of one process and of each of two ranks; the bytes of a step beside those of ADR 2's model.
+
+    ``scale``: below 1 for a trial of the program.
+    """
+    nodes = int(NODES * scale)
+    rows = []
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for system in systems:
+            command = [sys.executable, "-m", "benchmarks.sharding", "--build", system, str(folder), str(scale)]
+            subprocess.run(command, check=True, cwd=ROOT)
+            (alone,), two = _run(folder, system, 1), _run(folder, system, 2)
+            what = f"{system}, {nodes:,} nodes, {EDGES * scale / 1e6:.1f} million edges, tables of {WIDTH}, 2 ranks by rows"
+            highest = max(rank["peak"] for rank in two)
+            note = "peak of resident memory; ranks: " + ", ".join(f"{rank['peak'] / MIB:.0f} MiB" for rank in two)
+            rows.append(
+                row(
+                    what, "memory of a rank", "MiB", highest / MIB, rival="one process", theirs=alone["peak"] / MIB,
+                    target="ratio <= 0.6", note=note,
+                )
+            )  # fmt: skip
+            # A layer's input, there and back: (R − 1)/R of it each way.
+            widths = [WIDTH, 64] if system == "kgat" else [WIDTH] * LAYERS
+            model = sum(2 * (1 / 2) * nodes * width * 4 for width in widths)
+            sent = sum(rank["sent"] for rank in two) / 2
+            rows.append(
+                row(
+                    what, "sent in a step, the batch's rows included", "MB", sent / 1e6, rival="model of ADR 2",
+                    theirs=model / 1e6, target="ratio <= 1.1",
+                )
+            )  # fmt: skip
+            seconds = max(rank["seconds"] for rank in two)
+            note = "two processes on cores that others used as well"
+            rows.append(
+                row(what, "gradient of a step", "s", seconds, rival="one process", theirs=alone["seconds"], note=note)
+            )
+    return rows

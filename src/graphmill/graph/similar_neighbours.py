@@ -1,0 +1,45 @@
+"""How alike the neighbourhoods of a query's and a candidate's known neighbours are: sparse products in bounded memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal
+
+import numpy as np
+import scipy.sparse as sp
+
+BLOCK_BYTES = 64 * 2**20
+"""Memory for one sparse product."""
+_BYTES_PER_ENTRY = 12
+
+Side = Literal["both", "source", "target"]
+
+
+def similar(
+    own: sp.csr_matrix, theirs: sp.csr_matrix, links: sp.csr_matrix, heads: np.ndarray, side: Side = "both"
+) -> dict[Side, np.ndarray]:
+    """float32 [B, targets] for each of "source" and "target" that ``side`` asks for.
+
+    "source": the similarity of a candidate's sources to the head, summed; "target": that of the head's targets to the
+    candidate. ``own`` and ``theirs``: rows of sources and targets, whose products are the similarities; ``links`` float32
+    [sources, targets] of ones; ``heads``: rows of ``own``.
+    """
+    found: dict[Side, np.ndarray] = {}
+    turned = {"source": own.T.tocsr(), "target": theirs.T.tocsr()}
+    for name in ("source", "target") if side == "both" else (side,):
+        out = np.zeros((len(heads), theirs.shape[0]), np.float32)
+        for part in blocks(len(heads), max(own.shape[0], theirs.shape[0])):
+            mine = heads[part]
+            if name == "source":
+                out[part] = ((own[mine] @ turned["source"]) @ links).toarray()
+            else:
+                out[part] = ((links[mine] @ theirs) @ turned["target"]).toarray()
+        found[name] = out
+    return found
+
+
+def blocks(rows: int, columns: int) -> Iterator[slice]:
+    """Slices of so many rows that sparse products of them with ``columns`` columns stay within :data:`BLOCK_BYTES`."""
+    size = max(1, BLOCK_BYTES // (_BYTES_PER_ENTRY * max(columns, 1)))
+    for start in range(0, rows, size):
+        yield slice(start, min(start + size, rows))

@@ -1,0 +1,177 @@
+"""What head and target of a link have to do with each other in the training edges: nothing of it is in two vectors.
+
+Two numbers a pair, beside a softmax HGT's score: how alike neighbourhoods are, as kNN adds it up, and the paths of one or
+two edges from head to target, weighed channel by channel. Such pair features are those of BUDDY (Chamberlain et al. 2023)
+and NCN (Wang et al. 2024); the counts of paths are Himmelstein & Baranzini's (2015). An export has them from its training
+edges.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor, nn
+
+from graphmill.graph.similar_neighbours import blocks, similar
+from graphmill.graph.spectral import neighbourhoods_of_links, scaled
+from graphmill.graph.training_links import TrainingLinks
+from graphmill.graph.typed_paths import NONE, TypedPaths
+from graphmill.sampling.keyed import generator
+from graphmill.systems.hgt.spectral import NeighbourSums
+
+CHANNELS = 64
+"""Channels of a relation, at most."""
+LINKS, ALL_LINKS, CANDIDATES = 400, 20_000, 500
+"""Training links of a relation, and of all, that its channels' weights are fitted on, and wrong targets of each."""
+DECAY = 2e-3
+"""Of the squared weights, beside the mean loss of a link."""
+DAMPING = 0.5
+"""Power of (1 + n) that a sum over n known nodes is divided by."""
+
+
+class PathWeights(nn.Module):
+    """What a checkpoint has of the paths: ``channels`` int32 [relations, 64, 2], ``weights`` [relations, 64], 0: no channel.
+
+    ``fitted`` bool []: whether :meth:`fit` has run.
+    """
+
+    def __init__(self, relations: int) -> None:
+        super().__init__()
+        self.channels: Tensor
+        self.weights: Tensor
+        self.fitted: Tensor
+        self.register_buffer("channels", torch.full((relations, CHANNELS, 2), NONE, dtype=torch.int32))
+        self.register_buffer("weights", torch.zeros(relations, CHANNELS))
+        self.register_buffer("fitted", torch.zeros((), dtype=torch.bool))
+
+    def fit(self, links: NeighbourSums, seed: int) -> None:
+        """Once: a softmax over each link's candidates, its channels' counts as features; links that are asked about, and
+        their reverses, are left out of the paths.
+        """
+        if bool(self.fitted):
+            return
+        most = max(10, min(LINKS, ALL_LINKS // max(len(links.outgoing), 1)))
+        asked, rest = _apart(links, most, seed)
+        paths = TypedPaths(rest)
+        for relation, (heads, tails) in enumerate(asked):
+            if len(heads):
+                channels = _channels(paths, relation, heads, tails)
+                weights = _fitted(paths, relation, channels, heads, tails, links, seed)
+                self.channels[relation, : len(channels)] = torch.tensor(channels, dtype=torch.int32).view(-1, 2)
+                self.weights[relation, : len(channels)] = torch.from_numpy(weights)
+        self.fitted.fill_(True)
+
+
+class PairFeatures:
+    """The two features of all candidates of a relation, from the training edges and :class:`PathWeights`'s numbers."""
+
+    def __init__(self, links: TrainingLinks, channels: np.ndarray, weights: np.ndarray) -> None:
+        self.links, self.channels, self.weights = links, channels, weights
+        self.rows = scaled(neighbourhoods_of_links(links).matrix)
+        self.typed = TypedPaths(links)
+        self._of: tuple[int, Any] = (NONE, None)
+
+    def neighbours(self, relation: int, heads: np.ndarray) -> np.ndarray:
+        """float32 [B, candidates]: kNN's score without its degree term, heads by local number."""
+        matrix, (first, second) = self.typed.plain(relation), self.links.offsets[relation]
+        own, theirs = self.rows[first : first + matrix.shape[0]], self.rows[second : second + matrix.shape[1]]
+        incoming = np.bincount(matrix.indices, minlength=matrix.shape[1])
+        found = similar(own, theirs, matrix, heads)
+        damped = (1.0 + incoming) ** -DAMPING, (1.0 + np.diff(matrix.indptr)[heads][:, None]) ** -DAMPING
+        out: np.ndarray = found["source"] * damped[0].astype(np.float32)
+        out += found["target"] * damped[1].astype(np.float32)
+        return out
+
+    def paths(self, relation: int, heads: np.ndarray) -> np.ndarray:
+        """float32 [B, candidates]: the weighted counts of all channels."""
+        if self._of[0] != relation:
+            kept = self.weights[relation] != 0
+            self._of = (relation, self._reach(self.channels[relation][kept], self.weights[relation][kept]))
+        steps, reach = self._of[1]
+        _, (_, count) = self.typed.kinds[relation]
+        out = np.zeros((len(heads), count), np.float32)
+        if reach is not None:
+            for part in blocks(len(heads), max(count, reach.shape[0])):
+                out[part] = (sp.hstack([step[heads[part]] for step in steps], "csr") @ reach).toarray()
+        return out
+
+    def _reach(self, channels: np.ndarray, weights: np.ndarray) -> tuple[list[sp.csr_matrix], sp.csr_matrix | None]:
+        """First steps, and under each other what their ends lead to with which weight: one product for all channels."""
+        ahead: dict[int, sp.csr_matrix] = {}
+        for (first, second), weight in zip(channels.tolist(), weights.tolist(), strict=True):
+            if second == NONE:
+                step = sp.identity(self.typed.step(first).shape[1], np.float32, "csr")
+            else:
+                step = self.typed.step(second)
+            step = step * np.float32(weight)
+            ahead[first] = ahead[first] + step if first in ahead else step
+        if not ahead:
+            return [], None
+        return [self.typed.step(first) for first in ahead], sp.vstack(list(ahead.values()), "csr")
+
+
+def _apart(links: NeighbourSums, most: int, seed: int) -> tuple[list[tuple[np.ndarray, np.ndarray]], TrainingLinks]:
+    """Some links of each relation, at most a third of it, and all links without these and without their reverses."""
+    entries = [matrix.tocoo() for matrix in links.outgoing]
+    asked, gone = [], [np.zeros(0, np.int64)]
+    for number, own in enumerate(entries):
+        chosen = generator(seed, "paths", number).permutation(own.nnz)[: min(most, own.nnz // 3)]
+        asked.append((own.row[chosen].astype(np.int64), own.col[chosen].astype(np.int64)))
+        gone.append(own.data[chosen])
+    left_out = np.zeros(max((int(own.data.max(initial=0)) for own in entries), default=0), bool)
+    left_out[np.concatenate(gone) - 1] = True
+    return asked, links.without(left_out)
+
+
+def _channels(paths: TypedPaths, relation: int, heads: np.ndarray, tails: np.ndarray) -> list[tuple[int, int]]:
+    source, target = paths.kinds[relation]
+    firsts = sum(start == source for start, _ in paths.kinds.values())
+    if firsts * sum(end == target for _, end in paths.kinds.values()) <= CHANNELS**2 // 2:
+        found = list(paths.between(relation))
+        if len(found) <= CHANNELS:
+            return found
+    return paths.common(relation, heads, tails, CHANNELS)
+
+
+def _fitted(
+    paths: TypedPaths,
+    relation: int,
+    channels: list[tuple[int, int]],
+    heads: np.ndarray,
+    tails: np.ndarray,
+    links: TrainingLinks,
+    seed: int,
+) -> np.ndarray:
+    """float32 [channels]: weights of the counts."""
+    if not channels:
+        return np.zeros(0, np.float32)
+    candidates = paths.kinds[relation][1][1]
+    wrong = np.sort(generator(seed, "paths against", relation).permutation(candidates)[:CANDIDATES])
+    counts = np.zeros((len(channels), len(heads), 1 + len(wrong)), np.float32)
+    for row, (first, second) in zip(counts, channels, strict=True):
+        found = paths.step(first)[heads]
+        found = found if second == NONE else found @ paths.step(second)
+        row[:, 0] = np.asarray(found[np.arange(len(heads)), tails]).ravel()
+        row[:, 1:] = found[:, wrong].toarray()
+    size = np.sqrt((counts[:, :, 0] ** 2).mean(1) + (counts[:, :, 1:] ** 2).mean((1, 2))) + 1e-6
+    barred = torch.from_numpy(links.outgoing[relation][heads][:, wrong].toarray() != 0)
+    features = torch.from_numpy(counts / size[:, None, None])
+    weights = torch.zeros(len(channels), requires_grad=True)
+    optimizer = torch.optim.LBFGS([weights], max_iter=50, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        scores = torch.tensordot(weights, features, 1)
+        right, others = scores[:, 0], scores[:, 1:].masked_fill(barred, -torch.inf)
+        every = torch.cat([right[:, None], others], 1)
+        loss: Tensor = (torch.logsumexp(every, 1) - right).mean() + DECAY * (weights**2).sum()
+        loss.backward()
+        return loss
+
+    with torch.enable_grad():
+        optimizer.step(closure)
+    out: np.ndarray = (weights.detach().numpy() / size).astype(np.float32)
+    return out
